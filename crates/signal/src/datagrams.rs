@@ -241,6 +241,8 @@ mod tests {
             }
         }
         assert!(seen.overruns > 0 && seen.malformed > 0, "{seen:?}");
+        // What the system still has of the flood comes in before it is counted what waits.
+        std::thread::sleep(Duration::from_millis(500));
         let waiting = source.count() as u64;
         assert!(waiting <= 4, "{waiting}");
     }

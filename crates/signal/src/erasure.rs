@@ -3,9 +3,11 @@
 //! The weights are those of a Cauchy matrix in the field of `0x11d`, as ISA-L's `gf_gen_cauchy1_matrix` has them, so that shards can be
 //! exchanged with it.
 
+use std::sync::Arc;
+
 use panoply_core::Threads;
 
-use crate::gf256::{Field, POLYNOMIAL_COMMON};
+use crate::gf256::Field;
 use crate::level::Level;
 use crate::threads::share;
 
@@ -17,7 +19,7 @@ const PIECE_BYTES_MIN: usize = 16 << 10;
 
 /// Weights from `k` shards to others.
 pub struct Weights {
-    field: Field,
+    field: Arc<Field>,
     level: Level,
     rows: Vec<Vec<u8>>,
 }
@@ -25,7 +27,7 @@ pub struct Weights {
 impl Weights {
     /// From data to parity. `None` where the shards are too many or none.
     pub fn parity(level: Level, data: usize, parity: usize) -> Option<Weights> {
-        let field = Field::new(POLYNOMIAL_COMMON)?;
+        let field = Field::common()?;
         if data == 0 || data.checked_add(parity)? > SHARDS_MAX {
             return None;
         }
@@ -35,7 +37,7 @@ impl Weights {
 
     /// From the first `data` shards that are there to those that are missing. `None` where too many are missing.
     pub fn rebuild(level: Level, data: usize, parity: usize, missing: &[usize]) -> Option<Weights> {
-        let field = Field::new(POLYNOMIAL_COMMON)?;
+        let field = Field::common()?;
         let total = data.checked_add(parity).filter(|total| data > 0 && *total <= SHARDS_MAX)?;
         if missing.iter().any(|shard| *shard >= total) {
             return None;

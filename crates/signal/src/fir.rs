@@ -95,7 +95,7 @@ impl Taps {
     /// not reach. Such samples count as zeros first; what they make of the sums follows from how many of each sort the taps reach, which are
     /// sums of the same kernel, so that a signal of NaN alone costs a few times what any other does.
     fn mend(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
-        let (reach, mut counts) = (self.reach(), None);
+        let mut counts = None;
         for (index, part) in output.chunks_mut(MENDED_NUMBERS).enumerate() {
             if is_finite(self.level, part) {
                 continue;
@@ -104,17 +104,11 @@ impl Taps {
             if is_finite(self.level, &near) {
                 continue; // A sum of finite numbers was too large.
             }
-            let sums_of = |taps: &Taps, of: &dyn Fn(f32) -> f32| {
-                let samples: Vec<f32> = near.iter().map(|sample| of(*sample)).collect();
-                let mut sums = vec![0.0; near.len() - reach];
-                taps.blocks(&samples, &mut sums);
-                sums
-            };
             let (signs, ones) = &*counts.get_or_insert_with(|| (self.like(sign), self.like(|_| 1.0)));
-            let finite = sums_of(self, &|sample| if sample.is_finite() { sample } else { 0.0 });
-            let nans = sums_of(ones, &|sample| f32::from(u8::from(sample.is_nan())));
-            let infinite = sums_of(ones, &|sample| f32::from(u8::from(sample.is_infinite())));
-            let signed = sums_of(signs, &|sample| if sample.is_infinite() { sample.signum() } else { 0.0 });
+            let finite = self.sums_of(&near, |sample| if sample.is_finite() { sample } else { 0.0 });
+            let nans = ones.sums_of(&near, |sample| f32::from(u8::from(sample.is_nan())));
+            let infinite = ones.sums_of(&near, |sample| f32::from(u8::from(sample.is_infinite())));
+            let signed = signs.sums_of(&near, |sample| if sample.is_infinite() { sample.signum() } else { 0.0 });
             for (at, value) in part.iter_mut().enumerate() {
                 *value = match () {
                     () if nans[at] == 0.0 && infinite[at] == 0.0 => finite[at],
@@ -126,6 +120,14 @@ impl Taps {
                 };
             }
         }
+    }
+
+    /// The sums of what becomes of each sample; the first `reach` only stand before the others.
+    fn sums_of(&self, near: &[f32], of: impl Fn(f32) -> f32) -> Vec<f32> {
+        let samples: Vec<f32> = near.iter().map(|sample| of(*sample)).collect();
+        let mut sums = vec![0.0; near.len() - self.reach()];
+        self.blocks(&samples, &mut sums);
+        sums
     }
 
     /// The samples of whole blocks from this number of the input on, and those before them that the kernel reads: zeros where there are none.
@@ -181,17 +183,17 @@ fn sign(value: f32) -> f32 {
 
 /// Numbers in a vector.
 fn lanes_of(level: Level) -> usize {
-    if level.kind() == Kind::Avx512 { 16 } else { 8 }
+    if level.kind() >= Kind::Avx512 { 16 } else { 8 }
 }
 
 /// Taps that share one vector of samples.
 fn group_of(level: Level) -> usize {
-    if level.kind() == Kind::Avx512 { 4 } else { 2 }
+    if level.kind() >= Kind::Avx512 { 4 } else { 2 }
 }
 
 /// Numbers of the output that are under way at once.
 fn block_of(level: Level) -> usize {
-    if level.kind() == Kind::Avx512 { 8 * 16 } else { 6 * 8 }
+    if level.kind() >= Kind::Avx512 { 8 * 16 } else { 6 * 8 }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -209,9 +211,9 @@ fn x86(level: Kind, step: usize, taps: &[f32], input: &[f32], output: &mut [f32]
     }
     match (level, step) {
         // SAFETY: the level is only made where the CPU has its instructions.
-        (Kind::Avx512, 1) => unsafe { avx512::<1>(taps, input, output) },
+        (Kind::Avx512 | Kind::Gfni, 1) => unsafe { avx512::<1>(taps, input, output) },
         // SAFETY: as above.
-        (Kind::Avx512, _) => unsafe { avx512::<2>(taps, input, output) },
+        (Kind::Avx512 | Kind::Gfni, _) => unsafe { avx512::<2>(taps, input, output) },
         // SAFETY: as above.
         (_, 1) => unsafe { avx2::<1>(taps, input, output) },
         // SAFETY: as above.

@@ -3,16 +3,25 @@
 //! A product with a constant is linear in the bits of the other factor: one instruction where the CPU has GFNI, two look-ups of half
 //! a byte elsewhere.
 
+use std::sync::{Arc, OnceLock};
+
 use crate::level::{Kind, Level};
 
 /// A field by its polynomial, whose root generates it.
 pub struct Field {
     exp: [u8; 512],
     log: [u8; 256],
+    logs: [u16; 256],
+    /// What two logs stand for together: zero where one of them is that of zero.
+    of_logs: Box<[u8; OF_LOGS]>,
     /// Every product.
     products: Vec<[u8; 256]>,
     multipliers: Vec<Multiplier>,
 }
+
+/// Sums of two logs, that of zero among them, are below this power of two.
+const OF_LOGS: usize = 2048;
+const LOG_OF_ZERO: u16 = 512;
 
 /// A constant as it is multiplied with.
 #[derive(Clone, Copy)]
@@ -28,7 +37,38 @@ pub const POLYNOMIAL_COMMON: u16 = 0x11d;
 /// x⁸ + x⁷ + x² + x + 1, of the CCSDS codes.
 pub const POLYNOMIAL_CCSDS: u16 = 0x187;
 
+/// Rows of bytes, each filled up with zeros to whole vectors.
+pub struct Rows {
+    bytes: Vec<u8>,
+    stride: usize,
+}
+
+impl Rows {
+    /// Rows of at most `len` bytes.
+    pub fn new(len: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> Rows {
+        let (mut bytes, stride) = (Vec::new(), len.next_multiple_of(ROW_BYTES));
+        for row in rows {
+            bytes.extend_from_slice(&row[..row.len().min(stride)]);
+            bytes.resize(bytes.len().next_multiple_of(stride.max(1)), 0);
+        }
+        Rows { bytes, stride }
+    }
+
+    fn row(&self, number: usize) -> &[u8] {
+        &self.bytes[number * self.stride..(number + 1) * self.stride]
+    }
+}
+
+/// Bytes of a row come in so many.
+const ROW_BYTES: usize = 32;
+
 impl Field {
+    /// The field of erasure codes, which is made once.
+    pub fn common() -> Option<Arc<Field>> {
+        static COMMON: OnceLock<Option<Arc<Field>>> = OnceLock::new();
+        COMMON.get_or_init(|| Field::new(POLYNOMIAL_COMMON).map(Arc::new)).clone()
+    }
+
     /// The field of a polynomial of degree eight; `None` where its root does not generate it.
     pub fn new(polynomial: u16) -> Option<Field> {
         let (mut exp, mut log) = ([0_u8; 512], [0_u8; 256]);
@@ -51,7 +91,11 @@ impl Field {
             if a == 0 || b == 0 { 0 } else { exp[usize::from(log[a as usize]) + usize::from(log[b as usize])] }
         };
         let products = (0..=255).map(|a| std::array::from_fn(|b| product(a, b as u8))).collect();
-        let mut field = Field { exp, log, products, multipliers: Vec::new() };
+        let mut of_logs = Box::new([0; OF_LOGS]);
+        of_logs[..510].copy_from_slice(&exp[..510]);
+        let mut logs = log.map(u16::from);
+        logs[0] = LOG_OF_ZERO;
+        let mut field = Field { exp, log, logs, of_logs, products, multipliers: Vec::new() };
         field.multipliers = (0..=255).map(|constant| field.multiplier(constant)).collect();
         Some(field)
     }
@@ -60,6 +104,24 @@ impl Field {
     #[inline]
     pub fn mul(&self, a: u8, b: u8) -> u8 {
         self.products[usize::from(a)][usize::from(b)]
+    }
+
+    /// The products of `a` with everything.
+    #[inline]
+    pub fn products_of(&self, a: u8) -> &[u8; 256] {
+        &self.products[usize::from(a)]
+    }
+
+    /// A number for each element, such that the sum of two leads [`Field::of_logs`] to their product.
+    #[inline]
+    pub fn log(&self, a: u8) -> u16 {
+        self.logs[usize::from(a)]
+    }
+
+    /// The product of two elements by their logs.
+    #[inline]
+    pub fn of_logs(&self, a: u16, b: u16) -> u8 {
+        self.of_logs[usize::from(a + b) % OF_LOGS]
     }
 
     /// The quotient; `b` is not zero.
@@ -88,6 +150,25 @@ impl Field {
         Multiplier { low, high, matrix }
     }
 
+    /// `output = Σ weight · row`, byte by byte, over rows by their numbers. The output has as many bytes as the rows, or fewer whole vectors.
+    pub fn sum_rows(&self, level: Level, rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
+        assert!(output.len() <= rows.stride && output.len().is_multiple_of(ROW_BYTES));
+        #[cfg(target_arch = "x86_64")]
+        if level.kind() >= Kind::Avx2 {
+            // SAFETY: the level is only made where the CPU has its instructions; a row is as long as the output.
+            return unsafe { x86::sum_rows(&self.multipliers, rows, terms, output) };
+        }
+        let _ = level;
+        output.fill(0);
+        for (row, weight) in terms {
+            let products = &self.products[usize::from(*weight)];
+            output
+                .iter_mut()
+                .zip(rows.row(usize::from(*row)))
+                .for_each(|(sum, byte)| *sum ^= products[usize::from(*byte)]);
+        }
+    }
+
     /// `outputs[o] = Σ weights[o][s] · sources[s]`, byte by byte. All are of one length.
     pub fn combine(&self, level: Level, weights: &[&[u8]], sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
         let len = outputs.first().map_or(0, |output| output.len());
@@ -104,7 +185,10 @@ impl Field {
             let done = match level.kind() {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: the level is only made where the CPU has its instructions; the lengths were checked.
-                Kind::Avx512 => unsafe { x86::affine(&all, sources, outputs, len) },
+                Kind::Gfni => unsafe { x86::affine(&all, sources, outputs, len) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above.
+                Kind::Avx512 => unsafe { x86::look_up_wide(&all, sources, outputs, len) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
                 Kind::Avx2 => unsafe { x86::look_up(&all, sources, outputs, len) },
@@ -128,8 +212,33 @@ const OUTPUTS: usize = 4;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Multiplier, OUTPUTS};
+    use super::{Multiplier, OUTPUTS, ROW_BYTES, Rows};
     use std::arch::x86_64::*;
+
+    /// # Safety
+    /// The output is whole vectors, and not longer than a row. There is a multiplier for each weight.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn sum_rows(multipliers: &[Multiplier], rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
+        let half = _mm256_set1_epi8(15);
+        for (at, output) in output.as_chunks_mut::<ROW_BYTES>().0.iter_mut().enumerate() {
+            let mut sum = _mm256_setzero_si256();
+            for (row, weight) in terms {
+                let weight = &multipliers[usize::from(*weight)];
+                let bytes = &rows.row(usize::from(*row))[at * ROW_BYTES..];
+                assert!(bytes.len() >= ROW_BYTES);
+                // SAFETY: there is a vector to read, and the tables have 16 bytes.
+                let (bytes, tables) = unsafe {
+                    let table = |table: &[u8; 16]| _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+                    (_mm256_loadu_si256(bytes.as_ptr().cast()), [table(&weight.low), table(&weight.high)])
+                };
+                let low = _mm256_shuffle_epi8(tables[0], _mm256_and_si256(bytes, half));
+                let high = _mm256_shuffle_epi8(tables[1], _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), half));
+                sum = _mm256_xor_si256(sum, _mm256_xor_si256(low, high));
+            }
+            // SAFETY: there is room for a vector.
+            unsafe { _mm256_storeu_si256(output.as_mut_ptr().cast(), sum) };
+        }
+    }
 
     /// Every byte; how many that is.
     ///
@@ -176,6 +285,46 @@ mod x86 {
                 }
             }
             at += 128.min(left);
+        }
+        len
+    }
+
+    /// Every byte; how many that is.
+    ///
+    /// # Safety
+    /// Sources and outputs have `len` bytes.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn look_up_wide(
+        weights: &[[&Multiplier; OUTPUTS]],
+        sources: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        len: usize,
+    ) -> usize {
+        let half = _mm512_set1_epi8(15);
+        for at in (0..len).step_by(64) {
+            // The last vector is partly beyond the end and masked.
+            let mask = if len - at >= 64 { u64::MAX } else { (1 << (len - at)) - 1 };
+            let mut sums = [_mm512_setzero_si512(); OUTPUTS];
+            for (weights, source) in weights.iter().zip(sources) {
+                // SAFETY: what the mask leaves out is not read.
+                let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, source.as_ptr().add(at).cast()) };
+                let low = _mm512_and_si512(bytes, half);
+                let high = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), half);
+                for (sum, weight) in sums.iter_mut().zip(weights) {
+                    // SAFETY: the tables have 16 bytes.
+                    let tables = unsafe {
+                        [weight.low.as_ptr(), weight.high.as_ptr()]
+                            .map(|table| _mm512_broadcast_i32x4(_mm_loadu_si128(table.cast())))
+                    };
+                    let (low, high) = (_mm512_shuffle_epi8(tables[0], low), _mm512_shuffle_epi8(tables[1], high));
+                    // The sum of all three.
+                    *sum = _mm512_ternarylogic_epi32::<0x96>(*sum, low, high);
+                }
+            }
+            for (output, sum) in outputs.iter_mut().zip(sums) {
+                // SAFETY: what the mask leaves out is not written.
+                unsafe { _mm512_mask_storeu_epi8(output.as_mut_ptr().add(at).cast(), mask, sum) };
+            }
         }
         len
     }
@@ -245,11 +394,33 @@ mod tests {
             for a in 0..=255 {
                 for b in 0..=255 {
                     assert_eq!(field.mul(a, b), plain(polynomial, a, b));
+                    assert_eq!(field.of_logs(field.log(a), field.log(b)), field.mul(a, b));
                     assert!(b == 0 || field.div(field.mul(a, b), b) == a);
                 }
             }
         }
         assert!(Field::new(0x11b).is_none(), "its root has another order");
+    }
+
+    #[test]
+    fn sums_of_rows_agree_at_every_level() {
+        let field = Field::new(POLYNOMIAL_CCSDS).unwrap();
+        let row = |number: usize| (0..70).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
+        let rows = Rows::new(70, (0..9).map(row));
+        let terms = [(3, 0x5a), (8, 1), (0, 0), (7, 255), (3, 17)];
+        for level in Level::all() {
+            for len in [0, 32, 64, 96] {
+                let mut output = vec![0xaa; len];
+                field.sum_rows(level, &rows, &terms, &mut output);
+                for (at, byte) in output.iter().enumerate() {
+                    let of_row = |number: u8| row(usize::from(number)).get(at).copied().unwrap_or(0);
+                    let sum = terms
+                        .iter()
+                        .fold(0, |sum, (number, weight)| sum ^ plain(POLYNOMIAL_CCSDS, of_row(*number), *weight));
+                    assert_eq!(*byte, sum, "{level:?} {at}");
+                }
+            }
+        }
     }
 
     #[test]

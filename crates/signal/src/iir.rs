@@ -11,8 +11,11 @@ use panoply_core::Threads;
 use panoply_core::op::signal::Biquad;
 
 use crate::finite::is_finite;
-use crate::level::{Level, leveled};
+use crate::level::{Kind, Level, leveled};
 use crate::threads::{for_each_piece, share};
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 /// Lines or segments that run side by side.
 const LANES: usize = 16;
@@ -115,10 +118,34 @@ impl Sections {
             } else {
                 let mut lanes = to_lanes(states, per_line);
                 let begins: Vec<usize> = lines.iter().map(|line| line.first).collect();
-                lanes_kernel(self.level, &self.sections, &begins, step, len, input, Some(output), &mut lanes);
+                self.side_by_side(&begins, step, len, input, Some(output), &mut lanes);
                 from_lanes(&lanes, states, per_line);
             }
             first += lines.len();
+        }
+    }
+
+    /// Runs lines side by side that begin at `begins` and are `len` samples long, `stride` numbers apart. Without an output only the states are
+    /// kept.
+    fn side_by_side(
+        &self,
+        begins: &[usize],
+        stride: usize,
+        len: usize,
+        input: &[f32],
+        mut output: Option<&mut [f32]>,
+        states: &mut LaneStates,
+    ) {
+        #[allow(unused_mut)]
+        let mut done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(begins) = begins.as_array().filter(|_| stride == 1 && self.level.kind() >= Kind::Avx512) {
+            // SAFETY: the level is only made where the CPU has its instructions.
+            done = unsafe { wide::whole_tiles(&self.sections, begins, len, input, output.as_deref_mut(), states) };
+        }
+        if done < len {
+            let begins: Vec<usize> = begins.iter().map(|begin| begin + done * stride).collect();
+            lanes_kernel(self.level, &self.sections, &begins, stride, len - done, input, output, states);
         }
     }
 
@@ -187,7 +214,7 @@ impl Sections {
         let starts: Vec<usize> = (0..LANES).map(|lane| begin + lane * segment).collect();
         // What each segment remembers: the samples before it run from a state that is forgotten by then.
         let warm: Vec<usize> = starts.iter().map(|start| start.saturating_sub(memory) * step + number).collect();
-        lanes_kernel(self.level, &self.sections, &warm, step, memory, input, None, &mut lanes);
+        self.side_by_side(&warm, step, memory, input, None, &mut lanes);
         if begin == 0 {
             for (lane, carried) in lanes.iter_mut().zip(carried) {
                 (lane[0][0], lane[1][0]) = (carried[0], carried[1]);
@@ -195,7 +222,7 @@ impl Sections {
         }
         let base = begin * step;
         let begins: Vec<usize> = starts.iter().map(|start| (start - begin) * step + number).collect();
-        lanes_kernel(self.level, &self.sections, &begins, step, segment, &input[base..], Some(output), &mut lanes);
+        self.side_by_side(&begins, step, segment, &input[base..], Some(output), &mut lanes);
         // A sum that is not finite stays in its section's state to the end of the segment.
         if !lanes.iter().flatten().flatten().all(|state| state.is_finite()) {
             return None;
@@ -312,8 +339,7 @@ fn from_lanes(lanes: &LaneStates, states: &mut [State], sections: usize) {
 }
 
 leveled! {
-    /// Runs lines side by side that begin at `begins` and are `len` samples long, `stride` numbers apart. Without an output only the
-    /// states are kept.
+    /// [`Sections::side_by_side`] at any level.
     #[allow(clippy::too_many_arguments)] // Where the lines lie, what goes in, what comes out.
     fn lanes_kernel(
         sections: &[Biquad],

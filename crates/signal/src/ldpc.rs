@@ -4,6 +4,8 @@
 
 mod circulant;
 
+use std::sync::{Mutex, PoisonError};
+
 use panoply_core::op::signal::Ldpc;
 
 use crate::level::{Level, leveled};
@@ -16,6 +18,25 @@ const TRUST: f32 = 0.75;
 /// The most that is believed of a bit that was received.
 const BELIEF_MAX: f32 = 1e6;
 
+/// Memory of decoders that is kept: for so many at once, of so many bytes each at the most.
+const ROOMS_MAX: usize = 64;
+const ROOM_BYTES_MAX: usize = 2 << 20;
+
+/// A number of each of the words side by side, in a cache line of their own.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Lanes([f32; LANES]);
+
+impl Lanes {
+    const ZERO: Lanes = Lanes([0.0; LANES]);
+}
+
+/// What a decoder remembers: what is believed of each bit, and what each check has said to each of its bits.
+struct Room {
+    beliefs: Vec<Lanes>,
+    messages: Vec<Lanes>,
+}
+
 /// A code, ready to encode and decode.
 pub struct Graph {
     level: Level,
@@ -27,6 +48,8 @@ pub struct Graph {
     first: First,
     /// The checks that the others follow from, in order, each with the bit that it gives.
     schedule: Vec<(u32, u32)>,
+    /// Memory of decoders that are not under way.
+    rooms: Mutex<Vec<Room>>,
 }
 
 /// How the first bits of parity are found: those that no check gives by itself.
@@ -71,7 +94,7 @@ impl Graph {
             bits.extend_from_slice(check);
         }
         begins.push(bits.len() as u32);
-        Some(Graph { level, code, bits, begins, first, schedule })
+        Some(Graph { level, code, bits, begins, first, schedule, rooms: Mutex::default() })
     }
 
     /// The code.
@@ -114,64 +137,150 @@ impl Graph {
         let (coded, bytes, sent) = (self.code.coded_bits(), self.code.data_bits().div_ceil(8), self.code.sent());
         let words = counts.len();
         assert!(words <= LANES && likelihoods.len() == words * coded && data.len() == words * bytes);
-        let mut beliefs = vec![[0.0_f32; LANES]; self.code.word_bits()];
-        for (lane, word) in likelihoods.chunks_exact(coded).enumerate() {
-            for (belief, value) in beliefs[sent.clone()].iter_mut().zip(word) {
-                belief[lane] = if value.is_nan() { 0.0 } else { value.clamp(-BELIEF_MAX, BELIEF_MAX) };
-            }
+        let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut room = kept.unwrap_or_else(|| Room {
+            beliefs: vec![Lanes::ZERO; self.code.word_bits()],
+            messages: vec![Lanes::ZERO; self.bits.len()],
+        });
+        room.beliefs[..sent.start].fill(Lanes::ZERO);
+        room.beliefs[sent.end..].fill(Lanes::ZERO);
+        receive(self.level, likelihoods, coded, &mut room.beliefs[sent]);
+        self.settle(&mut room, iterations, data, counts);
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if rooms.len() < ROOMS_MAX && size_of::<Lanes>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX
+        {
+            rooms.push(room);
         }
-        let mut messages = vec![[0.0_f32; LANES]; self.bits.len()];
-        let mut open: u32 = (1 << words) - 1;
+    }
+
+    /// Takes each word when its checks hold, or when there is no time left.
+    fn settle(&self, room: &mut Room, iterations: usize, data: &mut [u8], counts: &mut [i32]) {
+        let (beliefs, messages) = (&mut room.beliefs[..], &mut room.messages[..]);
+        let mut open: u32 = (1 << counts.len()) - 1;
         counts.fill(-1);
         for iteration in 0..=iterations {
-            let settled = open & self.settled(&beliefs);
-            // A word is taken when its checks hold, or when there is no time left.
+            let mut wrong = 0;
+            find_wrong(self.level, &self.bits, &self.begins, beliefs, &mut wrong);
+            let settled = open & !wrong;
             let taken = if iteration == iterations { open } else { settled };
-            for lane in (0..words).filter(|lane| taken >> lane & 1 == 1) {
-                let bits = beliefs[..self.code.data_bits()].iter().map(|belief| belief[lane] < 0.0);
-                pack(bits, &mut data[lane * bytes..(lane + 1) * bytes]);
-                if settled >> lane & 1 == 1 {
-                    counts[lane] = iteration as i32;
-                }
+            if taken != 0 {
+                take(self.level, &beliefs[..self.code.data_bits()], taken, data);
             }
+            let lanes = counts.iter_mut().enumerate().filter(|(lane, _)| settled >> lane & 1 == 1);
+            lanes.for_each(|(_, count)| *count = iteration as i32);
             open &= !taken;
             if open == 0 {
                 return;
             }
-            update(self.level, &self.bits, &self.begins, &mut beliefs, &mut messages);
-        }
-    }
-
-    /// The lanes in which every check holds, and every bit of a check is decided.
-    fn settled(&self, beliefs: &[[f32; LANES]]) -> u32 {
-        let (mut ones, mut unknown) = (vec![0_u32; beliefs.len()], 0);
-        for (mask, belief) in ones.iter_mut().zip(beliefs) {
-            for (lane, value) in belief.iter().enumerate() {
-                *mask |= u32::from(*value < 0.0) << lane;
-                unknown |= u32::from(*value == 0.0) << lane;
+            match iteration {
+                0 => update_first(self.level, &self.bits, &self.begins, beliefs, messages),
+                _ => update(self.level, &self.bits, &self.begins, beliefs, messages),
             }
         }
-        let mut wrong = unknown;
-        for check in self.begins.windows(2) {
-            let bits = &self.bits[check[0] as usize..check[1] as usize];
-            wrong |= bits.iter().fold(0, |sum, bit| sum ^ ones[*bit as usize]);
-        }
-        !wrong
     }
 }
 
 leveled! {
-    /// Every check, one after the other, changes what is believed of its bits.
-    fn update(bits: &[u32], begins: &[u32], beliefs: &mut [[f32; LANES]], messages: &mut [[f32; LANES]]) = update_body
+    /// What was received of words that lie one after the other, side by side; lanes without a word know nothing.
+    fn receive(likelihoods: &[f32], coded: usize, beliefs: &mut [Lanes]) = receive_body
 }
 
 #[inline(always)]
-fn update_body<const FMA: bool>(
-    bits: &[u32],
-    begins: &[u32],
-    beliefs: &mut [[f32; LANES]],
-    messages: &mut [[f32; LANES]],
-) {
+#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
+fn receive_body<const FMA: bool>(likelihoods: &[f32], coded: usize, beliefs: &mut [Lanes]) {
+    for (number, beliefs) in beliefs.chunks_mut(LANES).enumerate() {
+        let mut block = [[0.0_f32; LANES]; LANES];
+        for (row, word) in block.iter_mut().zip(likelihoods.chunks_exact(coded)) {
+            let values = &word[number * LANES..number * LANES + beliefs.len()];
+            for (place, value) in row.iter_mut().zip(values) {
+                *place = if value.is_nan() { 0.0 } else { value.clamp(-BELIEF_MAX, BELIEF_MAX) };
+            }
+        }
+        for (bit, belief) in beliefs.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                belief.0[lane] = block[lane][bit];
+            }
+        }
+    }
+}
+
+leveled! {
+    /// The bits of the words of these lanes, into theirs of the words' bytes.
+    fn take(beliefs: &[Lanes], taken: u32, data: &mut [u8]) = take_body
+}
+
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
+fn take_body<const FMA: bool>(beliefs: &[Lanes], taken: u32, data: &mut [u8]) {
+    let bytes = beliefs.len().div_ceil(8);
+    for (number, beliefs) in beliefs.chunks(8).enumerate() {
+        let mut byte = [0_u32; LANES];
+        for belief in beliefs {
+            for lane in 0..LANES {
+                byte[lane] = byte[lane] << 1 | u32::from(belief.0[lane] < 0.0);
+            }
+        }
+        for (lane, byte) in byte.into_iter().enumerate().filter(|(lane, _)| taken >> lane & 1 == 1) {
+            data[lane * bytes + number] = (byte << (8 - beliefs.len())) as u8;
+        }
+    }
+}
+
+leveled! {
+    /// The lanes in which a check does not hold, or a bit is not decided.
+    fn find_wrong(bits: &[u32], begins: &[u32], beliefs: &[Lanes], wrong: &mut u32) = find_wrong_body
+}
+
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
+fn find_wrong_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &[Lanes], wrong: &mut u32) {
+    let (mut least, mut odd) = ([f32::INFINITY; LANES], [0_u32; LANES]);
+    for belief in beliefs {
+        for lane in 0..LANES {
+            let size = belief.0[lane].abs();
+            least[lane] = if size < least[lane] { size } else { least[lane] };
+        }
+    }
+    for check in begins.windows(2) {
+        // A number below zero is a one, whose highest bit is set; where a zero has it, the bit is not decided.
+        let mut sum = [0_u32; LANES];
+        for bit in &bits[check[0] as usize..check[1] as usize] {
+            let belief = &beliefs[*bit as usize];
+            for lane in 0..LANES {
+                sum[lane] ^= belief.0[lane].to_bits();
+            }
+        }
+        for lane in 0..LANES {
+            odd[lane] |= sum[lane];
+        }
+    }
+    let is_wrong = |lane: usize| odd[lane] >> 31 == 1 || least[lane] == 0.0;
+    *wrong = (0..LANES).fold(0, |wrong, lane| wrong | u32::from(is_wrong(lane)) << lane);
+}
+
+leveled! {
+    /// Every check, one after the other, changes what is believed of its bits.
+    fn update(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) = update_body
+}
+
+leveled! {
+    /// The same before any check has said something.
+    fn update_first(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) = update_first_body
+}
+
+#[inline(always)]
+fn update_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
+    checks_say::<false>(bits, begins, beliefs, messages);
+}
+
+#[inline(always)]
+fn update_first_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
+    checks_say::<true>(bits, begins, beliefs, messages);
+}
+
+#[inline(always)]
+fn checks_say<const FIRST: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
+    const SIGN: u32 = 1 << 31;
     for check in begins.windows(2) {
         let place = check[0] as usize..check[1] as usize;
         let (bits, messages) = (&bits[place.clone()], &mut messages[place]);
@@ -181,22 +290,24 @@ fn update_body<const FMA: bool>(
             let belief = &beliefs[*bit as usize];
             for lane in 0..LANES {
                 // What the bit's other checks say.
-                let other = belief[lane] - message[lane];
+                let other = if FIRST { belief.0[lane] } else { belief.0[lane] - message.0[lane] };
                 let size = other.abs();
-                second[lane] = second[lane].min(least[lane].max(size));
-                least[lane] = least[lane].min(size);
-                signs[lane] ^= if other < 0.0 { 1 << 31 } else { 0 };
-                message[lane] = other;
+                let larger = if least[lane] > size { least[lane] } else { size };
+                second[lane] = if second[lane] < larger { second[lane] } else { larger };
+                least[lane] = if least[lane] < size { least[lane] } else { size };
+                signs[lane] ^= other.to_bits();
+                message.0[lane] = other;
             }
         }
         for (bit, message) in bits.iter().zip(messages.iter_mut()) {
             let belief = &mut beliefs[*bit as usize];
             for lane in 0..LANES {
-                let other = message[lane];
+                let other = message.0[lane];
                 let size = TRUST * if other.abs() == least[lane] { second[lane] } else { least[lane] };
-                let sign = signs[lane] ^ if other < 0.0 { 1 << 31 } else { 0 };
-                message[lane] = f32::from_bits(size.to_bits() ^ sign);
-                belief[lane] = other + message[lane];
+                // A zero's sign is anybody's: what it makes of others is zero as well.
+                let sign = (signs[lane] ^ other.to_bits()) & SIGN;
+                message.0[lane] = f32::from_bits(size.to_bits() | sign);
+                belief.0[lane] = other + message.0[lane];
             }
         }
     }

@@ -11,8 +11,10 @@ pub(crate) enum Kind {
     Plain,
     /// AVX2 with FMA.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL and VBMI with GFNI.
+    /// AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// The same with VBMI and GFNI.
+    Gfni,
 }
 
 impl Level {
@@ -39,11 +41,11 @@ impl Level {
             let avx512 = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vbmi")
-                && is_x86_feature_detected!("gfni");
+                && is_x86_feature_detected!("avx512vl");
+            let gfni = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni");
             levels.extend(avx2.then_some(Level(Kind::Avx2)));
             levels.extend((avx2 && avx512).then_some(Level(Kind::Avx512)));
+            levels.extend((avx2 && avx512 && gfni).then_some(Level(Kind::Gfni)));
         }
         levels
     }
@@ -66,6 +68,10 @@ macro_rules! leveled {
                     $body::<true $($(, $generic)*)?>($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")]
+                fn gfni$(<$($generic: $bound),*>)?($($arg: $type),*) {
+                    $body::<true $($(, $generic)*)?>($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
                 fn avx512$(<$($generic: $bound),*>)?($($arg: $type),*) {
                     $body::<true $($(, $generic)*)?>($($arg),*)
                 }
@@ -75,6 +81,8 @@ macro_rules! leveled {
                     $crate::level::Kind::Avx2 => return unsafe { avx2($($arg),*) },
                     // SAFETY: as above.
                     $crate::level::Kind::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::level::Kind::Gfni => return unsafe { gfni($($arg),*) },
                 }
             }
             let _ = level;

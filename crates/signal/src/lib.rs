@@ -44,6 +44,7 @@ pub mod reed_solomon;
 mod run;
 pub mod samples;
 pub mod spectral;
+mod streaming;
 pub mod synthetic;
 pub mod threads;
 pub mod track;

@@ -6,12 +6,13 @@
 
 use panoply_core::Threads;
 
-use crate::level::{Level, fused, leveled};
+use crate::lanes::Lanes;
+use crate::level::{Kind, Level};
 use crate::threads::{for_each_piece, share};
 
 /// Output samples of one turn of a thread, at the least.
 const PIECE_MIN: usize = 1024;
-/// Terms that are added up side by side.
+/// Terms that are added up side by side, at the most.
 const LANES: usize = 16;
 
 /// Taps, sorted by which of them meet samples at once.
@@ -76,25 +77,57 @@ impl Rates {
     }
 }
 
-leveled! {
-    /// The outputs from this time of the raised rate on. `lead` numbers of `samples` stand before the first sample.
-    fn sums(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) = sums_body
+/// The outputs from this time of the raised rate on. `lead` numbers of `samples` stand before the first sample.
+fn sums(level: Level, rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
+    match level.kind() {
+        // SAFETY: plain arrays need no instructions of their own.
+        Kind::Plain => unsafe { sums_body::<[f32; 8]>(rates, samples, lead, time, output) },
+        #[cfg(target_arch = "x86_64")]
+        kind => x86(kind, rates, samples, lead, time, output),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => (),
+    }
 }
 
+#[cfg(target_arch = "x86_64")]
+fn x86(kind: Kind, rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
+    use std::arch::x86_64::{__m256, __m512};
+    #[target_feature(enable = "avx2,fma")]
+    fn avx2(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
+        // SAFETY: this function's own instructions.
+        unsafe { sums_body::<__m256>(rates, samples, lead, time, output) }
+    }
+    #[target_feature(enable = "avx2,fma,avx512f")]
+    fn avx512(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
+        // SAFETY: this function's own instructions.
+        unsafe { sums_body::<__m512>(rates, samples, lead, time, output) }
+    }
+    match kind {
+        // SAFETY: the level is only made where the CPU has its instructions.
+        Kind::Avx512 | Kind::Gfni => unsafe { avx512(rates, samples, lead, time, output) },
+        // SAFETY: as above.
+        _ => unsafe { avx2(rates, samples, lead, time, output) },
+    }
+}
+
+/// # Safety
+/// The CPU has the type's instructions.
 #[inline(always)]
-fn sums_body<const FMA: bool>(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
+unsafe fn sums_body<V: Lanes>(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
     let (mut newest, mut phase) = (time / rates.up, time % rates.up);
     let (whole, part) = (rates.down / rates.up, rates.down % rates.up);
     for out in output.chunks_exact_mut(rates.step) {
         let (end, taps) = (lead + (newest + 1) * rates.step, &rates.phases[phase]);
         let near = &samples[end - taps.len()..end];
-        let [even, odd] = dot::<FMA>(near, taps);
+        // SAFETY: the caller knows the CPU.
+        let [even, odd] = unsafe { dot::<V>(near, taps) };
         match out {
             [out] => *out = even + odd,
             [re, im] => {
                 (*re, *im) = (even, odd);
                 if let Some(taps) = rates.imaginary.get(phase) {
-                    let [turned_re, turned_im] = dot::<FMA>(near, taps);
+                    // SAFETY: as above.
+                    let [turned_re, turned_im] = unsafe { dot::<V>(near, taps) };
                     *re -= turned_im;
                     *im += turned_re;
                 }
@@ -109,24 +142,34 @@ fn sums_body<const FMA: bool>(rates: &Rates, samples: &[f32], lead: usize, time:
 }
 
 /// The sums of the products in even and in odd places.
+///
+/// # Safety
+/// The CPU has the type's instructions.
 #[inline(always)]
-fn dot<const FMA: bool>(samples: &[f32], taps: &[f32]) -> [f32; 2] {
+unsafe fn dot<V: Lanes>(samples: &[f32], taps: &[f32]) -> [f32; 2] {
+    let len = samples.len().min(taps.len());
+    let whole = len / V::COUNT * V::COUNT;
     let mut lanes = [0.0_f32; LANES];
-    let ((whole, rest), (whole_taps, rest_taps)) = (samples.as_chunks::<LANES>(), taps.as_chunks::<LANES>());
-    for (samples, taps) in whole.iter().zip(whole_taps) {
-        for lane in 0..LANES {
-            lanes[lane] = fused::<FMA>(samples[lane], taps[lane], lanes[lane]);
+    // SAFETY: the caller knows the CPU; whole vectors lie before the end of both, and the lanes have room for two.
+    unsafe {
+        let term = |at: usize, sum: V| V::load(samples.as_ptr().add(at)).mul_add(V::load(taps.as_ptr().add(at)), sum);
+        let (mut first, mut second, mut at) = (V::splat(0.0), V::splat(0.0), 0);
+        while at + V::COUNT < whole {
+            (first, second) = (term(at, first), term(at + V::COUNT, second));
+            at += 2 * V::COUNT;
         }
+        if at < whole {
+            first = term(at, first);
+        }
+        V::splat(1.0).mul_add(first, second).store(lanes.as_mut_ptr());
     }
-    for (lane, (sample, tap)) in lanes.iter_mut().zip(rest.iter().zip(rest_taps)) {
-        *lane = fused::<FMA>(*sample, *tap, *lane);
+    let eight: [f32; 8] = std::array::from_fn(|lane| lanes[lane] + lanes[lane + 8]);
+    let four: [f32; 4] = std::array::from_fn(|lane| eight[lane] + eight[lane + 4]);
+    let mut sums = [four[0] + four[2], four[1] + four[3]];
+    for (place, (sample, tap)) in samples[whole..len].iter().zip(&taps[whole..len]).enumerate() {
+        sums[place % 2] += sample * tap;
     }
-    let mut width = LANES;
-    while width > 2 {
-        width /= 2;
-        (0..width).for_each(|lane| lanes[lane] += lanes[lane + width]);
-    }
-    [lanes[0], lanes[1]]
+    sums
 }
 
 #[cfg(test)]

@@ -4,11 +4,16 @@
 
 use panoply_core::op::signal::ReedSolomon;
 
-use crate::gf256::Field;
+use crate::gf256::{Field, Rows};
 use crate::level::Level;
 
 /// 64-bit pieces of a remainder: the most parity bytes are eight times as many.
 const PIECES: usize = 8;
+const PARITY_MAX: usize = 8 * PIECES;
+/// Places of the longest word, filled up to whole vectors.
+const PLACES: usize = 256;
+/// Rounds without a discrepancy after which a locator is tried.
+const PATIENCE_ROUNDS: usize = 3;
 /// Words whose remainders are found side by side.
 const WORDS: usize = 4;
 
@@ -20,9 +25,25 @@ pub struct Code {
     /// What each byte that is shifted out adds to the remainder.
     feedback: Vec<[u64; PIECES]>,
     /// Of each power of x, its values at the generator's roots.
-    syndrome_rows: Vec<Vec<u8>>,
+    syndrome_rows: Rows,
     /// Of each power, the values at every place of the places' inverses to that power.
-    search_rows: Vec<Vec<u8>>,
+    search_rows: Rows,
+}
+
+/// Values at the generator's roots, and weights of polynomials whose degree is at most that of the parity. Those behind the last are zero.
+type Values = [u8; PARITY_MAX];
+type Polynomial = [u8; PARITY_MAX + 1];
+
+/// Places of a word, with what belongs to each.
+struct Places {
+    terms: [(u8, u8); PARITY_MAX],
+    count: usize,
+}
+
+impl Places {
+    fn known(&self) -> &[(u8, u8)] {
+        &self.terms[..self.count]
+    }
 }
 
 /// More is wrong with a word than its code can mend.
@@ -55,9 +76,11 @@ impl Code {
             .collect();
         let value =
             |power: usize, index: usize| field.power(shape.root_step * (shape.first_root + index) % 255 * power);
-        let syndrome_rows = (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()).collect();
+        let syndrome_rows =
+            Rows::new(parity, (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()));
         let inverse = |power: usize, place: usize| field.power((255 - shape.root_step * place % 255) * power);
-        let search_rows = (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()).collect();
+        let search_rows =
+            Rows::new(PLACES, (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()));
         Some(Code { shape, field, level, feedback, syndrome_rows, search_rows })
     }
 
@@ -73,9 +96,10 @@ impl Code {
             for (data, word) in data.chunks_exact(k).zip(words.chunks_exact_mut(n)) {
                 word[..k].copy_from_slice(data);
             }
-            self.for_each_remainder(data, k, |index, parity| {
-                words[index * n + k..(index + 1) * n].copy_from_slice(parity);
-            });
+            let remainders = self.remainders_of(data, k);
+            for (word, parity) in words.chunks_exact_mut(n).zip(&remainders) {
+                word[k..].copy_from_slice(&parity[..self.shape.parity]);
+            }
         }
     }
 
@@ -89,47 +113,45 @@ impl Code {
         let (k, n) = (self.shape.data, self.shape.data + self.shape.parity);
         let groups = words.chunks_mut(WORDS * n).zip(outcomes.chunks_mut(WORDS));
         for (words, outcomes) in groups {
-            let data: Vec<u8> = words.chunks_exact(n).flat_map(|word| &word[..k]).copied().collect();
-            self.for_each_remainder(&data, k, |index, parity| {
-                let word = &mut words[index * n..(index + 1) * n];
-                let mut rest = [0_u8; 8 * PIECES];
-                let rest = &mut rest[..self.shape.parity];
+            let remainders = self.remainders_of(words, n);
+            for ((word, parity), outcome) in words.chunks_exact_mut(n).zip(&remainders).zip(outcomes) {
+                let mut rest = [0; PARITY_MAX];
                 rest.iter_mut().zip(parity).zip(&word[k..]).for_each(|((place, a), b)| *place = a ^ b);
-                outcomes[index] =
-                    if rest.iter().all(|byte| *byte == 0) { Ok(0) } else { self.mend(word, rest, erased) };
-            });
+                *outcome = if rest == [0; PARITY_MAX] { Ok(0) } else { self.mend(word, &rest, erased) };
+            }
         }
     }
 
-    /// Calls `use_parity` with the remainder of each of up to `WORDS` pieces of data.
-    fn for_each_remainder(&self, data: &[u8], k: usize, mut use_parity: impl FnMut(usize, &[u8])) {
-        let count = data.len() / k;
+    /// The remainder of each of up to `WORDS` pieces of data, which begin `stride` bytes apart.
+    fn remainders_of(&self, data: &[u8], stride: usize) -> [Values; WORDS] {
+        let mut shown = [[0; PARITY_MAX]; WORDS];
         let mut show = |index: usize, remainder: &[u64]| {
-            let mut bytes = [0_u8; 8 * PIECES];
-            bytes.chunks_exact_mut(8).zip(remainder).for_each(|(bytes, piece)| {
-                bytes.copy_from_slice(&piece.to_le_bytes());
+            shown[index].as_chunks_mut::<8>().0.iter_mut().zip(remainder).for_each(|(bytes, piece)| {
+                *bytes = piece.to_le_bytes();
             });
-            use_parity(index, &bytes[..self.shape.parity]);
         };
-        match (count == WORDS, self.shape.parity <= 32) {
+        match (data.len() / stride == WORDS, self.shape.parity <= 32) {
             (true, true) => {
-                self.remainders::<WORDS, 4>(data, k).iter().enumerate().for_each(|(at, rest)| show(at, rest));
+                let rests = self.remainders::<WORDS, 4>(data, stride);
+                rests.iter().enumerate().for_each(|(at, rest)| show(at, rest));
             }
             (true, false) => {
-                self.remainders::<WORDS, PIECES>(data, k).iter().enumerate().for_each(|(at, rest)| show(at, rest));
+                let rests = self.remainders::<WORDS, PIECES>(data, stride);
+                rests.iter().enumerate().for_each(|(at, rest)| show(at, rest));
             }
             (false, _) => {
-                for (at, data) in data.chunks_exact(k).enumerate() {
-                    show(at, &self.remainders::<1, PIECES>(data, k)[0]);
+                for (at, data) in data.chunks_exact(stride).enumerate() {
+                    show(at, &self.remainders::<1, PIECES>(data, stride)[0]);
                 }
             }
         }
+        shown
     }
 
     /// The remainders of words side by side: of each, its first byte is shifted out, and adds a multiple of the generator.
-    fn remainders<const COUNT: usize, const USED: usize>(&self, data: &[u8], k: usize) -> [[u64; USED]; COUNT] {
-        let mut rests = [[0_u64; USED]; COUNT];
-        let words: [&[u8]; COUNT] = std::array::from_fn(|word| &data[word * k..(word + 1) * k]);
+    fn remainders<const COUNT: usize, const USED: usize>(&self, data: &[u8], stride: usize) -> [[u64; USED]; COUNT] {
+        let (mut rests, k) = ([[0_u64; USED]; COUNT], self.shape.data);
+        let words: [&[u8]; COUNT] = std::array::from_fn(|word| &data[word * stride..word * stride + k]);
         for at in 0..k {
             for (rest, word) in rests.iter_mut().zip(&words) {
                 let add = &self.feedback[usize::from(word[at] ^ rest[0] as u8)];
@@ -142,103 +164,142 @@ impl Code {
         rests
     }
 
-    fn mend(&self, word: &mut [u8], rest: &[u8], erased: &[usize]) -> Result<usize, BeyondRepair> {
+    fn mend(&self, word: &mut [u8], rest: &Values, erased: &[usize]) -> Result<usize, BeyondRepair> {
         let (parity, n) = (self.shape.parity, word.len());
+        if erased.len() > parity {
+            return Err(BeyondRepair);
+        }
         // The word's values at the generator's roots are its remainder's.
-        let rows: Vec<&[u8]> = (0..parity).rev().map(|power| self.syndrome_rows[power].as_slice()).collect();
-        let mut syndromes = vec![0; parity];
-        self.field.combine(self.level, &[rest], &rows, &mut [&mut syndromes]);
-        let places: Vec<usize> = erased.iter().map(|index| n - 1 - index).collect();
-        if places.len() > parity {
-            return Err(BeyondRepair);
+        let mut weights = [(0, 0); PARITY_MAX];
+        weights.iter_mut().zip(rest[..parity].iter().rev()).enumerate().for_each(|(power, (term, weight))| {
+            *term = (power as u8, *weight);
+        });
+        let syndromes = self.values_of(&weights[..parity]);
+        // Few wrong bytes are mostly known long before every syndrome was looked at.
+        let found = self.explained(&syndromes, erased, n, PATIENCE_ROUNDS);
+        let found = found.or_else(|BeyondRepair| self.explained(&syndromes, erased, n, parity))?;
+        for (place, value) in found.known() {
+            word[n - 1 - usize::from(*place)] ^= value;
         }
-        let locator = self.locator(&syndromes, &places)?;
-        let found = self.search(&locator, n)?;
-        let values = self.values(&syndromes, &locator, &found)?;
-        // What is to be added must explain every syndrome: nothing is mended by halves.
-        let rows: Vec<&[u8]> = found.iter().map(|place| self.syndrome_rows[*place].as_slice()).collect();
-        let mut explained = vec![0; parity];
-        self.field.combine(self.level, &[&values], &rows, &mut [&mut explained]);
-        if explained != syndromes {
-            return Err(BeyondRepair);
-        }
-        for (place, value) in found.iter().zip(&values) {
-            word[n - 1 - place] ^= value;
-        }
-        Ok(values.iter().filter(|value| **value != 0).count())
+        Ok(found.known().iter().filter(|(_, value)| *value != 0).count())
     }
 
-    /// The polynomial whose roots are the inverses of the wrong places, by Berlekamp and Massey; erased places are given.
-    fn locator(&self, syndromes: &[u8], erased: &[usize]) -> Result<Vec<u8>, BeyondRepair> {
-        let (field, parity, known) = (&self.field, syndromes.len(), erased.len());
-        let mut locator = vec![0_u8; parity + 1];
+    /// What is to be added to a word, which must explain every syndrome: nothing is mended by halves.
+    fn explained(&self, syndromes: &Values, erased: &[usize], n: usize, rounds: usize) -> Result<Places, BeyondRepair> {
+        let (locator, degree) = self.locator(syndromes, erased, n, rounds)?;
+        let mut found = self.search(&locator, degree, n)?;
+        self.find_values(syndromes, &locator, &mut found)?;
+        if self.values_of(found.known()) == *syndromes { Ok(found) } else { Err(BeyondRepair) }
+    }
+
+    /// The values at the generator's roots of a polynomial with these powers and weights.
+    fn values_of(&self, terms: &[(u8, u8)]) -> Values {
+        let mut values = [0; PARITY_MAX];
+        let used = self.shape.parity.next_multiple_of(32);
+        self.field.sum_rows(self.level, &self.syndrome_rows, terms, &mut values[..used]);
+        values
+    }
+
+    /// The polynomial whose roots are the inverses of the wrong places, by Berlekamp and Massey, and its degree; erased places are given. It is taken
+    /// for found where so many rounds in a row leave it as it is.
+    fn locator(
+        &self,
+        syndromes: &Values,
+        erased: &[usize],
+        n: usize,
+        rounds: usize,
+    ) -> Result<(Polynomial, usize), BeyondRepair> {
+        let (field, parity, known) = (&self.field, self.shape.parity, erased.len());
+        let mut locator = [0; PARITY_MAX + 1];
         locator[0] = 1;
-        for (count, place) in erased.iter().enumerate() {
-            let root = field.power(self.shape.root_step * place);
+        for (count, index) in erased.iter().enumerate() {
+            let root = field.power(self.shape.root_step * (n - 1 - index));
             for power in (1..=count + 1).rev() {
                 locator[power] ^= field.mul(locator[power - 1], root);
             }
         }
-        let (mut before, mut len) = (locator.clone(), known);
+        // The last syndrome first, so that both factors of a discrepancy's terms go up.
+        let mut logs = [0; PARITY_MAX];
+        logs.iter_mut().zip(syndromes[..parity].iter().rev()).for_each(|(log, value)| *log = field.log(*value));
+        let (mut before, mut len, mut unchanged) = (locator, known, 0);
         for round in known + 1..=parity {
-            let terms = locator[..=len.min(round - 1)].iter().zip(syndromes[..round].iter().rev());
-            let discrepancy = terms.fold(0, |sum, (weight, syndrome)| sum ^ field.mul(*weight, *syndrome));
-            before.rotate_right(1);
+            let terms = locator[..=len.min(round - 1)].iter().zip(&logs[parity - round..]);
+            let discrepancy = terms.fold(0, |sum, (weight, log)| sum ^ field.of_logs(field.log(*weight), *log));
+            before.copy_within(..PARITY_MAX, 1);
             before[0] = 0;
             if discrepancy == 0 {
+                unchanged += 1;
+                if unchanged == rounds {
+                    break;
+                }
                 continue;
             }
-            let (longer, inverse) = (2 * len < round + known, field.div(1, discrepancy));
-            for (now, old) in locator.iter_mut().zip(&mut before).take(round + 1) {
-                let next = *now ^ field.mul(discrepancy, *old);
+            unchanged = 0;
+            let longer = 2 * len < round + known;
+            let (by, back) = (field.products_of(discrepancy), field.products_of(field.div(1, discrepancy)));
+            let degree = if longer { round + known - len } else { len };
+            for (now, old) in locator.iter_mut().zip(&mut before).take(degree.max(len).min(parity) + 1) {
+                let next = *now ^ by[usize::from(*old)];
                 if longer {
-                    *old = field.mul(*now, inverse);
+                    *old = back[usize::from(*now)];
                 }
                 *now = next;
             }
-            if longer {
-                len = round + known - len;
-            }
+            len = degree;
         }
         let degree = locator.iter().rposition(|value| *value != 0).unwrap_or(0);
         if degree != len || 2 * (len - known.min(len)) + known > parity {
             return Err(BeyondRepair);
         }
-        locator.truncate(degree + 1);
-        Ok(locator)
+        Ok((locator, degree))
     }
 
     /// The places where the locator is zero, all of which must lie in the word.
-    fn search(&self, locator: &[u8], n: usize) -> Result<Vec<usize>, BeyondRepair> {
-        let rows: Vec<&[u8]> = self.search_rows[..locator.len()].iter().map(Vec::as_slice).collect();
-        let mut values = [0_u8; 255];
-        self.field.combine(self.level, &[locator], &rows, &mut [&mut values]);
-        let found: Vec<usize> = (0..n).filter(|place| values[*place] == 0).collect();
-        if found.len() == locator.len() - 1 { Ok(found) } else { Err(BeyondRepair) }
+    fn search(&self, locator: &Polynomial, degree: usize, n: usize) -> Result<Places, BeyondRepair> {
+        let mut weights = [(0, 0); PARITY_MAX + 1];
+        weights.iter_mut().zip(locator).enumerate().for_each(|(power, (term, weight))| *term = (power as u8, *weight));
+        let mut values = [0; PLACES];
+        self.field.sum_rows(self.level, &self.search_rows, &weights[..=degree], &mut values);
+        let mut found = Places { terms: [(0, 0); PARITY_MAX], count: 0 };
+        for (first, values) in values.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*values);
+            // Whether a byte is zero: one that borrows without having had its highest bit set.
+            if word.wrapping_sub(u64::MAX / 255) & !word & (u64::MAX / 255) << 7 == 0 {
+                continue;
+            }
+            let places = values.iter().enumerate().filter(|(_, value)| **value == 0);
+            for place in places.map(|(at, _)| 8 * first + at).take_while(|place| *place < n) {
+                let free = found.terms.get_mut(found.count).ok_or(BeyondRepair)?;
+                (*free, found.count) = ((place as u8, 0), found.count + 1);
+            }
+        }
+        if found.count == degree { Ok(found) } else { Err(BeyondRepair) }
     }
 
-    /// What is wrong at each place, by Forney.
-    fn values(&self, syndromes: &[u8], locator: &[u8], places: &[usize]) -> Result<Vec<u8>, BeyondRepair> {
-        let (field, degree) = (&self.field, locator.len() - 1);
+    /// Finds what is wrong at each place, by Forney.
+    fn find_values(&self, syndromes: &Values, locator: &Polynomial, places: &mut Places) -> Result<(), BeyondRepair> {
+        let (field, degree) = (&self.field, places.count);
         let coefficient = |power: usize| {
             (0..=power.min(degree)).fold(0, |sum, at| sum ^ field.mul(locator[at], syndromes[power - at]))
         };
-        let evaluator: Vec<u8> = (0..degree).map(coefficient).collect();
-        let value = |place: &usize| {
-            let exponent = (255 - self.shape.root_step * place % 255) % 255;
+        let mut evaluator = [0; PARITY_MAX];
+        evaluator[..degree].iter_mut().enumerate().for_each(|(power, place)| *place = coefficient(power));
+        for (place, value) in &mut places.terms[..degree] {
+            let exponent = (255 - self.shape.root_step * usize::from(*place) % 255) % 255;
             let inverse = field.power(exponent);
-            let top = evaluator.iter().rev().fold(0, |sum, weight| field.mul(sum, inverse) ^ weight);
-            let square = field.mul(inverse, inverse);
-            let odd = locator.iter().skip(1).step_by(2);
-            let slope = odd.rev().fold(0, |sum, weight| field.mul(sum, square) ^ weight);
+            let by = field.products_of(inverse);
+            let top = evaluator[..degree].iter().rev().fold(0, |sum, weight| by[usize::from(sum)] ^ weight);
+            let by = field.products_of(field.mul(inverse, inverse));
+            let odd = locator[..=degree].iter().skip(1).step_by(2);
+            let slope = odd.rev().fold(0, |sum, weight| by[usize::from(sum)] ^ weight);
             if slope == 0 {
                 return Err(BeyondRepair);
             }
             // The place to the power of 1 - first root.
             let shift = field.power(exponent * (self.shape.first_root + 254));
-            Ok(field.mul(shift, field.div(top, slope)))
-        };
-        places.iter().map(value).collect()
+            *value = field.mul(shift, field.div(top, slope));
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,9 @@ use panoply_core::op::signal::{Convolutional, Ending};
 use crate::byte_lanes::ByteLanes;
 use crate::level::{Kind, Level};
 
+#[cfg(target_arch = "x86_64")]
+mod few;
+
 /// Bits that are remembered.
 pub const TAIL_BITS: usize = 6;
 pub(crate) const STATES: usize = 64;
@@ -88,7 +91,7 @@ impl Trellis {
         match self.level.kind() {
             Kind::Plain => 16,
             Kind::Avx2 => 32,
-            Kind::Avx512 => 64,
+            Kind::Avx512 | Kind::Gfni => 64,
         }
     }
 
@@ -102,8 +105,13 @@ impl Trellis {
         }
         let count = frames.len() / coded;
         assert!(count <= self.lanes() && frames.len() == count * coded && decoded.len() == count * bytes);
-        work.choices.resize(steps * STATES, 0);
         let job = Job { outputs: &self.outputs, frames, count, steps, from_any: ending == Ending::TailBiting };
+        #[cfg(target_arch = "x86_64")]
+        if self.level.kind() >= Kind::Avx512 && count <= few::LANES {
+            // SAFETY: the level is only made where the CPU has its instructions.
+            return unsafe { few::decode(&job, bits, ending, decoded, work) };
+        }
+        work.choices.resize(steps * STATES, 0);
         match self.level.kind() {
             // SAFETY: plain arrays need no instructions of their own.
             Kind::Plain => unsafe { forward::<[u8; 16]>(&job, work) },
@@ -112,7 +120,7 @@ impl Trellis {
             Kind::Avx2 => unsafe { avx2(&job, work) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Kind::Avx512 => unsafe { avx512(&job, work) },
+            Kind::Avx512 | Kind::Gfni => unsafe { avx512(&job, work) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => (),
         }
@@ -323,7 +331,7 @@ fn trace_steps(level: Level, steps: &[u64], states: &mut [u64; 64], gathered: &m
     match level.kind() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only made where the CPU has its instructions.
-        Kind::Avx512 => unsafe { trace_avx512(steps, states, gathered) },
+        Kind::Avx512 | Kind::Gfni => unsafe { trace_avx512(steps, states, gathered) },
         _ => {
             for (step, own) in steps.as_chunks::<STATES>().0.iter().enumerate().rev() {
                 for (lane, (state, byte)) in states.iter_mut().zip(gathered.iter_mut()).enumerate() {
@@ -405,7 +413,7 @@ mod tests {
                 (77, Ending::Open),
             ] {
                 let (coded, bytes) = (Trellis::coded_bits(bits, ending), bits.div_ceil(8));
-                for count in [1, 5, trellis.lanes()] {
+                for count in [1, 5, trellis.lanes() / 2, trellis.lanes() / 2 + 1, trellis.lanes()] {
                     let (mut sent, mut frames) = (Vec::new(), Vec::new());
                     for _ in 0..count {
                         let mut data: Vec<u8> = (0..bytes).map(|_| random.next() as u8).collect();

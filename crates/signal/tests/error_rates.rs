@@ -28,10 +28,13 @@ fn tail(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (fraction * std::f64::consts::TAU.sqrt())
 }
 
-/// The error rate of Gray-coded square constellations, by Cho and Yoon's dominant terms: the nearest levels alone.
+/// The error rate of Gray-coded constellations, by Cho and Yoon's dominant terms: the nearest levels alone, or phases.
 fn theory(bits: usize, bit_to_noise: f64) -> f64 {
     if bits <= 2 {
         return tail((2.0 * bit_to_noise).sqrt());
+    }
+    if bits == 3 {
+        return 2.0 / 3.0 * tail((6.0 * bit_to_noise).sqrt() * (std::f64::consts::PI / 8.0).sin());
     }
     let side = f64::from(1_u32 << (bits / 2));
     let distance = (3.0 * bits as f64 * bit_to_noise / (side * side - 1.0)).sqrt();
@@ -44,8 +47,10 @@ fn hard_decisions_err_as_often_as_theory_says() {
     for (constellation, decibels) in [
         (Constellation::Bpsk, 6.0),
         (Constellation::Qpsk, 6.0),
+        (Constellation::Psk8, 10.0),
         (Constellation::Qam16, 10.0),
         (Constellation::Qam64, 14.0),
+        (Constellation::Qam256, 18.5),
     ] {
         let (modem, bits) = (Modem::new(Level::best(), &constellation), constellation.bits());
         let bit_to_noise = 10_f64.powf(decibels / 10.0);

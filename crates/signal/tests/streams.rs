@@ -3,8 +3,8 @@
 
 use panoply_core::op::signal::{
     Adapt, Biquad, Constellation, Convolutional, ConvolutionalEncode, DemodulateWave, Ending, Filter, Frames,
-    Interleaver, Learning, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft, StreamFilter,
-    Target, TimingDetector, Tracker, Wave,
+    Interleaver, Istft, Learning, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft,
+    StreamFilter, Target, TimingDetector, Tracker, Wave,
 };
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
@@ -268,6 +268,28 @@ fn frames_wait_for_what_fills_them() {
         let filter = Filter::Interleave { interleaver: interleaver.clone(), inverse };
         same_however_cut("interleave", &filter, None, &raw);
         same_however_cut("interleave samples", &filter, None, &numbers(800, 21));
+    }
+}
+
+#[test]
+fn samples_come_of_spectra_as_soon_as_no_frame_adds_to_them() {
+    let mut space = workspace();
+    for (window, hop, transform) in [(16, 5, 16), (16, 4, 32), (16, 16, 16), (9, 40, 9), (1, 1, 1), (24, 1, 24)] {
+        let frames = Frames::new(&line(&numbers(window, 17)), hop).transform(transform);
+        for real in [false, true] {
+            let samples = if real { line(&numbers(1200, 18)) } else { line(&complex(1200, 18)) };
+            let spectra = run(&mut space, Stft::new(&samples, &frames)).unwrap().into_tensor().unwrap();
+            let (count, flat) = (frames.count(1200), spectra.to_vec::<Complex64>().unwrap());
+            let filter = Filter::Istft { frames: frames.clone(), real };
+            let got = same_however_cut("istft", &filter, None, &flat);
+            let op = Istft::new(&spectra, &frames, 1200);
+            let value = run(&mut space, if real { op.real() } else { op }).unwrap();
+            let expected = if real { bytes::<f32>(value) } else { bytes::<Complex64>(value) };
+            let size = if real { 4 } else { 8 };
+            assert!(got.len() == count * hop * size && got.len() + window.max(hop) * size > expected.len());
+            let both = got.len().min(expected.len());
+            assert_eq!(got[..both], expected[..both], "{window} {hop} {real}");
+        }
     }
 }
 

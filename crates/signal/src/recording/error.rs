@@ -15,7 +15,7 @@ pub enum RecordingError {
         source: io::Error,
     },
     /// The recording ends before it should.
-    #[error("{what} are cut short: expected {expected} bytes more, got {got}")]
+    #[error("{what}: cut short, expected {expected} bytes more, got {got}")]
     CutShort {
         /// Which part.
         what: &'static str,

@@ -160,7 +160,7 @@ fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
     let product_ns = match level.kind() {
         Kind::Plain => 0.12,
         Kind::Avx2 => 0.03,
-        Kind::Avx512 => 0.015,
+        Kind::Avx512 | Kind::Gfni => 0.015,
     };
     let parts = if matches!(taps, AnyTaps::Complex(_)) { 2 } else { 1 };
     let sums = product_ns * (taps.len() * step * parts) as f64 * len as f64;

@@ -1,7 +1,9 @@
 //! Streams whose ops take whole frames: what does not fill one waits for the next piece.
 
+use std::ops::Range;
+
 use panoply_core::op::signal::{
-    DemodulateWave, Frames, Interleave, Interleaver, ModulateWave, ReadSamples, SampleFormat, Stft, Wave,
+    DemodulateWave, Frames, Interleave, Interleaver, Istft, ModulateWave, ReadSamples, SampleFormat, Stft, Wave,
 };
 use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor, Threads, Value};
 
@@ -15,6 +17,7 @@ pub(super) enum Block {
     Modulate(Wave),
     Demodulate(Wave),
     Stft(Frames),
+    Istft(Frames, bool),
     Read(SampleFormat, bool),
     Interleave(Interleaver, bool),
 }
@@ -30,12 +33,14 @@ pub(super) struct Framed {
     space: Workspace,
 }
 
-/// What is done with the elements at hand: those before `begin` are left out, `used` are given to the op, and behind `kept` they wait.
+/// What is done with the elements at hand: those before `begin` are left out, `used` are given to the op, and behind `kept` they wait. Of what the op
+/// gives, `given` elements of a line count, where it is not all.
 struct Cut {
     begin: usize,
     used: usize,
     kept: usize,
     ahead: usize,
+    given: Option<Range<usize>>,
 }
 
 impl Block {
@@ -44,6 +49,17 @@ impl Block {
             Block::Modulate(wave) => ModulateWave::new(*wave, input).into_op(),
             Block::Demodulate(wave) => DemodulateWave::new(*wave, input).into_op(),
             Block::Stft(frames) => Stft::new(input, frames).into_op(),
+            Block::Istft(frames, real) => {
+                let (last, bins) = (input.shape().rank() - 1, frames.bins(*real));
+                let count = input.shape()[last] / bins.max(1);
+                let mut dims = input.shape().to_vec();
+                dims.splice(last.., [count, bins]);
+                let len = count
+                    .checked_sub(1)
+                    .map_or(0, |before| before * frames.hop + frames.window.elements().max(frames.hop));
+                let op = Istft::new(&input.reshape(dims)?, frames, len);
+                if *real { op.real().into_op() } else { op.into_op() }
+            }
             Block::Read(format, false) => ReadSamples::new(*format, input).into_op(),
             Block::Read(format, true) => ReadSamples::new(*format, input).complex().into_op(),
             Block::Interleave(interleaver, false) => Interleave::new(interleaver.clone(), input).into_op(),
@@ -51,10 +67,11 @@ impl Block {
         }
     }
 
-    fn cut(&self, ahead: usize, have: usize) -> Cut {
+    /// How `have` elements of a line are cut, of which `waiting` have waited.
+    fn cut(&self, ahead: usize, waiting: usize, have: usize) -> Cut {
         let whole = |frame: usize| {
             let used = have - have % frame.max(1);
-            Cut { begin: 0, used, kept: used, ahead: 0 }
+            Cut { begin: 0, used, kept: used, ahead: 0, given: None }
         };
         match self {
             Block::Modulate(_) => whole(1),
@@ -67,7 +84,16 @@ impl Block {
                 let used = count.checked_sub(1).map_or(0, |before| before * frames.hop + frames.window.elements());
                 // The next frame may begin behind what has come.
                 let next = ahead + count * frames.hop;
-                Cut { begin, used, kept: next.min(have), ahead: next.saturating_sub(have) }
+                Cut { begin, used, kept: next.min(have), ahead: next.saturating_sub(have), given: None }
+            }
+            // Frames that wait have given their samples, and reach into those of the next ones.
+            Block::Istft(frames, real) => {
+                let bins = frames.bins(*real).max(1);
+                let (before, count) = (waiting / bins, have / bins);
+                let used = if count > before { count * bins } else { 0 };
+                let kept = (count - count.min(frames.overlapping())) * bins;
+                let given = if used > 0 { before * frames.hop..count * frames.hop } else { 0..0 };
+                Cut { begin: 0, used, kept, ahead: 0, given: Some(given) }
             }
         }
     }
@@ -92,7 +118,7 @@ impl Session for Framed {
         let (size, last) = (self.dtype.size_bytes(), piece.shape().rank() - 1);
         let line = piece.shape()[last] * size;
         let waiting = self.rest.first().map_or(0, Vec::len);
-        let cut = self.block.cut(self.ahead, (waiting + line) / size);
+        let cut = self.block.cut(self.ahead, waiting / size, (waiting + line) / size);
         let (mut frames, mut rest) = (HostBufferMut::zeroed(self.rest.len() * cut.used * size)?, Vec::new());
         let bytes = piece.as_bytes()?;
         for (index, old) in self.rest.iter().enumerate() {
@@ -104,7 +130,11 @@ impl Session for Framed {
         }
         let whole = Tensor::from_host(self.dtype, piece.shape().with_dim(last, cut.used)?, frames.freeze())?;
         let ran = run(&self.block.op(&whole)?, &mut self.space, threads, take);
-        let value = ran.unwrap_or_else(|| Err(homeless()))?;
+        let mut value = ran.unwrap_or_else(|| Err(homeless()))?;
+        if let Some(given) = cut.given {
+            let all = value.into_tensor()?;
+            value = Value::Tensor(all.slice(last, given.start, given.end)?.contiguous()?);
+        }
         (self.rest, self.ahead) = (rest, cut.ahead);
         Ok(value)
     }

@@ -8,8 +8,13 @@ use panoply_core::{DType, Error, Result, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace};
 use crate::modem::Modem;
+use crate::streaming::stream;
 use crate::threads::{for_each_piece, share};
 
+/// From so many bytes on soft bits go past the caches, which could not keep them.
+const STREAM_BYTES_MIN: usize = 16 << 20;
+/// Symbols whose soft bits are in the nearest cache meanwhile.
+const TILE_SYMBOLS: usize = 256;
 /// Symbols of one turn of a thread, at the least.
 const TURN_SYMBOLS_MIN: usize = 8192;
 
@@ -56,10 +61,49 @@ pub(super) fn demodulate(
         Decision::Hard => for_each_piece(threads, output.bytes(), each, &|turn, part| {
             modem.decide(&received[turn * each..turn * each + part.len()], part);
         }),
-        Decision::Soft { noise } => for_each_piece(threads, output.numbers(), each * modem.bits(), &|turn, part| {
-            let begin = turn * each;
-            modem.likelihoods(&received[begin..begin + part.len() / modem.bits()], noise, part);
-        }),
+        Decision::Soft { noise } => {
+            let streams = size_of_val(output.numbers()) >= STREAM_BYTES_MIN;
+            for_each_piece(threads, output.numbers(), each * modem.bits(), &|turn, part| {
+                let begin = turn * each;
+                let own = &received[begin..begin + part.len() / modem.bits()];
+                match streams {
+                    true => past_caches(&modem, own, noise, part),
+                    false => modem.likelihoods(own, noise, part),
+                }
+            });
+        }
     }
     output.value()
+}
+
+/// Soft bits in tiles, each of which is written to memory as a whole.
+fn past_caches(modem: &Modem, received: &[Complex32], noise: f32, soft: &mut [f32]) {
+    let mut tile = [0.0; 8 * TILE_SYMBOLS];
+    for (received, soft) in received.chunks(TILE_SYMBOLS).zip(soft.chunks_mut(TILE_SYMBOLS * modem.bits())) {
+        let tile = &mut tile[..soft.len()];
+        modem.likelihoods(received, noise, tile);
+        stream(tile, soft);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::op::signal::Constellation;
+
+    use super::*;
+    use crate::level::Level;
+
+    #[test]
+    fn soft_bits_are_the_same_past_the_caches() {
+        let received: Vec<Complex32> =
+            (0..1003).map(|at| Complex32::new((at as f32 * 0.37).sin(), (at as f32 * 0.11).cos())).collect();
+        for constellation in Constellation::ALL {
+            let modem = Modem::new(Level::best(), &constellation);
+            let (mut near, mut past) =
+                (vec![0.0; received.len() * modem.bits()], vec![1.0; received.len() * modem.bits()]);
+            modem.likelihoods(&received, 0.3, &mut near);
+            past_caches(&modem, &received, 0.3, &mut past);
+            assert_eq!(near, past, "{constellation:?}");
+        }
+    }
 }

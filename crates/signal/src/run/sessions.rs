@@ -51,6 +51,7 @@ pub(super) fn session(level: Level, filter: &Filter, dtype: DType, lines: usize)
         Filter::ModulateWave(wave) => Box::new(framed(Block::Modulate(*wave))),
         Filter::DemodulateWave(wave) => Box::new(framed(Block::Demodulate(*wave))),
         Filter::Stft(frames) => Box::new(framed(Block::Stft(frames.clone()))),
+        Filter::Istft { frames, real } => Box::new(framed(Block::Istft(frames.clone(), *real))),
         Filter::ReadSamples { format, complex } => Box::new(framed(Block::Read(*format, *complex))),
         Filter::Interleave { interleaver, inverse } => {
             Box::new(framed(Block::Interleave(interleaver.clone(), *inverse)))

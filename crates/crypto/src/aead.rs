@@ -81,6 +81,33 @@ impl AeadKey {
     }
 }
 
+impl AeadKey {
+    /// Seals a message in its place, with 16 bytes of `tag` apart.
+    pub fn seal_in_place(
+        &self,
+        nonce: &NonceBytes,
+        associated: &[u8],
+        message: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Failure> {
+        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+        let made =
+            self.library.seal_in_place_separate_tag(nonce, associated, message).map_err(|_| Failure::Rejected)?;
+        tag.copy_from_slice(made.as_ref());
+        Ok(())
+    }
+
+    /// Opens a text with its tag behind it in its place, and says how long the message is. Where the tag is not right nothing is left of either.
+    pub fn open_in_place(&self, nonce: &NonceBytes, associated: &[u8], text: &mut [u8]) -> Result<usize, Failure> {
+        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+        let opened = self.library.open_in_place(nonce, associated, text).map(|message| message.len());
+        opened.map_err(|_| {
+            text.zeroize();
+            Failure::Rejected
+        })
+    }
+}
+
 /// A key, and what was made beforehand for some messages.
 pub struct Prepared<'a> {
     library: &'a LessSafeKey,

@@ -28,7 +28,7 @@ mod signature_lanes;
 pub mod spread;
 
 pub use panoply_core::{OneThread, Threads};
-pub use run::{State, TakeMemory, estimate_ns, run};
+pub use run::{State, TakeMemory, estimate_ns, is_in_place, run, run_in_place, signing_ns};
 
 /// Why one message of an op failed. It says no more than that: see [`panoply_core::Error::Rejected`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Compression in every format, with the workspaces of one thread.
 
 use panoply_core::op::crypto::{Format, OUTPUT_BYTES_DEFAULT_MAX};
-use zstd_safe::{CCtx, DCtx};
+use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::deflate::{Deflater, Inflater};
 use crate::{Failure, deflate, lz4};
@@ -10,6 +10,11 @@ use crate::{Failure, deflate, lz4};
 const LEVELS: usize = 13;
 /// zstd's number for memory that is too small.
 const ZSTD_TOO_SMALL: usize = 70;
+/// At the first level messages from so many bytes on have no shorter matches than this, as those have that are longer than 256 KiB: fewer of them are
+/// written and read, and the result is not longer. Zero is what the library picks.
+const ZSTD_LONG_BYTES: usize = 128 << 10;
+const ZSTD_LONG_MATCH_MIN: u32 = 7;
+const ZSTD_MATCH_USUAL: u32 = 0;
 /// What a message may become without a second try, where neither its format nor the limit says: so many times as long, and a little.
 /// Thousands of short messages are given no more than they are likely to need.
 const FIRST_TRY_RATIO: usize = 8;
@@ -37,7 +42,11 @@ impl Packer {
             Format::Lz4Frame => lz4::compress_frame(message, out),
             Format::Zstd => {
                 let context = made(&mut self.zstd, CCtx::try_create)?;
-                context.compress(out, message, level).map_err(|_| Failure::Limit)
+                let is_long = level == 1 && message.len() >= ZSTD_LONG_BYTES;
+                let shortest = if is_long { ZSTD_LONG_MATCH_MIN } else { ZSTD_MATCH_USUAL };
+                let set = context.set_parameter(CParameter::CompressionLevel(level));
+                let set = set.and_then(|_| context.set_parameter(CParameter::MinMatch(shortest)));
+                set.and_then(|_| context.compress2(out, message)).map_err(|_| Failure::Limit)
             }
         }
     }
@@ -157,4 +166,44 @@ fn made<T>(place: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Result<&m
         *place = make();
     }
     place.as_mut().ok_or(Failure::Memory(0))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+mod tests {
+    use super::*;
+
+    fn text(len: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut word = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{} ", ["seal", "open", "hash", "sign", "verify", "compress"][(state >> 40) as usize % 6])
+        };
+        let mut text = Vec::new();
+        while text.len() < len {
+            text.extend(word().into_bytes());
+        }
+        text.truncate(len);
+        text
+    }
+
+    #[test]
+    fn long_messages_have_long_matches_and_others_what_the_library_picks() {
+        let mut packer = Packer::default();
+        // In turn, so that what was set for one would be seen in the next.
+        for (len, is_long) in [(1000, false), (256 << 10, true), (ZSTD_LONG_BYTES - 1, false), (ZSTD_LONG_BYTES, true)]
+        {
+            let message = text(len);
+            for level in [1, 3, 1] {
+                let mut out = vec![0; bound(Format::Zstd, len)];
+                let packed = packer.compress(Format::Zstd, level, &message, &mut out).unwrap();
+                let mut usual = vec![0; out.len()];
+                let usual_len = zstd_safe::compress(&mut usual[..], &message, level).unwrap();
+                assert_eq!(out[..packed] == usual[..usual_len], !is_long || level != 1, "{len} at {level}");
+                let mut again = vec![0; len];
+                assert_eq!(packer.decompress(Format::Zstd, &out[..packed], &mut again), Ok(len));
+                assert!(again == message, "{len} at {level}");
+            }
+        }
+    }
 }

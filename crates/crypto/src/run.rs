@@ -10,9 +10,13 @@ use crate::pack::Packer;
 use crate::{Failure, lanes};
 
 mod digests;
+mod in_place;
 mod packing;
 mod sealing;
 mod signing;
+
+pub use in_place::{is_in_place, run_in_place};
+pub use signing::signing_ns;
 
 /// Memory for an output: initialised, with arbitrary contents.
 pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
@@ -51,7 +55,10 @@ pub fn estimate_ns(op: &CryptoOp) -> f64 {
         CryptoOp::Seal(_) | CryptoOp::Open(_) => SEAL_NS_PER_BYTE,
         CryptoOp::Encrypt(_) | CryptoOp::Decrypt(_) => CIPHER_NS_PER_BYTE,
         CryptoOp::Hash(_) | CryptoOp::Hmac(_) | CryptoOp::Hkdf(_) => HASH_NS_PER_BYTE,
-        CryptoOp::Sign(_) | CryptoOp::Verify(_) => HASH_NS_PER_BYTE,
+        CryptoOp::Sign(_) | CryptoOp::Verify(_) => match signing_ns(op, 1) {
+            Some(time) => return time,
+            None => HASH_NS_PER_BYTE,
+        },
         CryptoOp::Compress(_) => COMPRESS_NS_PER_BYTE,
         CryptoOp::Decompress(_) => DECOMPRESS_NS_PER_BYTE,
     };

@@ -15,11 +15,11 @@ use crate::lanes::{Ed25519Lanes, P256Lanes, P256SignLanes, detected_for_curves, 
 /// Signatures that are worth a thread's while.
 const SIGNATURE_LANES: usize = 64;
 /// Signatures, in one batch or several, that take as long one by one as it takes to make a key's table.
-const ED25519_TABLE_MIN: usize = 14;
-const P256_TABLE_MIN: usize = 7;
+pub(crate) const ED25519_TABLE_MIN: usize = 14;
+pub(crate) const P256_TABLE_MIN: usize = 7;
 /// Fewer signatures are verified, or made, faster one by one.
 const VERIFIED_MIN: usize = 3;
-const SIGNED_MIN: usize = 4;
+pub(crate) const SIGNED_MIN: usize = 4;
 
 const HASH_BYTES: usize = 32;
 /// What stands before the point in a SubjectPublicKeyInfo of P-256.

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::catalog::{Change, EXTENTS_MAX, Extent, Object, check_name};
 use crate::error::{Error, Result};
+use crate::extent::buffers::Buffers;
 use crate::extent::object_secret;
 use crate::extent::write::{Pays, Setting, Written, write_next};
 use crate::key::random;
@@ -32,19 +33,21 @@ pub struct Batch<'a> {
     /// Extents that nobody names once it is committed.
     freed: Vec<[u8; 32]>,
     syncer: Syncer,
+    /// Memory for batches, and for chunks in planes.
+    buffers: [Buffers; 2],
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(store: &'a mut Store) -> Result<Batch<'a>> {
         store.expect_writable()?;
-        let (changes, staged) = (Vec::new(), BTreeMap::new());
-        Ok(Batch { store, changes, staged, written: Vec::new(), freed: Vec::new(), syncer: Syncer::default() })
+        let (changes, staged, written, freed) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        Ok(Batch { store, changes, staged, written, freed, syncer: Syncer::default(), buffers: Default::default() })
     }
 
     /// Puts an object: everything that the source has. One that is there already is refused, or replaced.
     pub fn put(&mut self, name: &str, source: &mut dyn Read, replace: bool) -> Result<Entry> {
         self.check_new(name, replace)?;
-        let object = write_object(self.store, &self.syncer, source)?;
+        let object = write_object(self.store, &self.syncer, &self.buffers, source)?;
         Ok(self.take(name.to_owned(), object))
     }
 
@@ -62,7 +65,8 @@ impl<'a> Batch<'a> {
         let work = || {
             while let Some((place, (name, mut source))) = next_of(&sources, &done) {
                 let object = batch.check_new(&name, replace);
-                let object = object.and_then(|()| write_object(batch.store, &batch.syncer, &mut source));
+                let object =
+                    object.and_then(|()| write_object(batch.store, &batch.syncer, &batch.buffers, &mut source));
                 done.lock().unwrap_or_else(PoisonError::into_inner).insert(place, (name, object));
             }
         };
@@ -94,7 +98,8 @@ impl<'a> Batch<'a> {
     pub fn append(&mut self, name: &str, source: &mut dyn Read) -> Result<Entry> {
         let mut object = self.object(name).cloned().ok_or_else(|| Error::NoObject { name: name.to_owned() })?;
         let modified_s = now_s();
-        let extents = write_extents(self.store, &self.syncer, &object.id, object.extents.len(), source)?;
+        let before = object.extents.len();
+        let extents = write_extents(self.store, &self.syncer, &self.buffers, &object.id, before, source)?;
         let mut changes = Vec::with_capacity(extents.len());
         for extent in &extents {
             object.extents.push(extent.clone());
@@ -217,9 +222,9 @@ fn next_of<T>(
 }
 
 /// Writes everything that a source has as a new object. Where that fails nothing is left of it.
-fn write_object(store: &Store, syncer: &Syncer, source: &mut dyn Read) -> Result<Object> {
+fn write_object(store: &Store, syncer: &Syncer, buffers: &[Buffers; 2], source: &mut dyn Read) -> Result<Object> {
     let (id, modified_s) = (random()?, now_s());
-    let extents = write_extents(store, syncer, &id, 0, source)?;
+    let extents = write_extents(store, syncer, buffers, &id, 0, source)?;
     match merkle::object_root(store.runtime(), &extents) {
         Ok(root) => Ok(Object { id, modified_s, extents, root }),
         Err(error) => {
@@ -232,12 +237,13 @@ fn write_object(store: &Store, syncer: &Syncer, source: &mut dyn Read) -> Result
 fn write_extents(
     store: &Store,
     syncer: &Syncer,
+    buffers: &[Buffers; 2],
     object: &[u8; 16],
     extents_before: usize,
     source: &mut dyn Read,
 ) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
-    match write_all(store, syncer, object, extents_before, source, &mut extents) {
+    match write_all(store, syncer, buffers, object, extents_before, source, &mut extents) {
         Ok(()) => Ok(extents),
         Err(error) => {
             give_up(store, syncer, &extents);
@@ -249,6 +255,7 @@ fn write_extents(
 fn write_all(
     store: &Store,
     syncer: &Syncer,
+    buffers: &[Buffers; 2],
     object: &[u8; 16],
     extents_before: usize,
     source: &mut dyn Read,
@@ -265,6 +272,7 @@ fn write_all(
         level: options.level,
         epoch,
         object_secret: &object_secret(store.runtime(), identity, epoch, object)?.ok_or_else(none)?,
+        buffers,
     };
     let mut pays = Pays::default();
     while let Some(Written { extent, file, path }) = write_next(&setting, source, &mut pays)? {

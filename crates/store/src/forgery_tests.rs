@@ -11,6 +11,7 @@ use panoply_runtime::Runtime;
 
 use crate::catalog::Extent;
 use crate::error::Error;
+use crate::extent::form::Form;
 use crate::extent::index::{self, ChunkEntry};
 use crate::extent::{MAGIC, associated, chunk_nonces, extent_key, object_secret};
 use crate::key::MasterKey;
@@ -54,13 +55,13 @@ impl Forger {
     /// Chunks of another content, sealed as the store seals them.
     fn chunks(&self) -> Messages {
         let plain = Messages::split(vec![8_u8; LEN].into(), CHUNK_BYTES).unwrap();
-        let told = associated(plain.lens().map(|len| (false, len))).unwrap();
+        let told = associated(plain.lens().map(|len| (Form::Plain, len))).unwrap();
         self.runtime.run(Seal::new(&self.key, chunk_nonces(0), plain).associated(told)).wait().unwrap().text
     }
 
     fn index_of(&self, chunks: &Messages) -> Vec<u8> {
         let hashed = self.runtime.run(Hash::new(HashAlgorithm::Sha256, chunks.clone())).wait().unwrap();
-        let entry = |(stored, digest)| ChunkEntry { stored: stored as u32, is_compressed: false, digest };
+        let entry = |(stored, digest)| ChunkEntry { stored: stored as u32, form: Form::Plain, digest };
         let entries: Vec<ChunkEntry> = chunks.lens().zip(digests(&hashed).unwrap()).map(entry).collect();
         index::seal(&self.runtime, &self.key, &self.extent, &entries).unwrap()
     }

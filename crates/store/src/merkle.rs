@@ -1,7 +1,7 @@
 //! The Merkle tree over an object: chunks, extents, object.
 //!
 //! ```text
-//! leaf of a chunk    H(0, number of the chunk, stored bytes and whether they are compressed, H(sealed chunk))
+//! leaf of a chunk    H(0, number of the chunk, stored bytes and form, H(sealed chunk))
 //! node               H(1, left, right); a node without a neighbour goes up as it is
 //! root of an extent  H(2, extent's id, bytes of a chunk, bytes of the extent, node of all its chunks)
 //! root of an object  the node of all its extents' roots; of an empty object, H(3)

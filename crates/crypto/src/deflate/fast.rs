@@ -3,7 +3,7 @@
 //!
 //! 1. [`parse`](super::parse) cuts a block into records, each of at most two literals or of a match with a literal before it. It works on both
 //!    halves of the block at once and decides nothing with branches, so that neither waits for the other nor for a wrong guess.
-//! 2. [`tally`](super::tally) counts the symbols; what the block would cost stored, with the format's own code and with a code of its own
+//! 2. [`tally`](super::tally) has counted the symbols meanwhile; what the block would cost stored, with the format's own code and with a code of its own
 //!    decides.
 //! 3. [`emit`](super::emit) writes it.
 
@@ -33,10 +33,10 @@ impl Fast {
         loop {
             let end = message.len().min(begin + BLOCK_BYTES);
             let middle = if end - begin < HALVED_BYTES_MIN { end } else { begin.midpoint(end) };
-            parse(&mut self.halves, message, [begin, middle, end], bits);
             self.tally.clear();
+            parse(&mut self.halves, message, [begin, middle, end], bits, &mut self.tally);
             for half in &self.halves {
-                half.pieces(message).for_each(|piece| self.tally.count(piece));
+                half.pieces(message).for_each(|piece| self.tally.count_literals(piece.literals));
             }
             let is_last = end == message.len();
             let pieces = self.halves.iter().flat_map(|half| half.pieces(message));

@@ -3,7 +3,7 @@
 //! A half's table has places relative to 32 KiB before the half, so that they fit into 16 bits. A place in it may be too far, or have other bytes:
 //! a match is what has the same bytes and is not too far. Every place is at or behind the message's beginning.
 
-use super::tally::Piece;
+use super::tally::{Counts, Indices, Piece, Tally};
 
 /// Half of a block: with the bytes before it that a match may reach, its places have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;
@@ -114,22 +114,27 @@ impl Half {
     }
 }
 
-/// Cuts a block from the first to the last of `ends` into records; its halves meet at the second.
-pub fn parse(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32) {
+/// Cuts a block from the first to the last of `ends` into records; its halves meet at the second. Records are counted as they are made, while the
+/// next ones wait for memory.
+pub fn parse(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32, tally: &mut Tally) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") {
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+    {
         // SAFETY: the CPU has the instructions.
-        return unsafe { parse_avx2(halves, message, ends, bits) };
+        return unsafe { parse_avx2(halves, message, ends, bits, tally) };
     }
     // SAFETY: what calls it says that there are so many bytes.
-    parse_with(halves, message, ends, bits, |a, b| unsafe { differing_words(a, b) });
+    parse_with(halves, message, ends, bits, tally, |a, b| unsafe { differing_words(a, b) });
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
-fn parse_avx2(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32) {
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+fn parse_avx2(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32, tally: &mut Tally) {
     // SAFETY: what calls it says that there are so many bytes.
-    parse_with(halves, message, ends, bits, |a, b| unsafe { differing_avx2(a, b) });
+    parse_with(halves, message, ends, bits, tally, |a, b| unsafe { differing_avx2(a, b) });
 }
 
 #[inline(always)]
@@ -138,14 +143,16 @@ fn parse_with(
     message: &[u8],
     ends: [usize; 3],
     bits: u32,
+    tally: &mut Tally,
     differing: impl Fn(*const u8, *const u8) -> u32,
 ) {
     let [begin, middle, end] = ends;
+    let [one, other] = &mut tally.counts;
     let [front, back] = halves;
     if middle < end {
         back.prime(message, middle, bits);
     }
-    let (mut a, mut b) = (Run::new(message, front, begin, middle), Run::new(message, back, middle, end));
+    let (mut a, mut b) = (Run::new(message, front, one, begin, middle), Run::new(message, back, other, middle, end));
     // SAFETY: a step is made where there are so many bytes behind, and two before.
     unsafe {
         a.first_literals();
@@ -162,6 +169,8 @@ fn parse_with(
                     let (taken_then, made_then) = take(then, b.base, b.end, seen_then, &differing);
                     *record = made;
                     *record_then = made_then;
+                    a.counts.add(Indices::of(&made));
+                    b.counts.add(Indices::of(&made_then));
                     (at, then) = (at.add(taken), then.add(taken_then));
                     (record, record_then) = (record.add(1), record_then.add(1));
                 }
@@ -197,10 +206,12 @@ struct Run<'a> {
     records: *mut Record,
     record: *mut Record,
     runs: &'a mut Vec<(usize, usize, usize)>,
+    /// What its records have.
+    counts: &'a mut Counts,
 }
 
 impl<'a> Run<'a> {
-    fn new(message: &'a [u8], half: &'a mut Half, begin: usize, end: usize) -> Run<'a> {
+    fn new(message: &'a [u8], half: &'a mut Half, counts: &'a mut Counts, begin: usize, end: usize) -> Run<'a> {
         let start = message.as_ptr();
         let back = |bytes: usize| start.wrapping_add(end.saturating_sub(bytes).max(begin));
         half.runs.clear();
@@ -215,6 +226,7 @@ impl<'a> Run<'a> {
             records: half.records.as_mut_ptr(),
             record: half.records.as_mut_ptr(),
             runs: &mut half.runs,
+            counts,
         }
     }
 
@@ -226,6 +238,7 @@ impl<'a> Run<'a> {
     /// There must be room for a record: a record has a byte of the half at least.
     #[inline(always)]
     unsafe fn push(&mut self, record: Record) {
+        self.counts.add(Indices::of(&record));
         // SAFETY: the caller's.
         unsafe {
             *self.record = record;
@@ -453,7 +466,7 @@ unsafe fn differing_words(a: *const u8, b: *const u8) -> u32 {
 /// Both must have 32 bytes.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 unsafe fn differing_avx2(a: *const u8, b: *const u8) -> u32 {
     use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8};
     // SAFETY: the caller's.

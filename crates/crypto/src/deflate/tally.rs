@@ -17,9 +17,9 @@ pub struct Piece<'a> {
     pub literals: &'a [u8],
 }
 
-/// One of several tables that are counted in turn, so that a count does not wait for the one before it.
+/// What the records of half a block have: each half has its own, so that no count waits for one of the other half.
 #[derive(Clone, Copy)]
-struct Counts {
+pub struct Counts {
     literals: [[u32; LITERALS]; 2],
     lengths: [u32; LENGTHS],
     slots: [u32; SLOTS],
@@ -27,7 +27,8 @@ struct Counts {
 
 /// How often a block has each symbol.
 pub struct Tally {
-    counts: [Counts; 2],
+    /// One for each half of a block.
+    pub counts: [Counts; 2],
     /// What it comes to: literals, the end and lengths; and the slots of distances.
     pub symbols: [u32; SYMBOLS],
     pub slots: [u32; SLOTS],
@@ -68,8 +69,9 @@ impl Indices {
 }
 
 impl Counts {
+    /// Counts a record.
     #[inline(always)]
-    fn add(&mut self, of: Indices) {
+    pub fn add(&mut self, of: Indices) {
         self.literals[0][of.literals[0]] += 1;
         self.literals[1][of.literals[1]] += 1;
         self.lengths[of.length] += 1;
@@ -83,34 +85,8 @@ impl Tally {
         *self = Tally::default();
     }
 
-    /// Counts a piece.
-    pub fn count(&mut self, piece: Piece<'_>) {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
-            // SAFETY: the CPU has the instructions.
-            return unsafe { self.count_bmi2(piece) };
-        }
-        self.count_with(piece);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    fn count_bmi2(&mut self, piece: Piece<'_>) {
-        self.count_with(piece);
-    }
-
-    #[inline(always)]
-    fn count_with(&mut self, piece: Piece<'_>) {
-        let (pairs, last) = piece.records.as_chunks::<2>();
-        for [one, other] in pairs {
-            self.counts[0].add(Indices::of(one));
-            self.counts[1].add(Indices::of(other));
-        }
-        last.iter().for_each(|record| self.counts[0].add(Indices::of(record)));
-        self.count_literals(piece.literals);
-    }
-
-    fn count_literals(&mut self, literals: &[u8]) {
+    /// Counts literals that no record has.
+    pub fn count_literals(&mut self, literals: &[u8]) {
         let [Counts { literals: [a, b], .. }, Counts { literals: [c, d], .. }] = &mut self.counts;
         let (words, rest) = literals.as_chunks::<8>();
         for word in words {

@@ -1,6 +1,6 @@
 //! Hash, Hmac and Hkdf.
 
-use panoply_core::op::crypto::{Hash, Hkdf, Hmac, Messages, Purpose};
+use panoply_core::op::crypto::{Hash, HashAlgorithm, Hkdf, Hmac, Messages, Purpose};
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
@@ -32,9 +32,28 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
         }
         Ok(())
     };
-    let together = if wide { HASHED_LANES } else { 1 };
-    spread_runs(threads, slots, together, &time, &work).map_err(failure("hash", 0))?;
+    let lanes = if op.algorithm == HashAlgorithm::Sha256 { HASHED_LANES } else { HASHED_LANES / 2 };
+    let together = if wide { lanes.max(1) } else { 1 };
+    // Lanes take as long for one message as for all of them.
+    let filled = Few { threads, count_max: messages.len().div_ceil(together).max(1) };
+    spread_runs(&filled, slots, together, &time, &work).map_err(failure("hash", 0))?;
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
+}
+
+/// As many threads as find enough to do: one more would be no sooner done, and takes a CPU from others.
+struct Few<'a> {
+    threads: &'a dyn Threads,
+    count_max: usize,
+}
+
+impl Threads for Few<'_> {
+    fn count(&self) -> usize {
+        self.threads.count().min(self.count_max)
+    }
+
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.threads.run(tasks, task);
+    }
 }
 
 pub(super) fn hmac(op: &Hmac, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {

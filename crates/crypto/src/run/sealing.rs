@@ -180,24 +180,24 @@ fn counted(
 }
 
 /// What was associated with each message.
-struct Associated<'a> {
+pub(super) struct Associated<'a> {
     one_for_all: bool,
     data: Vec<&'a [u8]>,
 }
 
 impl<'a> Associated<'a> {
-    fn new(data: Option<&'a Messages>) -> Result<Associated<'a>> {
+    pub(super) fn new(data: Option<&'a Messages>) -> Result<Associated<'a>> {
         let one_for_all = matches!(data, None | Some(Messages::One(_)));
         Ok(Associated { one_for_all, data: data.map(Messages::slices).transpose()?.unwrap_or_default() })
     }
 
-    fn get(&self, index: usize) -> &'a [u8] {
+    pub(super) fn get(&self, index: usize) -> &'a [u8] {
         self.data.get(if self.one_for_all { 0 } else { index }).copied().unwrap_or_default()
     }
 }
 
 /// The nonce of each message. They are looked at once, so that none is copied beforehand. A message that has none fails.
-fn nonces(nonces: &Nonces) -> impl Fn(usize) -> Result<NonceBytes, Failure> + Sync {
+pub(super) fn nonces(nonces: &Nonces) -> impl Fn(usize) -> Result<NonceBytes, Failure> + Sync {
     |index| nonces.get(index).map_err(|_| Failure::Rejected)
 }
 
@@ -215,10 +215,10 @@ fn plain_slots<'a>(out: &'a mut [u8], offsets: &'a [usize], lens: &'a mut [usize
 
 /// Plaintext that is wiped unless it is released: where a message is rejected, or a thread panics, nothing of the others is left in memory
 /// either.
-struct Unreleased<'a>(&'a mut [u8]);
+pub(super) struct Unreleased<'a>(pub(super) &'a mut [u8]);
 
 impl Unreleased<'_> {
-    fn release(mut self) {
+    pub(super) fn release(mut self) {
         self.0 = &mut [];
     }
 }

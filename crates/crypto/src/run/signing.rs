@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 
-use panoply_core::op::crypto::{Messages, Purpose, Sign, Verify};
+use panoply_core::op::crypto::{CryptoOp, Messages, Purpose, Sign, SignatureAlgorithm, Verify};
 use panoply_core::{Bytes, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
 use crate::Failure;
 use crate::keys::Expanded;
+use crate::lanes::{detected_for_curves, detected_for_rsa, detected_for_rsa_signing};
 use crate::rsa::{RSA_GROUP, RSA_GROUP_COST, is_sooner_in_groups};
 use crate::signature::{PrivateKey, PublicKey};
+use crate::signature_lanes::{ED25519_TABLE_MIN, P256_TABLE_MIN, SIGNED_MIN};
 use crate::spread::{Run, Slots, spread_runs};
 
 pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
@@ -95,6 +97,106 @@ pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: Ta
     Ok(Bytes::from_host(out.freeze()))
 }
 
+/// About how long so many threads take for an op that signs or verifies: one by one, or in lanes where there are enough messages. `None` for
+/// other ops.
+pub fn signing_ns(op: &CryptoOp, threads: usize) -> Option<f64> {
+    let (cost, messages) = match op {
+        CryptoOp::Sign(op) => match op.key().purpose() {
+            Purpose::Sign(algorithm) => (Cost::of_signing(algorithm, LaneKinds::detected()), op.messages()),
+            _ => return None,
+        },
+        CryptoOp::Verify(op) => match op.key().purpose() {
+            Purpose::Verify(algorithm) => (Cost::of_verifying(algorithm, LaneKinds::detected()), op.messages()),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let hashing = messages.total_bytes() as f64 * HASH_NS_PER_BYTE / threads.max(1) as f64;
+    Some(cost.batch_ns(messages.count(), threads) + hashing)
+}
+
+/// Which lanes this CPU has.
+#[derive(Clone, Copy)]
+struct LaneKinds {
+    curves: bool,
+    rsa: bool,
+    rsa_signing: bool,
+}
+
+impl LaneKinds {
+    fn detected() -> LaneKinds {
+        let [curves, rsa, rsa_signing] = [detected_for_curves(), detected_for_rsa(), detected_for_rsa_signing()];
+        LaneKinds { curves, rsa, rsa_signing }
+    }
+}
+
+/// What signatures cost under one key.
+#[derive(Clone, Copy)]
+struct Cost {
+    one_ns: f64,
+    lanes: Option<LaneCost>,
+}
+
+/// What signatures cost in lanes: so many of them at least, each so often faster, once something that takes so long was made of the key.
+#[derive(Clone, Copy)]
+struct LaneCost {
+    count_min: usize,
+    gain: f64,
+    first_ns: f64,
+}
+
+impl Cost {
+    // The gains are those of 1,024 messages, which `docs/performance.md` has.
+
+    fn of_signing(algorithm: SignatureAlgorithm, kinds: LaneKinds) -> Cost {
+        let one_ns = algorithm.sign_cost_bytes() as f64 * HASH_NS_PER_BYTE;
+        match algorithm {
+            SignatureAlgorithm::EcdsaP256(_) => {
+                let lanes = LaneCost { count_min: SIGNED_MIN, gain: 4.4, first_ns: 0.0 };
+                Cost { one_ns, lanes: kinds.curves.then_some(lanes) }
+            }
+            // Lanes sign where the library lacks the instructions that make it so fast.
+            SignatureAlgorithm::Rsa { .. } if kinds.rsa_signing => {
+                let lanes = LaneCost { count_min: RSA_GROUP_COST + 1, gain: 2.1, first_ns: 0.0 };
+                Cost { one_ns: 3.0 * one_ns, lanes: Some(lanes) }
+            }
+            _ => Cost { one_ns, lanes: None },
+        }
+    }
+
+    fn of_verifying(algorithm: SignatureAlgorithm, kinds: LaneKinds) -> Cost {
+        let one_ns = algorithm.verify_cost_bytes() as f64 * HASH_NS_PER_BYTE;
+        let lanes = |count_min: usize, gain, firsts: usize| {
+            Some(LaneCost { count_min, gain, first_ns: firsts as f64 * one_ns })
+        };
+        let lanes = match algorithm {
+            SignatureAlgorithm::EcdsaP256(_) if kinds.curves => lanes(P256_TABLE_MIN, 8.5, P256_TABLE_MIN),
+            SignatureAlgorithm::Ed25519 if kinds.curves => lanes(ED25519_TABLE_MIN, 6.2, ED25519_TABLE_MIN),
+            SignatureAlgorithm::Rsa { .. } if kinds.rsa => lanes(RSA_GROUP_COST + 1, 2.4, 0),
+            _ => None,
+        };
+        Cost { one_ns, lanes }
+    }
+
+    /// What a batch takes on so many threads.
+    fn batch_ns(self, count: usize, threads: usize) -> f64 {
+        let shared = |each_ns: f64, together: usize| {
+            let groups = count.div_ceil(together).max(1);
+            each_ns * (groups.div_ceil(threads.clamp(1, groups)) * together).min(count) as f64
+        };
+        let one_by_one = shared(self.one_ns, 1);
+        match self.lanes {
+            Some(lanes) if count >= lanes.count_min => {
+                // A group that is not full takes as long as one that is.
+                let in_lanes =
+                    shared(self.one_ns / lanes.gain, RSA_GROUP).max(self.one_ns / lanes.gain * RSA_GROUP as f64);
+                one_by_one.min(lanes.first_ns + in_lanes)
+            }
+            _ => one_by_one,
+        }
+    }
+}
+
 fn public_key(expanded: &Expanded) -> Option<&PublicKey> {
     match expanded {
         Expanded::Public(key) => Some(key),
@@ -126,4 +228,66 @@ fn in_groups(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::op::crypto::{EcdsaEncoding, RsaBits, RsaPadding};
+
+    use super::*;
+
+    const NONE: LaneKinds = LaneKinds { curves: false, rsa: false, rsa_signing: false };
+    const ALL: LaneKinds = LaneKinds { curves: true, rsa: true, rsa_signing: true };
+    const P256: SignatureAlgorithm = SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed);
+    const RSA: SignatureAlgorithm = SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pkcs1);
+
+    fn costs(kinds: LaneKinds) -> [(Cost, f64); 5] {
+        [
+            (Cost::of_verifying(P256, kinds), 8.5),
+            (Cost::of_verifying(SignatureAlgorithm::Ed25519, kinds), 6.2),
+            (Cost::of_signing(P256, kinds), 4.4),
+            (Cost::of_verifying(RSA, kinds), 2.4),
+            (Cost::of_signing(RSA, kinds), 2.1),
+        ]
+    }
+
+    #[test]
+    fn without_lanes_a_batch_is_as_dear_as_its_messages() {
+        for (cost, _) in costs(NONE) {
+            for count in [1, 64, 1024, 100_000] {
+                let (one, two) = (cost.batch_ns(count, 1), cost.batch_ns(count, 2));
+                assert_eq!(one, cost.one_ns * count as f64);
+                assert_eq!(two, if count == 1 { one } else { one / 2.0 });
+            }
+        }
+    }
+
+    #[test]
+    fn in_lanes_each_message_of_a_large_batch_costs_as_little_as_was_measured() {
+        for (cost, gain) in costs(ALL) {
+            assert_eq!(cost.batch_ns(1, 4), cost.one_ns);
+            let each = |count: usize| cost.batch_ns(count, 1) / count as f64;
+            assert!(each(64) < cost.one_ns / 2.0 && each(64) >= each(1024) && each(1024) >= each(100_000));
+            for (count, near) in [(1024, 1.15), (100_000, 1.01)] {
+                assert!(
+                    cost.one_ns / each(count) <= gain * 1.001 && cost.one_ns / each(count) * near >= gain,
+                    "{count} {gain}"
+                );
+            }
+            // No batch takes longer than one by one; and once there are enough for lanes, none longer than one that is larger.
+            let times: Vec<f64> = (1..200).map(|count| cost.batch_ns(count, 1)).collect();
+            assert!(times.iter().zip(1..).all(|(time, count)| *time <= cost.one_ns * f64::from(count)));
+            assert!(times[RSA_GROUP..].windows(2).all(|pair| pair[0] <= pair[1]));
+        }
+    }
+
+    #[test]
+    fn what_has_no_lanes_has_none() {
+        for cost in [
+            Cost::of_signing(SignatureAlgorithm::Ed25519, ALL),
+            Cost::of_verifying(SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der), ALL),
+        ] {
+            assert_eq!(cost.batch_ns(1000, 1), 1000.0 * cost.one_ns);
+        }
+    }
 }

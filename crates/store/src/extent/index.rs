@@ -3,14 +3,13 @@
 use panoply_core::op::crypto::{Key, Nonces, Open, Seal, TAG_BYTES};
 use panoply_runtime::Runtime;
 
+use super::form::Form;
 use super::judged;
 use crate::catalog::Extent;
 use crate::encode::Fields;
 use crate::error::{Error, Result};
 use crate::merkle::Digest;
 
-/// Marks a compressed chunk.
-const COMPRESSED: u32 = 1 << 31;
 const ENTRY_BYTES: u64 = 4 + 32;
 
 /// What is known of a chunk.
@@ -18,14 +17,14 @@ const ENTRY_BYTES: u64 = 4 + 32;
 pub(crate) struct ChunkEntry {
     /// Its bytes in the file, with the tag.
     pub(crate) stored: u32,
-    pub(crate) is_compressed: bool,
+    pub(crate) form: Form,
     /// The digest of those bytes.
     pub(crate) digest: Digest,
 }
 
 impl ChunkEntry {
     pub(crate) fn stored_word(&self) -> u32 {
-        self.stored | if self.is_compressed { COMPRESSED } else { 0 }
+        self.form.word(self.stored)
     }
 }
 
@@ -58,10 +57,10 @@ pub(super) fn open(
     let mut fields = Fields::new(opened.as_slice()?);
     let entry = |number: u64, fields: &mut Fields<'_>| {
         let (word, digest) = (fields.u32()?, fields.array()?);
-        let (stored, is_compressed) = (word & !COMPRESSED, word & COMPRESSED != 0);
+        let (form, stored) = Form::of_word(word)?;
         let (text, len) = ((stored as usize).checked_sub(TAG_BYTES)?, extent.chunk_len(number));
-        let fits = if is_compressed { text < len } else { text == len };
-        fits.then_some(ChunkEntry { stored, is_compressed, digest })
+        let fits = if form == Form::Plain { text == len } else { text < len };
+        fits.then_some(ChunkEntry { stored, form, digest })
     };
     let entries = (0..extent.chunks()).map(|number| entry(number, &mut fields)).collect::<Option<Vec<_>>>();
     let entries = entries.filter(|_| fields.end().is_some());

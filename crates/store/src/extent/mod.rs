@@ -4,13 +4,15 @@
 //! magic    16 bytes
 //! id       32
 //! chunks   each compressed where that pays, then sealed: text and tag
-//! index    for each chunk its stored bytes (the highest bit: whether it is compressed) and its digest; sealed
+//! index    for each chunk its stored bytes (the highest bits: its form) and its digest; sealed
 //! ```
 //!
 //! An extent is written once, by one writer, under a key that is derived from its id, and never changed: an append is another extent. The
-//! number of a chunk is its nonce; its length and whether it is compressed are authenticated with it. How many chunks there are, and how
+//! number of a chunk is its nonce; its length and its form are authenticated with it. How many chunks there are, and how
 //! long the file is, is in the catalog.
 
+pub(crate) mod buffers;
+pub(crate) mod form;
 pub(crate) mod index;
 pub(crate) mod read;
 pub(crate) mod write;
@@ -18,6 +20,7 @@ pub(crate) mod write;
 use panoply_core::op::crypto::{Key, Messages, Nonces};
 use panoply_runtime::Runtime;
 
+use self::form::Form;
 use crate::error::{Error, Result};
 use crate::head::Identity;
 use crate::sealing::{Label, derive_seal, derive_secret};
@@ -43,11 +46,11 @@ pub(crate) fn extent_key(runtime: &Runtime, object_secret: &Key, id: &[u8; 32]) 
     derive_seal(runtime, object_secret, Label::Extent, &[id])
 }
 
-/// What is authenticated with each chunk: whether it is compressed, and how many bytes of the object it holds.
-pub(crate) fn associated(chunks: impl Iterator<Item = (bool, usize)>) -> Result<Messages> {
+/// What is authenticated with each chunk: its form, and how many bytes of the object it holds.
+pub(crate) fn associated(chunks: impl Iterator<Item = (Form, usize)>) -> Result<Messages> {
     let mut bytes = Vec::new();
-    for (is_compressed, len) in chunks {
-        bytes.push(u8::from(is_compressed));
+    for (form, len) in chunks {
+        bytes.push(form.number());
         bytes.extend((len as u32).to_le_bytes());
     }
     Ok(Messages::split(bytes.into(), 5)?)

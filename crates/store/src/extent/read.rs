@@ -15,6 +15,7 @@ use panoply_core::Bytes;
 use panoply_core::op::crypto::{Decompress, Format, Hash, HashAlgorithm, Key, Messages, Open};
 use panoply_runtime::{Pending, Runtime};
 
+use super::form::{Form, Width};
 use super::index::{self, ChunkEntry, index_bytes};
 use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key, judged};
 use crate::catalog::Extent;
@@ -132,8 +133,7 @@ impl<'a> ExtentReader<'a> {
         let offsets: Vec<usize> =
             self.starts[chunks.start..=chunks.end].iter().map(|at| (at - start) as usize).collect();
         let texts = Messages::from(Messages::packed(bytes.into(), offsets)?.into_list()?);
-        let told =
-            chunks.clone().map(|number| (self.chunks[number].is_compressed, self.extent.chunk_len(number as u64)));
+        let told = chunks.clone().map(|number| (self.chunks[number].form, self.extent.chunk_len(number as u64)));
         let digests = self.runtime.run(Hash::new(HashAlgorithm::Sha256, texts.clone()));
         let open = Open::new(&self.key, chunk_nonces(chunks.start as u64), texts).associated(associated(told)?);
         Ok(Opening { first: chunks.start, opened: self.runtime.run(open), digests })
@@ -148,7 +148,8 @@ impl<'a> ExtentReader<'a> {
         if digests.len() != known.len() || !digests.iter().zip(known).all(|(digest, chunk)| *digest == chunk.digest) {
             return Err(self.damaged("a chunk is not the one of the Merkle tree"));
         }
-        let packed = opened.iter().zip(known).filter(|(_, chunk)| chunk.is_compressed).map(|(bytes, _)| bytes.clone());
+        let packed =
+            opened.iter().zip(known).filter(|(_, chunk)| chunk.form != Form::Plain).map(|(bytes, _)| bytes.clone());
         let packed: Vec<Bytes> = packed.collect();
         let unpacked = (!packed.is_empty()).then(|| {
             let limit = self.extent.chunk_bytes as usize;
@@ -165,17 +166,29 @@ impl<'a> ExtentReader<'a> {
         let mut unpacked = unpacked.map_or(Ok(Vec::new()), Messages::into_list)?.into_iter();
         let mut whole: Vec<Bytes> = Vec::with_capacity(opened.len());
         for (number, bytes) in (first..).zip(opened) {
-            let chunk = if self.chunks[number].is_compressed { unpacked.next().ok_or_else(unfit)? } else { bytes };
+            let chunk = match self.chunks[number].form {
+                Form::Plain => bytes,
+                Form::Packed(_) => unpacked.next().ok_or_else(unfit)?,
+            };
             if chunk.len() != self.extent.chunk_len(number as u64) {
                 return Err(unfit());
             }
             whole.push(chunk);
         }
-        for (number, chunk) in (first as u64..).zip(whole) {
-            let at = number * u64::from(self.extent.chunk_bytes);
+        let mut joined = Vec::new();
+        for (number, chunk) in (first..).zip(whole) {
+            let at = number as u64 * u64::from(self.extent.chunk_bytes);
             let start = range.start.saturating_sub(at).min(chunk.len() as u64) as usize;
             let end = range.end.saturating_sub(at).min(chunk.len() as u64) as usize;
-            take(&chunk.as_slice()?[start..end])?;
+            let bytes = match self.chunks[number].form {
+                Form::Plain | Form::Packed(Width::One) => chunk.as_slice()?,
+                Form::Packed(width) => {
+                    joined.resize(chunk.len(), 0);
+                    width.join(chunk.as_slice()?, &mut joined);
+                    &joined[..]
+                }
+            };
+            take(&bytes[start..end])?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -15,6 +15,8 @@ use panoply_core::Bytes;
 use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, Sealed};
 use panoply_runtime::{Pending, Runtime};
 
+use super::buffers::Buffers;
+use super::form::{Form, Width};
 use super::index::{self, ChunkEntry, index_bytes};
 use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key};
 use crate::catalog::{CHUNKS_MAX, Extent};
@@ -39,6 +41,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) level: Option<i32>,
     pub(crate) epoch: u32,
     pub(crate) object_secret: &'a Key,
+    /// Memory for batches, and for chunks in planes.
+    pub(crate) buffers: &'a [Buffers; 2],
 }
 
 /// An extent whose file is complete, and may not have reached the disk.
@@ -70,7 +74,7 @@ impl Pays {
 pub(crate) fn write_next(setting: &Setting<'_>, source: &mut dyn Read, pays: &mut Pays) -> Result<Option<Written>> {
     let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
     let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
-    let mut batch = read_batch(source, batch_bytes.min(limit))?;
+    let mut batch = read_batch(&setting.buffers[0], source, batch_bytes.min(limit))?;
     if batch.is_empty() {
         return Ok(None);
     }
@@ -82,7 +86,7 @@ pub(crate) fn write_next(setting: &Setting<'_>, source: &mut dyn Read, pays: &mu
         if is_last || left == 0 {
             break;
         }
-        batch = read_batch(source, batch_bytes.min(left))?;
+        batch = read_batch(&setting.buffers[0], source, batch_bytes.min(left))?;
         if batch.is_empty() {
             break;
         }
@@ -91,10 +95,17 @@ pub(crate) fn write_next(setting: &Setting<'_>, source: &mut dyn Read, pays: &mu
 }
 
 /// The next bytes of a source; fewer only at its end.
-fn read_batch(source: &mut dyn Read, bytes_max: u64) -> Result<Vec<u8>> {
-    let mut batch = Vec::with_capacity(bytes_max as usize);
-    source.take(bytes_max).read_to_end(&mut batch).map_err(|error| Error::stream("what is to be stored", error))?;
-    Ok(batch)
+fn read_batch(buffers: &Buffers, source: &mut dyn Read, bytes_max: u64) -> Result<Bytes> {
+    let (mut batch, mut len) = (buffers.take(bytes_max as usize), 0);
+    while len < bytes_max as usize {
+        match source.read(&mut batch[len..bytes_max as usize]) {
+            Ok(0) => break,
+            Ok(read) => len += read.min(bytes_max as usize - len),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::stream("what is to be stored", error)),
+        }
+    }
+    Ok(buffers.lend(batch, len))
 }
 
 /// The steps of one extent, with what is under way in each.
@@ -116,17 +127,23 @@ struct Line<'a> {
 /// Chunks, and what becomes of the first of them when they are compressed.
 struct Packing {
     plain: Vec<Bytes>,
-    packed: Option<Pending<Messages>>,
+    tried: Option<Tried>,
 }
 
-/// Chunks that are being sealed, each with whether it is compressed.
+/// Chunks that are being compressed, each in planes of a width.
+struct Tried {
+    widths: Vec<Width>,
+    packed: Pending<Messages>,
+}
+
+/// Chunks that are being sealed, each with its form.
 struct Sealing {
-    is_compressed: Vec<bool>,
+    forms: Vec<Form>,
     sealed: Pending<Sealed>,
 }
 
 struct Hashing {
-    is_compressed: Vec<bool>,
+    forms: Vec<Form>,
     texts: Messages,
     digests: Pending<Messages>,
 }
@@ -144,15 +161,33 @@ impl<'a> Line<'a> {
     }
 
     /// Cuts a batch into chunks and begins to compress them.
-    fn take(&mut self, batch: Vec<u8>, pays: &Pays) -> Result<()> {
+    fn take(&mut self, batch: Bytes, pays: &Pays) -> Result<()> {
         self.len += batch.len() as u64;
-        let plain = Messages::split(batch.into(), self.setting.chunk_bytes)?.into_list()?;
-        let packed = self.setting.level.map(|level| {
-            let tried = if pays.is_probing { &plain[..1] } else { &plain[..] };
-            self.setting.runtime.run(Compress::new(Format::Zstd, tried.to_vec()).level(level))
-        });
-        self.packing.push_back(Packing { plain, packed });
+        let plain = Messages::split(batch, self.setting.chunk_bytes)?.into_list()?;
+        let tried = if pays.is_probing { &plain[..1] } else { &plain[..] };
+        let tried = self.setting.level.map(|level| self.begin(tried, level)).transpose()?;
+        self.packing.push_back(Packing { plain, tried });
         Ok(())
+    }
+
+    /// Begins to compress chunks, those of numbers in planes.
+    fn begin(&self, chunks: &[Bytes], level: i32) -> Result<Tried> {
+        let (mut widths, mut planes) = (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
+        for chunk in chunks {
+            let bytes = chunk.as_slice()?;
+            let width = Width::of(bytes);
+            widths.push(width);
+            planes.push(match width {
+                Width::One => chunk.clone(),
+                width => {
+                    let mut buffer = self.setting.buffers[1].take(bytes.len());
+                    width.split(bytes, &mut buffer[..bytes.len()]);
+                    self.setting.buffers[1].lend(buffer, bytes.len())
+                }
+            });
+        }
+        let packed = self.setting.runtime.run(Compress::new(Format::Zstd, planes).level(level));
+        Ok(Tried { widths, packed })
     }
 
     /// Hands batches on, until no step has more of them than it may have.
@@ -170,57 +205,56 @@ impl<'a> Line<'a> {
     }
 
     fn seal_oldest(&mut self, pays: &mut Pays) -> Result<()> {
-        let Some(Packing { plain, packed }) = self.packing.pop_front() else { return Ok(()) };
-        let packed = self.packed(&plain, packed)?;
-        let shorter: Vec<Option<Bytes>> = plain
+        let Some(Packing { plain, tried }) = self.packing.pop_front() else { return Ok(()) };
+        let packed = self.packed(&plain, tried)?;
+        let shorter: Vec<Option<(Width, Bytes)>> = plain
             .iter()
             .enumerate()
-            .map(|(at, chunk)| packed.get(at).filter(|packed| Pays::pays(chunk.len(), packed.len())).cloned())
+            .map(|(at, chunk)| packed.get(at).filter(|(_, packed)| Pays::pays(chunk.len(), packed.len())).cloned())
             .collect();
         pays.learn(shorter.iter().any(Option::is_some));
-        let is_compressed: Vec<bool> = shorter.iter().map(Option::is_some).collect();
+        let form =
+            |shorter: &Option<(Width, Bytes)>| shorter.as_ref().map_or(Form::Plain, |(width, _)| Form::Packed(*width));
+        let forms: Vec<Form> = shorter.iter().map(form).collect();
         let lens = plain.iter().map(Bytes::len);
-        let associated = associated(is_compressed.iter().copied().zip(lens))?;
-        let stored: Vec<Bytes> = shorter.into_iter().zip(&plain).map(|(s, plain)| s.unwrap_or(plain.clone())).collect();
+        let associated = associated(forms.iter().copied().zip(lens))?;
+        let stored = shorter.into_iter().zip(plain).map(|(shorter, plain)| shorter.map_or(plain, |(_, packed)| packed));
+        let stored: Vec<Bytes> = stored.collect();
         let first = self.next_chunk;
         self.next_chunk += stored.len() as u64;
         let seal = Seal::new(&self.key, chunk_nonces(first), stored).associated(associated);
-        self.sealing.push_back(Sealing { is_compressed, sealed: self.setting.runtime.run(seal) });
+        self.sealing.push_back(Sealing { forms, sealed: self.setting.runtime.run(seal) });
         Ok(())
     }
 
     /// What chunks become when they are compressed. Where only the first was tried and became shorter, the others are now.
-    fn packed(&self, plain: &[Bytes], pending: Option<Pending<Messages>>) -> Result<Vec<Bytes>> {
-        let (Some(pending), Some(level)) = (pending, self.setting.level) else { return Ok(Vec::new()) };
-        let mut packed = pending.wait()?.into_list()?;
-        let paid = plain.iter().zip(&packed).any(|(chunk, packed)| Pays::pays(chunk.len(), packed.len()));
+    fn packed(&self, plain: &[Bytes], tried: Option<Tried>) -> Result<Vec<(Width, Bytes)>> {
+        let (Some(Tried { widths, packed }), Some(level)) = (tried, self.setting.level) else { return Ok(Vec::new()) };
+        let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(packed.wait()?.into_list()?).collect();
+        let paid = plain.iter().zip(&packed).any(|(chunk, (_, packed))| Pays::pays(chunk.len(), packed.len()));
         if paid && packed.len() < plain.len() {
-            let others = plain[packed.len()..].to_vec();
-            let others = self.setting.runtime.run(Compress::new(Format::Zstd, others).level(level));
-            packed.extend(others.wait()?.into_list()?);
+            let others = self.begin(&plain[packed.len()..], level)?;
+            packed.extend(others.widths.into_iter().zip(others.packed.wait()?.into_list()?));
         }
         Ok(packed)
     }
 
     fn hash_oldest(&mut self) -> Result<()> {
-        let Some(Sealing { is_compressed, sealed }) = self.sealing.pop_front() else { return Ok(()) };
+        let Some(Sealing { forms, sealed }) = self.sealing.pop_front() else { return Ok(()) };
         let texts = sealed.wait()?.text;
         let digests = self.setting.runtime.run(Hash::new(HashAlgorithm::Sha256, texts.clone()));
-        self.hashing.push_back(Hashing { is_compressed, texts, digests });
+        self.hashing.push_back(Hashing { forms, texts, digests });
         Ok(())
     }
 
     fn write_oldest(&mut self) -> Result<()> {
-        let Some(Hashing { is_compressed, texts, digests: pending }) = self.hashing.pop_front() else { return Ok(()) };
+        let Some(Hashing { forms, texts, digests: pending }) = self.hashing.pop_front() else { return Ok(()) };
         for text in texts.slices()? {
             self.file.write(text)?;
         }
-        let entries = texts.lens().zip(is_compressed).zip(digests(&pending.wait()?)?);
-        self.chunks.extend(entries.map(|((stored, is_compressed), digest)| ChunkEntry {
-            stored: stored as u32,
-            is_compressed,
-            digest,
-        }));
+        let entries = texts.lens().zip(forms).zip(digests(&pending.wait()?)?);
+        let entry = |((stored, form), digest)| ChunkEntry { stored: stored as u32, form, digest };
+        self.chunks.extend(entries.map(entry));
         Ok(())
     }
 

@@ -1,0 +1,98 @@
+//! Seal and Open in the messages' own memory.
+
+use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::{Bytes, Result, Threads, Value};
+
+use super::sealing::{Associated, Unreleased, nonces};
+use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, TakeMemory, described, failure};
+use crate::keys::Expanded;
+use crate::spread::{Slot, Slots, spread};
+
+/// Whether an op allows that its answer takes the place of its messages.
+pub fn is_in_place(op: &CryptoOp) -> bool {
+    match op {
+        CryptoOp::Seal(op) => op.is_in_place(),
+        CryptoOp::Open(op) => op.is_in_place(),
+        _ => false,
+    }
+}
+
+/// Runs an op in its messages' memory; `None` where it does not allow that, or where others have that memory as well: nothing has changed then.
+/// Afterwards the op has messages as long as before, and what they were is gone.
+pub fn run_in_place(op: &mut CryptoOp, threads: &dyn Threads, take: TakeMemory<'_>) -> Option<Result<Value>> {
+    if !is_in_place(op) {
+        return None;
+    }
+    if let Err(error) = described(op).validate() {
+        return Some(Err(error));
+    }
+    // The op is read while its messages are written.
+    match op {
+        CryptoOp::Seal(op) => {
+            let mut messages = taken(op.messages_mut()?)?;
+            let sealed = seal(op, &mut messages, threads, take);
+            put_back(op.messages_mut(), messages);
+            Some(sealed.and_then(Sealed::into_value))
+        }
+        CryptoOp::Open(op) => {
+            let mut messages = taken(op.messages_mut()?)?;
+            let opened = open(op, &mut messages, threads);
+            put_back(op.messages_mut(), messages);
+            Some(opened.and_then(Messages::into_value))
+        }
+        _ => None,
+    }
+}
+
+/// Messages that nobody else has.
+fn taken(messages: &mut Messages) -> Option<Messages> {
+    messages.get_mut()?;
+    Some(std::mem::replace(messages, Messages::One(Bytes::from_vec(Vec::new()))))
+}
+
+fn put_back(place: Option<&mut Messages>, messages: Messages) {
+    if let Some(place) = place {
+        *place = messages;
+    }
+}
+
+fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
+    let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
+    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let mut tags = take(messages.count() * TAG_BYTES)?;
+    let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
+    let mut lens = vec![0; offsets.len() - 1];
+    let slots = Slots { out, offsets: &offsets, side: tags.bytes_mut(), side_each: TAG_BYTES, lens: &mut lens };
+    let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| {
+        key.seal_in_place(&nonces(index)?, associated.get(index), slot.out, slot.side)?;
+        Ok(slot.out.len())
+    };
+    spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
+    Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
+}
+
+fn open(op: &Open, messages: &mut Messages, threads: &dyn Threads) -> Result<Messages> {
+    let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
+    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
+    let mut lens = vec![0; offsets.len() - 1];
+    let plaintext = Unreleased(out);
+    let slots = Slots { out: &mut *plaintext.0, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
+    let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
+    let work = |index: usize, slot: Slot<'_>| key.open_in_place(&nonces(index)?, associated.get(index), slot.out);
+    spread(threads, slots, &time, &work).map_err(failure("open", 0))?;
+    // Packed messages lie one behind the other.
+    let (mut end, mut ends) = (offsets[0], vec![offsets[0]]);
+    for (start, len) in offsets.iter().zip(&lens) {
+        plaintext.0.copy_within(*start..start + len, end);
+        end += len;
+        ends.push(end);
+    }
+    plaintext.release();
+    match &*messages {
+        Messages::One(bytes) => Ok(Messages::One(bytes.slice(0, end)?)),
+        Messages::Packed(packed) => Messages::packed(packed.bytes().clone(), ends),
+        Messages::List(_) => Err(op.key().invalid()),
+    }
+}

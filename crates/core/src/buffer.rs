@@ -1,8 +1,8 @@
 //! Buffers: bytes on the host or in a device's memory, shared by reference count.
 //!
 //! A host buffer is made once, written through [`HostBufferMut`] while it has a single owner, and never changes after
-//! that. It is either an allocation of its own, a block from a pool that takes it back, or memory that the caller owns
-//! and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
+//! that, but by an op that was allowed to ([`HostBuffer::get_mut`]). It is either an allocation of its own, a vector's, a block from a pool that
+//! takes it back, or memory that the caller owns and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
 //! device, and dropping the last handle returns the allocation to its owner (see [`crate::lease`]).
 //!
 //! Sizes come from callers, so memory that is not there is [`Error::OutOfMemory`], never an abort.
@@ -14,6 +14,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::device::DeviceId;
 use crate::dtype::Element;
@@ -79,8 +80,12 @@ enum Owner {
     Grains(Arc<[Grain]>),
     /// An allocation of its own.
     Pages(Arc<Pages>),
-    /// Anything else: a pool's block, or the caller's own memory.
-    Other(Arc<dyn Any + Send + Sync>),
+    /// A vector's memory.
+    Vector(Arc<Vector>),
+    /// A pool's block.
+    Block(Arc<dyn Any + Send + Sync>),
+    /// Anything else: the caller's own memory, which may be written by nobody.
+    Lent(Arc<dyn Any + Send + Sync>),
     /// Bytes that are wiped when the last handle is dropped.
     Secret(Arc<SecretLines>),
 }
@@ -128,6 +133,24 @@ impl Drop for Pages {
     }
 }
 
+/// A vector that was taken apart, so that nothing but its buffer refers to its bytes.
+struct Vector {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Vector {}
+// SAFETY: as of `Pages`.
+unsafe impl Sync for Vector {}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        // SAFETY: both are those of a vector that was forgotten; it is put together again once.
+        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) });
+    }
+}
+
 /// Memory that a caller lent. Its destructor is the caller's code and runs on whatever thread drops the last view, mostly
 /// one of ours, inside the destructor of an op with other inputs: its panic ends here.
 struct Lent<O>(ManuallyDrop<O>);
@@ -170,7 +193,35 @@ impl HostBuffer {
         // answers differently later cannot hurt.
         let bytes: &[u8] = bytemuck::cast_slice((*owner.0).as_ref());
         let (start, len_bytes) = (NonNull::from(bytes).cast(), bytes.len());
-        HostBuffer { start, len_bytes, owner: Owner::Other(owner) }
+        HostBuffer { start, len_bytes, owner: Owner::Lent(owner) }
+    }
+
+    /// The vector's own memory.
+    pub fn from_vec(bytes: Vec<u8>) -> HostBuffer {
+        let mut bytes = ManuallyDrop::new(bytes);
+        let start = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let vector = Vector { start, capacity: bytes.capacity() };
+        HostBuffer { start, len_bytes: bytes.len(), owner: Owner::Vector(Arc::new(vector)) }
+    }
+
+    /// The bytes, to be written, where this is the only handle to them and a caller has not lent them.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let handles = match &self.owner {
+            Owner::Grains(owner) => Arc::strong_count(owner),
+            Owner::Pages(owner) => Arc::strong_count(owner),
+            Owner::Vector(owner) => Arc::strong_count(owner),
+            Owner::Block(owner) => Arc::strong_count(owner),
+            Owner::Secret(owner) => Arc::strong_count(owner),
+            Owner::Lent(_) => return None,
+        };
+        if handles != 1 {
+            return None;
+        }
+        // What was read through the others happened before they were dropped.
+        fence(Ordering::Acquire);
+        // SAFETY: the memory is initialised, alive, and was written through this pointer before. This is its only handle, which is
+        // borrowed: nobody can make another one.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len_bytes) })
     }
 
     /// The bytes.
@@ -253,7 +304,7 @@ impl HostBufferMut {
     /// `start` must be aligned to [`HOST_ALIGN_BYTES`] and point to `len_bytes` initialised bytes that stay in place
     /// and that nobody else touches until `owner` is dropped.
     pub unsafe fn from_raw(start: NonNull<u8>, len_bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBufferMut {
-        HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Other(owner) } }
+        HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Block(owner) } }
     }
 
     /// The bytes, to be written.

@@ -20,7 +20,7 @@ pub struct Bytes {
 impl Bytes {
     /// The vector's own memory.
     pub fn from_vec(bytes: Vec<u8>) -> Bytes {
-        Bytes::from_host(HostBuffer::from_owner::<u8, _>(bytes))
+        Bytes::from_host(HostBuffer::from_vec(bytes))
     }
 
     /// A copy of the bytes.
@@ -101,6 +101,14 @@ impl Bytes {
         }
     }
 
+    /// The bytes, to be written, where they are on the host and this is the only handle to their buffer; not where a caller lent it.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.buffer {
+            Buffer::Host(host) => host.get_mut().map(|bytes| &mut bytes[self.range.clone()]),
+            Buffer::Device(_) => None,
+        }
+    }
+
     /// Where they are.
     pub fn location(&self) -> Location {
         self.buffer.location()
@@ -143,6 +151,28 @@ mod tests {
         assert_eq!(back.as_slice().unwrap().as_ptr(), middle.as_slice().unwrap().as_ptr());
         assert!(bytes.slice(3, 11).is_err() && bytes.slice(4, 3).is_err());
         assert!(bytes.slice(10, 10).unwrap().to_tensor().unwrap().shape().elements() == 0);
+    }
+
+    #[test]
+    fn bytes_with_one_handle_can_be_written_and_others_cannot() {
+        let (vector, copy) = (vec![1, 2, 3], Bytes::copy_of(&[1, 2, 3]).unwrap());
+        let place = vector.as_ptr();
+        let vector = Bytes::from_vec(vector);
+        assert_eq!(vector.as_slice().unwrap().as_ptr(), place);
+        let secret = Bytes::secret(vec![1, 2, 3]).unwrap();
+        for mut bytes in [vector, copy, secret] {
+            let other = bytes.slice(0, 1).unwrap();
+            assert!(bytes.get_mut().is_none());
+            drop(other);
+            bytes.get_mut().unwrap()[1] = 7;
+            assert_eq!(bytes.as_slice().unwrap(), [1, 7, 3]);
+            let mut end = bytes.slice(1, 3).unwrap();
+            drop(bytes);
+            assert_eq!(end.get_mut().unwrap(), [7, 3]);
+        }
+        assert_eq!(Bytes::from_vec(Vec::new()).get_mut().unwrap(), []);
+        let mut lent = Bytes::from_owner(vec![1, 2, 3]);
+        assert!(lent.get_mut().is_none(), "what a caller lent is never written");
     }
 
     #[test]

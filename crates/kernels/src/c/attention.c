@@ -84,6 +84,6 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) attention(GLOBAL T *out, GLOBAL const T *q, GLO
     if (row >= size.n_q) return;
     for (u32 j = 0; j < COLUMNS / SHARERS; j++) {
         u32 c = column + me + j * SHARERS;
-        if (c < size.d_v) work.out[(u64)row * size.d_v + c] = T_STORE(total == 0.0f ? 0.0f : sums[j] / total);
+        if (c < size.d_v) out_row(work, size, row)[c] = T_STORE(total == 0.0f ? 0.0f : sums[j] / total);
     }
 }

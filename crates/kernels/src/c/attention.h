@@ -7,8 +7,9 @@
 #define LOG2_E 1.4426950408889634f
 #define LOWEST bits_f32(0xff800000u)
 
-// Queries and keys of a head, elements of a query and of a value; tiles of queries; whether queries see no keys behind their own.
-typedef struct { u32 n_q, n_k, d, d_v, tiles, causal; f32 scale; u32 unused; } attention_sizes;
+// Queries and keys of a head, elements of a query and of a value; tiles of queries; whether queries see no keys behind their own; and how many
+// heads' rows lie side by side in the output, one where each head has its own matrix.
+typedef struct { u32 n_q, n_k, d, d_v, tiles, causal; f32 scale; u32 beside; } attention_sizes;
 // Elements from row to row, and of the mask also from key to key.
 typedef struct { i64 q, k, v, mask, mask_key; } attention_steps;
 
@@ -48,13 +49,17 @@ DEVICE attention_work find_work(GLOBAL T *out, GLOBAL const T *q, GLOBAL const T
     work.first = tile * block_rows;
     u32 last = work.first + block_rows < size.n_q ? work.first + block_rows : size.n_q;
     work.end = keys_seen(size, last - 1);
-    work.out = out + (u64)head * size.n_q * size.d_v;
+    u32 batch = head / size.beside;
+    work.out = out + ((u64)batch * size.n_q * size.beside + (head - batch * size.beside)) * size.d_v;
     work.q = q + head_offset(q_heads, head);
     work.k = k + head_offset(k_heads, head);
     work.v = v + head_offset(v_heads, head);
     work.mask = MASKED ? mask + head_offset(mask_heads, head) : mask;
     return work;
 }
+
+// Where a row of the output begins.
+DEVICE GLOBAL T *out_row(attention_work work, attention_sizes size, u32 row) { return work.out + (u64)row * size.beside * size.d_v; }
 
 // A product as the softmax takes it.
 DEVICE f32 finish_score(f32 product, attention_work work, attention_sizes size, attention_steps step, u32 row, u32 key)

@@ -144,7 +144,7 @@ DEVICE void write_lines(sums_t sum, f32 total[1][2], u32 row, attention_work wor
             }
             u32x4 four = exchange_words(word);
             u32 column = i * 32 + lane() % 4 * 8;
-            if (own < size.n_q && column < size.d_v) *(GLOBAL u32x4 *)(work.out + (u64)own * size.d_v + column) = four;
+            if (own < size.n_q && column < size.d_v) *(GLOBAL u32x4 *)(out_row(work, size, own) + column) = four;
         }
     }
 }

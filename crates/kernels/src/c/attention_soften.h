@@ -1,6 +1,6 @@
 // Scores of which a lane has two rows of each tile of 16, and in each two of every eight columns, as matrix units leave them.
 //
-// Parameters: ROW_TILES of a warp, KEYS of a tile, DV, the elements of a value.
+// Parameters: ROW_TILES of a warp, KEYS of a tile, DV, the elements of a value; MASK_ROWS, whether a mask differs from row to row.
 
 #define KEY_TILES (KEYS / 8)
 #define VALUE_TILES (DV / 8)
@@ -24,6 +24,27 @@ DEVICE void split_words(const u32 *x, u32 *high, u32 *low, u32 count)
 DEVICE void soften(scores_t score, f32 largest[ROW_TILES][2], f32 total[ROW_TILES][2], f32 correction[ROW_TILES][2], f32 factor, u32 row,
                    u32 key, attention_work work, attention_sizes size, attention_steps step)
 {
+#if MASKED && !MASK_ROWS
+    // A mask that is the same for every row is read once for all of a lane's; keys behind the last count as taken out.
+    UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
+        u32 here = key + i / 2 * 8 + lane() % 4 * 2 + i % 2;
+        f32 add = here < size.n_k ? (f32)M_LOAD(work.mask[(i64)here * step.mask_key]) : 0.0f;
+        UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
+            f32 *x = &score[r / 2][i / 2][r % 2 * 2 + i % 2];
+            *x = here < size.n_k ? *x * size.scale + add : LOWEST;
+        }
+    }
+    // Later rows see no fewer keys.
+    if (size.causal && keys_seen(size, row) < key + KEYS) {
+        UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
+            u32 seen = keys_seen(size, row + r * 8);
+            UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
+                u32 here = key + i / 2 * 8 + lane() % 4 * 2 + i % 2;
+                if (here >= seen) score[r / 2][i / 2][r % 2 * 2 + i % 2] = LOWEST;
+            }
+        }
+    }
+#else
     // Later rows see no fewer keys.
     if (SCALED_FIRST || keys_seen(size, row) < key + KEYS) {
         UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
@@ -35,6 +56,7 @@ DEVICE void soften(scores_t score, f32 largest[ROW_TILES][2], f32 total[ROW_TILE
             }
         }
     }
+#endif
     f32 now[ROW_TILES * 2];
     UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
         // Several maxima and sums at a time: one after the other would be waited for.
@@ -68,13 +90,27 @@ DEVICE void write_sums(sums_t sum, f32 total[ROW_TILES][2], u32 row, attention_w
             whole += shuffle_xor_f32(whole, 2);
             f32 share = whole == 0.0f ? 0.0f : 1.0f / whole;
             u32 own = row + m * 16 + half * 8;
-            GLOBAL T *line = work.out + (u64)own * size.d_v;
+            GLOBAL T *line = out_row(work, size, own);
+#if T_BYTES == 2 && defined(WIDE) && WIDE
+            // Rows are whole words, so that two neighbours are written at once.
+            UNROLL for (u32 i = 0; i < VALUE_TILES; i++) {
+                u32 column = i * 8 + lane() % 4 * 2;
+                const f32 *x = sum[m][i] + half * 2;
+#if defined(T_IS_f16)
+                u32 word = whole == 0.0f ? 0u : pack_f16(x[0] * share, x[1] * share);
+#else
+                u32 word = whole == 0.0f ? 0u : pack_bf16(x[0] * share, x[1] * share);
+#endif
+                if (own < size.n_q && column < size.d_v) *(GLOBAL u32 *)(line + column) = word;
+            }
+#else
             UNROLL for (u32 i = 0; i < VALUE_TILES * 2; i++) {
                 u32 column = i / 2 * 8 + lane() % 4 * 2 + i % 2;
                 // Without keys there are no sums but zeros, even where values that do not count are NaN.
                 f32 x = whole == 0.0f ? 0.0f : sum[m][i / 2][half * 2 + i % 2] * share;
                 if (own < size.n_q && column < size.d_v) line[column] = T_STORE(x);
             }
+#endif
         }
     }
 }

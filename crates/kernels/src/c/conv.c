@@ -17,7 +17,7 @@
 // DIVIDES     1 where rows and columns are divided by the stride, and only those that it divides count
 //
 // TILES, MATRIX_UNITS, DIRECT and PARTS choose the kernel, TRIAL those that try a library's. With AROUND there is instead what a
-// library's convolution needs around it: `turn` and `finish`.
+// library's convolution needs around it: `turn`, `widen` and `finish`.
 
 #define TILE 64
 #define DEPTH 16
@@ -102,6 +102,23 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
             }
             BARRIER();
         }
+    }
+}
+
+// Images of fewer than eight channels with their channels last, and zeros behind them up to eight: sixteen bytes for each pixel.
+KERNEL LAUNCH_BOUNDS(THREADS, 8) widen(GLOBAL u64 *RESTRICT out, GLOBAL const u16 *RESTRICT in, u64 images, u64 area, u32 channels)
+{
+    u64 step = (u64)grid_size_x() * THREADS, pixels = images * area;
+    for (u64 i = (u64)block_x() * THREADS + thread_x(); i < pixels; i += step) {
+        u64 image = i / area, low = 0, high = 0;
+        GLOBAL const u16 *from = in + image * channels * area + (i - image * area);
+        for (u32 c = 0; c < channels; c++) {
+            u64 bits = (u64)from[c * area] << (c % 4 * 16);
+            if (c < 4) low |= bits;
+            else high |= bits;
+        }
+        out[2 * i] = low;
+        out[2 * i + 1] = high;
     }
 }
 #endif
@@ -461,14 +478,17 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) exact_sums(GLOBAL f64 *RESTRICT exact, GLOBAL c
     if (thread_x() == 0) exact[block_x()] = totals[0] + (bias ? (f64)T_LOAD(bias[s.group * size.m + s.m]) : 0.0);
 }
 
-// Writes 1 where one of those sums is further off than is allowed.
+// Writes 1 where what comes of one of those sums, with a residual and a function where there are such, is further off than is allowed.
 KERNEL LAUNCH_BOUNDS(THREADS, 4) compare_sums(GLOBAL u32 *wrong, GLOBAL const T *RESTRICT out, GLOBAL const f64 *RESTRICT exact,
-                                              product size, side of_n, u64 step, u32 samples, f32 relative, f32 absolute)
+                                              GLOBAL const T *RESTRICT residual, product size, side of_n, u64 step, u32 samples,
+                                              f32 relative, f32 absolute)
 {
     u32 number = block_x() * THREADS + thread_x();
     if (number >= samples) return;
     sample s = sample_of((i64)(number * step), &size, &of_n);
-    f64 expected = exact[number], off = (f64)T_LOAD(out[s.at]) - expected;
+    f64 expected = exact[number] + (residual ? (f64)T_LOAD(residual[s.at]) : 0.0);
+    if (size.activation != 0) expected = (f64)activate((sum)expected, (u32)size.activation);
+    f64 off = (f64)T_LOAD(out[s.at]) - expected;
     // Nor is what is no number.
     if (!(fabs(off) <= (f64)relative * fabs(expected) + (f64)absolute)) *wrong = 1;
 }

@@ -54,7 +54,8 @@ DEVICE void transform_16(complex64 *x, f32 sign)
     a[6] = turned(a[6], 0.70710678118654752f, sign * 0.70710678118654752f);
     a[7] = turned(a[7], 0.38268343236508977f, sign * 0.92387953251128674f);
     a[9] = turned(a[9], 0.70710678118654752f, sign * 0.70710678118654752f);
-    a[10] = turned(a[10], 0.0f, sign);
+    complex64 quarter = {-sign * a[10].im, sign * a[10].re};
+    a[10] = quarter;
     a[11] = turned(a[11], -0.70710678118654752f, sign * 0.70710678118654752f);
     a[13] = turned(a[13], 0.38268343236508977f, sign * 0.92387953251128674f);
     a[14] = turned(a[14], -0.70710678118654752f, sign * 0.70710678118654752f);
@@ -72,38 +73,59 @@ DEVICE u32 first_of(u32 length)
     return thread_x() / apart * length + thread_x() % apart;
 }
 
+// How far its others lie from it in memory is known when this is compiled: where they are 16 or more apart, 16 divides that, and where they are
+// fewer apart, none but every sixteenth begins behind another place that is left out.
 DEVICE void store_all(LOCAL complex64 *memory, const complex64 *x, u32 length)
 {
-    UNROLL for (u32 j = 0; j < 16; j++) memory[padded(first_of(length) + length / 16 * j)] = x[j];
-    BARRIER();
+    LOCAL complex64 *own = memory + padded(first_of(length));
+    UNROLL for (u32 j = 0; j < 16; j++) own[padded(length / 16 * j)] = x[j];
 }
 DEVICE void load_all(complex64 *x, LOCAL const complex64 *memory, u32 length)
 {
-    UNROLL for (u32 j = 0; j < 16; j++) x[j] = memory[padded(first_of(length) + length / 16 * j)];
+    LOCAL const complex64 *own = memory + padded(first_of(length));
+    UNROLL for (u32 j = 0; j < 16; j++) x[j] = own[padded(length / 16 * j)];
 }
 
-// `roots`: exp(-2 pi i k / LEN) for every k below LEN, and behind them their conjugates, for the way back: what both ways read from one
-// place a compiler would keep in registers, which there are too few of.
+// Threads whose elements are a part of `length` have stored them, and see each other's: often they are of one warp.
+DEVICE void meet(u32 length)
+{
+    if (length / 16 <= WARP) WARP_BARRIER();
+    else BARRIER();
+}
+
+// `roots` has a table for the way there, and behind it its conjugates, for the way back: what both ways read from one place a compiler would keep
+// in registers, which there are too few of. A table has, for each pass that turns, six powers of every thread's root, the first of all threads
+// first, so that threads side by side read what lies side by side.
+#define POWERS 6u
+#define ROOTS_OF(length) (POWERS * ((length) / 16u))
+#define ROOTS (ROOTS_OF(LEN) + ROOTS_OF(LEN / 16) + ROOTS_OF(LEN / 256))
+
+// The root of a pass over parts of `length` is exp(-2 pi i place / length); its powers in the table are 1, 2, 3, 4, 8 and 12.
 KERNEL LAUNCH_BOUNDS(256, 1) fir_roots(GLOBAL complex64 *RESTRICT roots)
 {
-    u32 k = block_x() * 256 + thread_x();
+    u32 number = block_x() * 256 + thread_x(), at = number, length = LEN;
+    if (number >= ROOTS) return;
+    while (at >= ROOTS_OF(length)) at -= ROOTS_OF(length), length /= 16;
+    u32 power = at / (length / 16), place = at % (length / 16);
+    power = power < 3 ? power + 1 : 4 * (power - 2);
     complex64 root;
-    sincospif(2.0f * (f32)k / (f32)LEN, &root.im, &root.re);
-    roots[LEN + k] = root;
+    sincospif(2.0f * (f32)(power * place) / (f32)length, &root.im, &root.re);
+    roots[ROOTS + number] = root;
     root.im = -root.im;
-    roots[k] = root;
+    roots[number] = root;
 }
 
 // In a pass over parts of `length`, element k is turned by the k-th power of the thread's root: by one that is read, or a product of two.
 DEVICE void turn_by_powers(complex64 *x, GLOBAL const complex64 *roots, u32 length)
 {
-    u32 place = thread_x() % (length / 16) * (LEN / length);
-    complex64 one = roots[place], two = roots[2 * place], three = roots[3 * place];
+    u32 apart = length / 16, before = length == LEN ? 0 : length == LEN / 16 ? ROOTS_OF(LEN) : ROOTS_OF(LEN) + ROOTS_OF(LEN / 16);
+    GLOBAL const complex64 *own = roots + before + thread_x() % apart;
+    complex64 one = own[0], two = own[apart], three = own[2 * apart];
     x[1] = product(x[1], one);
     x[2] = product(x[2], two);
     x[3] = product(x[3], three);
     UNROLL for (u32 k = 4; k < 16; k += 4) {
-        complex64 w = roots[k * place];
+        complex64 w = own[(k / 4 + 2) * apart];
         x[k] = product(x[k], w);
         x[k + 1] = product(x[k + 1], product(w, one));
         x[k + 2] = product(x[k + 2], product(w, two));
@@ -116,16 +138,19 @@ DEVICE void there(complex64 *x, LOCAL complex64 *memory, GLOBAL const complex64 
     transform_16(x, -1.0f);
     turn_by_powers(x, roots, LEN);
     store_all(memory, x, LEN);
+    meet(LEN);
     load_all(x, memory, LEN / 16);
     transform_16(x, -1.0f);
     turn_by_powers(x, roots, LEN / 16);
     store_all(memory, x, LEN / 16);
+    meet(LEN / 16);
     load_all(x, memory, LEN / 256);
     transform_16(x, -1.0f);
 #if LEN == 16384
     turn_by_powers(x, roots, LEN / 256);
     store_all(memory, x, LEN / 256);
-    UNROLL for (u32 j = 0; j < 16; j++) x[j] = memory[padded(16 * thread_x() + j)];
+    meet(LEN / 256);
+    load_all(x, memory, 16);
     UNROLL for (u32 j = 0; j < 4; j++) transform_4(x + 4 * j, 1, -1.0f);
 #endif
 }
@@ -134,17 +159,19 @@ DEVICE void back(complex64 *x, LOCAL complex64 *memory, GLOBAL const complex64 *
 {
 #if LEN == 16384
     UNROLL for (u32 j = 0; j < 4; j++) transform_4(x + 4 * j, 1, 1.0f);
-    UNROLL for (u32 j = 0; j < 16; j++) memory[padded(16 * thread_x() + j)] = x[j];
-    BARRIER();
+    store_all(memory, x, 16);
+    meet(LEN / 256);
     load_all(x, memory, LEN / 256);
     turn_by_powers(x, roots, LEN / 256);
 #endif
     transform_16(x, 1.0f);
     store_all(memory, x, LEN / 256);
+    meet(LEN / 16);
     load_all(x, memory, LEN / 16);
     turn_by_powers(x, roots, LEN / 16);
     transform_16(x, 1.0f);
     store_all(memory, x, LEN / 16);
+    meet(LEN);
     load_all(x, memory, LEN);
     turn_by_powers(x, roots, LEN);
     transform_16(x, 1.0f);
@@ -178,71 +205,97 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_spectrum(GLOBAL complex64 *RESTRICT sp
 // What is larger than this, or is no number, would spoil the whole frame that it is in.
 #define FINITE_MAX 1e30f
 
-DEVICE u32 is_spoilt(complex64 x) { return !(fabsf(x.re) < FINITE_MAX && fabsf(x.im) < FINITE_MAX); }
+DEVICE u32 is_spoilt(complex64 x) { return !((fabsf(x.re) < FINITE_MAX) & (fabsf(x.im) < FINITE_MAX)); }
+
+// The part from `low` to `high` of a frame that begins at `start` and lies within `len` elements.
+typedef struct {
+    u32 low, high;
+} extent;
+
+DEVICE extent within(i64 start, u64 len)
+{
+    i64 low = start < 0 ? -start : 0, high = (i64)len - start;
+    extent part = {low < LEN ? (u32)low : LEN, high <= 0 ? 0u : high < LEN ? (u32)high : LEN};
+    return part;
+}
+
+DEVICE u32 is_in(extent part, u32 place) { return place >= part.low && place < part.high; }
 
 // One part of the taps: y[t] += Σ taps[k] x[t + first - k], where the part's own taps are counted from zero; where `is_first`, y begins here.
-// `marks` says of each block whether something in it is not finite, which spoils all of its outputs.
-// A block for each frame, or pair of frames: a loop over them would keep every root in a register.
+// `marks` says of each block whether something in it is not finite, which spoils all of its outputs; what is not finite in the spectrum does
+// so too, and is found there.
+// A line has `units` blocks, one for each frame or pair of frames: a loop over them would keep every root in a register.
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_frames(GLOBAL sample *RESTRICT target, GLOBAL const sample *RESTRICT source,
     GLOBAL const complex64 *RESTRICT spectrum, GLOBAL const complex64 *RESTRICT roots, GLOBAL u32 *RESTRICT marks, u64 len, u64 out_len,
-    u32 part, i64 first, u32 is_first)
+    u32 units, u32 part, i64 first, u32 is_first)
 {
     DYNAMIC_SHARED(complex64, memory);
     SHARED u32 mark;
+    // Barriers follow before anybody else writes it.
     if (thread_x() == 0) mark = is_first ? 0 : marks[block_x()];
-    BARRIER();
-    u64 kept = LEN - part + 1, frames = (out_len + kept - 1) / kept;
-#if COMPLEX
-    u64 units = frames;
-#else
-    u64 units = (frames + 1) / 2;
-#endif
-    u64 line = block_x() / units, number = block_x() - line * units;
+    u32 line = block_x() / units, number = block_x() - line * units, kept = LEN - part + 1, is_odd = 0;
     GLOBAL const sample *from = source + line * len;
-    GLOBAL sample *to = target + line * out_len;
+    // Where the first sample lies, and where an output would that stands at its place.
+#if COMPLEX
+    i64 to_start = (i64)((u64)number * kept) - (i64)(part - 1);
+#else
+    i64 to_start = (i64)(2 * (u64)number * kept) - (i64)(part - 1);
+#endif
+    i64 start = to_start + first;
     complex64 x[16];
+    extent inputs = within(start, len);
 #if COMPLEX
-    i64 start = (i64)(number * kept) + first - (i64)(part - 1);
-#else
-    i64 start = (i64)(2 * number * kept) + first - (i64)(part - 1);
-#endif
-    UNROLL for (u32 j = 0; j < 16; j++) {
-        i64 place = start + (i64)(thread_x() + THREADS * j);
-        x[j].re = 0.0f, x[j].im = 0.0f;
-#if COMPLEX
-        if (place >= 0 && place < (i64)len) x[j] = from[place];
-#else
-        if (place >= 0 && place < (i64)len) x[j].re = from[place];
-        place += (i64)kept;
-        if (place >= 0 && place < (i64)len) x[j].im = from[place];
-#endif
-        if (is_spoilt(x[j])) mark = 1;
+    // Most frames lie within their line.
+    if (inputs.low == 0 && inputs.high == LEN) {
+        UNROLL for (u32 j = 0; j < 16; j++) x[j] = from[start + (i64)(thread_x() + THREADS * j)];
+    } else {
+        UNROLL for (u32 j = 0; j < 16; j++) {
+            u32 place = thread_x() + THREADS * j;
+            x[j].re = 0.0f, x[j].im = 0.0f;
+            if (is_in(inputs, place)) x[j] = from[start + (i64)place];
+        }
     }
-    there(x, memory, roots);
-    UNROLL for (u32 j = 0; j < 16; j++) {
-        complex64 weight = spectrum[THREADS * j + thread_x()];
-        if (is_spoilt(weight)) mark = 1;
-        x[j] = product(x[j], weight);
-    }
-    // The way back begins with the places that each thread has just read.
-    back(x, memory, roots + LEN);
+#else
+    extent others = within(start + (i64)kept, len);
     UNROLL for (u32 j = 0; j < 16; j++) {
         u32 place = thread_x() + THREADS * j;
-        if (place + 1 < part) continue;
-        if (is_spoilt(x[j])) mark = 1;
-#if COMPLEX
-        u64 at = number * kept + place - (part - 1);
-        if (at < out_len) {
-            if (!is_first) x[j].re += to[at].re, x[j].im += to[at].im;
-            to[at] = x[j];
-        }
-#else
-        u64 at = 2 * number * kept + place - (part - 1);
-        if (at < out_len) to[at] = x[j].re + (is_first ? 0.0f : to[at]);
-        at += kept;
-        if (at < out_len) to[at] = x[j].im + (is_first ? 0.0f : to[at]);
-#endif
+        x[j].re = is_in(inputs, place) ? from[start + (i64)place] : 0.0f;
+        x[j].im = is_in(others, place) ? from[start + (i64)kept + (i64)place] : 0.0f;
     }
+#endif
+    UNROLL for (u32 j = 0; j < 16; j++) is_odd |= is_spoilt(x[j]);
+    there(x, memory, roots);
+    UNROLL for (u32 j = 0; j < 16; j++) x[j] = product(x[j], spectrum[THREADS * j + thread_x()]);
+    // The way back begins with the places that each thread has just read.
+    back(x, memory, roots + ROOTS);
+    UNROLL for (u32 j = 0; j < 16; j++) is_odd |= is_spoilt(x[j]);
+    GLOBAL sample *to = target + line * out_len;
+    // What stands before the last of the part's taps has samples of the frame's end in it.
+    extent outputs = within(to_start, out_len);
+    outputs.low = part - 1;
+#if COMPLEX
+    if (!is_first) {
+        UNROLL for (u32 j = 0; j < 16; j++) {
+            u32 place = thread_x() + THREADS * j;
+            if (is_in(outputs, place)) x[j].re += to[to_start + (i64)place].re, x[j].im += to[to_start + (i64)place].im;
+        }
+    }
+    UNROLL for (u32 j = 0; j < 16; j++) {
+        u32 place = thread_x() + THREADS * j;
+        if (is_in(outputs, place)) to[to_start + (i64)place] = x[j];
+    }
+#else
+    extent behind = within(to_start + (i64)kept, out_len);
+    behind.low = part - 1;
+    UNROLL for (u32 j = 0; j < 16; j++) {
+        u32 place = thread_x() + THREADS * j;
+        i64 at = to_start + (i64)place;
+        if (is_in(outputs, place)) to[at] = x[j].re + (is_first ? 0.0f : to[at]);
+        at += (i64)kept;
+        if (is_in(behind, place)) to[at] = x[j].im + (is_first ? 0.0f : to[at]);
+    }
+#endif
+    if (is_odd) mark = 1;
     BARRIER();
     if (thread_x() == 0) marks[block_x()] = mark;
 }

@@ -10,12 +10,12 @@
 //! axis first, and `strides` one of `rank` i64 for each input. `constants` is a structure of 64-bit words where there are up to
 //! [`ARGUMENT_CONSTANTS_MAX`], a pointer to them where there are more, and missing where there are none. A kernel for many maps at
 //! once has a table of addresses in place of target and inputs: for each map the output's, then the inputs'; `block_y` counts the
-//! maps.
+//! maps. Where the table is an argument, each map has its own count before its addresses, and the last argument is how many maps there are.
 
 use std::fmt::Write;
 
 use panoply_core::DType;
-use panoply_core::expr::{BinaryOp, Node, Program, Types, Value};
+use panoply_core::expr::{BinaryOp, Node, Program, Types, UnaryOp, Value};
 use panoply_core::op::compute::Activation;
 
 /// The operations of expressions as functions of the C dialect.
@@ -55,6 +55,17 @@ pub enum Reach {
     },
 }
 
+/// How many maps a launch computes, and how it is told where their memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Together {
+    /// One.
+    One,
+    /// Many of one shape, by a table in memory.
+    Table,
+    /// At most so many, each as long as it is, by a table that is an argument. The reach must be flat.
+    Listed(u32),
+}
+
 /// Everything but the program that decides a kernel's text.
 #[derive(Clone, Copy, Debug)]
 pub struct MapForm<'a> {
@@ -67,7 +78,7 @@ pub struct MapForm<'a> {
     /// Elements of a vector: a power of two.
     pub width: u32,
     /// Whether a launch computes many maps, each with memory of its own.
-    pub many: bool,
+    pub together: Together,
 }
 
 /// With more constants than this, a kernel reads them from memory.
@@ -224,6 +235,7 @@ impl Compute<'_> {
                     self.text.push(')');
                 }
             },
+            Node::Unary(UnaryOp::Gelu, _) if dtype == DType::F16 => write!(self.text, "{wrap}gelu_half")?,
             Node::Unary(op, _) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
             Node::Binary(op, ..) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
             Node::Ternary(op, ..) => write!(self.text, "{wrap}{}_{}", op.name(), carrier(dtype))?,
@@ -299,21 +311,32 @@ fn write_types(text: &mut String, output: DType, form: &MapForm<'_>) -> std::fmt
 
 /// The entry up to the place where its output and its inputs are known; `further` are its parameters after those.
 fn write_entry(text: &mut String, output: DType, form: &MapForm<'_>, further: &str) -> std::fmt::Result {
-    let (threads, stored) = (MAP_BLOCK_THREADS, storage(output).0);
-    write!(text, "KERNEL LAUNCH_BOUNDS({threads}, 1) map(")?;
-    if !form.many {
-        write!(text, "GLOBAL {stored} *RESTRICT target, ")?;
-        for (index, dtype) in form.dtypes.iter().enumerate() {
-            write!(text, "GLOBAL const {} *p{index}, ", storage(*dtype).0)?;
+    let (threads, stored, inputs) = (MAP_BLOCK_THREADS, storage(output).0, form.dtypes.len());
+    let entry = format!("KERNEL LAUNCH_BOUNDS({threads}, 1) map(");
+    let word: fn(usize) -> String = match form.together {
+        Together::One => {
+            write!(text, "{entry}GLOBAL {stored} *RESTRICT target, ")?;
+            for (index, dtype) in form.dtypes.iter().enumerate() {
+                write!(text, "GLOBAL const {} *p{index}, ", storage(*dtype).0)?;
+            }
+            writeln!(text, "{further})\n{{\n    inputs_t in;")?;
+            return (0..inputs).try_for_each(|index| writeln!(text, "    in.p{index} = p{index};"));
         }
-        writeln!(text, "{further})\n{{\n    inputs_t in;")?;
-        return (0..form.dtypes.len()).try_for_each(|index| writeln!(text, "    in.p{index} = p{index};"));
-    }
-    writeln!(text, "GLOBAL const u64 *RESTRICT table, {further})\n{{")?;
-    writeln!(text, "    GLOBAL const u64 *row = table + (u64)block_y() * {};", form.dtypes.len() + 1)?;
-    writeln!(text, "    GLOBAL {stored} *RESTRICT target = (GLOBAL {stored} *)row[0];\n    inputs_t in;")?;
+        Together::Table => {
+            writeln!(text, "{entry}GLOBAL u8 *base, GLOBAL const u64 *RESTRICT table, {further})\n{{")?;
+            writeln!(text, "    GLOBAL const u64 *row = table + (u64)block_y() * {};", inputs + 1)?;
+            |place| format!("PLACE(base, row[{place}])")
+        }
+        Together::Listed(maps) => {
+            writeln!(text, "typedef struct {{ u64 at[{}]; }} list_t;", maps as usize * (inputs + 2))?;
+            writeln!(text, "{entry}list_t list, {further})\n{{\n    if (block_y() >= maps) return;")?;
+            writeln!(text, "    u32 row = block_y() * {};\n    u64 count = list.at[row];", inputs + 2)?;
+            |place| format!("PLACE(0, list.at[row + {}])", place + 1)
+        }
+    };
+    writeln!(text, "    GLOBAL {stored} *RESTRICT target = (GLOBAL {stored} *){};\n    inputs_t in;", word(0))?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
-        writeln!(text, "    in.p{index} = (GLOBAL const {} *)row[{}];", storage(*dtype).0, index + 1)?;
+        writeln!(text, "    in.p{index} = (GLOBAL const {} *){};", storage(*dtype).0, word(index + 1))?;
     }
     Ok(())
 }
@@ -335,7 +358,8 @@ fn write_result(
 
 fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32) -> std::fmt::Result {
     let (width, threads) = (form.width, MAP_BLOCK_THREADS);
-    write_entry(text, output, form, "CONSTANTS u64 count")?;
+    let counted = if let Together::Listed(_) = form.together { "CONSTANTS u32 maps" } else { "CONSTANTS u64 count" };
+    write_entry(text, output, form, counted)?;
     writeln!(text, "    u64 first = ((u64)block_x() * {} + thread_x()) * {width};", threads * vectors)?;
     for (index, dtype) in form.dtypes.iter().enumerate() {
         if form.accesses[index] != Access::Vector {
@@ -450,7 +474,7 @@ mod tests {
             accesses: &[Access::Vector, Access::Vector],
             reach: Reach::Flat { vectors: 2 },
             width: 4,
-            many: false,
+            together: Together::One,
         };
         let expr = (x * 2.0 + y).relu();
         let one = text(&expr, &form);
@@ -459,8 +483,12 @@ mod tests {
         {
             assert!(one.contains(line), "{line} is not in\n{one}");
         }
-        let many = text(&expr, &MapForm { many: true, ..form });
-        for line in ["block_y() * 3;", "target = (GLOBAL f32 *)row[0];", "in.p1 = (GLOBAL const f32 *)row[2];"] {
+        let many = text(&expr, &MapForm { together: Together::Table, ..form });
+        for line in [
+            "block_y() * 3;",
+            "target = (GLOBAL f32 *)PLACE(base, row[0]);",
+            "(GLOBAL const f32 *)PLACE(base, row[2]);",
+        ] {
             assert!(many.contains(line) && !one.contains(line), "{line} is not in\n{many}");
         }
     }
@@ -472,7 +500,7 @@ mod tests {
             accesses: &[Access::Vector],
             reach: Reach::Flat { vectors: 1 },
             width: 4,
-            many: false,
+            together: Together::One,
         };
         let kernel = |expr: &Expr| {
             let program = expr.finish().unwrap();
@@ -500,7 +528,7 @@ mod tests {
             accesses: &[Access::Single],
             reach: Reach::Strided { rank: 2, is_wide: true },
             width: 1,
-            many: false,
+            together: Together::One,
         };
         let text = text(&(Expr::input(0) * 3.0).cast(DType::F16), &form);
         assert!(text.contains("(i32)(i8)mul_i32(v0, (i32)(u32)(CONSTANT(0)))"), "{text}");

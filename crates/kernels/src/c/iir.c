@@ -22,46 +22,48 @@ typedef struct {
     u64 chunk, chunks;
 } cut;
 
-KERNEL LAUNCH_BOUNDS(128, 4) iir_chunks(GLOBAL f32 *target, GLOBAL const f32 *source, GLOBAL const f64 *RESTRICT weights, GLOBAL f64 *states,
-    FIXED cut all, u32 has_states, u32 is_last)
+// The weights of all sections: of samples, and of what came out before.
+typedef struct {
+    f64 b[3 * SECTIONS], a[2 * SECTIONS];
+} filter;
+
+KERNEL LAUNCH_BOUNDS(128, 4) iir_chunks(GLOBAL f32 *target, GLOBAL const f32 *source, GLOBAL f64 *states, FIXED filter weights, FIXED cut all,
+    u32 has_states, u32 is_last)
 {
     SHARED f32 tile[THREADS * ROW];
-    u64 first = (u64)block_x() * THREADS, own = first + thread_x(), count = all.lines * all.chunks;
-    f64 b[3 * SECTIONS], a[2 * SECTIONS], z[STATE];
-    UNROLL for (u32 i = 0; i < SECTIONS; i++) {
-        UNROLL for (u32 j = 0; j < 3; j++) b[3 * i + j] = weights[5 * i + j];
-        UNROLL for (u32 j = 0; j < 2; j++) a[2 * i + j] = weights[5 * i + 3 + j];
-    }
+    // Of each thread's chunk, where it begins and how many samples it has.
+    SHARED u64 starts[THREADS], lens[THREADS];
+    u64 own = (u64)block_x() * THREADS + thread_x(), count = all.lines * all.chunks;
+    u64 line = own / all.chunks, time = (own - line * all.chunks) * all.chunk;
+    starts[thread_x()] = ((line / all.step) * all.len + time) * all.step + line % all.step;
+    lens[thread_x()] = own >= count ? 0 : all.len - time < all.chunk ? all.len - time : all.chunk;
+    f64 z[STATE];
     UNROLL for (u32 i = 0; i < STATE; i++) z[i] = has_states && own < count ? states[own * STATE + i] : 0.0;
-    u64 chunk = own % all.chunks, mine = 0;
-    if (own < count) mine = all.len - chunk * all.chunk < all.chunk ? all.len - chunk * all.chunk : all.chunk;
-    u32 warp = thread_x() / TILE, place = thread_x() % TILE;
+    BARRIER();
+    // A group of TILE threads brings the samples of its own chunks, one chunk's after the other, and those of the next tile while it computes.
+    u32 first = thread_x() / TILE * TILE, place = thread_x() % TILE;
+    f32 ahead[TILE];
+    UNROLL for (u32 i = 0; i < TILE; i++) ahead[i] = place < lens[first + i] ? source[starts[first + i] + place * all.step] : 0.0f;
     for (u64 begin = 0; begin < all.chunk; begin += TILE) {
-        for (u32 row = warp; row < THREADS; row += THREADS / TILE) {
-            u64 number = first + row, line = number / all.chunks, time = (number - line * all.chunks) * all.chunk + begin + place;
-            f32 x = 0.0f;
-            if (number < count && begin + place < all.chunk && time < all.len)
-                x = source[((line / all.step) * all.len + time) * all.step + line % all.step];
-            tile[row * ROW + place] = x;
-        }
+        UNROLL for (u32 i = 0; i < TILE; i++) tile[(first + i) * ROW + place] = ahead[i];
         BARRIER();
-        for (u32 i = 0; i < TILE && begin + i < mine; i++) {
+        u64 next = begin + TILE + place;
+        UNROLL for (u32 i = 0; i < TILE; i++) ahead[i] = next < lens[first + i] ? source[starts[first + i] + next * all.step] : 0.0f;
+        // Behind a line's end there is silence, and nobody asks for the state that it leaves.
+        UNROLL_BY_4 for (u32 i = 0; i < TILE; i++) {
             f64 x = (f64)tile[thread_x() * ROW + i];
             UNROLL for (u32 s = 0; s < SECTIONS; s++) {
-                f64 y = b[3 * s] * x + z[2 * s];
-                z[2 * s] = b[3 * s + 1] * x - a[2 * s] * y + z[2 * s + 1];
-                z[2 * s + 1] = b[3 * s + 2] * x - a[2 * s + 1] * y;
+                f64 y = weights.b[3 * s] * x + z[2 * s];
+                z[2 * s] = weights.b[3 * s + 1] * x - weights.a[2 * s] * y + z[2 * s + 1];
+                z[2 * s + 1] = weights.b[3 * s + 2] * x - weights.a[2 * s + 1] * y;
                 x = y;
             }
-            tile[thread_x() * ROW + i] = (f32)x;
+            if (is_last) tile[thread_x() * ROW + i] = (f32)x;
         }
         BARRIER();
         if (is_last) {
-            for (u32 row = warp; row < THREADS; row += THREADS / TILE) {
-                u64 number = first + row, line = number / all.chunks, time = (number - line * all.chunks) * all.chunk + begin + place;
-                if (number < count && begin + place < all.chunk && time < all.len)
-                    target[((line / all.step) * all.len + time) * all.step + line % all.step] = tile[row * ROW + place];
-            }
+            UNROLL_BY_4 for (u32 i = 0; i < TILE; i++)
+                if (begin + place < lens[first + i]) target[starts[first + i] + (begin + place) * all.step] = tile[(first + i) * ROW + place];
             BARRIER();
         }
     }
@@ -69,8 +71,19 @@ KERNEL LAUNCH_BOUNDS(128, 4) iir_chunks(GLOBAL f32 *target, GLOBAL const f32 *so
         UNROLL for (u32 i = 0; i < STATE; i++) states[own * STATE + i] = z[i];
 }
 
+// Threads of a scan, and matrices that it needs: one, and one for each time that its threads can be halved.
+#define SCAN 32u
+#define SCAN_LEVELS 6u
+// Chunks whose states a thread of a scan reads at once, and once.
+#define KEPT 4u
+
+typedef struct {
+    // Chunks of a line, parts of it, and chunks of a part.
+    u64 chunks, parts, part;
+} parting;
+
 // What a state becomes.
-DEVICE void moved(f64 *to, GLOBAL const f64 *matrix, const f64 *from)
+DEVICE void moved(f64 *to, LOCAL const f64 *matrix, const f64 *from)
 {
     UNROLL for (u32 i = 0; i < STATE; i++) {
         f64 sum = 0.0;
@@ -79,40 +92,77 @@ DEVICE void moved(f64 *to, GLOBAL const f64 *matrix, const f64 *from)
     }
 }
 
-// The states at the ends of a line's chunks, each from rest, become those at their beginnings. A block is a line; a thread has `run` chunks.
-// `matrices`: what a chunk does to a state; what `run` chunks do, twice as many, and so on.
-KERNEL LAUNCH_UP_TO(256) iir_scan(GLOBAL f64 *states, GLOBAL const f64 *RESTRICT matrices, u64 chunks, u32 run)
+// The states at the ends of a line's chunks, each from rest, become those at their beginnings. A block has a part of a line; a thread has `run`
+// chunks of it. `matrices`: what a chunk does to a state; what `run` chunks do, twice as many, and so on.
+//
+// Of a line of many chunks several blocks have a part each, in two rounds. In the first, which is_sum, the state at the part's end is put into
+// `parts`; `parts` is then scanned as a line of its own; in the second each part goes on from what stands there.
+KERNEL LAUNCH_BOUNDS(SCAN, 1) iir_scan(GLOBAL f64 *states, GLOBAL const f64 *RESTRICT matrices, GLOBAL f64 *parts, FIXED parting line, u32 run,
+    u32 has_parts, u32 is_sum)
 {
-    SHARED f64 ends[256 * STATE];
-    GLOBAL f64 *line = states + (u64)block_x() * chunks * STATE;
-    u64 begin = (u64)thread_x() * run, end = begin + run < chunks ? begin + run : chunks;
+    SHARED f64 ends[SCAN * STATE];
+    SHARED f64 matrix[SCAN_LEVELS * STATE * STATE];
+    u32 own = thread_x();
+    u64 part = block_x() % line.parts, left = line.chunks - part * line.part;
+    u64 count = left < line.part ? left : line.part, begin = (u64)own * run, end = begin + run < count ? begin + run : count;
+    GLOBAL f64 *here = states + (block_x() / line.parts * line.chunks + part * line.part) * STATE;
+    GLOBAL f64 *whole = parts + (u64)block_x() * STATE;
     f64 sum[STATE], next[STATE];
-    UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = 0.0;
-    for (u64 chunk = begin; chunk < end; chunk++) {
-        moved(next, matrices, sum);
-        UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = next[i] + line[chunk * STATE + i];
+    UNROLL for (u32 k = 0; k < (SCAN_LEVELS * STATE * STATE + SCAN - 1) / SCAN; k++) {
+        u32 i = k * SCAN + own;
+        if (i < SCAN_LEVELS * STATE * STATE) matrix[i] = matrices[i];
     }
-    UNROLL for (u32 i = 0; i < STATE; i++) ends[thread_x() * STATE + i] = sum[i];
+    f64 kept[KEPT][STATE];
+    UNROLL for (u32 k = 0; k < KEPT; k++) {
+        UNROLL for (u32 i = 0; i < STATE; i++) kept[k][i] = begin + k < end ? here[(begin + k) * STATE + i] : 0.0;
+    }
+    UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = has_parts && !is_sum && own == 0 ? whole[i] : 0.0;
     BARRIER();
-    u32 level = 1;
-    for (u32 back = 1; back < block_size_x(); back *= 2, level++) {
+    UNROLL for (u32 k = 0; k < KEPT; k++) {
+        if (begin + k >= end) continue;
+        moved(next, matrix, sum);
+        UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = next[i] + kept[k][i];
+    }
+    for (u64 chunk = begin + KEPT; chunk < end; chunk++) {
+        moved(next, matrix, sum);
+        UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = next[i] + here[chunk * STATE + i];
+    }
+    UNROLL for (u32 i = 0; i < STATE; i++) ends[i * SCAN + own] = sum[i];
+    BARRIER();
+    for (u32 back = 1, level = 1; back < SCAN; back *= 2, level++) {
         f64 before[STATE];
-        UNROLL for (u32 i = 0; i < STATE; i++) before[i] = thread_x() >= back ? ends[(thread_x() - back) * STATE + i] : 0.0;
-        if (thread_x() >= back) {
-            moved(next, matrices + level * STATE * STATE, before);
-            UNROLL for (u32 i = 0; i < STATE; i++) sum[i] += next[i];
+        UNROLL for (u32 i = 0; i < STATE; i++) before[i] = own >= back ? ends[i * SCAN + own - back] : 0.0;
+        BARRIER();
+        moved(next, matrix + level * STATE * STATE, before);
+        UNROLL for (u32 i = 0; i < STATE; i++) {
+            sum[i] += next[i];
+            ends[i * SCAN + own] = sum[i];
         }
         BARRIER();
-        UNROLL for (u32 i = 0; i < STATE; i++) ends[thread_x() * STATE + i] = sum[i];
-        BARRIER();
     }
-    UNROLL for (u32 i = 0; i < STATE; i++) sum[i] = thread_x() > 0 ? ends[(thread_x() - 1) * STATE + i] : 0.0;
-    for (u64 chunk = begin; chunk < end; chunk++) {
-        moved(next, matrices, sum);
+    if (is_sum) {
+        if (own == SCAN - 1)
+            UNROLL for (u32 i = 0; i < STATE; i++) whole[i] = sum[i];
+        return;
+    }
+    UNROLL for (u32 i = 0; i < STATE; i++) {
+        f64 first = has_parts ? whole[i] : 0.0;
+        sum[i] = own > 0 ? ends[i * SCAN + own - 1] : first;
+    }
+    UNROLL for (u32 k = 0; k < KEPT; k++) {
+        if (begin + k >= end) continue;
+        moved(next, matrix, sum);
         UNROLL for (u32 i = 0; i < STATE; i++) {
-            f64 own = line[chunk * STATE + i];
-            line[chunk * STATE + i] = sum[i];
-            sum[i] = next[i] + own;
+            here[(begin + k) * STATE + i] = sum[i];
+            sum[i] = next[i] + kept[k][i];
+        }
+    }
+    for (u64 chunk = begin + KEPT; chunk < end; chunk++) {
+        moved(next, matrix, sum);
+        UNROLL for (u32 i = 0; i < STATE; i++) {
+            f64 rest = here[chunk * STATE + i];
+            here[chunk * STATE + i] = sum[i];
+            sum[i] = next[i] + rest;
         }
     }
 }

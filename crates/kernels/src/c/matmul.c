@@ -75,17 +75,17 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL con
     }
 }
 
-// Many small products of the same sizes, each with memory of its own: the table holds the addresses of the output, of A and
+// Many small products of the same sizes, each with memory of its own: the table holds the places of the output, of A and
 // of B, three for each product.
-KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL const u64 *table, sizes size, strides a_step, strides b_step)
+KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL u8 *base, GLOBAL const u64 *table, sizes size, strides a_step, strides b_step)
 {
     SHARED SUM a_tile[DEPTH][TILE + 1];
     SHARED SUM b_tile[DEPTH][TILE + 1];
     u32 row = thread_x() / 16 * 4, col = thread_x() % 16 * 4;
     u32 first_col = block_x() * TILE, first_row = block_y() * TILE;
-    GLOBAL R *out = (GLOBAL R *)table[3 * block_z()];
-    GLOBAL const T *a = (GLOBAL const T *)table[3 * block_z() + 1];
-    GLOBAL const T *b = (GLOBAL const T *)table[3 * block_z() + 2];
+    GLOBAL R *out = (GLOBAL R *)PLACE(base, table[3 * block_z()]);
+    GLOBAL const T *a = (GLOBAL const T *)PLACE(base, table[3 * block_z() + 1]);
+    GLOBAL const T *b = (GLOBAL const T *)PLACE(base, table[3 * block_z() + 2]);
     SUM sums[4][4];
     multiply_tile(sums, a_tile, b_tile, a, b, size, a_step, b_step, first_row, first_col);
     for (u32 i = 0; i < 4; i++) {

@@ -110,7 +110,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 1) matmul_units(GLOBAL R *out, GLOBAL const T *a, 
         for (u32 j = 0; j < WIDE; j++) {
             UNROLL
             for (u32 v = 0; v < TILE16_SUMS; v++) {
-                u32 r = first_row + warp_row + i * 16 + tile16_row(v), s = first_col + warp_col + j * 16 + lane() % 16;
+                u32 r = first_row + warp_row + i * 16 + tile16_row(v), s = first_col + warp_col + j * 16 + tile16_col(v);
                 if (r >= size.m || s >= size.n) continue;
                 f32 sum = sums[i][j][v] * size.alpha;
                 out[((u64)batch * size.m + r) * size.n + s] = finished(sum, c, bias, size, c_step, &c_batch, batch, r, s);

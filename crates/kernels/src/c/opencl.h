@@ -7,6 +7,7 @@
 //   PANOPLY_SUBGROUPS      cl_khr_subgroups with shuffles and ballots, as wide as WARP
 //   PANOPLY_INTEL          cl_intel_subgroups, whose kernels say how wide they are
 //   PANOPLY_PTX            NVIDIA's compiler, which has the instructions but no words for them
+//   PANOPLY_PTX_TILES      besides, the matrix units of compute capability 8.0 and above
 
 #if !defined(PANOPLY_NO_F64)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -56,6 +57,8 @@ static inline __attribute__((always_inline)) u16 f32_to_f16(f32 x)
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define LAUNCH_BOUNDS(threads, blocks) __attribute__((reqd_work_group_size(threads, 1, 1)))
 #define LAUNCH_UP_TO(threads)
+// Memory has no addresses: what tables lead to lies in one buffer.
+#define PLACE(base, word) ((base) + (word))
 #define DYNAMIC_SHARED(type, name) LOCAL type *name = (LOCAL type *)panoply_shared
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #if defined(PANOPLY_UNROLLS)
@@ -254,6 +257,40 @@ ROUNDED(mul_f32, f32, a *b)
 ROUNDED(add_f64, f64, a + b)
 ROUNDED(sub_f64, f64, a - b)
 ROUNDED(mul_f64, f64, a *b)
+#endif
+
+#if defined(PANOPLY_PTX_TILES)
+#define OWN_TILE16
+#define OWN_TILE16_PLACES
+// Four matrices of 8 x 8: rows 0 to 7 and 8 to 15 of the first eight numbers in depth, then of the others.
+typedef struct {
+    u32 parts[4];
+} tile16;
+DEVICE tile16 load_tile16(LOCAL const u16 *rows, u32 step)
+{
+    tile16 tile;
+    LOCAL const u16 *line = rows + lane() % 16 * step + lane() / 16 * 8;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(tile.parts[0]), "=r"(tile.parts[1]), "=r"(tile.parts[2]), "=r"(tile.parts[3])
+        : "r"((u32)(u64)line)
+        : "memory");
+    return tile;
+}
+// The first four sums are of the columns 0 to 7, the others of the columns 8 to 15.
+DEVICE u32 tile16_row(u32 i) { return lane() / 4 + i % 4 / 2 * 8; }
+DEVICE u32 tile16_col(u32 i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
+#define MULTIPLY_HALF(sums, types, a, low, high)                                                                              \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+f"((sums)[0]), "+f"((sums)[1]), "+f"((sums)[2]), "+f"((sums)[3])                                                  \
+        : "r"(a.parts[0]), "r"(a.parts[1]), "r"(a.parts[2]), "r"(a.parts[3]), "r"(low), "r"(high))
+#define MULTIPLY_TILE16(name, types)                                       \
+    DEVICE void name(f32 *sums, tile16 a, tile16 b)                        \
+    {                                                                      \
+        MULTIPLY_HALF(sums, types, a, b.parts[0], b.parts[2]);             \
+        MULTIPLY_HALF(sums + 4, types, a, b.parts[1], b.parts[3]);         \
+    }
+MULTIPLY_TILE16(multiply_tile16_f16, "f16.f16")
+MULTIPLY_TILE16(multiply_tile16_bf16, "bf16.bf16")
 #endif
 
 // OpenCL's functions are named alike for every type; what kernels call with an f at the end is f32.

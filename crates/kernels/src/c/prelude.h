@@ -35,13 +35,14 @@
 //                          leaves so many COPY_ASYNC_COMMIT()s under way
 //   tile16                 one operand of a product of 16 × 16 × 16 numbers of 16 bits by a warp of 32 or 64: load_tile16(rows, step) of 16 rows
 //                          of A, or columns of B, of 16 numbers each in the block's memory, so many numbers apart, at multiples of 8.
-//                          multiply_tile16_f16(sums, a, b) adds to a lane's TILE16_SUMS sums (also _bf16); they are those of the column
-//                          lane() % 16 and the rows tile16_row(i). What was loaded stays as it is until it is multiplied
+//                          multiply_tile16_f16(sums, a, b) adds to a lane's TILE16_SUMS sums (also _bf16); the i-th is that of the row
+//                          tile16_row(i) and the column tile16_col(i). What was loaded stays as it is until it is multiplied
 //   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
 //                          many gate_arrive(p) end a phase; gate_wait(p, parity) waits for the end of one, the first of which
 //                          has the parity 0, while that before the first is over
 //   UNROLL                 before a loop with a known number of rounds; UNROLL_BY_2, UNROLL_BY_4, ROLLED
 //   NOINLINE               before a function that is not worth a copy wherever it is called
+//   PLACE(base, word)      where a table's word leads to, as bytes: an address of its own, or so many bytes from the base that all of them have
 //   FIXED                  before an argument whose address is taken: without it every thread would have a copy
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //
@@ -52,6 +53,9 @@
 
 #if !defined(ROLLED)
 #define ROLLED
+#endif
+#if !defined(PLACE)
+#define PLACE(base, word) ((GLOBAL u8 *)((u64)(base) + (word)))
 #endif
 #if !defined(FIXED)
 #define FIXED const
@@ -191,10 +195,13 @@ DEVICE u32 pack_bf16(f32 a, f32 b) { return (u32)f32_to_bf16(a) | (u32)f32_to_bf
 
 #if WARP >= 32
 #define TILE16_SUMS (256 / WARP)
-#if WARP == 64
+#if defined(OWN_TILE16_PLACES)
+#elif WARP == 64
 DEVICE u32 tile16_row(u32 i) { return lane() / 16 * 4 + i; }
+DEVICE u32 tile16_col(u32 i) { return lane() % 16; }
 #else
 DEVICE u32 tile16_row(u32 i) { return i * 2 + lane() / 16; }
+DEVICE u32 tile16_col(u32 i) { return lane() % 16; }
 #endif
 #if !defined(OWN_TILE16)
 typedef struct {
@@ -210,7 +217,7 @@ DEVICE tile16 load_tile16(LOCAL const u16 *rows, u32 step)
     DEVICE void name(f32 *sums, tile16 a, tile16 b)                                                                   \
     {                                                                                                                 \
         for (u32 i = 0; i < TILE16_SUMS; i++) {                                                                       \
-            LOCAL const u16 *x = a.rows + tile16_row(i) * a.step, *y = b.rows + lane() % 16 * b.step;                 \
+            LOCAL const u16 *x = a.rows + tile16_row(i) * a.step, *y = b.rows + tile16_col(i) * b.step;                \
             for (u32 d = 0; d < 16; d++) sums[i] += load(x[d]) * load(y[d]);                                          \
         }                                                                                                             \
     }

@@ -37,7 +37,22 @@ DEVICE ACC gather_row(GLOBAL const T *RESTRICT row, const layout *reduced, u64 b
         lanes[0] = acc_join(lanes[0], acc_of(row[rest], rest));
     }
 #else
-    for (; i < end; i += step) lanes[0] = acc_join(lanes[0], acc_of(row[place_of(reduced, i)], i));
+    // Vectors lie whole along the innermost axis, and there are no others.
+    for (; i + (LOADS - 1) * step < end; i += LOADS * step) {
+        vector_t x[LOADS];
+        UNROLL
+        for (u32 l = 0; l < LOADS; l++) x[l] = *(GLOBAL const vector_t *)(row + place_of(reduced, i + l * step));
+        UNROLL
+        for (u32 l = 0; l < LOADS; l++) {
+            UNROLL
+            for (u32 e = 0; e < VECTOR; e++) lanes[e % LOADS] = acc_join(lanes[e % LOADS], acc_of(x[l].at[e], i + l * step + e));
+        }
+    }
+    for (; i < end; i += step) {
+        vector_t x = *(GLOBAL const vector_t *)(row + place_of(reduced, i));
+        UNROLL
+        for (u32 e = 0; e < VECTOR; e++) lanes[e % LOADS] = acc_join(lanes[e % LOADS], acc_of(x.at[e], i + e));
+    }
 #endif
     return acc_join(acc_join(lanes[0], lanes[1]), acc_join(lanes[2], lanes[3]));
 }

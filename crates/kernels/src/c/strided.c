@@ -39,3 +39,30 @@ KERNEL LAUNCH_BOUNDS(256, 4) transpose_tiles(GLOBAL T *RESTRICT target, GLOBAL c
     }
 }
 #endif
+
+// Many copies as one launch: a row of blocks for each. Three words of the table say where it goes, where it comes from and how many bytes there are. Where the
+// highest bit of the bytes is set it is a word that is moved: it is copied where it is not zero, and is zero from then on.
+#if defined(COPY_MANY)
+KERNEL LAUNCH_BOUNDS(256, 4) copy_many(GLOBAL u8 *base, GLOBAL const u64 *table)
+{
+    GLOBAL u8 *target = PLACE(base, table[3 * block_y()]);
+    GLOBAL u8 *source = PLACE(base, table[3 * block_y() + 1]);
+    u64 bytes = table[3 * block_y() + 2];
+    u64 first = (u64)block_x() * 256 + thread_x(), step = (u64)grid_size_x() * 256;
+    if (bytes >> 63) {
+        u64 word = *(GLOBAL u64 *)source;
+        if (first == 0 && word != 0) {
+            *(GLOBAL volatile u64 *)target = word;
+            *(GLOBAL u64 *)source = 0;
+        }
+        return;
+    }
+    u64 wide = (((u64)target | (u64)source) & 15) == 0 ? bytes / 16 : 0;
+    for (u64 i = first; i < wide; i += step) {
+        ((GLOBAL u32x4 *)target)[i] = ((GLOBAL const u32x4 *)source)[i];
+    }
+    for (u64 i = wide * 16 + first; i < bytes; i += step) {
+        target[i] = source[i];
+    }
+}
+#endif

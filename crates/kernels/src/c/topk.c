@@ -12,12 +12,16 @@ DEVICE u64 ascending_rank(f64 x)
 }
 DEVICE u64 rank_of(T x) { return LARGEST ? ~ascending_rank(x) : ascending_rank(x); }
 #else
-// NaN is above every number, and both zeros are the same.
+// NaN is above every number, or with NAN_LAST behind all that are chosen; both zeros are the same.
 DEVICE u32 ascending_rank(T x)
 {
 #if defined(T_IS_f32) || defined(T_IS_f16) || defined(T_IS_bf16)
     f32 number = T_LOAD(x);
+#if defined(NAN_LAST)
+    if (number != number) return LARGEST ? 0u : 0xffffffffu;
+#else
     if (number != number) return 0xffffffffu;
+#endif
     u32 bits = f32_bits(number + 0.0f);
     return bits ^ ((bits >> 31) ? 0xffffffffu : 0x80000000u);
 #elif defined(T_IS_u32) || defined(T_IS_u8)

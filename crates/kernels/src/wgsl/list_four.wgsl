@@ -17,6 +17,10 @@ fn list_four(v: vec4<f32>, line: u32, t: u32) {
 //# else
   let limit = limits[line * p.wanted + p.wanted - 1u].x;
 //# end
+//# if METRIC is Dot
+  // Hardly any sum is good enough, which one comparison of numbers shows, as long as the limit is one above minus infinity.
+  if (limit > 0x007fffffu && !any(v >= vec4<f32>(unkey_f32(limit)))) { return; }
+//# end
   list_one(v.x, line, t, limit);
   list_one(v.y, line, t + 1u, limit);
   list_one(v.z, line, t + 2u, limit);

@@ -74,7 +74,8 @@ impl WideTile {
         let most = |length| {
             stage_eights(length, self.depth, Load::AlongInner).max(stage_eights(length, self.depth, Load::AlongOuter))
         };
-        self.eights(most(self.m()) + most(self.n())) as u32 * 16
+        // Searches have a limit for each row besides.
+        self.eights(most(self.m()) + most(self.n())) as u32 * 16 + self.m() as u32 * 4
     }
 
     fn eights(&self, stage: usize) -> usize {

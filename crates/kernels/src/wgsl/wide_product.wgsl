@@ -3,12 +3,12 @@
 //
 // Subgroups of 32 invocations stand in a grid; each makes `16 ROWS` x `32 PAIRS` outputs as matrices that live in its registers. Tiles of
 // both operands go through workgroup memory in the arrangement that they have in memory; while one is multiplied the next is on its way
-// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time.
+// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time, in a place of its own.
 //
 // Sixteen bytes move at a time, and lines of a tile are sixteen bytes longer than they must be, so that banks of memory take turns. What
 // moves is named vec4<f32>; the matrices A and B, which are f32 in this text, hold numbers of 16 bits: whoever compiles it changes
-// their type (`matrices` of the driver's `KernelText`). WGSL has no matrices whose numbers are smaller than those of the memory
-// that they are loaded from. (Indices of the matrices' loads and stores are named first: naga 30 does not compile expressions inside of them.)
+// their type (`matrices` of the driver's `KernelText`), and lets barriers of subgroups cover workgroup memory. WGSL has no matrices whose
+// numbers are smaller than those of the memory that they are loaded from. (Indices of the matrices' loads and stores are named first: naga 30 does not compile expressions inside of them.)
 enable wgpu_cooperative_matrix;
 
 alias T = f32;
@@ -44,6 +44,20 @@ alias Eight = vec4<f32>;
 //# include keys.wgsl
 //# include score.wgsl
 //# include list_four.wgsl
+
+// Below which sums of each row of the tile are not listed.
+var<workgroup> least: array<f32, $TILE_M>;
+
+fn least_sum(line: u32) -> f32 {
+  // Nothing that is behind the last query.
+  if (line >= p.m) { return 3.4e38; }
+//# if METRIC is Dot
+  // The limit by which list_four goes is a little less than this one. Keys up to that of minus infinity are no limit.
+  let limit = limits[line * p.wanted + p.wanted - 1u].x;
+  if (limit > 0x0080000fu) { return unkey_f32(limit - 16u); }
+//# end
+  return unkey_f32(0x007fffffu);
+}
 //# else
 //# if WITH_C
 @group(1) @binding(next) var<storage, read> c: array<$ADDEND_WORD>;
@@ -192,20 +206,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 //# end
 //# end
+//# if KERNEL is Lists
+  for (var i = lid; i < $TILE_Mu; i = i + $INVOCATIONSu) { least[i] = least_sum(m0 + i); }
+  workgroupBarrier();
+//# end
 //# for I in ROWS
 //# for J in PAIRS
 //# for H in 2
   let s${I}_${J}_$H = subgroup * SUMS + 4u * $Hu;
   coopStoreT(c${I}_${J}_$H, &tile[s${I}_${J}_$H], SUMS_LINE);
 //# end
-  workgroupBarrier();
+  subgroupBarrier();
   for (var t = lane; t < 128u; t = t + 32u) {
     // Four outputs of one row.
     let v = tile[subgroup * SUMS + t / 8u * SUMS_LINE + t % 8u];
-    let row = m0 + rows + 16u * $Iu + t / 8u;
+    let in_tile = rows + 16u * $Iu + t / 8u;
+    let row = m0 + in_tile;
     let col = n0 + columns + 32u * $Ju + t % 8u * 4u;
 //# if KERNEL is Lists
-    if (row < p.m) { list_four(v, row, col); }
+    // Hardly any sum is good enough.
+    if (!all(v < vec4<f32>(least[in_tile])) && row < p.m) { list_four(v, row, col); }
 //# else
 //# if LOAD_B is Windows
     let to = (col / p.places * p.m + row) * p.places + col % p.places;
@@ -242,7 +262,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# end
 //# end
   }
-  workgroupBarrier();
+  subgroupBarrier();
 //# end
 //# end
 }

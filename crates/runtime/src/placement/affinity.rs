@@ -3,6 +3,8 @@
 //! Every function acts on the calling thread alone. On systems other than Linux they compile and answer
 //! [`PlacementError::Unsupported`]; a worker then runs wherever the system puts it, which is slower but right.
 
+use std::time::Duration;
+
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
@@ -95,6 +97,32 @@ pub fn lock_memory() -> Result<(), PlacementError> {
     sys::lock_memory()
 }
 
+/// How long the calling thread has run on any CPU. What a host has taken from a virtual machine meanwhile is left out where the system knows of it.
+pub fn own_time() -> Option<Duration> {
+    sys::own_time()
+}
+
+/// How long the calling thread was ready to run while other threads of this machine did; `None` where the system does not tell.
+pub fn waited_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// How long a thread of this machine, or of one of its CPUs, was ready to run while the host of the virtual machine ran something else, since the
+/// machine was started, to a hundredth of a second. 0 where there is no host, `None` where the system does not tell.
+pub fn stolen_time(cpu: Option<usize>) -> Option<Duration> {
+    let table = std::fs::read_to_string("/proc/stat").ok()?;
+    stolen_of(&table, cpu, sys::ticks_per_second()?)
+}
+
+/// The eighth number of a line is what was stolen, in ticks.
+fn stolen_of(table: &str, cpu: Option<usize>, ticks_per_second: u64) -> Option<Duration> {
+    let name = cpu.map_or_else(|| "cpu".to_owned(), |cpu| format!("cpu{cpu}"));
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    let ticks: u64 = line.split_whitespace().nth(8)?.parse().ok()?;
+    (ticks_per_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
+}
+
 /// How the calling thread is scheduled.
 pub fn scheduling() -> Result<Scheduling, PlacementError> {
     sys::scheduling()
@@ -142,6 +170,28 @@ mod tests {
         });
         assert_eq!(there.join().unwrap(), 1);
         assert_eq!(rustix::thread::current_timer_slack().unwrap(), before);
+    }
+
+    #[test]
+    fn stolen_time_is_read_of_the_machine_and_of_a_cpu() {
+        let table = "cpu  1 2 3 4 5 6 7 850 9 0\ncpu0 1 1 1 1 1 1 1 800 0 0\ncpu1 1 1 1 1 1 1 1 50\ncpu2 1 1\nintr 5\n";
+        assert_eq!(stolen_of(table, None, 100), Some(Duration::from_millis(8500)));
+        assert_eq!(stolen_of(table, Some(1), 100), Some(Duration::from_millis(500)));
+        for (table, cpu) in [(table, Some(2)), (table, Some(3)), ("", None), ("cpu 1 2 3 4 5 6 7 x", None)] {
+            assert_eq!(stolen_of(table, cpu, 100), None);
+        }
+        assert_eq!(stolen_of(table, None, 0), None);
+        let (before, after) = (stolen_time(None), stolen_time(None));
+        assert!(before <= after, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn a_threads_own_time_leaves_out_its_sleep() {
+        let before = own_time().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(own_time().unwrap() - before < Duration::from_millis(50));
+        let waited = waited_time();
+        assert!(waited <= waited_time(), "{waited:?}");
     }
 
     #[test]

@@ -103,8 +103,14 @@ pub struct Deadlines {
     pub overruns: u64,
     /// How late the thread woke, in nanoseconds.
     pub jitter_ns: Histogram,
+    /// Of those that were missed or not begun, how many the thread is not to blame for: its work took no more time of the CPU than a period has, but
+    /// something else had the CPU meanwhile, be it another thread, an interrupt, or the host of a virtual machine. 0 where the system does not tell a
+    /// thread's own time.
+    pub kept_off: u64,
     /// How long the work took, in nanoseconds.
     pub work_ns: Histogram,
+    /// How much time of the CPU the work took, in nanoseconds; empty where the system does not tell.
+    pub own_ns: Histogram,
 }
 
 impl Deadlines {
@@ -121,6 +127,10 @@ pub struct Ticker {
     period: Duration,
     due: Instant,
     woken: Instant,
+    /// The thread's own time when it woke.
+    own: Option<Duration>,
+    /// Whether the thread is late because its own work took too long, in this period or in those right before it.
+    to_blame: bool,
     deadlines: Deadlines,
 }
 
@@ -136,15 +146,18 @@ impl Ticker {
             met: 0,
             missed: 0,
             overruns: 0,
+            kept_off: 0,
             jitter_ns: Histogram::default(),
             work_ns: Histogram::default(),
+            own_ns: Histogram::default(),
         };
-        Ticker { period, due: now + period, woken: now, deadlines }
+        Ticker { period, due: now + period, woken: now, own: None, to_blame: false, deadlines }
     }
 
     /// Sleeps until the next period begins; how late that was.
     pub fn wait(&mut self) -> Duration {
         let mut now = Instant::now();
+        self.to_blame &= now >= self.due;
         while now < self.due {
             thread::sleep(self.due - now);
             now = Instant::now();
@@ -152,13 +165,20 @@ impl Ticker {
         let late = now - self.due;
         self.deadlines.jitter_ns.add(nanoseconds(late));
         self.woken = now;
+        self.own = affinity::own_time();
         late
     }
 
     /// The work of the period is done; whether it was in time. Periods that have passed meanwhile are counted as overruns.
     pub fn done(&mut self) -> bool {
         let now = Instant::now();
-        self.deadlines.work_ns.add(nanoseconds(now - self.woken));
+        let took = now - self.woken;
+        let own = self.own.zip(affinity::own_time()).map(|(before, now)| now.saturating_sub(before));
+        self.deadlines.work_ns.add(nanoseconds(took));
+        if let Some(own) = own {
+            self.deadlines.own_ns.add(nanoseconds(own));
+        }
+        self.to_blame |= own.unwrap_or(took) > self.period;
         self.due += self.period;
         let in_time = now <= self.due;
         match in_time {
@@ -168,6 +188,9 @@ impl Ticker {
         let passed = now.saturating_duration_since(self.due).as_nanos() / self.period.as_nanos();
         let passed = u32::try_from(passed).unwrap_or(u32::MAX);
         self.deadlines.overruns += u64::from(passed);
+        if !in_time && own.is_some() && !self.to_blame {
+            self.deadlines.kept_off += 1 + u64::from(passed);
+        }
         self.due += self.period * passed;
         in_time
     }
@@ -203,21 +226,41 @@ mod tests {
     }
 
     #[test]
-    fn late_work_and_periods_that_passed_are_counted() {
+    fn work_that_takes_too_long_is_the_threads_own_fault() {
+        let Some(begin) = affinity::own_time() else { return };
         let mut ticker = Ticker::new(Duration::from_millis(2));
+        ticker.wait();
+        while affinity::own_time().is_some_and(|now| now - begin < Duration::from_millis(9)) {
+            std::hint::spin_loop();
+        }
+        assert!(!ticker.done());
+        let deadlines = ticker.deadlines();
+        assert!(deadlines.overruns >= 3, "{deadlines:?}");
+        assert_eq!(deadlines.kept_off, 0, "{deadlines:?}");
+        assert!(deadlines.own_ns.max() > 7_000_000, "{deadlines:?}");
+    }
+
+    #[test]
+    fn late_work_and_periods_that_passed_are_counted() {
+        let mut ticker = Ticker::new(Duration::from_millis(200));
         ticker.wait();
         assert!(ticker.done());
         ticker.wait();
-        thread::sleep(Duration::from_millis(9));
+        thread::sleep(Duration::from_millis(900));
         assert!(!ticker.done());
         let deadlines = ticker.deadlines();
         assert_eq!((deadlines.met, deadlines.missed), (1, 1));
         assert!(deadlines.overruns >= 3, "{deadlines:?}");
-        assert!(deadlines.share_met() < 0.5 && deadlines.work_ns.max() >= 9_000_000);
+        assert!(deadlines.share_met() < 0.5 && deadlines.work_ns.max() >= 900_000_000);
         assert_eq!(deadlines.jitter_ns.count(), 2);
+        // It slept: its own work would have been done in time.
+        if affinity::own_time().is_some() {
+            assert_eq!(deadlines.kept_off, 1 + deadlines.overruns);
+            assert!(deadlines.own_ns.max() < 200_000_000, "{deadlines:?}");
+        }
         // The next period begins in the future.
         let begin = Instant::now();
         ticker.wait();
-        assert!(begin.elapsed() < Duration::from_millis(50));
+        assert!(begin.elapsed() < Duration::from_secs(5));
     }
 }

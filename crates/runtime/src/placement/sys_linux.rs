@@ -6,6 +6,7 @@
 
 use std::io;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use panoply_core::cpu_set::{CPU_MAX, CpuSet};
 use rustix::process::{Resource, getrlimit};
@@ -78,6 +79,15 @@ pub(super) fn lock_memory() -> Result<(), PlacementError> {
         return Ok(());
     }
     Err(PlacementError::LockDenied { memlock_limit_bytes, source: io::Error::last_os_error() })
+}
+
+pub(super) fn own_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+}
+
+pub(super) fn ticks_per_second() -> Option<u64> {
+    Some(rustix::param::clock_ticks_per_second())
 }
 
 pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {

@@ -1,6 +1,7 @@
 //! The answer of systems whose scheduler cannot be told where threads run.
 
 use std::env::consts::OS;
+use std::time::Duration;
 
 use panoply_core::cpu_set::CpuSet;
 
@@ -29,6 +30,14 @@ pub(super) fn set_normal() -> Result<(), PlacementError> {
 
 pub(super) fn lock_memory() -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "locked memory", os: OS })
+}
+
+pub(super) fn own_time() -> Option<Duration> {
+    None
+}
+
+pub(super) fn ticks_per_second() -> Option<u64> {
+    None
 }
 
 pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {

@@ -134,6 +134,15 @@ fn long() -> Vec<Case> {
             }
         }
     }
+    // Fewer rows with numbers than are asked for: those without follow by their ids.
+    for dtype in [DType::F16, DType::BF16] {
+        let row = |row: usize| if row % 250 == 7 { (row / 250) as f64 } else { f64::NAN };
+        let rows: Vec<f64> = (0..5000 * 8).map(|index| row(index / 8)).collect();
+        let values: Vec<f64> = (0..60 * 8).map(|index| (index % 3) as f64 + 1.0).collect();
+        let (rows, values) = (tensor_of(dtype, &[5000, 8], &rows), tensor_of(dtype, &[60, 8], &values));
+        let op = Search::new(&rows, &values, Metric::Dot, 32);
+        cases.push(Case::new(format!("search/{dtype}/dot/long/nan"), op, close(dtype, 8)));
+    }
     cases
 }
 

@@ -133,6 +133,19 @@ impl Messages {
         }
     }
 
+    /// The bytes of one message or of packed ones, to be written, and where each message begins in them and the last one ends: where this is the
+    /// only handle to their buffer (see [`Bytes::get_mut`]).
+    pub fn get_mut(&mut self) -> Option<(&mut [u8], Vec<usize>)> {
+        match self {
+            Messages::One(bytes) => {
+                let len = bytes.len();
+                bytes.get_mut().map(|bytes| (bytes, vec![0, len]))
+            }
+            Messages::List(_) => None,
+            Messages::Packed(Packed { bytes, offsets }) => bytes.get_mut().map(|bytes| (bytes, offsets.to_vec())),
+        }
+    }
+
     /// The one message.
     pub fn into_one(self) -> Result<Bytes> {
         match self.count() {

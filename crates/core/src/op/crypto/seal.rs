@@ -29,6 +29,7 @@ pub struct Seal {
     messages: Messages,
     associated: Option<Messages>,
     detached: bool,
+    in_place: bool,
     /// Where a session gave out the nonces.
     ticket: Option<Ticket>,
 }
@@ -59,6 +60,7 @@ pub struct Open {
     associated: Option<Messages>,
     tags: Option<Bytes>,
     secret: bool,
+    in_place: bool,
 }
 
 /// What [`Seal`] makes.
@@ -74,7 +76,7 @@ impl Seal {
     /// Seals each message with its nonce.
     pub fn new(key: &Key, nonces: impl Into<Nonces>, messages: impl Into<Messages>) -> Seal {
         let (key, nonces, messages) = (key.clone(), nonces.into(), messages.into());
-        Seal { key, nonces, messages, associated: None, detached: false, ticket: None }
+        Seal { key, nonces, messages, associated: None, detached: false, in_place: false, ticket: None }
     }
 
     /// Seals each message with a nonce that a session gave out for it.
@@ -96,6 +98,23 @@ impl Seal {
     pub fn detached(mut self) -> Seal {
         self.detached = true;
         self
+    }
+
+    /// Texts may take the place of their messages in memory, so that no other is needed: where tags come apart, the messages are one or packed,
+    /// the op has the only handle to their buffer and the device can. An op that may do so is run once: what it was to seal is gone then.
+    pub fn in_place(mut self) -> Seal {
+        self.in_place = true;
+        self
+    }
+
+    /// Whether texts may take the place of their messages.
+    pub fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// The messages, for an engine that puts texts in their place; `None` where it may not.
+    pub fn messages_mut(&mut self) -> Option<&mut Messages> {
+        (self.in_place && self.detached).then_some(&mut self.messages)
     }
 
     /// The key.
@@ -141,7 +160,7 @@ impl Open {
     /// Opens each message with its nonce. A message is a text with its tag behind it, unless [`Open::tags`] gives tags.
     pub fn new(key: &Key, nonces: impl Into<Nonces>, messages: impl Into<Messages>) -> Open {
         let (key, nonces, messages) = (key.clone(), nonces.into(), messages.into());
-        Open { key, nonces, messages, associated: None, tags: None, secret: false }
+        Open { key, nonces, messages, associated: None, tags: None, secret: false, in_place: false }
     }
 
     /// What was authenticated as well: one message for all, or one for each.
@@ -160,6 +179,25 @@ impl Open {
     pub fn secret(mut self) -> Open {
         self.secret = true;
         self
+    }
+
+    /// What is opened may take the place of its text in memory: where tags are behind their texts, the messages are one or packed, the op has the
+    /// only handle to their buffer, that is secret if the answer is to be, and the device can. Where a message is rejected all are wiped. An op that
+    /// may do so is run once.
+    pub fn in_place(mut self) -> Open {
+        self.in_place = true;
+        self
+    }
+
+    /// Whether what is opened may take the place of its text.
+    pub fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// The messages, for an engine that opens them in their place; `None` where it may not.
+    pub fn messages_mut(&mut self) -> Option<&mut Messages> {
+        let may = self.in_place && self.tags.is_none() && (!self.secret || self.messages.is_secret());
+        may.then_some(&mut self.messages)
     }
 
     /// The key.
@@ -295,7 +333,11 @@ impl Describe for Seal {
     }
 
     fn batch_key(&self) -> Option<BatchKey> {
-        Some(BatchKey::of(("seal", self.key.number(), self.detached)))
+        (!self.in_place).then(|| BatchKey::of(("seal", self.key.number(), self.detached)))
+    }
+
+    fn is_repeatable(&self) -> bool {
+        !self.in_place
     }
 }
 
@@ -341,6 +383,10 @@ impl Describe for Open {
     }
 
     fn batch_key(&self) -> Option<BatchKey> {
-        Some(BatchKey::of(("open", self.key.number(), self.tags.is_some(), self.secret)))
+        (!self.in_place).then(|| BatchKey::of(("open", self.key.number(), self.tags.is_some(), self.secret)))
+    }
+
+    fn is_repeatable(&self) -> bool {
+        !self.in_place
     }
 }

@@ -57,6 +57,11 @@ impl Frames {
         }
     }
 
+    /// How many frames before it a frame overlaps with.
+    pub fn overlapping(&self) -> usize {
+        self.window.elements().div_ceil(self.hop.max(1)).saturating_sub(1)
+    }
+
     /// Elements of a frame's spectrum, of half of it for real signals.
     pub fn bins(&self, is_real: bool) -> usize {
         if is_real { half_spectrum_len(self.transform) } else { self.transform }

@@ -72,6 +72,14 @@ pub enum Filter {
     DemodulateWave(Wave),
     /// As [`super::Stft`] of frames that are not centred: a piece gives as many as end in it.
     Stft(Frames),
+    /// As [`super::Istft`] of frames that are not centred, with their bins one behind the other, so that pieces need not end where frames do. Each frame
+    /// brings out as many samples as lie between two frames' beginnings; what the last ones reach beyond that waits for frames that follow.
+    Istft {
+        /// How the signal was cut.
+        frames: Frames,
+        /// Whether it was real: spectra are halves then.
+        real: bool,
+    },
     /// As [`super::ReadSamples`]: pieces need not end where samples do.
     ReadSamples {
         /// How numbers lie.
@@ -184,13 +192,17 @@ impl Filter {
     /// Those whose memory is a part of a frame, or bits.
     fn check_framed(&self, samples: DType) -> Result<()> {
         match self {
-            Filter::Stft(frames) if frames.centered => {
+            Filter::Stft(frames) | Filter::Istft { frames, .. } if frames.centered => {
                 Err(Error::invalid("start_filter: frames", "frames that are not centred", "centred frames"))
             }
             Filter::Stft(_) if !matches!(samples, DType::F32 | DType::Complex64) => {
                 Err(Error::DTypeUnsupported { what: "stft: input", expected: "f32 or c64", got: samples })
             }
             Filter::Stft(frames) => frames.check(),
+            Filter::Istft { frames, .. } => {
+                complex_stream(samples)?;
+                frames.check()
+            }
             Filter::Interleave { interleaver, .. } => interleaver.check(),
             Filter::ReadSamples { .. } => of_stream(samples, DType::U8),
             Filter::Scramble { scrambler, .. } => {
@@ -219,6 +231,9 @@ impl Filter {
             Filter::Adapt { weights, .. } => of(2 * weights.elements()),
             Filter::DemodulateWave(wave) => of(wave.symbol_samples()),
             Filter::Stft(frames) => of(frames.window.elements()),
+            Filter::Istft { frames, real } => {
+                of(frames.overlapping().saturating_add(1).saturating_mul(frames.bins(*real)))
+            }
             Filter::Interleave { interleaver, .. } => of(interleaver.frame()),
             Filter::Viterbi { depth, .. } => 8 * (depth + VITERBI_BLOCK_BITS) + 256,
             _ => 64,
@@ -229,7 +244,7 @@ impl Filter {
         match self {
             Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
             Filter::Adapt { weights, .. } => Some(weights),
-            Filter::Stft(frames) => Some(&frames.window),
+            Filter::Stft(frames) | Filter::Istft { frames, .. } => Some(&frames.window),
             _ => None,
         }
     }
@@ -238,7 +253,7 @@ impl Filter {
         match self {
             Filter::Fir { taps, .. } | Filter::Channelize { taps, .. } => Some(taps),
             Filter::Adapt { weights, .. } => Some(weights),
-            Filter::Stft(frames) => Some(&mut frames.window),
+            Filter::Stft(frames) | Filter::Istft { frames, .. } => Some(&mut frames.window),
             _ => None,
         }
     }

@@ -287,6 +287,15 @@ fn streams_refuse_what_they_could_not_go_on_with() {
     let frames = Frames::new(&zeros(DType::F32, &[16]), 4);
     assert!(start(Filter::Stft(frames.clone()), DType::F32).is_ok());
     assert!(start(Filter::Stft(frames.clone()), DType::U8).is_err());
+    let back = |frames: Frames| Filter::Istft { frames, real: true };
+    assert!(start(back(frames.clone()), DType::Complex64).is_ok());
+    assert!(start(back(frames.clone()), DType::F32).is_err());
+    assert!(start(back(frames.clone().centered()), DType::Complex64).is_err());
+    let long = Tensor::zeros(DType::F32, [1 << 20]).unwrap();
+    assert!(
+        matches!(start(back(Frames::new(&long, 1)), DType::Complex64), Err(Error::OutOfBounds { .. })),
+        "too much to remember"
+    );
     assert!(start(Filter::Stft(frames.centered()), DType::F32).is_err());
     assert!(start(Filter::viterbi(Convolutional::default()), DType::U8).is_ok());
     assert!(start(Filter::Viterbi { code: Convolutional::default(), depth: 0 }, DType::U8).is_err());

@@ -1,5 +1,7 @@
 //! What a kernel's closure sees of a call: typed slices of the inputs and outputs, and the scalars.
 
+use std::ops::Range;
+
 use super::{Kernel, LaunchSize, Scalar};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -13,11 +15,22 @@ pub struct KernelCall<'a> {
     inputs: &'a [Tensor],
     /// Each until it is taken.
     outputs: Vec<Option<&'a mut [u8]>>,
+    pieces: Range<usize>,
 }
 
 impl<'a> KernelCall<'a> {
-    pub(super) fn new(kernel: &'a Kernel, inputs: &'a [Tensor], outputs: Vec<&'a mut [u8]>) -> KernelCall<'a> {
-        KernelCall { kernel, inputs, outputs: outputs.into_iter().map(Some).collect() }
+    pub(super) fn new(
+        kernel: &'a Kernel,
+        inputs: &'a [Tensor],
+        outputs: Vec<&'a mut [u8]>,
+        pieces: Range<usize>,
+    ) -> KernelCall<'a> {
+        KernelCall { kernel, inputs, outputs: outputs.into_iter().map(Some).collect(), pieces }
+    }
+
+    /// The pieces that this call is to make, of a program in pieces: its output is as long as they are together.
+    pub fn pieces(&self) -> Range<usize> {
+        self.pieces.clone()
     }
 
     /// The elements of an input, in row-major order.

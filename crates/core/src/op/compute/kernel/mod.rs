@@ -1,6 +1,7 @@
 //! Kernel: the caller's own source as an op. `program` is what is written once (sources, parameters, a closure), this file
 //! is one call of it, and `call` is what the closure sees of a call.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -112,8 +113,24 @@ impl Kernel {
     /// Runs the closure. The inputs must be this op's, contiguous and on the host; the outputs must be zeros, as long as
     /// [`Kernel::output_types`] says and aligned for their elements. A panic becomes [`Error::KernelFault`].
     pub fn call(&self, inputs: &[Tensor], outputs: Vec<&mut [u8]>) -> Result<()> {
+        self.call_for(inputs, outputs, 0..self.program.pieces().unwrap_or(1))
+    }
+
+    /// Runs the closure for some pieces of a program in pieces, which are all of this output. It must be zeros.
+    pub fn call_pieces(&self, inputs: &[Tensor], pieces: Range<usize>, output: &mut [u8]) -> Result<()> {
+        let bytes = self.output_types().next().map_or(0, |(dtype, shape)| shape.elements() * dtype.size_bytes());
+        let count = self.program.pieces().unwrap_or(1);
+        let is_whole = bytes.is_multiple_of(count) && output.len() == pieces.len() * (bytes / count);
+        if !is_whole || pieces.end > count {
+            let expected = format!("some of {count} pieces of {bytes} bytes");
+            return Err(Error::invalid("kernel: pieces", expected, format!("{pieces:?} of {} bytes", output.len())));
+        }
+        self.call_for(inputs, vec![output], pieces)
+    }
+
+    fn call_for(&self, inputs: &[Tensor], outputs: Vec<&mut [u8]>, pieces: Range<usize>) -> Result<()> {
         let Some(body) = self.program.body() else { return Err(self.missing("closure", "on_cpu(closure)")) };
-        let mut call = KernelCall::new(self, inputs, outputs);
+        let mut call = KernelCall::new(self, inputs, outputs, pieces);
         catch_unwind(AssertUnwindSafe(|| body(&mut call))).unwrap_or_else(|panic| {
             let reason = format!("its closure panicked: {}", panic_message(panic.as_ref()));
             Err(Error::KernelFault { kernel: self.program.name().to_owned(), reason })
@@ -180,6 +197,12 @@ impl Kernel {
         if self.outputs.len() != program.outputs().len() {
             let expected = names(program.outputs().iter().map(|output| output.name.as_ref()).collect());
             return Err(Error::invalid("kernel: shapes of outputs", expected, self.outputs.len()));
+        }
+        if let (Some(count), Some(shape)) = (program.pieces(), self.outputs.first())
+            && !shape.elements().is_multiple_of(count)
+        {
+            let expected = format!("{count} pieces of one length");
+            return Err(Error::invalid("kernel: elements of the output", expected, shape.elements()));
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ pub struct KernelProgram {
     c: Option<KernelSource>,
     wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
+    pieces: Option<usize>,
     hash: u64,
     /// Tells it from every other program of the process.
     id: u64,
@@ -88,6 +89,11 @@ impl KernelProgram {
         self.body.is_some()
     }
 
+    /// The pieces that the closure makes of its output one by one, where it does.
+    pub fn pieces(&self) -> Option<usize> {
+        self.pieces
+    }
+
     /// A hash of everything but the closure: programs with the same one are taken to cost the same.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -116,9 +122,9 @@ pub struct KernelBuilder {
 impl KernelBuilder {
     pub(super) fn new(name: &str) -> KernelBuilder {
         let (inputs, outputs, scalars) = (Vec::new(), Vec::new(), Vec::new());
-        let (c, wgsl, body, hash, id) = (None, None, None, 0, 0);
+        let (c, wgsl, body, pieces, hash, id) = (None, None, None, None, 0, 0);
         let name = name.into();
-        KernelBuilder { program: KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, hash, id } }
+        KernelBuilder { program: KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, pieces, hash, id } }
     }
 
     /// With another name in messages.
@@ -172,6 +178,13 @@ impl KernelBuilder {
         self
     }
 
+    /// The closure makes each of so many equally long pieces of its one output by itself. Engines ask for runs of them
+    /// ([`KernelCall::pieces`]), on several threads at a time.
+    pub fn in_pieces(mut self, count: usize) -> KernelBuilder {
+        self.program.pieces = Some(count);
+        self
+    }
+
     /// The program. Names must be identifiers, and differ; there must be an output and a form. Sources are compiled where
     /// they are first needed.
     pub fn build(self) -> Result<Arc<KernelProgram>> {
@@ -205,6 +218,12 @@ impl KernelProgram {
         }
         if self.outputs.is_empty() {
             return Err(Error::invalid("kernel: outputs", "at least one", 0));
+        }
+        if let Some(count) = self.pieces
+            && (count == 0 || self.body.is_none() || self.outputs.len() != 1)
+        {
+            let got = format!("{count} for {} outputs", self.outputs.len());
+            return Err(Error::invalid("kernel: pieces", "at least one, of the one output of a closure", got));
         }
         self.check_parameters()
     }

@@ -117,3 +117,30 @@ fn each_program_has_its_own_curve() {
     assert_ne!(call(&a).kernel_signature(), wider.kernel_signature());
     assert!(wider.work() > call(&a).work());
 }
+
+#[test]
+fn pieces_are_made_by_themselves() {
+    let body = |call: &mut KernelCall<'_>| {
+        let (pieces, y) = (call.pieces(), call.output::<f32>(0)?);
+        let x = &call.input::<f32>(0)?[3 * pieces.start..3 * pieces.end];
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+        Ok(())
+    };
+    let program = || Kernel::on_cpu("double", body).input("x", DType::F32).output("y", DType::F32);
+    let x = Tensor::from_vec((0..6).map(|x| x as f32).collect(), [6]).unwrap();
+    let kernel = Kernel::new(&program().in_pieces(2).build().unwrap()).input(&x).output(*x.shape());
+    assert_eq!(kernel.compute().unwrap()[0].to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+    let mut last = [9.0_f32; 3];
+    kernel.call_pieces(std::slice::from_ref(&x), 1..2, bytemuck::cast_slice_mut(&mut last)).unwrap();
+    assert_eq!(last, [6.0, 8.0, 10.0]);
+    for (pieces, len) in [(1..2, 2), (0..2, 3), (2..3, 3)] {
+        let mut output = vec![0.0_f32; len];
+        let refused = kernel.call_pieces(std::slice::from_ref(&x), pieces, bytemuck::cast_slice_mut(&mut output));
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })));
+    }
+    let uneven = Kernel::new(&program().in_pieces(4).build().unwrap()).input(&x).output(*x.shape());
+    assert!(uneven.validate().is_err(), "six elements are no four pieces");
+    assert!(program().in_pieces(0).build().is_err());
+    assert!(program().output("z", DType::F32).in_pieces(2).build().is_err());
+    assert!(scale().in_pieces(1).build().is_err(), "only closures make pieces");
+}

@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use panoply_core::graph::{Graph, SymbolSizes, WeakGraph, fill_in, slot_of, view_of};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Error, ErrorKind, Op, Part, Result, Tensor, Value};
+use panoply_core::{Error, ErrorKind, HostBufferMut, Op, Part, Result, Tensor, Value};
 
-use crate::plan::{Place, Plan};
+use crate::plan::{Joined, Order, Place, Plan, Tail};
 use crate::{Facts, plan_of};
 
 /// Plans that an engine keeps; of more, the one that was not used for longest goes.
 const PLANS_MAX: usize = 64;
+
+/// Stands for an output in the name of what was joined of constants; no step has so many.
+const JOINED: usize = usize::MAX;
 
 /// What an engine does for a plan.
 pub trait Executor {
@@ -32,6 +35,13 @@ pub trait Executor {
 
     /// Runs one op, whose outputs belong where these say.
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value>;
+
+    /// Runs one op and what is done to its output. Plans have such steps only where the facts say so.
+    fn step_with(&mut self, op: &Op, tail: &Tail, outputs: &[Destination]) -> Result<Value> {
+        let made = self.step(op, &[])?;
+        let missing = || Error::invalid("graph: a step with a tail", "an output", "none");
+        self.step(&tail.op(made.tensors().next().ok_or_else(missing)?), outputs)
+    }
 }
 
 /// The memory that an engine has left.
@@ -53,6 +63,8 @@ pub struct Destination {
     pub is_output: bool,
     /// Its bytes.
     pub len_bytes: usize,
+    /// The order in which its axes are to lie, where that is not the op's.
+    pub order: Option<Order>,
 }
 
 /// A plan, what stays on the device for it, and what a run of it needs.
@@ -82,6 +94,9 @@ struct StagedStep {
     op: Op,
     /// The op's tensors as the plan has them, in order: views of slots.
     views: Vec<Tensor>,
+    tail: Option<Tail>,
+    /// The tail's tensors as the plan has them.
+    tail_views: Vec<Tensor>,
     outputs: Vec<Destination>,
 }
 
@@ -152,10 +167,14 @@ impl Plans {
         for (slot, place) in plan.slots.iter().enumerate().map(|(index, slot)| (index, slot.place)) {
             let Place::Constant(node) = place else { continue };
             let Some(tensor) = graph.nodes()[node].constant().filter(|_| read[slot]) else { continue };
-            let key = (graph.id(), node, 0);
+            let joined = plan.slots[slot].joined.as_ref();
+            let key = (graph.id(), node, if joined.is_some() { JOINED } else { 0 });
             let brought = match self.kept.entry(key) {
                 hash_map::Entry::Occupied(place) => place.into_mut(),
-                hash_map::Entry::Vacant(place) => place.insert(executor.constant(tensor)?),
+                hash_map::Entry::Vacant(place) => place.insert(match joined {
+                    Some(joined) => executor.constant(&join(graph, joined)?)?,
+                    None => executor.constant(tensor)?,
+                }),
             };
             kept[slot] = Some(brought.clone());
         }
@@ -180,6 +199,28 @@ impl Plans {
         }
         Ok(kept)
     }
+}
+
+/// Several constants of a graph as one, on the host.
+pub(crate) fn join(graph: &Graph, joined: &Joined) -> Result<Tensor> {
+    let missing = || Error::invalid("graph: a constant", "a tensor on the host", "nothing");
+    let constants = joined.nodes.iter().map(|node| graph.nodes()[*node].constant().ok_or_else(missing));
+    let tensors: Vec<Tensor> = constants.map(|tensor| tensor?.contiguous()).collect::<Result<_>>()?;
+    let first = tensors.first().ok_or_else(missing)?;
+    let size = tensors.iter().map(|tensor| tensor.shape()[joined.axis]).sum();
+    let shape = first.shape().with_dim(joined.axis, size)?;
+    let lines: usize = first.shape()[..joined.axis].iter().product();
+    let mut target = HostBufferMut::zeroed(shape.elements() * first.dtype().size_bytes())?;
+    let mut at = 0;
+    for line in 0..lines {
+        for tensor in &tensors {
+            let bytes = tensor.as_bytes()?;
+            let len = bytes.len() / lines;
+            target.bytes_mut()[at..at + len].copy_from_slice(&bytes[line * len..(line + 1) * len]);
+            at += len;
+        }
+    }
+    Tensor::from_host(first.dtype(), shape, target.freeze())
 }
 
 /// Compares what a plan needs at its peak with what there is.
@@ -210,12 +251,15 @@ impl Ready {
             let planned = &plan.slots[*slot];
             let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
             let is_output = planned.place == Place::Own;
-            Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes() }
+            let (len_bytes, order) = (planned.slot.len_bytes(), planned.order);
+            Destination { arena_offset, is_output, len_bytes, order }
         };
-        let steps = plan.steps.iter().map(|step| {
+        let steps = plan.steps.iter().zip(&plan.tails).map(|(step, tail)| {
             let mut views = Vec::new();
             step.op.for_each_tensor(&mut |tensor| views.push(tensor.clone()));
-            StagedStep { op: step.op.clone(), views, outputs: step.outputs.iter().map(destination).collect() }
+            let tail_views = tail.iter().flat_map(|tail| tail.more.clone()).collect();
+            let outputs = step.outputs.iter().map(destination).collect();
+            StagedStep { op: step.op.clone(), views, tail: tail.clone(), tail_views, outputs }
         });
         let stage = Stage { steps: steps.collect(), filled: kept.clone() };
         Ready { held: Arc::new(Held { plan, kept }), stage }
@@ -234,7 +278,10 @@ impl Stage {
         }
         for ((staged, step), ends) in steps.iter_mut().zip(&plan.steps).zip(&plan.ends) {
             staged.fill(filled)?;
-            let made = executor.step(&staged.op, &staged.outputs);
+            let made = match &staged.tail {
+                Some(tail) => executor.step_with(&staged.op, tail, &staged.outputs),
+                None => executor.step(&staged.op, &staged.outputs),
+            };
             // The op's own handles end before its inputs' bytes are used again.
             staged.clear();
             let value = made.map_err(|cause| at_node(op.graph(), step.node, cause))?;
@@ -259,9 +306,9 @@ impl Stage {
 impl StagedStep {
     /// Gives the op the tensors that its views show now.
     fn fill(&mut self, filled: &[Option<Tensor>]) -> Result<()> {
-        let mut views = self.views.iter();
+        let mut views = self.views.iter().chain(&self.tail_views);
         let mut wrong = Ok(());
-        self.op.for_each_tensor_mut(&mut |tensor| {
+        let mut fill = |tensor: &mut Tensor| {
             let Some(view) = views.next() else { return };
             let Some(slot) = slot_of(view) else { return };
             let missing = || Error::invalid("graph: a slot", "a value", format!("none in {slot}"));
@@ -269,7 +316,9 @@ impl StagedStep {
                 Ok(actual) => *tensor = actual,
                 Err(error) => wrong = Err(error),
             }
-        });
+        };
+        self.op.for_each_tensor_mut(&mut fill);
+        self.tail.iter_mut().flat_map(|tail| &mut tail.more).for_each(fill);
         if wrong.is_err() {
             self.clear();
         }
@@ -277,8 +326,10 @@ impl StagedStep {
     }
 
     fn clear(&mut self) {
-        let mut views = self.views.iter();
-        self.op.for_each_tensor_mut(&mut |tensor| views.next().into_iter().for_each(|view| tensor.clone_from(view)));
+        let mut views = self.views.iter().chain(&self.tail_views);
+        let mut clear = |tensor: &mut Tensor| views.next().into_iter().for_each(|view| tensor.clone_from(view));
+        self.op.for_each_tensor_mut(&mut clear);
+        self.tail.iter_mut().flat_map(|tail| &mut tail.more).for_each(clear);
     }
 }
 
@@ -301,13 +352,13 @@ fn outputs(plan: &Plan, op: &RunGraph, filled: &[Option<Tensor>]) -> Result<Valu
 /// For each slot whether a step reads it.
 fn slots_read(plan: &Plan) -> Vec<bool> {
     let mut read = vec![false; plan.slots.len()];
-    for step in plan.once.iter().chain(&plan.steps) {
-        step.op.for_each_tensor(&mut |tensor| {
-            if let Some(slot) = slot_of(tensor) {
-                read[slot] = true;
-            }
-        });
-    }
+    let mut see = |tensor: &Tensor| {
+        if let Some(slot) = slot_of(tensor) {
+            read[slot] = true;
+        }
+    };
+    plan.once.iter().chain(&plan.steps).for_each(|step| step.op.for_each_tensor(&mut see));
+    plan.tails.iter().flatten().flat_map(|tail| &tail.more).for_each(see);
     read
 }
 

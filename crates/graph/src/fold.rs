@@ -26,7 +26,9 @@ pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
             };
         });
         let written: usize = step.outputs.iter().map(|slot| work.slots[*slot].len_bytes()).sum();
-        once[index] = constant && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
+        // A step that runs once has no place, and so no order, for its output.
+        let is_plain = step.outputs.iter().all(|slot| work.orders[*slot].is_none());
+        once[index] = constant && is_plain && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
     }
     once
 }

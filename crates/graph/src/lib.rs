@@ -6,12 +6,17 @@
 //! 2. `core` makes an instance of what is left: ops over placeholders, with views as strides. The passes below rewrite this
 //!    list ([`work`]); an op stays an ordinary op throughout, so every device knows what it is asked to do.
 //! 3. [`fuse::copies`]: what only lays a view out contiguously is left out where its readers can take the view itself.
-//! 4. [`fuse::attention`]: `softmax(scale · Q·Kᵀ + mask) · V` becomes one op.
-//! 5. [`fuse::epilogue`]: a product's or a convolution's bias, residual, factor and activation become its own.
-//! 6. [`fuse::elementwise`]: maps that read each other become one.
-//! 7. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them ([`RowMap`]).
-//! 8. [`fold`]: what depends on constants alone runs once, when the plan is first used, and stays on the device.
-//! 9. [`memory`]: what lies between the steps shares one block by lifetime.
+//! 4. [`fuse::images`]: images lie with their channels last between convolutions, on devices that say so.
+//! 5. [`fuse::attention`]: `softmax(scale · Q·Kᵀ + mask) · V` becomes one op, which writes its heads side by side where they are read so.
+//! 6. [`fuse::epilogue`]: a product's or a convolution's bias, residual, factor and activation become its own.
+//! 7. [`fuse::products`]: products of one tensor with several constants become one, on devices that say so.
+//! 8. [`fuse::elementwise`]: maps that read each other become one.
+//! 9. [`fuse::sums`]: sums of sums become one, on devices that say so.
+//! 10. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them ([`RowMap`]).
+//! 11. [`fold`]: what depends on constants alone runs once, when the plan is first used, and stays on the device.
+//! 12. [`fuse::tails`]: convolutions take whatever map is left behind them, on devices that say so.
+//! 13. [`order`]: small maps that only outputs wait for come last, side by side, on devices that say so.
+//! 14. [`memory`]: what lies between the steps shares one block by lifetime.
 //!
 //! A plan is made once for each sort of device and kept with the graph ([`plan_of`]); [`fits`] compares the memory that it needs with what
 //! a device has, before anything runs. [`Plans`] keeps what an engine needs of plans; [`run`] goes through one, with the engine's [`Executor`].
@@ -27,6 +32,7 @@ pub mod fuse;
 mod joined;
 pub mod listing;
 pub mod memory;
+mod order;
 mod plan;
 mod simplify;
 pub mod svg;
@@ -36,7 +42,7 @@ mod work;
 
 pub use execute::{Destination, Executor, Held, Plans, Ready, Room, run};
 pub use joined::{join_rows, split_rows};
-pub use plan::{Peak, Place, Plan, PlanSlot};
+pub use plan::{Joined, Order, Peak, Place, Plan, PlanSlot, Tail};
 
 use std::sync::Arc;
 
@@ -57,12 +63,32 @@ pub struct Facts {
     pub row_inputs_max: usize,
     /// The most elements of an operand or of the result of fused attention; 0 where none is fused.
     pub attention_elements_max: usize,
+    /// Whether convolutions of 16-bit numbers read and write images with their channels last, and products take residuals and activations.
+    pub channels_last: bool,
+    /// Whether attention writes the heads of a row side by side, and products of one tensor with several constants are one.
+    pub joins_heads: bool,
+    /// Whether sums of sums are one: reductions share a long sum among many threads, however its parts lie.
+    pub joins_sums: bool,
+    /// Maps of at most so many elements that only the graph's outputs wait for run last; 0 where steps keep their order.
+    pub last_elements_max: usize,
+    /// Whether convolutions of f32 apply any map to their sums.
+    pub takes_tails: bool,
 }
 
 impl Facts {
     /// Nothing is fused: ops run as they were recorded.
-    pub const UNFUSED: Facts =
-        Facts { map_inputs_max: 0, map_nodes_max: 0, row_len_max: 0, row_inputs_max: 0, attention_elements_max: 0 };
+    pub const UNFUSED: Facts = Facts {
+        map_inputs_max: 0,
+        map_nodes_max: 0,
+        row_len_max: 0,
+        row_inputs_max: 0,
+        attention_elements_max: 0,
+        channels_last: false,
+        joins_heads: false,
+        joins_sums: false,
+        last_elements_max: 0,
+        takes_tails: false,
+    };
 
     /// The processor: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
     pub const CPU: Facts = Facts {
@@ -71,6 +97,11 @@ impl Facts {
         row_len_max: 1 << 16,
         row_inputs_max: 12,
         attention_elements_max: usize::MAX,
+        channels_last: false,
+        joins_heads: false,
+        joins_sums: false,
+        last_elements_max: 0,
+        takes_tails: true,
     };
 
     /// GPUs of the C dialect: a map of more nodes has one element for each thread, longer rows do not fit registers, and kernels
@@ -81,12 +112,19 @@ impl Facts {
         row_len_max: 1 << 14,
         row_inputs_max: 12,
         attention_elements_max: u32::MAX as usize,
+        channels_last: false,
+        joins_heads: true,
+        joins_sums: true,
+        last_elements_max: 1 << 20,
+        takes_tails: false,
     };
 
     /// A number that other facts do not have, in all likelihood.
     fn sort(&self) -> u64 {
-        let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max } = *self;
-        let words = [map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max];
+        let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, .. } = *self;
+        let flags = [self.channels_last, self.joins_heads, self.joins_sums, self.takes_tails];
+        let flags = flags.into_iter().fold(self.last_elements_max, |flags, flag| flags << 1 | usize::from(flag));
+        let words = [map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, flags];
         words
             .into_iter()
             .fold(7, |hash: u64, word| (hash ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
@@ -128,12 +166,17 @@ pub fn compile(graph: &Graph, sizes: &SymbolSizes, facts: &Facts) -> Result<Plan
     let mut work = work::Work::new(instance);
     if *facts != Facts::UNFUSED {
         fuse::copies::run(&mut work);
+        fuse::images::run(&mut work, facts);
         fuse::attention::run(&mut work, graph, facts);
-        fuse::epilogue::run(&mut work, graph);
+        fuse::heads::run(&mut work, facts);
+        fuse::epilogue::run(&mut work, graph, facts);
+        fuse::products::run(&mut work, graph, facts);
         fuse::elementwise::run(&mut work, facts);
+        fuse::sums::run(&mut work, facts);
         fuse::rows::run(&mut work, facts);
     }
     let once = fold::steps_of_constants(&work);
+    fuse::tails::run(&mut work, &once, facts);
     memory::plan(work, &once, facts)
 }
 

@@ -3,11 +3,11 @@
 use panoply_core::expr::Program;
 use panoply_core::graph::{Graph, Instance, Slot, Step, SymbolSizes, slot_of};
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{Describe, Op, Result};
+use panoply_core::{Describe, Op, Result, Tensor};
 
-use crate::cost::{Cost, Rates, cost};
+use crate::cost::{Cost, Rates, cost, touched_bytes};
 use crate::fuse::copies::copied;
-use crate::{Facts, Peak, Plan, compile};
+use crate::{Facts, Peak, Plan, Tail, compile};
 
 /// One kernel of a listing.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,10 +50,11 @@ impl Listing {
     pub fn new(graph: &Graph, sizes: &SymbolSizes, facts: &Facts, rates: &Rates) -> Result<Listing> {
         let instance = Instance::new(graph, sizes)?;
         let plan = compile(graph, sizes, facts)?;
-        let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, false)), rates);
+        let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, None, false)), rates);
         let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot).collect();
-        let Plan { once, steps, .. } = &plan;
-        let all = once.iter().map(|step| (step, true)).chain(steps.iter().map(|step| (step, false)));
+        let Plan { once, steps, tails, .. } = &plan;
+        let each_run = steps.iter().zip(tails).map(|(step, tail)| (step, tail.as_ref(), false));
+        let all = once.iter().map(|step| (step, None, true)).chain(each_run);
         let after = rows(graph, &slots, all, rates);
         let (live_bytes_max, arena_bytes) = (plan.live_bytes_max, plan.arena_bytes);
         let layout_copies = plan.layout_copies();
@@ -70,24 +71,38 @@ impl Listing {
     }
 }
 
-fn rows<'a>(graph: &Graph, slots: &[Slot], steps: impl Iterator<Item = (&'a Step, bool)>, rates: &Rates) -> Vec<Row> {
+fn rows<'a>(
+    graph: &Graph,
+    slots: &[Slot],
+    steps: impl Iterator<Item = (&'a Step, Option<&'a Tail>, bool)>,
+    rates: &Rates,
+) -> Vec<Row> {
     let mut made_by: Vec<Option<usize>> = vec![None; slots.len()];
     let mut rows: Vec<Row> = Vec::new();
-    for (step, is_once) in steps {
+    for (step, tail, is_once) in steps {
         let mut reads = Vec::new();
-        step.op.for_each_tensor(&mut |tensor| {
+        let mut see = |tensor: &Tensor| {
             if let Some(row) = slot_of(tensor).and_then(|slot| made_by[slot])
                 && !reads.contains(&row)
             {
                 reads.push(row);
             }
-        });
+        };
+        step.op.for_each_tensor(&mut see);
+        tail.iter().flat_map(|tail| &tail.more).for_each(see);
         step.outputs.iter().for_each(|slot| made_by[*slot] = Some(rows.len()));
-        let cost = cost(&step.op);
+        let mut cost = cost(&step.op);
         let output = step.outputs.first().map(|slot| &slots[*slot]);
+        let mut op = op_text(&step.op);
+        if let (Some(tail), Some(output)) = (tail, output) {
+            let read = tail.more.iter().map(touched_bytes).fold(0, u64::saturating_add);
+            let computed = output.shape.elements().saturating_mul(tail.program.nodes().len()) as u64;
+            (cost.bytes, cost.flops) = (cost.bytes.saturating_add(read), cost.flops.saturating_add(computed));
+            op = format!("{op} + {}", short(&tail.program));
+        }
         rows.push(Row {
             node: graph.node_name(step.node),
-            op: op_text(&step.op),
+            op,
             output: output.map_or(String::new(), |slot| format!("{}{:?}", slot.dtype, slot.shape)),
             reads,
             cost,

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use panoply_core::graph::{Origin, Slot, Step, slot_of};
 use panoply_core::shape::TENSOR_BYTES_MAX;
-use panoply_core::{Error, Result};
+use panoply_core::{Error, Result, Tensor};
 
 use crate::Facts;
-use crate::plan::{Peak, Place, Plan, PlanSlot};
+use crate::order::ordered;
+use crate::plan::{Peak, Place, Plan, PlanSlot, Tail};
 use crate::work::Work;
 
 /// Slots begin on multiples of this: what every device's copies and vectors need.
@@ -19,15 +20,23 @@ pub const ALIGN_BYTES: usize = 256;
 /// The plan of a finished list for a device of these facts; `once` says which steps run once.
 pub(crate) fn plan(work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
     check_sum(&work)?;
-    let (mut first, mut steps) = (Vec::new(), Vec::new());
+    let (mut first, mut steps, mut tails) = (Vec::new(), Vec::new(), Vec::new());
     let mut is_kept = vec![false; work.slots.len()];
     let mut is_made = vec![false; work.slots.len()];
-    for (step, once) in work.steps.iter().zip(once) {
+    for ((step, tail), once) in work.steps.iter().zip(&work.tails).zip(once) {
         let Some(step) = step else { continue };
         step.outputs.iter().for_each(|slot| (is_kept[*slot], is_made[*slot]) = (*once, true));
-        if *once { first.push(step.clone()) } else { steps.push(step.clone()) }
+        match once {
+            true => first.push(step.clone()),
+            false => {
+                steps.push(step.clone());
+                tails.push(tail.clone());
+            }
+        }
     }
-    let last_readers = last_readers(&work, &steps);
+    // What a map behind a convolution reads, its own step does not name: with such maps, steps keep their order.
+    let steps = if tails.iter().all(Option::is_none) { ordered(steps, work.slots.len(), facts) } else { steps };
+    let last_readers = last_readers(&work, &steps, &tails);
     let mut ends = vec![Vec::new(); steps.len()];
     let place = |(slot, held): (usize, &Slot)| match held.origin {
         Origin::Input(input) => Place::Input(input),
@@ -44,8 +53,10 @@ pub(crate) fn plan(work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
             ends[*reader].push(slot);
         }
     }
-    let mut slots: Vec<PlanSlot> =
-        work.slots.iter().zip(places).map(|(slot, place)| PlanSlot { slot: *slot, place }).collect();
+    let ordered = work.slots.iter().zip(places).zip(work.orders.iter().zip(&work.parts));
+    let mut slots: Vec<PlanSlot> = ordered
+        .map(|((slot, place), (order, joined))| PlanSlot { slot: *slot, place, order: *order, joined: joined.clone() })
+        .collect();
     let (arena_bytes, live_bytes_max) = lay_out(&mut slots, &steps, &ends, &last_readers);
     let peak = Peak::of(&slots, arena_bytes);
     Ok(Plan {
@@ -53,6 +64,7 @@ pub(crate) fn plan(work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
         slots,
         once: first,
         steps,
+        tails,
         ends,
         outputs: work.outputs,
         arena_bytes,
@@ -75,14 +87,16 @@ fn check_sum(work: &Work) -> Result<()> {
 }
 
 /// For each slot the last step that reads it.
-fn last_readers(work: &Work, steps: &[Step]) -> Vec<Option<usize>> {
+fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Tail>]) -> Vec<Option<usize>> {
     let mut last = vec![None; work.slots.len()];
-    for (index, step) in steps.iter().enumerate() {
-        step.op.for_each_tensor(&mut |tensor| {
+    for (index, (step, tail)) in steps.iter().zip(tails).enumerate() {
+        let mut read = |tensor: &Tensor| {
             if let Some(slot) = slot_of(tensor) {
                 last[slot] = Some(index);
             }
-        });
+        };
+        step.op.for_each_tensor(&mut read);
+        tail.iter().flat_map(|tail| &tail.more).for_each(read);
     }
     last
 }

@@ -1,9 +1,12 @@
 //! Plans: what a device is to do for a graph, and where everything lies meanwhile.
 
 use std::fmt;
+use std::sync::Arc;
 
-use panoply_core::Tensor;
+use panoply_core::expr::Program;
 use panoply_core::graph::{Slot, Step};
+use panoply_core::op::compute::{ComputeOp, Map};
+use panoply_core::{Op, Tensor};
 
 use crate::Facts;
 use crate::cost::touched_bytes;
@@ -20,6 +23,8 @@ pub struct Plan {
     pub once: Vec<Step>,
     /// Steps of each run, in order.
     pub steps: Vec<Step>,
+    /// For each of those what is done to its output as it is made, where it is more than its op.
+    pub tails: Vec<Option<Tail>>,
     /// For each step the slots that nobody reads after it.
     pub ends: Vec<Vec<usize>>,
     /// The outputs: views of slots.
@@ -50,7 +55,7 @@ pub struct Peak {
 impl Peak {
     pub(crate) fn of(slots: &[PlanSlot], arena_bytes: usize) -> Peak {
         let mut peak = Peak { arena_bytes: arena_bytes as u64, ..Peak::default() };
-        for PlanSlot { slot, place } in slots {
+        for PlanSlot { slot, place, .. } in slots {
             let sum = match place {
                 Place::Input(_) => &mut peak.input_bytes,
                 Place::Constant(_) => &mut peak.constant_bytes,
@@ -79,13 +84,46 @@ impl fmt::Display for Peak {
     }
 }
 
+/// The axes of an op's output in the order in which they lie in memory, the outermost first.
+pub type Order = [usize; 4];
+
+/// Constants that lie one behind the other along an axis, as one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The nodes.
+    pub nodes: Vec<usize>,
+    /// Along which of their axes.
+    pub axis: usize,
+}
+
+/// What is done to each element of a step's output: an expression whose input 0 is the element, and its other inputs.
+#[derive(Clone, Debug)]
+pub struct Tail {
+    /// The expression.
+    pub program: Program,
+    /// Its inputs from the second on: views of slots, or tensors.
+    pub more: Vec<Tensor>,
+}
+
+impl Tail {
+    /// The same as an op of its own, of what a step made.
+    pub fn op(&self, made: &Tensor) -> Op {
+        let inputs: Vec<&Tensor> = std::iter::once(made).chain(&self.more).collect();
+        Op::Compute(ComputeOp::Map(Map::with_program(&self.program, &inputs)))
+    }
+}
+
 /// A slot and where it lies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PlanSlot {
-    /// What it holds.
+    /// What it holds. Where it has an order, its shape is that of the memory.
     pub slot: Slot,
     /// Where it lies.
     pub place: Place,
+    /// How the output of the step that makes it lies in it; `None`: one element after the other, as the op has them.
+    pub order: Option<Order>,
+    /// What it is made of, where it is several constants.
+    pub joined: Option<Arc<Joined>>,
 }
 
 /// Where a slot lies while the plan runs.

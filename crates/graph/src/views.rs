@@ -21,7 +21,9 @@ pub(crate) fn through(view: &Tensor, shape: &Shape, source: &Tensor) -> Option<T
         return None;
     }
     let source = source.broadcast_to(shape).ok()?;
-    by_axes(view, shape, &source).or_else(|| by_elements(view, &source))
+    // Where the view has several axes as one, so must the source: also where it is the same along all of them.
+    let joined = || is_whole(view, shape.elements()).then(|| reshaped(&source, view.shape())).flatten();
+    by_axes(view, shape, &source).or_else(|| by_elements(view, &source)).or_else(joined)
 }
 
 /// Each axis of the view walks along one axis of the shape.

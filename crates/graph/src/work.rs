@@ -1,14 +1,25 @@
 //! The list of steps that passes rewrite, with who reads each slot.
 
+use std::sync::Arc;
+
 use panoply_core::graph::{Instance, Origin, Slot, Step, slot_of};
 use panoply_core::op::compute::{ComputeOp, Map};
-use panoply_core::{Op, Tensor};
+use panoply_core::{Op, Shape, Tensor};
+
+use crate::plan::{Joined, Order, Tail};
+use crate::views::through;
 
 /// An instance being rewritten. Steps that were fused into others leave a gap, so numbers stay.
 pub(crate) struct Work {
     pub(crate) slots: Vec<Slot>,
     pub(crate) steps: Vec<Option<Step>>,
     pub(crate) outputs: Vec<Tensor>,
+    /// By slot: in which order the axes of its maker's output lie, where it is another than the op's.
+    pub(crate) orders: Vec<Option<Order>>,
+    /// By slot: the constants that lie one behind the other in it, where it is made of several.
+    pub(crate) parts: Vec<Option<Arc<Joined>>>,
+    /// By step: what is done to its output as it is made.
+    pub(crate) tails: Vec<Option<Tail>>,
     readers: Vec<Readers>,
     is_output: Vec<bool>,
 }
@@ -28,6 +39,9 @@ impl Work {
         outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
         let mut work = Work {
             readers: vec![Readers::default(); slots.len()],
+            orders: vec![None; slots.len()],
+            parts: vec![None; slots.len()],
+            tails: vec![None; steps.len()],
             slots,
             steps: steps.into_iter().map(Some).collect(),
             outputs,
@@ -88,6 +102,16 @@ impl Work {
         self.enter_reads(step);
     }
 
+    /// Gives a step another op with the same outputs, and something that is done to them.
+    pub(crate) fn replace_with_tail(&mut self, step: usize, op: Op, tail: Tail) {
+        self.leave_reads(step);
+        if let Some(step) = &mut self.steps[step] {
+            step.op = op;
+        }
+        self.tails[step] = Some(tail);
+        self.enter_reads(step);
+    }
+
     /// Takes a step away. Nobody may read its outputs any more.
     pub(crate) fn remove(&mut self, step: usize) {
         self.leave_reads(step);
@@ -102,6 +126,62 @@ impl Work {
         if unread {
             self.remove(step);
         }
+    }
+
+    /// A slot that is one more than there were.
+    pub(crate) fn new_slot(&mut self, slot: Slot) -> usize {
+        self.slots.push(slot);
+        self.orders.push(None);
+        self.parts.push(None);
+        self.readers.push(Readers::default());
+        self.is_output.push(false);
+        self.slots.len() - 1
+    }
+
+    /// A step behind all others, with one output; it must be one of constants, since its reader is before it.
+    pub(crate) fn push_once(&mut self, node: usize, op: Op, mut output: Slot) -> usize {
+        output.origin = Origin::Step(self.steps.len());
+        let slot = self.new_slot(output);
+        self.steps.push(Some(Step { node, op, outputs: vec![slot] }));
+        self.tails.push(None);
+        self.enter_reads(self.steps.len() - 1);
+        slot
+    }
+
+    /// For each slot the steps that read it, in order.
+    pub(crate) fn all_readers(&self) -> Vec<Vec<usize>> {
+        let mut readers = vec![Vec::new(); self.slots.len()];
+        for step in 0..self.steps.len() {
+            self.slots_read_by(step).into_iter().for_each(|slot| readers[slot].push(step));
+        }
+        readers
+    }
+
+    /// Whether these steps can read what lay one element after the other in `slot`, in a tensor of `shape`, through `seen`.
+    pub(crate) fn can_see(&self, slot: usize, readers: &[usize], shape: &Shape, seen: &Tensor) -> bool {
+        readers.iter().all(|step| {
+            let mut all = true;
+            if let Some(op) = self.op(*step) {
+                op.for_each_tensor(&mut |tensor| {
+                    all &= slot_of(tensor) != Some(slot) || through(tensor, shape, seen).is_some();
+                });
+            }
+            all
+        })
+    }
+
+    /// Lets a step read a slot of `shape` through `seen`.
+    pub(crate) fn see(&mut self, step: usize, slot: usize, shape: &Shape, seen: &Tensor) {
+        let Some(op) = self.op(step) else { return };
+        let mut changed = op.clone();
+        changed.for_each_tensor_mut(&mut |tensor| {
+            if slot_of(tensor) == Some(slot)
+                && let Some(view) = through(tensor, shape, seen)
+            {
+                *tensor = view;
+            }
+        });
+        self.replace(step, changed);
     }
 
     fn enter_reads(&mut self, index: usize) {
@@ -121,8 +201,10 @@ impl Work {
     /// The slots that a step reads, each once.
     fn slots_read_by(&self, index: usize) -> Vec<usize> {
         let mut slots = Vec::new();
+        let mut read = |tensor: &Tensor| slots.extend(slot_of(tensor).filter(|slot| !slots.contains(slot)));
         if let Some(step) = &self.steps[index] {
-            step.op.for_each_tensor(&mut |tensor| slots.extend(slot_of(tensor).filter(|slot| !slots.contains(slot))));
+            step.op.for_each_tensor(&mut read);
+            self.tails[index].iter().flat_map(|tail| &tail.more).for_each(read);
         }
         slots
     }

@@ -12,6 +12,8 @@ use crate::work::Work;
 pub(super) enum Change<'a> {
     Scale(f64),
     Add(&'a Tensor),
+    /// A tensor times a number is added.
+    AddTimes(&'a Tensor, f64),
     Activate(Activation),
     Cast(DType),
 }
@@ -22,6 +24,19 @@ pub(super) fn changes<'a>(work: &Work, graph: &Graph, map: &'a Map, result: &Ten
     let inputs: Vec<&Tensor> = map.inputs().collect();
     let is_result = |node: &Node| matches!(node, Node::Input(index) if is_same(inputs[*index as usize], result));
     let nodes = program.nodes();
+    let number_of = |node: Node| match node {
+        Node::Const(constant) => Some(constant.value()),
+        Node::Input(index) => number(work, graph, inputs[index as usize]),
+        _ => None,
+    };
+    let tensor_times = |tensor: Node, factor: Node| {
+        let Node::Input(index) = tensor else { return None };
+        Some((inputs[index as usize], number_of(factor)?))
+    };
+    let times = |a: u32, b: u32| {
+        let (a, b) = (nodes[a as usize], nodes[b as usize]);
+        tensor_times(a, b).or_else(|| tensor_times(b, a))
+    };
     let mut current = nodes.iter().position(is_result)? as u32;
     let mut changes = Vec::new();
     while current as usize + 1 < nodes.len() {
@@ -31,15 +46,14 @@ pub(super) fn changes<'a>(work: &Work, graph: &Graph, map: &'a Map, result: &Ten
             Node::Cast(dtype, _) => Change::Cast(dtype),
             Node::Binary(op, a, b) if a != b => {
                 let other = nodes[if a == current { b } else { a } as usize];
-                let number = match other {
-                    Node::Const(constant) => Some(constant.value()),
-                    Node::Input(index) => number(work, graph, inputs[index as usize]),
-                    _ => None,
-                };
-                match (op, other, number) {
+                match (op, other, number_of(other)) {
                     (BinaryOp::Mul, _, Some(factor)) => Change::Scale(factor),
                     (BinaryOp::Div, _, Some(divisor)) if a == current && divisor != 0.0 => Change::Scale(1.0 / divisor),
                     (BinaryOp::Add, Node::Input(index), _) => Change::Add(inputs[index as usize]),
+                    (BinaryOp::Add, Node::Binary(BinaryOp::Mul, a, b), _) => {
+                        let (addend, factor) = times(a, b)?;
+                        Change::AddTimes(addend, factor)
+                    }
                     _ => return None,
                 }
             }

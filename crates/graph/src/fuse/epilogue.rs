@@ -3,40 +3,95 @@
 //! A map is taken whole or not at all: one that stays reads the result anyway.
 
 use panoply_core::graph::{Graph, slot_of};
-use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, Map, MatMul};
+use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, LayerNorm, Map, MatMul};
 use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 
 use super::changes::{Change, changes};
+use crate::Facts;
 use crate::views::is_whole;
 use crate::work::Work;
 
-pub(crate) fn run(work: &mut Work, graph: &Graph) {
+/// Beyond so many sums of 16-bit numbers, writing them in f32 for a function that follows takes longer than a map of rounded ones.
+const ROUNDED_LATE_MAX: usize = 1 << 20;
+
+pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
     for step in 0..work.steps.len() {
-        if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, graph, step, map)) {
+        if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, graph, step, map, facts)) {
+            pass_order_on(work, maker, step);
             work.replace(step, op);
             work.remove_if_unread(maker);
         }
     }
 }
 
+/// What lay in another order lies so in the slot of the step that takes its place.
+fn pass_order_on(work: &mut Work, from: usize, to: usize) {
+    let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first().copied());
+    if let (Some(from), Some(to)) = (slot(from), slot(to)) {
+        work.orders[to] = work.orders[from];
+    }
+}
+
 /// The product or convolution that a map reads, with all of the map in it, and its step.
-fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map) -> Option<(Op, usize)> {
+fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -> Option<(Op, usize)> {
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
         let slot = slot_of(input)?;
         let shape = work.slots[slot].shape;
-        if !is_whole(input, shape.elements()) || *input.shape() != shape || map.output_shape().ok()? != shape {
+        let output = map.output_shape().ok()?;
+        if !is_whole(input, shape.elements()) || output.elements() != shape.elements() {
             return None;
         }
         let changes = changes(work, graph, map, input)?;
+        // The CPU adds a part of a tensor in a pass of its own, which takes longer than the map.
+        if *facts == Facts::CPU && changes.iter().any(|change| matches!(change, Change::AddTimes(..))) {
+            return None;
+        }
+        // A function of each number is the same in every shape.
+        let only_activates = changes.iter().all(|change| matches!(change, Change::Activate(_)));
+        let is_same = *input.shape() == shape && output == shape;
+        let is_product = matches!(work.op(maker)?, Op::Compute(ComputeOp::MatMul(_)));
+        let rounds =
+            |change: &Change<'_>| matches!(change, Change::Activate(activation) if *activation != Activation::Relu);
+        let is_half = matches!(input.dtype(), DType::F16 | DType::BF16);
+        let stays = facts.joins_heads && is_half && shape.elements() > ROUNDED_LATE_MAX && changes.iter().any(rounds);
+        let takes_shape = is_same || facts.channels_last && only_activates && is_product;
+        if is_product && stays || !takes_shape {
+            return None;
+        }
         let op = match work.op(maker)? {
-            Op::Compute(ComputeOp::MatMul(op)) => ComputeOp::MatMul(product(op.clone(), &changes, &shape)?),
-            Op::Compute(ComputeOp::Conv2d(op)) => ComputeOp::Conv2d(convolution(op.clone(), &changes, &shape)?),
+            Op::Compute(ComputeOp::MatMul(op)) => {
+                let product = product(op.clone(), &changes, &shape)?;
+                if op.c.is_none() && product.c.is_some() && norm_takes_it(work, step, map, facts) {
+                    return None;
+                }
+                ComputeOp::MatMul(product)
+            }
+            Op::Compute(ComputeOp::Conv2d(op)) => {
+                let channels = if work.orders[slot].is_some() { 3 } else { 1 };
+                ComputeOp::Conv2d(convolution(op.clone(), &changes, &shape, channels)?)
+            }
             _ => return None,
         };
         let op = Op::Compute(op);
         op.validate().is_ok().then_some((op, maker))
     })
+}
+
+/// Whether the sum that a map of 16-bit numbers makes is read by a norm alone, which adds as it reads: a product that adds would have to keep
+/// its sums in f32 first.
+fn norm_takes_it(work: &Work, step: usize, map: &Map, facts: &Facts) -> bool {
+    let reader = || {
+        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+        match work.op(work.only_reader(slot)?)? {
+            Op::Compute(ComputeOp::LayerNorm(op)) => Some(op),
+            _ => None,
+        }
+    };
+    let len = |norm: &LayerNorm| norm.input.shape().iter().rev().take(norm.axes).product::<usize>();
+    facts.joins_heads
+        && map.inputs().all(|input| matches!(input.dtype(), DType::F16 | DType::BF16))
+        && reader().is_some_and(|norm| len(norm) <= facts.row_len_max)
 }
 
 fn product(mut op: MatMul, changes: &[Change<'_>], shape: &Shape) -> Option<MatMul> {
@@ -59,7 +114,14 @@ fn product(mut op: MatMul, changes: &[Change<'_>], shape: &Shape) -> Option<MatM
                 (op.alpha, op.beta) = (op.alpha * single, op.beta * single);
             }
             Change::Add(addend) if addend.dtype() == op.output_dtype() => add_to_product(&mut op, addend, shape)?,
-            Change::Add(_) | Change::Cast(_) => return None,
+            Change::AddTimes(addend, factor) if addend.dtype() == op.output_dtype() => {
+                let single = *factor as f32;
+                if op.c.is_some() || !single.is_finite() || op.a.dtype() == DType::F64 {
+                    return None;
+                }
+                (op.beta, op.c) = (single, Some(addend.broadcast_to(shape).ok()?));
+            }
+            Change::Add(_) | Change::AddTimes(..) | Change::Cast(_) => return None,
         }
     }
     Some(op)
@@ -80,7 +142,7 @@ fn add_to_product(op: &mut MatMul, addend: &Tensor, shape: &Shape) -> Option<()>
     Some(())
 }
 
-fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape) -> Option<Conv2d> {
+fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape, channels: usize) -> Option<Conv2d> {
     for change in changes {
         if op.activation != Activation::None {
             return None;
@@ -88,9 +150,9 @@ fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape) -> Option<
         match change {
             Change::Activate(activation) => op.activation = *activation,
             Change::Add(addend) if op.bias.is_none() && addend.dtype() == op.input.dtype() => {
-                op.bias = Some(along(&addend.broadcast_to(shape).ok()?, 1)?);
+                op.bias = Some(along(&addend.broadcast_to(shape).ok()?, channels)?);
             }
-            Change::Add(_) | Change::Scale(_) | Change::Cast(_) => return None,
+            Change::Add(_) | Change::AddTimes(..) | Change::Scale(_) | Change::Cast(_) => return None,
         }
     }
     Some(op)

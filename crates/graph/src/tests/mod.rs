@@ -2,6 +2,8 @@
 
 mod attention;
 mod bad_input;
+mod layouts;
+mod training;
 
 use panoply_conformance::chains;
 use panoply_conformance::random_graph::{RandomGraph, random_graph};
@@ -12,6 +14,7 @@ use panoply_core::op::compute::ConvOptions;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
 
+use crate::execute::join;
 use crate::{Facts, Place, Plan, compile};
 
 const FACTS: Facts = Facts {
@@ -20,6 +23,11 @@ const FACTS: Facts = Facts {
     row_len_max: 1 << 14,
     row_inputs_max: 8,
     attention_elements_max: 1 << 20,
+    channels_last: true,
+    joins_heads: true,
+    joins_sums: true,
+    last_elements_max: 1 << 20,
+    takes_tails: true,
 };
 
 /// Runs a plan with the reference's ops.
@@ -28,15 +36,28 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
     for (place, slot) in filled.iter_mut().zip(&plan.slots) {
         *place = match slot.place {
             Place::Input(input) => Some(op.inputs()[input].contiguous()?),
-            Place::Constant(node) => op.graph().nodes()[node].constant().cloned(),
+            Place::Constant(node) => match &slot.joined {
+                Some(joined) => Some(join(op.graph(), joined)?),
+                None => op.graph().nodes()[node].constant().cloned(),
+            },
             _ => None,
         };
     }
     for (index, step) in plan.once.iter().chain(&plan.steps).enumerate() {
         let mut one = step.op.clone();
         fill_in(&mut one, &|slot| filled[slot].clone())?;
-        for (slot, tensor) in step.outputs.iter().zip(reference(&one)?.tensors()) {
-            filled[*slot] = Some(tensor.clone());
+        let mut made = reference(&one)?;
+        let tail = index.checked_sub(plan.once.len()).and_then(|index| plan.tails[index].as_ref());
+        if let Some(tail) = tail {
+            let mut tail = tail.op(made.tensors().next().unwrap());
+            fill_in(&mut tail, &|slot| filled[slot].clone())?;
+            made = reference(&tail)?;
+        }
+        for (slot, tensor) in step.outputs.iter().zip(made.tensors()) {
+            filled[*slot] = Some(match plan.slots[*slot].order {
+                Some(order) => tensor.permute(&order)?.contiguous()?,
+                None => tensor.clone(),
+            });
         }
         // What nobody reads any more is gone, as it is where memory is shared.
         if let Some(ends) = index.checked_sub(plan.once.len()).and_then(|index| plan.ends.get(index)) {
@@ -111,9 +132,27 @@ fn products_take_bias_residual_and_activation() {
         g.mul(h, gate)
     });
     assert_eq!(twice, ["matmul", "map"], "what is read twice is kept");
+    // What momentum keeps: a part of a tensor and a product, in either order.
+    for is_first in [false, true] {
+        let kept = steps(|g, x, y| {
+            let w = g.constant("w", &random_tensor(DType::F32, &[40, 40], 3))?;
+            let h = g.matmul(x, w)?;
+            g.map(&[y, h], |e| {
+                let part = e[0].clone() * 0.9;
+                if is_first { part + e[1].clone() } else { e[1].clone() + part }
+            })
+        });
+        assert_eq!(kept, ["matmul"]);
+    }
+    let own = steps(|g, x, _| {
+        let w = g.constant("w", &random_tensor(DType::F32, &[40, 40], 3))?;
+        let h = g.matmul(x, w)?;
+        g.map(&[h], |e| e[0].clone() * 0.9 + e[0].clone())
+    });
+    assert_eq!(own, ["matmul", "map"], "a part of itself is no residual");
 }
 
-/// A convolution takes its bias, and its activation where nothing comes between them; a residual and what follows it are one map.
+/// A convolution takes its bias, its activation, and any map behind it that reads nothing else in another shape.
 #[test]
 fn convolutions_take_bias_and_activation() {
     let convolution = |g: &mut GraphBuilder, x: NodeId| -> Result<(NodeId, NodeId)> {
@@ -135,7 +174,39 @@ fn convolutions_take_bias_and_activation() {
         let h = g.add(h, image)?;
         g.relu(h)
     });
-    assert_eq!(residual, ["conv2d", "map"]);
+    assert_eq!(residual, ["conv2d"]);
+    let gated = steps(|g, x, _| {
+        let (h, image) = convolution(g, x)?;
+        let gate = g.sigmoid(h)?;
+        let h = g.mul(h, gate)?;
+        // Both read the image, which lives until the later one.
+        let other = g.mul(image, image)?;
+        g.sub(other, h)
+    });
+    assert_eq!(gated, ["conv2d"], "what reads a result twice is behind it as well");
+    let both = steps(|g, x, _| {
+        let (h, image) = convolution(g, x)?;
+        let w = g.constant("w2", &random_tensor(DType::F32, &[2, 2, 1, 1], 5))?;
+        let short = g.conv2d(image, w, ConvOptions::default())?;
+        let short = g.map(&[short], |e| e[0].clone().abs())?;
+        let h = g.add(short, h)?;
+        g.relu(h)
+    });
+    assert_eq!(both, ["conv2d", "conv2d"], "the second adds what the first made");
+    let turned = steps(|g, x, _| {
+        let (h, _) = convolution(g, x)?;
+        let h = g.permute(h, &[0, 1, 3, 2])?;
+        g.map(&[h], |e| e[0].clone().abs())
+    });
+    assert_eq!(turned, ["conv2d", "map"], "what reads it in another order is not behind it");
+    let read_twice = steps(|g, x, _| {
+        let (h, _) = convolution(g, x)?;
+        let a = g.map(&[h], |e| e[0].clone().abs())?;
+        let w = g.constant("w2", &random_tensor(DType::F32, &[2, 2, 1, 1], 5))?;
+        let b = g.conv2d(h, w, ConvOptions::default())?;
+        g.sub(a, b)
+    });
+    assert_eq!(read_twice, ["conv2d", "conv2d"], "the first is kept for the second and for what is behind that");
 }
 
 #[test]

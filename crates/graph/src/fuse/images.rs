@@ -1,0 +1,154 @@
+//! Images with their channels last, where convolutions of 16-bit numbers want them so.
+//!
+//! Steps are gone through in order. A convolution writes its output with the channels of a pixel side by side, and a map or a pool of such
+//! an image does the same, so that nothing is turned between them; weights are laid out once. One of a single pixel with a step of one is a
+//! product of matrices, which takes a residual besides. Whoever reads such an image sees it through strides: where strides cannot say what a
+//! reader wants, and where the image is an output of the graph, it stays as it was.
+
+use panoply_core::expr::Expr;
+use panoply_core::graph::{Origin, Slot, placeholder, slot_of};
+use panoply_core::op::compute::{ComputeOp, Conv2d, Map, MatMul, Pool2d};
+use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
+
+use crate::Facts;
+use crate::plan::Order;
+use crate::views::is_whole;
+use crate::work::Work;
+
+/// The axes of an image with its channels last, and those of such an image as ops name them.
+pub const CHANNELS_LAST: Order = [0, 2, 3, 1];
+const BACK: Order = [0, 3, 1, 2];
+/// Channels and filters come in groups of so many.
+const GROUP: usize = 8;
+
+pub(crate) fn run(work: &mut Work, facts: &Facts) {
+    if !facts.channels_last {
+        return;
+    }
+    let readers = work.all_readers();
+    for step in 0..work.steps.len() {
+        let Some(turned) = turned(work, step) else { continue };
+        let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first().copied()) else { continue };
+        if work.is_output(slot) {
+            continue;
+        }
+        let old = work.slots[slot].shape;
+        let Some(lies) = Shape::new(CHANNELS_LAST.map(|axis| old[axis])).ok() else { continue };
+        let Ok(memory) = placeholder(work.slots[slot].dtype, lies, slot) else { continue };
+        let Ok(seen) = memory.permute(&BACK) else { continue };
+        let own: &[usize] = readers.get(slot).map_or(&[], Vec::as_slice);
+        if !work.can_see(slot, own, &old, &seen) {
+            continue;
+        }
+        let Some((op, order)) = turned.into_op(work, step) else { continue };
+        work.replace(step, op);
+        work.slots[slot].shape = lies;
+        work.orders[slot] = order;
+        own.iter().for_each(|reader| work.see(*reader, slot, &old, &seen));
+    }
+}
+
+/// What becomes of a step whose output lies with its channels last.
+enum Turned {
+    /// The same op; its output lies so.
+    Ordered(Op),
+    /// The same convolution, with weights that lie so.
+    Convolution(Conv2d),
+    /// An op whose output is the image with its channels last.
+    Plain(Op),
+}
+
+impl Turned {
+    fn into_op(self, work: &mut Work, step: usize) -> Option<(Op, Option<Order>)> {
+        match self {
+            Turned::Ordered(op) => Some((op, Some(CHANNELS_LAST))),
+            Turned::Plain(op) => Some((op, None)),
+            Turned::Convolution(mut op) => {
+                // Fewer channels are filled up with zeros, by who reads them.
+                if op.weights.shape()[1] >= GROUP {
+                    op.weights = turned_weights(work, step, &op.weights)?;
+                }
+                Some((Op::Compute(ComputeOp::Conv2d(op)), Some(CHANNELS_LAST)))
+            }
+        }
+    }
+}
+
+fn turned(work: &Work, step: usize) -> Option<Turned> {
+    let Op::Compute(op) = work.op(step)? else { return None };
+    match op {
+        ComputeOp::Conv2d(op) => convolution(work, op),
+        ComputeOp::Pool2d(op) if is_half(op.input.dtype()) && is_channels_last(&op.input) => {
+            pool(op).map(Turned::Ordered)
+        }
+        ComputeOp::Map(op) => map(op).map(Turned::Plain),
+        _ => None,
+    }
+}
+
+fn pool(op: &Pool2d) -> Option<Op> {
+    (op.input.shape()[1].is_multiple_of(GROUP)).then(|| Op::Compute(ComputeOp::Pool2d(op.clone())))
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Whether a tensor's channels, its second axis, lie side by side, and nothing lies between its pixels.
+pub fn is_channels_last(tensor: &Tensor) -> bool {
+    let (Ok(dims), strides) = (<[usize; 4]>::try_from(tensor.shape().dims()), tensor.strides()) else { return false };
+    let mut step = 1;
+    let lies = CHANNELS_LAST.iter().rev().all(|axis| {
+        let fits = dims[*axis] == 1 || strides[*axis] == step;
+        step *= dims[*axis] as isize;
+        fits
+    });
+    lies && tensor.elements() > 0
+}
+
+fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
+    let shape = op.conv_shape().ok()?;
+    let weights = work.slots.get(slot_of(&op.weights)?)?;
+    let is_constant = matches!(weights.origin, Origin::Constant(_)) && is_whole(&op.weights, weights.shape.elements());
+    let fits = shape.filters.is_multiple_of(GROUP) && (shape.channels.is_multiple_of(GROUP) || shape.channels < GROUP);
+    if !is_half(op.input.dtype()) || !is_constant || !fits || shape.groups != 1 || op.input.elements() == 0 {
+        return None;
+    }
+    let is_product = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0; 4];
+    if !is_product || !is_channels_last(&op.input) {
+        return Some(Turned::Convolution(op.clone()));
+    }
+    let strides = Strides::new([1, shape.channels as isize]).ok()?;
+    let sizes = Shape::new([shape.channels, shape.filters]).ok()?;
+    let (offset, buffer) = (op.weights.offset(), op.weights.buffer().clone());
+    let weights = Tensor::from_parts(op.weights.dtype(), sizes, strides, offset, buffer).ok()?;
+    let product = MatMul::new(&op.input.permute(&CHANNELS_LAST).ok()?, &weights).activation(op.activation);
+    let product = MatMul { bias: op.bias.clone(), ..product };
+    product.validate().ok()?;
+    Some(Turned::Plain(Op::Compute(ComputeOp::MatMul(product))))
+}
+
+/// The weights with their channels last, made once.
+fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tensor> {
+    let view = weights.permute(&CHANNELS_LAST).ok()?;
+    let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&view]);
+    copy.validate().ok()?;
+    let (node, shape) = (work.steps[step].as_ref()?.node, *view.shape());
+    let slot = Slot { dtype: weights.dtype(), shape, origin: Origin::Step(0) };
+    let slot = work.push_once(node, Op::Compute(ComputeOp::Map(copy)), slot);
+    placeholder(weights.dtype(), shape, slot).ok()?.permute(&BACK).ok()
+}
+
+/// The map of images, with their channels last, where one of them lies so.
+fn map(op: &Map) -> Option<Op> {
+    let shape = op.output_shape().ok()?;
+    let lies = |input: &Tensor| *input.shape() == shape && is_channels_last(input) && !input.is_contiguous();
+    if shape.rank() != 4 || !op.inputs().any(lies) {
+        return None;
+    }
+    let turned = |input: &Tensor| input.broadcast_to(shape).ok()?.permute(&CHANNELS_LAST).ok();
+    let inputs: Vec<Tensor> = op.inputs().map(turned).collect::<Option<_>>()?;
+    let map = Map::with_program(op.program().ok()?, &inputs.iter().collect::<Vec<_>>());
+    map.validate().ok()?;
+    Some(Op::Compute(ComputeOp::Map(map)))
+}

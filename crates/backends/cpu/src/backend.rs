@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Op, OpenOptions, Result, Support,
+    Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, FirstGuess, Op,
+    OpenOptions, Result, Support,
 };
 
 use crate::context::Context;
@@ -61,6 +62,19 @@ impl Backend for CpuBackend {
 
     fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
         ops::can_run(op, device)
+    }
+
+    /// Signatures differ from each other by far more than what one of them costs says: a batch is made in lanes, where there are some.
+    fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
+        let guess = FirstGuess::of(device);
+        let threads = device.compute_units.map_or(1, |units| units as usize);
+        match op {
+            Op::Crypto(crypto) => match panoply_crypto::signing_ns(crypto, threads) {
+                Some(time_ns) => FirstGuess { work_unit_ns: (time_ns / op.work().max(1) as f64) as f32, ..guess },
+                None => guess,
+            },
+            _ => guess,
+        }
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
@@ -158,6 +172,31 @@ mod tests {
         let devices = CpuBackend::new().discover().unwrap();
         assert!(!devices.is_empty());
         assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.has_available(1)));
+    }
+
+    #[test]
+    fn a_batch_of_signatures_is_guessed_as_no_dearer_than_its_messages() {
+        use panoply_core::Operation;
+        use panoply_core::op::crypto::{EcdsaEncoding, Hash, HashAlgorithm, Key, Messages, Sign, SignatureAlgorithm};
+        let device = CpuBackend::new().discover().unwrap().remove(0);
+        let key = Key::sign(SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed), &[1; 32]).unwrap();
+        let guessed_ns = |count: usize| {
+            let op = Sign::new(&key, Messages::split(vec![0; 32 * count].into(), 32).unwrap()).into_op().unwrap();
+            let guess = CpuBackend::new().first_guess(&device, &op);
+            guess.overhead_ns + guess.work_unit_ns * op.work() as f32
+        };
+        let one = guessed_ns(1);
+        assert!((10_000.0..100_000.0).contains(&one), "{one}");
+        for (few, many) in [(1, 64), (64, 1024), (1024, 100_000)] {
+            let (few_ns, many_ns) = (guessed_ns(few), guessed_ns(many));
+            assert!(
+                few_ns <= 1.01 * many_ns && many_ns <= few_ns * 1.01 * (many / few + 1) as f32,
+                "{few_ns} {many_ns}"
+            );
+        }
+        // Other ops are guessed as on any device that shares the host's memory.
+        let op = Hash::new(HashAlgorithm::Sha256, vec![0]);
+        assert_eq!(CpuBackend::new().first_guess(&device, &op.into_op().unwrap()), FirstGuess::of(&device));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats};
+use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
 use crate::health::Sensors;
-use crate::ops::together::{Members, Ran, run_batch, run_one};
+use crate::ops::together::{Members, Ran, run_batch, run_own};
 
 /// One NUMA node's cores, opened.
 pub(crate) struct CpuEngine {
@@ -24,9 +24,9 @@ impl CpuEngine {
         CpuEngine { info, context, members: Members::default(), finished: Vec::new(), sensors }
     }
 
-    fn run_alone(&mut self, item: Item) {
+    fn run_alone(&mut self, mut item: Item) {
         let start = Instant::now();
-        let result = run_one(&item.op, &mut self.context, self.info.id);
+        let result = run_own(&mut item.op, &mut self.context, self.info.id);
         let (Item { token, op }, device_time) = (item, Some(start.elapsed()));
         let (batch_size, bytes_moved, transferred) = (1, 0, None);
         self.finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred, device_time });
@@ -42,6 +42,11 @@ impl Engine for CpuEngine {
         self.context.signal.collect();
         if batch.len() == 1 {
             batch.drain(..).for_each(|item| self.run_alone(item));
+            return;
+        }
+        let in_place = |item: &mut Item| matches!(&item.op, Op::Crypto(op) if panoply_crypto::is_in_place(op));
+        batch.extract_if(.., in_place).for_each(|item| self.run_alone(item));
+        if batch.is_empty() {
             return;
         }
         let ran = run_batch(batch, &mut self.context, &mut self.members, self.info.id);

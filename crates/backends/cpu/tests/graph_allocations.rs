@@ -26,7 +26,7 @@ type Layer = fn(&mut GraphBuilder, NodeId) -> Result<NodeId>;
 
 /// Layers that do not become one step with those before and after them, and what the kernels of each ask for on every run: rows that a
 /// thread works on, where heads begin, which axes are reduced.
-const LAYERS: [(&str, usize, Layer); 7] = [
+const LAYERS: [(&str, usize, Layer); 8] = [
     ("matmul + bias + relu", 0, |g, x| {
         let w = g.unnamed_constant(&Tensor::zeros(DType::F32, [32, 32])?)?;
         let bias = g.unnamed_constant(&Tensor::zeros(DType::F32, [32])?)?;
@@ -58,6 +58,14 @@ const LAYERS: [(&str, usize, Layer); 7] = [
         let w = g.unnamed_constant(&Tensor::zeros(DType::F32, [4, 1, 3, 3])?)?;
         let y = g.conv2d(x, w, ConvOptions { padding: [1; 4], ..ConvOptions::default() })?;
         let y = g.max_pool(y, [2, 2])?;
+        g.reshape(y, &[32.into(), 32.into()])
+    }),
+    ("convolution with a residual", 0, |g, x| {
+        let x = g.reshape(x, &[1.into(), 1.into(), 32.into(), 32.into()])?;
+        let w = g.unnamed_constant(&Tensor::zeros(DType::F32, [1, 1, 3, 3])?)?;
+        let y = g.conv2d(x, w, ConvOptions { padding: [1; 4], ..ConvOptions::default() })?;
+        let y = g.add(x, y)?;
+        let y = g.relu(y)?;
         g.reshape(y, &[32.into(), 32.into()])
     }),
 ];

@@ -23,8 +23,14 @@ const CONCAT_MAX: usize = 32;
 
 impl Lower<'_, '_> {
     pub(super) fn kernel(&mut self) -> Recorded {
-        if self.node.op == "Concat" {
-            return self.concat();
+        match self.node.op.as_str() {
+            "Concat" => return self.concat(),
+            "Resize" | "Upsample" => {
+                if let Some(recorded) = self.resize()? {
+                    return Ok(Some(recorded));
+                }
+            }
+            _ => {}
         }
         let dims: Vec<Option<Vec<usize>>> =
             (0..self.args.len()).map(|place| self.dims(place).ok().map(<[usize]>::to_vec)).collect();
@@ -115,22 +121,23 @@ impl Lower<'_, '_> {
             runs.push(len * inner);
             dims[axis] += len;
         }
-        let outer: usize = if dims.contains(&0) { 0 } else { dims[..axis].iter().product() };
+        let elements = count_of(&dims)?;
         let body = move |call: &mut KernelCall<'_>| match dtype {
-            DType::F32 => copy_runs::<f32>(call, outer, &runs),
-            DType::F16 => copy_runs::<f16>(call, outer, &runs),
-            DType::BF16 => copy_runs::<bf16>(call, outer, &runs),
-            DType::F64 => copy_runs::<f64>(call, outer, &runs),
-            DType::I32 => copy_runs::<i32>(call, outer, &runs),
-            DType::U32 => copy_runs::<u32>(call, outer, &runs),
-            DType::I8 => copy_runs::<i8>(call, outer, &runs),
-            _ => copy_runs::<u8>(call, outer, &runs),
+            DType::F32 => copy_runs::<f32>(call, &runs),
+            DType::F16 => copy_runs::<f16>(call, &runs),
+            DType::BF16 => copy_runs::<bf16>(call, &runs),
+            DType::F64 => copy_runs::<f64>(call, &runs),
+            DType::I32 => copy_runs::<i32>(call, &runs),
+            DType::U32 => copy_runs::<u32>(call, &runs),
+            DType::I8 => copy_runs::<i8>(call, &runs),
+            _ => copy_runs::<u8>(call, &runs),
         };
         let mut program = Kernel::on_cpu("concat", body);
         for place in 0..nodes.len() {
             program = program.input(&format!("x{place}"), dtype);
         }
-        let (program, shape) = (program.output("y", dtype).build()?, Shape::new(&dims)?);
+        let program = program.output("y", dtype).in_pieces(elements.max(1));
+        let (program, shape) = (program.build()?, Shape::new(&dims)?);
         let make = |tensors: &[panoply_core::Tensor]| {
             tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
         };
@@ -138,15 +145,21 @@ impl Lower<'_, '_> {
     }
 }
 
-fn copy_runs<T: Element>(call: &mut KernelCall<'_>, outer: usize, runs: &[usize]) -> panoply_core::Result<()> {
-    let sources = (0..runs.len()).map(|place| call.input::<T>(place)).collect::<panoply_core::Result<Vec<_>>>()?;
+/// The elements that are asked for of rows that have a run of each source, one behind the other.
+fn copy_runs<T: Element>(call: &mut KernelCall<'_>, runs: &[usize]) -> panoply_core::Result<()> {
     let mut target = call.output::<T>(0)?;
-    for row in 0..outer {
-        for (source, run) in sources.iter().zip(runs) {
-            let (head, rest) = std::mem::take(&mut target).split_at_mut(*run);
-            head.copy_from_slice(&source[row * run..][..*run]);
+    let width = runs.iter().sum::<usize>().max(1);
+    let (mut row, mut skipped) = (call.pieces().start / width, call.pieces().start % width);
+    while !target.is_empty() {
+        for (place, run) in runs.iter().enumerate() {
+            let from = skipped.min(*run);
+            let len = (run - from).min(target.len());
+            skipped -= from;
+            let (head, rest) = std::mem::take(&mut target).split_at_mut(len);
+            head.copy_from_slice(&call.input::<T>(place)?[row * run + from..][..len]);
             target = rest;
         }
+        row += 1;
     }
     Ok(())
 }

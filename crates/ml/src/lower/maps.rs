@@ -78,7 +78,7 @@ impl Lower<'_, '_> {
             "Gelu" => plain(UnaryOp::Gelu),
             "Swish" if float("alpha", 1.0)? == 1.0 => plain(UnaryOp::Silu),
             "Softsign" => Some(Box::new(|x| x.clone() / (x.abs() + 1.0))),
-            "HardSwish" => Some(Box::new(|x| x.clone() * (x / 6.0 + 0.5).clamp(0.0, 1.0))),
+            "HardSwish" => Some(Box::new(|x| x.clone() * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0))),
             "HardSigmoid" => {
                 let (alpha, beta) = (float("alpha", 0.2)?, float("beta", 0.5)?);
                 Some(Box::new(move |x| (x * alpha + beta).clamp(0.0, 1.0)))

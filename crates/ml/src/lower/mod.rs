@@ -9,6 +9,7 @@ mod maps;
 mod products;
 mod quantize;
 mod recurrent;
+mod resize;
 mod rows;
 mod views;
 

@@ -93,37 +93,55 @@ struct Mode<'a> {
     cubic: f64,
 }
 
+/// The weights of each place along an axis; `None` for places outside of the region.
+pub(crate) type Table = Vec<Option<Vec<(usize, f64)>>>;
+
+impl<'a> Mode<'a> {
+    fn of(call: &'a Call<'a>) -> Result<Mode<'a>> {
+        let old = call.op() == "Upsample" || call.version() < 11;
+        Ok(Mode {
+            name: call.text("mode", "nearest")?,
+            nearest: if old { "floor" } else { call.text("nearest_mode", "round_prefer_floor")? },
+            coordinates: if old { "asymmetric" } else { call.text("coordinate_transformation_mode", "half_pixel")? },
+            antialias: call.flag("antialias", false)?,
+            exclude_outside: call.flag("exclude_outside", false)?,
+            cubic: call.float("cubic_coeff_a", -0.75)?,
+        })
+    }
+}
+
+/// The sizes after a node, and for each axis its table; `None` for axes that stay as they are.
+pub(crate) fn tables(call: &Call<'_>, dims: &[usize]) -> Result<(Vec<usize>, Vec<Option<Table>>)> {
+    let (mode, plan) = (Mode::of(call)?, plan(call, dims)?);
+    let tables = (0..dims.len()).map(|axis| table(&mode, &plan, axis, dims[axis])).collect::<Result<_>>()?;
+    Ok((plan.output, tables))
+}
+
+/// The table of one axis of this length.
+fn table(mode: &Mode<'_>, plan: &Plan, axis: usize, len: usize) -> Result<Option<Table>> {
+    let (size, scale, region) = (plan.output[axis], plan.scales[axis], plan.regions[axis]);
+    if size == len && scale == 1.0 && region == (0.0, 1.0) {
+        return Ok(None);
+    }
+    if len == 0 {
+        return Err(Error::invalid("Resize", "an axis with elements", 0));
+    }
+    // A table of weights has as many for each place as the old axis has elements, and a few more.
+    host_count(&[size, ((4.0 / scale.min(1.0)) as usize).saturating_add(8)])?;
+    (0..size).map(|at| weights(mode, at, len, size, scale, region)).collect::<Result<_>>().map(Some)
+}
+
 pub(crate) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
-    let old = call.op() == "Upsample" || call.version() < 11;
-    let mode = Mode {
-        name: call.text("mode", "nearest")?,
-        nearest: if old { "floor" } else { call.text("nearest_mode", "round_prefer_floor")? },
-        coordinates: if old { "asymmetric" } else { call.text("coordinate_transformation_mode", "half_pixel")? },
-        antialias: call.flag("antialias", false)?,
-        exclude_outside: call.flag("exclude_outside", false)?,
-        cubic: call.float("cubic_coeff_a", -0.75)?,
-    };
+    let mode = Mode::of(call)?;
     let plan = plan(call, x.dims())?;
     let outside = call.float("extrapolation_value", 0.0)?;
     let (mut dims, mut values) = (x.dims().to_vec(), x.to_floats()?);
     let mut missing = Vec::new();
     for axis in 0..dims.len() {
-        let size = plan.output[axis];
-        let whole = (0.0, 1.0);
-        if size == dims[axis] && plan.scales[axis] == 1.0 && plan.regions[axis] == whole {
-            continue;
-        }
-        if dims[axis] == 0 {
-            return Err(Error::invalid("Resize", "an axis with elements", 0));
-        }
-        let (outer, len, inner) = around(&dims, axis);
-        // A table of weights has as many for each place as the old axis has elements, and a few more.
-        host_count(&[size, ((4.0 / plan.scales[axis].min(1.0)) as usize).saturating_add(8)])?;
+        let (size, (outer, len, inner)) = (plan.output[axis], around(&dims, axis));
+        let Some(table) = table(&mode, &plan, axis, len)? else { continue };
         work(&[outer, size, inner])?;
-        let table = (0..size)
-            .map(|at| weights(&mode, at, len, size, plan.scales[axis], plan.regions[axis]))
-            .collect::<Result<Vec<_>>>()?;
         let mut next = zeros(&[outer, size, inner])?;
         for (place, run) in next.chunks_exact_mut(inner.max(1)).enumerate() {
             for (source, weight) in table[place % size].iter().flatten() {

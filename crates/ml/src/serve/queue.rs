@@ -1,6 +1,6 @@
 //! The queue between callers and instances.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -44,6 +44,8 @@ pub(super) struct Queue {
 struct State {
     /// One list for each priority.
     waiting: [VecDeque<Request>; 3],
+    /// The rows that wait, by what requests have in common that join.
+    rows: HashMap<Vec<u64>, usize>,
     bytes: u64,
     instances: usize,
     closed: bool,
@@ -60,9 +62,25 @@ impl State {
         if front.key.is_none() || front.rows >= batch_max {
             return Some((batch_max, front.arrived));
         }
-        let joining = self.waiting.iter().flatten().filter(|other| other.key == front.key);
-        let rows = joining.fold(0_usize, |rows, other| rows.saturating_add(other.rows));
+        let rows = front.key.as_ref().and_then(|key| self.rows.get(key)).copied().unwrap_or(front.rows);
         Some((rows, front.arrived))
+    }
+
+    /// Adds a request. Says whether an instance is to look: there was none, or it is the first now, or a batch is full. Other requests join
+    /// one that an instance waits with already.
+    fn put(&mut self, request: Request, batch_max: usize) -> bool {
+        let rank = usize::from(rank(request.run.priority));
+        let is_first = self.waiting[..=rank].iter().all(VecDeque::is_empty);
+        let is_full = match &request.key {
+            None => true,
+            Some(key) => {
+                let rows = self.rows.entry(key.clone()).or_default();
+                *rows = rows.saturating_add(request.rows);
+                *rows >= batch_max
+            }
+        };
+        self.waiting[rank].push_back(request);
+        is_first || is_full
     }
 
     /// Takes the oldest request and what joins it, the rows of all within a bound.
@@ -79,6 +97,14 @@ impl State {
                 } else {
                     place += 1;
                 }
+            }
+        }
+        if let Some(key) = key
+            && let Some(left) = self.rows.get_mut(&key)
+        {
+            *left = left.saturating_sub(rows);
+            if *left == 0 {
+                self.rows.remove(&key);
             }
         }
         self.bytes -= batch.iter().map(|request| request.bytes).sum::<u64>().min(self.bytes);
@@ -144,9 +170,11 @@ impl Queue {
             return Err(Error::Busy { what: "the bytes that wait for a model", limit: self.options.queue_bytes_max });
         }
         state.bytes = bytes;
-        state.waiting[usize::from(rank(request.run.priority))].push_back(request);
+        let is_awaited = state.put(request, self.options.batch_max);
         drop(state);
-        self.arrived.notify_one();
+        if is_awaited {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 

@@ -13,9 +13,9 @@ use super::blocks::{block, largest};
 use super::filter_lanes;
 use super::packed::{Blocks, PackedWeights, packed};
 use super::real::Stored;
-use super::split::Split;
+use super::split::{COPIED_VECTORS, Split};
 use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, Tile, filter_blocks};
-use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least};
+use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least, lines};
 use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Below this many products the calling thread is done before another one is awake.
 pub(super) const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
-/// A function that is applied to finished sums, in runs.
-pub type Activate<'a, T> = &'a (dyn Fn(&mut [T]) + Sync);
+/// A function that is applied to finished sums, in runs: the first one's place among all outputs, and the sums.
+pub type Activate<'a, T> = &'a (dyn Fn(usize, &mut [T]) + Sync);
 
 /// The numbers of a correlation beside its stencil, which is in the scratch.
 pub(super) struct Correlation<'a, S: Stored> {
@@ -89,6 +89,8 @@ pub(super) fn correlate<S: Stored>(
     if split.direct {
         let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
         scratch.offsets.extend((0..split.block_channels).map(|channel| channel * plane));
+    } else if split.pointwise {
+        scratch.offsets.extend((0..split.block_channels).map(|channel| channel * copied_stride(lanes)));
     } else {
         scratch.layout.push_offsets(split.band_rows, split.block_channels, &mut scratch.offsets);
     }
@@ -97,7 +99,7 @@ pub(super) fn correlate<S: Stored>(
     scratch.last_runs.clear();
     scratch.layout.push_lane_runs(block(rows, split.band_rows, split.bands - 1).len(), lanes, &mut scratch.last_runs);
     let mut own = std::mem::take(&mut scratch.packed);
-    let weights = packed(team, Blocks::ForPixelLanes(simd), job, &scratch.tap_weights, kept, &mut own);
+    let weights = packed(team, Blocks::PixelLanes(simd), job, &scratch.tap_weights, kept, &mut own);
 
     let tasks = team.threads().min(split.units(job));
     let tasks = if split.products < PRODUCTS_FOR_TEAM_MIN { 1 } else { tasks };
@@ -189,14 +191,19 @@ impl<S: Stored> Pass<'_, S> {
             Sums { start: at_least(&mut slot.outputs, unit.filters.len() * run).as_mut_ptr(), stride: run }
         };
         self.sum(&unit, &mut slot.panel, &sums, ahead);
-        for (index, filter) in unit.filters.clone().enumerate() {
-            // SAFETY: the sums of one filter and band, written above, in the unit's own outputs or its own slot.
-            let sums = unsafe { std::slice::from_raw_parts_mut(sums.start.add(index * sums.stride), run) };
+        // Filters without anything between them are one run.
+        let filters_at_once = if sums.stride == run { unit.filters.len() } else { 1 };
+        for index in (0..unit.filters.len()).step_by(filters_at_once) {
+            let first = unit.image * job.filters + unit.filters.start + index;
+            // SAFETY: the sums of these filters and of one band, written above, in the unit's own outputs or its own slot.
+            let done =
+                unsafe { std::slice::from_raw_parts_mut(sums.start.add(index * sums.stride), filters_at_once * run) };
             if let Some(activate) = job.activate {
-                activate(sums);
+                activate((first * job.placement.plane[0] + unit.rows.start) * columns, done);
             }
             if !in_place {
-                self.place(&unit, filter, sums);
+                let filters = unit.filters.start + index..;
+                filters.zip(done.chunks_exact(run)).for_each(|(filter, sums)| self.place(&unit, filter, sums));
             }
         }
     }
@@ -209,8 +216,15 @@ impl<S: Stored> Pass<'_, S> {
         let channel_len = scratch.layout.channel_len(split.band_rows);
         // Vectors of pixels read past the last pixel by less than one tile.
         let slack = SINGLE_FILTER_VECTORS * S::Real::lanes(self.simd);
-        let channel_len = if split.direct { plane } else { channel_len };
-        let panel = at_least(panel, split.block_channels * channel_len + slack);
+        let channel_len = match (split.direct, split.pointwise) {
+            (true, _) => plane,
+            (_, true) => copied_stride(S::Real::lanes(self.simd)),
+            _ => channel_len,
+        };
+        let panel = lines(panel, split.block_channels * channel_len + slack);
+        if split.pointwise {
+            return self.sum_pointwise(unit, panel, channel_len, sums, ahead);
+        }
         if split.direct {
             let bands = unit.runs.len().div_ceil(split.band_vectors);
             for (band, index) in (0..bands).flat_map(|band| (0..split.blocks(job)).map(move |index| (band, index))) {
@@ -228,6 +242,35 @@ impl<S: Stored> Pass<'_, S> {
             }
             let offsets = &scratch.offsets[..channels.len() * taps];
             self.tiles(unit, 0..unit.runs.len(), panel.as_ptr(), offsets, channels.start * taps, sums, &mut ahead);
+        }
+    }
+
+    /// As [`Pass::sum`], where outputs read one pixel each: a few vectors of pixels of a block of channels are copied at a time.
+    fn sum_pointwise(
+        &self,
+        unit: &Unit<'_>,
+        panel: &mut [S::Real],
+        stride: usize,
+        sums: &Sums<S::Real>,
+        mut ahead: Ahead<'_, S>,
+    ) {
+        let (job, split) = (self.job, self.split);
+        let [height, width] = self.scratch.stencil.source;
+        let lanes = S::Real::lanes(self.simd);
+        let pixels = unit.rows.start * width..unit.rows.end * width;
+        for index in 0..split.blocks(job) {
+            let channels = block(job.channels, split.block_channels, index);
+            for first in (0..unit.runs.len()).step_by(COPIED_VECTORS) {
+                let vectors = first..(first + COPIED_VECTORS).min(unit.runs.len());
+                let copied = pixels.start + first * lanes..(pixels.start + vectors.end * lanes).min(pixels.end);
+                for (channel, part) in channels.clone().zip(panel.chunks_exact_mut(stride)) {
+                    let source = &job.source[(unit.image * job.channels + channel) * height * width..];
+                    S::widen(&source[copied.clone()], &mut part[..copied.len()]);
+                }
+                let offsets = &self.scratch.offsets[..channels.len()];
+                let start = panel.as_ptr().wrapping_sub(first * lanes);
+                self.tiles(unit, vectors, start, offsets, channels.start, sums, &mut ahead);
+            }
         }
     }
 
@@ -327,6 +370,11 @@ impl<S: Stored> Pass<'_, S> {
             }
         }
     }
+}
+
+/// Numbers from one channel to the next of pixels that are copied: an odd number of vectors, so that they fall into different cache sets.
+fn copied_stride(lanes: usize) -> usize {
+    (COPIED_VECTORS | 1) * lanes
 }
 
 fn widen_bias<S: Stored>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {

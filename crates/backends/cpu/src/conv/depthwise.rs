@@ -15,6 +15,8 @@ use super::workspace::SharedSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
+/// Outputs that wait for their activation: small planes are activated together.
+const ACTIVATED_MAX: usize = 4096;
 /// Taps of the largest kernel.
 const TAPS_MAX: usize = 7 * 7;
 
@@ -32,8 +34,10 @@ pub(super) fn forward<S: Stored>(
     let planes = shape.batch * shape.filters;
     let whole = SharedSlice::new(output);
     let grain = PRODUCTS_FOR_TEAM_MIN / 4 / (rows * columns * taps).max(1) + 1;
+    let planes_at_once = (ACTIVATED_MAX / (rows * columns)).max(1);
     team.run_ranges(planes, grain, &|range| {
-        for index in range {
+        let mut waiting = range.start;
+        for index in range.clone() {
             let (image, filter) = (index / shape.filters, index % shape.filters);
             let channel = image * shape.channels + filter / shape.group_filters();
             let source = &input[channel * height * width..][..height * width];
@@ -52,9 +56,14 @@ pub(super) fn forward<S: Stored>(
             };
             // SAFETY: the CPU has the level, elements are stored as they are computed, and all slices have the sizes of the shape.
             unsafe { kernel(&plane) };
-            if let Some(activate) = epilogue.activate {
+            let done = index + 1 - waiting;
+            if let Some(activate) = epilogue.activate.filter(|_| done >= planes_at_once || index + 1 == range.end) {
+                let start = waiting * rows * columns;
+                // SAFETY: these planes are written by this task, and the borrow of the last one is over.
+                let output = unsafe { whole.part(start, done * rows * columns) };
                 // SAFETY: the elements are of the type that they are computed in, as `kernel` has made sure of.
-                activate(unsafe { &mut *(std::ptr::from_mut(output) as *mut [S::Real]) });
+                activate(start, unsafe { &mut *(std::ptr::from_mut(output) as *mut [S::Real]) });
+                waiting = index + 1;
             }
         }
     });

@@ -25,6 +25,8 @@ pub(super) const VECTORS: usize = 2;
 const UNITS_PER_THREAD: usize = 2;
 /// Numbers of one image in a panel: all channels are there at a time, in half of a typical second-level cache.
 const PANEL_NUMBERS_MAX: usize = 128 << 10;
+/// Pixels of a hundred that are computed where the gaps between rows are, too.
+const FLAT_PERCENT_MAX: usize = 115;
 /// Lanes of a hundred that pixels have to fill to be the better choice.
 const PIXEL_LANES_PERCENT_MIN: usize = 80;
 
@@ -67,7 +69,7 @@ pub(super) fn run<S: Stored>(
     let units = images * chunks;
     let tasks = threads.min(units);
     let mut own = std::mem::take(&mut scratch.packed);
-    let weights = packed(team, Blocks::ForFilterLanes(width), job, &scratch.tap_weights, kept, &mut own);
+    let weights = packed(team, Blocks::FilterLanes(width), job, &scratch.tap_weights, kept, &mut own);
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
     let pass = Pass { simd, job, scratch, weights, width, direct, output: SharedSlice::new(output) };
@@ -126,31 +128,37 @@ impl<S: Stored> Pass<'_, S> {
             bias.fill(S::Real::default());
             bias[..filters.len()].copy_from_slice(&self.scratch.bias[group * job.filters..][filters.clone()]);
             let depth = self.scratch.offsets.len();
-            let packed_filters = Blocks::ForFilterLanes(self.width).filters(job.filters);
+            let packed_filters = Blocks::FilterLanes(self.width).filters(job.filters);
             let weights = &self.weights[(group * packed_filters + filters.start) * depth..][..self.width * depth];
-            // Rows without gaps between them are one row.
-            let (runs, run) = if pitch == columns { (1, rows * columns) } else { (rows, columns) };
+            // All weights are read once for each tile, so the gaps between rows are computed as well where that makes fewer tiles.
+            let tile_pixels = tile_pixels(self.simd);
+            let flat = rows * pitch - (pitch - columns);
+            let fewer_tiles = flat.div_ceil(tile_pixels) < rows * columns.div_ceil(tile_pixels);
+            let is_flat = fewer_tiles && 100 * flat <= FLAT_PERCENT_MAX * rows * columns || pitch == columns;
+            let (runs, run) = if is_flat { (1, flat) } else { (rows, columns) };
             for row in 0..runs {
                 let start = panel.wrapping_add(row * pitch);
                 let to = &mut sums[row * columns..];
-                self.row(start, run, weights, bias, tile, to, filters.len());
+                self.row(start, run, pitch, weights, bias, tile, to, filters.len());
             }
             self.finish(image * job.filters + filters.start, filters.len(), sums);
         }
     }
 
-    /// One run of neighbouring pixels: filter `f` of pixel `p` goes to `sums[f * plane + p]`.
+    /// One run of neighbouring pixels: filter `f` of pixel `p` goes to `sums[f * plane + p]`, with what lies between rows left out.
     fn row(
         &self,
         panel: *const S::Real,
         pixels: usize,
+        pitch: usize,
         weights: &[S::Real],
         bias: &[S::Real],
         tile: &mut [S::Real],
         sums: &mut [S::Real],
         filters: usize,
     ) {
-        let plane = self.scratch.stencil.output[0] * self.scratch.stencil.output[1];
+        let [rows, columns] = self.scratch.stencil.output;
+        let plane = rows * columns;
         let tiles = pixels.div_ceil(tile_pixels(self.simd));
         for index in 0..tiles {
             let (first, end) = (index * pixels / tiles, (index + 1) * pixels / tiles);
@@ -166,8 +174,11 @@ impl<S: Stored> Pass<'_, S> {
             // each offset, the bias has one, and the tile has room for one for each pixel.
             unsafe { kernel(&job) };
             for (filter, to) in sums.chunks_mut(plane).take(filters).enumerate() {
-                let from = tile[filter..].iter().step_by(self.width);
-                to[first..end].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                for (pixel, from) in (first..end).zip(tile[filter..].iter().step_by(self.width)) {
+                    if pixel % pitch < columns {
+                        to[pixel / pitch * columns + pixel % pitch] = *from;
+                    }
+                }
             }
         }
     }
@@ -177,7 +188,7 @@ impl<S: Stored> Pass<'_, S> {
         let plane = self.scratch.stencil.output[0] * self.scratch.stencil.output[1];
         let sums = &mut sums[..filters * plane];
         if let Some(activate) = self.job.activate {
-            activate(sums);
+            activate(first * plane, sums);
         }
         // SAFETY: no other unit writes the planes of these filters.
         S::narrow(sums, unsafe { self.output.part(first * plane, filters * plane) });

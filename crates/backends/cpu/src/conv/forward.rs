@@ -5,7 +5,7 @@ use super::packed::PackedWeights;
 use super::real::Stored;
 use super::tile::Real;
 use super::workspace::{ConvWorkspace, HasScratch, Scratch};
-use super::{ConvShape, depthwise};
+use super::{ConvShape, depthwise, winograd};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -44,7 +44,7 @@ pub fn forward_kept<S: Stored>(
     workspace: &mut ConvWorkspace,
     shape: &ConvShape,
     operands: (&[S], &[S]),
-    kept: Option<&mut PackedWeights>,
+    mut kept: Option<&mut PackedWeights>,
     epilogue: &Epilogue<'_, S>,
     output: &mut [S],
 ) {
@@ -56,6 +56,9 @@ pub fn forward_kept<S: Stored>(
         return;
     }
     let scratch = S::Real::scratch(workspace);
+    if winograd::forward(simd, team, scratch, shape, operands, kept.as_deref_mut(), epilogue, output) {
+        return;
+    }
     set_stencil(scratch, shape);
     let job = Correlation {
         batch: shape.batch,

@@ -6,9 +6,9 @@
 //! every element type, and for the gradient of the input (a convolution of the output's gradient with the weights
 //! transposed). f16 and bf16 are computed in f32 and rounded once, at the end.
 //!
-//! Three kinds leave that path where the CPU has the instructions: images of a few pixels have filters in the lanes of
+//! Four kinds leave that path where the CPU has the instructions: images of a few pixels have filters in the lanes of
 //! vectors (`filter_lanes`), pointwise convolutions read small planes where they lie, and depthwise ones read all images
-//! so (`depthwise`). Weights are packed for each call, or once where the caller keeps them (`packed`); subnormal ones
+//! so (`depthwise`); three by three taps that are kept cost a quarter of the products (`winograd`). Weights are packed for each call, or once where the caller keeps them (`packed`); subnormal ones
 //! count as zero.
 //!
 //! Contract: the caller has validated the sizes ([`ConvShape::new`]); slices have the lengths that the shape says. Results do
@@ -30,6 +30,8 @@ mod split;
 mod tile;
 mod vector;
 mod weight;
+mod winograd;
+mod winograd_tile;
 mod workspace;
 
 pub use activation::activate;
@@ -38,5 +40,6 @@ pub use forward::{Epilogue, backward_input, forward, forward_kept};
 pub use packed::PackedWeights;
 pub use panoply_core::op::compute::ConvShape;
 pub use real::Stored;
+pub use tile::Real;
 pub use weight::backward_weight;
 pub use workspace::ConvWorkspace;

@@ -1,9 +1,11 @@
 //! Weights in the order in which the tiles read them, for one convolution or kept for many.
 
+use super::ConvShape;
 use super::blocks::{block, largest};
 use super::correlate::{Correlation, WeightView};
 use super::real::Stored;
 use super::tile::{Real, filter_blocks};
+use super::winograd_tile::{POINTS, points};
 use super::workspace::{HasScratch, SharedSlice};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -19,6 +21,8 @@ pub struct PackedWeights {
 impl PackedWeights {
     /// Orders of one list of weights that are kept: for large and for small images. Weights in another one are packed for each convolution.
     pub const FORMS_MAX: usize = 2;
+    /// Numbers that are kept for each weight at most: one, and four where the weights are transformed.
+    pub const GROWTH_MAX: usize = 5;
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
@@ -37,9 +41,11 @@ pub struct Form<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocks {
     /// Those of a tile whose lanes are pixels: the largest block that is left.
-    ForPixelLanes(Simd),
+    PixelLanes(Simd),
     /// Those of a tile whose lanes are filters: so many, with zeros beyond the last.
-    ForFilterLanes(usize),
+    FilterLanes(usize),
+    /// As for lanes of pixels, of weights that are transformed for each point of `winograd`.
+    Points(Simd),
 }
 
 /// All that the order of packed weights depends on.
@@ -119,30 +125,82 @@ pub(super) fn packed<'a, S: Stored>(
     numbers
 }
 
+/// Weights of three by three taps, transformed for `winograd`: by group, point, block of filters, channel, and filter in the block. `None`
+/// where they are not kept yet, and there is no room for another order.
+pub(super) fn transformed<'a, S: Stored>(
+    simd: Simd,
+    team: &Team,
+    shape: &ConvShape,
+    weights: &[S],
+    forms: &'a mut Vec<Form<S::Real>>,
+) -> Option<&'a [S::Real]> {
+    let (blocks, sizes) = (Blocks::Points(simd), [shape.groups, shape.group_filters(), shape.group_channels()]);
+    let total = POINTS * sizes.iter().product::<usize>();
+    let known = forms.iter().position(|form| (form.order.blocks, form.order.sizes) == (blocks, sizes));
+    let index = known.unwrap_or(forms.len());
+    if known.is_none() {
+        if forms.len() >= PackedWeights::FORMS_MAX {
+            return None;
+        }
+        let mut numbers = Lines::default();
+        transform(team, blocks, sizes, weights, numbers.at_least(total));
+        forms.push(Form { order: Order { blocks, sizes, taps: Vec::new() }, numbers });
+    }
+    let Lines { numbers, start } = &forms[index].numbers;
+    Some(&numbers[*start..][..total])
+}
+
+fn transform<S: Stored>(team: &Team, blocks: Blocks, sizes: [usize; 3], weights: &[S], packed: &mut [S::Real]) {
+    let [groups, filters, channels] = sizes;
+    let block_filters = blocks.largest();
+    let group_blocks = filters.div_ceil(block_filters);
+    let packed = SharedSlice::new(packed);
+    team.run_ranges(groups * group_blocks, 1, &|indices| {
+        for index in indices {
+            let group = index / group_blocks;
+            let range = block(filters, block_filters, index % group_blocks);
+            let mut filter = range.start;
+            while filter < range.end {
+                let (size, _) = blocks.next(range.end - filter);
+                for (index, channel) in (0..size).flat_map(|index| (0..channels).map(move |channel| (index, channel))) {
+                    let first = ((group * filters + filter + index) * channels + channel) * 9;
+                    let taps = std::array::from_fn(|tap| weights[first + tap].weight());
+                    for (point, value) in points(taps).into_iter().enumerate() {
+                        let place = ((group * POINTS + point) * filters + filter) * channels + channel * size + index;
+                        // SAFETY: every filter has its own numbers, and belongs to one task.
+                        unsafe { packed.part(place, 1)[0] = value };
+                    }
+                }
+                filter += size;
+            }
+        }
+    });
+}
+
 impl Blocks {
     /// Filters that those of one group take, with what is added to fill blocks.
     pub(super) fn filters(self, filters: usize) -> usize {
         match self {
-            Blocks::ForPixelLanes(_) => filters,
-            Blocks::ForFilterLanes(width) => filters.next_multiple_of(width),
+            Blocks::PixelLanes(_) | Blocks::Points(_) => filters,
+            Blocks::FilterLanes(width) => filters.next_multiple_of(width),
         }
     }
 
     fn largest(self) -> usize {
         match self {
-            Blocks::ForPixelLanes(simd) => filter_blocks(simd)[0],
-            Blocks::ForFilterLanes(width) => width,
+            Blocks::PixelLanes(simd) | Blocks::Points(simd) => filter_blocks(simd)[0],
+            Blocks::FilterLanes(width) => width,
         }
     }
 
     /// Filters of the next block where so many are left, and how many numbers it has for each tap.
     fn next(self, left: usize) -> (usize, usize) {
         match self {
-            Blocks::ForPixelLanes(simd) => {
+            Blocks::PixelLanes(simd) | Blocks::Points(simd) => {
                 let size = largest(filter_blocks(simd), left);
                 (size, size)
             }
-            Blocks::ForFilterLanes(width) => (left.min(width), width),
+            Blocks::FilterLanes(width) => (left.min(width), width),
         }
     }
 }

@@ -79,7 +79,12 @@ stored_as_half!(f16, bf16);
 fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
     const STEP: usize = 16;
     const INLINE_MAX: usize = 16 * STEP;
+    const HALF: usize = STEP / 2;
     let len = from.len().min(to.len());
+    if (HALF..STEP).contains(&len) {
+        to[..HALF].copy_from_slice(&from[..HALF]);
+        return to[len - HALF..len].copy_from_slice(&from[len - HALF..len]);
+    }
     if !(STEP..=INLINE_MAX).contains(&len) {
         return to[..len].copy_from_slice(&from[..len]);
     }

@@ -16,9 +16,11 @@ const BAND_ROWS_MIN: usize = 4;
 const UNITS_PER_THREAD: usize = 4;
 /// Images of up to so many flat pixels are not cut into bands, which would leave lanes idle: threads take different filters.
 const WHOLE_PIXELS_MAX: usize = 1024;
-/// Images of up to so many pixels are read where they lie, where outputs read one pixel each. In larger ones neighbouring channels are
-/// pages apart.
-const DIRECT_PIXELS_MAX: usize = 8192;
+/// The same where outputs read one pixel each: bands copy no rows around them, and filters in chunks would copy the image for each.
+const WHOLE_POINTWISE_PIXELS_MAX: usize = 512;
+/// Images of up to so many pixels are read where they lie, where outputs read one pixel each. Of larger ones long runs of each channel
+/// are copied, which come faster from the outer caches than a few lines of each in turn.
+const DIRECT_PIXELS_MAX: usize = 512;
 /// Numbers of a band's outputs: they stay in the second-level cache until their activation, or until the next block of channels.
 const BAND_OUTPUTS_MAX: usize = 40 << 10;
 /// Chunks of filters for each thread, where threads take different filters. Each chunk copies the image anew.
@@ -26,8 +28,15 @@ const CHUNKS_PER_THREAD: usize = 2;
 /// Bytes after which addresses fall into the same sets of the first-level cache.
 const CACHE_WAY_BYTES: usize = 4096;
 
+/// Vectors of pixels that are copied at a time, where outputs read one pixel each: a few tiles of a block of channels.
+pub(super) const COPIED_VECTORS: usize = 6 * TILE_VECTORS;
+/// Channels of a block, where outputs read one pixel each: what one tile reads of them stays in the first-level cache.
+const POINTWISE_CHANNELS: usize = 64;
+
 /// How a correlation is cut into units and blocks.
 pub(super) struct Split {
+    /// Whether every output reads one pixel, at its own place, and a few pixels are copied at a time.
+    pub pointwise: bool,
     /// Whether the source is its own panel: every output reads one pixel, at its own place.
     pub direct: bool,
     pub block_channels: usize,
@@ -52,10 +61,12 @@ impl Split {
         let [rows, columns] = stencil.output;
         let taps = stencil.taps.len();
         let direct = is_direct(stencil, job);
+        let pointwise = !direct && is_pointwise(stencil, job);
         let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
-        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels);
+        let most = if pointwise { POINTWISE_CHANNELS } else { usize::MAX };
+        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels).min(most);
         let mut band_rows = rows;
-        while !direct && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
+        while !direct && !pointwise && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
             // Bands of a few rows copy the rows around them too often; fewer channels in a block cost less.
             if band_rows > BAND_ROWS_MIN || block_channels == 1 && band_rows > 1 {
                 band_rows = band_rows.div_ceil(2);
@@ -74,8 +85,9 @@ impl Split {
         let units_wanted = if threads == 1 { 1 } else { UNITS_PER_THREAD * threads };
         // A band of less than two tiles wastes lanes and copies the rows around it too often.
         let lanes = S::Real::lanes(simd);
+        let whole_pixels_max = if taps == 1 { WHOLE_POINTWISE_PIXELS_MAX } else { WHOLE_PIXELS_MAX };
         let is_whole = band_rows == rows
-            && rows.saturating_mul(layout.pitch) <= WHOLE_PIXELS_MAX
+            && rows.saturating_mul(layout.pitch) <= whole_pixels_max
             && filter_blocks >= CHUNKS_PER_THREAD * threads;
         if !direct && !is_whole {
             let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(BAND_ROWS_MIN).min(band_rows);
@@ -96,6 +108,7 @@ impl Split {
             false => usize::MAX,
         };
         Split {
+            pointwise,
             direct,
             band_vectors,
             block_channels,

@@ -7,6 +7,7 @@
 use super::filter_tile::{self, FilterKernel};
 use super::plane_tile::{self, PlaneKernel};
 use super::vector::{LaneMask, Plain, Vector};
+use super::winograd_tile::{self, WinogradKernels};
 use crate::simd::Simd;
 
 /// Where the lanes of one vector of pixels go: the lanes that are pixels of the output, which lie one after another from
@@ -54,10 +55,23 @@ pub(super) type TileFn<T> = unsafe fn(&Tile<'_, T>);
 pub(super) type GradientTileFn<T> = unsafe fn(&GradientTile<'_, T>);
 
 /// The numbers that kernels compute in: f32 and f64.
-pub trait Real: RealKernels + bytemuck::Pod + Default + Send + Sync + PartialOrd + std::ops::AddAssign {}
+pub trait Real:
+    RealKernels + bytemuck::Pod + Default + Send + Sync + PartialOrd + std::ops::AddAssign + Into<f64>
+{
+    /// The nearest number of this type.
+    fn rounded(number: f64) -> Self;
+}
 
-impl Real for f32 {}
-impl Real for f64 {}
+impl Real for f32 {
+    fn rounded(number: f64) -> f32 {
+        number as f32
+    }
+}
+impl Real for f64 {
+    fn rounded(number: f64) -> f64 {
+        number
+    }
+}
 
 /// The kernels of a number type, chosen by the level of the CPU. Sealed: nothing outside this module can name it.
 pub trait RealKernels: Sized {
@@ -74,6 +88,9 @@ pub trait RealKernels: Sized {
     /// The kernel of depthwise convolutions with so many taps squared and this stride, where the level has one.
     #[doc(hidden)]
     fn plane(simd: Simd, taps: usize, stride: usize) -> Option<PlaneKernel<Self>>;
+    /// The transforms of `winograd`, where the level has them.
+    #[doc(hidden)]
+    fn winograd(simd: Simd) -> Option<WinogradKernels<Self>>;
 }
 
 /// A forward kernel that this CPU can run.
@@ -312,6 +329,16 @@ macro_rules! real {
                     _ => None,
                 }
                 .map(PlaneKernel)
+            }
+
+            fn winograd(simd: Simd) -> Option<WinogradKernels<$scalar>> {
+                match simd {
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx512 => Some(winograd_tile::pick_avx512::<std::arch::x86_64::$avx512>()),
+                    #[cfg(target_arch = "x86_64")]
+                    Simd::Avx2 => Some(winograd_tile::pick_avx2::<std::arch::x86_64::$avx2>()),
+                    _ => None,
+                }
             }
         }
     };

@@ -6,7 +6,7 @@
 /// A register of [`Vector::LANES`] numbers.
 pub(super) trait Vector: Copy {
     /// The number in one lane.
-    type Scalar: Copy;
+    type Scalar: Copy + From<i8>;
     /// How many numbers a register holds; at most 32, so that a lane mask fits a `u32`.
     const LANES: usize;
 
@@ -20,6 +20,8 @@ pub(super) trait Vector: Copy {
     unsafe fn load_inside(from: *const Self::Scalar, mask: LaneMask) -> Self;
     /// The lanes 0, 2, 4 and so on of both together.
     unsafe fn evens(low: Self, high: Self) -> Self;
+    /// The lanes of both in turn, from the lower half of both and from the upper one.
+    unsafe fn zip(first: Self, second: Self) -> (Self, Self);
     /// Stores `LANES` numbers, at any alignment.
     unsafe fn store(self, to: *mut Self::Scalar);
     /// `self * factor + sum`, lane by lane. Fused where the instruction set has it.
@@ -95,6 +97,11 @@ macro_rules! plain_vector {
                 }))
             }
             #[inline(always)]
+            unsafe fn zip(first: Self, second: Self) -> (Self, Self) {
+                let lane = |lane: usize| if lane % 2 == 0 { first.0[lane / 2] } else { second.0[lane / 2] };
+                (Plain(std::array::from_fn(lane)), Plain(std::array::from_fn(|index| lane($lanes + index))))
+            }
+            #[inline(always)]
             unsafe fn store(self, to: *mut $scalar) {
                 // SAFETY: the caller guarantees room for `LANES` numbers.
                 unsafe { to.cast::<[$scalar; $lanes]>().write_unaligned(self.0) }
@@ -154,7 +161,7 @@ mod x86 {
 
     macro_rules! avx512_vector {
         ($vector:ty, $scalar:ty, $lanes:literal, $mask:ty, $splat:ident, $load:ident, $load_where:ident, $fma:ident,
-         $store:ident, $store_where:ident, $compress:ident, $expand:ident, $evens:ident) => {
+         $store:ident, $store_where:ident, $compress:ident, $expand:ident, $evens:ident, $zip:ident) => {
             impl Vector for $vector {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -183,6 +190,11 @@ mod x86 {
                 unsafe fn evens(low: Self, high: Self) -> Self {
                     // SAFETY: the caller guarantees AVX-512.
                     unsafe { $evens(low, high) }
+                }
+                #[inline(always)]
+                unsafe fn zip(first: Self, second: Self) -> (Self, Self) {
+                    // SAFETY: the caller guarantees AVX-512.
+                    unsafe { $zip(first, second) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut $scalar) {
@@ -221,7 +233,8 @@ mod x86 {
         _mm512_mask_storeu_ps,
         _mm512_maskz_compress_ps,
         _mm512_maskz_expand_ps,
-        evens_512
+        evens_512,
+        zip_512
     );
     avx512_vector!(
         __m512d,
@@ -236,12 +249,13 @@ mod x86 {
         _mm512_mask_storeu_pd,
         _mm512_maskz_compress_pd,
         _mm512_maskz_expand_pd,
-        evens_512d
+        evens_512d,
+        zip_512d
     );
 
     macro_rules! avx2_vector {
         ($vector:ty, $scalar:ty, $lanes:literal, $splat:ident, $load:ident, $mask_load:ident, $masks:ident, $fma:ident,
-         $store:ident, $evens:ident) => {
+         $store:ident, $evens:ident, $zip:ident) => {
             impl Vector for $vector {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -270,6 +284,11 @@ mod x86 {
                 unsafe fn evens(low: Self, high: Self) -> Self {
                     // SAFETY: the caller guarantees AVX2.
                     unsafe { $evens(low, high) }
+                }
+                #[inline(always)]
+                unsafe fn zip(first: Self, second: Self) -> (Self, Self) {
+                    // SAFETY: the caller guarantees AVX2.
+                    unsafe { $zip(first, second) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut $scalar) {
@@ -318,7 +337,8 @@ mod x86 {
         lane_masks_32,
         _mm256_fmadd_ps,
         _mm256_storeu_ps,
-        evens_256
+        evens_256,
+        zip_256
     );
     avx2_vector!(
         __m256d,
@@ -330,7 +350,8 @@ mod x86 {
         lane_masks_64,
         _mm256_fmadd_pd,
         _mm256_storeu_pd,
-        evens_256d
+        evens_256d,
+        zip_256d
     );
 
     #[inline(always)]
@@ -361,6 +382,43 @@ mod x86 {
     unsafe fn evens_256d(low: __m256d, high: __m256d) -> __m256d {
         // SAFETY: the caller guarantees AVX2.
         unsafe { _mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_unpacklo_pd(low, high)) }
+    }
+
+    #[inline(always)]
+    unsafe fn zip_512(first: __m512, second: __m512) -> (__m512, __m512) {
+        // SAFETY: the caller guarantees AVX-512.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(first, low, second), _mm512_permutex2var_ps(first, high, second))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn zip_512d(first: __m512d, second: __m512d) -> (__m512d, __m512d) {
+        // SAFETY: the caller guarantees AVX-512.
+        unsafe {
+            let low = _mm512_permutex2var_pd(first, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), second);
+            (low, _mm512_permutex2var_pd(first, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), second))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn zip_256(first: __m256, second: __m256) -> (__m256, __m256) {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_ps(first, second), _mm256_unpackhi_ps(first, second));
+            (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn zip_256d(first: __m256d, second: __m256d) -> (__m256d, __m256d) {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_pd(first, second), _mm256_unpackhi_pd(first, second));
+            (_mm256_permute2f128_pd::<0x20>(low, high), _mm256_permute2f128_pd::<0x31>(low, high))
+        }
     }
 
     #[inline(always)]

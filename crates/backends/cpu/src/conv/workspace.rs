@@ -39,6 +39,8 @@ pub struct Scratch<T> {
     pub(super) packed: Lines<T>,
     pub(super) bias: Vec<T>,
     pub(super) slots: Vec<Slot<T>>,
+    /// What all threads read.
+    pub(super) shared: Vec<T>,
 }
 
 /// The panel and the outputs of one thread.
@@ -51,7 +53,7 @@ pub(super) struct Slot<T> {
 impl<T: Real> Scratch<T> {
     fn numbers(&self) -> usize {
         let slots = self.slots.iter().map(|slot| slot.panel.capacity() + slot.outputs.capacity());
-        self.packed.bytes() / size_of::<T>() + self.bias.capacity() + slots.sum::<usize>()
+        self.packed.bytes() / size_of::<T>() + self.bias.capacity() + self.shared.capacity() + slots.sum::<usize>()
     }
 }
 
@@ -90,6 +92,17 @@ pub(super) fn at_least<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     }
     &mut buffer[..len]
 }
+
+/// As [`at_least`], from the beginning of a cache line on.
+pub(super) fn lines<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    let spare = LINE_BYTES / size_of::<T>();
+    let all = at_least(buffer, len + spare);
+    let start = all.as_ptr().align_offset(LINE_BYTES).min(spare);
+    &mut all[start..][..len]
+}
+
+/// Bytes in a cache line.
+const LINE_BYTES: usize = 64;
 
 /// Slots that the tasks of one job take, each by its own index.
 pub(super) struct SharedSlots<'a, T>(&'a [UnsafeCell<Slot<T>>]);

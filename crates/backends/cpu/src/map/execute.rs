@@ -74,11 +74,24 @@ fn run<'a>(
         return Ok(());
     }
     let layout = Layout::new(shape, views);
-    let pass = Pass::new(plan, layout, output.as_mut_ptr(), output.len());
+    let streams = output.len() >= STREAM_BYTES_MIN && stream::available(plan.simd);
+    let sink = if streams { Sink::Streamed } else { Sink::Direct };
+    let pass = Pass::new(plan, layout, output.as_mut_ptr(), sink);
     let grain = (THREAD_WORK_MIN / plan.cost.max(1)).next_multiple_of(GRAIN_ELEMENTS);
     // SAFETY: the ranges lie below `elements`, no two overlap, and the views and the output live until this returns.
     team.run_ranges(elements, grain, &|range| unsafe { pass.range(range) });
     Ok(())
+}
+
+/// How a block's results get to their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sink {
+    /// The last call writes them there.
+    Direct,
+    /// They are copied past the caches.
+    Streamed,
+    /// They are copied when the block is done: an input may lie there.
+    Buffered,
 }
 
 /// One run of a plan: what all threads share.
@@ -86,8 +99,8 @@ pub(super) struct Pass<'a> {
     plan: &'a Plan,
     layout: Layout<'a>,
     output: *mut u8,
-    streams: bool,
-    /// Scratch blocks: the plan's registers, one for each input that cannot be read in place, one for streaming.
+    sink: Sink,
+    /// Scratch blocks: the plan's registers, one for each input that cannot be read in place, one for results that are copied.
     scratch_blocks: usize,
     block_elements: usize,
 }
@@ -97,16 +110,16 @@ unsafe impl Sync for Pass<'_> {}
 
 impl<'a> Pass<'a> {
     /// `output` is where the element at position zero goes, or would go.
-    pub(super) fn new(plan: &'a Plan, layout: Layout<'a>, output: *mut u8, output_bytes: usize) -> Pass<'a> {
-        let streams = output_bytes >= STREAM_BYTES_MIN && stream::available(plan.simd);
+    pub(super) fn new(plan: &'a Plan, layout: Layout<'a>, output: *mut u8, sink: Sink) -> Pass<'a> {
+        let copies = sink != Sink::Direct;
         let indirect = |view: &&View| view.access() != Access::Linear;
         let gathered = layout.views().iter().filter(indirect).count();
         let widest = layout.views().iter().filter(indirect).map(View::size_bytes).max().unwrap_or(1);
         let widest = widest.max(plan.register_element_bytes);
-        let widest = if streams { widest.max(plan.output_dtype.size_bytes()) } else { widest };
-        let scratch_blocks = plan.registers as usize + gathered + usize::from(streams);
+        let widest = if copies { widest.max(plan.output_dtype.size_bytes()) } else { widest };
+        let scratch_blocks = plan.registers as usize + gathered + usize::from(copies);
         let block_elements = if scratch_blocks == 0 { usize::MAX } else { REGISTER_BYTES / widest };
-        Pass { plan, layout, output, streams, scratch_blocks, block_elements }
+        Pass { plan, layout, output, sink, scratch_blocks, block_elements }
     }
 
     /// # Safety
@@ -163,7 +176,7 @@ impl<'a> Pass<'a> {
             unsafe { self.block(position, len, sources, scratch, run_elements.is_some()) };
             position += len;
         }
-        stream::finish(self.streams);
+        stream::finish(self.sink == Sink::Streamed);
     }
 
     /// # Safety
@@ -173,16 +186,21 @@ impl<'a> Pass<'a> {
         unsafe { self.locate(position, len, sources, scratch, one_run) };
         let size_bytes = self.plan.output_dtype.size_bytes();
         let output = self.output.wrapping_add(position * size_bytes);
-        let target =
-            // SAFETY: the last scratch block is the one for streaming.
-            if self.streams { unsafe { scratch.add((self.scratch_blocks - 1) * REGISTER_BYTES) } } else { output };
+        let target = match self.sink {
+            Sink::Direct => output,
+            // SAFETY: the last scratch block is the one for results.
+            Sink::Streamed | Sink::Buffered => unsafe { scratch.add((self.scratch_blocks - 1) * REGISTER_BYTES) },
+        };
         for step in &self.plan.steps {
             // SAFETY: the places hold or take `len` elements, and a target is nobody's source.
             unsafe { self.step(step, sources, scratch, target, len) };
         }
-        if self.streams {
+        match self.sink {
+            Sink::Direct => {}
             // SAFETY: both blocks hold `len` elements, and the CPU has what `stream::available` asked for.
-            unsafe { stream::copy(output, target, len * size_bytes) };
+            Sink::Streamed => unsafe { stream::copy(output, target, len * size_bytes) },
+            // SAFETY: both blocks hold `len` elements, and one is scratch memory.
+            Sink::Buffered => unsafe { std::ptr::copy_nonoverlapping(target, output, len * size_bytes) },
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use panoply_core::{Error, Result, Shape, Tensor};
 
-use super::execute::Pass;
+use super::execute::{Pass, Sink};
 use super::layout::{Layout, View};
 use super::plan::Plan;
 
@@ -59,9 +59,27 @@ impl<'a> Ranged<'a> {
             views[0] = View::contiguous(base, bytes, &self.shape);
         }
         let target = output.as_mut_ptr().wrapping_sub(range.start * size_bytes);
-        let pass = Pass::new(self.plan, Layout::new(&self.shape, &mut views), target, 0);
+        let pass = Pass::new(self.plan, Layout::new(&self.shape, &mut views), target, Sink::Direct);
         // SAFETY: the range lies within the shape, its part of the output and of input 0 was measured above and is borrowed
         // here, and the other inputs are borrowed by `self`.
+        unsafe { pass.range(range) }
+    }
+
+    /// Replaces elements of input 0, which begin at `start`, by what the map makes of them: numbers of the same size.
+    pub(crate) fn apply<T: Copy>(&self, start: usize, elements: &mut [T]) {
+        let range = start..start + elements.len();
+        assert!(self.is_given && range.end <= self.shape.elements(), "a range of the map");
+        let mut views = self.views.clone();
+        let bytes = views[0].size_bytes();
+        assert!(bytes == size_of::<T>() && bytes == self.plan.output_dtype.size_bytes(), "elements of the map's size");
+        if range.is_empty() {
+            return;
+        }
+        let place = elements.as_mut_ptr().cast::<u8>().wrapping_sub(start * bytes);
+        views[0] = View::contiguous(place, bytes, &self.shape);
+        let pass = Pass::new(self.plan, Layout::new(&self.shape, &mut views), place, Sink::Buffered);
+        // SAFETY: the range lies within the shape, its elements are borrowed here and are written a block at a time, after the block was
+        // computed from them; the other inputs are borrowed by `self`.
         unsafe { pass.range(range) }
     }
 }

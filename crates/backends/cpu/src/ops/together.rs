@@ -12,8 +12,10 @@ use panoply_core::op::compute::{ComputeOp, Search};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::op::signal::SignalOp;
 use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Operation, Result, Tensor, Value};
+use panoply_crypto::is_in_place;
 
 use super::compute::search;
+use super::crypto;
 use crate::context::Context;
 use crate::memory::HostMemory;
 use crate::scratch;
@@ -76,7 +78,19 @@ impl Members {
 
 /// Runs one op; a panic inside becomes its error, and so does a kernel's lack of memory.
 pub(crate) fn run_one(op: &Op, context: &mut Context, device: DeviceId) -> Result<Value> {
-    catch_unwind(AssertUnwindSafe(|| super::run(op, context))).unwrap_or_else(|panic| {
+    caught(context, device, |context| super::run(op, context))
+}
+
+/// The same of an op that nobody else has: its answer takes the place of what it reads, where it allows that.
+pub(crate) fn run_own(op: &mut Op, context: &mut Context, device: DeviceId) -> Result<Value> {
+    match op {
+        Op::Crypto(op) if is_in_place(op) => caught(context, device, |context| crypto::run_in_place(op, context)),
+        op => run_one(op, context, device),
+    }
+}
+
+fn caught(context: &mut Context, device: DeviceId, run: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
+    catch_unwind(AssertUnwindSafe(|| run(context))).unwrap_or_else(|panic| {
         // The next op's outputs are its own.
         context.arena = None;
         let panicked = || Error::EnginePanicked { device, message: panic_message(panic.as_ref()) };

@@ -74,6 +74,11 @@ fn common_shapes(base: ConvShape) -> Vec<ConvShape> {
         ConvShape { batch: 1, channels: 1, filters: 1, input: [1, 1], kernel: [1, 1], padding: [0; 4], ..base },
         ConvShape { channels: 70, filters: 17, input: [9, 7], ..base },
         ConvShape { padding: [0; 4], ..base },
+        ConvShape { channels: 33, filters: 21, input: [38, 51], ..base },
+        ConvShape { channels: 32, filters: 32, input: [14, 14], padding: [0, 3, 2, 1], ..base },
+        ConvShape { batch: 1, channels: 40, filters: 48, input: [13, 20], ..base },
+        ConvShape { channels: 40, filters: 24, groups: 2, input: [9, 30], ..base },
+        ConvShape { kernel: [1, 1], padding: [0; 4], channels: 70, filters: 20, input: [26, 31], ..base },
         ConvShape { padding: [0, 3, 2, 1], ..base },
         ConvShape { padding: [5, 6, 4, 7], ..base },
         ConvShape { kernel: [1, 1], padding: [0; 4], filters: 8, ..base },
@@ -173,11 +178,24 @@ float!(half::f16, half::f16::from_f64, half::f16::to_f64, 1.0 / 1024.0, 1.0 / (1
 float!(half::bf16, half::bf16::from_f64, half::bf16::to_f64, 1.0 / 128.0, 1e-30);
 
 fn close<S: Float>(what: &str, shape: &ConvShape, simd: Simd, got: &[S], wanted: &[f64], sizes: &[f64]) {
+    within(4.0, what, shape, simd, got, wanted, sizes);
+}
+
+/// As [`close`], with so many roundings of the largest sum allowed.
+fn within<S: Float>(
+    roundings: f64,
+    what: &str,
+    shape: &ConvShape,
+    simd: Simd,
+    got: &[S],
+    wanted: &[f64],
+    sizes: &[f64],
+) {
     for (index, got) in got.iter().enumerate() {
         let off = (got.value() - wanted[index]).abs();
         // One rounding of the result, and the errors of a sum in f32 or f64.
-        let allowed =
-            S::EPSILON * wanted[index].abs() + 4.0 * S::EPSILON.min(f32::EPSILON as f64) * sizes[index] + S::STEP;
+        let sum = roundings * S::EPSILON.min(f32::EPSILON as f64) * sizes[index];
+        let allowed = S::EPSILON * wanted[index].abs() + sum + S::STEP;
         assert!(off <= allowed, "{what} {simd:?} {shape:?} at {index}: {got:?}, not {}", wanted[index]);
     }
 }
@@ -222,8 +240,16 @@ fn check<S: Float>() {
                 let mut again = vec![S::of(f64::NAN); shape.output_len()];
                 let (operands, kept) = ((&*input, &*weights), Some(&mut kept));
                 forward_kept(simd, team, &mut workspace, &shape, operands, kept, &epilogue, &mut again);
-                assert_eq!(got, again, "packed weights that are kept changed the result of {shape:?}");
-                outputs.push(got);
+                // Three by three taps that are kept are multiplied in another way, which rounds more often.
+                let is_three = shape.kernel == [3, 3] && shape.stride == [1, 1] && shape.dilation == [1, 1];
+                if size_of::<S>() == 4 && is_three {
+                    // Its errors are those of the largest sum nearby, beside an edge as well.
+                    let largest = vec![sizes.iter().copied().fold(0.0, f64::max); sizes.len()];
+                    within(16.0, "forward with kept weights", &shape, simd, &again, &output, &largest);
+                } else {
+                    assert_eq!(got, again, "packed weights that are kept changed the result of {shape:?}");
+                }
+                outputs.push((got, again));
 
                 let mut got = vec![S::of(f64::NAN); shape.input_len()];
                 backward_input(simd, team, &mut workspace, &shape, (&gradient, &weights), &mut got);
@@ -293,7 +319,7 @@ fn activation_of(shape: ConvShape) {
     let team = Team::new(2);
     let simd = Simd::detect();
     forward(simd, &team, &mut workspace, &shape, (&input, &weights), &Epilogue::none(), &mut plain);
-    let negate = |sums: &mut [f32]| sums.iter_mut().for_each(|sum| *sum = -*sum);
+    let negate = |_: usize, sums: &mut [f32]| sums.iter_mut().for_each(|sum| *sum = -*sum);
     let mut negated = vec![0.0; shape.output_len()];
     let epilogue = Epilogue { bias: None, activate: Some(&negate) };
     forward(simd, &team, &mut workspace, &shape, (&input, &weights), &epilogue, &mut negated);

@@ -2,20 +2,31 @@
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight};
 use panoply_core::{DType, Element, Error, Result, Tensor, Value, bf16, f16};
+use panoply_graph::Tail;
 
 use crate::context::Context;
-use crate::conv::{ConvShape, Epilogue, Stored, activate, backward_input, backward_weight, forward_kept};
+use crate::conv::{Activate, ConvShape, Epilogue, Stored, activate, backward_input, backward_weight, forward_kept};
 use crate::gemm::Accumulator;
+use crate::map::Ranged;
 use crate::ops::Filters;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     match op.input.dtype() {
-        DType::F32 => run_forward::<f32>(op, context),
-        DType::F64 => run_forward::<f64>(op, context),
-        DType::F16 => run_forward::<f16>(op, context),
-        DType::BF16 => run_forward::<bf16>(op, context),
+        DType::F32 => run_forward::<f32>(op, None, context),
+        DType::F64 => run_forward::<f64>(op, None, context),
+        DType::F16 => run_forward::<f16>(op, None, context),
+        DType::BF16 => run_forward::<bf16>(op, None, context),
         got => Err(unsupported("conv2d", got)),
     }
+}
+
+/// A convolution of f32, and what a graph does to its output.
+pub(crate) fn run_with(op: &Conv2d, tail: &Tail, context: &mut Context) -> Result<Value> {
+    let inputs = std::iter::once(DType::F32).chain(tail.more.iter().map(Tensor::dtype));
+    let plan = context.map_plans.get(&tail.program, inputs, context.simd)?;
+    let behind = Ranged::new(&plan, Some(size_of::<f32>()), &tail.more, op.output_shape()?)?;
+    let apply = |first: usize, sums: &mut [f32]| behind.apply(first, sums);
+    run_forward::<f32>(op, Some(&apply), context)
 }
 
 pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
@@ -38,7 +49,11 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     }
 }
 
-fn run_forward<S: Element + Stored>(op: &Conv2d, context: &mut Context) -> Result<Value>
+fn run_forward<S: Element + Stored>(
+    op: &Conv2d,
+    behind: Option<Activate<'_, S::Real>>,
+    context: &mut Context,
+) -> Result<Value>
 where
     S::Real: Accumulator,
 {
@@ -48,11 +63,14 @@ where
     let bias = op.bias.as_ref().map(|bias| context.contiguous::<S>(bias)).transpose()?;
     let mut output = context.output::<S>(op.output_shape()?)?;
     let level = context.simd;
-    let activate = |sums: &mut [S::Real]| activate(level, sums, op.activation);
-    let epilogue = Epilogue {
-        bias: bias.as_deref(),
-        activate: if op.activation == Activation::None { None } else { Some(&activate) },
+    let activate = |first: usize, sums: &mut [S::Real]| {
+        if op.activation != Activation::None {
+            activate(level, sums, op.activation);
+        }
+        behind.iter().for_each(|behind| behind(first, sums));
     };
+    let is_plain = op.activation == Activation::None && behind.is_none();
+    let epilogue = Epilogue { bias: bias.as_deref(), activate: if is_plain { None } else { Some(&activate) } };
     let Context { team, simd, conv, weights: kept, .. } = context;
     let kept = constant_filters(&op.weights, &shape).and_then(|filters| kept.filters(filters));
     forward_kept(*simd, team, conv, &shape, (&input, &weights), kept, &epilogue, &mut output);

@@ -1,10 +1,18 @@
-//! Kernel: the closure of a program of the caller's own, on the engine's thread.
+//! Kernel: the closure of a program of the caller's own, on the engine's thread; of a program in pieces, on all of them.
+
+use std::sync::Mutex;
 
 use panoply_core::op::compute::Kernel;
 use panoply_core::{Result, Tensor, Value};
 
 use crate::context::{Context, OutputBytes};
 use crate::ops::compute::transpose::copy_view;
+use crate::parts::Parts;
+
+/// Bytes that one thread makes zero before another one is asked to help.
+const ZEROED_BYTES: usize = 256 << 10;
+/// The same for bytes that a closure writes piece by piece; so many are made zero before they are written, while they are in the caches.
+const PIECES_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
     let contiguous = |tensor: &Tensor| match tensor.is_contiguous() {
@@ -12,14 +20,47 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
         false => copy_view(tensor, context),
     };
     let inputs = op.inputs.iter().map(contiguous).collect::<Result<Vec<_>>>()?;
+    if op.program.pieces().is_some() {
+        return run_pieces(op, &inputs, context);
+    }
     let mut outputs: Vec<OutputBytes> = Vec::with_capacity(op.outputs.len());
     for (dtype, shape) in op.output_types() {
+        let bytes = shape.elements() * dtype.size_bytes();
         let mut output = context.output_bytes(dtype, shape)?;
         // Memory of the pool has what earlier ops left there.
-        output.bytes_mut().fill(0);
+        let parts = Parts::new(output.bytes_mut());
+        // SAFETY: the ranges of one job do not overlap.
+        context.team.run_ranges(bytes, ZEROED_BYTES, &|range| unsafe { parts.range(range) }.fill(0));
         outputs.push(output);
     }
     op.call(&inputs, outputs.iter_mut().map(OutputBytes::bytes_mut).collect())?;
     let tensors = outputs.into_iter().map(OutputBytes::into_tensor).collect::<Result<Vec<_>>>()?;
     Ok(Kernel::value(tensors))
+}
+
+/// Runs of pieces side by side.
+fn run_pieces(op: &Kernel, inputs: &[Tensor], context: &mut Context) -> Result<Value> {
+    let Some((dtype, shape)) = op.output_types().next() else { return Ok(Kernel::value([])) };
+    let count = op.program.pieces().unwrap_or(1);
+    let mut output = context.output_bytes(dtype, shape)?;
+    let piece_bytes = output.bytes_mut().len() / count;
+    let (parts, failed) = (Parts::new(output.bytes_mut()), Mutex::new(None));
+    if piece_bytes > 0 {
+        let at_once = PIECES_BYTES.div_ceil(piece_bytes);
+        context.team.run_ranges(count, at_once, &|range| {
+            for start in range.clone().step_by(at_once) {
+                let pieces = start..(start + at_once).min(range.end);
+                // SAFETY: the ranges of one job do not overlap, and the output has all pieces.
+                let part = unsafe { parts.range(pieces.start * piece_bytes..pieces.end * piece_bytes) };
+                part.fill(0);
+                if let Err(error) = op.call_pieces(inputs, pieces, part) {
+                    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                }
+            }
+        });
+    }
+    match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        Some(error) => Err(error),
+        None => Ok(Kernel::value([output.into_tensor()?])),
+    }
 }

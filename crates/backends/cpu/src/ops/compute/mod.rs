@@ -7,7 +7,7 @@ use crate::context::Context;
 
 mod attention;
 mod color_convert;
-mod conv2d;
+pub(crate) mod conv2d;
 mod gather;
 mod kernel;
 mod layernorm;

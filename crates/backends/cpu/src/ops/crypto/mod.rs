@@ -10,3 +10,10 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     let Context { crypto, team, memory, .. } = context;
     panoply_crypto::run(op, crypto, team, &mut |bytes| memory.take(bytes))
 }
+
+/// Runs one op in its messages' memory where that can be, else as any other.
+pub(super) fn run_in_place(op: &mut CryptoOp, context: &mut Context) -> Result<Value> {
+    let Context { team, memory, .. } = &mut *context;
+    let ran = panoply_crypto::run_in_place(op, team, &mut |bytes| memory.take(bytes));
+    ran.unwrap_or_else(|| run(op, context))
+}

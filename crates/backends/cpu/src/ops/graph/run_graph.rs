@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{DeviceInfo, Error, Op, Result, Support, Tensor, Value};
-use panoply_graph::{Destination, Executor, Facts, Plans, Room};
+use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail};
 
 use crate::context::{Arena, Context};
 use crate::health::available_bytes;
 use crate::memory::Pages;
+use crate::ops::compute::conv2d;
 use crate::ops::compute::search::contiguous;
 
 /// An arena of at most so many bytes is kept for the next graph.
@@ -74,10 +76,30 @@ impl Executor for Steps<'_> {
     }
 
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
+        self.placed(outputs, |context| crate::ops::run(op, context))
+    }
+
+    /// Convolutions apply it to the sums that they have; what else there may be is followed by a map.
+    fn step_with(&mut self, op: &Op, tail: &Tail, outputs: &[Destination]) -> Result<Value> {
+        match op {
+            Op::Compute(ComputeOp::Conv2d(op)) if op.input.dtype() == DType::F32 => {
+                self.placed(outputs, |context| conv2d::run_with(op, tail, context))
+            }
+            _ => {
+                let made = self.step(op, &[])?.into_tensor()?;
+                self.step(&tail.op(&made), outputs)
+            }
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// Runs a step whose outputs go where these say.
+    fn placed(&mut self, outputs: &[Destination], step: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
             arena.expect(outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes))));
         }
-        let value = crate::ops::run(op, self.context)?;
+        let value = step(self.context)?;
         match &mut self.context.arena {
             Some(arena) => arena.settle(value),
             None => Ok(value),

@@ -92,7 +92,7 @@ impl Weights {
     pub(crate) fn filters(&mut self, filters: Filters) -> Option<&mut PackedWeights> {
         let of = self.graph_of(filters.start)?;
         // Packed, they are at least f32, and may be there in several orders.
-        let number_bytes = PackedWeights::FORMS_MAX * filters.dtype.size_bytes().max(size_of::<f32>());
+        let number_bytes = PackedWeights::GROWTH_MAX * filters.dtype.size_bytes().max(size_of::<f32>());
         if !of.filters.contains_key(&filters) && !self.has_room_for(&filters.dims, number_bytes) {
             return None;
         }

@@ -1,0 +1,172 @@
+//! `Resize` of the last two axes of f32 as a kernel of its own: rows first, then columns, by tables that are made once.
+
+use panoply_core::op::compute::{Kernel, KernelCall};
+use panoply_core::{DType, Shape};
+
+use super::{Arg, Lower, Recorded, one};
+use crate::array::count_of;
+use crate::element::ElementType;
+use crate::ops::resize::tables;
+
+/// How one axis is made of another one.
+enum Line {
+    Same,
+    /// Each element so many times.
+    Repeat(usize),
+    /// Each place is one element.
+    Pick(Vec<usize>),
+    /// Each place is a sum of two elements with weights.
+    Between(Vec<([usize; 2], [f32; 2])>),
+    /// Each place is a sum of elements with weights.
+    Mix(Vec<Vec<(usize, f32)>>),
+}
+
+impl Line {
+    /// The line that a table says, of an axis of this length; `None` where places lie outside of it.
+    fn of(table: Vec<Option<Vec<(usize, f64)>>>, len: usize) -> Option<Line> {
+        let rows = table.into_iter().collect::<Option<Vec<_>>>()?;
+        if !rows.iter().all(|row| matches!(row[..], [(_, 1.0)])) {
+            if rows.iter().all(|row| (1..=2).contains(&row.len())) {
+                let between = |row: &Vec<(usize, f64)>| match row[..] {
+                    [(a, of_a), (b, of_b), ..] => ([a, b], [of_a as f32, of_b as f32]),
+                    // Halves of one element are the element, infinite ones too.
+                    [(a, of_a), ..] => ([a, a], [0.5 * of_a as f32; 2]),
+                    [] => ([0, 0], [0.0; 2]),
+                };
+                return Some(Line::Between(rows.iter().map(between).collect()));
+            }
+            let narrow = |row: Vec<(usize, f64)>| row.into_iter().map(|(at, weight)| (at, weight as f32)).collect();
+            return Some(Line::Mix(rows.into_iter().map(narrow).collect()));
+        }
+        let picked: Vec<usize> = rows.iter().map(|row| row[0].0).collect();
+        let times = picked.len() / len.max(1);
+        let repeats = times > 0 && picked.len() == times * len;
+        Some(match repeats && picked.iter().enumerate().all(|(place, at)| place / times == *at) {
+            true => Line::Repeat(times),
+            false => Line::Pick(picked),
+        })
+    }
+
+    /// One row along this axis.
+    fn row(&self, from: &[f32], to: &mut [f32]) {
+        match self {
+            Line::Same => to.copy_from_slice(from),
+            Line::Repeat(2) => to.chunks_exact_mut(2).zip(from).for_each(|(to, from)| to.copy_from_slice(&[*from; 2])),
+            Line::Repeat(times) => to.chunks_exact_mut(*times).zip(from).for_each(|(to, from)| to.fill(*from)),
+            Line::Pick(places) => to.iter_mut().zip(places).for_each(|(to, at)| *to = from[*at]),
+            Line::Between(places) => to.iter_mut().zip(places).for_each(|(to, ([a, b], [of_a, of_b]))| {
+                *to = from[*a] * of_a + from[*b] * of_b;
+            }),
+            Line::Mix(places) => to.iter_mut().zip(places).for_each(|(to, parts)| {
+                *to = parts.iter().map(|(at, weight)| from[*at] * weight).sum();
+            }),
+        }
+    }
+
+    /// Rows of this width across this axis.
+    fn rows(&self, from: &[f32], to: &mut [f32], width: usize) {
+        let row = |at: usize| &from[at * width..][..width];
+        for (place, to) in to.chunks_exact_mut(width).enumerate() {
+            match self {
+                Line::Same => to.copy_from_slice(row(place)),
+                Line::Repeat(times) => to.copy_from_slice(row(place / times)),
+                Line::Pick(places) => to.copy_from_slice(row(places[place])),
+                Line::Between(places) => {
+                    let ([a, b], [of_a, of_b]) = places[place];
+                    let both = row(a).iter().zip(row(b));
+                    to.iter_mut().zip(both).for_each(|(to, (a, b))| *to = a * of_a + b * of_b);
+                }
+                Line::Mix(places) => {
+                    to.fill(0.0);
+                    for (at, weight) in &places[place] {
+                        to.iter_mut().zip(row(*at)).for_each(|(sum, value)| *sum += weight * value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Both axes, with their lengths before and after.
+struct Planes {
+    lines: [Line; 2],
+    before: [usize; 2],
+    after: [usize; 2],
+}
+
+impl Planes {
+    fn run(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
+        let (source, target) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
+        let ([height, width], [rows, columns]) = (self.before, self.after);
+        let mut wide = vec![0.0; height * columns];
+        let source = &source[call.pieces().start * height * width..];
+        for (from, to) in source.chunks_exact(height * width).zip(target.chunks_exact_mut(rows * columns)) {
+            for (from, to) in from.chunks_exact(width).zip(wide.chunks_exact_mut(columns)) {
+                self.lines[1].row(from, to);
+            }
+            self.lines[0].rows(&wide, to, columns);
+        }
+        Ok(())
+    }
+}
+
+impl Lower<'_, '_> {
+    /// Records a `Resize` of f32 whose sizes never change; `None` where it is another one.
+    pub(super) fn resize(&mut self) -> Recorded {
+        let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
+        if !fixed || self.kind(0)? != ElementType::F32 {
+            return Ok(None);
+        }
+        let before = self.dims(0)?.to_vec();
+        let Some(front) = before.len().checked_sub(2).filter(|_| !before.contains(&0)) else { return Ok(None) };
+        let (after, mut tables) = tables(&self.call, &before)?;
+        if after.contains(&0) || tables[..front].iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let mut line = |axis: usize| match tables[axis].take() {
+            Some(table) => Line::of(table, before[axis]),
+            None => Some(Line::Same),
+        };
+        let (Some(rows), Some(columns)) = (line(front), line(front + 1)) else { return Ok(None) };
+        let last = |dims: &[usize]| [dims[front], dims[front + 1]];
+        let planes = Planes { lines: [rows, columns], before: last(&before), after: last(&after) };
+        let program = Kernel::on_cpu("resize", move |call: &mut KernelCall<'_>| planes.run(call));
+        let program = program.input("x", DType::F32).output("y", DType::F32).in_pieces(count_of(&after[..front])?);
+        let (program, shape) = (program.build()?, Shape::new(&after)?);
+        let x = self.id(0)?;
+        let node = self.graph().op(&[x], |tensors| Kernel::new(&program).input(&tensors[0]).output(shape))?;
+        one(node, ElementType::F32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_repeat_pick_and_mix() {
+        let single = |places: &[usize]| places.iter().map(|at| Some(vec![(*at, 1.0)])).collect::<Vec<_>>();
+        assert!(matches!(Line::of(single(&[0, 0, 1, 1]), 2), Some(Line::Repeat(2))));
+        let picked = Line::of(single(&[0, 1, 1]), 2).expect("inside");
+        assert!(matches!(picked, Line::Pick(_)));
+        let mut row = [0.0; 3];
+        picked.row(&[5.0, 7.0], &mut row);
+        assert_eq!(row, [5.0, 7.0, 7.0]);
+        let mixed = Line::of(vec![Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
+        let mut rows = [0.0; 2];
+        mixed.rows(&[4.0, 8.0, 8.0, 0.0], &mut rows, 2);
+        assert_eq!(rows, [7.0, 2.0]);
+        let mixed = Line::of(vec![Some(vec![(1, 1.0)]), Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
+        assert!(matches!(mixed, Line::Between(_)));
+        let mut row = [0.0; 2];
+        mixed.row(&[4.0, f32::INFINITY], &mut row);
+        assert_eq!(row, [f32::INFINITY; 2]);
+        let three = vec![(0, 0.25), (1, 0.5), (2, 0.25)];
+        let mixed = Line::of(vec![Some(three)], 3).expect("inside");
+        assert!(matches!(mixed, Line::Mix(_)));
+        let mut row = [0.0];
+        mixed.row(&[4.0, 2.0, 8.0], &mut row);
+        assert_eq!(row, [4.0]);
+        assert!(Line::of(vec![None], 2).is_none());
+    }
+}

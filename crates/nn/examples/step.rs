@@ -1,14 +1,20 @@
 //! How long a training step takes on this machine's CPU: `cargo run --release -p panoply-nn --example step -- mlp 64`.
 //!
+//! With `plan` behind it nothing runs: one line for each kind of device says how many steps the plan has, and what it holds at its peak,
+//! and with `--steps` behind that, which they are.
 //! `panoply bench nn/` measures the same through every device.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
 use panoply_core::graph::SymbolSizes;
-use panoply_core::{DType, Tensor};
+use panoply_core::{DType, Describe, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_graph::Facts;
+use panoply_graph::cost::Rates;
+use panoply_graph::listing::Listing;
 use panoply_nn::random::Random;
 use panoply_nn::samples::{Classifier, resnet20};
 use panoply_nn::train::{Session, SessionOptions};
@@ -21,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let network = arguments.next().unwrap_or("mlp".to_owned());
     let batch: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
-    let repeats: usize = arguments.next().map_or(Ok(50), |text| text.parse())?;
+    let repeats = arguments.next().unwrap_or("50".to_owned());
     let (layers, image) = match network.as_str() {
         "mlp" => (Classifier::Mlp.layers(28), [1, 28, 28]),
         "cnn" => (Classifier::Cnn.layers(28), [1, 28, 28]),
@@ -30,6 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build()?);
     let mut session = session(&runtime, &layers, image)?;
+    if repeats == "plan" {
+        return show_plans(&session, batch);
+    }
+    let repeats: usize = repeats.parse()?;
     let mut random = Random::new(7, "step");
     let count = batch * image.iter().product::<usize>();
     let x = Tensor::from_vec((0..count).map(|_| random.normal()).collect(), [batch, image[0], image[1], image[2]])?;
@@ -45,13 +55,38 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &panoply_graph::Facts::CPU)?;
+    let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &Facts::CPU)?;
     println!(
         "{{\"case\": \"nn/{network}/train/f32/b{batch}\", \"ms\": {median:.4}, \"best_ms\": {:.4}, \"peak_mib\": {}, \"step_mib\": {}}}",
         times[0],
         peak_mib(),
         plan.peak.bytes(false) >> 20
     );
+    Ok(())
+}
+
+/// The plans of a step for a processor and for GPUs.
+fn show_plans(session: &Session, batch: usize) -> Result<(), Box<dyn Error>> {
+    for (device, facts) in [("cpu", Facts::CPU), ("gpu", Facts::C_GPU)] {
+        let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts)?;
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        plan.steps.iter().for_each(|step| *names.entry(step.op.name()).or_default() += 1);
+        let mib = |bytes: u64| bytes >> 20;
+        println!(
+            "{device}: {} steps {names:?}; {} MiB at the peak, {} of them between steps, where {} are in use at once",
+            plan.steps.len(),
+            mib(plan.peak.bytes(false)),
+            mib(plan.arena_bytes as u64),
+            mib(plan.live_bytes_max as u64),
+        );
+        if std::env::args().any(|argument| argument == "--steps") {
+            let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &Rates::GPU)?;
+            listing
+                .after
+                .iter()
+                .for_each(|row| println!("  {} {} = {} of {:?}", row.node, row.output, row.op, row.reads));
+        }
+    }
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub fn save(path: &Path, parameters: &Parameters, notes: HashMap<String, String>
 /// Reads a file.
 pub fn load(path: &Path) -> Result<Loaded> {
     let refused = |reason: String| Error::file(path, reason);
-    let mut file = File::open(path).map_err(|error| refused(error.to_string()))?;
+    let mut file = open(path)?;
     let length = file.metadata().map_err(|error| refused(error.to_string()))?.len();
     if length > FILE_BYTES_MAX {
         return Err(refused(format!("it has {length} bytes, more than the {FILE_BYTES_MAX} that are read")));
@@ -46,6 +46,15 @@ pub fn load(path: &Path) -> Result<Loaded> {
     // A file that grows meanwhile is not followed.
     Read::by_ref(&mut file).take(length).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
     from_bytes(&bytes).map_err(refused)
+}
+
+/// Opens a file to read it. What is no file, such as a pipe that nobody writes to, is refused instead of waited for.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    let refused = |error: std::io::Error| Error::file(path, error);
+    match std::fs::metadata(path).map_err(refused)?.is_file() {
+        true => File::open(path).map_err(refused),
+        false => Err(Error::file(path, "it is no file")),
+    }
 }
 
 /// Reads what a file would hold; says what is wrong with it.
@@ -103,6 +112,11 @@ fn check_size(parameters: &Parameters) -> Result<(), String> {
 /// Writes a file beside the path, brings it to the disk and puts it in the path's place.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let refused = |error: std::io::Error| Error::file(path, error);
+    // What a link names is replaced, not the link; a device or a pipe is no place for a file.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(Error::file(path, "it is there, and is no file"));
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".tmp");
     let beside = Path::new(&beside);
@@ -203,6 +217,21 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
+    fn links_are_followed_and_what_is_no_file_stays() {
+        let folder = std::env::temp_dir().join(format!("panoply-nn-files-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("folder")).unwrap();
+        assert!(replace(&folder.join("folder"), b"1").unwrap_err().to_string().contains("no file"));
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        std::fs::write(&file, b"old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_could_not_be_read_is_not_written() {
         let mut parameters = Parameters::new();
         // One element, seen four billion times: nothing so large is ever there.
@@ -219,6 +248,19 @@ mod tests {
         std::fs::create_dir_all(path.join("inside")).unwrap();
         assert!(save(&path, &sample(), HashMap::new()).is_err());
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("panoply-nn-pipes-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        let pipe = if made.is_ok_and(|status| status.success()) { pipe } else { folder.clone() };
+        for path in [&pipe, &folder, &folder.join("nothing")] {
+            assert!(load(path).is_err(), "{}", path.display());
+        }
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

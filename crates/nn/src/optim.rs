@@ -194,10 +194,13 @@ impl Optimiser {
             }
             Rule::Sgd { momentum, nesterov } => {
                 let kept = make(&[state[0], gradient], &|v| v[0].clone() * momentum + v[1].clone())?;
-                let new = make(&[parameter, gradient, kept, rate], &|v| {
-                    let step = if nesterov { v[1].clone() + v[2].clone() * momentum } else { v[2].clone() };
-                    v[0].clone() - step * v[3].clone()
-                })?;
+                // Nothing but the kept sum reads the gradient, so that the product which makes it can add the sum.
+                let new = match nesterov {
+                    true => make(&[parameter, gradient, kept, rate], &|v| {
+                        v[0].clone() - (v[1].clone() + v[2].clone() * momentum) * v[3].clone()
+                    })?,
+                    false => make(&[parameter, kept, rate], &|v| v[0].clone() - v[1].clone() * v[2].clone())?,
+                };
                 (new, vec![kept])
             }
             Rule::Adam { betas: [b1, b2], epsilon } | Rule::AdamW { betas: [b1, b2], epsilon } => {

@@ -3,7 +3,6 @@
 //! [`digits`] are 1,797 pictures of 8 × 8 (UCI's optical digits, as scikit-learn has them); [`mnist`] reads the 70,000 pictures of 28 × 28 from the four files
 //! in which they are published.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use panoply_core::graph::NodeId;
 use panoply_core::{DType, Tensor};
 
 use crate::error::{Error, Result};
+use crate::files;
 use crate::layers::{BatchNorm, Conv2d, Dropout, Flatten, GlobalAvgPool2d, Layer, Linear, MaxPool2d, Relu, Sequential};
 use crate::loss;
 use crate::net::{Mode, Net, Recording};
@@ -184,7 +184,7 @@ fn set(pixels: Vec<u8>, labels: Vec<u32>, side: usize) -> Result<Dataset> {
 /// A file of MNIST's form: bytes in up to three dimensions.
 fn idx(path: &Path) -> Result<(Vec<u8>, Vec<usize>)> {
     let refused = |reason: String| Error::file(path, reason);
-    let file = File::open(path).map_err(|error| refused(error.to_string()))?;
+    let file = files::open(path)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
     let rank = match bytes.get(..4) {

@@ -159,3 +159,17 @@ fn a_fallback_is_reported() {
     let fallbacks = backend.fallbacks();
     assert_eq!((fallbacks.len(), fallbacks[0].from), (1, first), "{fallbacks:?}");
 }
+
+#[path = "../examples/ported.rs"]
+mod ported;
+
+#[test]
+fn a_network_of_ndarrays_learns_the_same_over_every_backend() {
+    let before = ported::losses_before(100);
+    assert!(before[99] < before[0] * 0.5, "it learns: {} to {}", before[0], before[99]);
+    for after in [ported::losses_after(&HostBackend::new(), 100), ported::losses_after(&on_runtime(), 100)] {
+        for (step, (before, after)) in before.iter().zip(after.unwrap()).enumerate() {
+            assert!((before - after).abs() < 1e-3 * before, "step {step}: {before} and {after}");
+        }
+    }
+}

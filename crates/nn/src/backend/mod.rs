@@ -56,6 +56,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A whole network with its gradients, before and after, is the example `ported` (`cargo run -p panoply-nn --example ported`).
+//!
 //! # Implementing it
 //!
 //! A backend says what its data is, how it comes from the host and goes back, and runs an [`ArrayOp`]. One that counts what another one runs:

@@ -1,10 +1,13 @@
 //! Derivatives of elementwise expressions: reverse accumulation over a program's nodes, with expressions as numbers.
 
-use panoply_core::expr::{BinaryOp, Expr, Node, Operand, Program, TernaryOp, UnaryOp, Value};
+use panoply_core::expr::{BinaryOp, Expr, INPUTS_MAX, Node, Operand, Program, TernaryOp, UnaryOp, Value};
 use panoply_core::{DType, Error, Result};
 
 /// The derivative with respect to one input: a program over the program's inputs and, after them, the gradient of its
-/// result; and which of these it reads, in the order of its own inputs. `None`: it does not depend on the input.
+/// result and the result itself; and which of these it reads, in the order of its own inputs. `None`: it does not depend on the input.
+///
+/// Where the result is what relu left of a number, the result tells whether there was any: the next op keeps it for its own gradient, so
+/// nothing that went into relu has to be kept.
 pub(crate) fn derivative(program: &Program, dtypes: &[DType], input: u32) -> Result<Option<(Program, Vec<u32>)>> {
     let types = program.types(dtypes)?;
     let nodes = program.nodes();
@@ -35,6 +38,11 @@ pub(crate) fn derivative(program: &Program, dtypes: &[DType], input: u32) -> Res
                 {
                     pass(a, adjoint.cast(dtype));
                 }
+            }
+            // The result is one more input, where there is room for it.
+            Node::Unary(UnaryOp::Relu, a) if place + 1 == nodes.len() && dtypes.len() + 2 <= INPUTS_MAX as usize => {
+                let result = Expr::input(dtypes.len() as u32 + 1);
+                pass(a, result.gt(0.0).select(adjoint, 0.0));
             }
             Node::Unary(op, a) => {
                 if let Some(share) = unary(op, value(a), values[place].clone(), adjoint) {
@@ -206,6 +214,19 @@ mod tests {
         assert_eq!((by_y, read), ((Expr::input(1) * Expr::input(0).exp()).finish().unwrap(), vec![1, 2]));
         let flat = (x.floor() + y).finish().unwrap();
         assert!(derivative(&flat, &dtypes, 0).unwrap().is_none());
+    }
+
+    #[test]
+    fn relu_at_the_end_is_told_by_the_result() {
+        let (x, y) = (Expr::input(0), Expr::input(1));
+        let program = (x.clone() + y).relu().finish().unwrap();
+        let (by_x, read) = derivative(&program, &[DType::F32; 2], 0).unwrap().unwrap();
+        let expected = Expr::input(1).gt(0.0).select(Expr::input(0), 0.0).finish().unwrap();
+        assert_eq!((by_x, read), (expected, vec![2, 3]));
+        // Inside an expression nobody has kept what it left.
+        let program = (x.relu() * 2.0).finish().unwrap();
+        let (_, read) = derivative(&program, &[DType::F32], 0).unwrap().unwrap();
+        assert_eq!(read, [0, 1]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! 1. The graph is replayed into a new builder ([`tape`]); values keep their names, and nothing of the caller's is changed.
 //! 2. Its nodes are gone through from the last to the first. Each passes its gradient on to its operands by the rule of its
 //!    op, and every rule is made of ordinary nodes: `products` (matrix products, convolutions), `rows` (reductions, softmax, layer
-//!    norm, attention), `windows` (pooling), `picks` (slices, gathers, sorts, scans), [`expression`] (everything elementwise).
+//!    norm, attention), `norm` (batch norm), `windows` (pooling), `picks` (slices, gathers, sorts, scans), [`expression`] (everything elementwise).
 //! 3. Forward and backward are then one graph, which the compiler fuses as one and a device runs as one op.
 //! 4. The nodes of a segment ([`Segment`]) are recorded a second time before its gradients are, from what goes into the segment:
 //!    what lies inside it is computed twice and not kept.
@@ -12,6 +12,7 @@
 //! down is refused, by name, where a gradient would have to go through it.
 
 mod expression;
+mod norm;
 mod picks;
 mod products;
 mod rows;
@@ -250,6 +251,9 @@ impl Backward {
     }
 
     fn map_shares(&mut self, turn: Turn, op: &Map) -> Result<Vec<Option<NodeId>>> {
+        if let Some(shares) = self.batch_norm_shares(turn, op)? {
+            return Ok(shares);
+        }
         let program = op.program()?.clone();
         let count = self.tape.entries[turn.entry].operands.len();
         let mut dtypes = Vec::new();
@@ -266,8 +270,11 @@ impl Backward {
                 shares.push(None);
                 continue;
             };
-            let source =
-                |input: &u32| if *input as usize == count { turn.g } else { self.operand(turn, *input as usize) };
+            let source = |input: &u32| match (*input as usize).checked_sub(count) {
+                None => self.operand(turn, *input as usize),
+                Some(0) => turn.g,
+                Some(_) => self.own(turn),
+            };
             let operands: Vec<NodeId> = read.iter().map(source).collect();
             let is_gradient = operands.len() == 1 && derivative.nodes().len() == 1;
             let share = match is_gradient {

@@ -3,7 +3,7 @@
 
 mod attention;
 mod conv;
-mod norm;
+pub(crate) mod norm;
 mod recurrent;
 mod simple;
 

@@ -1,5 +1,6 @@
 //! Normalisations, which are computed in f32 whatever the network's element type.
 
+use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, NodeId};
 use panoply_core::op::compute::{LayerNorm as LayerNormOp, Reduce};
 
@@ -45,27 +46,38 @@ impl Layer for BatchNorm {
             let (mean, variance) = match net.mode() {
                 Mode::Use => (net.reshape(running_mean, &across)?, net.reshape(running_var, &across)?),
                 Mode::Train => {
-                    let keep = |net: &mut Net, x: NodeId| -> Result<NodeId> {
-                        Ok(net.op(&[x], |t| Reduce::mean(&t[0]).axes(&axes).keep_dims())?)
+                    // Image by image first: what rows are made of is computed while they are summed up.
+                    let mean_of = |net: &mut Net, x: NodeId| -> Result<NodeId> {
+                        let mut mean = x;
+                        for part in [&axes[1..], &axes[..1]].into_iter().filter(|part| !part.is_empty()) {
+                            mean = net.op(&[mean], |t| Reduce::mean(&t[0]).axes(part).keep_dims())?;
+                        }
+                        Ok(mean)
                     };
-                    let mean = keep(net, x)?;
-                    let squares = net.map(&[x, mean], |v| {
-                        let centred = v[0].clone() - v[1].clone();
-                        centred.clone() * centred
-                    })?;
-                    let variance = keep(net, squares)?;
+                    let mean = mean_of(net, x)?;
+                    let squares = net.map(&[x, mean], squared_distance)?;
+                    let variance = mean_of(net, squares)?;
                     let counted: Vec<Dim> = axes.iter().map(|axis| dims[*axis]).collect();
                     self.update(net, mean, variance, &counted, (running_mean, running_var))?;
                     (mean, variance)
                 }
             };
             let (weight, bias) = (net.reshape(weight, &across)?, net.reshape(bias, &across)?);
-            Ok(net.map(&[x, mean, variance, weight, bias], |v| {
-                let scale = (v[2].clone() + self.epsilon).rsqrt() * v[3].clone();
-                (v[0].clone() - v[1].clone()) * scale + v[4].clone()
-            })?)
+            Ok(net.map(&[x, mean, variance, weight, bias], |v| normalised(v, self.epsilon))?)
         })
     }
+}
+
+/// The square of a number's distance from a mean.
+pub(crate) fn squared_distance(v: &[Expr]) -> Expr {
+    let centred = v[0].clone() - v[1].clone();
+    centred.clone() * centred
+}
+
+/// What batch norm makes of a number, its mean and variance, a weight and a bias. Its gradient has a rule of its own: `grad/norm.rs`.
+pub(crate) fn normalised(v: &[Expr], epsilon: f64) -> Expr {
+    let scale = (v[2].clone() + epsilon).rsqrt() * v[3].clone();
+    (v[0].clone() - v[1].clone()) * scale + v[4].clone()
 }
 
 impl BatchNorm {

@@ -85,6 +85,7 @@ pub(crate) fn random(
     rng: &mut StdRng,
 ) -> Result<Tensor, Error> {
     check(distribution)?;
+    check_narrow(dtype(wanted)?, distribution)?;
     let shape = shape.clone();
     let data = match dtype(wanted)? {
         DType::F32 => TensorData::random::<f32, _, _>(shape, distribution, rng),
@@ -103,6 +104,21 @@ pub(crate) fn random(
         other => return Err(Error::ElementType { got: other.to_string(), expected: "random floats and i32" }),
     };
     from_burn(&data)
+}
+
+/// Bounds become numbers of 16 bits first: the range between them must still be one, and finite.
+fn check_narrow(dtype: DType, distribution: Distribution) -> Result<(), Error> {
+    let Distribution::Uniform(low, high) = distribution else { return Ok(()) };
+    let [low, high] = match dtype {
+        DType::F16 => [low, high].map(|bound| f16::from_f64(bound).to_f64()),
+        DType::BF16 => [low, high].map(|bound| bf16::from_f64(bound).to_f64()),
+        _ => return Ok(()),
+    };
+    let most = if dtype == DType::F16 { f16::MAX.to_f64() } else { bf16::MAX.to_f64() };
+    match low < high && high - low <= most {
+        true => Ok(()),
+        false => Err(Error::unsupported("random", format!("no {dtype} lies in {low}..{high}"))),
+    }
 }
 
 /// Parameters outside of what a distribution is defined for would be a panic.

@@ -12,7 +12,7 @@
 //!    numbers, and they are counted.
 //! 4. A client is not trusted: messages, tensors and sessions are bounded ([`Limits`]), and a session that goes wrong ends alone.
 //!
-//! `wire` has the messages, [`server`] the sockets, `session` one client's tensors, `recording` what was not run yet, `lower` the
+//! `wire` has the messages, [`server`] the sockets, `timed` how long they may take, `session` one client's tensors, `recording` what was not run yet, `lower` the
 //! operations as nodes of a graph, `convert` tensors from and to Burn's.
 #![deny(unsafe_code)]
 #![warn(missing_docs, clippy::unwrap_used)]
@@ -23,6 +23,7 @@ mod lower;
 mod recording;
 pub mod server;
 mod session;
+mod timed;
 mod wire;
 
 pub use error::Error;

@@ -1,7 +1,7 @@
 //! Sockets, sessions and their bounds.
 //!
 //! 1. A thread accepts; each session has a thread and a socket of its own, and answers messages one after the other.
-//! 2. A client has [`HANDSHAKE_MAX`] to say who it is. Beyond [`Limits::sessions_max`] a connection is closed at once.
+//! 2. A client has [`HANDSHAKE_MAX`] to say who it is, however it cuts what it says. Beyond [`Limits::sessions_max`] a connection is closed at once.
 //! 3. Whatever a session does wrong ends it, a panic included, and nothing but it; why is kept ([`Serving::endings`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -22,8 +22,9 @@ use tungstenite::{Message, WebSocket};
 
 use crate::error::Error;
 use crate::session::Session;
+use crate::timed::Timed;
 use crate::wire::{
-    PROTOCOL_VERSION, RemoteMessage, SessionId, SessionInfo, SessionInit, SessionRefusal, TaskResponse,
+    self, PROTOCOL_VERSION, RemoteMessage, SessionId, SessionInfo, SessionInit, SessionRefusal, TaskResponse,
     TaskResponseContent,
 };
 
@@ -155,10 +156,13 @@ impl Drop for Serving {
         self.shared.is_ending.store(true, Ordering::SeqCst);
         // Whoever waits for clients is woken by one.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
-        locked(&self.shared.sockets).values().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+        let end = || locked(&self.shared.sockets).values().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+        end();
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
+        // A client that was being taken on meanwhile.
+        end();
     }
 }
 
@@ -285,15 +289,14 @@ impl Shared {
     fn session(&self, stream: TcpStream) -> Result<(), Error> {
         let limits = &self.server.limits;
         stream.set_nodelay(true).map_err(broken)?;
-        stream.set_read_timeout(Some(HANDSHAKE_MAX)).map_err(broken)?;
-        stream.set_write_timeout(Some(SEND_MAX)).map_err(broken)?;
+        let stream = Timed::new(stream, HANDSHAKE_MAX);
         let config = WebSocketConfig::default()
             .write_buffer_size(0)
             .max_message_size(Some(HANDSHAKE_BYTES_MAX))
             .max_frame_size(Some(HANDSHAKE_BYTES_MAX));
         let mut socket = tungstenite::accept_hdr_with_config(stream, only_sessions, Some(config))
             .map_err(|error| broken(error.to_string()))?;
-        let Some(first) = next(&mut socket)? else { return Ok(()) };
+        let Some(first) = next(&mut socket, None)? else { return Ok(()) };
         let id = match self.admit(&first) {
             Ok(id) => id,
             Err((refusal, reason)) => {
@@ -307,7 +310,6 @@ impl Shared {
         let settings = DeviceSettings::with_dtypes(FloatDType::F32, IntDType::I32, BoolStore::Native);
         let info = SessionInfo { version: PROTOCOL_VERSION, settings, device_count: 1, peer_id: None };
         send(&mut socket, &TaskResponse { content: TaskResponseContent::Init(info), id: 0 })?;
-        socket.get_ref().set_read_timeout(Some(limits.idle_max)).map_err(broken)?;
         socket.set_config(|config| {
             config.max_message_size = Some(limits.message_bytes_max);
             config.max_frame_size = Some(limits.message_bytes_max);
@@ -315,7 +317,7 @@ impl Shared {
         let server = &self.server;
         let runtime = Arc::clone(&server.runtime);
         let session = Session::new(runtime, server.options.clone(), limits.clone(), Arc::clone(&self.tally));
-        converse(&mut socket, session, id)
+        converse(&mut socket, session, id, limits.idle_max)
     }
 
     /// Whether a client is served, by its first message.
@@ -323,7 +325,7 @@ impl Shared {
         let unreadable =
             |reason: String| (SessionRefusal::IncompatibleProtocol { server_version: PROTOCOL_VERSION }, reason);
         let messages: Vec<RemoteMessage> =
-            rmp_serde::from_slice(message).map_err(|error| unreadable(format!("the first message: {error}")))?;
+            wire::read(message).map_err(|reason| unreadable(format!("the first message: {reason}")))?;
         let [RemoteMessage::Init(SessionInit { version, session_id, device_index, authorization })] =
             messages.as_slice()
         else {
@@ -354,10 +356,16 @@ impl Shared {
 }
 
 /// Answers a client's messages until it has no more.
-fn converse(socket: &mut WebSocket<TcpStream>, mut session: Session, id: SessionId) -> Result<(), Error> {
-    while let Some(message) = next(socket)? {
+fn converse(
+    socket: &mut WebSocket<Timed>,
+    mut session: Session,
+    id: SessionId,
+    idle_max: Duration,
+) -> Result<(), Error> {
+    while let Some(message) = next(socket, Some(idle_max))? {
         let messages: Vec<RemoteMessage> =
-            rmp_serde::from_slice(&message).map_err(|error| Error::Protocol(format!("a message: {error}")))?;
+            wire::read(&message).map_err(|reason| Error::Protocol(format!("a message: {reason}")))?;
+        drop(message);
         for message in messages {
             match message {
                 RemoteMessage::Task(task) => {
@@ -377,9 +385,13 @@ fn converse(socket: &mut WebSocket<TcpStream>, mut session: Session, id: Session
     Ok(())
 }
 
-/// The next message with data in it; none where the client is gone.
-fn next(socket: &mut WebSocket<TcpStream>) -> Result<Option<tungstenite::Bytes>, Error> {
+/// The next message with data in it; none where the client is gone. Each part of it, whatever it is, may take so long; `None`: what is left of the time
+/// before.
+fn next(socket: &mut WebSocket<Timed>, part_max: Option<Duration>) -> Result<Option<tungstenite::Bytes>, Error> {
     loop {
+        if let Some(part_max) = part_max {
+            socket.get_mut().within(part_max);
+        }
         match socket.read() {
             Ok(Message::Binary(data)) => return Ok(Some(data)),
             Ok(Message::Close(_)) => return Ok(None),
@@ -390,8 +402,9 @@ fn next(socket: &mut WebSocket<TcpStream>) -> Result<Option<tungstenite::Bytes>,
     }
 }
 
-fn send(socket: &mut WebSocket<TcpStream>, answer: &TaskResponse) -> Result<(), Error> {
+fn send(socket: &mut WebSocket<Timed>, answer: &TaskResponse) -> Result<(), Error> {
     let bytes = rmp_serde::to_vec(answer).map_err(|error| Error::Protocol(format!("an answer: {error}")))?;
+    socket.get_mut().within(SEND_MAX);
     socket.send(Message::Binary(bytes.into())).map_err(|error| broken(error.to_string()))
 }
 

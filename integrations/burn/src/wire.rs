@@ -15,6 +15,48 @@ use serde::{Deserialize, Serialize};
 /// The version that both ends must speak.
 pub(crate) const PROTOCOL_VERSION: u16 = 2;
 
+/// Numbers, names and lists in one message. Each may become a structure many times its size; the bytes of tensors and texts are one.
+const TOKENS_MAX: usize = 1 << 21;
+
+/// The messages in these bytes. More tokens than any program sends are refused before anything is made of them.
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<RemoteMessage>, String> {
+    if has_more_tokens(bytes, TOKENS_MAX) {
+        return Err(format!("it has more than {TOKENS_MAX} numbers, names and lists"));
+    }
+    rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+/// Whether MessagePack has more than so many tokens. What ends early or is none is left to the decoder.
+fn has_more_tokens(bytes: &[u8], most: usize) -> bool {
+    let (mut at, mut tokens) = (0_usize, 0);
+    while let Some(marker) = bytes.get(at) {
+        tokens += 1;
+        if tokens > most {
+            return true;
+        }
+        // The bytes of a length behind the marker, and those that follow whatever the length says.
+        let (length_bytes, more) = match marker {
+            0xa0..=0xbf => (0, usize::from(marker & 0x1f)),
+            0xc4 | 0xd9 => (1, 0),
+            0xc5 | 0xda => (2, 0),
+            0xc6 | 0xdb => (4, 0),
+            0xc7 => (1, 1),
+            0xc8 => (2, 1),
+            0xc9 => (4, 1),
+            0xcc | 0xd0 => (0, 1),
+            0xcd | 0xd1 | 0xdc | 0xde => (0, 2),
+            0xca | 0xce | 0xd2 | 0xdd | 0xdf => (0, 4),
+            0xcb | 0xcf | 0xd3 => (0, 8),
+            0xd4..=0xd8 => (0, 1 + (1 << (marker - 0xd4))),
+            _ => (0, 0),
+        };
+        let Some(length) = bytes.get(at + 1..at + 1 + length_bytes) else { return false };
+        let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        at = at.saturating_add(1 + length_bytes + more).saturating_add(length);
+    }
+    false
+}
+
 /// A client's number for an answer it waits for.
 pub(crate) type RequestId = u64;
 
@@ -112,4 +154,38 @@ pub(crate) enum SessionRefusal {
     Unauthorized,
     NoSuchDevice { device_count: u32 },
     IncompatibleProtocol { server_version: u16 },
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_counted_as_the_encoder_writes_them() {
+        type Parts = (Vec<u64>, String, Vec<f64>, serde_bytes::ByteBuf, Option<bool>);
+        for long in [0, 3, 40, 300, 70_000] {
+            let parts: Parts = (
+                (0..long).map(|at| at << (at % 60)).collect(),
+                "é".repeat(long as usize),
+                vec![0.5; long as usize],
+                serde_bytes::ByteBuf::from(vec![0xc1; long as usize]),
+                Some(true),
+            );
+            let bytes = rmp_serde::to_vec(&parts).unwrap();
+            // The list of five, two lists, and one token for each of the others.
+            let tokens = 6 + 2 * long as usize;
+            assert!(!has_more_tokens(&bytes, tokens) && has_more_tokens(&bytes, tokens - 1), "{long}");
+            assert!(!has_more_tokens(&bytes[..bytes.len() - 1], tokens), "cut short");
+        }
+    }
+
+    #[test]
+    fn a_message_of_countless_small_things_is_refused_unread() {
+        let mut bytes = vec![0xdd, 0xff, 0xff, 0xff, 0xff];
+        bytes.resize(TOKENS_MAX + 5, 0xc0);
+        assert!(read(&bytes).is_err_and(|reason| reason.contains("more than")));
+        // A length beyond the end is nothing but a short message.
+        assert!(read(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
+    }
 }

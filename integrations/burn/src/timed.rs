@@ -1,0 +1,97 @@
+//! A socket whose reads and writes end in time: a client that sends or takes a byte now and then has no more of it than one that is silent.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A socket, and until when it may be used.
+pub(crate) struct Timed {
+    stream: TcpStream,
+    until: Option<Instant>,
+}
+
+impl Timed {
+    /// From now on for so long.
+    pub(crate) fn new(stream: TcpStream, most: Duration) -> Timed {
+        let mut timed = Timed { stream, until: None };
+        timed.within(most);
+        timed
+    }
+
+    /// All that is read and written next may take so long together.
+    pub(crate) fn within(&mut self, most: Duration) {
+        // A time that no clock reaches is none.
+        self.until = Instant::now().checked_add(most);
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let Some(until) = self.until else { return Ok(None) };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, "the client took too long")),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(target)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_byte_now_and_then_is_no_more_than_silence() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut timed = Timed::new(listener.accept().unwrap().0, Duration::from_millis(300));
+        let sending = std::thread::spawn(move || {
+            while client.write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut read = 0;
+        let error = loop {
+            match timed.read(&mut [0; 1]) {
+                Ok(count) => read += count,
+                Err(error) => break error,
+            }
+        };
+        assert!(read > 0 && matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        drop(timed);
+        sending.join().unwrap();
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut timed = Timed::new(listener.accept().unwrap().0, Duration::from_millis(200));
+        let bytes = vec![0; 1 << 20];
+        let error = loop {
+            if let Err(error) = timed.write_all(&bytes) {
+                break error;
+            }
+        };
+        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        drop(client);
+    }
+}

@@ -92,7 +92,7 @@ pub struct Properties {
     /// Lanes of a warp: 32, or 64; 1 where threads do not see each other's values.
     pub warp_lanes: u32,
     /// Whether kernels may find addresses in memory: tables of pointers, for many ops in one launch, and those of a map that is
-    /// interpreted. Without it ops run one by one.
+    /// interpreted. Without it ops run one by one, but for those that are in [`Driver::shared_buffer`].
     pub pointers: bool,
     /// Whether warps of 32 multiply tiles of 16 × 8, and copies to the block's memory go on by themselves: the prelude's `multiply_…`,
     /// `load_matrices`, `copy_async_16` and `gate`. Without it, kernels of plain arithmetic do the same.
@@ -257,6 +257,12 @@ pub trait Driver {
 
     /// Where kernels find a byte of pinned host memory.
     fn pinned_address(&self, byte: *const u8) -> Result<Address>;
+
+    /// The buffer that small allocations share, on a device whose memory has no addresses: tables for kernels count bytes from its beginning.
+    /// What is not in it can be in no table.
+    fn shared_buffer(&self) -> Option<Address> {
+        None
+    }
 
     /// Where kernels read this host memory as it is, on a device that shares it and where that is worth it; `None` where it is to be
     /// copied. The address is given back by [`Driver::free`].

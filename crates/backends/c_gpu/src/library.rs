@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use panoply_core::op::compute::Activation;
 use panoply_core::{DType, Health, Result};
 
 use crate::driver::Address;
@@ -19,6 +20,14 @@ pub trait Products {
 pub trait ProductPlan {
     /// Scratch that [`ProductPlan::multiply`] wants.
     fn workspace_bytes(&self) -> usize;
+
+    /// How many ways there are of which none was chosen yet; one where there is nothing to choose.
+    fn ways(&self) -> usize {
+        1
+    }
+
+    /// Takes this way from now on. Where it is for good there is nothing left to choose.
+    fn take(&self, _way: usize, _for_good: bool) {}
 
     /// Queues `D = epilogue(alpha · A·B + beta · C)`. The addresses are those of A, B, C and D.
     fn multiply(
@@ -107,6 +116,11 @@ pub trait Convolutions {
 
     /// Keeps the plan for a problem, or that there is none.
     fn choose(&self, problem: ConvolutionProblem, plan: Option<Rc<dyn ConvolutionPlan>>);
+
+    /// Whether plans for images with their channels last add a residual and apply relu or gelu before they round.
+    fn fuses(&self) -> bool {
+        false
+    }
 }
 
 /// A way to convolve, for one problem.
@@ -161,6 +175,10 @@ pub struct ConvolutionProblem {
     pub padding: [[i64; 2]; 2],
     /// Whether a bias is added, one number for each channel of the output.
     pub has_bias: bool,
+    /// Whether a tensor that lies like the output is added.
+    pub has_residual: bool,
+    /// What follows: none, relu or gelu.
+    pub activation: Activation,
 }
 
 /// Where the tensors of a convolution are.
@@ -174,6 +192,8 @@ pub struct ConvolutionTensors {
     pub output: Address,
     /// One number for each filter.
     pub bias: Option<Address>,
+    /// What is added to the result.
+    pub residual: Option<Address>,
 }
 
 /// Fourier transforms of contiguous lines (cuFFT, rocFFT).

@@ -7,7 +7,7 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
 use panoply_conformance::{Tolerance, chains, run_one, run_there};
 use panoply_core::graph::Graph;
-use panoply_core::op::compute::{ConvOptions, Transfer};
+use panoply_core::op::compute::{ConvOptions, Gather, Reduction, Transfer};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor};
 
@@ -177,4 +177,127 @@ fn constants_are_brought_once_and_go_with_the_graph() {
     let other = layers(1);
     check(&mut engine, &other, 2, 1);
     assert!(lent(&mut engine) < first, "what belonged to the graph is gone");
+}
+
+/// A step as training takes them: `w` is large, `b` small and `rate` on the host; labels are looked up, so that one of them may be wrong.
+fn training_step() -> Graph {
+    let mut g = Graph::builder("step");
+    let x = g.input("x", DType::F32, &[4.into(), 16.into()]).unwrap();
+    let labels = g.input("labels", DType::U32, &[4.into(), 1.into()]).unwrap();
+    let w = g.input("w", DType::F32, &[LARGE.into()]).unwrap();
+    let b = g.input("b", DType::F32, &[16.into()]).unwrap();
+    let rate = g.input("rate", DType::F32, &[1.into()]).unwrap();
+    let mut y = g.add(x, b).unwrap();
+    for layer in 0..4 {
+        let v = g.unnamed_constant(&random_tensor(DType::F32, &[16, 16], layer)).unwrap();
+        y = g.matmul(y, v).unwrap();
+        y = g.tanh(y).unwrap();
+    }
+    let own = g.op(&[y, labels], |t| Gather::along(&t[0], &t[1], 1)).unwrap();
+    let loss = g.reduce(Reduction::Mean, own, &[0, 1]).unwrap();
+    let db = g.reduce(Reduction::Sum, y, &[0]).unwrap();
+    let new_w = g.map(&[w, loss, rate], |v| v[0].clone() - v[1].clone() * v[2].clone()).unwrap();
+    let new_b = g.map(&[b, db, rate], |v| v[0].clone() - v[1].clone() * v[2].clone()).unwrap();
+    for (name, node) in [("loss", loss), ("w", new_w), ("b", new_b)] {
+        g.output(name, node).unwrap();
+    }
+    g.finish().unwrap()
+}
+
+/// Elements of what is not small.
+const LARGE: usize = 70_000;
+
+/// Parameters go in and come out, the losses are kept, and small things come from the host: after a few steps each is one call and the copies around
+/// it. A wrong label is the error of its own step.
+#[test]
+fn steps_of_training_are_repeated() {
+    let Some(mut engine) = engine() else { return };
+    let graph = training_step();
+    let close = Tolerance::Close { relative: 1e-4, absolute: 1e-4 };
+    let x = random_tensor(DType::F32, &[4, 16], 1);
+    let (mut w, mut b) = (random_tensor(DType::F32, &[LARGE], 2), random_tensor(DType::F32, &[16], 3));
+    let there = resident(&mut engine, &x);
+    let (mut their_w, mut their_b) = (resident(&mut engine, &w), resident(&mut engine, &b));
+    let mut losses = Vec::new();
+    let mut launches = Vec::new();
+    for step in 0..24_u32 {
+        let rate = Tensor::from_vec(vec![0.01 * (step + 1) as f32], [1]).unwrap();
+        let labels = |last: u32| Tensor::from_vec(vec![step % 16, 7, 11, last], [4, 1]).unwrap();
+        let wrong = resident(&mut engine, &labels(16));
+        let op = RunGraph::new(&graph, &[&there, &wrong, &their_w, &their_b, &rate]).into_op().unwrap();
+        let refused = run_there(&mut engine, op);
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("16")), "{step}: {refused:?}");
+        let expected = reference(&RunGraph::new(&graph, &[&x, &labels(5), &w, &b, &rate]).into_op().unwrap()).unwrap();
+        let expected: Vec<Tensor> = expected.tensors().cloned().collect();
+        let right = resident(&mut engine, &labels(5));
+        let before = engine.context_mut().launches();
+        let op = RunGraph::new(&graph, &[&there, &right, &their_w, &their_b, &rate]).into_op().unwrap();
+        let made: Vec<Tensor> = run_there(&mut engine, op).unwrap().tensors().cloned().collect();
+        launches.push(engine.context_mut().launches() - before);
+        for (expected, made) in expected.iter().zip(&made) {
+            assert_eq!(difference(expected, &to_host(&mut engine, made), close), None, "step {step}");
+        }
+        losses.push((expected[0].clone(), made[0].clone()));
+        [w, b] = [expected[1].clone(), expected[2].clone()];
+        [their_w, their_b] = [made[1].clone(), made[2].clone()];
+    }
+    assert_eq!(launches[20..], [2; 4], "one launch of copies before it and one behind it: {launches:?}");
+    for (expected, loss) in &losses {
+        assert_eq!(difference(expected, &to_host(&mut engine, loss), close), None);
+    }
+}
+
+/// Runs a graph three times, with its inputs on the host, and compares it with the reference; gives how many launches the first run took.
+fn first_launches(engine: &mut GpuEngine, graph: &Graph, inputs: &[Tensor]) -> u64 {
+    let close = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+    let op = RunGraph::new(graph, &inputs.iter().collect::<Vec<_>>()).into_op().unwrap();
+    let expected = reference(&op).unwrap();
+    let mut launches = Vec::new();
+    for run in 0..3 {
+        let before = engine.context_mut().launches();
+        let got = run_one(engine, op.clone()).unwrap();
+        launches.push(engine.context_mut().launches() - before);
+        for (place, (expected, got)) in expected.tensors().zip(got.tensors()).enumerate() {
+            assert_eq!(difference(expected, got, close), None, "run {run}, output {place}");
+        }
+    }
+    launches[0]
+}
+
+#[test]
+fn steps_of_one_expression_are_one_launch_whatever_their_lengths() {
+    let Some(mut engine) = engine() else { return };
+    let mut g = Graph::builder("steps of an optimiser");
+    let rate = g.input("rate", DType::F32, &[]).unwrap();
+    let mut inputs = vec![Tensor::scalar(0.25_f32).unwrap()];
+    for place in 0..30_usize {
+        let dims = [[2, 3], [7, 5], [16, 16], [3, 500]][place % 4];
+        let fixed = dims.map(panoply_core::graph::Dim::fixed);
+        let mut input = |name: &str| {
+            inputs.push(random_tensor(DType::F32, &dims, inputs.len() as u64));
+            g.input(&format!("{name}.{place}"), DType::F32, &fixed).unwrap()
+        };
+        let (value, gradient, kept) = (input("value"), input("gradient"), input("kept"));
+        let kept = g.map(&[kept, gradient], |v| v[0].clone() * 0.9 + v[1].clone()).unwrap();
+        let new = g.map(&[value, kept, rate], |v| v[0].clone() - v[1].clone() * v[2].clone()).unwrap();
+        g.output(&format!("kept.{place}"), kept).unwrap();
+        g.output(&format!("new.{place}"), new).unwrap();
+    }
+    let graph = g.finish().unwrap();
+    assert_eq!(first_launches(&mut engine, &graph, &inputs), 2, "one for what is kept, one for the values");
+}
+
+/// A step that needs the one before it does not wait with it.
+#[test]
+fn steps_that_read_each_other_are_launches_of_their_own() {
+    let Some(mut engine) = engine() else { return };
+    let mut g = Graph::builder("one after the other");
+    let x = g.input("x", DType::F32, &[300.into()]).unwrap();
+    let mut y = x;
+    for place in 0..9 {
+        y = g.map(&[y, x], |v| (v[0].clone() * v[1].clone()).tanh() + 1.0).unwrap();
+        g.output(&format!("y.{place}"), y).unwrap();
+    }
+    let graph = g.finish().unwrap();
+    assert_eq!(first_launches(&mut engine, &graph, &[random_tensor(DType::F32, &[300], 5)]), 9);
 }

@@ -43,6 +43,7 @@ fn representatives() -> Vec<Kernel> {
             .flag("HAS_C", true),
         Kernel::new(STRIDED, "copy_view").word("T", "u32x4").flag("COPY_VIEW", true),
         Kernel::new(STRIDED, "transpose_tiles").word("T", "u16").integer("TILE", 64),
+        Kernel::new(STRIDED, "copy_many").flag("COPY_MANY", true),
         Kernel::new(INTERPRET, "interpret"),
         f32(REDUCE, "rows")
             .dtype("R", DType::U32)

@@ -164,6 +164,8 @@ fn problem() -> ConvolutionProblem {
         padding: [[1, 1], [1, 1]],
         // The bias of f32 is added by a kernel of ours.
         has_bias: false,
+        has_residual: false,
+        activation: Activation::None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The memory of one opened device. OpenCL's buffers have no addresses, so each has a number, which is the upper part of an
 //! [`Address`]; the lower part counts bytes in it.
 //!
+//! Small allocations share one buffer, so that a table can tell a kernel where those of many ops are.
+//!
 //! Host memory that kernels write words to (complaints) is a buffer of the device's own with the same bytes: the words that a launch names
 //! are copied to it before the kernel, and back after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use panoply_c_gpu::driver::Address;
 
@@ -19,7 +21,21 @@ pub(crate) struct Buffers {
     bytes: u64,
     /// Host memory that was pinned, by where it begins.
     pinned: BTreeMap<usize, Pinned>,
+    shared: Option<Shared>,
 }
+
+/// The buffer that small allocations share: places that were given back are given out again to those of the same size, which are few.
+struct Shared {
+    number: u32,
+    bytes: usize,
+    /// Bytes of it that were ever given out.
+    used: usize,
+    sizes: HashMap<usize, usize>,
+    free: HashMap<usize, Vec<usize>>,
+}
+
+/// Where allocations of the shared buffer begin.
+const SHARED_ALIGN_BYTES: usize = 512;
 
 struct Slot {
     buffer: Buffer,
@@ -52,6 +68,33 @@ impl Buffers {
         Address::of_buffer(self.place(Slot { buffer, bytes: 0, host: None }), 0)
     }
 
+    /// Takes over the buffer that small allocations share from now on.
+    pub(crate) fn share(&mut self, buffer: Buffer, bytes: usize) {
+        let number = self.place(Slot { buffer, bytes, host: None });
+        self.shared = Some(Shared { number, bytes, used: 0, sizes: HashMap::new(), free: HashMap::new() });
+    }
+
+    /// Where that buffer begins.
+    pub(crate) fn shared(&self) -> Option<Address> {
+        self.shared.as_ref().map(|shared| Address::of_buffer(shared.number, 0))
+    }
+
+    /// A part of the shared buffer; `None` where there is none, or no room in it.
+    pub(crate) fn part(&mut self, bytes: usize) -> Option<Address> {
+        let shared = self.shared.as_mut()?;
+        let size = bytes.max(1).next_multiple_of(SHARED_ALIGN_BYTES);
+        let offset = match shared.free.get_mut(&size).and_then(Vec::pop) {
+            Some(offset) => offset,
+            None => {
+                let offset = shared.used;
+                shared.used = offset.checked_add(size).filter(|end| *end <= shared.bytes)?;
+                offset
+            }
+        };
+        shared.sizes.insert(offset, size);
+        Some(Address::of_buffer(shared.number, offset as u64))
+    }
+
     fn place(&mut self, slot: Slot) -> u32 {
         self.bytes += slot.bytes as u64;
         match self.free.pop() {
@@ -68,7 +111,13 @@ impl Buffers {
 
     /// Releases the buffer that begins here. What is not there is released already.
     pub(crate) fn remove(&mut self, address: Address) {
-        let (number, _) = address.in_buffer();
+        let (number, offset) = address.in_buffer();
+        if let Some(shared) = self.shared.as_mut().filter(|shared| shared.number == number) {
+            if let Some(size) = shared.sizes.remove(&(offset as usize)) {
+                shared.free.entry(size).or_default().push(offset as usize);
+            }
+            return;
+        }
         let slot = (number as usize).checked_sub(1).and_then(|index| self.slots.get_mut(index)?.take());
         if let Some(slot) = slot {
             self.bytes -= slot.bytes as u64;

@@ -28,6 +28,8 @@ pub(crate) struct ProgramCompiler {
     warps: Warps,
 }
 
+/// The stack of a thread that builds. What is not used of it is no memory.
+const STACK_BYTES: usize = 256 << 20;
 /// Registers of a multiprocessor of NVIDIA's.
 const REGISTERS: u64 = 65536;
 
@@ -70,7 +72,7 @@ impl ProgramCompiler {
 
     fn build_with(&self, text: &str, options: &str) -> Result<Program, String> {
         let program = self.context.program_of_text(text).map_err(|code| code.to_string())?;
-        program.build(self.device.0, options).map_err(|log| shortened(&log))?;
+        build_with_room(&program, self.device, options).map_err(|log| shortened(&log))?;
         Ok(program)
     }
 
@@ -100,6 +102,20 @@ impl Compiler for ProgramCompiler {
         let binary = if self.text_only { None } else { program.binary() };
         Ok(image(source, &binary.unwrap_or_default()))
     }
+}
+
+/// Builds a program on a thread with a stack of its own: for long kernels some compilers, which run in this process, want more than a thread
+/// usually has, and one that wants more than there is ends the process.
+fn build_with_room(program: &Program, device: DeviceHandle, options: &str) -> Result<(), String> {
+    let build = |device: DeviceHandle| program.build(device.0, options);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("panoply-compile".to_owned()).stack_size(STACK_BYTES);
+        match thread.spawn_scoped(scope, move || build(device)) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err("the build panicked".to_owned())),
+            // Where there is no thread to be had, it is built here.
+            Err(_) => build(device),
+        }
+    })
 }
 
 fn image(text: &str, binary: &[u8]) -> Vec<u8> {

@@ -23,7 +23,7 @@ use crate::compiler::ProgramCompiler;
 use crate::marks::{Line, Marks};
 use crate::platform::{DeviceHandle, Facts, Found};
 use crate::sys;
-use crate::warps::{self, TRIAL_THREADS, TRIAL_WORDS, Warps};
+use crate::warps::{TRIAL_THREADS, Warps};
 
 /// Block memory that a launch asks for, at least, where the kernel has a parameter for it.
 const SHARED_BYTES_MIN: usize = 16;
@@ -51,6 +51,11 @@ pub(crate) struct OpenClDriver {
     loaded: RefCell<HashSet<NonNull<c_void>>>,
 }
 
+/// The buffer that small allocations share: its bytes, at most such a part of the device's memory, and the largest allocation in it.
+const SHARED_BYTES: usize = 64 << 20;
+const SHARED_MEMORY_SHARE: u64 = 64;
+const SHARED_PART_BYTES_MAX: usize = 1 << 20;
+
 /// A copy of host memory, and the command that reads it.
 type Parcel = (Box<[u8]>, Rc<calls::Event>);
 
@@ -76,7 +81,7 @@ impl OpenClDriver {
         let times = if timed { facts.queue_properties & sys::QUEUE_PROFILING_ENABLE } else { 0 };
         let queue = || context.queue(handle.0, times).map_err(failed);
         let queues = [queue()?, queue()?, queue()?];
-        let warps = *found.warps.get_or_init(|| find_warps(&context, &queues[0], handle, &facts));
+        let warps = *found.warps.get_or_init(|| find_warps(library, handle, &facts));
         let mut number = 0..;
         let lines = queues.map(|queue| Line::new(queue, number.next().unwrap_or(0)));
         let properties = Properties {
@@ -86,7 +91,7 @@ impl OpenClDriver {
             warp_lanes: warps.lanes,
             pointers: false,
             matrix_tiles: false,
-            tiles_of_16: false,
+            tiles_of_16: warps.tiles,
             warp_groups: false,
         };
         Ok(OpenClDriver {
@@ -149,6 +154,17 @@ impl OpenClDriver {
     }
 
     /// OpenCL does not tell; this process's own share is what is known.
+    /// A small allocation's part of the buffer that all of them share, which the first of them makes.
+    fn shared_part(&self, bytes: usize) -> Option<Address> {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.shared().is_none() {
+            let size = SHARED_BYTES.min(usize::try_from(self.facts.memory_bytes / SHARED_MEMORY_SHARE).ok()?);
+            let buffer = self.context.buffer(size.max(1)).ok()?;
+            buffers.share(buffer, size);
+        }
+        buffers.part(bytes)
+    }
+
     fn free_bytes(&self) -> u64 {
         self.facts.memory_bytes.saturating_sub(self.buffers.borrow().bytes())
     }
@@ -225,18 +241,21 @@ impl OpenClDriver {
 }
 
 /// The best way for threads to see each other's values that works on this device.
-fn find_warps(context: &Arc<Context>, queue: &Queue, device: DeviceHandle, facts: &Facts) -> Warps {
-    let works = |warps: &Warps| *warps == Warps::ALONE || tries(context, queue, device, facts, *warps).unwrap_or(false);
+fn find_warps(library: &Arc<Library>, device: DeviceHandle, facts: &Facts) -> Warps {
+    let works = |warps: &Warps| *warps == Warps::ALONE || tries(library, device, facts, *warps).unwrap_or(false);
     Warps::candidates(facts).into_iter().find(works).unwrap_or(Warps::ALONE)
 }
 
-/// Runs the trial; whether it wrote what it must.
-fn tries(context: &Arc<Context>, queue: &Queue, device: DeviceHandle, facts: &Facts, warps: Warps) -> Option<bool> {
+/// Runs the trial; whether it wrote what it must. It has a context of its own: one that faults is good for nothing more.
+fn tries(library: &Arc<Library>, device: DeviceHandle, facts: &Facts, warps: Warps) -> Option<bool> {
+    let context = &Arc::new(Context::new(library, device.0).ok()?);
+    let queue = context.queue(device.0, 0).ok()?;
     let compiler = ProgramCompiler::new(context, device, facts, warps);
-    let image = compiler.compile(&warps::trial().source(warps.target())).ok()?;
+    let image = compiler.compile(&warps.trial().source(warps.target())).ok()?;
     let program = compiler.load(&image).ok()?;
     let kernel = program.kernel(c"panoply_entry_trial").ok()?;
-    let mut words = vec![0_u32; TRIAL_THREADS * TRIAL_WORDS];
+    let expected = warps.expected();
+    let mut words = vec![0_u32; expected.len()];
     let bytes = size_of_val(words.as_slice());
     let buffer = context.buffer(bytes).ok()?;
     kernel.set_buffer(0, Some(&buffer)).ok()?;
@@ -246,7 +265,7 @@ fn tries(context: &Arc<Context>, queue: &Queue, device: DeviceHandle, facts: &Fa
     // SAFETY: the words are read when the queue has finished, below.
     unsafe { queue.read(words.as_mut_ptr().cast(), Range { buffer: &buffer, offset: 0, bytes }) }.ok()?;
     queue.finish().ok()?;
-    Some(words == warps::expected(warps.lanes))
+    Some(words == expected)
 }
 
 impl Driver for OpenClDriver {
@@ -317,6 +336,11 @@ impl Driver for OpenClDriver {
         if bytes as u64 > self.facts.allocation_bytes_max.min(self.free_bytes()) {
             return Err(self.out_of_memory(bytes));
         }
+        if bytes <= SHARED_PART_BYTES_MAX
+            && let Some(part) = self.shared_part(bytes)
+        {
+            return Ok(part);
+        }
         let buffer: Buffer = self.context.buffer(bytes.max(1)).map_err(|code| match self.error(code) {
             Error::OutOfMemory { .. } => self.out_of_memory(bytes),
             other => other,
@@ -326,6 +350,10 @@ impl Driver for OpenClDriver {
 
     fn free(&self, address: Address) {
         self.buffers.borrow_mut().remove(address);
+    }
+
+    fn shared_buffer(&self) -> Option<Address> {
+        self.buffers.borrow().shared()
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {

@@ -74,6 +74,8 @@ pub(crate) struct Facts {
     pub(crate) text_only: bool,
     /// Lanes that NVIDIA's and AMD's devices tell, and those that Intel's can have.
     pub(crate) nvidia_lanes: u64,
+    /// The compute capability's first number, for which NVIDIA's compiler takes instructions.
+    pub(crate) nvidia_capability: u64,
     pub(crate) amd_lanes: u64,
     pub(crate) intel_lanes: Vec<u64>,
     pub(crate) queue_properties: u64,
@@ -192,6 +194,7 @@ impl Facts {
         let kind = number_of(sys::DEVICE_TYPE);
         let memory = number_of(sys::DEVICE_GLOBAL_MEM_SIZE);
         let memory_bytes = limits.memory_bytes_max.map_or(memory, |most| memory.min(most));
+        let nvidia = |what| if has("cl_nv_device_attribute_query") { number_of(what) } else { 0 };
         let mut facts = Facts {
             identity: [platform, platform_version, name, &text(sys::DRIVER_VERSION), &text(sys::DEVICE_VERSION)]
                 .join("\0"),
@@ -208,7 +211,8 @@ impl Facts {
             is_processor: kind & sys::DEVICE_TYPE_CPU != 0,
             shares_host_memory: number_of(sys::DEVICE_HOST_UNIFIED_MEMORY) != 0,
             text_only: false,
-            nvidia_lanes: if has("cl_nv_device_attribute_query") { number_of(sys::DEVICE_WARP_SIZE_NV) } else { 0 },
+            nvidia_lanes: nvidia(sys::DEVICE_WARP_SIZE_NV),
+            nvidia_capability: nvidia(sys::DEVICE_COMPUTE_CAPABILITY_MAJOR_NV),
             amd_lanes: number_of(sys::DEVICE_WAVEFRONT_WIDTH_AMD),
             intel_lanes: sizes.chunks_exact(size_of::<usize>()).map(number).collect(),
             queue_properties: number_of(sys::DEVICE_QUEUE_PROPERTIES),

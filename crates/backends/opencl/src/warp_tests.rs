@@ -31,7 +31,7 @@ const FAMILIES: [(&str, usize); 12] = [
 
 #[test]
 fn kernels_with_warps_compile() {
-    let Some(checker) = compiler_for(Warps { lanes: 64, option: DECLARED }) else { return };
+    let Some(checker) = compiler_for(Warps { lanes: 64, option: DECLARED, tiles: false }) else { return };
     let backend = match EmulatedBackend::new() {
         Ok(backend) => backend.wide_warps().checked_by(Arc::new(checker)),
         Err(absence) => return println!("skipped: {absence}"),

@@ -11,26 +11,35 @@ pub(crate) struct Warps {
     pub(crate) lanes: u32,
     /// What `opencl.h` is told.
     pub(crate) option: &'static str,
+    /// Whether warps multiply tiles by an instruction: the prelude's `tile16`.
+    pub(crate) tiles: bool,
 }
+
+/// From this compute capability on, NVIDIA's warps multiply tiles of 16-bit floats.
+const CAPABILITY_OF_TILES: u64 = 8;
 
 impl Warps {
     /// Each thread by itself, which every device can.
-    pub(crate) const ALONE: Warps = Warps { lanes: 1, option: "" };
+    pub(crate) const ALONE: Warps = Warps { lanes: 1, option: "", tiles: false };
 
     /// The ways that a device may have, the best first.
     pub(crate) fn candidates(facts: &Facts) -> Vec<Warps> {
         let mut ways = Vec::new();
         if facts.nvidia_lanes == 32 {
-            ways.push(Warps { lanes: 32, option: "-DPANOPLY_PTX" });
+            if facts.nvidia_capability >= CAPABILITY_OF_TILES {
+                ways.push(Warps { lanes: 32, option: "-DPANOPLY_PTX -DPANOPLY_PTX_TILES", tiles: true });
+            }
+            ways.push(Warps { lanes: 32, option: "-DPANOPLY_PTX", tiles: false });
         }
         if facts.has("cl_intel_subgroups") && facts.intel_lanes.contains(&32) {
-            ways.push(Warps { lanes: 32, option: "-DPANOPLY_INTEL" });
+            ways.push(Warps { lanes: 32, option: "-DPANOPLY_INTEL", tiles: false });
         }
         let shuffles = ["cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_subgroup_ballot"];
         if shuffles.iter().all(|extension| facts.has(extension)) {
             let widths = if facts.amd_lanes > 0 { vec![facts.amd_lanes] } else { vec![32, 64] };
             let known = widths.into_iter().filter(|lanes| [32, 64].contains(lanes));
-            ways.extend(known.map(|lanes| Warps { lanes: lanes as u32, option: "-DPANOPLY_SUBGROUPS" }));
+            let of = |lanes| Warps { lanes: lanes as u32, option: "-DPANOPLY_SUBGROUPS", tiles: false };
+            ways.extend(known.map(of));
         }
         ways.push(Warps::ALONE);
         ways
@@ -45,14 +54,19 @@ impl Warps {
 /// Threads of the block that is tried: several warps of any width.
 pub(crate) const TRIAL_THREADS: usize = 256;
 /// Words that each of them writes.
-pub(crate) const TRIAL_WORDS: usize = 6;
+const TRIAL_WORDS: usize = 6;
+/// Rows, columns and depth of a tile.
+const TILE: usize = 16;
 
-/// A kernel that uses every word of a warp's, and writes what came of it.
-pub(crate) fn trial() -> Kernel {
-    let text = "KERNEL trial(GLOBAL u32 *out)
-{
+impl Warps {
+    /// A kernel that uses every word of a warp's, and writes what came of it.
+    pub(crate) fn trial(self) -> Kernel {
+        let tiles = if self.tiles { TILES_TRIAL } else { "" };
+        let text = format!(
+            "KERNEL trial(GLOBAL u32 *out)
+{{
     u32 t = thread_x();
-    GLOBAL u32 *own = out + t * 6;
+    GLOBAL u32 *own = out + t * {TRIAL_WORDS};
     own[0] = shuffle_u32(t, 3);
     own[1] = shuffle_xor_u32(t, WARP / 2);
     own[2] = shuffle_up_u32(t, 1);
@@ -61,26 +75,54 @@ pub(crate) fn trial() -> Kernel {
     own[4] = count_lanes(odd & lanes_below());
     WARP_BARRIER();
     own[5] = count_lanes(match_byte(t / 5));
-}
-";
-    Kernel::generated("trial", text.into(), "trial")
+    GLOBAL u32 *behind = out + {TRIAL_THREADS} * {TRIAL_WORDS};
+{tiles}}}
+"
+        );
+        Kernel::generated("trial", text.into(), "trial")
+    }
+
+    /// What it must write.
+    pub(crate) fn expected(self) -> Vec<u32> {
+        let mut words = Vec::with_capacity(TRIAL_THREADS * TRIAL_WORDS + 2 * TILE * TILE);
+        for t in 0..TRIAL_THREADS as u32 {
+            let (first, lane) = (t / self.lanes * self.lanes, t % self.lanes);
+            let others = first..first + self.lanes;
+            words.push(first + 3 % self.lanes);
+            words.push(first + (lane ^ (self.lanes / 2)));
+            words.push(if lane > 0 { t - 1 } else { t });
+            words.push(if lane + 1 < self.lanes { t + 1 } else { t });
+            words.push(others.clone().filter(|other| *other < t && other % 3 == 1).count() as u32);
+            words.push(others.filter(|other| other / 5 == t / 5).count() as u32);
+        }
+        if self.tiles {
+            let product = |row: usize, col: usize| -> usize {
+                (0..TILE).map(|d| ((3 * row + d) % 7) * ((col + 2 * d) % 5)).sum()
+            };
+            let places = || (0..TILE * TILE).map(|place| product(place / TILE, place % TILE) as u32);
+            words.extend(places().chain(places()));
+        }
+        words
+    }
 }
 
-/// What it must write on a device with warps of so many lanes.
-pub(crate) fn expected(lanes: u32) -> Vec<u32> {
-    let mut words = Vec::with_capacity(TRIAL_THREADS * TRIAL_WORDS);
-    for t in 0..TRIAL_THREADS as u32 {
-        let (first, lane) = (t / lanes * lanes, t % lanes);
-        let others = first..first + lanes;
-        words.push(first + 3 % lanes);
-        words.push(first + (lane ^ (lanes / 2)));
-        words.push(if lane > 0 { t - 1 } else { t });
-        words.push(if lane + 1 < lanes { t + 1 } else { t });
-        words.push(others.clone().filter(|other| *other < t && other % 3 == 1).count() as u32);
-        words.push(others.filter(|other| other / 5 == t / 5).count() as u32);
+/// Every warp multiplies the same tiles of small numbers, of both types of float; the first one writes the products behind what else is written.
+const TILES_TRIAL: &str = "    SHARED ALIGNED(16) u16 tiles[4 * 16 * 24];
+    u32 row = t / 16, d = t % 16;
+    tiles[row * 24 + d] = f32_to_f16((f32)((3 * row + d) % 7));
+    tiles[384 + row * 24 + d] = f32_to_f16((f32)((row + 2 * d) % 5));
+    tiles[768 + row * 24 + d] = f32_to_bf16((f32)((3 * row + d) % 7));
+    tiles[1152 + row * 24 + d] = f32_to_bf16((f32)((row + 2 * d) % 5));
+    BARRIER();
+    f32 sums[TILE16_SUMS], others[TILE16_SUMS];
+    for (u32 i = 0; i < TILE16_SUMS; i++) sums[i] = others[i] = 0.0f;
+    multiply_tile16_f16(sums, load_tile16(tiles, 24), load_tile16(tiles + 384, 24));
+    multiply_tile16_bf16(others, load_tile16(tiles + 768, 24), load_tile16(tiles + 1152, 24));
+    for (u32 i = 0; i < TILE16_SUMS && t < WARP; i++) {
+        behind[tile16_row(i) * 16 + tile16_col(i)] = (u32)sums[i];
+        behind[256 + tile16_row(i) * 16 + tile16_col(i)] = (u32)others[i];
     }
-    words
-}
+";
 
 #[cfg(test)]
 mod tests {
@@ -88,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_alone_sees_itself() {
-        let words = expected(1);
+        let words = Warps::ALONE.expected();
         assert_eq!(words[6 * 7..6 * 8], [7, 7, 7, 7, 0, 1]);
-        let wide = expected(32);
+        let wide = Warps { lanes: 32, option: "", tiles: false }.expected();
         // Thread 33 of a warp that begins with 32.
         assert_eq!(wide[6 * 33..6 * 34], [35, 49, 32, 34, 0, 3]);
     }

@@ -2,7 +2,7 @@
 //! all. Kernels for matrix units (`panoply_kernels::wgsl::WideKernel`) move sixteen bytes at a time and call them `vec4<f32>`, so their
 //! matrices A and B are f32 in the text. Here naga's SPIR-V gets the type that they really have: one operand of one instruction for each of
 //! the two, the type itself, and what announces it. Loads, products and stores stay as they are: SPIR-V lets a matrix be loaded
-//! from memory of any type.
+//! from memory of any type. Barriers of subgroups, which for naga order no memory of the workgroup's, do here.
 
 use panoply_core::DType;
 
@@ -14,6 +14,7 @@ const OP_EXTENSION: u32 = 10;
 const OP_CAPABILITY: u32 = 17;
 const OP_TYPE_FLOAT: u32 = 22;
 const OP_CONSTANT: u32 = 43;
+const OP_CONTROL_BARRIER: u32 = 224;
 const OP_TYPE_COOPERATIVE_MATRIX: u32 = 4456;
 
 const FLOAT16: u32 = 9;
@@ -22,6 +23,9 @@ const BFLOAT16_MATRIX: u32 = 5118;
 const BFLOAT16_EXTENSION: &str = "SPV_KHR_bfloat16";
 /// What a 16-bit float is encoded as; IEEE's own encoding has no such operand.
 const BFLOAT16_ENCODING: u32 = 0;
+/// What a barrier of a subgroup orders: acquires and releases of the subgroup's memory for naga; with the workgroup's.
+const SUBGROUP_MEMORY: u32 = 0x88;
+const ALSO_WORKGROUP_MEMORY: u32 = 0x188;
 /// The use of an accumulator; those of A and B are below.
 const USE_ACCUMULATOR: u32 = 2;
 
@@ -29,7 +33,9 @@ const USE_ACCUMULATOR: u32 = 2;
 pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let mut constants = std::collections::HashMap::new();
-    let bound = words[BOUND];
+    // Two new ids: that of the type, and that of what barriers of subgroups are to order.
+    let [bound, wider] = [words[BOUND], words[BOUND] + 1];
+    let mut ordered = None;
     let (mut out, mut is_declared, mut is_announced) = (words[..HEADER_WORDS].to_vec(), false, false);
     for instruction in instructions {
         let op = instruction[0] & 0xffff;
@@ -39,6 +45,10 @@ pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, Str
         }
         if let (OP_CONSTANT, [_, _, id, value]) = (op, instruction) {
             constants.insert(*id, *value);
+            if *value == SUBGROUP_MEMORY && ordered.is_none() {
+                ordered = Some(*id);
+                out.extend([instruction[0], instruction[1], wider, ALSO_WORKGROUP_MEMORY]);
+            }
         }
         match (op, instruction) {
             (OP_TYPE_COOPERATIVE_MATRIX, [head, id, _, scope, rows, columns, role])
@@ -50,6 +60,9 @@ pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, Str
                 }
                 out.extend([*head, *id, bound, *scope, *rows, *columns, *role]);
             }
+            (OP_CONTROL_BARRIER, [head, scope, memory, order]) if ordered == Some(*order) => {
+                out.extend([*head, *scope, *memory, wider]);
+            }
             // Naga would have declared such a type for a kernel that names it, and none may be declared twice.
             (OP_TYPE_FLOAT, [_, _, 16]) if dtype == DType::F16 => return Err("f16 beside matrices of f16".to_owned()),
             _ => out.extend(instruction),
@@ -58,7 +71,7 @@ pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, Str
     if !is_declared {
         return Err("no matrices to change".to_owned());
     }
-    out[BOUND] = bound + 1;
+    out[BOUND] = bound + 2;
     Ok(out)
 }
 
@@ -146,6 +159,8 @@ fn emulated_store(c: array<f32, 8>, at: u32, line: u32) {{
     );
     let mut text = source.replace("enable wgpu_cooperative_matrix;", "").replace(builtins, index);
     text = text.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()").replace("coopMultiplyAdd(", "emulated_product(");
+    // Subgroups of such a device may be smaller.
+    text = text.replace("subgroupBarrier()", "workgroupBarrier()");
     let mut out = String::new();
     for line in text.lines() {
         let parts = line.split_once("(&tile[").and_then(|(before, rest)| Some((before, rest.split_once("], ")?)));

@@ -12,6 +12,7 @@ use panoply_core::op::compute::{
 use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor, Warmth};
 use panoply_kernels::wgsl::{CoopKernel, Epilogue, Kernel, Load};
 use panoply_wgsl_gpu::internals::{LARGE_TILES, Tuning};
+use panoply_wgsl_gpu::profile::WideMatrices;
 
 pub(crate) const CLOSE: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-4 };
 
@@ -77,6 +78,8 @@ fn convolutions_as_matrix_units_run_them() {
     let Some(mut engine) = engine() else { return };
     let halves = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
     let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
+    // Where the driver makes matrices of its own, those would be used.
+    engine.context().profile.wide_matrices = WideMatrices::default();
     let has_units = engine.context().profile.matrix_units;
     let (images, bias) = (halves(&[32, 8, 19, 17], 1), halves(&[24], 3));
     let (square, pixel) = (halves(&[24, 8, 3, 3], 2), halves(&[24, 8, 1, 1], 4));
@@ -265,6 +268,7 @@ fn matrix_units_multiply_halves() {
         eprintln!("skipped: this adapter has no matrix units for f16 that wgpu reaches");
         return;
     }
+    engine.context().profile.wide_matrices = WideMatrices::default();
     let halves = |dims: [usize; 3], seed| random_tensor(DType::F16, &dims, seed);
     let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
     for (load_a, load_b) in [(Load::AlongInner, Load::AlongOuter), (Load::AlongOuter, Load::AlongInner)] {

@@ -72,6 +72,9 @@ impl Context {
     /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
     /// then ends with the error that `describe` makes of the word and of `detail`.
     pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
+        if let Some(address) = self.words.as_mut().and_then(|words| words.next(describe, detail)) {
+            return Ok(address);
+        }
         let (complaint, address) = self.complaints.lend(describe, detail)?;
         self.queued.complaints.push(complaint);
         Ok(address)

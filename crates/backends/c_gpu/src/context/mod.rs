@@ -3,6 +3,7 @@
 //! * `inputs` brings tensors to the device, or finds them there.
 //! * `outputs` takes memory for results and scratch, and brings results to the host.
 //! * `launches` queues kernels, fills and copies.
+//! * `recorded` has what is different while a graph is queued: the words of its kernels' complaints, and the memory that its steps share.
 //!
 //! This file holds what the engine does with a context: lend it to an op, take what the op left behind, rehearse.
 
@@ -29,12 +30,17 @@ use crate::staging::Staging;
 mod inputs;
 mod launches;
 mod outputs;
+mod recorded;
 mod secrets;
+mod tables;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
 pub(crate) use outputs::{Planned, PlannedPlace};
+use recorded::Workspaces;
+pub(crate) use recorded::{Copies, Words};
 pub(crate) use secrets::Wiped;
+use tables::Tables;
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context {
@@ -51,6 +57,8 @@ pub struct Context {
     pub(crate) graphs: Graphs,
     /// Where scans leave word from tile to tile.
     pub(crate) scans: ScanBoard,
+    /// Small tables that stay on the device.
+    tables: Tables,
     /// Multiples of the bases of curves.
     pub(crate) base_tables: BaseTables,
     staging: Staging,
@@ -61,6 +69,10 @@ pub struct Context {
     reached: Vec<Weak<Peer>>,
     /// Where the outputs of a graph's step go, while one runs.
     pub(crate) planned: Planned,
+    /// What the steps of a graph share, while one runs.
+    workspaces: Option<Workspaces>,
+    /// The words of a recording, while one is made.
+    words: Option<Words>,
     /// Numbers that are zero whenever no kernel runs.
     counters: Option<Block>,
     /// Events that no op uses.
@@ -68,6 +80,8 @@ pub struct Context {
     /// What the op under way has queued so far.
     queued: Queued,
     mode: Mode,
+    /// Whether what is queued is recorded, so that nothing can be waited for.
+    pub(crate) is_recording: bool,
     launches: u64,
 }
 
@@ -174,15 +188,19 @@ impl Context {
             graphs: Graphs::default(),
             planned: Planned::default(),
             scans: ScanBoard::default(),
+            tables: Tables::default(),
             base_tables: BaseTables::default(),
             driver,
             device,
             peers,
             reached: Vec::new(),
+            workspaces: None,
+            words: None,
             counters: None,
             events: Vec::new(),
             queued: Queued::default(),
             mode: Mode::Run,
+            is_recording: false,
             launches: 0,
         }
     }
@@ -190,6 +208,8 @@ impl Context {
     /// What the op that was just submitted leaves behind.
     pub(crate) fn take_queued(&mut self) -> Queued {
         let mut queued = std::mem::take(&mut self.queued);
+        // Also where a step of a graph has panicked.
+        (self.workspaces, self.words) = (None, None);
         queued.retired = self.kernels.take_retired();
         if !queued.retired.is_empty() {
             // Recordings may use the kernels that go.
@@ -239,6 +259,7 @@ impl Context {
         // Whatever becomes of it, the next op is no rehearsal.
         drop(catch_unwind(AssertUnwindSafe(|| run(self))));
         self.mode = Mode::Run;
+        (self.workspaces, self.words) = (None, None);
         // Kernels that made room stay for the next op: those under way may use them.
         let mut queued = std::mem::take(&mut self.queued);
         // No kernel ran, so none has complained.

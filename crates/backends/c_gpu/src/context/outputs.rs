@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use panoply_core::{Buffer, DType, DeviceBuffer, Result, Shape, Tensor};
+use panoply_graph::Order;
 
 use super::Context;
 use crate::driver::{Address, Stream};
@@ -36,6 +37,8 @@ pub(crate) struct PlannedPlace {
     /// Where in the buffer the output begins.
     pub(crate) offset: usize,
     pub(crate) len_bytes: usize,
+    /// The order in which the output's axes are to lie, where it is another than the op's.
+    pub(crate) order: Option<Order>,
 }
 
 impl Planned {
@@ -63,6 +66,11 @@ impl Planned {
 }
 
 impl Context {
+    /// The order in which the axes of the next output are to lie, where that is not the op's.
+    pub(crate) fn output_order(&self) -> Option<Order> {
+        self.planned.places.front().and_then(|place| place.order)
+    }
+
     /// An output to be written in full.
     pub fn output(&mut self, dtype: DType, shape: Shape) -> Result<Output> {
         if let Some(output) = self.planned.take(dtype, shape) {

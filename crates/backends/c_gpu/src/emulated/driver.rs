@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +16,11 @@ use libloading::Library;
 use panoply_core::{DeviceId, Error, Result};
 
 use super::compiler::{HostCompiler, fresh_file};
+use super::convolutions::Loops;
 use crate::arguments::{Arguments, Bounds};
 use crate::compile::Compiler;
 use crate::driver::{Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use crate::library::Convolutions;
 
 /// Memory that the emulated device has.
 const MEMORY_BYTES: u64 = 4 << 30;
@@ -55,8 +58,26 @@ pub struct EmulatedDriver {
     /// Each in a place of its own, which the functions that were handed out point to.
     #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
-    /// What was queued since a recording began, while one is made.
-    recording: RefCell<Option<Vec<Recorded>>>,
+    recording: Recording,
+    /// Convolutions in loops, where tests want a library.
+    loops: Option<Loops>,
+}
+
+/// What was queued since a recording began, while one is made.
+pub(super) type Recording = Rc<RecordingCell>;
+
+/// The same, in one place for the device and its library.
+#[derive(Default)]
+pub(super) struct RecordingCell(RefCell<Option<Vec<Recorded>>>);
+
+impl RecordingCell {
+    /// Does what a library does, or records it.
+    pub(super) fn call(&self, call: Rc<dyn Fn()>) {
+        match &mut *self.0.borrow_mut() {
+            Some(recording) => recording.push(Recorded::Call(call)),
+            None => call(),
+        }
+    }
 }
 
 /// The device's memory; it is freed as a whole, when nobody reads it any more.
@@ -103,12 +124,13 @@ enum Recorded {
     Launch(Function, Launch, Box<Arguments>),
     Copy { target: Address, source: *const u8, bytes: usize },
     Fill { target: Address, byte: u8, bytes: usize },
+    Call(Rc<dyn Fn()>),
 }
 
 impl EmulatedDriver {
     /// Records this, where a recording is made.
     fn records(&self, one: impl FnOnce() -> Recorded) -> bool {
-        match &mut *self.recording.borrow_mut() {
+        match &mut *self.recording.0.borrow_mut() {
             Some(recording) => {
                 recording.push(one());
                 true
@@ -140,7 +162,8 @@ impl EmulatedDriver {
             launch_time_max: LAUNCH_TIME_MAX,
             memory: Arc::default(),
             functions: RefCell::default(),
-            recording: RefCell::default(),
+            recording: Recording::default(),
+            loops: None,
         }
     }
 
@@ -148,6 +171,12 @@ impl EmulatedDriver {
     pub fn with_warp_groups(mut self) -> EmulatedDriver {
         self.properties.warp_groups = true;
         self.properties.shared_bytes_max = 227 << 10;
+        self
+    }
+
+    /// With convolutions by a library of plain loops.
+    pub fn with_convolutions(mut self) -> EmulatedDriver {
+        self.loops = Some(Loops::new(Rc::clone(&self.recording)));
         self
     }
 
@@ -374,19 +403,23 @@ impl Driver for EmulatedDriver {
     fn captures(&self) -> Option<&dyn Captures> {
         Some(self)
     }
+
+    fn convolutions(&self) -> Option<&dyn Convolutions> {
+        self.loops.as_ref().map(|loops| loops as &dyn Convolutions)
+    }
 }
 
 impl Captures for EmulatedDriver {
     fn begin(&self) -> Result<()> {
         self.expect_current()?;
-        match self.recording.borrow_mut().replace(Vec::new()) {
+        match self.recording.0.borrow_mut().replace(Vec::new()) {
             None => Ok(()),
             Some(_) => Err(self.fault("a recording is being made already")),
         }
     }
 
     fn end(&self) -> Result<Captured> {
-        let recording = self.recording.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
+        let recording = self.recording.0.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
         Ok(Captured(NonNull::from(Box::leak(Box::new(recording))).cast()))
     }
 
@@ -405,6 +438,7 @@ impl Captures for EmulatedDriver {
                     self.upload(*target, *source, *bytes, Stream::Compute)?;
                 },
                 Recorded::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
+                Recorded::Call(call) => call(),
             }
         }
         Ok(())

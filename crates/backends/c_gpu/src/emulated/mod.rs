@@ -1,6 +1,6 @@
 //! Devices that are not there: the kernels are compiled for the host by the system's C++ compiler and run block by block.
 //!
-//! They are for tests of everything above the driver, slow, and always labelled simulated. They have no vendor libraries, so the
+//! They are for tests of everything above the driver, slow, and always labelled simulated. They have no vendor libraries but one for convolutions where tests ask for it, so the
 //! paths without them run; their warps have 32 lanes or 64, so both kinds of GPU are covered.
 
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use crate::engine::GpuEngine;
 use crate::ops;
 
 mod compiler;
+mod convolutions;
 mod driver;
 
 pub use compiler::HostCompiler;
@@ -32,6 +33,7 @@ pub struct EmulatedBackend {
     count: u32,
     warp_lanes: u32,
     warp_groups: bool,
+    convolutions: bool,
     launch_time_max: Duration,
     checker: Option<Arc<dyn Compiler>>,
     devices: Devices,
@@ -46,6 +48,7 @@ impl EmulatedBackend {
             count: 1,
             warp_lanes: 32,
             warp_groups: false,
+            convolutions: false,
             launch_time_max: LAUNCH_TIME_MAX,
             checker: None,
             devices: Devices::default(),
@@ -74,6 +77,12 @@ impl EmulatedBackend {
     /// the host; searches do not.
     pub fn warp_groups(mut self) -> EmulatedBackend {
         self.warp_groups = true;
+        self
+    }
+
+    /// With a library for convolutions, in plain loops, which wants images with their channels last.
+    pub fn convolutions(mut self) -> EmulatedBackend {
+        self.convolutions = true;
         self
     }
 
@@ -128,6 +137,7 @@ impl GpuBackend for EmulatedBackend {
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
         let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
         let driver = if self.warp_groups { driver.with_warp_groups() } else { driver };
+        let driver = if self.convolutions { driver.with_convolutions() } else { driver };
         let driver = Rc::new(driver.launch_time_max(self.launch_time_max));
         self.devices.open(driver, self.checker.clone(), device, options, || self.reach())
     }

@@ -35,8 +35,8 @@ impl Places {
     fn between(offsets: &[usize]) -> Places {
         let (count, first) = (offsets.len().saturating_sub(1), offsets.first().copied().unwrap_or(0));
         let len = offsets.get(1).map_or(0, |second| second - first);
-        // There may be a million of them: this looks at each once, and keeps nothing.
-        match offsets.windows(2).all(|pair| pair[1] - pair[0] == len) {
+        // There may be a million of them: this looks at each once, many at a time, and keeps nothing.
+        match are_even(offsets, first, len) {
             true => Places::Even { count, len },
             false => Places::Each(offsets.windows(2).map(|pair| (pair[0] - first, pair[1] - pair[0])).collect()),
         }
@@ -46,6 +46,14 @@ impl Places {
         match self {
             Places::Even { count, .. } => *count,
             Places::Each(places) => places.len(),
+        }
+    }
+
+    /// Bytes of all messages.
+    fn bytes(&self) -> usize {
+        match self {
+            Places::Even { count, len } => count * len,
+            Places::Each(places) => places.iter().map(|(_, len)| len).sum(),
         }
     }
 
@@ -74,6 +82,20 @@ impl Places {
     }
 }
 
+/// Whether offsets go up by `step` each, from `first` on. Those of a chunk are compared without a branch.
+fn are_even(offsets: &[usize], first: usize, step: usize) -> bool {
+    const CHUNK: usize = 1024;
+    offsets.chunks(CHUNK).enumerate().all(|(number, chunk)| {
+        let mut expected = first.wrapping_add(step.wrapping_mul(number * CHUNK));
+        let differences = chunk.iter().fold(0, |differences, offset| {
+            let difference = offset ^ expected;
+            expected = expected.wrapping_add(step);
+            differences | difference
+        });
+        differences == 0
+    })
+}
+
 impl Gathered {
     /// Brings messages to the device, where they are not there.
     pub(crate) fn new(messages: &Messages, context: &mut Context) -> Result<Gathered> {
@@ -100,6 +122,11 @@ impl Gathered {
     /// The lengths of the messages.
     pub(crate) fn lens(&self) -> impl Iterator<Item = usize> + '_ {
         self.places.iter().map(|(_, len)| len)
+    }
+
+    /// Bytes of all messages.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.bytes()
     }
 }
 
@@ -199,8 +226,17 @@ pub(crate) struct Batch {
     pub(crate) units: usize,
     pub(crate) blocks: usize,
     pub(crate) blocks_max: usize,
-    /// Where the answers to all messages begin, and the last ends.
-    pub(crate) offsets: Vec<usize>,
+    offsets: Offsets,
+}
+
+/// Where the answers to all messages begin, and the last ends.
+enum Offsets {
+    /// Each answer is as long.
+    Even {
+        count: usize,
+        len: usize,
+    },
+    Each(Vec<usize>),
 }
 
 /// What is asked of each message.
@@ -241,7 +277,7 @@ impl Batch {
                 units: units * count,
                 blocks: blocks * count,
                 blocks_max: blocks,
-                offsets: (0..=count).map(|index| index * answer).collect(),
+                offsets: Offsets::Even { count, len: answer },
             });
         }
         let (mut offsets, mut end) = (Vec::with_capacity(count + 1), 0_usize);
@@ -264,17 +300,31 @@ impl Batch {
         let words = [count as u64, 0, 0, 0, 0, 0, 0, 0, 0];
         rows.push([0, 0, 0, 0, 0, units as u64, blocks as u64, 0]);
         let rows = place_rows(&rows, context)?;
-        Ok(Batch { rows, words, units, blocks, blocks_max, offsets })
+        Ok(Batch { rows, words, units, blocks, blocks_max, offsets: Offsets::Each(offsets) })
     }
 
     /// How many messages there are.
     pub(crate) fn count(&self) -> usize {
-        self.offsets.len() - 1
+        match &self.offsets {
+            Offsets::Even { count, .. } => *count,
+            Offsets::Each(offsets) => offsets.len() - 1,
+        }
     }
 
     /// Bytes of all answers.
     pub(crate) fn answer_bytes(&self) -> usize {
-        self.offsets[self.offsets.len() - 1]
+        match &self.offsets {
+            Offsets::Even { count, len } => count * len,
+            Offsets::Each(offsets) => offsets[offsets.len() - 1],
+        }
+    }
+
+    /// Where the answers to all messages begin, and the last ends.
+    pub(crate) fn into_offsets(self) -> Vec<usize> {
+        match self.offsets {
+            Offsets::Even { count, len } => (0..=count).map(|index| index * len).collect(),
+            Offsets::Each(offsets) => offsets,
+        }
     }
 
     /// The table.

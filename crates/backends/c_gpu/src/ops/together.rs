@@ -35,7 +35,7 @@ enum Kind {
 /// How many items at the front of the batch can be one launch; 1 where they cannot, and 0 of none.
 pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
     let Some((first, rest)) = items.split_first() else { return 0 };
-    if rest.is_empty() || !context.driver.properties().pointers {
+    if rest.is_empty() || !has_tables(context) {
         return 1;
     }
     let most = match (kind(&first.op), &first.op) {
@@ -48,7 +48,7 @@ pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
     1 + rest.iter().take(others).take_while(|item| same(&first.op, &item.op)).count()
 }
 
-/// Queues all of them as one.
+/// Queues all of them as one. No values where that cannot be: then each is to run by itself.
 pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
     match items.first().and_then(|first| kind(&first.op)) {
         Some(Kind::Maps) => map::run_many(&ops(items, as_map), context),
@@ -61,11 +61,16 @@ pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
 
 /// Loads what several ops like this one need together, where they can be joined.
 pub(crate) fn rehearse(op: &Op, context: &mut Context) {
-    if context.driver.properties().pointers && kind(op).is_some() {
+    if has_tables(context) && kind(op).is_some() {
         let item = |token| Item { token, op: op.clone() };
         // The op itself will show what is wrong with it.
         drop(run(&[item(0), item(1)], context));
     }
+}
+
+/// Whether kernels can be told by a table where the memory of many ops is.
+fn has_tables(context: &Context) -> bool {
+    context.driver.properties().pointers || context.driver.shared_buffer().is_some()
 }
 
 fn kind(op: &Op) -> Option<Kind> {
@@ -180,7 +185,7 @@ fn products(ops: &[&MatMul], context: &mut Context) -> Result<Vec<Value>> {
         table.push_input(&op.b, context)?;
         outputs.push(output);
     }
-    let (table, _) = table.upload(context)?;
+    let Some(Placed { base, table, .. }) = table.upload(context)? else { return Ok(Vec::new()) };
     let shape = op.matmul_shape()?;
     let steps = |tensor: &Tensor, turned: bool| {
         let cols = tensor.shape()[1] as u64;
@@ -194,6 +199,7 @@ fn products(ops: &[&MatMul], context: &mut Context) -> Result<Vec<Value>> {
         .integer("ACTIVATION", activation_number(op.activation))
         .flag("HAS_C", false);
     let mut arguments = Arguments::new()
+        .address(base)
         .address(table)
         .sizes(&matmul::sizes(&shape, outputs.len(), op.alpha, 0.0))
         .structure(&steps(&op.a, op.transpose_a))
@@ -227,6 +233,14 @@ pub(crate) struct Table {
     host_bytes: usize,
 }
 
+/// A table on the device.
+pub(crate) struct Placed {
+    /// What its words count from.
+    pub(crate) base: Address,
+    pub(crate) table: Address,
+    pub(crate) words: Vec<u64>,
+}
+
 impl Table {
     pub(crate) fn push(&mut self, address: Address) {
         self.words.push(address.0);
@@ -246,8 +260,8 @@ impl Table {
         Ok(())
     }
 
-    /// Where the addresses are on the device, and which they are.
-    pub(crate) fn upload(self, context: &mut Context) -> Result<(Address, Vec<u64>)> {
+    /// Brings it to the device. `None` where the device has no addresses, and something is not in the buffer that tables can speak of.
+    pub(crate) fn upload(self, context: &mut Context) -> Result<Option<Placed>> {
         let Table { mut words, from_host, host_bytes } = self;
         let bytes = host_bytes + size_of_val(words.as_slice());
         let start = context.scratch(bytes)?;
@@ -256,12 +270,27 @@ impl Table {
             parts.push((words[*place] as usize, tensor.as_bytes()?));
             words[*place] += start.0;
         }
+        let base = match context.driver.properties().pointers {
+            true => Address::NULL,
+            false => {
+                let Some(base) = context.driver.shared_buffer() else { return Ok(None) };
+                let (buffer, _) = base.in_buffer();
+                for word in &mut words {
+                    let (number, offset) = Address(*word).in_buffer();
+                    if number != buffer {
+                        return Ok(None);
+                    }
+                    *word = offset;
+                }
+                base
+            }
+        };
         context.place_filled(start, bytes, |pinned| {
             for (begin, part) in parts {
                 pinned[begin..begin + part.len()].copy_from_slice(part);
             }
             pinned[host_bytes..].copy_from_slice(bytemuck::cast_slice(&words));
         })?;
-        Ok((start + host_bytes, words))
+        Ok(Some(Placed { base, table: start + host_bytes, words }))
     }
 }

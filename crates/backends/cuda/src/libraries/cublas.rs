@@ -3,9 +3,10 @@
 //! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
 //! operand and our A its second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use cudarc::cublaslt::{result, sys};
@@ -16,6 +17,9 @@ use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProble
 
 /// What the library may use besides its operands.
 const WORKSPACE_BYTES: usize = 64 << 20;
+/// Algorithms that are asked for, and the fewest multiplications for which they are timed.
+const WAYS_MAX: usize = 8;
+const TIMED_PRODUCTS_MIN: usize = 1 << 24;
 /// Plans that are kept; beyond it the table is emptied.
 const PLANS_MAX: usize = 4096;
 
@@ -35,12 +39,14 @@ pub(crate) struct Plan {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
-    workspace_bytes: usize,
     dtype: DType,
     operation: sys::cublasLtMatmulDesc_t,
     /// Of the library's first operand, its second, C and D.
     layouts: [sys::cublasLtMatrixLayout_t; 4],
-    algorithm: sys::cublasLtMatmulAlgo_t,
+    /// What the heuristics name, the most promising first, each with its workspace; one is taken, maybe for good.
+    algorithms: Vec<(sys::cublasLtMatmulAlgo_t, usize)>,
+    taken: Cell<usize>,
+    is_settled: Cell<bool>,
 }
 
 impl Cublas {
@@ -73,7 +79,19 @@ impl Products for Cublas {
 
 impl ProductPlan for Plan {
     fn workspace_bytes(&self) -> usize {
-        self.workspace_bytes
+        match self.is_settled.get() {
+            true => self.algorithms.get(self.taken.get()).map_or(0, |(_, bytes)| *bytes),
+            false => self.algorithms.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
+        }
+    }
+
+    fn ways(&self) -> usize {
+        if self.is_settled.get() { 1 } else { self.algorithms.len() }
+    }
+
+    fn take(&self, way: usize, for_good: bool) {
+        self.taken.set(way.min(self.algorithms.len().saturating_sub(1)));
+        self.is_settled.set(for_good);
     }
 
     fn multiply(
@@ -127,12 +145,12 @@ impl Plan {
             device: library.device,
             handle: library.handle,
             stream: library.stream,
-            workspace_bytes: WORKSPACE_BYTES,
             dtype: problem.dtype,
             operation: result::create_matmul_desc(compute, scale)?,
             layouts: [std::ptr::null_mut(); 4],
-            // SAFETY: the algorithm is plain numbers, overwritten below before it is used.
-            algorithm: unsafe { std::mem::zeroed() },
+            algorithms: Vec::new(),
+            taken: Cell::new(0),
+            is_settled: Cell::new(true),
         };
         use sys::cublasLtMatmulDescAttributes_t as A;
         plan.set(A::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(problem.b.order == Order::Columns))?;
@@ -168,6 +186,8 @@ impl Plan {
             unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const bias).cast(), 8)? };
         }
         let scalars = Scalars::new(self.dtype, alpha, beta);
+        let refused = result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
+        let (algorithm, workspace_bytes) = self.algorithms.get(self.taken.get()).ok_or(refused)?;
         let [first, second, third, fourth] = self.layouts;
         let pointer = |address: Address| address.0 as *mut c_void;
         // SAFETY: the descriptors belong to the plan, and the library outlives it; the addresses are of memory with the plan's
@@ -186,9 +206,9 @@ impl Plan {
                 third,
                 pointer(d),
                 fourth,
-                &raw const self.algorithm,
+                algorithm,
                 pointer(workspace),
-                self.workspace_bytes,
+                *workspace_bytes,
                 self.stream,
             )
         }
@@ -199,15 +219,18 @@ impl Plan {
         unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const value).cast(), 4) }
     }
 
-    /// The library's first choice of algorithm.
+    /// The library's choices of algorithms.
     fn choose(&mut self, handle: sys::cublasLtHandle_t, problem: &ProductProblem) -> Result<(), result::CublasError> {
         let preference = result::create_matmul_pref()?;
         let chosen = self.ask(handle, preference, problem);
         // SAFETY: the preference is not used again.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
-        let chosen = chosen?;
-        self.algorithm = chosen.algo;
-        self.workspace_bytes = chosen.workspaceSize;
+        self.algorithms = chosen?;
+        // What is small is not worth the wait.
+        let ProductProblem { m, n, k, batches, dtype, .. } = *problem;
+        let products = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
+        let is_worth_it = matches!(dtype, DType::F16 | DType::BF16) && products >= TIMED_PRODUCTS_MIN;
+        self.is_settled.set(!is_worth_it || self.algorithms.len() < 2);
         Ok(())
     }
 
@@ -216,7 +239,7 @@ impl Plan {
         handle: sys::cublasLtHandle_t,
         preference: sys::cublasLtMatmulPreference_t,
         problem: &ProductProblem,
-    ) -> Result<sys::cublasLtMatmulHeuristicResult_t, result::CublasError> {
+    ) -> Result<Vec<(sys::cublasLtMatmulAlgo_t, usize)>, result::CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as P;
         let bytes = WORKSPACE_BYTES;
         // SAFETY: the preference is alive; the attribute is one size.
@@ -240,8 +263,34 @@ impl Plan {
             unsafe { result::set_matmul_pref_attribute(preference, which, (&raw const wish).cast(), 4)? };
         }
         let [first, second, third, fourth] = self.layouts;
-        // SAFETY: every descriptor is alive.
-        unsafe { result::get_matmul_algo_heuristic(handle, self.operation, first, second, third, fourth, preference) }
+        let mut results: [MaybeUninit<sys::cublasLtMatmulHeuristicResult_t>; WAYS_MAX] =
+            [const { MaybeUninit::uninit() }; WAYS_MAX];
+        let mut count = 0;
+        // SAFETY: every descriptor is alive, and there is room for as many results as are asked for.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle,
+                self.operation,
+                first,
+                second,
+                third,
+                fourth,
+                preference,
+                WAYS_MAX as i32,
+                results.as_mut_ptr().cast(),
+                &raw mut count,
+            )
+        };
+        status.result()?;
+        let filled = results.iter().take(usize::try_from(count).unwrap_or(0));
+        // SAFETY: the library has filled so many.
+        let named = filled.map(|result| unsafe { result.assume_init_ref() });
+        let usable = named.filter(|result| result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        let ways: Vec<_> = usable.map(|result| (result.algo, result.workspaceSize)).collect();
+        match ways.is_empty() {
+            true => Err(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)),
+            false => Ok(ways),
+        }
     }
 }
 

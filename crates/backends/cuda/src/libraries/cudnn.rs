@@ -1,6 +1,7 @@
 //! cuDNN: convolutions and their gradients through the library's graphs.
 //!
-//! A [`ConvolutionProblem`] becomes a graph of one convolution (and, where there is a bias, one sum in f32 before the result is rounded).
+//! A [`ConvolutionProblem`] becomes a graph of one convolution, and of what follows it in f32 before the result is rounded: the sums with a
+//! residual and with a bias, and a function.
 //! The library's heuristics name engines for it; those that would not keep our promises are left out: engines that round f32
 //! down for tensor cores, that sum in less than f32, that give different bits from run to run, or that spread one NaN over
 //! its neighbours (Winograd and FFT). What remains are [`Plan`]s, which the caller times once for each problem.
@@ -12,6 +13,7 @@ use std::rc::Rc;
 
 use cudarc::cudnn::{result, sys};
 use panoply_core::DType;
+use panoply_core::op::compute::Activation;
 
 use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::library::{
@@ -25,6 +27,8 @@ use sys::cudnnBackendNumericalNote_t as Note;
 
 /// Plans that are made for one problem.
 const PLANS_MAX: usize = 12;
+/// The same where a function or a residual follows: the library compiles kernels for those, each for itself.
+const FUSED_PLANS_MAX: usize = 5;
 /// Engines that are asked for.
 const CONFIGS_MAX: usize = 64;
 /// Choices that are kept; beyond it the table is emptied.
@@ -35,7 +39,9 @@ const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-const SUMS: i64 = 5;
+const RESIDUAL: i64 = 5;
+/// Of what lies between convolution and result; the next ones are further on.
+const SUMS: i64 = 6;
 
 /// The library's handle on the engine's stream, and what was found best.
 pub(crate) struct Cudnn {
@@ -80,9 +86,15 @@ impl Convolutions for Cudnn {
         choices.insert(problem, plan);
     }
 
+    fn fuses(&self) -> bool {
+        true
+    }
+
     fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
         let graph = Rc::new(Graph::new(self.handle, problem)?);
         let mut plans: Vec<Rc<dyn ConvolutionPlan>> = Vec::new();
+        let is_fused = problem.has_residual || problem.activation != Activation::None;
+        let plans_max = if is_fused { FUSED_PLANS_MAX } else { PLANS_MAX };
         let mut refusal = "the heuristics name no engine".to_owned();
         use sys::cudnnBackendHeurMode_t as Mode;
         for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
@@ -91,7 +103,7 @@ impl Convolutions for Cudnn {
                 Vec::new()
             });
             for config in configs {
-                if plans.len() >= PLANS_MAX || !keeps_promises(&config, problem.dtype) {
+                if plans.len() >= plans_max || !keeps_promises(&config, problem.dtype) {
                     continue;
                 }
                 match Plan::new(self.handle, problem, &graph, config) {
@@ -100,7 +112,8 @@ impl Convolutions for Cudnn {
                     Err(error) => refusal = error,
                 }
             }
-            if !plans.is_empty() {
+            // Few engines for the weights' gradient sum in one order, and the heuristics name the slowest of them first.
+            if !plans.is_empty() && problem.kind != ConvolutionKind::Weights {
                 break;
             }
         }
@@ -127,6 +140,10 @@ impl ConvolutionPlan for Plan {
         if let Some(bias) = tensors.bias {
             names.push(BIAS);
             addresses.push(bias.0);
+        }
+        if let Some(residual) = tensors.residual {
+            names.push(RESIDUAL);
+            addresses.push(residual.0);
         }
         let pack = Descriptor::new(Type::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Kind::CUDNN_TYPE_INT64, &names)?;
@@ -220,18 +237,18 @@ impl Graph {
         let w = tensor(problem, W, problem.weights, problem.dtype, false)?;
         let y = tensor(problem, Y, problem.output, problem.dtype, false)?;
         let way = convolution(problem)?;
-        let mut parts = Vec::new();
-        let mut operations = Vec::new();
-        if problem.has_bias {
-            let sums = tensor(problem, SUMS, problem.output, DType::F32, true)?;
-            let bias = tensor(problem, BIAS, [1, problem.output[1], 1, 1], problem.dtype, false)?;
-            let (add, sum) = bias_sum(&sums, &bias, &y)?;
-            operations.push(operation(problem.kind, &way, [&x, &w, &sums])?);
-            operations.push(add);
-            parts.extend([sums, bias, sum]);
-        } else {
-            operations.push(operation(problem.kind, &way, [&x, &w, &y])?);
+        let follows = follows(problem)?;
+        // What lies between: the sums, and what each but the last of the operations behind makes of them.
+        let between: Vec<Descriptor> = (0..follows.len() as i64)
+            .map(|place| tensor(problem, SUMS + place, problem.output, DType::F32, true))
+            .collect::<Result<_, _>>()?;
+        let mut operations = vec![operation(problem.kind, &way, [&x, &w, between.first().unwrap_or(&y)])?];
+        for (place, (mode, other)) in follows.iter().enumerate() {
+            let to = between.get(place + 1).unwrap_or(&y);
+            operations.push(pointwise(mode, &between[place], other.as_ref(), to)?);
         }
+        let mut parts = between;
+        parts.extend(follows.into_iter().flat_map(|(mode, other)| [Some(mode), other]).flatten());
         let graph = Descriptor::new(Type::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         let all: Vec<&Descriptor> = operations.iter().collect();
         graph.set_descriptors(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
@@ -348,19 +365,49 @@ fn operation(kind: ConvolutionKind, way: &Descriptor, [x, w, y]: [&Descriptor; 3
     operation.finished()
 }
 
-/// The operation that adds the bias in f32, and the sum that it refers to.
-fn bias_sum(sums: &Descriptor, bias: &Descriptor, y: &Descriptor) -> Result<(Descriptor, Descriptor), String> {
-    let sum = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
-    let mode = sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD;
-    sum.set(Name::CUDNN_ATTR_POINTWISE_MODE, Kind::CUDNN_TYPE_POINTWISE_MODE, &[mode])?;
-    sum.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, Kind::CUDNN_TYPE_DATA_TYPE, &[data_type(DType::F32)])?;
-    let sum = sum.finished()?;
-    let add = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
-    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&sum])?;
-    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[sums])?;
-    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[bias])?;
-    add.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?;
-    Ok((add.finished()?, sum))
+/// What follows the convolution, in order: each an operation, and the tensor that it adds if it adds one.
+fn follows(problem: &ConvolutionProblem) -> Result<Vec<(Descriptor, Option<Descriptor>)>, String> {
+    use sys::cudnnPointwiseMode_t as Mode;
+    let mut follows = Vec::new();
+    if problem.has_residual {
+        let residual = tensor(problem, RESIDUAL, problem.output, problem.dtype, false)?;
+        follows.push((mode(Mode::CUDNN_POINTWISE_ADD)?, Some(residual)));
+    }
+    if problem.has_bias {
+        let bias = tensor(problem, BIAS, [1, problem.output[1], 1, 1], problem.dtype, false)?;
+        follows.push((mode(Mode::CUDNN_POINTWISE_ADD)?, Some(bias)));
+    }
+    match problem.activation {
+        Activation::None => {}
+        Activation::Relu => follows.push((mode(Mode::CUDNN_POINTWISE_RELU_FWD)?, None)),
+        Activation::Gelu => follows.push((mode(Mode::CUDNN_POINTWISE_GELU_FWD)?, None)),
+        other => return Err(format!("the library is not asked for {other:?}")),
+    }
+    Ok(follows)
+}
+
+/// Something that is done to each number, in f32. What is no number stays so.
+fn mode(which: sys::cudnnPointwiseMode_t) -> Result<Descriptor, String> {
+    let mode = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+    mode.set(Name::CUDNN_ATTR_POINTWISE_MODE, Kind::CUDNN_TYPE_POINTWISE_MODE, &[which])?;
+    mode.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, Kind::CUDNN_TYPE_DATA_TYPE, &[data_type(DType::F32)])?;
+    if which == sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD {
+        let stays = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        mode.set(Name::CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, Kind::CUDNN_TYPE_NAN_PROPOGATION, &[stays])?;
+    }
+    mode.finished()
+}
+
+/// The operation that does it, to `x` and, where there is another tensor, that one.
+fn pointwise(mode: &Descriptor, x: &Descriptor, b: Option<&Descriptor>, y: &Descriptor) -> Result<Descriptor, String> {
+    let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+    operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[mode])?;
+    operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?;
+    if let Some(b) = b {
+        operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[b])?;
+    }
+    operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?;
+    operation.finished()
 }
 
 fn data_type(dtype: DType) -> sys::cudnnDataType_t {

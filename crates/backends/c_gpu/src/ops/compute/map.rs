@@ -1,6 +1,6 @@
 //! Map: one generated kernel for each form of expression, the dtypes of its inputs and the way they lie; constants are arguments. What
 //! was generated is found again without touching the heap. Expressions that are too long to compile are interpreted. Small maps that differ in nothing
-//! but their memory can be one launch.
+//! but their memory can be one launch; those of a graph wait for each other ([`waiting`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,18 +9,21 @@ use panoply_core::expr::{INPUTS_MAX, Program};
 use panoply_core::op::compute::Map;
 use panoply_core::{DType, Result, Tensor, Value};
 use panoply_kernels::c::generate::{
-    ARGUMENT_CONSTANTS_MAX, Access, GENERATED_NODES_MAX, MAP_BLOCK_THREADS, MapForm, MapKernel, Reach, map_kernel,
+    ARGUMENT_CONSTANTS_MAX, Access, GENERATED_NODES_MAX, MAP_BLOCK_THREADS, MapForm, MapKernel, Reach, Together,
+    map_kernel,
 };
 use panoply_kernels::c::interpret::{INSTRUCTION_WORDS, instructions, stored};
 use panoply_kernels::c::{INTERPRET, Kernel};
 
-use super::super::together::Table;
+use super::super::together::{Placed, Table};
 use crate::arguments::{ARGUMENT_BYTES_MAX, Arguments};
 use crate::context::{Context, Output};
 use crate::driver::{Address, Launch};
 use crate::layout::{LAYOUT_AXES_MAX, Layout, View};
 use crate::memory::Block;
 use crate::strides::Axes;
+
+pub(crate) mod waiting;
 
 const INPUTS: usize = INPUTS_MAX as usize;
 /// Bytes that one thread reads or writes at once.
@@ -95,19 +98,19 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
         op.inputs().try_for_each(|input| table.push_input(input, context))?;
         outputs.push(output);
     }
-    let (table, addresses) = table.upload(context)?;
+    let Some(Placed { base, table, words }) = table.upload(context)? else { return Ok(Vec::new()) };
     let mut inputs = MapInputs::new(&shape);
     for (index, input) in first.inputs().enumerate() {
         let contiguous = input.shape().contiguous_strides();
         let strides = if context.owns(input) { input.strides() } else { &contiguous };
         let layout = Layout::new(input.shape(), strides);
         // All of them at once: what divides this divides each.
-        let rows = addresses.chunks_exact(first.inputs().len() + 1);
+        let rows = words.chunks_exact(first.inputs().len() + 1);
         let address = Address(rows.fold(0, |joined, row| joined | row[index + 1]));
         inputs.push(&View { address, layout }, input.dtype());
     }
     inputs.axes.collapse(inputs.count);
-    generate(program, dtype, &mut inputs, Target::Many { table, count: ops.len() }, context)?;
+    generate(program, dtype, &mut inputs, Target::Many { base, table, count: ops.len() }, context)?;
     Ok(outputs.into_iter().map(|output| Value::Tensor(output.into_tensor())).collect())
 }
 
@@ -115,8 +118,9 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
 #[derive(Clone, Copy)]
 enum Target {
     One(Address),
-    /// So many maps: the addresses of each one's output and inputs are in the table.
+    /// So many maps: the places of each one's output and inputs, from the base on, are in the table.
     Many {
+        base: Address,
         table: Address,
         count: usize,
     },
@@ -253,8 +257,8 @@ impl MapInputs {
             && self.addresses[input].is_multiple_of(bytes)
     }
 
-    fn form(&self, reach: Reach, width: u32, many: bool) -> MapForm<'_> {
-        MapForm { dtypes: &self.dtypes[..self.count], accesses: &self.accesses[..self.count], reach, width, many }
+    fn form(&self, reach: Reach, width: u32, together: Together) -> MapForm<'_> {
+        MapForm { dtypes: &self.dtypes[..self.count], accesses: &self.accesses[..self.count], reach, width, together }
     }
 }
 
@@ -277,7 +281,7 @@ fn generate(
             let addresses = &inputs.addresses[..inputs.count];
             (addresses.iter().fold(Arguments::new().address(target), |all, one| all.address(*one)), None)
         }
-        Target::Many { table, count } => (Arguments::new().address(table), Some(count)),
+        Target::Many { base, table, count } => (Arguments::new().address(base).address(table), Some(count)),
     };
     let per_thread = match reach {
         Reach::Flat { vectors } => (vectors * width) as usize,
@@ -288,7 +292,8 @@ fn generate(
     };
     let blocks = elements.div_ceil(THREADS * per_thread);
     let launch = Launch::grid([blocks, maps.unwrap_or(1), 1], THREADS);
-    let form = inputs.form(reach, width, maps.is_some());
+    let together = if maps.is_some() { Together::Table } else { Together::One };
+    let form = inputs.form(reach, width, together);
     let mut maps = std::mem::take(&mut context.maps);
     let launched = maps.find(program, &form).and_then(|generated| {
         let arguments = pass_constants(arguments, &generated.constants, context)?;
@@ -381,7 +386,7 @@ struct Generated {
     accesses: Box<[Access]>,
     reach: Reach,
     width: u32,
-    many: bool,
+    together: Together,
     kernel: Kernel,
     constants: Box<[u64]>,
 }
@@ -405,7 +410,7 @@ impl Maps {
         let known = self.generated.entry(program.hash()).or_default();
         let found = known.iter().position(|one| {
             one.reach == form.reach
-                && (one.width, one.many) == (form.width, form.many)
+                && (one.width, one.together) == (form.width, form.together)
                 && *one.accesses == *form.accesses
                 && *one.dtypes == *form.dtypes
                 && one.program == *program
@@ -421,7 +426,7 @@ impl Maps {
                     accesses: form.accesses.into(),
                     reach: form.reach,
                     width: form.width,
-                    many: form.many,
+                    together: form.together,
                     kernel: Kernel::generated("map", Arc::from(text), "map"),
                     constants: constants.into(),
                 });

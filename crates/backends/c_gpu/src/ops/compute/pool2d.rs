@@ -1,7 +1,8 @@
 //! Pool2d: a thread for each window, or a warp where windows are large; one launch.
 
-use panoply_core::op::compute::{Pool2d, PoolKind};
+use panoply_core::op::compute::{Pool2d, PoolKind, PoolShape};
 use panoply_core::{Result, Value};
+use panoply_graph::fuse::images::{CHANNELS_LAST, is_channels_last};
 use panoply_kernels::c::{Kernel, POOL};
 
 use crate::arguments::Arguments;
@@ -9,10 +10,15 @@ use crate::context::Context;
 use crate::driver::Launch;
 
 const THREADS: usize = 256;
+/// Channels that a thread has where they are last.
+const GROUP_CHANNELS: usize = 8;
 /// From this many numbers on, a warp shares a window.
 const SHARED_WINDOW_ELEMENTS: usize = 128;
 
 pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
+    if context.output_order() == Some(CHANNELS_LAST) {
+        return run_turned(op, context);
+    }
     let shape = op.pool_shape()?;
     let input = context.input(&op.input)?;
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
@@ -27,10 +33,45 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
         .word("INDEX", if u32::try_from(outputs).is_ok() { "u32" } else { "u64" })
         .flag("MAX", op.kind == PoolKind::Max)
         .integer("LANES", lanes as u64);
+    let windows = windows(op, &shape);
+    let mut arguments = Arguments::new().address(input).address(output.address).u64(outputs as u64).structure(&windows);
+    let blocks = (outputs * lanes).div_ceil(THREADS);
+    context.launch(&kernel, Launch::new(blocks, THREADS), &mut arguments)?;
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// The same with the channels last, on both sides. Images of 16-bit numbers alone lie so, with whole groups of channels.
+fn run_turned(op: &Pool2d, context: &mut Context) -> Result<Value> {
+    let shape = op.pool_shape()?;
+    let input = match context.owns(&op.input) && is_channels_last(&op.input) {
+        true => context.view(&op.input)?.address,
+        false => context.input(&op.input.permute(&CHANNELS_LAST)?)?,
+    };
+    let output = context.output(op.input.dtype(), op.output_shape()?)?;
+    let groups = shape.channels / GROUP_CHANNELS;
+    let outputs = op.output_shape()?.elements() / GROUP_CHANNELS;
+    if outputs == 0 {
+        return Ok(Value::Tensor(output.into_tensor()));
+    }
+    let kernel = Kernel::new(POOL, "pool_last")
+        .dtype("T", op.input.dtype())
+        .word("INDEX", if u32::try_from(outputs).is_ok() { "u32" } else { "u64" })
+        .flag("MAX", op.kind == PoolKind::Max)
+        .integer("LANES", 1_u64)
+        .flag("LAST", true);
+    let windows = windows(op, &shape);
+    let mut arguments =
+        Arguments::new().address(input).address(output.address).u64(outputs as u64).size(groups).structure(&windows);
+    context.launch(&kernel, Launch::new(outputs.div_ceil(THREADS), THREADS), &mut arguments)?;
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// `windows` of the kernels.
+fn windows(op: &Pool2d, shape: &PoolShape) -> [u64; 11] {
     let [out_height, out_width] = shape.output();
     // A stride beyond the image leaves one window, at its beginning.
     let stride = shape.stride.map(|stride| stride.min(i32::MAX as usize));
-    let windows = [
+    [
         shape.input[0],
         shape.input[1],
         out_height,
@@ -43,9 +84,5 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
         shape.padding[1],
         usize::from(op.kind == PoolKind::Average { count_padding: true }),
     ]
-    .map(|size| size as u64);
-    let mut arguments = Arguments::new().address(input).address(output.address).u64(outputs as u64).structure(&windows);
-    let blocks = (outputs * lanes).div_ceil(THREADS);
-    context.launch(&kernel, Launch::new(blocks, THREADS), &mut arguments)?;
-    Ok(Value::Tensor(output.into_tensor()))
+    .map(|size| size as u64)
 }

@@ -112,6 +112,13 @@ impl Work {
         if aligned { width } else { 1 }
     }
 
+    /// The same where a set's elements lie in several rows, which must then be made of whole vectors.
+    fn vector_along_rows(&self, kept: impl Iterator<Item = i64>) -> usize {
+        let Axes { sizes, strides: [strides], rank } = &self.reduced;
+        let width = self.vector(kept.chain(strides[1..*rank].iter().copied()));
+        if strides[0] == 1 && sizes[0].is_multiple_of(width) { width } else { 1 }
+    }
+
     fn kernel(&self, entry: &'static str, vector: usize) -> Kernel {
         let operation = match self.reduction {
             Reduction::Sum => 0,
@@ -133,7 +140,7 @@ impl Work {
     fn rows(&self, target: Address, context: &mut Context) -> Result<()> {
         let flat = self.is_flat();
         let kept = self.kept.strides[0][..self.kept.rank].iter().copied();
-        let vector = if flat { self.vector(kept) } else { 1 };
+        let vector = if flat { self.vector(kept) } else { self.vector_along_rows(kept) };
         let vectors = self.count / vector;
         let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
         let few = self.outputs < busy * BLOCK_THREADS / SHARING_LANES && vectors >= FEW_OUTPUTS_VECTORS_MIN;
@@ -214,7 +221,7 @@ impl Split {
         if splits == 1 {
             return Ok(Split { splits, chunk: count, partials: Address::NULL, counters: Address::NULL });
         }
-        let partials = context.scratch(outputs * splits * PARTIAL_BYTES_MAX)?;
+        let partials = context.workspace(outputs * splits * PARTIAL_BYTES_MAX)?;
         Ok(Split { splits, chunk, partials, counters: context.counters()? })
     }
 

@@ -53,7 +53,7 @@ fn long_rows(op: &Softmax, target: Address, source: Address, context: &mut Conte
     let wanted = (busy / count).clamp(1, len.div_ceil(CHUNK_MIN));
     let chunk = len.div_ceil(wanted).next_multiple_of(rows.group * rows.vector);
     let splits = len.div_ceil(chunk);
-    let partials = context.scratch(count * splits * STATS_BYTES)?;
+    let partials = context.workspace(count * splits * STATS_BYTES)?;
     let launch = Launch::new(count * splits, rows.group);
     let mut arguments = Arguments::new().address(partials).address(source).u64(len as u64);
     arguments = arguments.size(splits).u64(chunk as u64);

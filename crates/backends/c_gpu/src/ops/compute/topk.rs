@@ -44,6 +44,7 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
             length: dims[op.axis],
             inner,
             k: op.k,
+            nan_last: false,
         };
         lanes.choose(context)?;
     }
@@ -62,6 +63,8 @@ pub(crate) struct Lanes {
     /// The distance of a lane's elements.
     pub(crate) inner: usize,
     pub(crate) k: usize,
+    /// Whether NaN comes behind every number, whichever are chosen; only of f32.
+    pub(crate) nan_last: bool,
 }
 
 impl Lanes {
@@ -83,6 +86,7 @@ impl Lanes {
             .integer("QUERIES", 1)
             .integer("THREADS", THREADS)
             .integer("STEPS", STEPS);
+        let kernel = if self.nan_last { kernel.flag("NAN_LAST", true) } else { kernel };
         if self.is_wide() { kernel.flag("WIDE_KEYS", true) } else { kernel }
     }
 

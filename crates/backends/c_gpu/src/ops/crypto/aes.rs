@@ -162,7 +162,7 @@ impl Cipher<'_> {
                 }
             }
         }
-        Ok((made, batch.offsets))
+        Ok((made, batch.into_offsets()))
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
         let to = if op.is_detached() { tags.address } else { text.address };
         aead.tags(sums, &Tags { address: to, is_apart: op.is_detached(), verdict: None }, context)?;
     }
-    let offsets = batch.offsets;
+    let offsets = batch.into_offsets();
     if !op.is_detached() {
         return text.into_value(op.messages(), offsets, context);
     }
@@ -74,7 +74,7 @@ pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
         aead.tags(sums, &tags, context)?;
         aead.apply(plain.address, messages.address, Some(Verdict { word: verdict, complaint }), context)?;
     }
-    plain.into_value(op.messages(), batch.offsets, context)
+    plain.into_value(op.messages(), batch.into_offsets(), context)
 }
 
 /// What a kernel that decrypts looks at first: whether all messages passed, and where to tell it.

@@ -58,7 +58,7 @@ fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context
     if batch.count() > 0 {
         launch(algorithm, key, &gathered, &batch, made.address, context)?;
     }
-    made.into_value(messages, batch.offsets, context)
+    made.into_value(messages, batch.into_offsets(), context)
 }
 
 /// The digests of all messages one behind the other, for a kernel to go on with.

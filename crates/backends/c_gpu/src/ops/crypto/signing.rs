@@ -85,7 +85,7 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
         }
     }
     if !is_der {
-        return made.into_value(op.messages(), batch.offsets, context);
+        return made.into_value(op.messages(), batch.into_offsets(), context);
     }
     let like = op.messages().clone();
     made.finished(context, move |pinned| {

@@ -85,7 +85,7 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
             true => close.into_tensor(),
             false => context.download(close.address, DType::U8, shape)?,
         },
-        bounds: batch.offsets,
+        bounds: batch.into_offsets(),
         is_resident,
     };
     context.finish_with(Box::new(move |_| answer.finished()));

@@ -1,5 +1,6 @@
 //! Many ops that run as one.
 
+mod recording;
 mod replay;
 mod run_graph;
 
@@ -7,7 +8,7 @@ use panoply_core::op::graph::GraphOp;
 use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
-pub(crate) use replay::Replay;
+pub(crate) use recording::Replay;
 pub(crate) use run_graph::Graphs;
 
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {

@@ -6,13 +6,16 @@
 use std::collections::VecDeque;
 
 use panoply_core::graph::NOWHERE;
+use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
-use panoply_graph::{Destination, Executor, Facts, Plans, Room};
+use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room};
 
-use super::replay::{Replay, Replays};
+use super::recording::Replay;
+use super::replay::Replays;
 use crate::context::{Context, PlannedPlace};
 use crate::driver::Address;
+use crate::ops::compute::map::waiting::Waiting;
 
 /// Plans, what is kept for them, and the block that they share.
 #[derive(Default)]
@@ -42,19 +45,26 @@ pub(super) fn fits(op: &RunGraph, device: &DeviceInfo) -> Support {
     panoply_graph::fits(op, &Facts::C_GPU, device)
 }
 
+/// What matters of the device: with a library that wants images with their channels last, they lie so.
+fn facts(context: &Context) -> Facts {
+    let channels_last = context.driver.convolutions().is_some_and(|library| library.fuses());
+    Facts { channels_last, ..Facts::C_GPU }
+}
+
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     let mut graphs = std::mem::take(&mut context.graphs);
     let is_rehearsal = context.is_rehearsal();
+    let facts = facts(context);
     let Graphs { plans, block, replays } = &mut graphs;
-    let mut steps = Steps { context, block, outputs: VecDeque::new() };
+    let mut steps = Steps { context, block, outputs: VecDeque::new(), waiting: Waiting::default() };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
-    let ran = plans.get(op, &Facts::C_GPU, &mut steps).and_then(|ready| {
+    let ran = plans.get(op, &facts, &mut steps).and_then(|ready| {
         steps.context.hold_plan(&ready.held);
         match is_rehearsal {
             false => replays.run(ready, op, &mut steps),
-            true => panoply_graph::run(ready, op, &mut steps),
+            true => run_steps(ready, op, &mut steps),
         }
     });
     context.planned.forget();
@@ -72,6 +82,15 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     ran
 }
 
+/// Queues a plan step by step. What a step used besides its tensors is the next one's.
+pub(super) fn run_steps(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Value> {
+    steps.context.share_workspaces();
+    let ran = panoply_graph::run(ready, op, steps).and_then(|value| steps.waiting.flush(steps.context).map(|()| value));
+    steps.waiting.forget();
+    steps.context.part_workspaces();
+    ran
+}
+
 /// A block as a tensor of bytes, by which it is held.
 fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
     Tensor::from_device(DType::U8, Shape::new([block.len_bytes()])?, block)
@@ -83,9 +102,38 @@ pub(super) struct Steps<'a> {
     pub(super) block: &'a mut Option<(DeviceBuffer, Address)>,
     /// Where the graph's outputs go, in the order of the steps; where there is none, into memory that is taken then.
     pub(super) outputs: VecDeque<(DeviceBuffer, Address)>,
+    /// Maps that are not queued yet.
+    waiting: Waiting,
 }
 
 impl Steps<'_> {
+    /// The op with its inputs of more than `small` bytes on the device, one element after the other; `None` where they are.
+    pub(super) fn with_resident(&mut self, op: &RunGraph, small: usize) -> Result<Option<RunGraph>> {
+        let is_there = |context: &Context, tensor: &Tensor| {
+            tensor.len_bytes() <= small || context.owns(tensor) && tensor.is_contiguous()
+        };
+        if op.inputs().iter().all(|tensor| is_there(self.context, tensor)) {
+            return Ok(None);
+        }
+        let mut inputs = Vec::with_capacity(op.inputs().len());
+        for tensor in op.inputs() {
+            inputs.push(if is_there(self.context, tensor) { tensor.clone() } else { self.input(tensor)? });
+        }
+        Ok(Some(RunGraph::new(op.graph(), &inputs.iter().collect::<Vec<_>>())))
+    }
+
+    /// Queues one op, or lets it wait for others like it where it may.
+    fn queue(&mut self, op: &Op, may_wait: bool) -> Result<Value> {
+        if let Op::Compute(ComputeOp::Map(map)) = op
+            && may_wait
+            && let Some(value) = self.waiting.take(map, self.context)?
+        {
+            return Ok(value);
+        }
+        self.waiting.flush(self.context)?;
+        super::super::run(op, self.context)
+    }
+
     /// A tensor's elements on the device, one after the other.
     fn resident(&mut self, tensor: &Tensor) -> Result<Tensor> {
         if self.context.owns(tensor) && tensor.is_contiguous() {
@@ -130,17 +178,18 @@ impl Executor for Steps<'_> {
     }
 
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
-        let Steps { context, block, outputs: handed_out } = self;
+        let Steps { context, block, outputs: handed_out, .. } = self;
         context.planned.expect(outputs.iter().filter_map(|output| {
             let ((buffer, start), offset) = match output.arena_offset {
                 Some(offset) => (block.clone()?, offset),
                 None if output.is_output => (handed_out.pop_front()?, 0),
                 None => return None,
             };
-            Some(PlannedPlace { buffer, start, offset, len_bytes: output.len_bytes })
+            Some(PlannedPlace { buffer, start, offset, len_bytes: output.len_bytes, order: output.order })
         }));
-        let value = super::super::run(op, self.context);
+        let value = self.queue(op, !outputs.is_empty());
         self.context.planned.forget();
+        self.context.next_part();
         let value = value?;
         let block = self.block.as_ref().map(|(block, _)| block.token());
         // What is not in the block goes back to the pool when nobody reads it any more: not before the kernels have.

@@ -9,7 +9,7 @@ use panoply_kernels::c::{CRC, Kernel};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Launch;
-use crate::ops::messages::{Batch, Gathered, Terms, place_plain};
+use crate::ops::messages::{Batch, Gathered, Terms};
 
 /// Threads of a block; each of its warps has a message at a time.
 const BLOCK_THREADS: usize = 256;
@@ -108,7 +108,7 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
     if batch.count() > 0 {
         let check = Parameters::of(op.kind);
         let (lanes, is_wide) = (context.warp_lanes(), check.word_bits() == 64);
-        let address = place_plain(&table_bytes(op.kind, lanes), context)?;
+        let address = context.table(&table_bytes(op.kind, lanes))?;
         let arguments =
             Arguments::new().address(target).address(messages.address).address(batch.rows()).address(address);
         let mut arguments = batch
@@ -118,14 +118,15 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
             .u64(check.polynomial)
             .u32(check.width)
             .u32(u32::from(check.is_turned));
-        let layout = Layout::of(messages.lens().sum(), check.word_bits(), context);
+        let layout = Layout::of(messages.bytes(), check.word_bits(), context);
         let warps = layout.threads / lanes;
         let blocks = batch.count().div_ceil(warps).min(context.multiprocessors() * layout.blocks_each);
         let launch = Launch::new(blocks, layout.threads).shared(layout.shared_bytes);
         let kernel = Kernel::new(CRC, "crc_messages")
             .flag("WIDE", is_wide)
             .integer("BLOCK", layout.threads)
-            .integer("COPIES", layout.copies);
+            .integer("COPIES", layout.copies)
+            .integer("SHIFT", (layout.copies * check.word_bits() as usize / 8).ilog2());
         context.launch(&kernel, launch, &mut arguments)?;
     }
     // Checks are numbers for the host to look at.

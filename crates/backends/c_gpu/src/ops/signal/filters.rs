@@ -110,8 +110,8 @@ impl Lines<'_> {
         let parts = taps.div_ceil(part);
         let of_frame = |entry| kernel(FIR_SPECTRA, entry, self.input, self.taps).integer("LEN", frame.len as i64);
         let (source, taps_address) = (context.input(self.input)?, context.input(self.taps)?);
-        let roots = context.scratch(2 * frame.len * size_of::<Complex64>())?;
-        let launch = Launch::new(frame.len / BLOCK_THREADS, BLOCK_THREADS);
+        let roots = context.scratch(2 * frame.roots() * size_of::<Complex64>())?;
+        let launch = Launch::new(frame.roots().div_ceil(BLOCK_THREADS), BLOCK_THREADS);
         context.launch(&of_frame("fir_roots"), launch, &mut Arguments::new().address(roots))?;
         let spectra = context.scratch(parts * frame.len * size_of::<Complex64>())?;
         let mut arguments = Arguments::new()
@@ -135,6 +135,7 @@ impl Lines<'_> {
                 .address(marks)
                 .u64(self.len as u64)
                 .u64(self.out_len as u64)
+                .size(units)
                 .size(part)
                 .i64(self.first as i64 - (number * part) as i64)
                 .u32(u32::from(number == 0));
@@ -174,6 +175,11 @@ impl Frame {
         };
         let long = (taps > SHORT_FRAME_TAPS_MAX).then_some(LONG_FRAME).filter(fits);
         long.or(Some(SHORT_FRAME).filter(fits))
+    }
+
+    /// Powers of roots in the table of one way: six for each thread's place in each pass, of radix 16.
+    fn roots(&self) -> usize {
+        6 * (self.len / 16 + self.len / 256 + self.len / 4096)
     }
 
     /// A place is left out behind every sixteen.

@@ -8,16 +8,16 @@ use panoply_kernels::c::{IIR, Kernel};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
-use crate::ops::messages::place_plain;
 
 /// The most sections that a kernel keeps in registers.
 const SECTIONS_MAX: usize = 8;
 const CHUNK_THREADS: usize = 128;
-const CHUNK_SAMPLES: usize = 256;
-/// Threads of a scan: of a line of few chunks, and of many.
-const SCAN_THREADS: [usize; 2] = [32, 256];
-/// From so many chunks on a line has many.
-const CHUNKS_MANY: usize = 512;
+/// The samples that a chunk may have, and the threads of a multiprocessor: chunks are as long as leaves so many of them.
+const CHUNK_SAMPLES: [usize; 3] = [512, 256, 128];
+const MULTIPROCESSOR_THREADS: usize = 512;
+/// Threads of a scan, and the most chunks that one block of them has; longer lines are scanned in parts of as many.
+const SCAN_THREADS: usize = 32;
+const PART_CHUNKS: usize = 128;
 /// What an entry of a matrix may be at most: products of such numbers are numbers.
 const GROWTH_MAX: f64 = 1e100;
 
@@ -35,7 +35,7 @@ pub(super) fn run(op: &Iir, context: &mut Context) -> Result<Value> {
         let (source, target) = (context.input(&op.input)?, output.address);
         let step = if op.input.dtype() == DType::Complex64 { 2 } else { 1 };
         let len = shape.last().copied().unwrap_or(1);
-        let plan = Plan::new(&op.sections, shape.elements() / len * step, len, step);
+        let plan = Plan::new(&op.sections, [shape.elements() / len * step, len, step], context.multiprocessors());
         plan.run(&op.sections, target, source, context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
@@ -48,60 +48,93 @@ struct Plan {
     step: usize,
     chunk: usize,
     chunks: usize,
-    scan_threads: usize,
-    /// What a chunk does to a state; what all chunks of a thread of the scan do, twice as many, and so on.
-    matrices: Vec<Matrix>,
+    /// Parts of a line that are scanned by themselves; one where it is scanned as a whole.
+    parts: usize,
+    /// Of chunks, and of parts where there are several: what one does to a state; what all of a thread of the scan do, twice as many, and so on.
+    by_chunks: Vec<Matrix>,
+    by_parts: Vec<Matrix>,
 }
 
 impl Plan {
-    fn new(sections: &[Biquad], lines: usize, len: usize, step: usize) -> Plan {
-        let chunks = len.div_ceil(CHUNK_SAMPLES);
-        let scan_threads = SCAN_THREADS[usize::from(chunks >= CHUNKS_MANY)];
-        let whole = Plan { lines, len, step, chunk: len, chunks: 1, scan_threads, matrices: Vec::new() };
+    fn new(sections: &[Biquad], [lines, len, step]: [usize; 3], multiprocessors: usize) -> Plan {
+        let enough =
+            |samples: &usize| lines.saturating_mul(len.div_ceil(*samples)) >= multiprocessors * MULTIPROCESSOR_THREADS;
+        let chunk = CHUNK_SAMPLES.into_iter().find(enough).unwrap_or(CHUNK_SAMPLES[CHUNK_SAMPLES.len() - 1]);
+        let whole =
+            Plan { lines, len, step, chunk: len, chunks: 1, parts: 1, by_chunks: Vec::new(), by_parts: Vec::new() };
+        let chunks = len.div_ceil(chunk);
         if chunks == 1 {
             return whole;
         }
-        let by_chunk = Matrix::of(sections).power(CHUNK_SAMPLES);
-        let mut by_run = by_chunk.power(chunks.div_ceil(scan_threads));
-        let mut matrices = vec![by_chunk];
-        for _ in 0..scan_threads.ilog2() {
-            matrices.push(by_run.clone());
-            by_run = by_run.times(&by_run);
-        }
-        if matrices.iter().any(|matrix| !matrix.is_bounded()) {
+        let by_chunk = Matrix::of(sections).power(chunk);
+        let parts = chunks.div_ceil(PART_CHUNKS);
+        let by_parts =
+            if parts > 1 { powers(by_chunk.power(PART_CHUNKS), parts.div_ceil(SCAN_THREADS)) } else { Vec::new() };
+        let by_chunks = powers(by_chunk, chunks.min(PART_CHUNKS).div_ceil(SCAN_THREADS));
+        if by_chunks.iter().chain(&by_parts).any(|matrix| !matrix.is_bounded()) {
             return whole;
         }
-        Plan { chunk: CHUNK_SAMPLES, chunks, matrices, ..whole }
+        Plan { chunk, chunks, parts, by_chunks, by_parts, ..whole }
     }
 
     fn run(&self, sections: &[Biquad], target: Address, source: Address, context: &mut Context) -> Result<()> {
-        let weights: Vec<f64> = sections.iter().flat_map(|one| one.b.into_iter().chain(one.a)).collect();
-        let weights = place(&weights, context)?;
+        let (b, a) = (sections.iter().flat_map(|one| one.b), sections.iter().flat_map(|one| one.a));
+        let weights: Vec<u64> = b.chain(a).map(f64::to_bits).collect();
         let kernel = |entry| Kernel::new(IIR, entry).integer("SECTIONS", sections.len() as i64);
         let count = self.lines * self.chunks;
         let state = 2 * sections.len();
         let states = if self.chunks > 1 { context.scratch(count * state * 8)? } else { Address::NULL };
         let pass = |has_states: bool, is_last: bool, context: &mut Context| {
             let cut = [self.lines, self.len, self.step, self.chunk, self.chunks].map(|value| value as u64);
-            let arguments = Arguments::new().address(target).address(source).address(weights).address(states);
-            let mut arguments = arguments.structure(&cut).u32(u32::from(has_states)).u32(u32::from(is_last));
+            let arguments = Arguments::new().address(target).address(source).address(states);
+            let arguments = arguments.structure(&weights).structure(&cut);
+            let mut arguments = arguments.u32(u32::from(has_states)).u32(u32::from(is_last));
             let launch = Launch::new(count.div_ceil(CHUNK_THREADS), CHUNK_THREADS);
             context.launch(&kernel("iir_chunks"), launch, &mut arguments)
         };
-        if self.chunks > 1 {
-            pass(false, false, context)?;
-            let entries: Vec<f64> = self.matrices.iter().flat_map(|matrix| matrix.entries.iter().copied()).collect();
-            let matrices = place(&entries, context)?;
-            let run = self.chunks.div_ceil(self.scan_threads);
-            let mut arguments = Arguments::new().address(states).address(matrices).u64(self.chunks as u64).size(run);
-            context.launch(&kernel("iir_scan"), Launch::new(self.lines, self.scan_threads), &mut arguments)?;
+        if self.chunks == 1 {
+            return pass(false, true, context);
         }
-        pass(self.chunks > 1, true, context)
+        pass(false, false, context)?;
+        let by_chunks = place(&self.by_chunks, context)?;
+        let parts = match self.parts {
+            1 => Address::NULL,
+            parts => context.scratch(self.lines * parts * state * 8)?,
+        };
+        // States, matrices, what parts begin or end with; chunks of a line and of a part; whether only a part's end is wanted.
+        let scan = |states, matrices, parts, [chunks, part]: [usize; 2], is_sum: bool, context: &mut Context| {
+            let line = [chunks, chunks.div_ceil(part), part];
+            let arguments = Arguments::new().address(states).address(matrices).address(parts);
+            let arguments = arguments.structure(&line.map(|value| value as u64)).size(part.div_ceil(SCAN_THREADS));
+            let mut arguments = arguments.u32(u32::from(parts != Address::NULL)).u32(u32::from(is_sum));
+            context.launch(&kernel("iir_scan"), Launch::new(self.lines * line[1], SCAN_THREADS), &mut arguments)
+        };
+        if self.parts == 1 {
+            scan(states, by_chunks, parts, [self.chunks, self.chunks], false, context)?;
+        } else {
+            let by_parts = place(&self.by_parts, context)?;
+            scan(states, by_chunks, parts, [self.chunks, PART_CHUNKS], true, context)?;
+            scan(parts, by_parts, Address::NULL, [self.parts, self.parts], false, context)?;
+            scan(states, by_chunks, parts, [self.chunks, PART_CHUNKS], false, context)?;
+        }
+        pass(true, true, context)
     }
 }
 
-fn place(numbers: &[f64], context: &mut Context) -> Result<Address> {
-    place_plain(bytemuck::cast_slice(numbers), context)
+/// A matrix, and what so many of it in a row do, twice as many, and so on: what a scan needs.
+fn powers(one: Matrix, run: usize) -> Vec<Matrix> {
+    let mut many = one.power(run);
+    let mut matrices = vec![one];
+    for _ in 0..SCAN_THREADS.ilog2() {
+        let twice = many.times(&many);
+        matrices.push(std::mem::replace(&mut many, twice));
+    }
+    matrices
+}
+
+fn place(matrices: &[Matrix], context: &mut Context) -> Result<Address> {
+    let entries: Vec<f64> = matrices.iter().flat_map(|matrix| matrix.entries.iter().copied()).collect();
+    context.table(bytemuck::cast_slice(&entries))
 }
 
 /// What some samples of silence do to a state of all sections, two numbers for each.

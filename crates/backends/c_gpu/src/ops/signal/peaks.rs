@@ -37,6 +37,7 @@ pub(super) fn run(op: &FindPeaks, context: &mut Context) -> Result<Value> {
                 length: len,
                 inner: 1,
                 k: found,
+                nan_last: false,
             };
             lanes.choose(context)?;
         }

@@ -24,6 +24,11 @@ fn facts(profile: &Profile) -> Facts {
         row_len_max: 1 << 13,
         row_inputs_max: 7,
         attention_elements_max: profile.binding_bytes_max as usize / WORD_BYTES / 2,
+        channels_last: false,
+        joins_heads: false,
+        joins_sums: false,
+        last_elements_max: 0,
+        takes_tails: false,
     }
 }
 

@@ -25,6 +25,7 @@ const GROUP_DIM_MIN: usize = 33;
 pub(super) struct Sizes {
     pub(super) dtype: DType,
     pub(super) n_q: usize,
+    pub(super) n_k: usize,
     /// Heads of queries in the whole batch.
     pub(super) heads: usize,
     pub(super) d: usize,
@@ -81,7 +82,20 @@ const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> Wa
 
 /// The forms by bytes of an element and elements of a query or value up to which they are for. The first that fits the device and has
 /// no more than a fifth of its queries idle is taken; the others are for devices with less, and for measurements.
-const FORMS: [(usize, usize, &[Way]); 6] = [
+const FORMS: [(usize, usize, &[Way]); 7] = [
+    (
+        2,
+        32,
+        &[
+            tiles(4, 2, 64, 4),
+            tiles(4, 2, 64, 3),
+            tiles(4, 1, 64, 5),
+            tiles(4, 1, 64, 4),
+            tiles(2, 1, 32, 4),
+            tiles(2, 2, 64, 6),
+            tiles(4, 2, 32, 4),
+        ],
+    ),
     (
         2,
         64,
@@ -138,7 +152,12 @@ impl Form {
         let (dim, size_bytes) = (sizes.d.max(sizes.d_v), sizes.dtype.size_bytes());
         let (.., ways) = FORMS.iter().find(|(bytes, most, _)| *bytes == size_bytes && dim <= *most)?;
         let form = |way: &Way| Form::new(*way, sizes, size_bytes);
-        let fitting: Vec<Form> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
+        let mut fitting: Vec<Form> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
+        // Where all keys are one tile of a group's, its warps wait for each other and have nothing to do meanwhile.
+        let is_short = sizes.n_k <= GROUP_KEYS && sizes.heads >= properties.multiprocessors as usize;
+        if is_short && size_bytes == 2 && fitting.iter().any(|form| !form.is_grouped()) {
+            fitting.retain(|form| !form.is_grouped());
+        }
         let asked = asked_form().and_then(|number| ways.get(number)).map(form);
         if let Some(asked) = asked.filter(|form| form.fits(sizes, properties)) {
             return Some(asked);
@@ -255,7 +274,7 @@ mod tests {
     }
 
     fn sizes(dtype: DType, n_q: usize, heads: usize, d: usize) -> Sizes {
-        Sizes { dtype, n_q, heads, d, d_v: d, is_wide: true }
+        Sizes { dtype, n_q, n_k: n_q, heads, d, d_v: d, is_wide: true }
     }
 
     #[test]
@@ -278,7 +297,10 @@ mod tests {
         let chosen = |sizes: Sizes, properties: &Properties| Form::choose(&sizes, properties).map(|form| form.way);
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
         assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
-        assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(groups(2, 2, true)));
+        assert_eq!(chosen(sizes(DType::F16, 128, 100, 64), &hopper), Some(groups(2, 2, true)));
+        // Few keys are for single warps, as long as there are heads enough.
+        assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(tiles(4, 2, 64, 2)));
+        assert_eq!(chosen(sizes(DType::F16, 128, 3072, 32), &hopper), Some(tiles(4, 2, 64, 4)));
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(split(2, 2)));
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &ampere), Some(tiles(4, 2, 32, 2)));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &ampere), Some(tiles(4, 2, 64, 2)));

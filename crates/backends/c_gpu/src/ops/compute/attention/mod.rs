@@ -3,12 +3,14 @@
 
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Result, Tensor, Value};
+use panoply_graph::Order;
+use panoply_graph::fuse::heads::HEADS_INSIDE;
 use panoply_kernels::c::{ATTENTION, Kernel, Unit};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
-use crate::layout::Layout;
+use crate::layout::{Layout, View};
 use crate::strides::Axes;
 
 mod forms;
@@ -24,12 +26,35 @@ const PLAIN_SHARERS: usize = 8;
 const WIDE_BYTES: usize = 16;
 
 pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
+    let order = context.output_order();
     let output = context.output(op.q.dtype(), op.output_shape()?)?;
+    if let Some(order) = order {
+        run_ordered(op, order, output.address, context)?;
+    } else {
+        run_into(op, output.address, false, context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// Attention whose output's axes lie in another order: by the kernel where the heads of a row lie side by side, else by a copy.
+fn run_ordered(op: &Attention, order: Order, output: Address, context: &mut Context) -> Result<()> {
+    if order == HEADS_INSIDE && op.q.shape().rank() == order.len() && op.folded()?.is_none() {
+        return run_into(op, output, true, context);
+    }
+    let (shape, dtype) = (op.output_shape()?, op.q.dtype());
+    let first = context.scratch(shape.elements() * dtype.size_bytes())?;
+    run_into(op, first, false, context)?;
+    let (sizes, steps) = (order.map(|axis| shape[axis]), shape.contiguous_strides());
+    let view = View { address: first, layout: Layout::new(&sizes, &order.map(|axis| steps[axis])) };
+    context.copy_view(output, &view, dtype, shape.elements())
+}
+
+fn run_into(op: &Attention, output: Address, heads_inside: bool, context: &mut Context) -> Result<()> {
     let folded = op.folded()?;
     let op = folded.as_ref().unwrap_or(op);
     let shape = op.attention_shape()?;
     if output_is_empty(&shape) {
-        return Ok(Value::Tensor(output.into_tensor()));
+        return Ok(());
     }
     let mask = op.whole_mask()?;
     let task = Task {
@@ -44,10 +69,10 @@ pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
         },
         scale: op.scale_or_default(),
         is_causal: op.is_causal,
-        output: output.address,
+        beside: if heads_inside { shape.heads } else { 1 },
+        output,
     };
-    task.queue(context)?;
-    Ok(Value::Tensor(output.into_tensor()))
+    task.queue(context)
 }
 
 fn output_is_empty(shape: &AttentionShape) -> bool {
@@ -64,6 +89,8 @@ struct Task {
     mask: Option<(DType, Operand)>,
     scale: f32,
     is_causal: bool,
+    /// Heads whose rows lie side by side in the output.
+    beside: usize,
     output: Address,
 }
 
@@ -89,8 +116,8 @@ impl Task {
     }
 
     fn sizes(&self) -> Sizes {
-        let AttentionShape { n_q, d, d_v, .. } = self.shape;
-        Sizes { dtype: self.dtype, n_q, heads: self.shape.lines(), d, d_v, is_wide: self.is_wide() }
+        let AttentionShape { n_q, n_k, d, d_v, .. } = self.shape;
+        Sizes { dtype: self.dtype, n_q, n_k, heads: self.shape.lines(), d, d_v, is_wide: self.is_wide() }
     }
 
     fn kernel(&self, unit: Unit, entry: &'static str) -> Kernel {
@@ -99,6 +126,7 @@ impl Task {
             .dtype("T", self.dtype)
             .dtype("M", mask_dtype)
             .flag("MASKED", self.mask.is_some())
+            .flag("MASK_ROWS", self.mask.as_ref().is_some_and(|(_, mask)| mask.row != 0 && self.shape.n_q > 1))
             // The largest product has the largest score only where the scale does not turn them round.
             .flag("SCALED_FIRST", self.mask.is_some() || self.scale <= 0.0)
     }
@@ -116,7 +144,7 @@ impl Task {
         let none = Operand::default();
         let mask = self.mask.as_ref().map_or(&none, |(_, mask)| mask);
         let steps = [self.q.row, self.k.row, self.v.row, mask.row, mask.column].map(|step| step as u64);
-        let last = [self.scale.to_bits() as usize, 0];
+        let last = [self.scale.to_bits() as usize, self.beside];
         Arguments::new()
             .address(self.output)
             .address(self.q.address)

@@ -10,7 +10,7 @@ use panoply_core::{DType, Error, Result};
 use panoply_kernels::c::activation_number;
 
 use super::trial::Trial;
-use super::{around, turn};
+use super::{ConvProduct, Operands, around, turn, widen};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, GRID_YZ_MAX, Launch, Stream};
@@ -26,6 +26,10 @@ const GROUP_MIN: usize = 8;
 const WORKSPACE_BYTES_MAX: usize = 2 << 30;
 /// Runs of which the fastest counts.
 const TIMED_RUNS: usize = 3;
+/// Channels come in groups of so many where they lie side by side; fewer are filled up with zeros.
+const GROUP_CHANNELS: usize = 8;
+/// Results that are looked at for whether they are numbers.
+const NAN_SAMPLES: usize = 256;
 /// `THREADS` of the kernel.
 const THREADS: usize = 256;
 
@@ -41,6 +45,21 @@ pub struct Job {
     pub tensors: ConvolutionTensors,
     /// What follows.
     pub activation: Activation,
+    /// Which tensors have their channels last already.
+    pub lies: Lies,
+    /// Whether the plan does all that follows. It is so where the output has its channels last.
+    pub is_fused: bool,
+}
+
+/// Which tensors of a job have their channels last, as the library wants them. A residual lies like the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lies {
+    /// The image.
+    pub input: bool,
+    /// The filters.
+    pub weights: bool,
+    /// The result.
+    pub output: bool,
 }
 
 /// Memory for one problem.
@@ -58,7 +77,10 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
     if !job.is_eligible() {
         return Ok(false);
     }
-    let problem = job.problem(false);
+    if job.is_fused && !library.fuses() {
+        return Ok(false);
+    }
+    let problem = job.problem(job.is_fused);
     if context.is_request() {
         // Which plan is best is found out when it is needed, with these kernels.
         return job.request(context).map(|()| false);
@@ -86,10 +108,30 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
     Ok(false)
 }
 
-/// The fastest plan for the job whose sums are right, found by running each.
+/// The fastest plan for the job whose sums are right; none where the kernel of ours is as fast.
 fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
-    let mut best: Option<(Duration, Rc<dyn ConvolutionPlan>)> = None;
     let trial = Trial::new(job, context)?;
+    let Some((time, plan)) = tried(library, job, &trial, context)? else { return Ok(None) };
+    // No kernel of ours does all that such a plan does.
+    if job.is_fused {
+        return Ok(Some(plan));
+    }
+    let own = trial.job.time_own(context)?;
+    Ok((time <= own).then_some(plan))
+}
+
+/// A plan and how long it takes.
+pub type Timed = (Duration, Rc<dyn ConvolutionPlan>);
+
+/// The fastest plan for the job whose sums are right, whatever a kernel of ours takes.
+pub fn fastest(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Timed>> {
+    let trial = Trial::new(job, context)?;
+    tried(library, job, &trial, context)
+}
+
+/// Runs every plan for the job with the numbers of a trial.
+fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Context) -> Result<Option<Timed>> {
+    let mut best: Option<Timed> = None;
     for channels_last in job.layouts() {
         let mut plans = library.plans(&job.problem(channels_last)).unwrap_or_default();
         plans.retain(|plan| plan.workspace_bytes() <= WORKSPACE_BYTES_MAX);
@@ -99,18 +141,41 @@ fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Resul
             if let Some(time) = trial.job.time(&*plan, &room, context)?
                 && best.as_ref().is_none_or(|(least, _)| time < *least)
                 && trial.is_exact(context)?
+                && trial.keeps_nan(&*plan, &room, context)?
             {
                 best = Some((time, plan));
             }
         }
     }
-    Ok(best.map(|(_, plan)| plan))
+    Ok(best)
 }
 
 impl Job {
-    /// The same with other tensors, and without an activation.
+    /// A job whose tensors lie as ops have them.
+    pub fn new(
+        shape: ConvShape,
+        dtype: DType,
+        kind: ConvolutionKind,
+        tensors: ConvolutionTensors,
+        activation: Activation,
+    ) -> Job {
+        Job { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
+    }
+
+    /// The same with other tensors that lie as ops have them, and without an activation that is not the plan's.
     pub(super) fn with(&self, tensors: ConvolutionTensors) -> Job {
-        Job { tensors, activation: Activation::None, ..*self }
+        let activation = if self.is_fused { self.activation } else { Activation::None };
+        Job { tensors, activation, lies: Lies::default(), ..*self }
+    }
+
+    /// The channels that the plan sees.
+    fn channels(&self) -> usize {
+        if self.is_fused { self.shape.channels.next_multiple_of(GROUP_CHANNELS) } else { self.shape.channels }
+    }
+
+    /// Whether images of few channels are filled up with zeros.
+    fn is_widened(&self) -> bool {
+        self.channels() != self.shape.channels
     }
 
     /// Whether a library may be asked for it.
@@ -122,10 +187,13 @@ impl Job {
         let largest = shape.input_len().max(shape.output_len()).max(shape.weight_len());
         let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
         // Where sums were rounded to 16 bits before another function, they would be rounded twice.
-        let activates_last = !is_half || matches!(self.activation, Activation::None | Activation::Relu);
+        let fused = self.is_fused && self.activation == Activation::Gelu;
+        let activates_last = !is_half || fused || matches!(self.activation, Activation::None | Activation::Relu);
+        let channels = if self.is_fused { self.channels() } else { shape.group_channels() };
         (is_half || self.dtype == DType::F32)
             && products >= PRODUCTS_MIN
-            && shape.group_channels().min(shape.group_filters()) >= GROUP_MIN
+            && channels.min(shape.group_filters()) >= GROUP_MIN
+            && (!self.is_fused || self.suits_fusing())
             && addresses
                 .into_iter()
                 .chain(self.tensors.bias)
@@ -133,6 +201,16 @@ impl Job {
             && i32::try_from(largest).is_ok()
             && shape.padding.iter().zip(shape.kernel.iter().chain(&shape.kernel)).all(|(pad, kernel)| pad < kernel)
             && activates_last
+    }
+
+    /// Whether a plan may do all that follows: images of 16-bit numbers in one group, with whole groups of filters.
+    fn suits_fusing(&self) -> bool {
+        self.is_half()
+            && self.kind == ConvolutionKind::Forward
+            && self.shape.groups == 1
+            && self.shape.filters.is_multiple_of(GROUP_CHANNELS)
+            && self.tensors.residual.is_none_or(|address| address.is_multiple_of(CONVOLUTION_ALIGN_BYTES))
+            && (!self.is_widened() || !self.lies.input && !self.lies.weights && self.shape.channels < GROUP_CHANNELS)
     }
 
     /// Asks for the kernels that a trial and what comes around a plan take.
@@ -153,10 +231,11 @@ impl Job {
 
     /// In which layouts plans are looked for: 16-bit engines with channels last, and as images lie where nothing follows.
     pub fn layouts(&self) -> impl Iterator<Item = bool> {
-        let fits = self.shape.group_channels().is_multiple_of(8) && self.shape.group_filters().is_multiple_of(8);
+        let channels = if self.is_fused { self.channels() } else { self.shape.group_channels() };
+        let fits = channels.is_multiple_of(GROUP_CHANNELS) && self.shape.group_filters().is_multiple_of(GROUP_CHANNELS);
         let is_plain = self.tensors.bias.is_none() && self.activation == Activation::None;
         let turned = self.is_half() && fits;
-        let as_it_is = !self.is_half() || is_plain;
+        let as_it_is = (!self.is_half() || is_plain) && !self.is_fused;
         [(true, turned), (false, as_it_is)].into_iter().filter(|(_, wanted)| *wanted).map(|(last, _)| last)
     }
 
@@ -164,31 +243,51 @@ impl Job {
     pub fn problem(&self, channels_last: bool) -> ConvolutionProblem {
         let dims = |dims: [usize; 4]| dims.map(|size| size as i64);
         let [top, left, bottom, right] = dims(self.shape.padding);
+        let ([batch, _, height, width], [filters, _, down, across]) =
+            (self.shape.input_dims(), self.shape.weight_dims());
+        let (input, weights) = match self.is_fused {
+            true => ([batch, self.channels(), height, width], [filters, self.channels(), down, across]),
+            false => (self.shape.input_dims(), self.shape.weight_dims()),
+        };
         ConvolutionProblem {
             dtype: self.dtype,
             kind: self.kind,
             channels_last,
-            input: dims(self.shape.input_dims()),
-            weights: dims(self.shape.weight_dims()),
+            input: dims(input),
+            weights: dims(weights),
             output: dims(self.shape.output_dims()),
             stride: self.shape.stride.map(|step| step as i64),
             dilation: self.shape.dilation.map(|step| step as i64),
             padding: [[top, left], [bottom, right]],
             // f32 loses nothing where the bias is added by a kernel of ours.
             has_bias: self.is_half() && self.tensors.bias.is_some(),
+            has_residual: self.tensors.residual.is_some(),
+            activation: if self.is_fused { self.activation } else { Activation::None },
         }
     }
 
     /// Memory for plans of this layout that ask for so much.
     pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<Room> {
-        let workspace = context.scratch(workspace_bytes.max(1))?;
+        let workspace = context.workspace(workspace_bytes.max(1))?;
         let turned = if channels_last {
             let bytes = self.dtype.size_bytes();
+            let mut place = |lies: bool, own: Address, elements: usize| {
+                if lies { Ok(own) } else { context.workspace(elements * bytes) }
+            };
+            let (lies, tensors, shape) = (self.lies, &self.tensors, &self.shape);
+            // What is filled up has more of each pixel.
+            let wide = |elements: usize| elements / shape.channels.max(1) * self.channels();
+            let (input, weights) = if self.is_fused {
+                (wide(shape.input_len()), wide(shape.weight_len()))
+            } else {
+                (shape.input_len(), shape.weight_len())
+            };
             Some(ConvolutionTensors {
-                input: context.scratch(self.shape.input_len() * bytes)?,
-                weights: context.scratch(self.shape.weight_len() * bytes)?,
-                output: context.scratch(self.shape.output_len() * bytes)?,
-                bias: self.tensors.bias,
+                input: place(lies.input, tensors.input, input)?,
+                weights: place(lies.weights, tensors.weights, weights)?,
+                output: place(lies.output, tensors.output, shape.output_len())?,
+                bias: tensors.bias,
+                residual: tensors.residual.map(|own| place(lies.output, own, shape.output_len())).transpose()?,
             })
         } else {
             None
@@ -198,22 +297,23 @@ impl Job {
 
     /// How long a plan takes with all that belongs to it; nothing where it does not run.
     pub fn time(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<Option<Duration>> {
-        let driver = Rc::clone(&context.driver);
         if !self.queue(plan, room, context)? {
             return Ok(None);
         }
-        let (start, stop) = (driver.event()?, driver.event()?);
-        let mut least = Duration::MAX;
-        for _ in 0..TIMED_RUNS {
-            driver.record(start, Stream::Compute)?;
-            if !self.queue(plan, room, context)? {
-                return Ok(None);
-            }
-            driver.record(stop, Stream::Compute)?;
-            driver.synchronize(Stream::Compute)?;
-            least = least.min(driver.between(start, stop)?);
-        }
-        Ok(Some(least))
+        timed(context, |context| match &room.turned {
+            // Where everything lies as it should, nothing is turned but for the trial.
+            Some(turned) if self.is_fused => Ok(plan.run(turned, room.workspace).is_ok()),
+            _ => self.queue(plan, room, context),
+        })
+    }
+
+    /// How long the kernel of ours takes.
+    fn time_own(&self, context: &mut Context) -> Result<Duration> {
+        let product = ConvProduct::of(self.kind, &self.shape);
+        let queue = |context: &mut Context| {
+            product.run(self.dtype, Operands::of(self.kind, &self.tensors), context).map(|()| true)
+        };
+        Ok(timed(context, queue)?.unwrap_or(Duration::MAX))
     }
 
     /// Queues everything that the job takes with this plan; false where the library refuses.
@@ -238,19 +338,54 @@ impl Job {
         Ok(true)
     }
 
+    /// Lays out with their channels last what the plan reads and does not lie so.
     fn turn_inputs(&self, turned: &ConvolutionTensors, context: &mut Context) -> Result<()> {
+        let lies = [self.lies.input, self.lies.weights, self.lies.output];
         for (which, (from, to, dims)) in self.tensors_of(turned).into_iter().enumerate() {
             // The result is not read.
-            if which != self.result_index() {
-                turn(self.dtype, to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)?;
+            if which == self.result_index() || lies[which] {
+                continue;
+            }
+            let matrices = [dims[0], dims[1], dims[2] * dims[3]];
+            match self.is_widened() {
+                true => widen(self.dtype, to, from, matrices, context)?,
+                false => turn(self.dtype, to, from, matrices, Activation::None, context)?,
             }
         }
-        Ok(())
+        match (self.tensors.residual, turned.residual, self.shape.output_dims()) {
+            (Some(from), Some(to), dims) if !self.lies.output => {
+                turn(self.dtype, to, from, [dims[0], dims[1], dims[2] * dims[3]], Activation::None, context)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn turn_result(&self, turned: &ConvolutionTensors, context: &mut Context) -> Result<()> {
+        if self.lies.output {
+            return Ok(());
+        }
         let (to, from, dims) = self.tensors_of(turned)[self.result_index()];
-        turn(self.dtype, to, from, [dims[0], dims[2] * dims[3], dims[1]], self.activation, context)
+        let activation = if self.is_fused { Activation::None } else { self.activation };
+        turn(self.dtype, to, from, [dims[0], dims[2] * dims[3], dims[1]], activation, context)
+    }
+
+    /// Whether a plan lets what is no number through: where every number of the image is none, every result is none. Waits for the device.
+    pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+        let (Some(turned), true) = (&room.turned, self.is_fused && self.activation == Activation::Relu) else {
+            return Ok(true);
+        };
+        let elements = self.shape.input_len() / self.shape.channels.max(1) * self.channels();
+        context.fill(turned.input, 0xff, elements * self.dtype.size_bytes())?;
+        if plan.run(turned, room.workspace).is_err() {
+            return Ok(false);
+        }
+        let mut results = vec![0_u16; self.shape.output_len().min(NAN_SAMPLES)];
+        let target = results.as_mut_ptr().cast();
+        // SAFETY: the target has as many numbers, and stays where it is until the stream has been waited for.
+        unsafe { context.driver.download(target, turned.output, results.len() * 2, Stream::Compute)? };
+        context.driver.synchronize(Stream::Compute)?;
+        let infinity = if self.dtype == DType::F16 { 0x7c00 } else { 0x7f80 };
+        Ok(results.iter().all(|bits| bits & 0x7fff > infinity))
     }
 
     /// Input, weights and output: as they are, turned, and their dimensions.
@@ -284,6 +419,26 @@ impl Job {
         let grid = [self.shape.batch * self.shape.filters, columns, 1];
         context.launch(&kernel, Launch::grid(grid, THREADS), &mut arguments)
     }
+}
+
+/// The least time of a few runs, after one that does not count; nothing where one says that it is not queued.
+fn timed(context: &mut Context, mut queue: impl FnMut(&mut Context) -> Result<bool>) -> Result<Option<Duration>> {
+    let driver = Rc::clone(&context.driver);
+    if !queue(context)? {
+        return Ok(None);
+    }
+    let (start, stop) = (driver.event()?, driver.event()?);
+    let mut least = Duration::MAX;
+    for _ in 0..TIMED_RUNS {
+        driver.record(start, Stream::Compute)?;
+        if !queue(context)? {
+            return Ok(None);
+        }
+        driver.record(stop, Stream::Compute)?;
+        driver.synchronize(Stream::Compute)?;
+        least = least.min(driver.between(start, stop)?);
+    }
+    Ok(Some(least))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use crate::{EmulatedBackend, GpuBackend};
 fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> Job {
     let [batch, filters, height, width] = dims;
     let shape = ConvShape::new([batch, 1, height, width], [filters, 1, 1, 1], &ConvOptions::default()).unwrap();
-    let tensors = ConvolutionTensors { input: Address::NULL, weights: Address::NULL, output, bias };
-    Job { shape, dtype: DType::F16, kind: ConvolutionKind::Forward, tensors, activation: Activation::Relu }
+    let tensors = ConvolutionTensors { input: Address::NULL, weights: Address::NULL, output, bias, residual: None };
+    Job::new(shape, DType::F16, ConvolutionKind::Forward, tensors, Activation::Relu)
 }
 
 #[test]

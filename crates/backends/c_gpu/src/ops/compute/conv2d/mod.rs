@@ -2,7 +2,8 @@
 //! multiplies. The three differ in what their sums run over; see `conv.c`.
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
-use panoply_core::{DType, Result, Value};
+use panoply_core::{DType, Result, Tensor, Value};
+use panoply_graph::fuse::images::{CHANNELS_LAST, is_channels_last};
 use panoply_kernels::c::{CONV, Kernel, activation_number};
 
 use crate::arguments::Arguments;
@@ -13,7 +14,7 @@ use crate::library::{ConvolutionKind, ConvolutionTensors};
 pub mod library;
 pub mod trial;
 
-use library::Job;
+use library::{Job, Lies};
 
 /// `TILE`, `DEPTH` and `THREADS` of the kernel.
 const TILE: usize = 64;
@@ -37,14 +38,46 @@ const WIDE_ROWS_MIN: usize = 16;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let shape = op.conv_shape()?;
+    if context.output_order() == Some(CHANNELS_LAST) {
+        return run_turned(op, &shape, context);
+    }
     let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
     let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), op.activation);
-    let tensors = ConvolutionTensors { input, weights, output: output.address, bias };
-    if !library::run(&Job { shape, dtype, kind: ConvolutionKind::Forward, tensors, activation }, context)? {
+    let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
+    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
         let product = ConvProduct { activation, ..ConvProduct::of(ConvolutionKind::Forward, &shape) };
         product.run(dtype, Operands::of(ConvolutionKind::Forward, &tensors), context)?;
+    }
+    Ok(Value::Tensor(output.into_tensor()))
+}
+
+/// The same with the channels of the output last: images and weights that lie so are read as they are.
+fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<Value> {
+    let lies = |tensor: &Tensor, context: &Context| context.owns(tensor) && is_channels_last(tensor);
+    let lies = Lies { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
+    let mut place = |tensor: &Tensor, lies: bool| match lies {
+        true => Ok(context.view(tensor)?.address),
+        false => context.input(tensor),
+    };
+    let (input, weights) = (place(&op.input, lies.input)?, place(&op.weights, lies.weights)?);
+    let bias = op.bias.as_ref().map(|bias| context.input(bias)).transpose()?;
+    let output = context.output(op.input.dtype(), op.output_shape()?)?;
+    let (dtype, activation) = (op.input.dtype(), op.activation);
+    let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
+    let job = Job { lies, is_fused: true, ..Job::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation) };
+    if shape.output_len() > 0 && !library::run(&job, context)? {
+        // Our kernel's images have their channels first.
+        let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
+        let first = context.scratch(shape.output_len() * dtype.size_bytes())?;
+        let tensors = ConvolutionTensors { input, weights, output: first, bias, residual: None };
+        if !library::run(&Job::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
+            let product = ConvProduct { activation, ..ConvProduct::of(ConvolutionKind::Forward, shape) };
+            product.run(dtype, Operands::of(ConvolutionKind::Forward, &tensors), context)?;
+        }
+        let [batch, filters, height, width] = shape.output_dims();
+        turn(dtype, output.address, first, [batch, filters, height * width], Activation::None, context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
@@ -54,8 +87,8 @@ pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context
     let (gradient, weights) = (context.input(&op.gradient)?, context.input(&op.weights)?);
     let output = context.output(op.gradient.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.gradient.dtype(), Activation::None);
-    let tensors = ConvolutionTensors { input: output.address, weights, output: gradient, bias: None };
-    if !library::run(&Job { shape, dtype, kind: ConvolutionKind::Input, tensors, activation }, context)? {
+    let tensors = ConvolutionTensors { input: output.address, weights, output: gradient, bias: None, residual: None };
+    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Input, tensors, activation), context)? {
         ConvProduct::of(ConvolutionKind::Input, &shape).run(
             dtype,
             Operands::of(ConvolutionKind::Input, &tensors),
@@ -70,8 +103,8 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     let (input, gradient) = (context.input(&op.input)?, context.input(&op.gradient)?);
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), Activation::None);
-    let tensors = ConvolutionTensors { input, weights: output.address, output: gradient, bias: None };
-    if !library::run(&Job { shape, dtype, kind: ConvolutionKind::Weights, tensors, activation }, context)? {
+    let tensors = ConvolutionTensors { input, weights: output.address, output: gradient, bias: None, residual: None };
+    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Weights, tensors, activation), context)? {
         ConvProduct::of(ConvolutionKind::Weights, &shape).run(
             dtype,
             Operands::of(ConvolutionKind::Weights, &tensors),
@@ -97,7 +130,7 @@ pub struct Operands {
 impl Operands {
     /// Those of a convolution or a gradient.
     pub fn of(kind: ConvolutionKind, tensors: &ConvolutionTensors) -> Operands {
-        let ConvolutionTensors { input, weights, output, bias } = *tensors;
+        let ConvolutionTensors { input, weights, output, bias, .. } = *tensors;
         match kind {
             ConvolutionKind::Forward => Operands { a: weights, b: input, bias, out: output },
             ConvolutionKind::Input => Operands { a: weights, b: output, bias, out: input },
@@ -280,7 +313,7 @@ impl ConvProduct {
             && context.driver.properties().matrix_tiles
             && self.suits_matrix_units(dtype)
         {
-            let weights = context.scratch(matrices.iter().product::<usize>() * dtype.size_bytes())?;
+            let weights = context.workspace(matrices.iter().product::<usize>() * dtype.size_bytes())?;
             turn(dtype, weights, operands.a, matrices, Activation::None, context)?;
             let operands = Operands { a: weights, ..operands };
             let (columns, rows) = (self.n.count().div_ceil(WIDE), self.m.div_ceil(WIDE));
@@ -304,7 +337,7 @@ impl ConvProduct {
     fn run_in_parts(&self, dtype: DType, operands: Operands, parts: usize, context: &mut Context) -> Result<()> {
         let sum_bytes = if dtype == DType::F64 { 8 } else { 4 };
         let count = self.elements();
-        let sums = context.scratch(count * parts * sum_bytes)?;
+        let sums = context.workspace(count * parts * sum_bytes)?;
         let of_parts = Operands { out: sums, ..operands };
         let kernel = self.kernel(TILES, dtype);
         context.launch(&kernel, self.tiles(parts), &mut self.arguments(of_parts, parts))?;
@@ -433,6 +466,20 @@ pub(super) fn turn(
         .u32(activation_number(activation));
     let launch = Launch::grid(grid, THREADS);
     context.launch(&around("turn", dtype).flag("PAIRS", pairs), launch, &mut arguments)
+}
+
+/// Lays images of fewer than eight channels of 16-bit numbers out with eight for each pixel, those behind them zero.
+pub(super) fn widen(
+    dtype: DType,
+    target: Address,
+    source: Address,
+    [images, channels, area]: [usize; 3],
+    context: &mut Context,
+) -> Result<()> {
+    let mut arguments =
+        Arguments::new().address(target).address(source).u64(images as u64).u64(area as u64).size(channels);
+    let launch = context.blocks(images * area, THREADS, 1);
+    context.launch(&around("widen", dtype).flag("PAIRS", false), launch, &mut arguments)
 }
 
 /// A kernel that works before or after a convolution.

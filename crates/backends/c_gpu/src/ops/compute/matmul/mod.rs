@@ -2,6 +2,7 @@
 //! epilogue where that says the same; else through our general kernel, which takes every element type and every view.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use panoply_core::op::compute::{Activation, MatMul, MatMulShape, Precision};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
@@ -9,13 +10,14 @@ use panoply_kernels::c::{Kernel, MATMUL, Unit, activation_number};
 
 use crate::arguments::Arguments;
 use crate::context::Context;
-use crate::driver::{Address, GRID_YZ_MAX, Launch};
+use crate::driver::{Address, Driver, GRID_YZ_MAX, Launch, Stream};
 use crate::layout::Layout;
-use crate::library::{Epilogue, Matrix, Order, ProductProblem, Products, alignment};
+use crate::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products, alignment};
 
+mod fused;
 mod thin;
 mod tiles;
-mod units;
+pub(crate) mod units;
 
 use thin::Thin;
 use tiles::Tiling;
@@ -30,6 +32,8 @@ pub(crate) const TILE: usize = 64;
 pub(crate) const THREADS: usize = 256;
 /// Numbers for each thread of the pass that makes zeros of negative ones: two loads of sixteen bytes.
 const RELU_PER_THREAD: usize = 16;
+/// Runs of each way of a library's of which the fastest counts.
+const TIMED_RUNS: usize = 3;
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     let shape = op.matmul_shape()?;
@@ -74,7 +78,7 @@ impl Product<'_> {
         if let Some(tiling) = tiling.filter(|tiling| tiling.is_quick && !wants_tf32) {
             return tiling.run(self, context);
         }
-        if self.by_library(context)? {
+        if self.by_convolution(context)? || self.by_library(context)? {
             return Ok(());
         }
         let has_units = context.driver.properties().tiles_of_16;
@@ -131,16 +135,20 @@ impl Product<'_> {
             other => other.unwrap_or(Epilogue::None),
         };
         let Some(plan) = library.plan(&problem, wanted, own_c.is_some()) else { return Ok(false) };
-        let workspace = context.scratch(plan.workspace_bytes())?;
+        let workspace = context.workspace(plan.workspace_bytes())?;
         let target = match fused {
             Some(_) => self.output,
-            None => context.scratch(problem.m * problem.n * problem.batches * problem.output.size_bytes())?,
+            None => context.workspace(problem.m * problem.n * problem.batches * problem.output.size_bytes())?,
         };
         let beta = if own_c.is_some() { self.op.beta } else { 0.0 };
         let addresses = [self.a.address, self.b.address, own_c.unwrap_or(target), target];
         if !context.is_rehearsal() {
             let bias = self.bias.filter(|_| fused.is_some());
-            plan.multiply([self.op.alpha, beta], addresses, bias, workspace)?;
+            let multiply = || plan.multiply([self.op.alpha, beta], addresses, bias, workspace);
+            if plan.ways() > 1 && !context.is_recording {
+                choose_way(&*plan, &*context.driver, &multiply)?;
+            }
+            multiply()?;
         }
         if relu_follows {
             self.relu(context)?;
@@ -168,7 +176,7 @@ impl Product<'_> {
         let (mut a, b) = (self.a.matrix([m, k])?, self.b.matrix([k, n])?);
         // A batch with one right operand is one product with more rows.
         let folds = batches > 1 && b.batch_step == 0 && a.order == Order::Rows && a.batch_step == m as i64 * a.step;
-        if folds && self.c.is_none() && self.bias_kind() < 2 {
+        if folds && (self.c.is_none() || self.addend_in_place().is_some()) && self.bias_kind() < 2 {
             m *= batches;
             batches = 1;
             a.batch_step = 0;
@@ -275,6 +283,28 @@ impl Product<'_> {
         let launch = context.blocks(batch.elements() * m * n, THREADS, 4);
         context.launch(&kernel, launch, &mut arguments)
     }
+}
+
+/// Takes the fastest of a plan's ways for good. It waits for the device, once for each problem.
+fn choose_way(plan: &dyn ProductPlan, driver: &dyn Driver, multiply: &dyn Fn() -> Result<()>) -> Result<()> {
+    let (start, stop) = (driver.event()?, driver.event()?);
+    let mut best = (Duration::MAX, 0);
+    for way in 0..plan.ways() {
+        plan.take(way, false);
+        // The first time loads what the way needs. One that does not run after all is passed over.
+        if multiply().is_err() {
+            continue;
+        }
+        for _ in 0..TIMED_RUNS {
+            driver.record(start, Stream::Compute)?;
+            multiply()?;
+            driver.record(stop, Stream::Compute)?;
+            driver.synchronize(Stream::Compute)?;
+            best = best.min((driver.between(start, stop)?, way));
+        }
+    }
+    plan.take(best.1, true);
+    Ok(())
 }
 
 /// The kernels' `sizes`: pairs of 32 bits, of which the last are the bits of two factors.

@@ -1,13 +1,15 @@
 //! Products of 16-bit floats on matrix units of which a warp has tiles of 16 × 16 × 16, where no library takes them.
 
-use panoply_core::op::compute::MatMulShape;
-use panoply_core::{DType, Result};
-use panoply_kernels::c::MATMUL_UNITS;
+use panoply_core::op::compute::{Activation, MatMulShape};
+use panoply_core::{DType, Result, Shape};
+use panoply_kernels::c::{Kernel, MATMUL_UNITS, activation_number};
 
 use super::tiles::is_deep;
-use super::{Product, WIDE_BYTES};
+use super::{Product, WIDE_BYTES, sizes};
+use crate::arguments::Arguments;
 use crate::context::Context;
-use crate::driver::{GRID_YZ_MAX, Launch};
+use crate::driver::{Address, GRID_YZ_MAX, Launch};
+use crate::layout::Layout;
 
 /// The rows and columns that a tile may have, the largest first.
 const TILES: [usize; 2] = [128, 64];
@@ -64,7 +66,46 @@ impl Units {
     }
 
     /// Two slabs of A's rows and B's columns.
-    fn shared_bytes(self) -> usize {
+    const fn shared_bytes(self) -> usize {
         2 * 2 * self.tile * (DEPTH + GAP) * 2
     }
+}
+
+/// Two lists of vectors of 16-bit floats, each without gaps, on boundaries of 16 bytes.
+pub(crate) struct Vectors {
+    pub(crate) dtype: DType,
+    pub(crate) a: Address,
+    pub(crate) b: Address,
+    /// How many there are of both, and their dimensions, a multiple of eight.
+    pub(crate) counts: [usize; 2],
+    pub(crate) dim: usize,
+}
+
+/// Queues the products of all of A's vectors with all of B's: a row of f32 for each of A's.
+pub(crate) fn products_of(vectors: &Vectors, target: Address, context: &mut Context) -> Result<()> {
+    let Vectors { dtype, a, b, counts: [m, n], dim } = *vectors;
+    let units = Units { tile: TILES[0], a_deep: true, b_deep: true };
+    let kernel = Kernel::new(MATMUL_UNITS, "matmul_units")
+        .dtype("T", dtype)
+        .dtype("R", DType::F32)
+        .integer("BIAS", 0)
+        .integer("ACTIVATION", activation_number(Activation::None))
+        .flag("HAS_C", false)
+        .integer("TILE", units.tile as i64)
+        .flag("A_DEEP", true)
+        .flag("B_DEEP", true);
+    let shape = MatMulShape { batch: Shape::new([])?, m, n, k: dim };
+    let (none, single) = ([0; 2], Layout::new(&[], &[]));
+    let addresses =
+        Arguments::new().address(target).address(a).address(b).address(Address::NULL).address(Address::NULL);
+    let mut arguments = addresses
+        .sizes(&sizes(&shape, 1, 1.0, 0.0))
+        .structure(&[dim as u64, 1])
+        .structure(&[1, dim as u64])
+        .structure(&none)
+        .layout(&single)
+        .layout(&single)
+        .layout(&single);
+    let grid = [n.div_ceil(units.tile), m.div_ceil(units.tile), 1];
+    context.launch(&kernel, Launch::grid(grid, THREADS).shared(units.shared_bytes()), &mut arguments)
 }

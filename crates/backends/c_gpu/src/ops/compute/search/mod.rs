@@ -1,7 +1,8 @@
-//! Search: the nearest rows of each query, in passes over the rows that never write a distance out.
+//! Search: the nearest rows of each query, in passes over the rows.
 //!
 //! * `many`: tiles of queries and rows on the matrix unit; a threshold from a sample of the rows keeps all but a few scores from
 //!   ever leaving the registers.
+//! * `products`: the same for devices whose matrix units take whole tiles only. Scores are written out, and then chosen from.
 //! * `few`: one pass that scores rows with up to sixteen queries at a time and keeps the nearest in the block's memory. It
 //!   takes every element type and any order of rows, and is what the other path falls back to.
 //! * `heaps`: where threads do not see each other's values, each keeps the nearest of a part of the rows by itself.
@@ -16,6 +17,7 @@ use crate::driver::Address;
 mod few;
 mod heaps;
 mod many;
+mod products;
 mod schedule;
 mod shape;
 
@@ -45,6 +47,8 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
         let task = Task::new(op, context, ids.address, scores.address)?;
         if many::takes(&task, context.driver.properties().matrix_tiles) {
             many::run(task, context)?;
+        } else if let Some(turn) = products::turn(&task, context) {
+            products::run(&task, turn, context)?;
         } else if task.warp_lanes == 1 || !few::fits(&task) {
             heaps::run(&task, context)?;
         } else {

@@ -1,0 +1,72 @@
+//! Search with many queries on matrix units without what `many` needs: all scores are written out, and the best of each query's are chosen. For
+//! inner products of 16-bit floats, of which the units' sums are the scores.
+
+use panoply_core::op::compute::Metric;
+use panoply_core::{DType, Result};
+
+use super::{Task, WIDE_BYTES};
+use crate::context::Context;
+use crate::driver::{Address, GRID_YZ_MAX};
+use crate::ops::compute::matmul::units::{Vectors, products_of};
+use crate::ops::compute::topk::Lanes;
+
+/// Below so many queries or rows the fused pass, which writes no scores, is the faster one.
+const QUERIES_MIN: usize = 48;
+const ROWS_MIN: usize = 4096;
+/// The largest k whose list the choice keeps in the block's memory.
+const K_MAX: usize = 256;
+/// Bytes of scores, and the part of free memory that they may take; more queries are taken in turns.
+const SCORES_BYTES_MAX: usize = 1 << 30;
+const MEMORY_SHARE: u64 = 8;
+
+/// How many queries are searched at a time; `None` where this path is not the better one, or the device lacks what it needs.
+pub(super) fn turn(task: &Task, context: &Context) -> Option<usize> {
+    let properties = context.driver.properties();
+    let row_bytes = task.dim * task.row_type.size_bytes();
+    let is_wide = |address: Address| address.is_multiple_of(WIDE_BYTES as u64);
+    let takes = properties.tiles_of_16
+        && task.metric == Metric::Dot
+        && task.filter == Address::NULL
+        && task.row_type == task.query_type
+        && matches!(task.row_type, DType::F16 | DType::BF16)
+        && task.query_count >= QUERIES_MIN
+        && (ROWS_MIN..=i32::MAX as usize).contains(&task.row_count)
+        && task.places == task.k
+        && task.k <= K_MAX
+        && task.dim > 0
+        && row_bytes.is_multiple_of(WIDE_BYTES)
+        && is_wide(task.rows)
+        && is_wide(task.queries);
+    if !takes {
+        return None;
+    }
+    let (free, _) = context.driver.memory_info().ok()?;
+    let room = SCORES_BYTES_MAX.min(usize::try_from(free / MEMORY_SHARE).unwrap_or(usize::MAX));
+    let turn = (room / (task.row_count * 4)).min(task.query_count).min(GRID_YZ_MAX);
+    (turn >= QUERIES_MIN).then_some(turn)
+}
+
+pub(super) fn run(task: &Task, turn: usize, context: &mut Context) -> Result<()> {
+    let scores = context.scratch(turn * task.row_count * 4)?;
+    for begin in (0..task.query_count).step_by(turn) {
+        let count = turn.min(task.query_count - begin);
+        let queries = task.queries + begin * task.dim * task.query_type.size_bytes();
+        let vectors =
+            Vectors { dtype: task.row_type, a: queries, b: task.rows, counts: [count, task.row_count], dim: task.dim };
+        products_of(&vectors, scores, context)?;
+        let lanes = Lanes {
+            dtype: DType::F32,
+            largest: true,
+            input: scores,
+            values: task.scores + begin * task.places * 4,
+            indices: task.ids + begin * task.places * 4,
+            count,
+            length: task.row_count,
+            inner: 1,
+            k: task.k,
+            nan_last: true,
+        };
+        lanes.choose(context)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! One recording of a plan: what it copies before and after it runs, and where the rest is.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use panoply_core::graph::{Step, slot_of, view_of};
+use panoply_core::op::compute::ComputeOp;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{Buffer, DeviceBuffer, Error, Op, Part, Result, Tensor, Value};
+use panoply_graph::{Place, Plan, Ready};
+
+use super::run_graph::{Steps, run_steps};
+use crate::context::{Context, Copies, Output, Queued, Words};
+use crate::driver::{Address, Captured, Driver};
+
+/// A recording, and all that it uses but what its callers bring.
+pub(crate) struct Replay {
+    driver: Rc<dyn Driver>,
+    captured: Captured,
+    #[allow(dead_code)] // Held so that the pool does not lend it.
+    held: Queued,
+    #[allow(dead_code)] // As above: graphs that need more get another block.
+    block: Option<DeviceBuffer>,
+    #[allow(dead_code)] // As above.
+    own: Vec<Tensor>,
+    /// Where its kernels complain.
+    words: Option<Words>,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(captures) = self.driver.captures() {
+            captures.release(self.captured);
+        }
+    }
+}
+
+impl Replay {
+    fn run(&self) -> Result<()> {
+        match self.driver.captures() {
+            // SAFETY: the recording holds the memory that it uses and goes before its kernels do; it is not dropped before the op
+            // under way has finished. Inputs and outputs at its places are the op's, or held by who has the recording.
+            Some(captures) => unsafe { captures.replay(self.captured) },
+            None => Ok(()),
+        }
+    }
+}
+
+/// A recording with inputs and outputs of its own for those that are small.
+pub(super) struct Recording {
+    replay: Replay,
+    /// By input: what the steps read, where it is the recording's own.
+    inputs: Vec<Option<Tensor>>,
+    /// By output: what the steps leave, where it is copied.
+    outputs: Vec<Option<Tensor>>,
+}
+
+/// Memory for an output of a plan.
+pub(super) struct Taken {
+    slot: usize,
+    tensor: Tensor,
+    pub(super) address: Address,
+}
+
+/// The slots of a plan that steps make and the graph hands out, in the order of its steps.
+fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
+    let slots = plan.steps.iter().flat_map(|step| &step.outputs).copied();
+    slots.filter(|slot| plan.slots[*slot].place == Place::Own)
+}
+
+/// Memory for the outputs of more than `small` bytes, in the order of the plan's steps. Whatever order the pool has them in, among
+/// outputs of one size the first has the lowest address: where a program gives what it got last time as inputs, two recordings take turns.
+pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> Result<Vec<Taken>> {
+    let large: Vec<usize> = own_slots(plan).filter(|slot| plan.slots[*slot].slot.len_bytes() > small).collect();
+    let mut memory = Vec::with_capacity(large.len());
+    for slot in &large {
+        let bytes = plan.slots[*slot].slot.len_bytes();
+        let (buffer, address) = context.memory.tensor(bytes)?;
+        memory.push((bytes, address, buffer));
+    }
+    memory.sort_by_key(|(bytes, address, _)| (*bytes, address.0));
+    let mut order: Vec<usize> = (0..large.len()).collect();
+    order.sort_by_key(|place| plan.slots[large[*place]].slot.len_bytes());
+    let mut taken: Vec<Option<Taken>> = large.iter().map(|_| None).collect();
+    for (place, (_, address, buffer)) in order.into_iter().zip(memory) {
+        let (slot, of) = (large[place], &plan.slots[large[place]].slot);
+        let tensor = Tensor::from_device(of.dtype, of.shape, buffer)?;
+        taken[place] = Some(Taken { slot, tensor, address });
+    }
+    Ok(taken.into_iter().flatten().collect())
+}
+
+/// Lets the steps of a plan leave their outputs in the memory that was taken for them, and in more of it.
+pub(super) fn place_outputs(plan: &Plan, taken: &[Taken], steps: &mut Steps<'_>) -> Result<()> {
+    for slot in own_slots(plan) {
+        let place = match taken.iter().find(|taken| taken.slot == slot) {
+            Some(taken) => buffer(&taken.tensor).map(|buffer| (buffer, taken.address)),
+            None => Some(steps.context.memory.tensor(plan.slots[slot].slot.len_bytes())?),
+        };
+        steps.outputs.extend(place);
+    }
+    Ok(())
+}
+
+impl Recording {
+    /// Records the steps of a plan: inputs of more than `small` bytes where they are, outputs where they are to be. `None` where they cannot
+    /// be; then nothing was queued.
+    pub(super) fn new(
+        ready: &mut Ready,
+        op: &RunGraph,
+        steps: &mut Steps<'_>,
+        taken: &[Taken],
+        small: usize,
+    ) -> Result<Option<Recording>> {
+        let plan = Arc::clone(&ready.held.plan);
+        if hands_on_inputs(&plan, op, small) {
+            return Ok(None);
+        }
+        let mut inputs = Vec::new();
+        for tensor in op.inputs() {
+            let is_copied = tensor.len_bytes() <= small;
+            let own = is_copied.then(|| steps.context.output(tensor.dtype(), *tensor.shape())).transpose()?;
+            inputs.push(own.map(Output::into_tensor));
+        }
+        let read: Vec<&Tensor> =
+            inputs.iter().zip(op.inputs()).map(|(own, given)| own.as_ref().unwrap_or(given)).collect();
+        let fixed = RunGraph::new(op.graph(), &read);
+        let mut theirs: Vec<u64> = taken.iter().filter_map(|taken| token(&taken.tensor)).collect();
+        place_outputs(&plan, taken, steps)?;
+        let recorded = record(ready, &fixed, steps);
+        let all_taken = steps.outputs.is_empty();
+        steps.outputs.clear();
+        let Some((mut replay, value)) = recorded? else { return Ok(None) };
+        let is_taken = |view: &Tensor| taken.iter().any(|taken| slot_of(view) == Some(taken.slot));
+        let made: Vec<&Tensor> = value.tensors().collect();
+        // A step that asked for memory of another size first has put its output elsewhere.
+        let fits = |(view, made): (&Tensor, &&Tensor)| {
+            !is_taken(view) || token(made).is_some_and(|token| theirs.contains(&token))
+        };
+        if !all_taken || made.len() != plan.outputs.len() || !plan.outputs.iter().zip(&made).all(fits) {
+            steps.context.hold_replays([replay]);
+            return Ok(None);
+        }
+        let outputs: Vec<Option<Tensor>> =
+            plan.outputs.iter().zip(made).map(|(view, made)| (!is_taken(view)).then(|| made.clone())).collect();
+        theirs.extend(
+            inputs.iter().zip(op.inputs()).filter(|(own, _)| own.is_none()).filter_map(|(_, given)| token(given)),
+        );
+        replay.held.between.retain(|tensor| token(tensor).is_none_or(|token| !theirs.contains(&token)));
+        replay.own = inputs.iter().chain(&outputs).flatten().cloned().collect();
+        Ok(Some(Recording { replay, inputs, outputs }))
+    }
+
+    /// Runs it with the inputs of an op. What it has no outputs of its own for is left in `taken`.
+    pub(super) fn run(&self, plan: &Plan, op: &RunGraph, taken: &[Taken], context: &mut Context) -> Result<Value> {
+        let (mut before, mut after) = (Copies::default(), Copies::default());
+        for (own, given) in self.inputs.iter().zip(op.inputs()) {
+            if let Some(own) = own {
+                before.push(context.view(own)?.address, given);
+            }
+        }
+        let mut parts = Vec::with_capacity(self.outputs.len());
+        for (own, view) in self.outputs.iter().zip(&plan.outputs) {
+            let made = taken.iter().find(|taken| slot_of(view) == Some(taken.slot));
+            parts.push(Part::Tensor(match (own, made) {
+                (None, Some(made)) => view_of(view, &made.tensor)?,
+                (None, None) => return Err(Error::invalid("graph: an output", "a tensor", "nothing")),
+                (Some(own), _) => {
+                    let output = context.output(own.dtype(), *own.shape())?;
+                    after.push(output.address, own);
+                    output.into_tensor()
+                }
+            }));
+        }
+        if let Some(words) = &self.replay.words {
+            context.hear(words, &mut after)?;
+        }
+        context.copy_around(&before, &after, |_| self.replay.run())?;
+        Ok(Value::List(parts))
+    }
+
+    pub(super) fn into_replay(self) -> Replay {
+        self.replay
+    }
+}
+
+/// Records the steps of a plan, with what they make. `None` where they cannot be; then nothing was queued.
+fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Option<(Replay, Value)>> {
+    let driver = Rc::clone(&steps.context.driver);
+    let Some(captures) = driver.captures() else { return Ok(None) };
+    steps.context.planned.forget();
+    // Words are found by their addresses. What has none to say takes no memory, which would be at another place the next time.
+    let complains = |step: &Step| matches!(&step.op, Op::Compute(ComputeOp::Gather(_)));
+    if driver.properties().pointers && ready.held.plan.steps.iter().any(complains) {
+        steps.context.begin_words()?;
+    }
+    let before = steps.context.begin_apart();
+    steps.context.is_recording = true;
+    let begun = captures.begin();
+    // Also where a step panics the recording ends, or the stream would go on recording.
+    let ran = catch_unwind(AssertUnwindSafe(|| begun.and_then(|()| run_steps(ready, op, steps))));
+    let captured = captures.end();
+    steps.context.is_recording = false;
+    let mut held = steps.context.end_apart(before);
+    let words = steps.context.end_words();
+    let ran = ran.unwrap_or_else(|panic| {
+        captured.iter().for_each(|captured| captures.release(*captured));
+        resume_unwind(panic)
+    });
+    match (ran, captured) {
+        (Ok(value), Ok(captured)) if held.is_repeatable() => {
+            let block = steps.block.as_ref().map(|(block, _)| block.clone());
+            let (driver, own) = (Rc::clone(&driver), Vec::new());
+            Ok(Some((Replay { driver, captured, held, block, own, words }, value)))
+        }
+        (_, captured) => {
+            captured.iter().for_each(|captured| captures.release(*captured));
+            // Nothing ran, so nothing has complained.
+            drop(steps.context.settle(&mut held));
+            words.into_iter().for_each(|words| steps.context.hold_words(words));
+            Ok(None)
+        }
+    }
+}
+
+/// Whether an output is an input that lies elsewhere each time.
+fn hands_on_inputs(plan: &Plan, op: &RunGraph, small: usize) -> bool {
+    let is_large = |input: usize| op.inputs().get(input).is_some_and(|tensor| tensor.len_bytes() > small);
+    plan.outputs
+        .iter()
+        .filter_map(slot_of)
+        .any(|slot| matches!(plan.slots[slot].place, Place::Input(input) if is_large(input)))
+}
+
+fn buffer(tensor: &Tensor) -> Option<DeviceBuffer> {
+    if let Buffer::Device(buffer) = tensor.buffer() { Some(buffer.clone()) } else { None }
+}
+
+fn token(tensor: &Tensor) -> Option<u64> {
+    buffer(tensor).map(|buffer| buffer.token())
+}

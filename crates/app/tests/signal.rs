@@ -56,6 +56,12 @@ fn packets_are_recorded_shown_and_decoded() {
         assert!((found["packets"][0]["offset_hz"].as_f64().unwrap() - 180.0).abs() < 40.0, "{found}");
         assert!(refused(&["record", &file], 1).contains("--overwrite"));
         printed(&["record", &file, "--overwrite"]);
+        // What cannot be put in its place leaves nothing beside it.
+        let taken = path(&format!("taken-{name}"));
+        std::fs::create_dir_all(&taken).unwrap();
+        assert!(refused(&["record", &taken, "--overwrite"], 1).contains("cannot be written"));
+        let left = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(left.into_iter().all(|name| !name.to_string_lossy().contains("partial")));
         let (svg, png) = (path("s.svg"), path("s.png"));
         let arguments: Vec<&str> = ["spectrum", &file, "--svg", &svg, "--png", &png].into_iter().chain(iq).collect();
         assert!(printed(&arguments).contains('█'));
@@ -87,6 +93,16 @@ fn a_tone_is_found_where_it_is() {
     let output = run(&raw);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cut short"), "{output:?}");
+    // What is no number is silence, is told, and spoils nothing else.
+    let mut odd = bytes.clone();
+    odd[4000..4004].copy_from_slice(&f32::NAN.to_le_bytes());
+    odd[9000..9004].copy_from_slice(&f32::NEG_INFINITY.to_le_bytes());
+    std::fs::write(&file, &odd).unwrap();
+    let found = json(&raw);
+    assert!((found["peak_hz"].as_f64().unwrap() - 1000.0).abs() < 8.0 && found["not_finite"] == 2, "{found}");
+    let output = run(&["waterfall", &file, "--raw", "f32", "--rate", "8000", "--real"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("2 of 8192 samples are NaN"), "{output:?}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -111,6 +127,9 @@ fn a_receiver_against_the_clock_decodes_what_was_sent() {
     assert!(all.iter().sum::<u64>() >= 30, "{found}");
     assert!(found["bits_decoded"].as_u64().unwrap() > 10_000 && found["bits_wrong"] == 0, "{found}");
     assert!(!found["standing"].as_str().unwrap().is_empty());
+    let late = found["missed"].as_u64().unwrap() + found["overruns"].as_u64().unwrap();
+    assert!(found["kept_off"].as_u64().unwrap() <= late, "{found}");
+    assert!(found["own_us"]["median"].as_f64().unwrap() > 0.0, "{found}");
     let counted: u64 = found["jitter_histogram"].as_array().unwrap().iter().map(|step| step[1].as_u64().unwrap()).sum();
     assert_eq!(counted, 30);
 }

@@ -1,15 +1,21 @@
 //! `panoply train` as its users meet it.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-fn run(arguments: &[&str]) -> Output {
+fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
     command.arg("train").args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_CONFIG");
-    command.output().unwrap()
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -55,6 +61,50 @@ fn digits_are_learned_saved_and_gone_on_with() {
     let second = train("9");
     assert_eq!(second["epochs"].as_array().unwrap().len(), 1);
     assert_eq!(second["epochs"][0]["epoch"], 9);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The names of the files in a folder, in order.
+fn names(folder: &Path) -> Vec<OsString> {
+    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<OsString> = files.flatten().map(|file| file.file_name()).collect();
+    names.sort();
+    names
+}
+
+/// However often and whenever it is killed, training ends where it would have ended, to the bit.
+#[test]
+fn training_that_is_killed_goes_on_from_its_last_checkpoint() {
+    const EPOCHS: &str = "12";
+    let folder = folder("killed");
+    let text = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (alone, killed, checkpoints) = (text("alone.safetensors"), text("killed.safetensors"), text("checkpoints"));
+    let common = ["--network", "mlp", "--batch", "64", "--device", "cpu:0", "--epochs", EPOCHS, "--json", "--save"];
+    let output = run(&[common.as_slice(), &[alone.as_str()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let with_checkpoints = [common.as_slice(), &[killed.as_str(), "--checkpoints", checkpoints.as_str()]].concat();
+    let mut kills = 0;
+    for attempt in 0_u64..8 {
+        let before = names(checkpoints.as_ref());
+        let mut child = command(&with_checkpoints).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // While a checkpoint is written, or soon after.
+        while names(checkpoints.as_ref()) == before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_millis(attempt % 4 * 3));
+        let _ = child.kill();
+        kills += usize::from(child.wait().unwrap().code().is_none());
+    }
+    assert!(kills >= 3, "{kills} of 8 were killed before they had finished");
+    let output = run(&with_checkpoints);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        findings["refused_checkpoints"].as_array().unwrap().len(),
+        0,
+        "a kill leaves no half checkpoint: {findings}"
+    );
+    assert_eq!(std::fs::read(&alone).unwrap(), std::fs::read(&killed).unwrap());
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

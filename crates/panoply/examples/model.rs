@@ -1,10 +1,11 @@
-//! A model from an ONNX file, with many callers: `cargo run --release --example model MODEL.onnx [CALLERS]`.
+//! A model from an ONNX file, with many callers: `cargo run --release --example model MODEL.onnx [CALLERS [BATCH [INSTANCES]]]`.
 //!
 //! Every caller asks with zeros of the model's own shapes; open dimensions are 1. Requests that differ in their rows alone run as
-//! one batch.
+//! one batch; while one instance hands answers out, another one's batch runs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use panoply::RunOptions;
 use panoply::ml::serve::{ServeOptions, Server};
 use panoply::ml::{Array, Dimension, Model};
 
@@ -13,10 +14,11 @@ const REQUESTS: usize = 50;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let Some(file) = arguments.next() else {
-        println!("usage: model MODEL.onnx [CALLERS]");
+        println!("usage: model MODEL.onnx [CALLERS [BATCH [INSTANCES]]]");
         return Ok(());
     };
-    let callers: usize = arguments.next().map_or(Ok(8), |callers| callers.parse())?;
+    let mut number = |default: usize| arguments.next().map_or(Ok(default), |number| number.parse());
+    let (callers, batch_max, instances) = (number(8)?, number(32)?, number(1)?);
     let runtime = panoply::Runtime::new()?;
     let started = Instant::now();
     let model = Model::load(&runtime, &file)?;
@@ -26,16 +28,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, array) in &model.infer(&inputs)?.0 {
         println!("{name}: {array:?}");
     }
-    let server = Server::start(&model, ServeOptions::default())?;
+    let preferred = (0..).map(|power| 1 << power).take_while(|size| *size <= batch_max).collect();
+    let server = Server::start(&model, ServeOptions { batch_max, preferred, instances, ..ServeOptions::default() })?;
+    // Every size of batch is met once before anything counts.
+    for rows in (0..).map(|power| 1 << power).take_while(|rows| *rows <= batch_max) {
+        let tickets =
+            (0..rows).map(|_| server.submit(&inputs, &RunOptions::default())).collect::<Result<Vec<_>, _>>()?;
+        tickets.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    }
+    let ask = || {
+        let start = Instant::now();
+        server.infer(&inputs).map(|_| start.elapsed())
+    };
+    let call = || (0..REQUESTS).map(|_| ask()).collect::<Result<Vec<_>, _>>();
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..callers {
-            scope.spawn(|| (0..REQUESTS).try_for_each(|_| server.infer(&inputs).map(drop)));
-        }
+    let mut waits: Vec<Duration> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()?.ok()).flatten().collect()
     });
     let (batches, rows) = server.batches();
     let rate = (callers * REQUESTS) as f64 / started.elapsed().as_secs_f64();
+    waits.sort_unstable();
+    let at = |share: usize| waits.get(waits.len() * share / 100).copied().unwrap_or_default();
     println!("{callers} callers: {rate:.0} answers a second, {rows} rows in {batches} batches");
+    println!("half of them within {:?}, 99 % within {:?}", at(50), at(99));
     Ok(())
 }
 

@@ -48,6 +48,34 @@ fn every_op_runs_in_every_form_and_says_where() {
     }
 }
 
+/// What an op may write over it does, and others see nothing of it.
+#[test]
+fn texts_take_the_place_of_messages_that_nobody_else_has() {
+    let runtime = runtime();
+    let session = Session::new(&key(), *b"here").unwrap();
+    let place = |messages: &Messages| messages.slices().unwrap()[0].as_ptr();
+    for shared in [false, true] {
+        let message = Messages::split(vec![5; 100_000].into(), 999).unwrap();
+        let (at, keeper) = (place(&message), shared.then(|| message.clone()));
+        let seal = session.seal(message).unwrap().detached().in_place();
+        let first = seal.first_number().unwrap();
+        let Sealed { text, tags } = runtime.run(seal).wait().unwrap();
+        assert_eq!(place(&text) == at, !shared);
+        assert!(keeper.is_none_or(|kept| kept.slices().unwrap().concat() == vec![5; 100_000]));
+        let opened = runtime.run(session.open(first, text).tags(tags.unwrap())).wait().unwrap();
+        assert_eq!(opened.slices().unwrap().concat(), vec![5; 100_000]);
+
+        let seal = session.seal(opened).unwrap();
+        let first = seal.first_number().unwrap();
+        let text = runtime.run(seal).wait().unwrap().text;
+        let (at, keeper) = (place(&text), shared.then(|| text.clone()));
+        let opened = runtime.run(session.open(first, text).in_place()).wait().unwrap();
+        assert_eq!((place(&opened) == at, opened.count()), (!shared, 101));
+        assert_eq!(opened.slices().unwrap().concat(), vec![5; 100_000]);
+        assert!(keeper.is_none_or(|kept| runtime.run(session.open(first, kept)).wait().is_ok()));
+    }
+}
+
 #[test]
 fn callers_that_share_a_key_run_as_one() {
     let wait_max = Duration::from_millis(30);
@@ -135,8 +163,11 @@ fn costs_of_different_algorithms_are_learned_apart() {
 }
 
 #[test]
-fn compress_and_seal_are_a_pipeline() {
+fn compress_seal_and_sign_are_a_pipeline() {
     let runtime = runtime();
+    let pair = KeyPair::generate(SignatureAlgorithm::Ed25519).unwrap();
+    let private = Key::sign(SignatureAlgorithm::Ed25519, pair.private.as_slice().unwrap()).unwrap();
+    let public = Key::verify(SignatureAlgorithm::Ed25519, pair.public.as_slice().unwrap()).unwrap();
     let session = Session::new(&key(), *b"pipe").unwrap();
     let record = |number: usize| format!("record {number} ").repeat(20).into_bytes();
     let sealing = session.clone();
@@ -144,13 +175,19 @@ fn compress_and_seal_are_a_pipeline() {
         .source((0..50).map(move |number| Messages::from(record(number))))
         .op("compress", &runtime, |record: &Messages| Compress::new(Format::Zstd, record.clone()))
         .try_op("seal", &runtime, move |packed: &Messages| sealing.seal(packed.clone()))
+        .fork(
+            |sealed| sealed.map("keep", |sealed: Sealed| sealed.text),
+            |sealed| sealed.op("sign", &runtime, move |sealed: &Sealed| Sign::new(&private, sealed.text.clone())),
+        )
         .collect()
         .run()
         .unwrap();
     assert_eq!(sealed.len(), 50);
     // Items keep their order; which of them was first at the session is not said.
     let mut used = std::collections::HashSet::new();
-    for (number, Sealed { text, .. }) in sealed.into_iter().enumerate() {
+    for (number, (text, signature)) in sealed.into_iter().enumerate() {
+        let verdicts = runtime.run(Verify::new(&public, text.clone(), signature)).wait().unwrap();
+        assert_eq!(verdicts, [true]);
         let opens =
             |nonce: &u64| runtime.run(session.open(*nonce, text.clone())).wait().ok().map(|packed| (*nonce, packed));
         let (nonce, packed) = (0..session.next()).find_map(|nonce| opens(&nonce)).unwrap();

@@ -108,7 +108,7 @@ pub struct InitArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A file is stored under its name, a folder with everything below it under names such as folder/file. \
+    after_help = "A file is stored under its name, a folder with all files below it, without links, under names such as folder/file. \
     Whatever ends the command early, every object that it has named as stored is there, and no half of another one."
 )]
 pub struct PutArguments {

@@ -13,7 +13,7 @@ use panoply::{DType, Error, RunOptions};
 
 use super::cases::{Amount, Case, Scale};
 use super::place::{Place, Runner};
-use super::random::Normals;
+use super::random::{Normals, counted};
 use crate::configuration::ModelsOptions;
 use crate::failure::Failure;
 
@@ -156,7 +156,7 @@ impl ModelCase {
         let mut normals = Normals::new(index as u64 + 1);
         match port.kind.unwrap_or(ElementType::F32) {
             ElementType::I64 => {
-                let count = shape.iter().product();
+                let count = counted(&shape, 1)?;
                 let numbers: Vec<i64> = normals.values(count).iter().map(|value| i64::from(*value > 0.0)).collect();
                 Array::from_slice(&numbers, &shape).map_err(refused)
             }

@@ -17,13 +17,13 @@ impl Normals {
 
     /// A tensor of f32.
     pub fn tensor(&mut self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
-        let count = shape.as_ref().iter().product();
+        let count = counted(shape.as_ref(), 1)?;
         Tensor::from_vec(self.values(count), shape)
     }
 
     /// A tensor of f32, f16, bf16 or complex64, whose two parts are normals.
     pub fn tensor_of(&mut self, dtype: DType, shape: impl AsRef<[usize]>) -> Result<Tensor> {
-        let count: usize = shape.as_ref().iter().product();
+        let count = counted(shape.as_ref(), if dtype == DType::Complex64 { 2 } else { 1 })?;
         let mut values = || self.values(count);
         match dtype {
             DType::F32 => self.tensor(shape),
@@ -51,6 +51,21 @@ impl Normals {
         self.state = self.state.wrapping_add(GAMMA.wrapping_mul(count.div_ceil(2) as u64));
         values
     }
+}
+
+/// The elements of a shape, whose normals, so many for each, the memory has room for: a model may ask for any.
+pub fn counted(shape: &[usize], each: usize) -> Result<usize> {
+    let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
+    let fits = |count: &usize| {
+        let wanted = count.checked_mul(each).unwrap_or(usize::MAX);
+        Vec::<f32>::new().try_reserve_exact(wanted).is_ok()
+    };
+    count.filter(fits).ok_or_else(|| Error::OutOfMemory {
+        place: "the host".to_owned(),
+        asked: count.unwrap_or(usize::MAX).saturating_mul(4 * each) as u64,
+        free: 0,
+        largest: 0,
+    })
 }
 
 /// The step of SplitMix64's state.
@@ -82,6 +97,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_normals() {
+        assert!(counted(&[3, 4], 2).is_ok_and(|count| count == 12));
+        assert!(counted(&[usize::MAX, 2], 1).is_err() && counted(&[usize::MAX / 2], 4).is_err());
         let values = Normals::new(7).values(100_001);
         assert_eq!(values, Normals::new(7).values(100_001));
         assert_ne!(values, Normals::new(8).values(100_001));

@@ -23,6 +23,7 @@ const BITS_MAX: u64 = 1_000_000_000;
 const POINTS_MAX: usize = 200;
 /// The farthest that a point may lie from 0 dB.
 const DECIBELS_MAX: f64 = 60.0;
+const RATE_HZ_MIN: f64 = 1e-6;
 const RATE_HZ_MAX: f64 = 1e12;
 const BUSY_MAX: usize = 1024;
 
@@ -129,7 +130,7 @@ fn recording(arguments: RecordingArguments) -> Result<Recording, Failure> {
             let names = SampleFormat::ALL.map(SampleFormat::name).join(", ");
             Failure::Usage(format!("--raw: expected one of {names}; got {name}"))
         })?;
-        let rate_hz = within("--rate", arguments.rate.unwrap_or(0.0), f64::MIN_POSITIVE, RATE_HZ_MAX)?;
+        let rate_hz = within("--rate", arguments.rate.unwrap_or(0.0), RATE_HZ_MIN, RATE_HZ_MAX)?;
         Ok::<_, Failure>(Layout { complex: !arguments.real, ..Layout::complex(format, rate_hz) })
     };
     let raw = arguments.raw.as_ref().map(layout).transpose()?;

@@ -208,8 +208,8 @@ fn object(object: &Detection) -> Value {
 
 fn shown(outputs: &Outputs) -> Vec<Value> {
     let row = |(name, array): &(String, Array)| {
-        let first: Vec<f64> =
-            array.to_floats().map(|values| values.into_iter().take(SHOWN_MAX).collect()).unwrap_or_default();
+        let first: Vec<Value> =
+            array.to_floats().map(|values| values.into_iter().take(SHOWN_MAX).map(told).collect()).unwrap_or_default();
         json!({ "name": name, "type": array.kind().name(), "shape": array.dims(), "first": first })
     };
     outputs.0.iter().map(row).collect()
@@ -247,6 +247,11 @@ fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), 
     }
 }
 
+/// A number. JSON has none that are not finite: those are texts.
+fn told(number: f64) -> Value {
+    if number.is_finite() { json!(number) } else { json!(number.to_string()) }
+}
+
 /// The first numbers of outputs, and how long it took.
 fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
@@ -264,7 +269,7 @@ fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure>
 }
 
 fn short(number: &Value) -> String {
-    format!("{:.4}", number.as_f64().unwrap_or(f64::NAN))
+    number.as_str().map_or_else(|| format!("{:.4}", number.as_f64().unwrap_or(f64::NAN)), str::to_owned)
 }
 
 fn describe(model: &Model, screen: &mut Screen) -> Result<(), Failure> {

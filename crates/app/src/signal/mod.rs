@@ -71,6 +71,41 @@ fn line_of(block: std::result::Result<Tensor, RecordingError>, comes_first: bool
     }
 }
 
+/// A line without what is NaN or infinite: silence stands there, and `found` counts it. One such sample would else spoil every frequency.
+fn numbers_only(line: Tensor, found: &mut u64) -> Result<Tensor> {
+    let len = line.elements();
+    match line.dtype() {
+        DType::Complex64 => {
+            let is_odd = |value: &Complex64| !(value.re.is_finite() && value.im.is_finite());
+            let odd = line.as_slice::<Complex64>()?.iter().filter(|value| is_odd(value)).count();
+            if odd == 0 {
+                return Ok(line);
+            }
+            *found += odd as u64;
+            let mut values = line.to_vec::<Complex64>()?;
+            values.iter_mut().filter(|value| is_odd(value)).for_each(|value| *value = Complex64::default());
+            Ok(Tensor::from_vec(values, [len])?)
+        }
+        _ => {
+            let odd = line.as_slice::<f32>()?.iter().filter(|value| !value.is_finite()).count();
+            if odd == 0 {
+                return Ok(line);
+            }
+            *found += odd as u64;
+            let mut values = line.to_vec::<f32>()?;
+            values.iter_mut().filter(|value| !value.is_finite()).for_each(|value| *value = 0.0);
+            Ok(Tensor::from_vec(values, [len])?)
+        }
+    }
+}
+
+/// Tells how many samples were no numbers.
+fn warn_of_odd(found: u64, samples: u64) {
+    if found > 0 {
+        warn(format!("{found} of {samples} samples are NaN or infinite, and count as silence"));
+    }
+}
+
 fn hann(len: usize) -> Result<Tensor> {
     let weights: Vec<f32> = Window::Hann.periodic(len)?.iter().map(|weight| *weight as f32).collect();
     Ok(Tensor::from_vec(weights, [len])?)

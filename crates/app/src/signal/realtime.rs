@@ -3,11 +3,12 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use panoply::Object;
 use panoply::placement::realtime::{Deadlines, Policy, Standing, Ticker};
-use panoply::placement::{CpuSet, Histogram};
+use panoply::placement::{CpuSet, Histogram, affinity};
 use panoply::prelude::*;
 use panoply::signal::packets::{Here, Runs};
 use panoply::signal::synthetic::{Channel, Noise};
@@ -45,12 +46,20 @@ struct Findings {
     missed: u64,
     overruns: u64,
     share_met: f64,
-    /// Samples a second, if the thread never waited.
+    /// Of those that were missed or overrun, how many had been met if nothing else had had the CPU.
+    kept_off: u64,
+    /// How long the thread was ready while other threads ran, and how long the host of a virtual machine ran something else than its CPUs that were
+    /// ready; none where the system does not tell.
+    behind_threads_us: Option<u64>,
+    behind_host_us: Option<u64>,
+    /// Samples a second, if the thread never waited and had the CPU to itself.
     capacity_hz: f64,
     bits_decoded: u64,
     bits_wrong: u64,
     jitter_us: Quantiles,
     work_us: Quantiles,
+    /// The time of the CPU that the work took.
+    own_us: Quantiles,
     /// Each size of jitter that came, as its upper end in microseconds, and how often.
     jitter_histogram: Vec<(f64, u64)>,
 }
@@ -78,7 +87,7 @@ fn measured(options: &RealtimeOptions) -> Result<Findings> {
         policy = policy.on(CpuSet::from_cpus([cpu]).map_err(|error| anyhow!("--cpu: {error}"))?);
     }
     let stop = AtomicBool::new(false);
-    let (standing, deadlines, receiver) = thread::scope(|scope| {
+    let received = thread::scope(|scope| {
         for _ in 0..options.busy {
             scope.spawn(|| {
                 let mut sum = 0_u64;
@@ -91,10 +100,20 @@ fn measured(options: &RealtimeOptions) -> Result<Findings> {
         stop.store(true, Ordering::Relaxed);
         done.map_err(|_| anyhow!("the receiver panicked"))?
     })?;
-    Ok(findings(options, &standing, &deadlines, &receiver))
+    Ok(findings(options, &received))
 }
 
-fn received(options: &RealtimeOptions, policy: &Policy) -> Result<(Standing, Deadlines, ReceiverThread)> {
+/// What became of the receiver's periods.
+struct Received {
+    standing: Standing,
+    deadlines: Deadlines,
+    decoded: u64,
+    wrong: u64,
+    behind_threads: Option<Duration>,
+    behind_host: Option<Duration>,
+}
+
+fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
     let mut receiver = ReceiverThread::new(options.samples)?;
     for _ in 0..PERIODS_WARM {
         receiver.period()?;
@@ -102,6 +121,8 @@ fn received(options: &RealtimeOptions, policy: &Policy) -> Result<(Standing, Dea
     (receiver.decoded, receiver.wrong) = (0, 0);
     let bar = progress(Some(options.periods), "periods");
     let standing = policy.enter();
+    let lost = || (affinity::waited_time(), affinity::stolen_time(options.cpu));
+    let before = lost();
     let mut ticker = Ticker::new(options.period);
     for number in 0..options.periods {
         ticker.wait();
@@ -111,8 +132,17 @@ fn received(options: &RealtimeOptions, policy: &Policy) -> Result<(Standing, Dea
             bar.set_position(number);
         }
     }
+    let behind = lost();
     bar.finish_and_clear();
-    Ok((standing, ticker.deadlines().clone(), receiver))
+    let since = |(before, now): (Duration, Duration)| now.saturating_sub(before);
+    Ok(Received {
+        standing,
+        deadlines: ticker.deadlines().clone(),
+        decoded: receiver.decoded,
+        wrong: receiver.wrong,
+        behind_threads: before.0.zip(behind.0).map(since),
+        behind_host: before.1.zip(behind.1).map(since),
+    })
 }
 
 /// A signal that repeats itself, and a receiver with its state.
@@ -217,13 +247,11 @@ fn samples(here: &mut Here, taps: &Tensor, sent: &[u8]) -> Result<Vec<Complex64>
     Ok(wave)
 }
 
-fn findings(
-    options: &RealtimeOptions,
-    standing: &Standing,
-    deadlines: &Deadlines,
-    receiver: &ReceiverThread,
-) -> Findings {
-    let mean_s = deadlines.work_ns.mean() / 1e9;
+fn findings(options: &RealtimeOptions, received: &Received) -> Findings {
+    let Received { standing, deadlines, .. } = received;
+    let own_ns = if deadlines.own_ns.count() > 0 { &deadlines.own_ns } else { &deadlines.work_ns };
+    let mean_s = own_ns.mean() / 1e9;
+    let us = |time: Duration| time.as_micros() as u64;
     Findings {
         period_us: options.period.as_micros() as u64,
         samples_per_period: options.samples,
@@ -236,11 +264,15 @@ fn findings(
         missed: deadlines.missed,
         overruns: deadlines.overruns,
         share_met: deadlines.share_met(),
+        kept_off: deadlines.kept_off,
+        behind_threads_us: received.behind_threads.map(us),
+        behind_host_us: received.behind_host.map(us),
         capacity_hz: if mean_s > 0.0 { options.samples as f64 / mean_s } else { 0.0 },
-        bits_decoded: receiver.decoded,
-        bits_wrong: receiver.wrong,
+        bits_decoded: received.decoded,
+        bits_wrong: received.wrong,
         jitter_us: quantiles(&deadlines.jitter_ns),
         work_us: quantiles(&deadlines.work_ns),
+        own_us: quantiles(own_ns),
         jitter_histogram: deadlines.jitter_ns.steps().map(|(upper, count)| (upper as f64 / 1e3, count)).collect(),
     }
 }
@@ -266,7 +298,15 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
         findings.met + findings.missed + findings.overruns,
         100.0 * findings.share_met
     ))?;
-    for (name, times) in [("jitter", &findings.jitter_us), ("work", &findings.work_us)] {
+    if findings.kept_off > 0 {
+        screen.line(format!(
+            "           {} of those while something else had the CPU{}",
+            findings.kept_off,
+            elsewhere(findings)
+        ))?;
+    }
+    let times = [("jitter", &findings.jitter_us), ("work", &findings.work_us), ("of CPU", &findings.own_us)];
+    for (name, times) in times {
         screen.line(format!(
             "{name:>9}: {:.1} µs in the middle, {:.1} at 99 %, {:.1} at 99.99 %, {:.1} at the most",
             times.median, times.p99, times.p9999, times.max
@@ -281,6 +321,15 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
         screen.line(format!("{upper:9.1} µs {count:9} {}", screen.faint(&bar)))?;
     }
     Ok(())
+}
+
+/// What had the CPU while the thread was ready, as far as the system tells.
+fn elsewhere(findings: &Findings) -> String {
+    let told = |what: &str, time: Option<u64>| time.map(|us| format!("{:.2} ms {what}", us as f64 / 1e3));
+    let told =
+        [told("behind other threads", findings.behind_threads_us), told("taken by the host", findings.behind_host_us)];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) }
 }
 
 /// Sizes joined to powers of two, so that a screen holds them.

@@ -1,6 +1,9 @@
 //! `panoply signal record`: packets with noise, as a recording.
 
-use anyhow::{Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
 use panoply::prelude::*;
 use panoply::signal::SampleFormat;
 use panoply::signal::packets::{Capture, TEXTS};
@@ -42,9 +45,7 @@ fn made(options: &RecordOptions) -> Result<Made> {
     if !wav && !sigmf {
         bail!("{}: expected a name that ends in .wav, .sigmf-meta or .sigmf-data", options.file.display());
     }
-    let both = [options.file.with_extension("sigmf-meta"), options.file.with_extension("sigmf-data")];
-    let there = if wav { options.file.exists() } else { both.iter().any(|path| path.exists()) };
-    if there && !options.overwrite {
+    if files(&options.file).iter().any(|path| path.exists()) && !options.overwrite {
         bail!("{} exists already; --overwrite replaces it", options.file.display());
     }
     let packets: Vec<&str> = match options.packets.is_empty() {
@@ -54,11 +55,35 @@ fn made(options: &RecordOptions) -> Result<Made> {
     let samples = samples(options, &packets)?;
     let format = if wav { SampleFormat::I16 } else { SampleFormat::I8 };
     let about = format!("QPSK packets with noise, made by panoply signal record --seed {}", options.seed);
-    let mut writer = Writer::create(&options.file, Layout::complex(format, options.rate_hz), &about)?;
-    writer.write(&Tensor::from_slice(&samples, [samples.len()])?)?;
-    writer.finish()?;
+    let written = Tensor::from_slice(&samples, [samples.len()])?;
+    replace(&options.file, |beside| {
+        let mut writer = Writer::create(beside, Layout::complex(format, options.rate_hz), &about)?;
+        writer.write(&written)?;
+        Ok(writer.finish()?)
+    })?;
     let recording = options.file.display().to_string();
     Ok(Made { recording, packets: packets.len(), samples: samples.len(), rate_hz: options.rate_hz })
+}
+
+/// The files of a recording, in the order in which they are to appear: what describes the samples comes last.
+fn files(file: &Path) -> Vec<PathBuf> {
+    match file.extension().is_some_and(|extension| extension == "wav") {
+        true => vec![file.to_owned()],
+        false => ["sigmf-data", "sigmf-meta"].map(|extension| file.with_extension(extension)).to_vec(),
+    }
+}
+
+/// Writes a recording beside its place and puts it there when it is whole: what fails leaves nothing, and what was there stays.
+fn replace(file: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let [stem, extension] = [file.file_stem(), file.extension()].map(|part| part.unwrap_or_default().to_string_lossy());
+    let beside = file.with_file_name(format!("{stem}-{}-partial.{extension}", std::process::id()));
+    let (from, to) = (files(&beside), files(file));
+    let moved = || from.iter().zip(&to).try_for_each(|(from, to)| fs::rename(from, to));
+    let done = write(&beside).and_then(|()| Ok(moved()?));
+    if done.is_err() {
+        from.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    done.with_context(|| format!("{} cannot be written", file.display()))
 }
 
 fn samples(options: &RecordOptions, packets: &[&str]) -> Result<Vec<Complex64>> {

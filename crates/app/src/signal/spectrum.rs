@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::chart::{self, Axis, Curve};
 use super::picture::{Picture, colour};
-use super::{DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, opened, progress};
+use super::{
+    DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, numbers_only, opened, progress, warn_of_odd,
+};
 use crate::configuration::Format;
 use crate::configuration::signal::SpectrumOptions;
 use crate::failure::Failure;
@@ -25,6 +27,8 @@ struct Findings {
     rate_hz: f64,
     centre_hz: f64,
     samples: u64,
+    /// Samples that are NaN or infinite, which count as silence.
+    not_finite: u64,
     lowest_hz: f64,
     highest_hz: f64,
     peak_hz: f64,
@@ -54,9 +58,10 @@ fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
     let mut reader = opened(&options.recording)?;
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
     let frames = Frames::new(&hann(options.bins)?, options.bins / 2);
-    let (mut sums, mut weight, mut samples) = (Vec::new(), 0.0, 0);
+    let (mut sums, mut weight, mut samples, mut not_finite) = (Vec::new(), 0.0, 0, 0);
     for block in &mut reader {
         let Some(line) = line_of(block, weight == 0.0)? else { break };
+        let line = numbers_only(line, &mut not_finite)?;
         samples += line.elements() as u64;
         bar.inc(line.elements() as u64);
         if line.elements() < options.bins {
@@ -70,6 +75,7 @@ fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
         weight += count;
     }
     bar.finish_and_clear();
+    warn_of_odd(not_finite, samples);
     if weight == 0.0 {
         bail!("the recording has {samples} samples; expected at least {}, or fewer --bins", options.bins);
     }
@@ -83,6 +89,7 @@ fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
         rate_hz: layout.rate_hz,
         centre_hz: layout.centre_hz,
         samples,
+        not_finite,
         lowest_hz,
         highest_hz,
         peak_hz: lowest_hz + (highest_hz - lowest_hz) * peak as f64 / spans as f64,

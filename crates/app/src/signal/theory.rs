@@ -22,14 +22,43 @@ pub fn tail(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (fraction * TAU.sqrt())
 }
 
-/// The share of wrong bits at this bit energy over noise density: exact for squares (Cho and Yoon), the nearest neighbours' for a circle of eight.
+/// The share of wrong bits at this bit energy over noise density: exact for squares (Cho and Yoon), and for a circle of eight by the density of its angle.
 pub fn bit_error_rate(constellation: &Constellation, bit_to_noise: f64) -> f64 {
     let bits = constellation.bits();
     match constellation {
         Constellation::Bpsk | Constellation::Qpsk => tail((2.0 * bit_to_noise).sqrt()),
-        Constellation::Psk8 => 2.0 / 3.0 * tail((6.0 * bit_to_noise).sqrt() * (PI / 8.0).sin()),
+        Constellation::Psk8 => circle(3.0 * bit_to_noise),
         _ => square(f64::from(1_u32 << (bits / 2)), bits, bit_to_noise),
     }
+}
+
+/// Eight points on a circle, at this symbol energy over noise density.
+fn circle(symbol_to_noise: f64) -> f64 {
+    /// Above it only the nearest neighbours count.
+    const NEIGHBOURS_MIN: f64 = 20.0;
+    const STEPS: usize = 256;
+    if symbol_to_noise > NEIGHBOURS_MIN {
+        return 2.0 / 3.0 * tail((2.0 * symbol_to_noise).sqrt() * (PI / 8.0).sin());
+    }
+    // How likely the angle of what is received is, of a point at angle 0.
+    let density = |angle: f64| {
+        let along = (2.0 * symbol_to_noise).sqrt() * angle.cos();
+        let across = (-symbol_to_noise * angle.sin().powi(2)).exp();
+        (-symbol_to_noise).exp() / TAU + along / TAU.sqrt() * across * tail(-along)
+    };
+    let sector = |index: usize| {
+        let (first, step) = ((index as f64 - 0.5) * PI / 4.0, PI / 4.0 / STEPS as f64);
+        // By Simpson's rule.
+        let weighted = |at: usize| {
+            let weight = if at == 0 || at == STEPS { 1.0 } else { 2.0 + 2.0 * f64::from(at as u32 % 2) };
+            weight * density(first + step * at as f64)
+        };
+        (0..=STEPS).map(weighted).sum::<f64>() * step / 3.0
+    };
+    // Bits that differ between symbols so many places apart, of all pairs.
+    let gray = |index: usize| index ^ index >> 1;
+    let differ = |apart: usize| (0..8).map(|from| (gray(from) ^ gray((from + apart) % 8)).count_ones()).sum::<u32>();
+    (1..8).map(|apart| f64::from(differ(apart)) / 8.0 * sector(apart)).sum::<f64>() / 3.0
 }
 
 fn square(side: f64, bits: usize, bit_to_noise: f64) -> f64 {
@@ -78,6 +107,16 @@ mod tests {
         // MATLAB's berawgn: PSK of 4 at 9.6 dB, QAM of 16 at 10 dB, of 64 at 14 dB.
         assert!((at(Constellation::Qpsk, 9.6) / 9.7e-6 - 1.0).abs() < 0.05);
         assert!((at(Constellation::Qam16, 10.0) / 1.75e-3 - 1.0).abs() < 0.02, "{}", at(Constellation::Qam16, 10.0));
+        // The angle's density adds up to 1, and leaves what only the neighbours take.
+        assert!((circle(1e-12) - 0.5).abs() < 1e-5, "{}", circle(1e-12));
+        assert!(
+            (circle(19.999_99) / circle(20.000_01) - 1.0).abs() < 1e-4,
+            "{} {}",
+            circle(19.999_99),
+            circle(20.000_01)
+        );
+        // Sent and received a million times: 0.1225 at 0 dB.
+        assert!((at(Constellation::Psk8, 0.0) / 0.1225 - 1.0).abs() < 0.01, "{}", at(Constellation::Psk8, 0.0));
         assert!(at(Constellation::Qam256, 20.0) > at(Constellation::Qam64, 20.0));
         assert!(coded_bound(1e-9) <= 0.5 && coded_bound(10_f64.powf(0.45)) < 1e-5);
     }

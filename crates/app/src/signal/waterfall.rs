@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::chart::{self, document};
 use super::picture::{Picture, base64, colour};
-use super::{DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, opened, progress};
+use super::{
+    DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, numbers_only, opened, progress, warn_of_odd,
+};
 use crate::configuration::Format;
 use crate::configuration::signal::WaterfallOptions;
 use crate::failure::Failure;
@@ -24,6 +26,7 @@ const SHADES: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
 struct Rows {
     layout: Layout,
     samples: u64,
+    not_finite: u64,
     /// In decibels, in ascending order of frequency.
     rows: Vec<Vec<f32>>,
 }
@@ -34,6 +37,8 @@ struct Findings {
     rate_hz: f64,
     centre_hz: f64,
     samples: u64,
+    /// Samples that are NaN or infinite, which count as silence.
+    not_finite: u64,
     seconds: f64,
     lowest_hz: f64,
     highest_hz: f64,
@@ -70,9 +75,10 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
     let frames = Frames::new(&hann(options.bins)?, options.bins);
     let (mut sums, mut samples): (Vec<(Vec<f32>, u32)>, u64) = (Vec::new(), 0);
-    let mut each = 1;
+    let (mut each, mut not_finite) = (1, 0);
     for block in &mut reader {
         let Some(line) = line_of(block, samples == 0)? else { break };
+        let line = numbers_only(line, &mut not_finite)?;
         samples += line.elements() as u64;
         bar.inc(line.elements() as u64);
         if line.elements() < options.bins {
@@ -96,6 +102,7 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
         }
     }
     bar.finish_and_clear();
+    warn_of_odd(not_finite, samples);
     if sums.is_empty() {
         bail!("the recording has {samples} samples; expected at least {}, or fewer --bins", options.bins);
     }
@@ -103,7 +110,7 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
         let mean: Vec<f32> = sum.iter().map(|sum| decibels(sum / *count as f32)).collect();
         ascending(&mean, layout.complex)
     };
-    Ok(Rows { layout, samples, rows: sums.iter().map(row).collect() })
+    Ok(Rows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
 }
 
 /// Every two rows as one.
@@ -134,6 +141,7 @@ fn findings(options: &WaterfallOptions, rows: &Rows, weakest_db: f32, strongest_
         rate_hz: rows.layout.rate_hz,
         centre_hz: rows.layout.centre_hz,
         samples: rows.samples,
+        not_finite: rows.not_finite,
         seconds: rows.samples as f64 / rows.layout.rate_hz,
         lowest_hz,
         highest_hz,

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
@@ -20,6 +23,12 @@ use crate::failure::{Failure, say_on_interrupt};
 use crate::partial::{self, Partial};
 use crate::screen::{Screen, bytes_text};
 use crate::vectors::{counted, path_text};
+
+/// Files that are written at the same time.
+const FILES_AT_ONCE: usize = 3;
+/// Files that wait for the disk at the same time, and those that wait for one of these. A file system writes the notes of several at once.
+const SYNCED_AT_ONCE: usize = 8;
+const UNSYNCED_MAX: usize = 64;
 
 /// Writes objects to files.
 pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -43,14 +52,68 @@ pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
     });
     let (bytes, begun) = (jobs.iter().map(|job| job.end - job.start).sum(), Instant::now());
     let progress = bar(Some(bytes), "reading");
-    // Folders in which names have changed: each is synced once.
-    let mut folders = BTreeSet::new();
-    let done = jobs.iter().try_for_each(|job| job.run(&store, options.overwrite, &progress, &mut folders));
+    let (folders, done) = run_all(&jobs, &store, options.overwrite, &progress);
     let synced = folders.iter().try_for_each(|folder| partial::sync_folder(folder));
     progress.finish_and_clear();
     done?;
     synced?;
     report(options, &jobs, bytes, begun.elapsed().as_secs_f64(), screen)
+}
+
+/// Writes several files at the same time; others wait for the disk meanwhile. After a failure no other is begun. Says in which folders names
+/// have changed, each of which is synced once.
+fn run_all(
+    jobs: &[Job],
+    store: &Store,
+    overwrite: bool,
+    progress: &ProgressBar,
+) -> (BTreeSet<PathBuf>, Result<(), Failure>) {
+    let (next, folders, failed) = (AtomicUsize::new(0), Mutex::default(), Mutex::new(None));
+    let (sender, receiver) = sync_channel::<Partial>(UNSYNCED_MAX);
+    let receiver = Mutex::new(receiver);
+    let judge = |outcome: Result<(), Failure>| {
+        if let Err(error) = outcome {
+            locked(&failed).get_or_insert(error);
+        }
+    };
+    let land = || {
+        let next = || locked(&receiver).recv();
+        while let Ok(written) = next() {
+            judge(written.complete_unsynced());
+        }
+    };
+    let work = |sender: Option<SyncSender<Partial>>| {
+        let mut changed = BTreeSet::new();
+        while locked(&failed).is_none()
+            && let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let outcome = job.run(store, overwrite, progress, &mut changed).and_then(|written| match &sender {
+                Some(sender) => sender.send(written).or_else(|unsent| unsent.0.complete_unsynced()),
+                None => written.complete_unsynced(),
+            });
+            judge(outcome);
+        }
+        locked::<BTreeSet<PathBuf>>(&folders).append(&mut changed);
+    };
+    std::thread::scope(|scope| {
+        let others = jobs.len().saturating_sub(1);
+        let landing = || std::thread::Builder::new().spawn_scoped(scope, land).is_ok();
+        let lands = (0..others.min(SYNCED_AT_ONCE)).filter(|_| landing()).count() > 0;
+        let sender = lands.then_some(sender);
+        for _ in 0..others.min(FILES_AT_ONCE - 1) {
+            let sender = sender.clone();
+            // Where no thread can be had this one writes all of them.
+            drop(std::thread::Builder::new().spawn_scoped(scope, || work(sender)));
+        }
+        work(sender);
+    });
+    let folders = folders.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (folders, failed.map_or(Ok(()), Err))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes objects to the standard output, one after the other.
@@ -74,13 +137,14 @@ impl Job {
         Ok(Job { name: name.to_owned(), start, end, file })
     }
 
+    /// Writes the file, which has neither its name nor reached the disk then.
     fn run(
         &self,
         store: &Store,
         overwrite: bool,
         progress: &ProgressBar,
         folders: &mut BTreeSet<PathBuf>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Partial, Failure> {
         make_folder(partial::folder_of(&self.file), folders)?;
         let partial = Partial::create_private(&self.file, overwrite)?;
         let file = partial.file().with_context(|| format!("{} cannot be written", self.file.display()))?;
@@ -89,7 +153,7 @@ impl Job {
             .read_range(&self.name, self.start..self.end, &mut out)
             .with_context(|| format!("{} was not written", self.file.display()))?;
         folders.insert(partial::folder_of(&self.file).to_owned());
-        partial.complete_unsynced()
+        Ok(partial)
     }
 }
 

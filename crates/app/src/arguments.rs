@@ -112,12 +112,12 @@ pub struct BenchArguments {
     /// Runs a mixed trace by the router, an oracle, and each device alone
     #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
     pub trace: bool,
-    /// Measures small matrix products of N callers at once, with and without batching [default N: 64]
+    /// Measures small matrix products of N callers at once, with and without batching, or the models of --models [default N: 64]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", allow_negative_numbers = true,
-        conflicts_with_all = ["trace", "calibrate", "list", "plot", "prefixes"])]
+        conflicts_with_all = ["trace", "calibrate", "list", "plot"])]
     pub callers: Option<usize>,
     /// Measures the models of this folder (NAME.onnx or NAME/model.onnx) instead of ops
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["trace", "calibrate", "callers"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["trace", "calibrate"])]
     pub models: Option<PathBuf>,
     /// A batch that models are given; may be given more than once [default: 1 and 8]
     #[arg(long, value_name = "N", requires = "models", allow_negative_numbers = true)]

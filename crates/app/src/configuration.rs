@@ -184,6 +184,9 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         (None, Extent::Short) => Time::InAll(BENCH_TIME),
         (None, Extent::Full | Extent::Named) => Time::PerCase(TIME_PER_CASE),
     };
+    if arguments.callers.is_some() && arguments.models.is_none() && !arguments.prefixes.is_empty() {
+        return Err(Failure::Usage("--callers: expected no cases, or --models; got cases alone".to_owned()));
+    }
     let models = match arguments.models {
         None => None,
         Some(folder) => Some(ModelsOptions {

@@ -70,6 +70,15 @@ impl Array {
         Ok(Array { kind, dims: dims.into(), data: Data::Bytes { buffer: buffer.freeze(), start: 0 } })
     }
 
+    /// An array of numbers whose bytes are all of a buffer's.
+    pub(crate) fn from_buffer(kind: ElementType, dims: &[usize], buffer: HostBuffer) -> Result<Array> {
+        let (expected, got) = (bytes_of(kind, dims)?, buffer.bytes().len());
+        match kind != ElementType::String && got == expected {
+            true => Ok(Array { kind, dims: dims.into(), data: Data::Bytes { buffer, start: 0 } }),
+            false => Err(Error::invalid("the elements of an array", format!("{expected} bytes"), got)),
+        }
+    }
+
     /// An array of text.
     pub fn from_strings(values: Vec<String>, dims: impl AsRef<[usize]>) -> Result<Array> {
         let dims = dims.as_ref();

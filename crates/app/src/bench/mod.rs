@@ -1,6 +1,7 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router, `trace` judges it, `callers` shows what batching brings, and `models` has whole models. For the rest, [`cases`] says
+//! `calibrate` teaches the router, `trace` judges it, `callers` shows what batching brings, `models` has whole models, and `served` those
+//! of many callers. For the rest, [`cases`] says
 //! what there is, [`place`] is where it runs, `budget` says which cases suit a device and how long each may take, `measure`
 //! times one, `row` is how it is written down, and `plot` draws it. Every row is shown as soon as it is there, so that ending
 //! early loses nothing.
@@ -15,6 +16,7 @@ mod place;
 mod plot;
 mod random;
 pub mod row;
+mod served;
 mod trace;
 
 use std::io::IsTerminal;
@@ -42,8 +44,10 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.calibrate {
         return calibrate::run(options, &start(options, false)?, screen);
     }
-    if let Some(callers) = options.callers {
-        return callers::run(options, callers, screen);
+    match (options.callers, &options.models) {
+        (Some(callers), Some(models)) => return served::run(options, models, callers, screen),
+        (Some(callers), None) => return callers::run(options, callers, screen),
+        (None, _) => {}
     }
     if options.trace {
         return trace::run(options, &start(options, true)?, start(options, false)?, screen);

@@ -24,7 +24,7 @@ enum Inputs {
     Drawn { sizes: Vec<(String, usize)> },
 }
 
-struct ModelCase {
+pub(super) struct ModelCase {
     name: String,
     file: PathBuf,
     batch: usize,
@@ -35,6 +35,18 @@ struct ModelCase {
 
 /// The cases of a folder, in the order of their names.
 pub fn cases(options: &ModelsOptions) -> Result<Vec<Box<dyn Case>>, Failure> {
+    Ok(all(options)?.into_iter().map(|case| Box::new(case) as Box<dyn Case>).collect())
+}
+
+/// One run of each model of a folder with its smallest batch.
+pub(super) fn single(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
+    let mut cases = all(options)?;
+    cases.retain(|case| !case.is_first);
+    cases.dedup_by(|case, before| case.file == before.file);
+    Ok(cases)
+}
+
+fn all(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
     let unreadable = |error: std::io::Error| Failure::Run(anyhow::anyhow!("{}: {error}", options.folder.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(&options.folder).map_err(unreadable)? {
@@ -50,12 +62,12 @@ pub fn cases(options: &ModelsOptions) -> Result<Vec<Box<dyn Case>>, Failure> {
         }
     }
     files.sort();
-    let mut cases: Vec<Box<dyn Case>> = Vec::new();
+    let mut cases = Vec::new();
     for (name, file) in files {
         for case in cases_of(&name, &file, options).map_err(unreadable)? {
             let wanted = options.prefixes.iter().any(|prefix| case.name().starts_with(prefix));
             if wanted || options.prefixes.is_empty() {
-                cases.push(Box::new(case));
+                cases.push(case);
             }
         }
     }
@@ -104,9 +116,8 @@ impl Case for ModelCase {
     }
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
-        let network = Network::load(&self.file).map_err(refused)?;
-        let inputs = network.inputs().iter().enumerate().map(|(index, port)| {
-            let array = self.array(index, port)?;
+        let (network, arrays) = self.load()?;
+        let inputs = network.inputs().iter().zip(arrays).map(|(port, array)| {
             let is_float = array.kind().is_float() && array.kind().dtype().is_some();
             let held = match is_float {
                 true => Held::Tensor(place.resident(&array.tensor().map_err(refused)?)?),
@@ -131,6 +142,14 @@ impl Case for ModelCase {
 }
 
 impl ModelCase {
+    /// The model, and an array for each of its inputs.
+    pub(super) fn load(&self) -> panoply::Result<(Network, Vec<Array>)> {
+        let network = Network::load(&self.file).map_err(refused)?;
+        let arrays = network.inputs().iter().enumerate().map(|(index, port)| self.array(index, port));
+        let arrays = arrays.collect::<panoply::Result<_>>()?;
+        Ok((network, arrays))
+    }
+
     fn array(&self, index: usize, port: &Port) -> panoply::Result<Array> {
         let sizes = match &self.inputs {
             Inputs::Saved(folder) => {
@@ -169,7 +188,7 @@ impl ModelCase {
     }
 }
 
-fn refused(error: panoply::ml::Error) -> Error {
+pub(super) fn refused(error: panoply::ml::Error) -> Error {
     match error {
         panoply::ml::Error::Run(error) => error,
         other => Error::Unsupported { op: "a model", reason: other.to_string() },

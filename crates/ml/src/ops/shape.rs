@@ -259,8 +259,8 @@ pub(crate) fn concat(call: &Call<'_>) -> Result<Vec<Value>> {
     one(concat_arrays(&arrays, axis))
 }
 
-/// Arrays one after the other along an axis.
-pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
+/// The shape of arrays one after the other along an axis, where they fit together.
+pub(crate) fn concat_dims(arrays: &[&Array], axis: usize) -> Result<Vec<usize>> {
     let (first, mut dims) = (arrays[0], arrays[0].dims().to_vec());
     dims[axis] = 0;
     for array in arrays {
@@ -272,6 +272,12 @@ pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
         }
         dims[axis] += array.dims()[axis];
     }
+    Ok(dims)
+}
+
+/// Arrays one after the other along an axis.
+pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
+    let (first, dims) = (arrays[0], concat_dims(arrays, axis)?);
     if count_of(&dims)? == 0 {
         return empty(first.kind(), &dims);
     }

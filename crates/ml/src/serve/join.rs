@@ -6,6 +6,7 @@ use panoply_runtime::RunOptions;
 
 use super::ServeOptions;
 use super::queue::Request;
+use super::room::Room;
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -13,7 +14,6 @@ use crate::model::{Model, Outputs};
 use crate::network::{Dimension, Port};
 use crate::ops::index::{strides, view};
 use crate::ops::make::padded;
-use crate::ops::shape::concat_arrays;
 
 /// Inputs that are the same for all rows are compared byte by byte up to this size; larger ones join nothing.
 const SHARED_BYTES_MAX: usize = 256;
@@ -102,20 +102,31 @@ pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) ->
 }
 
 /// Runs a batch and answers each of its requests.
-pub(super) fn answer(model: &Model, form: &Form, batch: Vec<Request>, options: &ServeOptions) {
+pub(super) fn answer(model: &Model, form: &Form, batch: Vec<Request>, options: &ServeOptions, room: &mut Room) {
     let mut batch = in_time(batch);
     let plain = batch.len() == 1 && (batch[0].key.is_none() || is_full(&batch[0], options));
     if !plain
         && !batch.is_empty()
-        && let Ok(answers) = joined(model, form, &batch, options)
+        && let Ok(answers) = joined(model, form, &batch, options, room)
     {
         batch.drain(..).zip(answers).for_each(|(request, outputs)| request.answer(Ok(outputs)));
     }
     for request in batch {
         let inputs: Vec<(&str, Array)> =
             request.inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
-        let answer = model.infer_with(&inputs, &request.run);
+        let answer = model.infer_with(&inputs, &alone(&request.run, &options.run));
         request.answer(answer);
+    }
+}
+
+/// How a request runs alone: where it wishes, or else where the server does.
+fn alone(wished: &RunOptions, server: &RunOptions) -> RunOptions {
+    match wished.device.is_none() && wished.prefer.is_none() && wished.forbid.is_empty() {
+        false => wished.clone(),
+        true => {
+            let RunOptions { device, prefer, forbid, .. } = server.clone();
+            RunOptions { device, prefer, forbid, ..wished.clone() }
+        }
     }
 }
 
@@ -136,7 +147,13 @@ fn is_full(request: &Request, options: &ServeOptions) -> bool {
     options.buckets.is_empty() && bucket(request.rows, &options.preferred) == request.rows
 }
 
-fn joined(model: &Model, form: &Form, batch: &[Request], options: &ServeOptions) -> Result<Vec<Outputs>> {
+fn joined(
+    model: &Model,
+    form: &Form,
+    batch: &[Request],
+    options: &ServeOptions,
+    room: &mut Room,
+) -> Result<Vec<Outputs>> {
     let rows: usize = batch.iter().map(|request| request.rows).sum();
     let filled = bucket(rows, &options.preferred);
     let mut inputs = Vec::with_capacity(form.inputs.len());
@@ -152,12 +169,12 @@ fn joined(model: &Model, form: &Form, batch: &[Request], options: &ServeOptions)
                 let last = parts[parts.len() - 1].clone();
                 let row = cut(&last, *axis, last.dims()[*axis] - 1, 1)?;
                 parts.extend(std::iter::repeat_n(row, filled - rows));
-                concat_arrays(&parts.iter().collect::<Vec<_>>(), *axis)?
+                room.concat(&parts.iter().collect::<Vec<_>>(), *axis)?
             }
         };
         inputs.push((name.as_str(), array));
     }
-    let run = RunOptions { priority: batch[0].run.priority, ..RunOptions::default() };
+    let run = RunOptions { priority: batch[0].run.priority, deadline: None, ..options.run.clone() };
     let outputs = model.infer_with(&inputs, &run)?;
     split(form, &outputs, batch, filled, options)
 }

@@ -15,6 +15,7 @@
 
 mod join;
 mod queue;
+mod room;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::model::{Model, Outputs};
 use join::Form;
 use queue::{Queue, Request};
+use room::Room;
 
 /// The most instances, and the most requests that may wait.
 const INSTANCES_MAX: usize = 64;
@@ -51,6 +53,8 @@ pub struct ServeOptions {
     pub queue_bytes_max: u64,
     /// For models of sequences that have a mask: the lengths that the second dimension is filled up to with zeros, increasing.
     pub buckets: Vec<usize>,
+    /// On which devices batches run, and requests alone that wish none of their own. Priorities and deadlines are the requests'.
+    pub run: RunOptions,
 }
 
 impl Default for ServeOptions {
@@ -63,6 +67,7 @@ impl Default for ServeOptions {
             queue_depth_max: 4096,
             queue_bytes_max: 1 << 30,
             buckets: Vec::new(),
+            run: RunOptions::default(),
         }
     }
 }
@@ -106,10 +111,10 @@ impl Server {
             let thread = std::thread::Builder::new().name(format!("model-{number}"));
             let guard = own.open();
             let spawned = thread.spawn(move || {
-                let _guard = guard;
+                let (_guard, mut room) = (guard, Room::default());
                 while let Some(batch) = own.take() {
                     // A panic ends its batch, whose callers are told that they get no answer, and not the instance.
-                    let run = || join::answer(&model, &form, batch, &own.options);
+                    let run = || join::answer(&model, &form, batch, &own.options, &mut room);
                     drop(catch_unwind(AssertUnwindSafe(run)));
                 }
             });

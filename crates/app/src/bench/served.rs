@@ -1,0 +1,169 @@
+//! `panoply bench --models --callers`: threads that each ask a model for one answer after the other, with inputs on the host, and are
+//! served in batches.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use panoply::ml::serve::{ServeOptions, Server};
+use panoply::ml::{Array, Model};
+use panoply::{DeviceId, RunOptions, Runtime};
+use serde::Serialize;
+
+use super::budget::Time;
+use super::models::{self, ModelCase, refused};
+use super::{first_of_each_api, start_with};
+use crate::configuration::{BenchOptions, Format, ModelsOptions};
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// How long each way is measured, unless told otherwise.
+const TIME_PER_WAY: Duration = Duration::from_secs(2);
+/// Answers of each caller before anything is counted: batches of all sizes are compiled.
+const WARM_UPS: usize = 8;
+/// The longest that a request waits for others.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+/// The most rows of a batch, and how many batches are under way.
+const WAYS: [(usize, usize); 3] = [(64, 1), (32, 2), (64, 2)];
+
+/// How one way went.
+#[derive(Serialize)]
+struct Row {
+    case: String,
+    device: String,
+    callers: usize,
+    batch_max: usize,
+    instances: usize,
+    answers: usize,
+    answers_per_second: f64,
+    /// How many times the throughput of one caller without a server this is.
+    times: f64,
+    p50_us: f64,
+    p99_us: f64,
+    mean_batch: f64,
+}
+
+/// Measures each model of a folder on the first device of each API.
+pub fn run(options: &BenchOptions, of: &ModelsOptions, callers: usize, screen: &mut Screen) -> Result<(), Failure> {
+    let runtime = Arc::new(start_with(options, true, |settings| {
+        settings.limits.in_flight_max = settings.limits.in_flight_max.max(callers);
+    })?);
+    let time = match options.time {
+        Time::PerCase(time) => time,
+        Time::InAll(_) => TIME_PER_WAY,
+    };
+    if options.format == Format::Table {
+        screen.line(screen.strong(&head()))?;
+    }
+    for case in models::single(of)? {
+        for device in first_of_each_api(&runtime) {
+            measure(&case, &runtime, device.id, callers, time, |row| {
+                match options.format {
+                    Format::Json => screen.json_line(&row)?,
+                    Format::Table => screen.line(line(&row))?,
+                }
+                screen.flush()
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    case: &ModelCase,
+    runtime: &Arc<Runtime>,
+    device: DeviceId,
+    callers: usize,
+    time: Duration,
+    mut show: impl FnMut(Row) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (network, arrays) = case.load().map_err(anyhow::Error::new)?;
+    let names: Vec<String> = network.inputs().iter().map(|port| port.name.clone()).collect();
+    let inputs: Vec<(&str, Array)> = names.iter().map(String::as_str).zip(arrays).collect();
+    let model = Model::new(&**runtime, network);
+    let alone = RunOptions::require(device);
+    let one = || model.infer_with(&inputs, &alone).map(drop).map_err(refused);
+    let (latencies, took) = call(1, time, &one).map_err(anyhow::Error::new)?;
+    let alone_rate = latencies.len() as f64 / took.as_secs_f64();
+    let name = super::cases::Case::name(case);
+    let row = |latencies: Vec<Duration>, took: Duration, way: (usize, usize), callers: usize, mean_batch: f64| {
+        let mut micros: Vec<f64> = latencies.iter().map(|latency| latency.as_secs_f64() * 1e6).collect();
+        micros.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let last = micros.len().saturating_sub(1);
+            micros.get(((micros.len() as f64 * share) as usize).min(last)).copied().unwrap_or(0.0)
+        };
+        let answers_per_second = micros.len() as f64 / took.as_secs_f64();
+        Row {
+            case: name.replacen("infer/", "serve/", 1),
+            device: device.to_string(),
+            callers,
+            batch_max: way.0,
+            instances: way.1,
+            answers: micros.len(),
+            answers_per_second,
+            times: answers_per_second / alone_rate,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            mean_batch,
+        }
+    };
+    show(row(latencies, took, (1, 1), 1, 1.0))?;
+    for (batch_max, instances) in WAYS {
+        let preferred = (0..).map(|power| 1 << power).take_while(|size| *size <= batch_max).collect();
+        let queue_depth_max = callers.max(ServeOptions::default().queue_depth_max);
+        let (wait_max, run) = (WAIT_MAX, alone.clone());
+        let serving =
+            ServeOptions { batch_max, preferred, wait_max, instances, queue_depth_max, run, ..ServeOptions::default() };
+        let server = Server::start(&model, serving).map_err(refused).map_err(anyhow::Error::new)?;
+        let ask = || server.infer(&inputs).map(drop).map_err(refused);
+        let (latencies, took) = call(callers, time, &ask).map_err(anyhow::Error::new)?;
+        let (batches, rows) = server.batches();
+        show(row(latencies, took, (batch_max, instances), callers, rows as f64 / batches.max(1) as f64))?;
+    }
+    Ok(())
+}
+
+/// Has every caller ask for one answer after the other for this long.
+fn call(
+    callers: usize,
+    time: Duration,
+    ask: &(impl Fn() -> panoply::Result<()> + Sync),
+) -> panoply::Result<(Vec<Duration>, Duration)> {
+    let barrier = std::sync::Barrier::new(callers + 1);
+    std::thread::scope(|scope| {
+        let call = || -> panoply::Result<Vec<Duration>> {
+            let warmed = (0..WARM_UPS).try_for_each(|_| ask());
+            // Everybody gets this far, also where something failed.
+            barrier.wait();
+            warmed?;
+            let (start, mut seen) = (Instant::now(), Vec::new());
+            while start.elapsed() < time {
+                let asked = Instant::now();
+                ask()?;
+                seen.push(asked.elapsed());
+            }
+            Ok(seen)
+        };
+        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
+        barrier.wait();
+        let start = Instant::now();
+        let mut all = Vec::new();
+        for thread in threads {
+            let seen = thread.join().map_err(|_| panoply::Error::invalid("a caller", "an end", "a panic"))?;
+            all.extend(seen?);
+        }
+        Ok((all, start.elapsed()))
+    })
+}
+
+fn head() -> String {
+    let latency = format!("{:>10}{:>10}{:>7}", "P50 µs", "P99", "BATCH");
+    format!("{:<34}{:<12}{:>8}{:>9}{:>12}{:>7}{latency}", "CASE", "DEVICE", "CALLERS", "BATCHES", "ANSWERS/S", "TIMES")
+}
+
+fn line(row: &Row) -> String {
+    let Row { case, device, callers, batch_max, instances, answers_per_second, times, .. } = row;
+    let latency = format!("{:>10.0}{:>10.0}{:>7.1}", row.p50_us, row.p99_us, row.mean_batch);
+    let way = format!("{instances} x {batch_max}");
+    format!("{case:<34}{device:<12}{callers:>8}{way:>9}{answers_per_second:>12.0}{times:>7.2}{latency}")
+}

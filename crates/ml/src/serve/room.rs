@@ -1,0 +1,157 @@
+//! Memory that batches are written to, which is used again: fresh pages cost more than the copies into them.
+
+use std::num::NonZero;
+use std::thread;
+
+use panoply_core::buffer::{HostBuffer, HostBufferMut};
+
+use crate::array::Array;
+use crate::element::ElementType;
+use crate::error::Result;
+use crate::ops::shape::{concat_arrays, concat_dims};
+
+/// Smaller batches take fresh memory, which allocators have at hand.
+const KEPT_BYTES_MIN: usize = 128 << 10;
+/// How much is kept of batches that are over, and in how many pieces.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+const KEPT_MAX: usize = 16;
+/// What a thread has to copy at least: less is copied sooner than it starts.
+const COPY_BYTES_MIN: usize = 2 << 20;
+/// The most threads that copy: they have the memory's speed.
+const COPIERS_MAX: usize = 8;
+
+/// What one instance keeps.
+#[derive(Default)]
+pub(super) struct Room {
+    /// The one that was used last is the last.
+    kept: Vec<HostBuffer>,
+}
+
+impl Room {
+    /// Arrays one after the other along an axis.
+    pub(super) fn concat(&mut self, arrays: &[&Array], axis: usize) -> Result<Array> {
+        let bytes: usize = arrays.iter().map(|array| array.bytes().len()).sum();
+        if axis != 0 || bytes < KEPT_BYTES_MIN || arrays[0].kind() == ElementType::String {
+            return concat_arrays(arrays, axis);
+        }
+        let dims = concat_dims(arrays, axis)?;
+        let mut buffer = self.take(bytes)?;
+        if let Some(target) = buffer.get_mut() {
+            copy(target, arrays);
+        }
+        self.keep(buffer.clone());
+        Array::from_buffer(arrays[0].kind(), &dims, buffer)
+    }
+
+    /// A buffer of this size that nobody else holds.
+    fn take(&mut self, bytes: usize) -> Result<HostBuffer> {
+        let free = |buffer: &mut HostBuffer| buffer.bytes().len() == bytes && buffer.get_mut().is_some();
+        match self.kept.iter_mut().position(free) {
+            Some(place) => Ok(self.kept.remove(place)),
+            None => Ok(HostBufferMut::zeroed(bytes)?.freeze()),
+        }
+    }
+
+    /// Keeps a buffer, and drops those that were not used for longest.
+    fn keep(&mut self, buffer: HostBuffer) {
+        self.kept.push(buffer);
+        let held = |kept: &[HostBuffer]| kept.iter().map(|buffer| buffer.bytes().len()).sum::<usize>();
+        while self.kept.len() > KEPT_MAX || held(&self.kept) > KEPT_BYTES_MAX {
+            self.kept.remove(0);
+        }
+    }
+}
+
+/// Copies arrays one after the other, on several threads where they are large.
+fn copy(target: &mut [u8], arrays: &[&Array]) {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let copiers = (cores / 2).min(target.len() / COPY_BYTES_MIN).min(arrays.len()).clamp(1, COPIERS_MAX);
+    let run = |target: &mut [u8], arrays: &[&Array]| {
+        let mut rest = target;
+        for array in arrays {
+            let (head, tail) = rest.split_at_mut(array.bytes().len());
+            head.copy_from_slice(array.bytes());
+            rest = tail;
+        }
+    };
+    let size = |part: &[&Array]| part.iter().map(|array| array.bytes().len()).sum();
+    let (own, others) = arrays.split_at(arrays.len().div_ceil(copiers));
+    let refused = thread::scope(|scope| {
+        let (first, mut rest) = target.split_at_mut(size(own));
+        let mut refused = false;
+        for part in others.chunks(own.len()) {
+            let (head, tail) = rest.split_at_mut(size(part));
+            rest = tail;
+            refused |= thread::Builder::new().spawn_scoped(scope, move || run(head, part)).is_err();
+        }
+        run(first, own);
+        refused
+    });
+    // A system without threads to spare.
+    if refused {
+        run(target, arrays);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(count: usize, len: usize, first: f32) -> Array {
+        let values: Vec<f32> = (0..count * len).map(|at| first + at as f32).collect();
+        Array::from_slice(&values, [count, len]).unwrap()
+    }
+
+    #[test]
+    fn batches_are_their_parts_one_after_the_other() {
+        let mut room = Room::default();
+        for (counts, len) in [(vec![1, 3, 2], 50_000), (vec![1; 37], 40_000), (vec![2], 70_000), (vec![1, 1], 3)] {
+            let parts: Vec<Array> = counts.iter().enumerate().map(|(at, count)| rows(*count, len, at as f32)).collect();
+            let parts: Vec<&Array> = parts.iter().collect();
+            for _ in 0..3 {
+                let joined = room.concat(&parts, 0).unwrap();
+                let expected = concat_arrays(&parts, 0).unwrap();
+                assert_eq!(joined.dims(), expected.dims());
+                assert_eq!(joined.bytes(), expected.bytes());
+            }
+        }
+        assert!(room.concat(&[&rows(1, 50_000, 0.0), &rows(1, 50_001, 0.0)], 0).is_err());
+    }
+
+    #[test]
+    fn copies_on_threads_are_whole() {
+        let parts: Vec<Array> = (0..9).map(|at| rows(1, 300_000 + at, at as f32)).collect();
+        let parts: Vec<&Array> = parts.iter().collect();
+        let expected: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
+        let mut target = vec![0; expected.len()];
+        copy(&mut target, &parts);
+        assert_eq!(target, expected);
+    }
+
+    #[test]
+    fn memory_is_used_again_once_nobody_holds_it() {
+        let mut room = Room::default();
+        let (a, b) = (rows(1, 100_000, 1.0), rows(1, 100_000, 2.0));
+        let first = room.concat(&[&a, &b], 0).unwrap();
+        let second = room.concat(&[&b, &a], 0).unwrap();
+        assert_eq!(first.as_slice::<f32>().unwrap()[0], 1.0);
+        assert_ne!(first.bytes().as_ptr(), second.bytes().as_ptr());
+        let place = first.bytes().as_ptr();
+        drop(first);
+        let third = room.concat(&[&b, &b], 0).unwrap();
+        assert_eq!(third.bytes().as_ptr(), place);
+        assert_eq!(second.as_slice::<f32>().unwrap()[0], 2.0);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut room = Room::default();
+        for len in 0..40 {
+            drop(room.concat(&[&rows(2, 50_000 + len, 0.0)], 0).unwrap());
+        }
+        assert!(room.kept.len() <= KEPT_MAX);
+        let large = Array::build(ElementType::U8, [1, KEPT_BYTES_MAX], |_| ()).unwrap();
+        drop(room.concat(&[&large, &large], 0).unwrap());
+        assert!(room.kept.iter().map(|buffer| buffer.bytes().len()).sum::<usize>() <= KEPT_BYTES_MAX);
+    }
+}

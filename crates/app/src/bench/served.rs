@@ -18,12 +18,12 @@ use crate::screen::Screen;
 
 /// How long each way is measured, unless told otherwise.
 const TIME_PER_WAY: Duration = Duration::from_secs(2);
-/// Answers of each caller before anything is counted: batches of all sizes are compiled.
+/// Answers of each caller before anything is counted.
 const WARM_UPS: usize = 8;
 /// The longest that a request waits for others.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 /// The most rows of a batch, and how many batches are under way.
-const WAYS: [(usize, usize); 3] = [(64, 1), (32, 2), (64, 2)];
+const WAYS: [(usize, usize); 4] = [(64, 1), (32, 2), (64, 2), (128, 2)];
 
 /// How one way went.
 #[derive(Serialize)]
@@ -109,12 +109,23 @@ fn measure(
     };
     show(row(latencies, took, (1, 1), 1, 1.0))?;
     for (batch_max, instances) in WAYS {
-        let preferred = (0..).map(|power| 1 << power).take_while(|size| *size <= batch_max).collect();
+        let preferred: Vec<usize> = (0..).map(|power| 1 << power).take_while(|size| *size <= batch_max).collect();
+        let sizes = preferred.clone();
         let queue_depth_max = callers.max(ServeOptions::default().queue_depth_max);
         let (wait_max, run) = (WAIT_MAX, alone.clone());
         let serving =
             ServeOptions { batch_max, preferred, wait_max, instances, queue_depth_max, run, ..ServeOptions::default() };
         let server = Server::start(&model, serving).map_err(refused).map_err(anyhow::Error::new)?;
+        // Batches of every size are compiled before the clock starts.
+        for size in sizes {
+            let tickets = (0..size).map(|_| server.submit(&inputs, &RunOptions::default()));
+            let tickets = tickets.collect::<Result<Vec<_>, _>>().map_err(refused).map_err(anyhow::Error::new)?;
+            tickets
+                .into_iter()
+                .try_for_each(|ticket| ticket.wait().map(drop))
+                .map_err(refused)
+                .map_err(anyhow::Error::new)?;
+        }
         let ask = || server.infer(&inputs).map(drop).map_err(refused);
         let (latencies, took) = call(callers, time, &ask).map_err(anyhow::Error::new)?;
         let (batches, rows) = server.batches();

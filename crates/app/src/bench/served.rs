@@ -127,9 +127,11 @@ fn measure(
                 .map_err(anyhow::Error::new)?;
         }
         let ask = || server.infer(&inputs).map(drop).map_err(refused);
+        let before = server.batches();
         let (latencies, took) = call(callers, time, &ask).map_err(anyhow::Error::new)?;
         let (batches, rows) = server.batches();
-        show(row(latencies, took, (batch_max, instances), callers, rows as f64 / batches.max(1) as f64))?;
+        let mean_batch = (rows - before.1) as f64 / (batches - before.0).max(1) as f64;
+        show(row(latencies, took, (batch_max, instances), callers, mean_batch))?;
     }
     Ok(())
 }

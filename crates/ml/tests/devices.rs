@@ -8,6 +8,7 @@ mod onnx;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bench::{Tolerance, Verdict, compare, verdict_on};
 use onnx::*;
@@ -25,6 +26,8 @@ use panoply_vulkan::VulkanBackend;
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-4 };
 /// Of models that round to bytes on their way, as in `models.rs`.
 const TOLERANCE_INT8: Tolerance = Tolerance { relative: 2e-3, absolute: 0.05 };
+/// How long a device may take to compile the kernels of a model that it runs a part of.
+const TIME_TO_COMPILE: Duration = Duration::from_secs(60);
 /// The models that a device in software answers in seconds.
 const SMALL: [&str; 6] = ["chars2vec", "lcnet-orientation", "ppocr-cls", "silero-vad", "wake-embedding", "wake-jarvis"];
 
@@ -227,9 +230,21 @@ fn small_models_with_saved_answers() {
             let before = completed(runtime, device);
             let started = std::time::Instant::now();
             let tolerance = if name.contains("int8") { TOLERANCE_INT8 } else { TOLERANCE };
-            match verdict_on(&folder, runtime, &RunOptions::prefer(device), false, tolerance) {
-                Verdict::Passed(off) => {
+            // What the device runs whole it has to; of the rest it gets its part once its kernels are compiled, which is not waited for.
+            let mut verdict = verdict_on(&folder, runtime, &RunOptions::require(device), false, tolerance);
+            while matches!(verdict, Verdict::Refused(_)) && started.elapsed() < TIME_TO_COMPILE {
+                let preferred = verdict_on(&folder, runtime, &RunOptions::prefer(device), false, tolerance);
+                if completes(runtime, device, before + 1) || !matches!(preferred, Verdict::Passed(_)) {
+                    verdict = preferred;
+                }
+            }
+            match verdict {
+                Verdict::Passed(off) if completes(runtime, device, before + 1) => {
                     println!("passed {name} on {device} in {:?}, off by {off:.1e}", started.elapsed())
+                }
+                Verdict::Passed(_) => {
+                    println!("FAILED {name} on {device}: no op of it ran there");
+                    failed.push(format!("{name} on {device}"));
                 }
                 Verdict::Refused(reason) | Verdict::Wrong(reason) => {
                     println!("FAILED {name} on {device}: {reason}");

@@ -95,7 +95,7 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
     let Some(choice) = pick(router, &sights, wishes, router.lanes.len()) else {
         return Err(account::refusal(router, op, wishes));
     };
-    warm_up_colder(router, &sights, choice, op);
+    warm_up_colder(router, &sights, choice, op, wishes);
     Ok(Decision { forecast: forecast(router, &sights, choice) })
 }
 
@@ -308,12 +308,13 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
     best
 }
 
-/// Has cold lanes with a better score than the chosen one compile the op's kernels.
-fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op) {
+/// Has cold lanes with a better score than the chosen one compile the op's kernels, and the one that the caller prefers.
+fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op, wishes: &Wishes) {
     let chosen = sights.of[usize::from(choice.lane)].score;
     for (number, candidate) in router.lanes.iter().enumerate() {
         let sight = &sights.of[number];
-        if sight.fitness == Fitness::Cold && (sight.score < chosen || !sight.measured) {
+        let is_wanted = sight.score < chosen || !sight.measured || wishes.prefer == Some(number as u8);
+        if sight.fitness == Fitness::Cold && is_wanted {
             candidate.lane.ask_warm_up(sights.facts.key, op);
         }
     }

@@ -59,8 +59,7 @@ impl Split {
         job: &Correlation<'_, S>,
         simd: Simd,
     ) -> Split {
-        let [rows, columns] = stencil.output;
-        let taps = stencil.taps.len();
+        let ([rows, columns], taps) = (stencil.output, stencil.taps.len());
         let direct = is_direct(stencil, job);
         let pointwise = !direct && is_pointwise(stencil, job);
         let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
@@ -77,8 +76,7 @@ impl Split {
                 break;
             }
         }
-        let images = job.batch * job.groups;
-        let block_filters = filter_blocks(simd)[0];
+        let (images, block_filters) = (job.batch * job.groups, filter_blocks(simd)[0]);
         let filter_blocks = job.filters.div_ceil(block_filters);
         let units_wanted = if threads == 1 { 1 } else { UNITS_PER_THREAD * threads };
         // A band of less than two tiles wastes lanes and copies the rows around it too often.

@@ -219,6 +219,9 @@ impl Array {
             F64 => self.as_slice::<f64>()?.to_vec(),
             F16 => self.as_slice::<f16>()?.iter().map(|value| value.to_f64()).collect(),
             BF16 => self.as_slice::<bf16>()?.iter().map(|value| value.to_f64()).collect(),
+            I8 => self.as_slice::<i8>()?.iter().map(|value| f64::from(*value)).collect(),
+            U8 => self.as_slice::<u8>()?.iter().map(|value| f64::from(*value)).collect(),
+            I32 => self.as_slice::<i32>()?.iter().map(|value| f64::from(*value)).collect(),
             kind if kind.is_float() => self.bytes().iter().map(|code| f64::from(narrow::decode(kind, *code))).collect(),
             _ => self.to_integers()?.into_iter().map(|value| value as f64).collect(),
         })

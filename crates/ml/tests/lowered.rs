@@ -113,6 +113,55 @@ fn recurrent_layers() {
     }
 }
 
+/// Weights that go from turn to turn as they are, as they come or behind a node that changes nothing, beside numbers that do change.
+#[test]
+fn loops_that_carry_constants() {
+    let float = |name: &str, dims: &[i64]| port(name, ElementType::F32, dims);
+    let body = graph(
+        &[
+            node("MatMul", &["h", "w"], &["hw"], &[]),
+            node("Add", &["hw", "b"], &["h2"], &[]),
+            node("Add", &["b", "one"], &["b2"], &[]),
+            node("Identity", &["w"], &["w2"], &[]),
+            node("Identity", &["go"], &["on"], &[]),
+            node("MatMul", &["h2", "u"], &["seen"], &[]),
+        ],
+        &[f32s("one", &[1], &[1.0])],
+        &[
+            port("i", ElementType::I64, &[]),
+            port("go", ElementType::Bool, &[]),
+            float("h", &[1, 2]),
+            float("w", &[2, 2]),
+            float("b", &[1]),
+            float("u", &[2, 1]),
+        ],
+        &["on", "h2", "w2", "b2", "u", "seen"].map(any),
+    );
+    let (w, u) = ([0.5_f32, -0.25, 0.125, 1.0], [2.0_f32, -1.0]);
+    let constants =
+        [i64s("turns", &[], &[3]), f32s("w0", &[2, 2], &w), f32s("b0", &[1], &[0.5]), f32s("u0", &[2, 1], &u)];
+    let names = ["h3", "w3", "b3", "u3", "all"];
+    let turns = node("Loop", &["turns", "", "x", "w0", "b0", "u0"], &names, &[graph_of("body", &body)]);
+    let model = model(18, &graph(&[turns], &constants, &[float("x", &[1, 2])], &names.map(any)));
+    let (mut h, mut b, mut seen) = ([1.0_f32, -3.0], 0.5_f32, Vec::new());
+    let x = Value::from(Array::from_slice(&h, [1, 2]).unwrap());
+    for _ in 0..3 {
+        h = [h[0] * w[0] + h[1] * w[2] + b, h[0] * w[1] + h[1] * w[3] + b];
+        b += 1.0;
+        seen.push(h[0] * u[0] + h[1] * u[1]);
+    }
+    let network = Network::from_bytes(&model.0).unwrap();
+    for _ in 0..2 {
+        let got = network.infer_values(&runtime(), &[("x", x.clone())], &Default::default()).unwrap();
+        let expected: [(&[f32], &[usize]); 5] =
+            [(&h, &[1, 2]), (&w, &[2, 2]), (&[b], &[1]), (&u, &[2, 1]), (&seen, &[3, 1, 1])];
+        assert_eq!(got.len(), expected.len());
+        for (got, (values, dims)) in got.iter().zip(expected) {
+            compare(got, &Value::from(Array::from_slice(values, dims).unwrap()), 1e-6, 1e-6).unwrap();
+        }
+    }
+}
+
 #[test]
 fn products_of_changing_bytes() {
     let runtime = runtime();

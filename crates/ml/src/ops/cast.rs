@@ -24,6 +24,9 @@ pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: 
         return Ok(x.clone());
     }
     match (x.kind(), kind) {
+        // What most weights in bytes become.
+        (ElementType::I8, ElementType::F32) => singles(x, x.as_slice::<i8>()?),
+        (ElementType::U8, ElementType::F32) => singles(x, x.as_slice::<u8>()?),
         (ElementType::String, _) => from_text(x, kind),
         (_, ElementType::String) => to_text(x),
         (_, ElementType::F8E8M0) => {
@@ -43,6 +46,10 @@ pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: 
         (from, _) if from.is_float() => Array::from_floats(kind, x.dims(), &x.to_floats()?),
         _ => Array::from_integers(kind, x.dims(), &x.to_integers()?),
     }
+}
+
+fn singles<T: Copy + Into<f32>>(x: &Array, values: &[T]) -> Result<Array> {
+    Array::from_slice(&values.iter().map(|value| (*value).into()).collect::<Vec<f32>>(), x.dims())
 }
 
 fn power_code(value: f64, saturate: bool, round_mode: &str) -> Result<u8> {

@@ -3,7 +3,7 @@
 use panoply_core::expr::erf;
 
 use super::call::{Call, one};
-use super::index::{Positions, broadcast};
+use super::index::{Positions, broadcast, broadcast_strides};
 use crate::array::{Array, host_count};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -174,8 +174,19 @@ fn pairs<T: Copy, R>(a: (&Array, &[T]), b: (&Array, &[T]), join: impl Fn(T, T) -
     if a.0.dims() == b.0.dims() {
         return Ok((dims, a.1.iter().zip(b.1).map(|(a, b)| join(*a, *b)).collect()));
     }
-    let places = Positions::broadcast(a.0.dims(), &dims)?.zip(Positions::broadcast(b.0.dims(), &dims)?);
-    let joined = places.map(|(left, right)| join(a.1[left], b.1[right])).collect();
+    let (Some((len, outer)), count) = (dims.split_last(), dims.iter().product()) else { return Ok((dims, Vec::new())) };
+    let mut joined = Vec::with_capacity(count);
+    let steps = [broadcast_strides(a.0.dims(), &dims)?, broadcast_strides(b.0.dims(), &dims)?];
+    // The last axis is a run of neighbours, or one element again and again.
+    let [a_step, b_step] = [&steps[0], &steps[1]].map(|steps| steps[outer.len()] as usize);
+    let places = |steps: &[isize]| Positions::new(outer, &steps[..outer.len()]);
+    for (left, right) in places(&steps[0]).zip(places(&steps[1])).take(count) {
+        match (a_step, b_step) {
+            (1, 0) => joined.extend(a.1[left..][..*len].iter().map(|value| join(*value, b.1[right]))),
+            (0, 1) => joined.extend(b.1[right..][..*len].iter().map(|value| join(a.1[left], *value))),
+            _ => joined.extend((0..*len).map(|at| join(a.1[left + at * a_step], b.1[right + at * b_step]))),
+        }
+    }
     Ok((dims, joined))
 }
 
@@ -199,6 +210,9 @@ fn arithmetic_pair(call: &Call<'_>, a: &Array, b: &Array) -> Result<Array> {
     let kind = same_kind(a, b)?;
     let larger = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
     let smaller = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
+    if let Some(singles) = arithmetic_of_singles(call.op(), a, b)? {
+        return Ok(singles);
+    }
     if kind.is_float() {
         let join: fn(f64, f64) -> f64 = match call.op() {
             "Add" | "Sum" | "Mean" => |a, b| a + b,
@@ -244,6 +258,22 @@ fn arithmetic_pair(call: &Call<'_>, a: &Array, b: &Array) -> Result<Array> {
     };
     let (dims, values) = pairs((a, &a.to_integers()?), (b, &b.to_integers()?), join)?;
     Array::from_integers(kind, dims, &values)
+}
+
+/// Of f32, without a detour: f64 has more than twice its digits, so what is rounded from there is the same.
+fn arithmetic_of_singles(op: &str, a: &Array, b: &Array) -> Result<Option<Array>> {
+    if a.kind() != ElementType::F32 || b.kind() != ElementType::F32 {
+        return Ok(None);
+    }
+    let (a, b) = ((a, a.as_slice::<f32>()?), (b, b.as_slice::<f32>()?));
+    let (dims, values) = match op {
+        "Add" | "Sum" => pairs(a, b, |a, b| a + b)?,
+        "Sub" => pairs(a, b, |a, b| a - b)?,
+        "Mul" => pairs(a, b, |a, b| a * b)?,
+        "Div" => pairs(a, b, |a, b| a / b)?,
+        _ => return Ok(None),
+    };
+    Array::from_slice(&values, dims).map(Some)
 }
 
 /// A power; the exponent may be of another type.

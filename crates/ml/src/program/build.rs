@@ -299,6 +299,9 @@ impl<'m> Builder<'m> {
             constants.extend(outputs.first().copied().flatten().map(|id| (id, array)));
             return Ok(());
         }
+        if let (OpKind::Loop, Some(Attribute::Body(body))) = (kind, attributes.get_mut("body")) {
+            fold::carried_constants(&inputs, constants, body, &mut || self.fresh())?;
+        }
         let mut captures = Vec::new();
         for attribute in attributes.values() {
             if let Attribute::Body(body) = attribute {

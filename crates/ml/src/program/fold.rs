@@ -1,9 +1,10 @@
-//! Normalizations by constants, folded into the convolutions before them: a factor for each channel belongs to the filter's weights, a
-//! summand to its bias.
+//! What is known before a model runs. Normalizations by constants are folded into the convolutions before them: a factor for each channel
+//! belongs to the filter's weights, a summand to its bias. What a loop carries without changing it is a constant of its body.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::{Attribute, Node, ValueId};
+use super::{Attribute, Body, Node, ValueId};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -62,6 +63,44 @@ pub(super) fn normalizations(
         constants.retain(|(id, _)| !uses.contains_key(id) || used.binary_search(id).is_ok());
     }
     Ok(())
+}
+
+/// Makes constants of what a `Loop` with these inputs begins with as a constant and hands from turn to turn as it is: networks of other
+/// frameworks have their weights so. The loop still carries it, the body's nodes read the constant.
+pub(super) fn carried_constants(
+    inputs: &[Option<ValueId>],
+    constants: &[(ValueId, Array)],
+    body: &mut Arc<Body>,
+    fresh: &mut dyn FnMut() -> Result<ValueId>,
+) -> Result<()> {
+    // A body that others have, or whose inputs are not those of the loop, stays as it is.
+    let Some(body) = Arc::get_mut(body).filter(|body| body.inputs.len() == inputs.len()) else { return Ok(()) };
+    for (place, input) in inputs.iter().enumerate().skip(2) {
+        let (own, Some(made)) = (body.inputs[place], body.outputs.get(place - 1)) else { continue };
+        let Some((_, array)) = constants.iter().find(|(id, _)| Some(*id) == *input) else { continue };
+        if source_of(&body.nodes, *made) != own {
+            continue;
+        }
+        let id = fresh()?;
+        for node in body.nodes.iter_mut().filter_map(Arc::get_mut) {
+            node.inputs.iter_mut().filter(|input| **input == Some(own)).for_each(|input| *input = Some(id));
+        }
+        body.constants.push((id, array.clone()));
+    }
+    Ok(())
+}
+
+/// The value that this one is, behind nodes that change nothing.
+fn source_of(nodes: &[Arc<Node>], mut value: ValueId) -> ValueId {
+    // A node comes after those that it needs.
+    for node in nodes.iter().rev().filter(|node| node.op == "Identity") {
+        if let ([Some(source)], [Some(made)]) = (&*node.inputs, &*node.outputs)
+            && *made == value
+        {
+            value = *source;
+        }
+    }
+    value
 }
 
 /// A factor and a summand for each channel.

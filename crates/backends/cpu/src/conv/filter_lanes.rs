@@ -173,11 +173,11 @@ impl<S: Stored> Pass<'_, S> {
             // SAFETY: `simd` was limited to what the CPU has. The panel holds these pixels at every offset; the weights have a block for
             // each offset, the bias has one, and the tile has room for one for each pixel.
             unsafe { kernel(&job) };
-            for (filter, to) in sums.chunks_mut(plane).take(filters).enumerate() {
-                for (pixel, from) in (first..end).zip(tile[filter..].iter().step_by(self.width)) {
-                    if pixel % pitch < columns {
-                        to[pixel / pitch * columns + pixel % pitch] = *from;
-                    }
+            for (pixel, from) in (first..end).zip(tile.chunks_exact(self.width)) {
+                let (row, column) = (pixel / pitch, pixel % pitch);
+                if column < columns {
+                    let to = sums[row * columns + column..].iter_mut().step_by(plane);
+                    to.zip(&from[..filters]).for_each(|(to, from)| *to = *from);
                 }
             }
         }

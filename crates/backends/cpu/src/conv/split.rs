@@ -18,9 +18,10 @@ const UNITS_PER_THREAD: usize = 4;
 const WHOLE_PIXELS_MAX: usize = 1024;
 /// The same where outputs read one pixel each: bands copy no rows around them, and filters in chunks would copy the image for each.
 const WHOLE_POINTWISE_PIXELS_MAX: usize = 512;
-/// Images of up to so many pixels are read where they lie, where outputs read one pixel each. Of larger ones long runs of each channel
-/// are copied, which come faster from the outer caches than a few lines of each in turn.
+/// Images of up to so many pixels, or numbers in all, are read where they lie, where outputs read one pixel each. Of larger ones long
+/// runs of each channel are copied, which come faster from the outer caches than a few lines of each in turn.
 const DIRECT_PIXELS_MAX: usize = 512;
+const DIRECT_NUMBERS_MAX: usize = 256 << 10;
 /// Numbers of a band's outputs: they stay in the second-level cache until their activation, or until the next block of channels.
 const BAND_OUTPUTS_MAX: usize = 40 << 10;
 /// Chunks of filters for each thread, where threads take different filters. Each chunk copies the image anew.
@@ -31,7 +32,7 @@ const CACHE_WAY_BYTES: usize = 4096;
 /// Vectors of pixels that are copied at a time, where outputs read one pixel each: a few tiles of a block of channels.
 pub(super) const COPIED_VECTORS: usize = 6 * TILE_VECTORS;
 /// Channels of a block, where outputs read one pixel each: what one tile reads of them stays in the first-level cache.
-const POINTWISE_CHANNELS: usize = 64;
+const POINTWISE_CHANNELS: usize = 128;
 
 /// How a correlation is cut into units and blocks.
 pub(super) struct Split {
@@ -58,13 +59,12 @@ impl Split {
         job: &Correlation<'_, S>,
         simd: Simd,
     ) -> Split {
-        let [rows, columns] = stencil.output;
-        let taps = stencil.taps.len();
+        let ([rows, columns], taps) = (stencil.output, stencil.taps.len());
         let direct = is_direct(stencil, job);
         let pointwise = !direct && is_pointwise(stencil, job);
         let tap_rows = (taps as f64).sqrt().ceil().max(1.0) as usize;
-        let most = if pointwise { POINTWISE_CHANNELS } else { usize::MAX };
-        let mut block_channels = (BLOCK_TAP_ROWS_MAX / tap_rows).max(1).min(job.channels).min(most);
+        let block_rows = if pointwise { POINTWISE_CHANNELS } else { BLOCK_TAP_ROWS_MAX };
+        let mut block_channels = (block_rows / tap_rows).max(1).min(job.channels);
         let mut band_rows = rows;
         while !direct && !pointwise && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
             // Bands of a few rows copy the rows around them too often; fewer channels in a block cost less.
@@ -76,19 +76,21 @@ impl Split {
                 break;
             }
         }
-        while !direct && band_rows > BAND_ROWS_MIN && band_rows * columns * job.filters > BAND_OUTPUTS_MAX {
-            band_rows = band_rows.div_ceil(2);
-        }
-        let images = job.batch * job.groups;
-        let block_filters = filter_blocks(simd)[0];
+        let (images, block_filters) = (job.batch * job.groups, filter_blocks(simd)[0]);
         let filter_blocks = job.filters.div_ceil(block_filters);
         let units_wanted = if threads == 1 { 1 } else { UNITS_PER_THREAD * threads };
         // A band of less than two tiles wastes lanes and copies the rows around it too often.
         let lanes = S::Real::lanes(simd);
         let whole_pixels_max = if taps == 1 { WHOLE_POINTWISE_PIXELS_MAX } else { WHOLE_PIXELS_MAX };
+        let whole_chunks = if threads == 1 { 1 } else { (CHUNKS_PER_THREAD * threads).div_ceil(images) };
         let is_whole = band_rows == rows
             && rows.saturating_mul(layout.pitch) <= whole_pixels_max
-            && filter_blocks >= CHUNKS_PER_THREAD * threads;
+            && filter_blocks >= CHUNKS_PER_THREAD * threads
+            && rows * columns * job.filters.div_ceil(whole_chunks) <= BAND_OUTPUTS_MAX;
+        while !direct && !is_whole && band_rows > BAND_ROWS_MIN && band_rows * columns * job.filters > BAND_OUTPUTS_MAX
+        {
+            band_rows = band_rows.div_ceil(2);
+        }
         if !direct && !is_whole {
             let band_rows_min = (2 * TILE_VECTORS * lanes).div_ceil(layout.pitch).max(BAND_ROWS_MIN).min(band_rows);
             let bands_wanted = units_wanted.div_ceil(images).min(rows);
@@ -163,6 +165,6 @@ fn is_direct<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
     is_pointwise(stencil, job)
         && job.channels > 0
         && job.filters > 1
-        && pixels <= DIRECT_PIXELS_MAX
+        && (pixels <= DIRECT_PIXELS_MAX || pixels.saturating_mul(job.channels) <= DIRECT_NUMBERS_MAX)
         && beyond.min(CACHE_WAY_BYTES - beyond) >= 64
 }

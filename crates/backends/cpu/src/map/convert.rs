@@ -163,8 +163,8 @@ impl<A> Element<A, A> for Same {
 struct Cast;
 
 macro_rules! casts {
-    ($($from:ident)*) => {$(
-        casts! { @to $from: f32 f64 i32 u32 i8 u8 }
+    ($($from:ident: $($to:ident)*;)*) => {$(
+        casts! { @to $from: $($to)* }
 
         impl Element<$from, Complex64> for Cast {
             #[inline(always)]
@@ -183,7 +183,38 @@ macro_rules! casts {
     )*};
 }
 
-casts! { f32 f64 i32 u32 i8 u8 }
+casts! {
+    f32: f32 f64;
+    f64: f32 f64 i32 u32 i8 u8;
+    i32: f32 f64 i32 u32 i8 u8;
+    u32: f32 f64 i32 u32 i8 u8;
+    i8: f32 f64 i32 u32 i8 u8;
+    u8: f32 f64 i32 u32 i8 u8;
+}
+
+/// From f32 to integers as `as` does it, in steps that the compiler has vectors for: a number that is in range is converted without
+/// looking, and no number is zero.
+macro_rules! float_casts {
+    ($($to:ident by $through:ident: $least:literal to $most:literal, above $beyond:literal;)*) => {$(
+        impl Element<f32, $to> for Cast {
+            #[inline(always)]
+            fn call(value: f32) -> $to {
+                let number = if value.is_nan() { 0.0 } else { value };
+                let inside = number.max($least).min($most);
+                // SAFETY: the number is finite, and between the least and the most that the type holds.
+                let made = unsafe { inside.to_int_unchecked::<$through>() } as $to;
+                if value >= $beyond { $to::MAX } else { made }
+            }
+        }
+    )*};
+}
+
+float_casts! {
+    i32 by i32: -2_147_483_648.0 to 2_147_483_520.0, above 2_147_483_648.0;
+    u32 by u32: 0.0 to 4_294_967_040.0, above 4_294_967_296.0;
+    i8 by i32: -128.0 to 127.0, above 127.0;
+    u8 by i32: 0.0 to 255.0, above 255.0;
+}
 
 /// Exact, without branches: the product with a power of two also scales subnormal numbers.
 #[inline(always)]
@@ -240,6 +271,20 @@ mod tests {
             if !expected.is_nan() {
                 assert_eq!(f32_to_f16(got), bits);
             }
+        }
+    }
+
+    #[test]
+    fn floats_become_integers_as_the_language_says() {
+        let steps = (0..=u32::MAX).step_by(997);
+        let edges =
+            [0x4f00_0000, 0xcf00_0000, 0x4f80_0000, 0x437f_0000, 0x4300_0000, 0xc300_0000, 0x7f80_0000, 0x7fc0_0000];
+        for bits in steps.chain(edges.into_iter().flat_map(|edge: u32| [edge - 1, edge, edge + 1])) {
+            let value = f32::from_bits(bits);
+            assert_eq!(<Cast as Element<f32, i32>>::call(value), value as i32, "{value:e}");
+            assert_eq!(<Cast as Element<f32, u32>>::call(value), value as u32, "{value:e}");
+            assert_eq!(<Cast as Element<f32, i8>>::call(value), value as i8, "{value:e}");
+            assert_eq!(<Cast as Element<f32, u8>>::call(value), value as u8, "{value:e}");
         }
     }
 

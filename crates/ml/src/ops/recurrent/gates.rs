@@ -25,10 +25,10 @@ impl Gates {
     }
 }
 
-/// The sums of one row: those of the input and those of the state, each gate by gate.
+/// The sums of one row: those of the input and those of the state, each gate by gate, with the numbers from one gate to the next.
 pub(super) struct Sums<'a> {
-    pub(super) input: &'a [f32],
-    pub(super) state: &'a [f32],
+    pub(super) input: (&'a [f32], usize),
+    pub(super) state: (&'a [f32], usize),
 }
 
 /// One step of a row: what `hidden` and, of an LSTM, `cells` become.
@@ -63,15 +63,14 @@ type Block = [f32; BLOCK];
 
 #[inline(always)]
 fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
-    let units = hidden.len();
-    let (input, state) = (&sums.input[..gates.count() * units], &sums.state[..gates.count() * units]);
+    let (input, state) = (sums.input, sums.state);
     for (number, h) in hidden.chunks_mut(BLOCK).enumerate() {
         let (start, len) = (number * BLOCK, h.len());
-        let block = |of: &[f32], gate: usize| block_of(&of[gate * units + start..][..len]);
+        let block = |(of, stride): (&[f32], usize), gate: usize| block_of(&of[gate * stride + start..][..len]);
         let sum = |gate: usize| add(&block(input, gate), &block(state, gate));
         let made = match gates {
             Gates::Lstm => {
-                let old = block(&cells[..], 0);
+                let old = block((&cells[..], 0), 0);
                 let (made, kept) = lstm::<FUSED>([sum(0), sum(1), sum(2), sum(3)], &old);
                 cells[start..][..len].copy_from_slice(&kept[..len]);
                 made
@@ -194,7 +193,7 @@ mod tests {
     /// What a cell of one gate makes of numbers.
     fn of(level: Level, gates: Gates, x: &[f32]) -> Vec<f32> {
         let (zeros, mut hidden) = (vec![0.0; x.len()], vec![0.5; x.len()]);
-        step(level, gates, &Sums { input: x, state: &zeros }, &mut hidden, &mut []);
+        step(level, gates, &Sums { input: (x, x.len()), state: (&zeros, x.len()) }, &mut hidden, &mut []);
         hidden
     }
 
@@ -224,7 +223,7 @@ mod tests {
             let numbers = |seed: usize| (0..4 * units).map(|at| number(at + seed)).collect::<Vec<f32>>();
             let (input, state, old) = (numbers(5), numbers(300), numbers(900));
             let (mut hidden, mut cells) = (old[..units].to_vec(), old[units..2 * units].to_vec());
-            let sums = Sums { input: &input, state: &state };
+            let sums = Sums { input: (&input, units), state: (&state, units) };
             step(level, Gates::Lstm, &sums, &mut hidden, &mut cells);
             for unit in 0..units {
                 let sum = |gate: usize| input[gate * units + unit] + state[gate * units + unit];

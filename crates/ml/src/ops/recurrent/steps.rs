@@ -2,7 +2,11 @@
 //!
 //! 1. Rows of the batch and directions have nothing to do with each other: each direction of a few rows is a task of its own.
 //! 2. Tasks run on threads of their own where there is work for them, and each writes to memory of its own.
+//! 3. A direction whose weights are more than one core keeps close, or whose rows are too few to be spread, has its units in parts: each
+//!    thread has the weights of its own, and they meet after every step. A unit's sum is the same whoever makes it.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::gates::{Gates, Sums, step};
@@ -12,6 +16,14 @@ use super::product::{Level, Panels};
 const TASK_WORK_MIN: usize = 4 << 20;
 /// The rows that are multiplied at a time: those of a task are a multiple of it.
 const ROWS: usize = 4;
+/// Products of one step and row in a part, below which threads would meet more than they work.
+const PART_WORK_MIN: usize = 1 << 16;
+/// The most parts of a direction.
+const PARTS_MAX: usize = 8;
+/// Weights of so many bytes stay in the second-level cache of a core; of more, parts are read faster than the whole is read twice.
+const WEIGHT_BYTES_CLOSE: usize = 1 << 20;
+/// Looks at the others before a thread that waits for them offers its CPU.
+const SPINS_MAX: u32 = 20_000;
 
 /// A recurrent layer.
 pub(crate) struct Layer {
@@ -20,9 +32,20 @@ pub(crate) struct Layer {
     steps: usize,
     /// How many steps each row of the batch has.
     lengths: Vec<usize>,
-    /// The weights of the state, and whether steps go backwards.
-    directions: Vec<(Panels, bool)>,
+    directions: Vec<Direction>,
     level: Level,
+}
+
+struct Direction {
+    parts: Vec<Part>,
+    /// Whether steps go backwards.
+    is_reversed: bool,
+}
+
+/// Some units and their weights of the state.
+struct Part {
+    units: Range<usize>,
+    panels: Panels,
 }
 
 /// What a layer is given with each run. States are zeros where they are not given.
@@ -42,9 +65,20 @@ pub(crate) struct Made<'a> {
 
 /// A direction of some rows.
 struct Task {
+    rows: Rows,
+    /// One for each part of the direction.
+    shares: Vec<Share>,
+}
+
+#[derive(Clone, Copy)]
+struct Rows {
     direction: usize,
     first: usize,
-    rows: usize,
+    count: usize,
+}
+
+/// What a part has of some rows, by rows and units of its own.
+struct Share {
     hidden: Vec<f32>,
     cells: Vec<f32>,
     /// Steps by rows by units.
@@ -60,12 +94,36 @@ impl Layer {
         (weights, biases): (&[f32], &[f32]),
         reversed: &[bool],
     ) -> Layer {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let parts = parts_of(gates, (steps, hidden, lengths.len()), reversed.len(), threads);
+        Layer::in_parts(gates, (steps, hidden), lengths, (weights, biases), reversed, parts)
+    }
+
+    fn in_parts(
+        gates: Gates,
+        (steps, hidden): (usize, usize),
+        lengths: Vec<usize>,
+        (weights, biases): (&[f32], &[f32]),
+        reversed: &[bool],
+        parts: usize,
+    ) -> Layer {
         let rows = gates.count() * hidden;
-        let panels = |direction: usize| {
-            let weights = &weights[direction * rows * hidden..][..rows * hidden];
-            Panels::new(weights, &biases[direction * rows..][..rows], hidden)
+        let part = |direction: usize, units: Range<usize>| {
+            let (mut matrix, mut summands) = (Vec::new(), Vec::new());
+            for gate in 0..gates.count() {
+                let (start, len) = (direction * rows + gate * hidden + units.start, units.len());
+                matrix.extend_from_slice(&weights[start * hidden..][..len * hidden]);
+                summands.extend_from_slice(&biases[start..][..len]);
+            }
+            Part { units, panels: Panels::new(&matrix, &summands, hidden) }
         };
-        let directions = reversed.iter().enumerate().map(|(place, reversed)| (panels(place), *reversed)).collect();
+        let size = hidden.div_ceil(parts.max(1)).next_multiple_of(UNITS).max(1);
+        let direction = |(place, reversed): (usize, &bool)| {
+            let starts = (0..hidden).step_by(size);
+            let parts = starts.map(|start| part(place, start..hidden.min(start + size))).collect();
+            Direction { parts, is_reversed: *reversed }
+        };
+        let directions = reversed.iter().enumerate().map(direction).collect();
         Layer { gates, hidden, steps, lengths, directions, level: Level::detect() }
     }
 
@@ -73,12 +131,14 @@ impl Layer {
     pub(crate) fn run(&self, given: &Given<'_>, made: &mut Made<'_>) {
         let mut tasks = self.tasks(given);
         let products = self.steps * self.gates.count() * self.hidden * self.hidden;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(tasks.len());
-        let rows = tasks.first().map_or(0, |task| task.rows);
-        if threads <= 1 || products * rows < TASK_WORK_MIN {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = tasks.first().map_or(0, |task| task.rows.count);
+        if self.has_parts() {
+            tasks.iter_mut().for_each(|task| self.go_together(given.sums, task, threads));
+        } else if threads.min(tasks.len()) <= 1 || products * rows < TASK_WORK_MIN {
             tasks.iter_mut().for_each(|task| self.go_through(given.sums, task));
         } else {
-            let left = Mutex::new(tasks.iter_mut());
+            let (threads, left) = (threads.min(tasks.len()), Mutex::new(tasks.iter_mut()));
             let work = || loop {
                 let task = left.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(task) = task else { break };
@@ -95,60 +155,280 @@ impl Layer {
         tasks.iter().for_each(|task| self.gather(task, made));
     }
 
+    fn has_parts(&self) -> bool {
+        self.directions.iter().any(|direction| direction.parts.len() > 1)
+    }
+
     fn tasks(&self, given: &Given<'_>) -> Vec<Task> {
-        let batch = self.lengths.len();
-        let rows = if batch >= 2 * ROWS { batch.div_ceil(2).next_multiple_of(ROWS) } else { batch };
-        let (hidden, mut tasks) = (self.hidden, Vec::new());
-        for direction in 0..self.directions.len() {
-            for first in (0..batch).step_by(rows.max(1)) {
-                let rows = rows.min(batch - first);
-                let part = |of: Option<&[f32]>| match of {
-                    Some(values) => values[(direction * batch + first) * hidden..][..rows * hidden].to_vec(),
-                    None => vec![0.0; rows * hidden],
+        let (batch, hidden) = (self.lengths.len(), self.hidden);
+        let is_cut = batch >= 2 * ROWS && !self.has_parts();
+        let size = if is_cut { batch.div_ceil(2).next_multiple_of(ROWS) } else { batch };
+        let mut tasks = Vec::new();
+        for (direction, Direction { parts, .. }) in self.directions.iter().enumerate() {
+            for first in (0..batch).step_by(size.max(1)) {
+                let rows = Rows { direction, first, count: size.min(batch - first) };
+                let share = |part: &Part| {
+                    let units = part.units.clone();
+                    let taken = |of: Option<&[f32]>| match of {
+                        Some(values) => {
+                            let values = &values[(direction * batch + first) * hidden..][..rows.count * hidden];
+                            values.chunks_exact(hidden).flat_map(|row| &row[units.clone()]).copied().collect()
+                        }
+                        None => vec![0.0; rows.count * units.len()],
+                    };
+                    let cells = if self.gates == Gates::Lstm { taken(given.cells) } else { Vec::new() };
+                    let all = vec![0.0; self.steps * rows.count * units.len()];
+                    Share { hidden: taken(given.hidden), cells, all }
                 };
-                let cells = if self.gates == Gates::Lstm { part(given.cells) } else { Vec::new() };
-                let all = vec![0.0; self.steps * rows * hidden];
-                tasks.push(Task { direction, first, rows, hidden: part(given.hidden), cells, all });
+                tasks.push(Task { rows, shares: parts.iter().map(share).collect() });
             }
         }
         tasks
     }
 
+    /// The steps that the longest of some rows has.
+    fn steps_of(&self, rows: Rows) -> usize {
+        self.lengths[rows.first..][..rows.count].iter().copied().max().unwrap_or(0)
+    }
+
+    /// All steps of a direction in one part.
     fn go_through(&self, sums: &[f32], task: &mut Task) {
-        let (panels, reversed) = &self.directions[task.direction];
-        let (units, stride) = (self.hidden, panels.stride());
-        let width = self.gates.count() * units;
-        let mut products = vec![0.0; task.rows * stride];
-        let lengths = &self.lengths[task.first..][..task.rows];
-        for at in 0..lengths.iter().copied().max().unwrap_or(0) {
-            panels.multiply(self.level, &task.hidden, &mut products);
-            for (row, len) in lengths.iter().enumerate().filter(|(_, len)| at < **len) {
-                let step_at = if *reversed { len - 1 - at } else { at };
-                let place = (step_at * self.lengths.len() + task.first + row) * self.directions.len() + task.direction;
-                let sums = Sums { input: &sums[place * width..][..width], state: &products[row * stride..][..width] };
-                let hidden = &mut task.hidden[row * units..][..units];
-                let cells = task.cells.get_mut(row * units..).and_then(|cells| cells.get_mut(..units));
-                step(self.level, self.gates, &sums, hidden, cells.unwrap_or_default());
-                task.all[(step_at * task.rows + row) * units..][..units].copy_from_slice(hidden);
+        let Direction { parts, .. } = &self.directions[task.rows.direction];
+        for (part, share) in parts.iter().zip(&mut task.shares) {
+            let mut products = vec![0.0; task.rows.count * part.panels.stride()];
+            for at in 0..self.steps_of(task.rows) {
+                part.panels.multiply(self.level, &share.hidden, &mut products);
+                self.advance(sums, task.rows, part, (&products, at), share);
             }
         }
     }
 
-    fn gather(&self, task: &Task, made: &mut Made<'_>) {
-        let (batch, units) = (self.lengths.len(), self.hidden);
-        let (run, start) = (task.rows * units, (task.direction * batch + task.first) * units);
-        if run == 0 {
-            return;
+    /// All steps of a direction in several parts, each on a thread of its own where there is one.
+    fn go_together(&self, sums: &[f32], task: &mut Task, threads: usize) {
+        let (rows, parts) = (task.rows, &self.directions[task.rows.direction].parts);
+        let states = States::new(rows.count, self.hidden);
+        parts.iter().zip(&task.shares).for_each(|(part, share)| states.put(0, part, share));
+        let threads = threads.min(parts.len());
+        let shares: Vec<_> = parts.iter().zip(&mut task.shares).map(|pair| Mutex::new(Some(pair))).collect();
+        let (meeting, members) = (Meeting::default(), AtomicUsize::new(0));
+        let work = |number: usize| {
+            let _guard = BreakOnPanic(&meeting);
+            let count = meeting.wait_for_members(&members);
+            let own = shares.iter().skip(number).step_by(count);
+            let own = own.filter_map(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let mut own: Vec<(&Part, &mut Share)> = own.collect();
+            let (mut state, mut products) = (vec![0.0; rows.count * self.hidden], Vec::new());
+            for at in 0..self.steps_of(rows) {
+                states.get(at, &mut state);
+                for (part, share) in &mut own {
+                    products.resize(rows.count * part.panels.stride(), 0.0);
+                    part.panels.multiply(self.level, &state, &mut products);
+                    self.advance(sums, rows, part, (&products, at), share);
+                    states.put(at + 1, part, share);
+                }
+                if !meeting.meet((at + 1) * count) {
+                    break;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let spawned = (1..threads).take_while(|number| {
+                let number = *number;
+                std::thread::Builder::new().spawn_scoped(scope, move || work(number)).is_ok()
+            });
+            // Where the system refuses a thread, the others do its share.
+            members.store(1 + spawned.count(), Ordering::Release);
+            work(0);
+        });
+    }
+
+    /// What a part's units become by one step.
+    fn advance(&self, sums: &[f32], rows: Rows, part: &Part, (products, at): (&[f32], usize), share: &mut Share) {
+        let (hidden, units, stride) = (self.hidden, part.units.len(), part.panels.stride());
+        let (width, directions) = (self.gates.count() * hidden, self.directions.len());
+        let lengths = &self.lengths[rows.first..][..rows.count];
+        for (row, len) in lengths.iter().enumerate().filter(|(_, len)| at < **len) {
+            let is_reversed = self.directions[rows.direction].is_reversed;
+            let step_at = if is_reversed { len - 1 - at } else { at };
+            let place = (step_at * self.lengths.len() + rows.first + row) * directions + rows.direction;
+            let input = &sums[place * width..][part.units.start..width];
+            let sums = Sums { input: (input, hidden), state: (&products[row * stride..][..stride], units) };
+            let hidden = &mut share.hidden[row * units..][..units];
+            let cells = share.cells.get_mut(row * units..).and_then(|cells| cells.get_mut(..units));
+            step(self.level, self.gates, &sums, hidden, cells.unwrap_or_default());
+            share.all[(step_at * rows.count + row) * units..][..units].copy_from_slice(hidden);
         }
-        if let Some(all) = &mut made.all {
-            let step = self.directions.len() * batch * units;
-            for (target, source) in all.chunks_exact_mut(step).zip(task.all.chunks_exact(run)) {
-                target[start..][..run].copy_from_slice(source);
+    }
+
+    fn gather(&self, task: &Task, made: &mut Made<'_>) {
+        let (batch, hidden, rows) = (self.lengths.len(), self.hidden, task.rows);
+        let first = rows.direction * batch + rows.first;
+        for (part, share) in self.directions[rows.direction].parts.iter().zip(&task.shares) {
+            let units = part.units.len();
+            let put = |source: &[f32], target: &mut [f32]| {
+                for (row, values) in source.chunks_exact(units).enumerate() {
+                    target[(first + row) * hidden + part.units.start..][..units].copy_from_slice(values);
+                }
+            };
+            if units == 0 || rows.count == 0 {
+                continue;
+            }
+            if let Some(all) = &mut made.all {
+                let step = self.directions.len() * batch * hidden;
+                let steps = all.chunks_exact_mut(step).zip(share.all.chunks_exact(rows.count * units));
+                steps.for_each(|(target, source)| put(source, target));
+            }
+            put(&share.hidden, made.last);
+            if self.gates == Gates::Lstm {
+                put(&share.cells, made.cells);
             }
         }
-        made.last[start..][..run].copy_from_slice(&task.hidden);
-        if self.gates == Gates::Lstm {
-            made.cells[start..][..run].copy_from_slice(&task.cells);
+    }
+}
+
+/// Units of a part are a multiple of this, but for the last: a vector's lanes.
+const UNITS: usize = 16;
+
+/// In how many parts the units of a direction are best computed.
+fn parts_of(gates: Gates, (steps, hidden, batch): (usize, usize, usize), directions: usize, threads: usize) -> usize {
+    let products = gates.count() * hidden * hidden;
+    let work = products.saturating_mul(steps).saturating_mul(batch);
+    let is_spread = directions > 1 || (batch >= 2 * ROWS && products * size_of::<f32>() <= WEIGHT_BYTES_CLOSE);
+    if is_spread || work < TASK_WORK_MIN {
+        return 1;
+    }
+    (products / PART_WORK_MIN).min(threads).clamp(1, PARTS_MAX)
+}
+
+/// The hidden states of a step and of the one after it, which parts write to and all read.
+struct States {
+    both: [Vec<AtomicU32>; 2],
+    hidden: usize,
+}
+
+impl States {
+    fn new(rows: usize, hidden: usize) -> States {
+        let zeros = || (0..rows * hidden).map(|_| AtomicU32::new(0)).collect();
+        States { both: [zeros(), zeros()], hidden }
+    }
+
+    fn put(&self, at: usize, part: &Part, share: &Share) {
+        let rows = share.hidden.chunks_exact(part.units.len().max(1));
+        for (row, target) in rows.zip(self.both[at % 2].chunks_exact(self.hidden.max(1))) {
+            let places = target[part.units.clone()].iter().zip(row);
+            places.for_each(|(place, value)| place.store(value.to_bits(), Ordering::Relaxed));
         }
+    }
+
+    fn get(&self, at: usize, state: &mut [f32]) {
+        let places = self.both[at % 2].iter().zip(state);
+        places.for_each(|(place, value)| *value = f32::from_bits(place.load(Ordering::Relaxed)));
+    }
+}
+
+/// Where threads wait for each other after each step.
+#[derive(Default)]
+struct Meeting {
+    arrived: AtomicUsize,
+    is_broken: AtomicBool,
+}
+
+impl Meeting {
+    /// Waits until so many have arrived since the beginning, and makes what they wrote visible. False where one of them panicked.
+    fn meet(&self, all: usize) -> bool {
+        self.arrived.fetch_add(1, Ordering::AcqRel);
+        self.wait(|| self.arrived.load(Ordering::Acquire) >= all)
+    }
+
+    /// Waits until it is known how many take part; one where nobody will say it any more.
+    fn wait_for_members(&self, members: &AtomicUsize) -> usize {
+        self.wait(|| members.load(Ordering::Acquire) > 0);
+        members.load(Ordering::Acquire).max(1)
+    }
+
+    fn wait(&self, is_over: impl Fn() -> bool) -> bool {
+        let mut spins = 0;
+        while !is_over() {
+            if self.is_broken.load(Ordering::Relaxed) {
+                return false;
+            }
+            spins += 1;
+            if spins < SPINS_MAX { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        true
+    }
+}
+
+/// Lets the others go where a thread ends by panicking.
+struct BreakOnPanic<'a>(&'a Meeting);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_broken.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(len: usize, seed: usize) -> Vec<f32> {
+        (0..len).map(|at| (((at + seed) * 7919 % 1013) as f32 - 506.0) / 2500.0).collect()
+    }
+
+    /// All states, the last ones and the cells.
+    fn made(layer: &Layer, sums: &[f32], state: &[f32]) -> [Vec<f32>; 3] {
+        let len = layer.directions.len() * layer.lengths.len() * layer.hidden;
+        let (mut all, mut last, mut cells) = (vec![0.0; layer.steps * len], vec![0.0; len], vec![0.0; len]);
+        let given = Given { sums, hidden: Some(state), cells: Some(state) };
+        layer.run(&given, &mut Made { all: Some(&mut all), last: &mut last, cells: &mut cells });
+        [all, last, cells]
+    }
+
+    #[test]
+    fn parts_make_what_the_whole_makes() {
+        let (steps, lists) = (7, [vec![7], vec![7, 3, 0], vec![7; 9]]);
+        for (gates, hidden) in [(Gates::Lstm, 40), (Gates::Gru, 100), (Gates::Tanh, 17), (Gates::Relu, 64)] {
+            for (lengths, reversed) in lists.iter().flat_map(|list| [(list, vec![true]), (list, vec![false, true])]) {
+                let (directions, rows) = (reversed.len(), gates.count() * hidden);
+                let (weights, biases) = (numbers(directions * rows * hidden, 3), numbers(directions * rows, 5));
+                let sums = numbers(steps * lengths.len() * directions * rows, 11);
+                let state = numbers(directions * lengths.len() * hidden, 17);
+                let of = |parts: usize| {
+                    let weights = (&*weights, &*biases);
+                    let layer = Layer::in_parts(gates, (steps, hidden), lengths.clone(), weights, &reversed, parts);
+                    assert_eq!(layer.has_parts(), parts > 1);
+                    made(&layer, &sums, &state)
+                };
+                let whole = of(1);
+                assert!(whole[0].iter().any(|value| *value != 0.0));
+                [2, 3].iter().for_each(|parts| assert_eq!(of(*parts), whole, "{gates:?} {lengths:?} {parts}"));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_for_large_layers_of_few_rows() {
+        assert_eq!(parts_of(Gates::Gru, (100, 400, 1), 1, 2), 2);
+        assert_eq!(parts_of(Gates::Gru, (100, 400, 8), 1, 2), 2);
+        assert_eq!(parts_of(Gates::Gru, (100, 400, 1), 1, 1), 1);
+        assert_eq!(parts_of(Gates::Gru, (100, 400, 1), 2, 2), 1, "directions are spread already");
+        assert_eq!(parts_of(Gates::Lstm, (1, 128, 1), 1, 2), 1, "too little for a thread");
+        assert_eq!(parts_of(Gates::Lstm, (100, 200, 8), 1, 2), 1, "rows are spread already");
+    }
+
+    #[test]
+    fn a_thread_that_panics_does_not_keep_the_others() {
+        let meeting = Meeting::default();
+        std::thread::scope(|scope| {
+            let panics = scope.spawn(|| {
+                let _guard = BreakOnPanic(&meeting);
+                panic!("a step");
+            });
+            assert!(!meeting.meet(2));
+            assert!(panics.join().is_err());
+        });
     }
 }

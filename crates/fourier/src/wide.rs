@@ -65,15 +65,17 @@ impl Wide {
         Some(Wide { len, inverse, first, passes })
     }
 
-    /// One line, from `input` to `output`, which may be the same memory.
+    /// One line, from `input` to `output`, which may be the same memory. The line after it is brought near meanwhile.
     ///
     /// # Safety
     /// The CPU has AVX-512 F and DQ. There are `len` complex numbers to read at `input`, room for as many at `output`, and for twice as many at `scratch`.
     #[target_feature(enable = "avx512f,avx512dq")]
-    unsafe fn line(&self, input: *const f32, output: *mut f32, scratch: *mut f32) {
-        // SAFETY: as the caller has it; each half of the scratch memory has a block for every sixteen numbers.
+    unsafe fn line(&self, input: *const f32, output: *mut f32, scratch: *mut f32, after: Near) {
+        // SAFETY: as the caller has it; each half of the scratch memory has a block for every sixteen numbers, and so has the output.
         unsafe {
-            let (mut from, mut to) = (scratch, scratch.add(2 * self.len));
+            // Where the last pass does not read what the first has written, that may be where the output will be: fewer cache lines are in use.
+            let is_free = self.passes.len().is_multiple_of(2) && !std::ptr::eq(input, output);
+            let (mut from, mut to) = (if is_free { output } else { scratch.add(2 * self.len) }, scratch);
             match self.inverse {
                 false => self.first_pass::<false>(input, from),
                 true => self.first_pass::<true>(input, from),
@@ -83,15 +85,15 @@ impl Wide {
                 left /= pass.radix;
                 let is_last = number + 1 == self.passes.len();
                 match (pass.radix, is_last, self.inverse) {
-                    (2, false, _) => pass.run::<2, false, false>(left, blocks, from, to),
-                    (4, false, _) => pass.run::<4, false, false>(left, blocks, from, to),
-                    (_, false, _) => pass.run::<8, false, false>(left, blocks, from, to),
-                    (2, true, false) => pass.run::<2, true, false>(left, blocks, from, output),
-                    (4, true, false) => pass.run::<4, true, false>(left, blocks, from, output),
-                    (_, true, false) => pass.run::<8, true, false>(left, blocks, from, output),
-                    (2, true, true) => pass.run::<2, true, true>(left, blocks, from, output),
-                    (4, true, true) => pass.run::<4, true, true>(left, blocks, from, output),
-                    (_, true, true) => pass.run::<8, true, true>(left, blocks, from, output),
+                    (2, false, _) => pass.run::<2, false, false>(left, blocks, from, to, after),
+                    (4, false, _) => pass.run::<4, false, false>(left, blocks, from, to, after),
+                    (_, false, _) => pass.run::<8, false, false>(left, blocks, from, to, after),
+                    (2, true, false) => pass.run::<2, true, false>(left, blocks, from, output, after),
+                    (4, true, false) => pass.run::<4, true, false>(left, blocks, from, output, after),
+                    (_, true, false) => pass.run::<8, true, false>(left, blocks, from, output, after),
+                    (2, true, true) => pass.run::<2, true, true>(left, blocks, from, output, after),
+                    (4, true, true) => pass.run::<4, true, true>(left, blocks, from, output, after),
+                    (_, true, true) => pass.run::<8, true, true>(left, blocks, from, output, after),
                 }
                 std::mem::swap(&mut from, &mut to);
                 blocks *= pass.radix;
@@ -110,7 +112,7 @@ impl Wide {
                 // SAFETY: sixteen neighbours of each sixteenth of the line.
                 *value = unsafe { load_pairs::<INVERSE>(input.add(2 * (row * apart + number * LANES))) };
             }
-            let mut spectra = fft16(values);
+            let mut spectra = fft16::<INVERSE>(values);
             for (value, roots) in spectra[1..].iter_mut().zip(roots.as_chunks::<BLOCK>().0) {
                 // SAFETY: a block is two vectors.
                 *value = value.times(unsafe { load(roots.as_ptr()) });
@@ -135,27 +137,31 @@ impl Pass {
         blocks: usize,
         from: *const f32,
         to: *mut f32,
+        after: Near,
     ) {
         for group in 0..groups {
             let roots = &self.roots[group * (RADIX - 1) * 2..(group + 1) * (RADIX - 1) * 2];
             for block in 0..blocks {
                 let mut values = [ZERO; RADIX];
-                for (row, value) in values.iter_mut().enumerate() {
+                // Places that follow from each other: the compiler would find many at once with vectors, which is slower.
+                let mut place = from.wrapping_add((group * blocks + block) * BLOCK);
+                for value in &mut values {
                     // SAFETY: the row, the group and the block are below their numbers.
-                    *value = unsafe { load(from.add(((row * groups + group) * blocks + block) * BLOCK)) };
+                    *value = unsafe { load(place) };
+                    place = place.wrapping_add(groups * blocks * BLOCK);
                 }
                 let mut values = butterfly(values);
+                after.bring::<RADIX, LAST>(group * blocks + block);
                 if !LAST {
                     for (value, root) in values[1..].iter_mut().zip(roots.as_chunks::<2>().0) {
                         *value = value.times(Value { re: _mm512_set1_ps(root[0]), im: _mm512_set1_ps(root[1]) });
                     }
                 }
-                for (row, value) in values.into_iter().enumerate() {
+                let mut place = to.wrapping_add((group * RADIX * blocks + block) * BLOCK);
+                for value in values {
                     // SAFETY: as above.
-                    unsafe {
-                        let place = to.add(((group * RADIX + row) * blocks + block) * BLOCK);
-                        if LAST { store_pairs::<INVERSE>(place, value) } else { store(place, value) }
-                    }
+                    unsafe { if LAST { store_pairs::<INVERSE>(place, value) } else { store(place, value) } }
+                    place = place.wrapping_add(blocks * BLOCK);
                 }
             }
         }
@@ -194,7 +200,7 @@ impl Fft<f32> for Wide {
         for line in buffer.chunks_exact_mut(self.len) {
             let line: *mut f32 = line.as_mut_ptr().cast();
             // SAFETY: the plan was only made where the CPU has the instructions; the line and the scratch memory are as long as they must be.
-            unsafe { self.line(line, line, scratch) };
+            unsafe { self.line(line, line, scratch, Near::NOTHING) };
         }
     }
 
@@ -215,13 +221,17 @@ impl Fft<f32> for Wide {
     ) {
         assert!(input.len() == output.len() && input.len().is_multiple_of(self.len), "whole lines, as many as outputs");
         let scratch = self.aligned(scratch);
-        let mut outputs = output.chunks_exact_mut(self.len);
+        let mut outputs = output.chunks_exact_mut(self.len).peekable();
         let mut lines = input.chunks_exact(self.len).peekable();
         while let (Some(line), Some(output)) = (lines.next(), outputs.next()) {
-            // What comes next is brought near meanwhile.
-            bring_near(lines.peek().unwrap_or(&line), output);
+            let after = match (lines.peek(), outputs.peek()) {
+                (Some(line), Some(output)) if self.len <= NEAR_MAX => {
+                    Near { input: line.as_ptr().cast(), output: output.as_ptr().cast() }
+                }
+                _ => Near::NOTHING,
+            };
             // SAFETY: as above.
-            unsafe { self.line(line.as_ptr().cast(), output.as_mut_ptr().cast(), scratch) };
+            unsafe { self.line(line.as_ptr().cast(), output.as_mut_ptr().cast(), scratch, after) };
         }
     }
 
@@ -238,17 +248,34 @@ impl Fft<f32> for Wide {
     }
 }
 
-/// Asks for lines that are about to be read and written, where they are so short that the nearest cache has room for them.
-fn bring_near(read: &[Complex<f32>], written: &[Complex<f32>]) {
-    const NUMBERS_MAX: usize = 1024;
-    if read.len() > NUMBERS_MAX {
-        return;
-    }
-    for (read, written) in read.chunks(ALIGNED).zip(written.chunks(ALIGNED)) {
-        // SAFETY: both places are there, and asking for them changes nothing.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(read.as_ptr().cast());
-            _mm_prefetch::<_MM_HINT_ET0>(written.as_ptr().cast());
+/// Lines up to this length are brought near, since the nearest cache has room for them.
+const NEAR_MAX: usize = 1024;
+
+/// What is about to be read and written, and is asked for little by little: many questions at once would wait for each other.
+#[derive(Clone, Copy)]
+struct Near {
+    input: *const f32,
+    output: *const f32,
+}
+
+impl Near {
+    const NOTHING: Near = Near { input: std::ptr::null(), output: std::ptr::null() };
+
+    /// Asks for a part that is as large as what a butterfly takes: of the output in the last pass, of the input in those before.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq")]
+    fn bring<const RADIX: usize, const LAST: bool>(self, number: usize) {
+        let line = if LAST { self.output } else { self.input };
+        if line.is_null() {
+            return;
+        }
+        for half in 0..2 * RADIX {
+            let place = line.wrapping_add((2 * RADIX * number + half) * LANES).cast();
+            // Asking for memory changes nothing, whatever is there.
+            match LAST {
+                true => _mm_prefetch::<_MM_HINT_ET0>(place),
+                false => _mm_prefetch::<_MM_HINT_T0>(place),
+            }
         }
     }
 }
@@ -373,9 +400,10 @@ const ROOTS: [[f32; 2]; 10] = [
     [-COS_1, COS_3],
 ];
 
+/// The constant makes a function of its own for each place that calls one, so that it becomes a part of it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn fft16(x: [Value; 16]) -> [Value; 16] {
+fn fft16<const INVERSE: bool>(x: [Value; 16]) -> [Value; 16] {
     let (mut between, mut out) = (x, x);
     for column in 0..4 {
         let spectrum = fft4([x[column], x[column + 4], x[column + 8], x[column + 12]]);
@@ -383,6 +411,7 @@ fn fft16(x: [Value; 16]) -> [Value; 16] {
             let root = ROOTS[column * row];
             between[column + 4 * row] = match column * row {
                 0 => value,
+                4 => ZERO.minus_turned(value),
                 _ => value.times(Value { re: _mm512_set1_ps(root[0]), im: _mm512_set1_ps(root[1]) }),
             };
         }

@@ -17,6 +17,8 @@ pub struct Field {
     /// Every product.
     products: Vec<[u8; 256]>,
     multipliers: Vec<Multiplier>,
+    /// The multipliers' matrices, near each other.
+    matrices: Box<[u64; 256]>,
 }
 
 /// Sums of two logs, that of zero among them, are below this power of two.
@@ -95,8 +97,10 @@ impl Field {
         of_logs[..510].copy_from_slice(&exp[..510]);
         let mut logs = log.map(u16::from);
         logs[0] = LOG_OF_ZERO;
-        let mut field = Field { exp, log, logs, of_logs, products, multipliers: Vec::new() };
+        let mut field =
+            Field { exp, log, logs, of_logs, products, multipliers: Vec::new(), matrices: Box::new([0; 256]) };
         field.multipliers = (0..=255).map(|constant| field.multiplier(constant)).collect();
+        field.matrices.iter_mut().zip(&field.multipliers).for_each(|(matrix, known)| *matrix = known.matrix);
         Some(field)
     }
 
@@ -154,6 +158,11 @@ impl Field {
     pub fn sum_rows(&self, level: Level, rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
         assert!(output.len() <= rows.stride && output.len().is_multiple_of(ROW_BYTES));
         #[cfg(target_arch = "x86_64")]
+        if level.kind() >= Kind::Gfni {
+            // SAFETY: the level is only made where the CPU has its instructions; a row is as long as the output.
+            return unsafe { x86::sum_rows_affine(&self.matrices, rows, terms, output) };
+        }
+        #[cfg(target_arch = "x86_64")]
         if level.kind() >= Kind::Avx2 {
             // SAFETY: the level is only made where the CPU has its instructions; a row is as long as the output.
             return unsafe { x86::sum_rows(&self.multipliers, rows, terms, output) };
@@ -167,6 +176,33 @@ impl Field {
                 .zip(rows.row(usize::from(*row)))
                 .for_each(|(sum, byte)| *sum ^= products[usize::from(*byte)]);
         }
+    }
+
+    /// For each of several lists of weights, of which there is one for each row: `output = Σ weight · row`. False where the level has no
+    /// instruction for that, or rows are longer than outputs; nothing is written then.
+    pub fn weigh_rows<const LISTS: usize>(
+        &self,
+        level: Level,
+        rows: &Rows,
+        lists: [&[u8]; LISTS],
+        outputs: &mut [[u8; 2 * ROW_BYTES]; LISTS],
+    ) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if level.kind() >= Kind::Gfni {
+            let len = lists.iter().map(|list| list.len()).min().unwrap_or(0);
+            let lists = lists.map(|list| &list[..len]);
+            assert!(rows.bytes.len() >= len * rows.stride, "a row for each weight");
+            match rows.stride / ROW_BYTES {
+                // SAFETY: the level is only made where the CPU has its instructions; there are as many rows as weights, each as long as its stride.
+                1 => unsafe { x86::weigh_rows::<LISTS, 1>(&self.matrices, &rows.bytes, lists, outputs) },
+                // SAFETY: as above.
+                2 => unsafe { x86::weigh_rows::<LISTS, 2>(&self.matrices, &rows.bytes, lists, outputs) },
+                _ => return false,
+            }
+            return true;
+        }
+        let _ = (level, rows, lists, outputs);
+        false
     }
 
     /// `outputs[o] = Σ weights[o][s] · sources[s]`, byte by byte. All are of one length.
@@ -214,6 +250,81 @@ const OUTPUTS: usize = 4;
 mod x86 {
     use super::{Multiplier, OUTPUTS, ROW_BYTES, Rows};
     use std::arch::x86_64::*;
+
+    /// # Safety
+    /// The output is whole vectors, and not longer than a row.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
+    pub(super) unsafe fn sum_rows_affine(matrices: &[u64; 256], rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
+        const TOGETHER: usize = 8;
+        let (many, few) = output.as_chunks_mut::<{ TOGETHER * ROW_BYTES }>();
+        for (at, output) in many.iter_mut().enumerate() {
+            // SAFETY: as the caller has it.
+            unsafe { sum_part::<TOGETHER>(matrices, rows, terms, at * TOGETHER * ROW_BYTES, output) };
+        }
+        let first = many.len() * TOGETHER * ROW_BYTES;
+        for (at, output) in few.as_chunks_mut::<ROW_BYTES>().0.iter_mut().enumerate() {
+            // SAFETY: as the caller has it.
+            unsafe { sum_part::<1>(matrices, rows, terms, first + at * ROW_BYTES, output) };
+        }
+    }
+
+    /// # Safety
+    /// The output is so many vectors, and rows have as many from `at` on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
+    unsafe fn sum_part<const VECTORS: usize>(
+        matrices: &[u64; 256],
+        rows: &Rows,
+        terms: &[(u8, u8)],
+        at: usize,
+        output: &mut [u8],
+    ) {
+        let mut sums = [_mm256_setzero_si256(); VECTORS];
+        for (row, weight) in terms {
+            let (bytes, matrix) = (&rows.row(usize::from(*row))[at..], matrices[usize::from(*weight)]);
+            assert!(bytes.len() >= VECTORS * ROW_BYTES && output.len() >= VECTORS * ROW_BYTES);
+            for (vector, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: there is a vector to read, as was just looked at.
+                let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().add(vector * ROW_BYTES).cast()) };
+                let product = _mm256_gf2p8affine_epi64_epi8::<0>(bytes, _mm256_set1_epi64x(matrix as i64));
+                *sum = _mm256_xor_si256(*sum, product);
+            }
+        }
+        for (output, sum) in output.as_chunks_mut::<ROW_BYTES>().0.iter_mut().zip(sums) {
+            // SAFETY: there is room for a vector.
+            unsafe { _mm256_storeu_si256(output.as_mut_ptr().cast(), sum) };
+        }
+    }
+
+    /// # Safety
+    /// There is a row of so many vectors for each weight, and lists have as many weights.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
+    pub(super) unsafe fn weigh_rows<const LISTS: usize, const VECTORS: usize>(
+        matrices: &[u64; 256],
+        rows: &[u8],
+        lists: [&[u8]; LISTS],
+        outputs: &mut [[u8; 2 * ROW_BYTES]; LISTS],
+    ) {
+        let mut sums = [[_mm256_setzero_si256(); VECTORS]; LISTS];
+        for at in 0..lists[0].len() {
+            for vector in 0..VECTORS {
+                // SAFETY: there is a row for each weight.
+                let row = unsafe { _mm256_loadu_si256(rows.as_ptr().add((at * VECTORS + vector) * ROW_BYTES).cast()) };
+                for (sums, list) in sums.iter_mut().zip(&lists) {
+                    // SAFETY: all lists are as long.
+                    let matrix = matrices[usize::from(unsafe { *list.get_unchecked(at) })];
+                    let product = _mm256_gf2p8affine_epi64_epi8::<0>(row, _mm256_set1_epi64x(matrix as i64));
+                    sums[vector] = _mm256_xor_si256(sums[vector], product);
+                }
+            }
+        }
+        for (output, sums) in outputs.iter_mut().zip(sums) {
+            for (output, sum) in output.as_chunks_mut::<ROW_BYTES>().0.iter_mut().zip(sums) {
+                // SAFETY: there is room for a vector.
+                unsafe { _mm256_storeu_si256(output.as_mut_ptr().cast(), sum) };
+            }
+        }
+    }
 
     /// # Safety
     /// The output is whole vectors, and not longer than a row. There is a multiplier for each weight.
@@ -405,11 +516,11 @@ mod tests {
     #[test]
     fn sums_of_rows_agree_at_every_level() {
         let field = Field::new(POLYNOMIAL_CCSDS).unwrap();
-        let row = |number: usize| (0..70).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
-        let rows = Rows::new(70, (0..9).map(row));
+        let row = |number: usize| (0..310).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
+        let rows = Rows::new(310, (0..9).map(row));
         let terms = [(3, 0x5a), (8, 1), (0, 0), (7, 255), (3, 17)];
         for level in Level::all() {
-            for len in [0, 32, 64, 96] {
+            for len in [0, 32, 64, 96, 256, 320] {
                 let mut output = vec![0xaa; len];
                 field.sum_rows(level, &rows, &terms, &mut output);
                 for (at, byte) in output.iter().enumerate() {
@@ -418,6 +529,35 @@ mod tests {
                         .iter()
                         .fold(0, |sum, (number, weight)| sum ^ plain(POLYNOMIAL_CCSDS, of_row(*number), *weight));
                     assert_eq!(*byte, sum, "{level:?} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn weighed_rows_are_sums_of_rows() {
+        let field = Field::new(POLYNOMIAL_COMMON).unwrap();
+        for (len, count) in [(32, 7), (20, 223), (64, 5), (50, 100), (70, 3), (32, 0)] {
+            let row = |number: usize| (0..len).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
+            let rows = Rows::new(len, (0..count).map(row));
+            let list = |seed: usize| (0..count).map(|at| (at * 101 + seed * 7) as u8).collect::<Vec<u8>>();
+            let lists = [list(1), list(2), list(3)];
+            for level in Level::all() {
+                let mut outputs = [[0xaa; 64]; 3];
+                if !field.weigh_rows(level, &rows, [&lists[0], &lists[1], &lists[2]], &mut outputs) {
+                    assert!(level.kind() < Kind::Gfni || len > 64);
+                    assert_eq!(outputs, [[0xaa; 64]; 3]);
+                    continue;
+                }
+                for (output, list) in outputs.iter().zip(&lists) {
+                    for (at, byte) in output.iter().enumerate().take(len) {
+                        let product = |number: usize| plain(POLYNOMIAL_COMMON, row(number)[at], list[number]);
+                        assert_eq!(
+                            *byte,
+                            (0..count).map(product).fold(0, |sum, byte| sum ^ byte),
+                            "{len} {count} {at}"
+                        );
+                    }
                 }
             }
         }

@@ -3,39 +3,22 @@
 //! Bits lie in bytes, the first highest. A word's first bits are the data; the bits that are not sent are known to nobody.
 
 mod circulant;
+mod rounds;
 
 use std::sync::{Mutex, PoisonError};
 
 use panoply_core::op::signal::Ldpc;
 
-use crate::level::{Level, leveled};
+use crate::level::Level;
 use circulant::Solver;
+use rounds::{Checks, FEW, Job, Line, Room, decode_few, decode_many};
 
 /// Words that are decoded side by side.
-pub const LANES: usize = 16;
-/// What a check says counts for so much.
-const TRUST: f32 = 0.75;
-/// The most that is believed of a bit that was received.
-const BELIEF_MAX: f32 = 1e6;
+pub const LANES: usize = rounds::LANES;
 
 /// Memory of decoders that is kept: for so many at once, of so many bytes each at the most.
 const ROOMS_MAX: usize = 64;
 const ROOM_BYTES_MAX: usize = 2 << 20;
-
-/// A number of each of the words side by side, in a cache line of their own.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Lanes([f32; LANES]);
-
-impl Lanes {
-    const ZERO: Lanes = Lanes([0.0; LANES]);
-}
-
-/// What a decoder remembers: what is believed of each bit, and what each check has said to each of its bits.
-struct Room {
-    beliefs: Vec<Lanes>,
-    messages: Vec<Lanes>,
-}
 
 /// A code, ready to encode and decode.
 pub struct Graph {
@@ -44,6 +27,8 @@ pub struct Graph {
     /// The bits of all checks, one check after the other, and where each begins.
     bits: Vec<u32>,
     begins: Vec<u32>,
+    /// The same checks in the same order, two at a time that have no bit in common.
+    pairs: Pairs,
     /// What the first bits of parity follow from.
     first: First,
     /// The checks that the others follow from, in order, each with the bit that it gives.
@@ -58,6 +43,14 @@ enum First {
     Sums(Vec<(Vec<u32>, u32)>),
     /// A matrix of circulants gives a block from these sums of data.
     Solved { sums: Vec<Vec<u32>>, solver: Box<Solver>, block: usize },
+}
+
+/// Checks two at a time: the bits of both side by side, and where each pair begins.
+struct Pairs {
+    bits: Vec<u32>,
+    begins: Vec<u32>,
+    /// Bits behind a word's last, which belong to the other half where a check is alone.
+    spare: usize,
 }
 
 impl Graph {
@@ -86,6 +79,7 @@ impl Graph {
                 solved(&checks, block, data, last)?
             }
         };
+        let (checks, pairs) = paired(checks, block, code.word_bits());
         let schedule = peel(&checks, &mut known)?;
         let mut begins = Vec::with_capacity(checks.len() + 1);
         let mut bits = Vec::new();
@@ -94,7 +88,7 @@ impl Graph {
             bits.extend_from_slice(check);
         }
         begins.push(bits.len() as u32);
-        Some(Graph { level, code, bits, begins, first, schedule, rooms: Mutex::default() })
+        Some(Graph { level, code, bits, begins, pairs, first, schedule, rooms: Mutex::default() })
     }
 
     /// The code.
@@ -104,7 +98,8 @@ impl Graph {
 
     /// What its tables take, about.
     pub fn bytes(&self) -> usize {
-        4 * (self.bits.len() + self.begins.len() + 2 * self.schedule.len())
+        let pairs = self.pairs.bits.len() + self.pairs.begins.len();
+        4 * (self.bits.len() + self.begins.len() + pairs + 2 * self.schedule.len())
     }
 
     fn check(&self, index: usize) -> &[u32] {
@@ -134,183 +129,72 @@ impl Graph {
 
     /// Decodes up to [`LANES`] words that lie one after the other. `counts` are the iterations that each took, or -1.
     pub fn decode(&self, likelihoods: &[f32], iterations: usize, data: &mut [u8], counts: &mut [i32]) {
-        let (coded, bytes, sent) = (self.code.coded_bits(), self.code.data_bits().div_ceil(8), self.code.sent());
+        let (coded, bytes) = (self.code.coded_bits(), self.code.data_bits().div_ceil(8));
         let words = counts.len();
         assert!(words <= LANES && likelihoods.len() == words * coded && data.len() == words * bytes);
+        let word_bits = self.code.word_bits();
         let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut room = kept.unwrap_or_else(|| Room {
-            beliefs: vec![Lanes::ZERO; self.code.word_bits()],
-            messages: vec![Lanes::ZERO; self.bits.len()],
+            beliefs: vec![Line::ZERO; word_bits + self.pairs.spare],
+            signs: vec![0; word_bits],
+            messages: vec![Line::ZERO; self.bits.len()],
         });
-        room.beliefs[..sent.start].fill(Lanes::ZERO);
-        room.beliefs[sent.end..].fill(Lanes::ZERO);
-        receive(self.level, likelihoods, coded, &mut room.beliefs[sent]);
-        self.settle(&mut room, iterations, data, counts);
+        let job = Job {
+            checks: Checks { bits: &self.bits, begins: &self.begins },
+            pairs: Checks { bits: &self.pairs.bits, begins: &self.pairs.begins },
+            word_bits,
+            spare: self.pairs.spare,
+            sent: self.code.sent(),
+            data_bits: self.code.data_bits(),
+            room: &mut room,
+            likelihoods,
+            iterations,
+            data,
+            counts,
+        };
+        if words <= FEW {
+            decode_few(self.level, job)
+        } else {
+            decode_many(self.level, job)
+        }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.len() < ROOMS_MAX && size_of::<Lanes>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX
-        {
+        if rooms.len() < ROOMS_MAX && size_of::<Line>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX {
             rooms.push(room);
         }
     }
+}
 
-    /// Takes each word when its checks hold, or when there is no time left.
-    fn settle(&self, room: &mut Room, iterations: usize, data: &mut [u8], counts: &mut [i32]) {
-        let (beliefs, messages) = (&mut room.beliefs[..], &mut room.messages[..]);
-        let mut open: u32 = (1 << counts.len()) - 1;
-        counts.fill(-1);
-        for iteration in 0..=iterations {
-            let mut wrong = 0;
-            find_wrong(self.level, &self.bits, &self.begins, beliefs, &mut wrong);
-            let settled = open & !wrong;
-            let taken = if iteration == iterations { open } else { settled };
-            if taken != 0 {
-                take(self.level, &beliefs[..self.code.data_bits()], taken, data);
-            }
-            let lanes = counts.iter_mut().enumerate().filter(|(lane, _)| settled >> lane & 1 == 1);
-            lanes.for_each(|(_, count)| *count = iteration as i32);
-            open &= !taken;
-            if open == 0 {
-                return;
-            }
-            match iteration {
-                0 => update_first(self.level, &self.bits, &self.begins, beliefs, messages),
-                _ => update(self.level, &self.bits, &self.begins, beliefs, messages),
-            }
+/// Checks of the same block in pairs that have no bit in common, so that it does not matter which of them comes first, and the order of
+/// checks that follows from that. A check that is left alone has bits behind the word's last beside its own.
+fn paired(checks: Vec<Vec<u32>>, block: usize, word_bits: usize) -> (Vec<Vec<u32>>, Pairs) {
+    let mut pairs = Pairs { bits: Vec::new(), begins: vec![0], spare: 0 };
+    let mut left: Vec<Option<Vec<u32>>> = checks.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(left.len());
+    for own in left.chunks_mut(block) {
+        for at in 0..own.len() {
+            let Some(one) = own[at].take() else { continue };
+            let fits = |other: &Option<Vec<u32>>| {
+                other
+                    .as_ref()
+                    .is_some_and(|other| other.len() == one.len() && !other.iter().any(|bit| one.contains(bit)))
+            };
+            let other = own[at + 1..].iter().position(fits).and_then(|beside| own[at + 1 + beside].take());
+            let alone: Vec<u32>;
+            let beside = match &other {
+                Some(other) => other,
+                None => {
+                    pairs.spare = pairs.spare.max(one.len());
+                    alone = (word_bits as u32..).take(one.len()).collect();
+                    &alone
+                }
+            };
+            pairs.bits.extend(one.iter().zip(beside).flat_map(|(a, b)| [*a, *b]));
+            pairs.begins.push((pairs.bits.len() / 2) as u32);
+            ordered.push(one);
+            ordered.extend(other);
         }
     }
-}
-
-leveled! {
-    /// What was received of words that lie one after the other, side by side; lanes without a word know nothing.
-    fn receive(likelihoods: &[f32], coded: usize, beliefs: &mut [Lanes]) = receive_body
-}
-
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
-fn receive_body<const FMA: bool>(likelihoods: &[f32], coded: usize, beliefs: &mut [Lanes]) {
-    for (number, beliefs) in beliefs.chunks_mut(LANES).enumerate() {
-        let mut block = [[0.0_f32; LANES]; LANES];
-        for (row, word) in block.iter_mut().zip(likelihoods.chunks_exact(coded)) {
-            let values = &word[number * LANES..number * LANES + beliefs.len()];
-            for (place, value) in row.iter_mut().zip(values) {
-                *place = if value.is_nan() { 0.0 } else { value.clamp(-BELIEF_MAX, BELIEF_MAX) };
-            }
-        }
-        for (bit, belief) in beliefs.iter_mut().enumerate() {
-            for lane in 0..LANES {
-                belief.0[lane] = block[lane][bit];
-            }
-        }
-    }
-}
-
-leveled! {
-    /// The bits of the words of these lanes, into theirs of the words' bytes.
-    fn take(beliefs: &[Lanes], taken: u32, data: &mut [u8]) = take_body
-}
-
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
-fn take_body<const FMA: bool>(beliefs: &[Lanes], taken: u32, data: &mut [u8]) {
-    let bytes = beliefs.len().div_ceil(8);
-    for (number, beliefs) in beliefs.chunks(8).enumerate() {
-        let mut byte = [0_u32; LANES];
-        for belief in beliefs {
-            for lane in 0..LANES {
-                byte[lane] = byte[lane] << 1 | u32::from(belief.0[lane] < 0.0);
-            }
-        }
-        for (lane, byte) in byte.into_iter().enumerate().filter(|(lane, _)| taken >> lane & 1 == 1) {
-            data[lane * bytes + number] = (byte << (8 - beliefs.len())) as u8;
-        }
-    }
-}
-
-leveled! {
-    /// The lanes in which a check does not hold, or a bit is not decided.
-    fn find_wrong(bits: &[u32], begins: &[u32], beliefs: &[Lanes], wrong: &mut u32) = find_wrong_body
-}
-
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
-fn find_wrong_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &[Lanes], wrong: &mut u32) {
-    let (mut least, mut odd) = ([f32::INFINITY; LANES], [0_u32; LANES]);
-    for belief in beliefs {
-        for lane in 0..LANES {
-            let size = belief.0[lane].abs();
-            least[lane] = if size < least[lane] { size } else { least[lane] };
-        }
-    }
-    for check in begins.windows(2) {
-        // A number below zero is a one, whose highest bit is set; where a zero has it, the bit is not decided.
-        let mut sum = [0_u32; LANES];
-        for bit in &bits[check[0] as usize..check[1] as usize] {
-            let belief = &beliefs[*bit as usize];
-            for lane in 0..LANES {
-                sum[lane] ^= belief.0[lane].to_bits();
-            }
-        }
-        for lane in 0..LANES {
-            odd[lane] |= sum[lane];
-        }
-    }
-    let is_wrong = |lane: usize| odd[lane] >> 31 == 1 || least[lane] == 0.0;
-    *wrong = (0..LANES).fold(0, |wrong, lane| wrong | u32::from(is_wrong(lane)) << lane);
-}
-
-leveled! {
-    /// Every check, one after the other, changes what is believed of its bits.
-    fn update(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) = update_body
-}
-
-leveled! {
-    /// The same before any check has said something.
-    fn update_first(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) = update_first_body
-}
-
-#[inline(always)]
-fn update_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
-    checks_say::<false>(bits, begins, beliefs, messages);
-}
-
-#[inline(always)]
-fn update_first_body<const FMA: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
-    checks_say::<true>(bits, begins, beliefs, messages);
-}
-
-#[inline(always)]
-fn checks_say<const FIRST: bool>(bits: &[u32], begins: &[u32], beliefs: &mut [Lanes], messages: &mut [Lanes]) {
-    const SIGN: u32 = 1 << 31;
-    for check in begins.windows(2) {
-        let place = check[0] as usize..check[1] as usize;
-        let (bits, messages) = (&bits[place.clone()], &mut messages[place]);
-        let (mut least, mut second) = ([f32::INFINITY; LANES], [f32::INFINITY; LANES]);
-        let mut signs = [0_u32; LANES];
-        for (bit, message) in bits.iter().zip(messages.iter_mut()) {
-            let belief = &beliefs[*bit as usize];
-            for lane in 0..LANES {
-                // What the bit's other checks say.
-                let other = if FIRST { belief.0[lane] } else { belief.0[lane] - message.0[lane] };
-                let size = other.abs();
-                let larger = if least[lane] > size { least[lane] } else { size };
-                second[lane] = if second[lane] < larger { second[lane] } else { larger };
-                least[lane] = if least[lane] < size { least[lane] } else { size };
-                signs[lane] ^= other.to_bits();
-                message.0[lane] = other;
-            }
-        }
-        for (bit, message) in bits.iter().zip(messages.iter_mut()) {
-            let belief = &mut beliefs[*bit as usize];
-            for lane in 0..LANES {
-                let other = message.0[lane];
-                let size = TRUST * if other.abs() == least[lane] { second[lane] } else { least[lane] };
-                // A zero's sign is anybody's: what it makes of others is zero as well.
-                let sign = (signs[lane] ^ other.to_bits()) & SIGN;
-                message.0[lane] = f32::from_bits(size.to_bits() | sign);
-                belief.0[lane] = other + message.0[lane];
-            }
-        }
-    }
+    (ordered, pairs)
 }
 
 /// The checks that give one unknown bit each, in an order in which they do; `None` where bits are left.
@@ -381,6 +265,81 @@ fn pack(bits: impl Iterator<Item = bool>, bytes: &mut [u8]) {
 mod tests {
     use super::*;
     use panoply_core::op::signal::{BaseGraph, TelemetryRate};
+
+    /// Words with noise, some of them beyond repair, by few and by many side by side and at every level.
+    #[test]
+    fn a_word_is_decoded_alike_whatever_lies_beside_it() {
+        let telemetry = TelemetryRate::Half;
+        let codes = [
+            Ldpc::Telemetry { data: 1024, rate: telemetry },
+            Ldpc::Nr { graph: BaseGraph::Two, lifting: 7 },
+            Ldpc::Nr { graph: BaseGraph::One, lifting: 13 },
+        ];
+        let mut state = 11_u32;
+        let mut unit = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32
+        };
+        for code in codes {
+            let (coded, bytes) = (code.coded_bits(), code.data_bits().div_ceil(8));
+            let mut likelihoods: Vec<f32> = Vec::new();
+            for word in 0..LANES {
+                let noise = [0.5, 1.0, 1.4, 2.5][word % 4];
+                likelihoods.extend((0..coded).map(|_| 1.0 + noise * (unit() + unit() - unit() - unit())));
+            }
+            (likelihoods[3], likelihoods[coded + 5], likelihoods[2 * coded]) = (f32::NAN, f32::INFINITY, -0.0);
+            let mut expected: Option<(Vec<u8>, Vec<i32>)> = None;
+            for level in Level::all() {
+                let graph = Graph::new(level, code).unwrap();
+                for side in [1, 3, 7, 8, 9, LANES] {
+                    let (mut data, mut counts) = (vec![0xee; LANES * bytes], vec![7; LANES]);
+                    let parts = data.chunks_mut(side * bytes).zip(counts.chunks_mut(side));
+                    for ((data, counts), likelihoods) in parts.zip(likelihoods.chunks(side * coded)) {
+                        graph.decode(likelihoods, 20, data, counts);
+                    }
+                    let got = (data, counts);
+                    let expected = expected.get_or_insert_with(|| got.clone());
+                    assert!(expected.1.contains(&-1) && expected.1.iter().any(|count| *count > 0), "{:?}", expected.1);
+                    assert_eq!(got, *expected, "{code:?} {level:?} {side}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_check_is_in_one_pair_without_a_bit_in_common() {
+        for code in [
+            Ldpc::Telemetry { data: 1024, rate: TelemetryRate::FourFifths },
+            Ldpc::Nr { graph: BaseGraph::One, lifting: 15 },
+        ] {
+            let (checks, pairs) = paired(code.parity_checks(), code.block(), code.word_bits());
+            let mut all: Vec<Vec<u32>> = Vec::new();
+            for place in pairs.begins.windows(2) {
+                let bits = &pairs.bits[2 * place[0] as usize..2 * place[1] as usize];
+                let mut seen = bits.to_vec();
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), bits.len(), "{code:?}");
+                for side in 0..2 {
+                    let own: Vec<u32> = bits.iter().copied().skip(side).step_by(2).collect();
+                    if own.iter().all(|bit| (*bit as usize) < code.word_bits()) {
+                        all.push(own);
+                    } else {
+                        assert!(
+                            own.iter().all(
+                                |bit| (code.word_bits()..code.word_bits() + pairs.spare).contains(&(*bit as usize))
+                            )
+                        );
+                    }
+                }
+            }
+            assert_eq!(all, checks);
+            let (mut sorted, mut given) = (checks, code.parity_checks());
+            sorted.sort_unstable();
+            given.sort_unstable();
+            assert_eq!(sorted, given);
+        }
+    }
 
     #[test]
     fn every_code_has_an_encoder_whose_words_hold() {

@@ -166,7 +166,7 @@ macro_rules! axes_soft {
 
         #[inline(always)]
         fn $body<const FMA: bool>(axes: Axes, received: &[Complex32], scale: f32, out: &mut [f32]) {
-            axes_body::<FMA, $bits, { 2 * $bits }>(axes, received, scale, out);
+            axes_body::<FMA, $bits>(axes, received, scale, out);
         }
     };
 }
@@ -176,39 +176,40 @@ axes_soft!(axes_3, axes_3_body, 3);
 axes_soft!(axes_4, axes_4_body, 4);
 
 #[inline(always)]
-fn axes_body<const FMA: bool, const BITS: usize, const TWICE: usize>(
-    axes: Axes,
-    received: &[Complex32],
-    scale: f32,
-    out: &mut [f32],
-) {
-    let sides = if axes.both { 2 } else { 1 };
-    for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * BITS * sides)) {
-        let values = parts(received);
-        let mut soft = [[[0.0_f32; BLOCK]; BITS]; 2];
-        for side in 0..sides {
-            axis_soft::<FMA, BITS>(axes.unit, scale, &values[side], &mut soft[side]);
+fn axes_body<const FMA: bool, const BITS: usize>(axes: Axes, received: &[Complex32], scale: f32, out: &mut [f32]) {
+    if !axes.both {
+        for (received, out) in received.chunks(BLOCK).zip(out.chunks_mut(BLOCK * BITS)) {
+            soft_block::<FMA, BITS>(axes.unit, scale, &parts(received)[0], out);
         }
-        let rows = out.as_chunks_mut::<TWICE>().0;
-        if let Some(rows) = rows.as_mut_array::<BLOCK>().filter(|_| axes.both) {
-            // A loop of known length becomes shuffles.
-            for at in 0..BLOCK {
-                for bit in 0..BITS {
-                    rows[at][bit] = soft[0][bit][at];
-                    rows[at][BITS + bit] = soft[1][bit][at];
-                }
+        return;
+    }
+    // The bits of a symbol are those of its one part, then those of the other, as the parts themselves lie.
+    let (whole, rest) = bytemuck::cast_slice::<Complex32, f32>(received).as_chunks::<BLOCK>();
+    let (out, out_rest) = out.split_at_mut(whole.len() * BLOCK * BITS);
+    for (values, out) in whole.iter().zip(out.chunks_exact_mut(BLOCK * BITS)) {
+        soft_block::<FMA, BITS>(axes.unit, scale, values, out);
+    }
+    let mut values = [0.0; BLOCK];
+    values[..rest.len()].copy_from_slice(rest);
+    soft_block::<FMA, BITS>(axes.unit, scale, &values, out_rest);
+}
+
+/// The soft bits of a block of values, those of each value together, as many as there is room for.
+#[inline(always)]
+fn soft_block<const FMA: bool, const BITS: usize>(unit: f32, scale: f32, values: &[f32; BLOCK], out: &mut [f32]) {
+    let mut soft = [[0.0_f32; BLOCK]; BITS];
+    axis_soft::<FMA, BITS>(unit, scale, values, &mut soft);
+    let rows = out.as_chunks_mut::<BITS>().0;
+    if let Some(rows) = rows.as_mut_array::<BLOCK>() {
+        // A loop of known length becomes shuffles.
+        for at in 0..BLOCK {
+            for bit in 0..BITS {
+                rows[at][bit] = soft[bit][at];
             }
-        } else if axes.both {
-            for (at, own) in rows.iter_mut().enumerate() {
-                for bit in 0..BITS {
-                    own[bit] = soft[0][bit][at];
-                    own[BITS + bit] = soft[1][bit][at];
-                }
-            }
-        } else {
-            for (at, own) in out.as_chunks_mut::<BITS>().0.iter_mut().enumerate().take(BLOCK) {
-                (0..BITS).for_each(|bit| own[bit] = soft[0][bit][at]);
-            }
+        }
+    } else {
+        for (at, own) in rows.iter_mut().enumerate().take(BLOCK) {
+            (0..BITS).for_each(|bit| own[bit] = soft[bit][at]);
         }
     }
 }

@@ -435,4 +435,43 @@ mod tests {
             }
         }
     }
+
+    /// What was received is noise alone: of all frames the one that is found is as near to it as any, however many lie beside it.
+    #[test]
+    fn noise_is_decoded_to_a_nearest_frame() {
+        let mut random = Seeded(8);
+        let distance = |frame: &[u8], softs: &[u8]| -> u64 {
+            let of_bit = |(at, soft): (usize, &u8)| match frame[at / 8] >> (7 - at % 8) & 1 {
+                1 => 14 - u64::from(level_of(*soft)),
+                _ => u64::from(level_of(*soft)),
+            };
+            softs.iter().enumerate().map(of_bit).sum()
+        };
+        for level in Level::all() {
+            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), Work::default());
+            for bits in 1..=9 {
+                for ending in [Ending::Terminated, Ending::Open] {
+                    let coded = Trellis::coded_bits(bits, ending);
+                    let frames: Vec<(Vec<u8>, Vec<u8>)> = (0..1_u32 << bits)
+                        .map(|number| {
+                            let data = (number << (32 - bits)).to_be_bytes()[..bits.div_ceil(8)].to_vec();
+                            let mut frame = vec![0; coded.div_ceil(8)];
+                            trellis.encode(&data, bits, ending, &mut frame);
+                            (data, frame)
+                        })
+                        .collect();
+                    let count = 1 + random.next() % trellis.lanes();
+                    let softs: Vec<u8> = (0..count * coded).map(|_| random.next() as u8).collect();
+                    let mut decoded = vec![0xee; count * bits.div_ceil(8)];
+                    trellis.decode(&softs, bits, ending, &mut decoded, &mut work);
+                    for (decoded, softs) in decoded.chunks(bits.div_ceil(8)).zip(softs.chunks(coded)) {
+                        let least = frames.iter().map(|(_, frame)| distance(frame, softs)).min().unwrap();
+                        let own = frames.iter().find(|(data, _)| data == decoded);
+                        let own = distance(&own.unwrap_or_else(|| panic!("{level:?} {bits} {decoded:?}")).1, softs);
+                        assert_eq!(own, least, "{level:?} {bits} {ending:?}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -24,6 +24,13 @@ const TURN_WORDS_MIN: usize = 16;
 pub(super) fn crc(op: &Crc, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let messages = op.messages.slices()?;
     let mut out = take(8 * messages.len())?;
+    if messages.len() < threads.count() {
+        let checks = crc::crc_of_few(op.kind, &messages, threads);
+        for (place, check) in out.bytes_mut().chunks_exact_mut(8).zip(checks) {
+            place.copy_from_slice(&check.to_le_bytes());
+        }
+        return Ok(Value::Bytes(Bytes::from_host(out.freeze())));
+    }
     let mean = op.messages.total_bytes() / messages.len().max(1) + 32;
     let each = share(messages.len(), threads.count(), TURN_BYTES_MIN.div_ceil(mean));
     for_each_piece(threads, out.bytes_mut(), 8 * each, &|turn, part| {

@@ -8,11 +8,9 @@ use panoply_core::{DType, Error, Result, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace};
 use crate::modem::Modem;
-use crate::streaming::stream;
+use crate::streaming::{self, Stream};
 use crate::threads::{for_each_piece, share};
 
-/// From so many bytes on soft bits go past the caches, which could not keep them.
-const STREAM_BYTES_MIN: usize = 16 << 20;
 /// Symbols whose soft bits are in the nearest cache meanwhile.
 const TILE_SYMBOLS: usize = 256;
 /// Symbols of one turn of a thread, at the least.
@@ -62,7 +60,8 @@ pub(super) fn demodulate(
             modem.decide(&received[turn * each..turn * each + part.len()], part);
         }),
         Decision::Soft { noise } => {
-            let streams = size_of_val(output.numbers()) >= STREAM_BYTES_MIN;
+            // What the caches could not keep goes past them.
+            let streams = size_of_val(output.numbers()) >= streaming::bytes_min();
             for_each_piece(threads, output.numbers(), each * modem.bits(), &|turn, part| {
                 let begin = turn * each;
                 let own = &received[begin..begin + part.len() / modem.bits()];
@@ -78,11 +77,11 @@ pub(super) fn demodulate(
 
 /// Soft bits in tiles, each of which is written to memory as a whole.
 fn past_caches(modem: &Modem, received: &[Complex32], noise: f32, soft: &mut [f32]) {
-    let mut tile = [0.0; 8 * TILE_SYMBOLS];
+    let (mut tile, mut stream) = ([0.0; 8 * TILE_SYMBOLS], Stream::new());
     for (received, soft) in received.chunks(TILE_SYMBOLS).zip(soft.chunks_mut(TILE_SYMBOLS * modem.bits())) {
         let tile = &mut tile[..soft.len()];
         modem.likelihoods(received, noise, tile);
-        stream(tile, soft);
+        stream.copy(tile, soft);
     }
 }
 

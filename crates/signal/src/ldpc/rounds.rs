@@ -68,10 +68,12 @@ pub(super) fn decode_few(level: Level, job: Job<'_>) {
     decode(level, job, table, &few::STEPS);
 }
 
+type FindWrong<const WORDS: usize> = fn(Level, Checks<'_>, &[[f32; WORDS]], &mut [u16], &mut u32);
+
 /// What a decoder does one after the other. Each is a function of its own, so that the compiler knows its slices to be apart.
 struct Steps<const WORDS: usize> {
     receive: fn(Level, &[f32], usize, &mut [[f32; WORDS]]),
-    find_wrong: fn(Level, Checks<'_>, &[[f32; WORDS]], &mut [u16], &mut u32),
+    find_wrong: FindWrong<WORDS>,
     take: fn(Level, &[[f32; WORDS]], u32, &mut [u8]),
     update_first: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [Line]),
     update: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [Line]),

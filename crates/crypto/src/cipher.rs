@@ -8,7 +8,7 @@ use panoply_core::op::crypto::CipherAlgorithm;
 use zeroize::Zeroize;
 
 use crate::Failure;
-use crate::lanes::{AesLanes, CHAINED_LANES};
+use crate::lanes::{AesLanes, CHAINED_LANES, CHAINED_LANES_WIDE};
 
 /// How long a block is.
 pub const BLOCK_BYTES: usize = 16;
@@ -52,53 +52,74 @@ impl CipherKey {
         texts: &mut [&mut [u8]],
         wide: bool,
     ) -> Result<(), Failure> {
-        let groups = vectors.chunks(CHAINED_LANES).zip(messages.chunks(CHAINED_LANES));
-        for ((vectors, messages), texts) in groups.zip(texts.chunks_mut(CHAINED_LANES)) {
-            let group = (vectors.first_chunk(), messages.first_chunk(), texts.first_chunk_mut());
-            let done = match (self.lanes(wide), group) {
-                (Some(lanes), (Some(vectors), Some(messages), Some(texts))) => {
-                    let mut vectors: [Block; CHAINED_LANES] = *vectors;
-                    Some((lanes.encrypt_chained(&mut vectors, messages, texts), vectors))
-                }
-                _ => None,
-            };
-            let done = done.map(|(blocks, vectors)| self.chain_last(blocks, vectors, messages, texts));
-            for (lane, (message, text)) in messages.iter().zip(texts).enumerate() {
-                // The vectors are now the last blocks that were made, from which the longer messages go on.
-                let (blocks, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
-                let begin = blocks * BLOCK_BYTES;
-                if begin < text.len() {
-                    text[begin..message.len()].copy_from_slice(&message[begin..]);
-                    pad(text, message.len());
-                    self.encrypt_chained(&vector, &mut text[begin..])?;
-                }
+        let has_wide = self.lanes(wide).is_some_and(AesLanes::has_wide_chains);
+        let chunk = if has_wide { CHAINED_LANES_WIDE } else { CHAINED_LANES };
+        let groups = vectors.chunks(chunk).zip(messages.chunks(chunk));
+        for ((vectors, messages), texts) in groups.zip(texts.chunks_mut(chunk)) {
+            if vectors.len() == CHAINED_LANES_WIDE {
+                self.encrypt_group::<CHAINED_LANES_WIDE>(vectors, messages, texts, wide)?;
+                continue;
+            }
+            let groups = vectors.chunks(CHAINED_LANES).zip(messages.chunks(CHAINED_LANES));
+            for ((vectors, messages), texts) in groups.zip(texts.chunks_mut(CHAINED_LANES)) {
+                self.encrypt_group::<CHAINED_LANES>(vectors, messages, texts, wide)?;
             }
         }
         Ok(())
     }
 
-    /// The last blocks with the padding, where each of eight messages has one more: as many as are done then, and the vectors.
-    fn chain_last(
+    /// Encrypts up to `N` messages: side by side where there are as many, and else one by one.
+    fn encrypt_group<const N: usize>(
         &self,
-        blocks: usize,
-        vectors: [Block; CHAINED_LANES],
+        vectors: &[Block],
         messages: &[&[u8]],
         texts: &mut [&mut [u8]],
-    ) -> (usize, [Block; CHAINED_LANES]) {
+        wide: bool,
+    ) -> Result<(), Failure> {
+        let group = (vectors.first_chunk(), messages.first_chunk(), texts.first_chunk_mut());
+        let done = match (self.lanes(wide), group) {
+            (Some(lanes), (Some(vectors), Some(messages), Some(texts))) => {
+                let mut vectors: [Block; N] = *vectors;
+                Some((lanes.encrypt_chained(&mut vectors, messages, texts), vectors))
+            }
+            _ => None,
+        };
+        let done = done.map(|(blocks, vectors)| self.chain_last(blocks, vectors, messages, texts));
+        for (lane, (message, text)) in messages.iter().zip(texts).enumerate() {
+            // The vectors are now the last blocks that were made, from which the longer messages go on.
+            let (blocks, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
+            let begin = blocks * BLOCK_BYTES;
+            if begin < text.len() {
+                text[begin..message.len()].copy_from_slice(&message[begin..]);
+                pad(text, message.len());
+                self.encrypt_chained(&vector, &mut text[begin..])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last blocks with the padding, where each message has one more: as many as are done then, and the vectors.
+    fn chain_last<const N: usize>(
+        &self,
+        blocks: usize,
+        vectors: [Block; N],
+        messages: &[&[u8]],
+        texts: &mut [&mut [u8]],
+    ) -> (usize, [Block; N]) {
         let begin = blocks * BLOCK_BYTES;
         // Asked of all of them before anything is copied.
         let is_last = |message: &[u8], text: &[u8]| text.len() == begin + BLOCK_BYTES && message.len() < text.len();
         if !messages.iter().zip(texts.iter()).all(|(message, text)| is_last(message, text)) {
             return (blocks, vectors);
         }
-        let mut last = [[0; BLOCK_BYTES]; CHAINED_LANES];
+        let mut last = [[0; BLOCK_BYTES]; N];
         for (last, message) in last.iter_mut().zip(messages) {
             let rest = &message[begin..];
             last[..rest.len()].copy_from_slice(rest);
             pad(last, rest.len());
         }
         let mut ends = texts.iter_mut().map(|text| &mut text[begin..]);
-        let mut ends: [&mut [u8]; CHAINED_LANES] = std::array::from_fn(|_| ends.next().unwrap_or_default());
+        let mut ends: [&mut [u8]; N] = std::array::from_fn(|_| ends.next().unwrap_or_default());
         let (mut after, messages) = (vectors, last.each_ref().map(|last| last.as_slice()));
         let more = self.lanes.as_ref().map_or(0, |lanes| lanes.encrypt_chained(&mut after, &messages, &mut ends));
         last.zeroize();

@@ -155,7 +155,7 @@ impl SignLanes {
 fn digests(messages: &[&[u8]]) -> Vec<[u8; HASH_BYTES]> {
     let mut digests = vec![[0; HASH_BYTES]; messages.len()];
     let mut done = 0;
-    if detected_for_hash(HashAlgorithm::Sha256) {
+    if detected_for_hash() {
         // SAFETY: the CPU was asked.
         done = unsafe { hash_alike(HashAlgorithm::Sha256, messages, digests.as_flattened_mut()) };
     }

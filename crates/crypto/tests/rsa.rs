@@ -86,7 +86,7 @@ fn verify(wide: bool, threads: &dyn Threads, key: &Key, messages: &[Bytes], sign
 
 /// Whether there are lanes; that there are none is said.
 fn is_there() -> bool {
-    if !lanes::detected_for_rsa_signing() {
+    if !lanes::detected_for_rsa() {
         std::io::stderr().write_all(b"skipped: no lanes that sign with RSA on this CPU\n").unwrap();
     }
     lanes::detected_for_rsa()

@@ -2,7 +2,6 @@
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use super::CHAINED_LANES;
 use crate::cipher::Block;
 
 /// No value of it is ever made.
@@ -15,12 +14,12 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn encrypt_chained(
-        &self,
-        _: &mut [Block; CHAINED_LANES],
-        _: &[&[u8]; CHAINED_LANES],
-        _: &mut [&mut [u8]; CHAINED_LANES],
-    ) -> usize {
+    pub fn has_wide_chains(&self) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn encrypt_chained<const N: usize>(&self, _: &mut [Block; N], _: &[&[u8]; N], _: &mut [&mut [u8]; N]) -> usize {
         match *self {}
     }
 
@@ -135,7 +134,7 @@ pub fn detected_for_curves() -> bool {
 pub const HASHED_LANES: usize = 1;
 
 /// The CPU lacks the instructions.
-pub fn detected_for_hash(_: HashAlgorithm) -> bool {
+pub fn detected_for_hash() -> bool {
     false
 }
 
@@ -156,7 +155,7 @@ pub fn detected_for_rsa() -> bool {
 }
 
 /// The CPU lacks the instructions.
-pub fn detected_for_rsa_signing() -> bool {
+pub fn detected_for_rsa_integers() -> bool {
     false
 }
 

@@ -1,11 +1,11 @@
-//! AES in lanes: eight messages at a time where each block waits for the one before (encryption in CBC), and 32 blocks at a time where none
+//! AES in lanes: eight or sixteen messages at a time where each block waits for the one before (encryption in CBC), and 32 blocks at a time where none
 //! does (decryption in CBC, CTR).
 
 use std::arch::x86_64::*;
 
 use zeroize::Zeroize;
 
-use super::CHAINED_LANES;
+use super::{CHAINED_LANES, CHAINED_LANES_WIDE};
 use crate::cipher::{BLOCK_BYTES, Block};
 
 /// Registers of four blocks each, where blocks do not wait.
@@ -93,19 +93,88 @@ impl AesLanes {
         AesLanes { keys, last: last as u32, has_fours: super::detected() }
     }
 
-    /// Encrypts whole blocks of eight messages into their texts, each chained to the one before, as many as the shortest message has: what was
+    /// Whether sixteen messages at a time are faster than eight.
+    pub fn has_wide_chains(&self) -> bool {
+        self.has_fours
+    }
+
+    /// Encrypts whole blocks of eight or sixteen messages into their texts, each chained to the one before, as many as the shortest message has: what was
     /// written to `vectors` and the number that it returns is where each goes on.
-    pub fn encrypt_chained(
+    pub fn encrypt_chained<const N: usize>(
         &self,
-        vectors: &mut [Block; CHAINED_LANES],
-        messages: &[&[u8]; CHAINED_LANES],
-        texts: &mut [&mut [u8]; CHAINED_LANES],
+        vectors: &mut [Block; N],
+        messages: &[&[u8]; N],
+        texts: &mut [&mut [u8]; N],
     ) -> usize {
         let lens = messages.iter().zip(texts.iter()).map(|(message, text)| message.len().min(text.len()));
         let blocks = lens.min().unwrap_or(0) / BLOCK_BYTES;
-        // SAFETY: a value of this type is only made where the instructions are there; every message and text has so many blocks.
-        unsafe { self.chained(vectors, messages, texts, blocks) };
+        // The first chunks are all of them where they are sixteen; where they are not, there are none.
+        if let (true, Some(vectors), Some(messages), Some(texts)) =
+            (self.has_fours, vectors.first_chunk_mut(), messages.first_chunk(), texts.first_chunk_mut())
+        {
+            // SAFETY: the CPU has said that the instructions are there; every message and text has so many blocks.
+            unsafe { self.chained_in_fours(vectors, messages, texts, blocks) };
+            return blocks;
+        }
+        let (vectors, _) = vectors.as_chunks_mut();
+        let groups = vectors.iter_mut().zip(messages.as_chunks().0).zip(texts.as_chunks_mut().0);
+        for ((vectors, messages), texts) in groups {
+            // SAFETY: a value of this type is only made where the instructions are there; every message and text has so many blocks.
+            unsafe { self.chained(vectors, messages, texts, blocks) };
+        }
         blocks
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES; every message and text must have so many blocks.
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn chained_in_fours(
+        &self,
+        vectors: &mut [Block; CHAINED_LANES_WIDE],
+        messages: &[&[u8]; CHAINED_LANES_WIDE],
+        texts: &mut [&mut [u8]; CHAINED_LANES_WIDE],
+        blocks: usize,
+    ) {
+        const FOURS: usize = CHAINED_LANES_WIDE / 4;
+        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
+            // SAFETY: a round's key has sixteen bytes.
+            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.rounds[round].as_ptr().cast()) })
+        }));
+        let keys = &loaded.0;
+        let from: [*const u8; CHAINED_LANES_WIDE] = messages.map(<[u8]>::as_ptr);
+        let to: [*mut u8; CHAINED_LANES_WIDE] = texts.each_mut().map(|text| text.as_mut_ptr());
+        let mut state = [_mm512_setzero_si512(); FOURS];
+        for (four, state) in state.iter_mut().enumerate() {
+            // SAFETY: four vectors are 64 bytes.
+            *state = unsafe { _mm512_loadu_si512(vectors[4 * four..][..4].as_ptr().cast()) };
+        }
+        for block in 0..blocks {
+            let at = block * BLOCK_BYTES;
+            for (four, state) in state.iter_mut().enumerate() {
+                // SAFETY: every message has so many blocks.
+                let plain = unsafe { four_blocks(&from, 4 * four, at) };
+                *state = _mm512_ternarylogic_epi64::<0x96>(plain, keys[0], *state);
+            }
+            for key in &keys[1..self.last as usize] {
+                for state in &mut state {
+                    *state = _mm512_aesenc_epi128(*state, *key);
+                }
+            }
+            for (four, state) in state.iter_mut().enumerate() {
+                *state = _mm512_aesenclast_epi128(*state, keys[self.last as usize]);
+                // SAFETY: every text has so many blocks.
+                unsafe {
+                    _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(*state));
+                    _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(*state));
+                    _mm_storeu_si128(to[4 * four + 2].add(at).cast(), _mm512_extracti32x4_epi32::<2>(*state));
+                    _mm_storeu_si128(to[4 * four + 3].add(at).cast(), _mm512_extracti32x4_epi32::<3>(*state));
+                }
+            }
+        }
+        for (four, state) in state.into_iter().enumerate() {
+            // SAFETY: four vectors are 64 bytes.
+            unsafe { _mm512_storeu_si512(vectors[4 * four..][..4].as_mut_ptr().cast(), state) };
+        }
     }
 
     /// # Safety
@@ -234,6 +303,21 @@ impl AesLanes {
             }
             counters = counters.map(|counter| _mm512_add_epi64(counter, group));
         }
+    }
+}
+
+/// The blocks at `at` of four messages from `first` on.
+///
+/// # Safety
+/// The CPU must have AVX-512. The blocks must be there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn four_blocks(from: &[*const u8; CHAINED_LANES_WIDE], first: usize, at: usize) -> __m512i {
+    // SAFETY: the caller says so.
+    unsafe {
+        let one = |lane: usize| _mm_loadu_si128(from[first + lane].add(at).cast());
+        let two = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(one(0)), one(1));
+        _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(two, one(2)), one(3))
     }
 }
 

@@ -30,19 +30,21 @@ mod absent;
 pub use absent::{
     AesLanes, ChaChaLanes, Ed25519Lanes, HASHED_LANES, KEYED_LANES, P256Lanes, P256SignLanes, RSA_LANES, RsaPrime,
     RsaPrivate, RsaPrivateParts, RsaPublic, TagKey, TagKeys, detected_for_chacha, detected_for_curves,
-    detected_for_hash, detected_for_rsa, detected_for_rsa_signing, hash_alike,
+    detected_for_hash, detected_for_rsa, detected_for_rsa_integers, hash_alike,
 };
 #[cfg(target_arch = "x86_64")]
 pub use {
     aes::AesLanes, chacha::ChaChaLanes, chacha::KEYED_LANES, chacha::TagKey, chacha::TagKeys,
     chacha::detected_for_chacha, curves::Ed25519Lanes, curves::P256Lanes, curves::P256SignLanes,
     curves::detected as detected_for_curves, rsa::RSA_LANES, rsa::RsaPrime, rsa::RsaPrivate, rsa::RsaPrivateParts,
-    rsa::RsaPublic, rsa::detected_for_rsa, rsa::detected_for_rsa_signing, sha_lanes::HASHED_LANES,
+    rsa::RsaPublic, rsa::detected_for_rsa, rsa::detected_for_rsa_integers, sha_lanes::HASHED_LANES,
     sha_lanes::detected_for_hash, sha_lanes::hash_alike,
 };
 
 /// Messages that are chained side by side: an instruction takes as long as the others need to begin.
 pub const CHAINED_LANES: usize = 8;
+/// And where there are registers of four blocks.
+pub const CHAINED_LANES_WIDE: usize = 16;
 
 /// Whether this CPU has what the lanes of AES need.
 pub fn detected() -> bool {

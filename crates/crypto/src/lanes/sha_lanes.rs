@@ -1,5 +1,4 @@
-//! Messages hashed side by side: those of SHA-384 and SHA-512 that have as many blocks, and any of SHA-256 where the CPU has no instructions of its
-//! own, which one message keeps as busy as two or sixteen in lanes did when they were tried.
+//! Messages hashed side by side: those of SHA-384 and SHA-512 that have as many blocks, and any of SHA-256.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
@@ -12,10 +11,9 @@ const BLOCK_BYTES: usize = 128;
 /// Fewer messages are hashed faster one by one.
 const MESSAGES_MIN: usize = 3;
 
-/// Whether this CPU has what the lanes of an algorithm need, and is better off with them.
-pub fn detected_for_hash(algorithm: HashAlgorithm) -> bool {
-    let there = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    there && (algorithm != HashAlgorithm::Sha256 || !is_x86_feature_detected!("sha"))
+/// Whether this CPU has what the lanes of hashes need.
+pub fn detected_for_hash() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 /// Hashes some of `messages`, from the first on, into `out`, digest after digest. Says how many were hashed: none where there are too few.

@@ -14,7 +14,7 @@ use panoply_core::op::crypto::{HashAlgorithm, RsaPadding};
 use zeroize::Zeroizing;
 
 use crate::hash::hash as hash_into;
-use crate::lanes::{RSA_LANES, RsaPrivate, RsaPrivateParts, RsaPublic, detected_for_rsa, detected_for_rsa_signing};
+use crate::lanes::{RSA_LANES, RsaPrivate, RsaPrivateParts, RsaPublic, detected_for_rsa};
 use crate::{Failure, fill_random};
 
 mod der;
@@ -112,7 +112,7 @@ impl RsaSigningKey {
     }
 
     fn lanes(&self) -> Option<&RsaPrivate> {
-        self.lanes.get_or_init(|| if detected_for_rsa_signing() { self.new_lanes() } else { None }).as_ref()
+        self.lanes.get_or_init(|| if detected_for_rsa() { self.new_lanes() } else { None }).as_ref()
     }
 
     fn new_lanes(&self) -> Option<RsaPrivate> {

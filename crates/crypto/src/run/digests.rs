@@ -18,7 +18,7 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| 2.0 * MESSAGE_NS + messages[index].len() as f64 * HASH_NS_PER_BYTE;
     // Lanes keep the ends of messages in memory that is not wiped.
-    let wide = state.wide && detected_for_hash(op.algorithm) && !op.messages.is_secret();
+    let wide = state.wide && detected_for_hash() && !op.messages.is_secret();
     let work = |run: Run<'_>| {
         let (mut messages, mut out) = (&messages[run.messages], run.out);
         while let Some(first) = messages.first() {

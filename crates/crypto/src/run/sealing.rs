@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;
-use crate::lanes::CHAINED_LANES;
+use crate::lanes::CHAINED_LANES_WIDE;
 use crate::spread::{Run, Slot, Slots, spread, spread_prepared, spread_runs};
 
 /// A message of counter mode that is longer is worked on by several threads.
@@ -93,7 +93,7 @@ pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: 
                 let encrypted = key.encrypt_all_chained(vectors, messages, &mut run.parts(&offsets), state.wide);
                 encrypted.map_err(|failure| (first, failure))
             };
-            spread_runs(threads, plain_slots(out.bytes_mut(), &offsets, &mut lens), CHAINED_LANES, &time, &work)
+            spread_runs(threads, plain_slots(out.bytes_mut(), &offsets, &mut lens), CHAINED_LANES_WIDE, &time, &work)
         }
     }
     .map_err(failure("encrypt", 0))?;

@@ -103,7 +103,7 @@ impl Ed25519Lanes {
             let word = |half: &[u8]| half.try_into().map(of_little_endian).unwrap_or_default();
             ORDER.of_wide(&word(low), &word(high))
         };
-        let wide = detected_for_hash(HashAlgorithm::Sha512);
+        let wide = detected_for_hash();
         let (long, short): (Vec<_>, Vec<_>) =
             candidates.iter_mut().partition(|candidate| !wide || messages[candidate.index].len() > COPIED_BYTES_MAX);
         for candidate in long {

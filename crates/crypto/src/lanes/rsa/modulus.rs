@@ -4,10 +4,10 @@
 
 use zeroize::Zeroizing;
 
-use super::detected_for_rsa;
+use super::arithmetic::Kind;
 use super::kernel::{self, Constants};
 use super::limbs::{self, BLOCK, LIMB_BITS, Limbs};
-use super::numbers::{LANES, Numbers, Vector, operand};
+use super::numbers::{LANES, Numbers, Vector};
 
 /// Bits of an exponent that are taken together.
 const WINDOW_BITS: usize = 5;
@@ -27,10 +27,10 @@ pub(super) struct SecretExponent(Zeroizing<Vec<u8>>);
 
 impl Modulus {
     /// Of so many limbs; `None` where the CPU lacks the instructions, and for a modulus that is even, one, or too long.
-    pub(super) fn new(bytes: &[u8], len: usize) -> Option<Modulus> {
+    pub(super) fn new(kind: Kind, bytes: &[u8], len: usize) -> Option<Modulus> {
         let n = limbs::from_bytes(bytes, len)?;
         let fits = limbs::bits(&n) > 1 && limbs::bits(&n) + SPARE_BITS <= len * LIMB_BITS && n[0] % 2 == 1;
-        (detected_for_rsa() && fits && len.is_multiple_of(2 * BLOCK)).then_some(())?;
+        (fits && len.is_multiple_of(2 * BLOCK)).then_some(())?;
         let inverse = limbs::negative_inverse(&n);
         // N times this is -1 modulo 2^(bits of a block): what is above that, and one.
         let mut above = Zeroizing::new(limbs::product(&inverse, &n, BLOCK + len)[BLOCK..].to_vec());
@@ -40,9 +40,15 @@ impl Modulus {
             *limb = carry & limbs::LIMB_MASK;
             carry >>= LIMB_BITS;
         }
-        let constants = Constants::new(operands(&n), operands(&above), operands(&inverse));
-        let square = Numbers::alike(&limbs::power_of_two(2 * len * LIMB_BITS, &n));
+        let operands = |limbs: &[u64]| Zeroizing::new(limbs.iter().map(|limb| kind.operand(*limb)).collect());
+        let constants = Constants::new(kind, operands(&n), operands(&above), operands(&inverse))?;
+        let square = Numbers::alike(kind, &limbs::power_of_two(2 * len * LIMB_BITS, &n));
         Some(Modulus { n, constants, square })
+    }
+
+    /// How limbs are multiplied.
+    pub(super) fn kind(&self) -> Kind {
+        self.constants.kind()
     }
 
     /// How many limbs its numbers have.
@@ -62,13 +68,13 @@ impl Modulus {
 
     /// 2^(bits of the limbs, `times` times) modulo N.
     pub(super) fn power_of_r(&self, times: usize) -> Numbers {
-        Numbers::alike(&limbs::power_of_two(times * self.len() * LIMB_BITS, &self.n))
+        Numbers::alike(self.kind(), &limbs::power_of_two(times * self.len() * LIMB_BITS, &self.n))
     }
 
     /// `a b / R`.
     pub(super) fn multiply(&self, a: &mut [Vector], b: &[Vector], columns: &mut Numbers) {
         assert!(a.len() == self.len() && b.len() == self.len() && columns.len() == 2 * self.len());
-        // SAFETY: a modulus is made only where the CPU has AVX-512 F. The slices are as long as they must be.
+        // SAFETY: the slices are as long as they must be.
         unsafe { kernel::multiply(a, b, columns, &self.constants) }
     }
 
@@ -87,7 +93,7 @@ impl Modulus {
     /// `a / R`.
     pub(super) fn leave(&self, a: &mut [Vector], columns: &mut Numbers) {
         let mut one = Numbers::zero(self.len());
-        one[0] = Vector([operand(1); LANES]);
+        one[0] = Vector([self.kind().operand(1); LANES]);
         self.multiply(a, &one, columns);
     }
 
@@ -95,7 +101,7 @@ impl Modulus {
     pub(super) fn add(&self, a: &mut [Vector], b: &[Vector]) {
         assert!(a.len() == self.len() && b.len() == self.len());
         // SAFETY: as above.
-        unsafe { kernel::add(a, b) }
+        unsafe { kernel::add(a, b, &self.constants) }
     }
 
     /// `a - b + 4 N`, where both are below 4 N.
@@ -162,12 +168,8 @@ impl Modulus {
     /// One, multiplied by R.
     fn power_of_r_one(&self) -> Numbers {
         let mut one = Numbers::zero(self.len());
-        one[0] = Vector([operand(1); LANES]);
+        one[0] = Vector([self.kind().operand(1); LANES]);
         self.enter(&mut one, &mut self.columns());
         one
     }
-}
-
-fn operands(limbs: &[u64]) -> Limbs {
-    Zeroizing::new(limbs.iter().map(|limb| operand(*limb)).collect())
 }

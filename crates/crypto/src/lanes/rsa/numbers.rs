@@ -2,6 +2,7 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
+use super::arithmetic::Kind;
 use super::limbs::{self, LIMB_BITS};
 
 pub(super) const LANES: usize = 8;
@@ -19,7 +20,7 @@ impl Zeroize for Vector {
     }
 }
 
-/// Eight numbers, each limb as a double that is a whole number below 2^52. They are wiped when they are dropped.
+/// Eight numbers, each limb as an operand of the kernel. They are wiped when they are dropped.
 pub(super) struct Numbers(Vec<Vector>);
 
 impl Drop for Numbers {
@@ -42,23 +43,10 @@ impl std::ops::DerefMut for Numbers {
     }
 }
 
-/// 2^52, whose bits stand above those of a limb when both are added.
-const ABOVE: f64 = 4_503_599_627_370_496.0;
-
-/// A limb as an operand of the kernel: a double.
-pub(super) fn operand(limb: u64) -> u64 {
-    (f64::from_bits(limb | ABOVE.to_bits()) - ABOVE).to_bits()
-}
-
-/// And back.
-pub(super) fn limb(operand: u64) -> u64 {
-    (f64::from_bits(operand) + ABOVE).to_bits() ^ ABOVE.to_bits()
-}
-
 impl Numbers {
     /// Zeros.
     pub(super) fn zero(limbs: usize) -> Numbers {
-        // Zero is the same as a limb and as an operand.
+        // Zero is the same as a limb and as an operand of any kind.
         Numbers(vec![Vector([0; LANES]); limbs])
     }
 
@@ -70,12 +58,12 @@ impl Numbers {
     }
 
     /// The same number in each lane.
-    pub(super) fn alike(limbs: &[u64]) -> Numbers {
-        Numbers(limbs.iter().map(|limb| Vector([operand(*limb); LANES])).collect())
+    pub(super) fn alike(kind: Kind, limbs: &[u64]) -> Numbers {
+        Numbers(limbs.iter().map(|limb| Vector([kind.operand(*limb); LANES])).collect())
     }
 
     /// From bytes, the highest first; each lane has as many, which fit. Lanes without any are zero.
-    pub(super) fn from_bytes(bytes: &[&[u8]], limbs: usize) -> Numbers {
+    pub(super) fn from_bytes(kind: Kind, bytes: &[&[u8]], limbs: usize) -> Numbers {
         let mut numbers = Numbers::zero(limbs);
         let mut lowest_first = Zeroizing::new([0; LIMBS_MAX * LIMB_BITS / 8 + 8]);
         let mut single = Zeroizing::new([0; LIMBS_MAX]);
@@ -83,16 +71,16 @@ impl Numbers {
             lowest_first.iter_mut().zip(bytes.iter().rev()).for_each(|(to, from)| *to = *from);
             lowest_first[bytes.len()..].fill(0);
             limbs::read(&lowest_first[..], &mut single[..limbs]);
-            numbers.iter_mut().zip(single.iter()).for_each(|(vector, limb)| vector.0[lane] = operand(*limb));
+            numbers.iter_mut().zip(single.iter()).for_each(|(vector, limb)| vector.0[lane] = kind.operand(*limb));
         }
         numbers
     }
 
     /// The number of a lane, which is less than `3 n`, modulo `n`, as bytes.
-    pub(super) fn write(&self, lane: usize, n: &[u64], out: &mut [u8]) {
+    pub(super) fn write(&self, kind: Kind, lane: usize, n: &[u64], out: &mut [u8]) {
         let mut single = Zeroizing::new([0; LIMBS_MAX]);
         let single = &mut single[..self.len()];
-        single.iter_mut().zip(self.iter()).for_each(|(to, vector)| *to = limb(vector.0[lane]));
+        single.iter_mut().zip(self.iter()).for_each(|(to, vector)| *to = kind.limb(vector.0[lane]));
         limbs::subtract_once(single, n);
         limbs::subtract_once(single, n);
         limbs::to_bytes(single, out);

@@ -8,6 +8,7 @@
 
 use std::sync::Mutex;
 
+use super::arithmetic::Kind;
 use super::limbs::{self, LIMB_BITS, LIMB_MASK, Limbs};
 use super::modulus::{Modulus, SecretExponent};
 use super::numbers::{LANES, Numbers, Vector};
@@ -64,15 +65,20 @@ pub struct RsaPrime {
 
 impl RsaPrime {
     /// For numbers of twice so many limbs.
-    fn with_limbs(bytes: &[u8], limbs: usize) -> Option<RsaPrime> {
-        let modulus = Modulus::new(bytes, limbs)?;
+    fn with_limbs(kind: Kind, bytes: &[u8], limbs: usize) -> Option<RsaPrime> {
+        let modulus = Modulus::new(kind, bytes, limbs)?;
         let cube = modulus.power_of_r(3);
         Some(RsaPrime { modulus, cube })
     }
 
     /// A prime of at most 2048 bits, to raise numbers by itself. `None` where the CPU lacks the instructions, and where it is even, one, or longer.
     pub fn new(bytes: &[u8]) -> Option<RsaPrime> {
-        [20, 30, 40].iter().find_map(|limbs| RsaPrime::with_limbs(bytes, *limbs))
+        RsaPrime::with_kind(Kind::detected()?, bytes)
+    }
+
+    /// The same, with limbs multiplied in this way.
+    pub(super) fn with_kind(kind: Kind, bytes: &[u8]) -> Option<RsaPrime> {
+        [20, 30, 40].iter().find_map(|limbs| RsaPrime::with_limbs(kind, bytes, *limbs))
     }
 
     /// Raises up to eight numbers, each as long as the prime, to an exponent that is not longer. The answers are written one behind the other. False where
@@ -83,12 +89,13 @@ impl RsaPrime {
             limbs::from_bytes(exponent, self.modulus.len()).and_then(|limbs| self.modulus.secret_exponent(&limbs));
         let fit = numbers.len() <= LANES && numbers.iter().all(|number| number.len() == bytes);
         let Some(exponent) = exponent.filter(|_| fit) else { return false };
-        let (mut powers, mut columns) = (Numbers::from_bytes(numbers, self.modulus.len()), self.modulus.columns());
+        let (mut powers, mut columns) =
+            (Numbers::from_bytes(self.modulus.kind(), numbers, self.modulus.len()), self.modulus.columns());
         self.modulus.enter(&mut powers, &mut columns);
         self.modulus.raise(&mut powers, &exponent, &mut columns);
         self.modulus.leave(&mut powers, &mut columns);
         for (lane, out) in out.chunks_exact_mut(bytes).enumerate().take(numbers.len()) {
-            powers.write(lane, &self.modulus.n, out);
+            powers.write(self.modulus.kind(), lane, &self.modulus.n, out);
         }
         true
     }
@@ -121,9 +128,14 @@ impl RsaPrivate {
     /// From the numbers of a key that the library takes. `None` where the CPU lacks the instructions, and for a key that is left to the library, such as one
     /// whose primes are not of about the same length.
     pub fn new(parts: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
-        let public = RsaPublic::new(parts.modulus, parts.exponent)?;
+        RsaPrivate::with_kind(Kind::detected()?, parts)
+    }
+
+    /// The same, with limbs multiplied in this way.
+    pub(super) fn with_kind(kind: Kind, parts: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
+        let public = RsaPublic::with_kind(kind, parts.modulus, parts.exponent)?;
         let len = public.modulus.len() / 2;
-        let [p, q] = parts.primes.map(|prime| RsaPrime::with_limbs(prime, len));
+        let [p, q] = parts.primes.map(|prime| RsaPrime::with_limbs(kind, prime, len));
         let primes = [p?, q?];
         let [d_p, d_q] = parts.exponents.map(|exponent| limbs::from_bytes(exponent, len));
         let plain = [d_p?, d_q?];
@@ -135,9 +147,9 @@ impl RsaPrivate {
         let (exponents, complements) = (windows(&plain)?, windows(&complements)?);
         let coefficient = limbs::from_bytes(parts.coefficient, len)?;
         (limbs::bits(&coefficient) <= primes[0].modulus.bits()).then_some(())?;
-        let mut second = Numbers::extended(&Numbers::alike(&primes[1].modulus.n), 2 * len);
+        let mut second = Numbers::extended(&Numbers::alike(kind, &primes[1].modulus.n), 2 * len);
         public.modulus.enter(&mut second, &mut public.modulus.columns());
-        let (coefficient, blindings) = (Numbers::alike(&coefficient), Mutex::default());
+        let (coefficient, blindings) = (Numbers::alike(kind, &coefficient), Mutex::default());
         Some(RsaPrivate { public, primes, exponents, complements, coefficient, second, blindings })
     }
 
@@ -155,7 +167,8 @@ impl RsaPrivate {
         out.fill(0);
         let Some(mut blinding) = self.blinding() else { return right };
         let modulus = &self.public.modulus;
-        let (mut powers, mut columns) = (Numbers::from_bytes(numbers, modulus.len()), modulus.columns());
+        let (mut powers, mut columns) =
+            (Numbers::from_bytes(modulus.kind(), numbers, modulus.len()), modulus.columns());
         modulus.multiply(&mut powers, &blinding.number, &mut columns);
         let mut powers = self.signed(&powers, &self.exponents);
         modulus.multiply(&mut powers, &blinding.inverse, &mut columns);
@@ -166,10 +179,10 @@ impl RsaPrivate {
         self.public.raise_numbers(&mut checked);
         let mut again = [0; BYTES_MAX];
         for (lane, (number, out)) in numbers.iter().zip(out.chunks_exact_mut(bytes)).enumerate() {
-            checked.write(lane, &modulus.n, &mut again[..bytes]);
+            checked.write(modulus.kind(), lane, &modulus.n, &mut again[..bytes]);
             right[lane] = again[..bytes] == **number;
             if right[lane] {
-                powers.write(lane, &modulus.n, out);
+                powers.write(modulus.kind(), lane, &modulus.n, out);
             }
         }
         // A pair that a fault has spoiled is not used again.
@@ -215,7 +228,7 @@ impl RsaPrivate {
         random.chunks_exact_mut(bytes).for_each(|number| number[0] &= mask);
         let random: Vec<&[u8]> = random.chunks_exact(bytes).collect();
         let mut columns = modulus.columns();
-        let mut number = Numbers::from_bytes(&random, modulus.len());
+        let mut number = Numbers::from_bytes(modulus.kind(), &random, modulus.len());
         let mut inverse = self.signed(&number, &self.complements);
         modulus.enter(&mut number, &mut columns);
         // The inverse to the public exponent, times the number, is one.
@@ -224,7 +237,7 @@ impl RsaPrivate {
         modulus.multiply(&mut checked, &number, &mut columns);
         let mut one = vec![0; bytes];
         let is_one = |lane: usize| {
-            checked.write(lane, &modulus.n, &mut one);
+            checked.write(modulus.kind(), lane, &modulus.n, &mut one);
             one.last() == Some(&1) && one[..bytes - 1].iter().all(|byte| *byte == 0)
         };
         (0..LANES).all(is_one).then_some(())?;

@@ -3,7 +3,7 @@
 //!
 //! With `--narrow` messages are worked on one by one, which is AWS-LC.
 //!
-//!     cargo run --release -p panoply-crypto --example speed -- [--seconds 0.3] [--narrow] [case-prefix ...]
+//!     cargo run --release -p panoply-crypto --example crypto_speed -- [--seconds 0.3] [--narrow] [case-prefix ...]
 #![allow(unsafe_code)] // Memory that is used again, as the runtime's is.
 
 use std::ptr::NonNull;

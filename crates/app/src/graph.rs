@@ -36,15 +36,26 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
     let model = Model::load(&runtime, &options.file).map_err(anyhow::Error::new)?;
     let sizes: Vec<(&str, usize)> = options.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
     model.warm_up(&sizes).map_err(anyhow::Error::new)?;
+    let sizes = SymbolSizes([1; SYMBOLS_MAX]);
+    if options.format == Format::Json {
+        let graphs = model.graphs();
+        let graphs = graphs.iter().map(|graph| Ok(document(graph, &listing(graph, &sizes, options)?)));
+        let graphs = graphs.collect::<Result<Vec<_>, Failure>>()?;
+        return screen.json(&ModelDocument { graphs, steps: model.steps() });
+    }
     for graph in model.graphs() {
-        show_graph(&graph, &SymbolSizes([1; SYMBOLS_MAX]), options, screen)?;
+        show_graph(&graph, &sizes, options, screen)?;
     }
     screen.line(model.steps())
 }
 
-fn show_graph(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
+fn listing(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions) -> Result<Listing, Failure> {
     let (facts, rates) = if options.for_gpu { (Facts::C_GPU, Rates::GPU) } else { (Facts::CPU, Rates::CPU) };
-    let listing = Listing::new(graph, sizes, &facts, &rates).context("the graph cannot run with these sizes")?;
+    Ok(Listing::new(graph, sizes, &facts, &rates).context("the graph cannot run with these sizes")?)
+}
+
+fn show_graph(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
+    let listing = listing(graph, sizes, options)?;
     if let Some(file) = &options.svg {
         let picture = svg(&title(graph, sizes), &listing);
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
@@ -174,6 +185,13 @@ struct RowDocument {
     flops: u64,
     time_ns: f64,
     once: bool,
+}
+
+/// A model: its graphs, and in words what runs besides them.
+#[derive(Serialize)]
+struct ModelDocument {
+    graphs: Vec<Document>,
+    steps: String,
 }
 
 fn document(graph: &Graph, listing: &Listing) -> Document {

@@ -63,6 +63,13 @@ struct EpochRow {
 
 /// Trains.
 pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
+    // A path that does not work is found out before anything is trained.
+    for file in options.save.iter().chain(&options.curve) {
+        if file.is_dir() {
+            return Err(Failure::Usage(format!("expected a file to write, got the folder {}", file.display())));
+        }
+        drop(Partial::create(file, true)?);
+    }
     let pictures = pictures(options)?;
     let runtime = start()?;
     let mut session = session(&runtime, &pictures, options)?;

@@ -2,7 +2,7 @@
 //!
 //! A model is `NAME.onnx`, or `NAME/model.onnx`. Its inputs are those that lie beside it, one folder `b1`, `b8`, … for each batch, with files
 //! `input_0.pb`, `input_1.pb`, … as ONNX's test cases have them; where there are none, random normals are drawn, and zeros and
-//! ones where integers are wanted. Floats are in the device's memory before the clock starts; integers, which are few, come along with each call.
+//! ones where integers are wanted, and models whose first dimension is fixed have one batch, as it is. Floats are in the device's memory before the clock starts; integers, which are few, come along with each call.
 //!
 //! `infer/NAME/bN` is one run, `first/NAME` everything from the file to the first answer.
 
@@ -91,7 +91,8 @@ fn cases_of(name: &str, file: &Path, options: &ModelsOptions) -> std::io::Result
     }
     if batches.is_empty() {
         let sizes = options.sizes.clone();
-        batches.extend(options.batches.iter().map(|batch| (*batch, Inputs::Drawn { sizes: sizes.clone() })));
+        let wanted = if has_batches(file, &sizes) { &options.batches[..] } else { &[1] };
+        batches.extend(wanted.iter().map(|batch| (*batch, Inputs::Drawn { sizes: sizes.clone() })));
     }
     batches.sort_by_key(|(batch, _)| *batch);
     let case = |batch: usize, inputs: &Inputs, is_first: bool| {
@@ -100,6 +101,14 @@ fn cases_of(name: &str, file: &Path, options: &ModelsOptions) -> std::io::Result
     };
     let first = batches.first().map(|(batch, inputs)| case(*batch, inputs, true));
     Ok(first.into_iter().chain(batches.iter().map(|(batch, inputs)| case(*batch, inputs, false))).collect())
+}
+
+/// Whether a model takes batches of any size: the first dimension of an input is open. One that cannot be read says so when it is measured.
+fn has_batches(file: &Path, sizes: &[(String, usize)]) -> bool {
+    let Ok(network) = Network::load(file) else { return true };
+    let is_open =
+        |dim: &Dimension| matches!(dim, Dimension::Named(name) if sizes.iter().all(|(known, _)| known != name));
+    network.inputs().iter().any(|port| port.dims.as_ref().and_then(|dims| dims.first()).is_none_or(is_open))
 }
 
 impl Case for ModelCase {

@@ -10,6 +10,7 @@ use panoply::{DeviceId, RunOptions, Runtime};
 use serde::Serialize;
 
 use super::budget::Time;
+use super::cases::Case;
 use super::models::{self, ModelCase, refused};
 use super::{first_of_each_api, start_with};
 use crate::configuration::{BenchOptions, Format, ModelsOptions};
@@ -54,18 +55,29 @@ pub fn run(options: &BenchOptions, of: &ModelsOptions, callers: usize, screen: &
     if options.format == Format::Table {
         screen.line(screen.strong(&head()))?;
     }
-    for case in models::single(of)? {
+    let (cases, mut failed) = (models::single(of)?, 0);
+    for case in &cases {
         for device in first_of_each_api(&runtime) {
-            measure(&case, &runtime, device.id, callers, time, |row| {
+            let shown = measure(case, &runtime, device.id, callers, time, |row| {
                 match options.format {
                     Format::Json => screen.json_line(&row)?,
                     Format::Table => screen.line(line(&row))?,
                 }
                 screen.flush()
-            })?;
+            });
+            match shown {
+                Err(Failure::Run(error)) => {
+                    failed += 1;
+                    crate::failure::warn(format!("{} on {}: {error:#}", case.name(), device.id));
+                }
+                other => other?,
+            }
         }
     }
-    Ok(())
+    match failed {
+        0 => Ok(()),
+        _ => Err(Failure::Run(anyhow::anyhow!("{failed} of {} models failed, as said above", cases.len()))),
+    }
 }
 
 fn measure(
@@ -84,7 +96,7 @@ fn measure(
     let one = || model.infer_with(&inputs, &alone).map(drop).map_err(refused);
     let (latencies, took) = call(1, time, &one).map_err(anyhow::Error::new)?;
     let alone_rate = latencies.len() as f64 / took.as_secs_f64();
-    let name = super::cases::Case::name(case);
+    let name = case.name();
     let row = |latencies: Vec<Duration>, took: Duration, way: (usize, usize), callers: usize, mean_batch: f64| {
         let mut micros: Vec<f64> = latencies.iter().map(|latency| latency.as_secs_f64() * 1e6).collect();
         micros.sort_by(f64::total_cmp);
@@ -116,8 +128,12 @@ fn measure(
         let serving =
             ServeOptions { batch_max, preferred, wait_max, instances, queue_depth_max, run, ..ServeOptions::default() };
         let server = Server::start(&model, serving).map_err(refused).map_err(anyhow::Error::new)?;
-        // Batches of every size are compiled before the clock starts.
-        for size in sizes {
+        // Batches of every size that callers can fill are compiled before the clock starts.
+        for size in sizes.into_iter().take_while(|size| *size <= callers.next_power_of_two()) {
+            let (batches, rows) = server.batches();
+            if size > 2 && batches == rows {
+                break; // This model's requests do not join.
+            }
             let tickets = (0..size).map(|_| server.submit(&inputs, &RunOptions::default()));
             let tickets = tickets.collect::<Result<Vec<_>, _>>().map_err(refused).map_err(anyhow::Error::new)?;
             tickets

@@ -55,6 +55,37 @@ fn a_model_is_described_run_and_written() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A model of a fixed size has one batch: others were counted and never run. One that cannot be read does not end what is left.
+#[test]
+fn models_are_measured_alone_and_for_many_callers() {
+    let folder = folder("bench");
+    let lines = |output: &Output| -> Vec<Value> {
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let bench = ["bench", "--models", text(&folder), "--api", "cpu", "--seconds", "0.01", "--json"];
+    let made = run(&[&bench[..], &["--batch", "1", "--batch", "64"]].concat());
+    assert!(made.status.success(), "{made:?}");
+    let cases: Vec<String> = lines(&made).iter().map(|row| row["case"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(cases, ["first/relu", "infer/relu/b1"]);
+    std::fs::write(folder.join("noise.onnx"), [0xff; 64]).unwrap();
+    let made = run(&[&bench[..], &["--callers", "2"]].concat());
+    assert!(error_of(&made).contains("noise"), "{made:?}");
+    let rows = lines(&made);
+    assert!(rows.len() > 1 && rows.iter().all(|row| row["case"] == "serve/relu/b1"), "{rows:?}");
+    assert!(rows.iter().all(|row| row["answers_per_second"].as_f64().unwrap() > 0.0), "{rows:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_graphs_of_a_model_are_one_json_object() {
+    let folder = folder("graph");
+    let made = run(&["graph", text(&folder.join("relu.onnx")), "--json"]);
+    let found: Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert!(!found["graphs"].as_array().unwrap().is_empty() && found["steps"].is_string(), "{found}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let folder = folder("errors");

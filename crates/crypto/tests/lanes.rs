@@ -132,6 +132,105 @@ fn sealed_in_lanes_is_sealed() {
     }
 }
 
+/// The lanes of AES-GCM themselves: every length up to 4200 with every length of a key, at odd places and in place, against AWS-LC.
+#[test]
+fn sealed_with_gcm_in_lanes_is_sealed() {
+    let mut source = Random::new(66);
+    for (round, len) in (0..=4200).chain([8191, 8192, 8193, 16_384, 70_001, (1 << 20) + 17]).enumerate() {
+        for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes192Gcm, AeadAlgorithm::Aes256Gcm] {
+            let material = random(&mut source, algorithm.key_bytes());
+            let Some(lanes) = lanes::GcmLanes::new(&material) else {
+                std::io::stderr().write_all(b"skipped: this CPU has no VAES or VPCLMULQDQ\n").unwrap();
+                return;
+            };
+            let key = AeadKey::new(algorithm, &material).unwrap();
+            let message = if round % 3 == 0 { vec![0xff; len] } else { random(&mut source, len) };
+            let nonce: [u8; 12] = if round % 7 == 0 { [0xff; 12] } else { random(&mut source, 12).try_into().unwrap() };
+            let associated_len = if round % 50 == 49 { 2048 } else { round * 7 % 301 };
+            let associated = random(&mut source, associated_len);
+            // Behind other bytes, so that nothing is aligned.
+            let before = 1 + round % 63;
+            let end = before + len;
+            let (mut text, mut expected, mut tag) = (vec![9; end + 70], vec![0; len], [0; 16]);
+            key.seal(&nonce, &associated, &message, &mut expected, &mut tag, false).unwrap();
+            let made = lanes.seal(&nonce, &associated, &message, &mut text[before..end]);
+            assert!(text[before..end] == expected && made == tag, "{algorithm:?} {len} of {associated_len}");
+            let untouched = |all: &[u8]| all[..before].iter().chain(&all[end..]).all(|byte| *byte == 9);
+            assert!(untouched(&text), "{len}");
+            let mut opened = vec![9; end + 70];
+            let again = lanes.open(&nonce, &associated, &text[before..end], &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == message && untouched(&opened), "{algorithm:?} {len}");
+            // In its own place, and back.
+            let again = lanes.seal_in_place(&nonce, &associated, &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == expected && untouched(&opened), "{algorithm:?} {len}");
+            let again = lanes.open_in_place(&nonce, &associated, &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == message && untouched(&opened), "{algorithm:?} {len}");
+        }
+    }
+}
+
+/// What was altered is refused, and nothing of it is left, with the lanes of AES-GCM as without.
+#[test]
+fn altered_messages_of_gcm_are_refused() {
+    let mut source = Random::new(67);
+    let lens = (0..=80).chain((81..=1100).step_by(13)).chain([1023, 1024, 1025, 2047, 2048, 4095, 4096, 4097]);
+    for (round, len) in lens.enumerate() {
+        for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes192Gcm, AeadAlgorithm::Aes256Gcm] {
+            let key = AeadKey::new(algorithm, &random(&mut source, algorithm.key_bytes())).unwrap();
+            let (message, associated) = (random(&mut source, len), random(&mut source, 1 + round * 3 % 300));
+            let nonce: [u8; 12] = random(&mut source, 12).try_into().unwrap();
+            let (mut text, mut tag) = (vec![0; len], [0; 16]);
+            key.seal(&nonce, &associated, &message, &mut text, &mut tag, round % 2 == 0).unwrap();
+            let bit = |bytes: &[u8], at: usize| {
+                let mut altered = bytes.to_vec();
+                let place = at % altered.len();
+                altered[place] ^= 1 << (at % 8);
+                altered
+            };
+            let at = source.next_u64() as usize >> 1;
+            let mut cases = vec![
+                (nonce.to_vec(), associated.clone(), text.clone(), bit(&tag, at)),
+                (nonce.to_vec(), bit(&associated, at), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), associated[1..].to_vec(), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), [associated.as_slice(), &[0]].concat(), text.clone(), tag.to_vec()),
+                (bit(&nonce, at), associated.clone(), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), associated.clone(), text.clone(), tag[..15].to_vec()),
+                (nonce.to_vec(), associated.clone(), [text.as_slice(), &[0]].concat(), tag.to_vec()),
+            ];
+            if len > 0 {
+                let last = 8 * len - 8;
+                for at in [at, 0, len - 1, last] {
+                    cases.push((nonce.to_vec(), associated.clone(), bit(&text, at), tag.to_vec()));
+                }
+                cases.push((nonce.to_vec(), associated.clone(), text[1..].to_vec(), tag.to_vec()));
+                cases.push((nonce.to_vec(), associated.clone(), text[..len - 1].to_vec(), tag.to_vec()));
+            }
+            for (case, (nonce, associated, text, tag)) in cases.into_iter().enumerate() {
+                let nonce = nonce.try_into().unwrap();
+                for wide in [false, true] {
+                    let mut opened = vec![9; text.len()];
+                    key.open(&nonce, &associated, &text, &tag, &mut opened, wide).unwrap_err();
+                    assert!(opened.iter().all(|byte| *byte == 0), "{algorithm:?} {len} {case}");
+                }
+                let mut whole = [text, tag].concat();
+                key.open_in_place(&nonce, &associated, &mut whole).unwrap_err();
+                assert!(whole.iter().all(|byte| *byte == 0), "{algorithm:?} {len} {case}");
+            }
+            for wide in [false, true] {
+                let mut opened = vec![9; len];
+                key.open(&nonce, &associated, &text, &tag, &mut opened, wide).unwrap();
+                assert!(opened == message, "{algorithm:?} {len}");
+            }
+            let mut whole = [text.as_slice(), &tag].concat();
+            assert_eq!(key.open_in_place(&nonce, &associated, &mut whole), Ok(len));
+            assert!(whole[..len] == message);
+            let mut made = [0; 16];
+            key.seal_in_place(&nonce, &associated, &mut whole[..len], &mut made).unwrap();
+            assert!(whole[..len] == text && made == tag, "{algorithm:?} {len}");
+        }
+    }
+}
+
 /// Batches, of which the keys of sixteen tags at a time are made together: every number of messages around that, short ones among the long,
 /// sealed and opened as one by one.
 #[test]

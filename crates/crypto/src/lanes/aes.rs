@@ -93,6 +93,11 @@ impl AesLanes {
         AesLanes { keys, last: last as u32, has_fours: super::detected() }
     }
 
+    /// The rounds' keys, and the number of the last round.
+    pub(super) fn rounds(&self) -> (&[Block; 15], u32) {
+        (&self.keys.rounds, self.last)
+    }
+
     /// Whether sixteen messages at a time are faster than eight.
     pub fn has_wide_chains(&self) -> bool {
         self.has_fours

@@ -139,6 +139,9 @@ fn prepared<'a>(
     group: Range<usize>,
     wide: bool,
 ) -> Result<Prepared<'a>, (usize, Failure)> {
+    if !key.is_prepared_for_messages(wide) {
+        return Ok(key.prepare(std::iter::empty(), wide));
+    }
     let mut of_group = [([0; 12], 0); PREPARED_MAX];
     let len = group.len().min(PREPARED_MAX);
     for (place, index) in of_group.iter_mut().zip(group) {

@@ -7,6 +7,7 @@ use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, HostBufferMut, Op, Operation};
 use panoply_crypto::aead::AeadKey;
+use panoply_crypto::cipher::CipherKey;
 use panoply_crypto::{OneThread, State, lanes};
 
 fn random(random: &mut Random, len: usize) -> Vec<u8> {
@@ -95,6 +96,70 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
             let texts: Vec<Bytes> = (0..count).map(|_| text()).collect();
             let decrypt = Decrypt::new(&key, CipherMode::CbcUnpadded, vectors.clone().into(), texts);
             assert_eq!(run(&mut wide, decrypt.clone()), run(&mut narrow, decrypt), "{count}");
+        }
+    }
+}
+
+/// Every length, with every length of a key and at odd places, where blocks do not wait; and sixteen messages of every number of blocks where they do.
+#[test]
+fn blocks_of_every_length_are_those_of_one_message() {
+    let mut source = Random::new(68);
+    for (round, len) in (0..=1300).chain([4095, 4096, 4097, 16_384, 70_001]).enumerate() {
+        for algorithm in [CipherAlgorithm::Aes128, CipherAlgorithm::Aes192, CipherAlgorithm::Aes256] {
+            let key = CipherKey::new(algorithm, &random(&mut source, algorithm.key_bytes())).unwrap();
+            let (before, message) = (1 + round % 63, random(&mut source, len));
+            let end = before + len;
+            let untouched = |all: &[u8]| all[..before].iter().chain(&all[end..]).all(|byte| *byte == 9);
+            let mut vector: [u8; 16] = random(&mut source, 16).try_into().unwrap();
+            if round % 4 == 0 {
+                // The lower half overflows somewhere near the end, or just not.
+                let low = (20 - (len / 16 + round / 4 % 40) as i64) as u64;
+                vector[8..].copy_from_slice(&low.to_be_bytes());
+            }
+            let (mut expected, mut made) = (vec![0; len], vec![9; end + 70]);
+            key.apply_counted(&vector, 0, &message, &mut expected, false).unwrap();
+            key.apply_counted(&vector, 0, &message, &mut made[before..end], true).unwrap();
+            assert!(made[before..end] == expected && untouched(&made), "{algorithm:?} {len}");
+            if len % 16 == 0 {
+                made[before..end].fill(9);
+                key.decrypt_chained(&vector, &message, &mut expected, false).unwrap();
+                key.decrypt_chained(&vector, &message, &mut made[before..end], true).unwrap();
+                assert!(made[before..end] == expected && untouched(&made), "{algorithm:?} {len}");
+                let messages: Vec<Vec<u8>> = (0..16).map(|_| random(&mut source, len)).collect();
+                let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+                let vectors: Vec<[u8; 16]> = (0..16).map(|_| random(&mut source, 16).try_into().unwrap()).collect();
+                let [expected, made] = [false, true].map(|wide| {
+                    let mut texts = vec![vec![9; end + 70]; 16];
+                    let mut parts: Vec<&mut [u8]> = texts.iter_mut().map(|text| &mut text[before..end]).collect();
+                    key.encrypt_all_chained(&vectors, &messages, &mut parts, wide).unwrap();
+                    texts
+                });
+                assert!(expected == made && made.iter().all(|text| untouched(text)), "{algorithm:?} {len}");
+            } else {
+                key.decrypt_chained(&vector, &message, &mut expected, true).unwrap_err();
+            }
+        }
+    }
+}
+
+/// Nonces that are counted are those that are given.
+#[test]
+fn counted_nonces_are_those_of_the_list() {
+    let (mut wide, mut narrow) = both();
+    let messages: Vec<Bytes> = (0..40).map(|len| vec![len as u8; 7 * len].into()).collect();
+    for algorithm in AeadAlgorithm::ALL {
+        let material = vec![5; algorithm.key_bytes()];
+        for first in [0, 255, 0x0102_0304_0506_0708, u64::MAX - 40] {
+            // Another key object each time: one remembers what was sealed with it.
+            let key = || Key::seal(algorithm, &material).unwrap();
+            let counted = Nonces::Counted { prefix: [1, 2, 3, 4], first };
+            let list = counted.list(40).unwrap().concat();
+            let given = Seal::new(&key(), Nonces::Given(list.into()), messages.clone());
+            let expected = run(&mut narrow, given);
+            for state in [&mut wide, &mut narrow] {
+                let made = run(state, Seal::new(&key(), counted.clone(), messages.clone()));
+                assert!(made == expected, "{algorithm:?} from {first}");
+            }
         }
     }
 }

@@ -24,12 +24,12 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn decrypt_chained(&self, _: &[u8], _: &mut [u8]) -> usize {
+    pub fn decrypt_chained(&self, _: &Block, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 
     /// Never called.
-    pub fn apply_counted(&self, _: u128, _: &[u8], _: &mut [u8]) -> usize {
+    pub fn apply_counted(&self, _: u128, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 }

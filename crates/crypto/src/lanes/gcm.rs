@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use zeroize::Zeroize;
 
-use super::aes::AesLanes;
+use super::aes::{AHEAD_BYTES, AesLanes, ask_ahead};
 use crate::cipher::{BLOCK_BYTES, Block};
 
 /// Blocks of a register.
@@ -25,8 +25,6 @@ const POWERS_END: usize = FOUR + GROUP_BLOCKS;
 const POLYNOMIAL: u128 = 0xc200_0000_0000_0000_0000_0000_0000_0001;
 /// The longest message: half of what 32 bits count.
 pub const GCM_BYTES_MAX: usize = 1 << 35;
-/// How far ahead memory is asked for: messages of a batch mostly lie behind each other.
-const AHEAD_BYTES: usize = 2 << 10;
 
 /// A key: those of the rounds, and what blocks are hashed with. They stay where they are when this is moved, so that no copy is left behind.
 pub struct GcmLanes {
@@ -165,9 +163,10 @@ impl GcmLanes {
         mut to: *mut u8,
         len: usize,
     ) -> Block {
-        // SAFETY: the mask leaves out what is behind the nonce.
-        let nonce = unsafe { _mm_maskz_loadu_epi8(0xfff, nonce.as_ptr().cast()) };
-        let start = _mm_or_si128(nonce, _mm_set_epi32(1 << 24, 0, 0, 0));
+        // In the two parts in which it was written: a load over both would wait until the stores before it, of whole messages, have reached the cache.
+        let [a, b, c, d, e, f, g, h, ref rest @ ..] = *nonce;
+        let (front, back) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(*rest));
+        let start = _mm_set_epi64x((1 << 56 | u64::from(back)) as i64, front as i64);
         let over_tag = self.encrypt_one::<LAST>(start);
         let mut counters = _mm512_add_epi32(
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(start), turn()),
@@ -201,7 +200,7 @@ impl GcmLanes {
                 register = 0;
                 while register < REGISTERS {
                     let place = register * REGISTER_BYTES;
-                    ask_ahead(from, to, place);
+                    ask_ahead::<AHEAD_BYTES>(from, to, place);
                     _mm512_storeu_si512(to.add(place).cast(), _mm512_xor_si512(texts[register], streams[register]));
                     register += 1;
                 }
@@ -260,7 +259,7 @@ impl GcmLanes {
                 let input = _mm512_maskz_loadu_epi8(mask, from.add(place).cast());
                 let made = _mm512_xor_si512(input, streams[register]);
                 _mm512_mask_storeu_epi8(to.add(place).cast(), mask, made);
-                ask_ahead(from, to, place);
+                ask_ahead::<AHEAD_BYTES>(from, to, place);
                 let text = if SEALS { _mm512_maskz_mov_epi8(mask, made) } else { input };
                 let mut block = _mm512_shuffle_epi8(text, turn());
                 if register == 0 {
@@ -397,22 +396,11 @@ unsafe fn sealed_group(
         // SAFETY: the caller says so.
         unsafe {
             let made = _mm512_xor_si512(_mm512_loadu_si512(from.add(place).cast()), streams[register]);
-            ask_ahead(from, to, place);
+            ask_ahead::<AHEAD_BYTES>(from, to, place);
             _mm512_storeu_si512(to.add(place).cast(), made);
             blocks[register] = _mm512_shuffle_epi8(made, turn());
         }
         register += 1;
-    }
-}
-
-/// Asks for memory that is likely to be used next.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn ask_ahead(from: *const u8, to: *const u8, place: usize) {
-    if AHEAD_BYTES > 0 {
-        // Nothing is read, wherever that is.
-        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD_BYTES + place).cast());
-        _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(AHEAD_BYTES + place).cast());
     }
 }
 

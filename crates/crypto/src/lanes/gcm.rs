@@ -167,7 +167,6 @@ impl GcmLanes {
         let [a, b, c, d, e, f, g, h, ref rest @ ..] = *nonce;
         let (front, back) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(*rest));
         let start = _mm_set_epi64x((1 << 56 | u64::from(back)) as i64, front as i64);
-        let over_tag = self.encrypt_one::<LAST>(start);
         let mut counters = _mm512_add_epi32(
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(start), turn()),
             _mm512_set_epi32(0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1),
@@ -215,6 +214,8 @@ impl GcmLanes {
                 3 => self.end::<LAST, SEALS, 3>(counters, waits.then_some(&blocks), sum, lens, from, to, left),
                 _ => self.end::<LAST, SEALS, 4>(counters, waits.then_some(&blocks), sum, lens, from, to, left),
             };
+            // It does not wait for the hash. Here, and not before: so no round's key is kept meanwhile, in registers or out of them.
+            let over_tag = self.encrypt_one::<LAST>(start);
             let tag = _mm_xor_si128(_mm_shuffle_epi8(tag, _mm512_castsi512_si128(turn())), over_tag);
             let mut bytes = [0; BLOCK_BYTES];
             _mm_storeu_si128(bytes.as_mut_ptr().cast(), tag);

@@ -166,19 +166,8 @@ impl AesLanes {
         let mut block = 0;
         while block + 4 <= blocks {
             let at = block * BLOCK_BYTES;
-            let mut quads = [[_mm512_setzero_si512(); 4]; FOURS];
-            four = 0;
-            while four < FOURS {
-                let mut lane = 0;
-                while lane < 4 {
-                    ask_ahead::<CHAINED_AHEAD_BYTES>(from[4 * four + lane], to[4 * four + lane], at);
-                    // SAFETY: every message has four blocks more.
-                    quads[four][lane] = unsafe { _mm512_loadu_si512(from[4 * four + lane].add(at).cast()) };
-                    lane += 1;
-                }
-                quads[four] = across(quads[four]);
-                four += 1;
-            }
+            // SAFETY: every message has four blocks more.
+            let mut quads = unsafe { four_quads(&from, &to, at) };
             let mut step = 0;
             while step < 4 {
                 four = 0;
@@ -209,33 +198,49 @@ impl AesLanes {
             block += 4;
         }
         while block < blocks {
-            let at = block * BLOCK_BYTES;
-            four = 0;
-            while four < FOURS {
-                // SAFETY: every message has so many blocks.
-                let plain = unsafe { four_blocks(&from, 4 * four, at) };
-                state[four] = _mm512_ternarylogic_epi64::<0x96>(plain, four_times(&self.keys.rounds[0]), state[four]);
-                four += 1;
-            }
-            self.encrypt_fours::<LAST>(&mut state);
-            four = 0;
-            while four < FOURS {
-                let made = state[four];
-                // SAFETY: every text has so many blocks.
-                unsafe {
-                    _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(made));
-                    _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(made));
-                    _mm_storeu_si128(to[4 * four + 2].add(at).cast(), _mm512_extracti32x4_epi32::<2>(made));
-                    _mm_storeu_si128(to[4 * four + 3].add(at).cast(), _mm512_extracti32x4_epi32::<3>(made));
-                }
-                four += 1;
-            }
+            // SAFETY: every message and text has so many blocks.
+            unsafe { self.chain_one::<LAST>(&mut state, &from, &to, block * BLOCK_BYTES) };
             block += 1;
         }
         four = 0;
         while four < FOURS {
             // SAFETY: four vectors are 64 bytes.
             unsafe { _mm512_storeu_si512(vectors[4 * four..][..4].as_mut_ptr().cast(), state[four]) };
+            four += 1;
+        }
+    }
+
+    /// The next block of each message.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES; every message and text must have the block at `at`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn chain_one<const LAST: usize>(
+        &self,
+        state: &mut [__m512i; FOURS],
+        from: &[*const u8; CHAINED_LANES_WIDE],
+        to: &[*mut u8; CHAINED_LANES_WIDE],
+        at: usize,
+    ) {
+        let mut four = 0;
+        while four < FOURS {
+            // SAFETY: every message has so many blocks.
+            let plain = unsafe { four_blocks(from, 4 * four, at) };
+            state[four] = _mm512_ternarylogic_epi64::<0x96>(plain, four_times(&self.keys.rounds[0]), state[four]);
+            four += 1;
+        }
+        self.encrypt_fours::<LAST>(state);
+        four = 0;
+        while four < FOURS {
+            let made = state[four];
+            // SAFETY: every text has so many blocks.
+            unsafe {
+                _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(made));
+                _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(made));
+                _mm_storeu_si128(to[4 * four + 2].add(at).cast(), _mm512_extracti32x4_epi32::<2>(made));
+                _mm_storeu_si128(to[4 * four + 3].add(at).cast(), _mm512_extracti32x4_epi32::<3>(made));
+            }
             four += 1;
         }
     }
@@ -531,6 +536,33 @@ fn four_times(key: &Block) -> __m512i {
 pub(super) fn ask_ahead<const BYTES: usize>(from: *const u8, to: *const u8, place: usize) {
     _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(BYTES + place).cast());
     _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(BYTES + place).cast());
+}
+
+/// The blocks from `at` on, four of each message, as registers of four messages each.
+///
+/// # Safety
+/// The CPU must have AVX-512. The blocks must be there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn four_quads(
+    from: &[*const u8; CHAINED_LANES_WIDE],
+    to: &[*mut u8; CHAINED_LANES_WIDE],
+    at: usize,
+) -> [[__m512i; 4]; FOURS] {
+    let mut quads = [[_mm512_setzero_si512(); 4]; FOURS];
+    let mut four = 0;
+    while four < FOURS {
+        let mut lane = 0;
+        while lane < 4 {
+            ask_ahead::<CHAINED_AHEAD_BYTES>(from[4 * four + lane], to[4 * four + lane], at);
+            // SAFETY: the caller says so.
+            quads[four][lane] = unsafe { _mm512_loadu_si512(from[4 * four + lane].add(at).cast()) };
+            lane += 1;
+        }
+        quads[four] = across(quads[four]);
+        four += 1;
+    }
+    quads
 }
 
 /// The blocks at `at` of four messages from `first` on.

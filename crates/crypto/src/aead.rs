@@ -8,7 +8,7 @@ use panoply_core::op::crypto::{AeadAlgorithm, NonceBytes, TAG_BYTES};
 use zeroize::Zeroize;
 
 use crate::Failure;
-use crate::lanes::{ChaChaLanes, KEYED_LANES, TagKeys};
+use crate::lanes::{ChaChaLanes, GCM_BYTES_MAX, GcmLanes, KEYED_LANES, TagKeys};
 
 /// Shorter messages are faster with the library's functions.
 const LANES_BYTES_MIN: usize = 512;
@@ -23,6 +23,7 @@ const PREPARED_BYTES_MAX: usize = 64 << 10;
 pub struct AeadKey {
     library: LessSafeKey,
     lanes: Option<ChaChaLanes>,
+    gcm: Option<GcmLanes>,
 }
 
 impl AeadKey {
@@ -30,7 +31,9 @@ impl AeadKey {
     pub fn new(algorithm: AeadAlgorithm, material: &[u8]) -> Option<AeadKey> {
         let is_chacha = algorithm == AeadAlgorithm::ChaCha20Poly1305;
         let lanes = is_chacha.then(|| ChaChaLanes::new(material)).flatten();
-        Some(AeadKey { library: LessSafeKey::new(UnboundKey::new(library(algorithm), material).ok()?), lanes })
+        let library = LessSafeKey::new(UnboundKey::new(library(algorithm), material).ok()?);
+        let gcm = if is_chacha { None } else { GcmLanes::new(material) };
+        Some(AeadKey { library, lanes, gcm })
     }
 
     /// What can be made beforehand for some messages, [`PREPARED_MAX`] at most: their nonces and how long they are. `wide`, here and below: in
@@ -45,13 +48,19 @@ impl AeadKey {
             }
         }
         let tag_keys = lanes.filter(|_| long >= PREPARED_MIN).map(|lanes| lanes.tag_keys(&nonces));
-        Prepared { library: &self.library, lanes, tag_keys }
+        Prepared { library: &self.library, lanes, tag_keys, gcm: self.gcm.as_ref().filter(|_| wide) }
     }
 
     /// How many of so many messages with so many bytes are best prepared together.
     pub fn together(&self, count: usize, bytes: usize, wide: bool) -> usize {
-        let pays = wide && self.lanes.is_some() && bytes <= count.saturating_mul(PREPARED_BYTES_MAX);
+        let in_lanes = wide && (self.lanes.is_some() || self.gcm.is_some());
+        let pays = in_lanes && bytes <= count.saturating_mul(PREPARED_BYTES_MAX);
         if pays { PREPARED_MAX } else { 1 }
+    }
+
+    /// Whether [`AeadKey::prepare`] looks at the messages.
+    pub fn is_prepared_for_messages(&self, wide: bool) -> bool {
+        wide && self.lanes.is_some()
     }
 
     /// Seals `message` into `text`, which is as long, and `tag`, which has 16 bytes.
@@ -90,6 +99,11 @@ impl AeadKey {
         message: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Failure> {
+        if let Some(lanes) = fitting(self.gcm.as_ref(), message.len(), associated) {
+            let Some(tag) = <&mut [u8; TAG_BYTES]>::try_from(tag).ok() else { return Err(Failure::Rejected) };
+            *tag = lanes.seal_in_place(nonce, associated, message);
+            return Ok(());
+        }
         let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
         let made =
             self.library.seal_in_place_separate_tag(nonce, associated, message).map_err(|_| Failure::Rejected)?;
@@ -99,9 +113,18 @@ impl AeadKey {
 
     /// Opens a text with its tag behind it in its place, and says how long the message is. Where the tag is not right nothing is left of either.
     pub fn open_in_place(&self, nonce: &NonceBytes, associated: &[u8], text: &mut [u8]) -> Result<usize, Failure> {
-        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
-        let opened = self.library.open_in_place(nonce, associated, text).map(|message| message.len());
-        opened.map_err(|_| {
+        let opened =
+            match (fitting(self.gcm.as_ref(), text.len(), associated), text.split_last_chunk_mut::<TAG_BYTES>()) {
+                (Some(lanes), Some((message, tag))) => {
+                    let made = lanes.open_in_place(nonce, associated, message);
+                    verify_slices_are_equal(&made, tag).is_ok().then_some(message.len())
+                }
+                _ => {
+                    let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+                    self.library.open_in_place(nonce, associated, text).ok().map(|message| message.len())
+                }
+            };
+        opened.ok_or_else(|| {
             text.zeroize();
             Failure::Rejected
         })
@@ -113,6 +136,7 @@ pub struct Prepared<'a> {
     library: &'a LessSafeKey,
     lanes: Option<&'a ChaChaLanes>,
     tag_keys: Option<TagKeys>,
+    gcm: Option<&'a GcmLanes>,
 }
 
 impl Prepared<'_> {
@@ -139,6 +163,13 @@ impl Prepared<'_> {
             tag.copy_from_slice(&lanes.seal(nonce, associated, message, text, key));
             return Ok(());
         }
+        if let Some(lanes) = fitting(self.gcm, message.len(), associated) {
+            if text.len() != message.len() || tag.len() != TAG_BYTES {
+                return Err(Failure::Rejected);
+            }
+            tag.copy_from_slice(&lanes.seal(nonce, associated, message, text));
+            return Ok(());
+        }
         let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
         self.library
             .seal_out_of_place_scatter(nonce, associated, message, text, &[], tag)
@@ -156,12 +187,16 @@ impl Prepared<'_> {
         message: &mut [u8],
     ) -> Result<(), Failure> {
         let key = self.tag_keys.as_ref().and_then(|keys| keys.get(place));
-        let is_authentic = match self.lanes(text.len()) {
-            Some(lanes) => {
+        let is_authentic = match (self.lanes(text.len()), fitting(self.gcm, text.len(), associated)) {
+            (Some(lanes), _) => {
                 message.len() == text.len()
                     && verify_slices_are_equal(&lanes.open(nonce, associated, text, message, key), tag).is_ok()
             }
-            None => {
+            (None, Some(lanes)) => {
+                message.len() == text.len()
+                    && verify_slices_are_equal(&lanes.open(nonce, associated, text, message), tag).is_ok()
+            }
+            (None, None) => {
                 let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
                 self.library.open_separate_gather(nonce, associated, text, tag, message).is_ok()
             }
@@ -172,6 +207,11 @@ impl Prepared<'_> {
         message.zeroize();
         Err(Failure::Rejected)
     }
+}
+
+/// The lanes of GCM, where they can count the message and what is associated with it.
+fn fitting<'a>(lanes: Option<&'a GcmLanes>, len: usize, associated: &[u8]) -> Option<&'a GcmLanes> {
+    lanes.filter(|_| len.max(associated.len()) <= GCM_BYTES_MAX)
 }
 
 fn library(algorithm: AeadAlgorithm) -> &'static Algorithm {

@@ -128,23 +128,12 @@ impl CipherKey {
 
     /// Decrypts whole blocks, each chained to the one before, into `out`, which is as long.
     pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8], wide: bool) -> Result<(), Failure> {
-        let done = self.lanes(wide).map_or(0, |lanes| lanes.decrypt_chained(text, out));
-        if done == 0 {
-            out.copy_from_slice(text);
-            return self.decrypt_in_place(vector, out);
+        if self.lanes(wide).is_some_and(|lanes| lanes.decrypt_chained(vector, text, out)) {
+            return Ok(());
         }
-        // The first block has the vector before it; what is behind the groups goes on from their last block.
-        out[..BLOCK_BYTES].copy_from_slice(&text[..BLOCK_BYTES]);
-        self.decrypt_in_place(vector, &mut out[..BLOCK_BYTES])?;
-        let (before, rest) = text.split_at(BLOCK_BYTES + done);
-        let Some(last) = before.last_chunk() else { return Err(Failure::Rejected) };
-        out[BLOCK_BYTES + done..].copy_from_slice(rest);
-        self.decrypt_in_place(last, &mut out[BLOCK_BYTES + done..])
-    }
-
-    fn decrypt_in_place(&self, vector: &Block, blocks: &mut [u8]) -> Result<(), Failure> {
+        out.copy_from_slice(text);
         let context = DecryptionContext::Iv128(vector.into());
-        self.unchain.decrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
+        self.unchain.decrypt(out, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
     /// Encrypts or decrypts `input` into `out`, which is as long, with a counter of 128 bits that starts `skipped` blocks after the
@@ -158,14 +147,11 @@ impl CipherKey {
         wide: bool,
     ) -> Result<(), Failure> {
         let start = u128::from_be_bytes(*vector).wrapping_add(u128::from(skipped));
-        let done = self.lanes(wide).map_or(0, |lanes| lanes.apply_counted(start, input, out));
-        let (input, out) = (&input[done..], &mut out[done..]);
-        if input.is_empty() {
+        if input.is_empty() || self.lanes(wide).is_some_and(|lanes| lanes.apply_counted(start, input, out)) {
             return Ok(());
         }
         out.copy_from_slice(input);
-        let start = start.wrapping_add((done / BLOCK_BYTES) as u128).to_be_bytes();
-        let context = EncryptionContext::Iv128((&start).into());
+        let context = EncryptionContext::Iv128((&start.to_be_bytes()).into());
         self.count.less_safe_encrypt(out, context).map(drop).map_err(|_| Failure::Rejected)
     }
 }

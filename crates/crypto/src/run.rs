@@ -25,7 +25,7 @@ pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 pub struct State {
     /// Whether several messages at a time are hashed and encrypted in vector registers, where the CPU can.
     wide: bool,
-    /// Whether several blocks of ChaCha20-Poly1305 at a time are.
+    /// Whether several blocks of one message that is sealed at a time are.
     wide_seal: bool,
     /// Workspaces, one for each thread.
     packers: Vec<Mutex<Packer>>,
@@ -98,7 +98,7 @@ impl Default for State {
 impl State {
     /// Nothing kept yet. `wide`: with several messages or blocks at a time in vector registers, where the CPU can.
     pub fn new(wide: bool) -> State {
-        let wide_seal = wide && lanes::detected_for_chacha();
+        let wide_seal = wide && (lanes::detected_for_chacha() || lanes::detected_for_gcm());
         State { wide, wide_seal, packers: Vec::new() }
     }
 

@@ -7,6 +7,7 @@ use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, HostBufferMut, Op, Operation};
 use panoply_crypto::aead::AeadKey;
+use panoply_crypto::cipher::CipherKey;
 use panoply_crypto::{OneThread, State, lanes};
 
 fn random(random: &mut Random, len: usize) -> Vec<u8> {
@@ -99,6 +100,70 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
     }
 }
 
+/// Every length, with every length of a key and at odd places, where blocks do not wait; and sixteen messages of every number of blocks where they do.
+#[test]
+fn blocks_of_every_length_are_those_of_one_message() {
+    let mut source = Random::new(68);
+    for (round, len) in (0..=1300).chain([4095, 4096, 4097, 16_384, 70_001]).enumerate() {
+        for algorithm in [CipherAlgorithm::Aes128, CipherAlgorithm::Aes192, CipherAlgorithm::Aes256] {
+            let key = CipherKey::new(algorithm, &random(&mut source, algorithm.key_bytes())).unwrap();
+            let (before, message) = (1 + round % 63, random(&mut source, len));
+            let end = before + len;
+            let untouched = |all: &[u8]| all[..before].iter().chain(&all[end..]).all(|byte| *byte == 9);
+            let mut vector: [u8; 16] = random(&mut source, 16).try_into().unwrap();
+            if round % 4 == 0 {
+                // The lower half overflows somewhere near the end, or just not.
+                let low = (20 - (len / 16 + round / 4 % 40) as i64) as u64;
+                vector[8..].copy_from_slice(&low.to_be_bytes());
+            }
+            let (mut expected, mut made) = (vec![0; len], vec![9; end + 70]);
+            key.apply_counted(&vector, 0, &message, &mut expected, false).unwrap();
+            key.apply_counted(&vector, 0, &message, &mut made[before..end], true).unwrap();
+            assert!(made[before..end] == expected && untouched(&made), "{algorithm:?} {len}");
+            if len % 16 == 0 {
+                made[before..end].fill(9);
+                key.decrypt_chained(&vector, &message, &mut expected, false).unwrap();
+                key.decrypt_chained(&vector, &message, &mut made[before..end], true).unwrap();
+                assert!(made[before..end] == expected && untouched(&made), "{algorithm:?} {len}");
+                let messages: Vec<Vec<u8>> = (0..16).map(|_| random(&mut source, len)).collect();
+                let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+                let vectors: Vec<[u8; 16]> = (0..16).map(|_| random(&mut source, 16).try_into().unwrap()).collect();
+                let [expected, made] = [false, true].map(|wide| {
+                    let mut texts = vec![vec![9; end + 70]; 16];
+                    let mut parts: Vec<&mut [u8]> = texts.iter_mut().map(|text| &mut text[before..end]).collect();
+                    key.encrypt_all_chained(&vectors, &messages, &mut parts, wide).unwrap();
+                    texts
+                });
+                assert!(expected == made && made.iter().all(|text| untouched(text)), "{algorithm:?} {len}");
+            } else {
+                key.decrypt_chained(&vector, &message, &mut expected, true).unwrap_err();
+            }
+        }
+    }
+}
+
+/// Nonces that are counted are those that are given.
+#[test]
+fn counted_nonces_are_those_of_the_list() {
+    let (mut wide, mut narrow) = both();
+    let messages: Vec<Bytes> = (0..40).map(|len| vec![len as u8; 7 * len].into()).collect();
+    for algorithm in AeadAlgorithm::ALL {
+        let material = vec![5; algorithm.key_bytes()];
+        for first in [0, 255, 0x0102_0304_0506_0708, u64::MAX - 40] {
+            // Another key object each time: one remembers what was sealed with it.
+            let key = || Key::seal(algorithm, &material).unwrap();
+            let counted = Nonces::Counted { prefix: [1, 2, 3, 4], first };
+            let list = counted.list(40).unwrap().concat();
+            let given = Seal::new(&key(), Nonces::Given(list.into()), messages.clone());
+            let expected = run(&mut narrow, given);
+            for state in [&mut wide, &mut narrow] {
+                let made = run(state, Seal::new(&key(), counted.clone(), messages.clone()));
+                assert!(made == expected, "{algorithm:?} from {first}");
+            }
+        }
+    }
+}
+
 /// The lanes of ChaCha20-Poly1305 themselves, which short messages do not reach through an op: every length around the blocks and groups,
 /// against AWS-LC.
 #[test]
@@ -129,6 +194,105 @@ fn sealed_in_lanes_is_sealed() {
         tag[round % 16] ^= 1 << (round % 8);
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap_err();
         assert!(opened[..len].iter().all(|byte| *byte == 0), "{len}");
+    }
+}
+
+/// The lanes of AES-GCM themselves: every length up to 4200 with every length of a key, at odd places and in place, against AWS-LC.
+#[test]
+fn sealed_with_gcm_in_lanes_is_sealed() {
+    let mut source = Random::new(66);
+    for (round, len) in (0..=4200).chain([8191, 8192, 8193, 16_384, 70_001, (1 << 20) + 17]).enumerate() {
+        for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes192Gcm, AeadAlgorithm::Aes256Gcm] {
+            let material = random(&mut source, algorithm.key_bytes());
+            let Some(lanes) = lanes::GcmLanes::new(&material) else {
+                std::io::stderr().write_all(b"skipped: this CPU has no VAES or VPCLMULQDQ\n").unwrap();
+                return;
+            };
+            let key = AeadKey::new(algorithm, &material).unwrap();
+            let message = if round % 3 == 0 { vec![0xff; len] } else { random(&mut source, len) };
+            let nonce: [u8; 12] = if round % 7 == 0 { [0xff; 12] } else { random(&mut source, 12).try_into().unwrap() };
+            let associated_len = if round % 50 == 49 { 2048 } else { round * 7 % 301 };
+            let associated = random(&mut source, associated_len);
+            // Behind other bytes, so that nothing is aligned.
+            let before = 1 + round % 63;
+            let end = before + len;
+            let (mut text, mut expected, mut tag) = (vec![9; end + 70], vec![0; len], [0; 16]);
+            key.seal(&nonce, &associated, &message, &mut expected, &mut tag, false).unwrap();
+            let made = lanes.seal(&nonce, &associated, &message, &mut text[before..end]);
+            assert!(text[before..end] == expected && made == tag, "{algorithm:?} {len} of {associated_len}");
+            let untouched = |all: &[u8]| all[..before].iter().chain(&all[end..]).all(|byte| *byte == 9);
+            assert!(untouched(&text), "{len}");
+            let mut opened = vec![9; end + 70];
+            let again = lanes.open(&nonce, &associated, &text[before..end], &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == message && untouched(&opened), "{algorithm:?} {len}");
+            // In its own place, and back.
+            let again = lanes.seal_in_place(&nonce, &associated, &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == expected && untouched(&opened), "{algorithm:?} {len}");
+            let again = lanes.open_in_place(&nonce, &associated, &mut opened[before..end]);
+            assert!(again == tag && opened[before..end] == message && untouched(&opened), "{algorithm:?} {len}");
+        }
+    }
+}
+
+/// What was altered is refused, and nothing of it is left, with the lanes of AES-GCM as without.
+#[test]
+fn altered_messages_of_gcm_are_refused() {
+    let mut source = Random::new(67);
+    let lens = (0..=80).chain((81..=1100).step_by(13)).chain([1023, 1024, 1025, 2047, 2048, 4095, 4096, 4097]);
+    for (round, len) in lens.enumerate() {
+        for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes192Gcm, AeadAlgorithm::Aes256Gcm] {
+            let key = AeadKey::new(algorithm, &random(&mut source, algorithm.key_bytes())).unwrap();
+            let (message, associated) = (random(&mut source, len), random(&mut source, 1 + round * 3 % 300));
+            let nonce: [u8; 12] = random(&mut source, 12).try_into().unwrap();
+            let (mut text, mut tag) = (vec![0; len], [0; 16]);
+            key.seal(&nonce, &associated, &message, &mut text, &mut tag, round % 2 == 0).unwrap();
+            let bit = |bytes: &[u8], at: usize| {
+                let mut altered = bytes.to_vec();
+                let place = at % altered.len();
+                altered[place] ^= 1 << (at % 8);
+                altered
+            };
+            let at = source.next_u64() as usize >> 1;
+            let mut cases = vec![
+                (nonce.to_vec(), associated.clone(), text.clone(), bit(&tag, at)),
+                (nonce.to_vec(), bit(&associated, at), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), associated[1..].to_vec(), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), [associated.as_slice(), &[0]].concat(), text.clone(), tag.to_vec()),
+                (bit(&nonce, at), associated.clone(), text.clone(), tag.to_vec()),
+                (nonce.to_vec(), associated.clone(), text.clone(), tag[..15].to_vec()),
+                (nonce.to_vec(), associated.clone(), [text.as_slice(), &[0]].concat(), tag.to_vec()),
+            ];
+            if len > 0 {
+                let last = 8 * len - 8;
+                for at in [at, 0, len - 1, last] {
+                    cases.push((nonce.to_vec(), associated.clone(), bit(&text, at), tag.to_vec()));
+                }
+                cases.push((nonce.to_vec(), associated.clone(), text[1..].to_vec(), tag.to_vec()));
+                cases.push((nonce.to_vec(), associated.clone(), text[..len - 1].to_vec(), tag.to_vec()));
+            }
+            for (case, (nonce, associated, text, tag)) in cases.into_iter().enumerate() {
+                let nonce = nonce.try_into().unwrap();
+                for wide in [false, true] {
+                    let mut opened = vec![9; text.len()];
+                    key.open(&nonce, &associated, &text, &tag, &mut opened, wide).unwrap_err();
+                    assert!(opened.iter().all(|byte| *byte == 0), "{algorithm:?} {len} {case}");
+                }
+                let mut whole = [text, tag].concat();
+                key.open_in_place(&nonce, &associated, &mut whole).unwrap_err();
+                assert!(whole.iter().all(|byte| *byte == 0), "{algorithm:?} {len} {case}");
+            }
+            for wide in [false, true] {
+                let mut opened = vec![9; len];
+                key.open(&nonce, &associated, &text, &tag, &mut opened, wide).unwrap();
+                assert!(opened == message, "{algorithm:?} {len}");
+            }
+            let mut whole = [text.as_slice(), &tag].concat();
+            assert_eq!(key.open_in_place(&nonce, &associated, &mut whole), Ok(len));
+            assert!(whole[..len] == message);
+            let mut made = [0; 16];
+            key.seal_in_place(&nonce, &associated, &mut whole[..len], &mut made).unwrap();
+            assert!(whole[..len] == text && made == tag, "{algorithm:?} {len}");
+        }
     }
 }
 

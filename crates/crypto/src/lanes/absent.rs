@@ -24,12 +24,12 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn decrypt_chained(&self, _: &[u8], _: &mut [u8]) -> usize {
+    pub fn decrypt_chained(&self, _: &Block, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 
     /// Never called.
-    pub fn apply_counted(&self, _: u128, _: &[u8], _: &mut [u8]) -> usize {
+    pub fn apply_counted(&self, _: u128, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 }
@@ -76,6 +76,44 @@ impl ChaChaLanes {
 
     /// Never called.
     pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
+        match *self {}
+    }
+}
+
+/// No message is short enough.
+pub const GCM_BYTES_MAX: usize = 0;
+
+/// No value of it is ever made.
+pub enum GcmLanes {}
+
+/// The CPU lacks the instructions.
+pub fn detected_for_gcm() -> bool {
+    false
+}
+
+impl GcmLanes {
+    /// The CPU lacks the instructions.
+    pub fn new(_: &[u8]) -> Option<GcmLanes> {
+        None
+    }
+
+    /// Never called.
+    pub fn seal(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn seal_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn open_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8]) -> [u8; 16] {
         match *self {}
     }
 }

@@ -1,4 +1,4 @@
-//! AES in lanes: eight or sixteen messages at a time where each block waits for the one before (encryption in CBC), and 32 blocks at a time where none
+//! AES in lanes: eight or sixteen messages at a time where each block waits for the one before (encryption in CBC), and sixteen blocks at a time where none
 //! does (decryption in CBC, CTR).
 
 use std::arch::x86_64::*;
@@ -8,9 +8,15 @@ use zeroize::Zeroize;
 use super::{CHAINED_LANES, CHAINED_LANES_WIDE};
 use crate::cipher::{BLOCK_BYTES, Block};
 
+/// Registers of four messages each, where blocks wait.
+const FOURS: usize = CHAINED_LANES_WIDE / 4;
 /// Registers of four blocks each, where blocks do not wait.
-const REGISTERS: usize = 8;
+const REGISTERS: usize = 4;
 const GROUP_BYTES: usize = REGISTERS * 64;
+/// How far ahead memory is asked for.
+pub(super) const AHEAD_BYTES: usize = 2 << 10;
+/// And in each of sixteen messages.
+const CHAINED_AHEAD_BYTES: usize = 256;
 
 /// The rounds' keys. They stay where they are when this is moved, so that no copy is left behind.
 pub struct AesLanes {
@@ -90,7 +96,12 @@ impl AesLanes {
             // SAFETY: as above.
             unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), turned) };
         }
-        AesLanes { keys, last: last as u32, has_fours: super::detected() }
+        AesLanes { keys, last: last as u32, has_fours: super::detected() && is_x86_feature_detected!("bmi2") }
+    }
+
+    /// The rounds' keys, and the number of the last round.
+    pub(super) fn rounds(&self) -> (&[Block; 15], u32) {
+        (&self.keys.rounds, self.last)
     }
 
     /// Whether sixteen messages at a time are faster than eight.
@@ -113,7 +124,13 @@ impl AesLanes {
             (self.has_fours, vectors.first_chunk_mut(), messages.first_chunk(), texts.first_chunk_mut())
         {
             // SAFETY: the CPU has said that the instructions are there; every message and text has so many blocks.
-            unsafe { self.chained_in_fours(vectors, messages, texts, blocks) };
+            unsafe {
+                match self.last {
+                    10 => self.chained_in_fours::<10>(vectors, messages, texts, blocks),
+                    12 => self.chained_in_fours::<12>(vectors, messages, texts, blocks),
+                    _ => self.chained_in_fours::<14>(vectors, messages, texts, blocks),
+                }
+            }
             return blocks;
         }
         let (vectors, _) = vectors.as_chunks_mut();
@@ -128,52 +145,125 @@ impl AesLanes {
     /// # Safety
     /// The CPU must have AVX-512 and VAES; every message and text must have so many blocks.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
-    unsafe fn chained_in_fours(
+    unsafe fn chained_in_fours<const LAST: usize>(
         &self,
         vectors: &mut [Block; CHAINED_LANES_WIDE],
         messages: &[&[u8]; CHAINED_LANES_WIDE],
         texts: &mut [&mut [u8]; CHAINED_LANES_WIDE],
         blocks: usize,
     ) {
-        const FOURS: usize = CHAINED_LANES_WIDE / 4;
-        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
-            // SAFETY: a round's key has sixteen bytes.
-            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.rounds[round].as_ptr().cast()) })
-        }));
-        let keys = &loaded.0;
         let from: [*const u8; CHAINED_LANES_WIDE] = messages.map(<[u8]>::as_ptr);
         let to: [*mut u8; CHAINED_LANES_WIDE] = texts.each_mut().map(|text| text.as_mut_ptr());
         let mut state = [_mm512_setzero_si512(); FOURS];
-        for (four, state) in state.iter_mut().enumerate() {
+        let mut four = 0;
+        while four < FOURS {
             // SAFETY: four vectors are 64 bytes.
-            *state = unsafe { _mm512_loadu_si512(vectors[4 * four..][..4].as_ptr().cast()) };
+            state[four] = unsafe { _mm512_loadu_si512(vectors[4 * four..][..4].as_ptr().cast()) };
+            four += 1;
         }
-        for block in 0..blocks {
+        // Four blocks of each message at once: messages that lie whole pages apart share a few places of the first cache, which would not keep what is left
+        // of their lines.
+        let mut block = 0;
+        while block + 4 <= blocks {
             let at = block * BLOCK_BYTES;
-            for (four, state) in state.iter_mut().enumerate() {
-                // SAFETY: every message has so many blocks.
-                let plain = unsafe { four_blocks(&from, 4 * four, at) };
-                *state = _mm512_ternarylogic_epi64::<0x96>(plain, keys[0], *state);
-            }
-            for key in &keys[1..self.last as usize] {
-                for state in &mut state {
-                    *state = _mm512_aesenc_epi128(*state, *key);
+            // SAFETY: every message has four blocks more.
+            let mut quads = unsafe { four_quads(&from, &to, at) };
+            let mut step = 0;
+            while step < 4 {
+                four = 0;
+                while four < FOURS {
+                    let key = four_times(&self.keys.rounds[0]);
+                    state[four] = _mm512_ternarylogic_epi64::<0x96>(quads[four][step], key, state[four]);
+                    four += 1;
                 }
-            }
-            for (four, state) in state.iter_mut().enumerate() {
-                *state = _mm512_aesenclast_epi128(*state, keys[self.last as usize]);
-                // SAFETY: every text has so many blocks.
-                unsafe {
-                    _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(*state));
-                    _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(*state));
-                    _mm_storeu_si128(to[4 * four + 2].add(at).cast(), _mm512_extracti32x4_epi32::<2>(*state));
-                    _mm_storeu_si128(to[4 * four + 3].add(at).cast(), _mm512_extracti32x4_epi32::<3>(*state));
+                self.encrypt_fours::<LAST>(&mut state);
+                four = 0;
+                while four < FOURS {
+                    quads[four][step] = state[four];
+                    four += 1;
                 }
+                step += 1;
             }
+            four = 0;
+            while four < FOURS {
+                let made = across(quads[four]);
+                let mut lane = 0;
+                while lane < 4 {
+                    // SAFETY: every text has four blocks more.
+                    unsafe { _mm512_storeu_si512(to[4 * four + lane].add(at).cast(), made[lane]) };
+                    lane += 1;
+                }
+                four += 1;
+            }
+            block += 4;
         }
-        for (four, state) in state.into_iter().enumerate() {
+        while block < blocks {
+            // SAFETY: every message and text has so many blocks.
+            unsafe { self.chain_one::<LAST>(&mut state, &from, &to, block * BLOCK_BYTES) };
+            block += 1;
+        }
+        four = 0;
+        while four < FOURS {
             // SAFETY: four vectors are 64 bytes.
-            unsafe { _mm512_storeu_si512(vectors[4 * four..][..4].as_mut_ptr().cast(), state) };
+            unsafe { _mm512_storeu_si512(vectors[4 * four..][..4].as_mut_ptr().cast(), state[four]) };
+            four += 1;
+        }
+    }
+
+    /// The next block of each message.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES; every message and text must have the block at `at`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    unsafe fn chain_one<const LAST: usize>(
+        &self,
+        state: &mut [__m512i; FOURS],
+        from: &[*const u8; CHAINED_LANES_WIDE],
+        to: &[*mut u8; CHAINED_LANES_WIDE],
+        at: usize,
+    ) {
+        let mut four = 0;
+        while four < FOURS {
+            // SAFETY: every message has so many blocks.
+            let plain = unsafe { four_blocks(from, 4 * four, at) };
+            state[four] = _mm512_ternarylogic_epi64::<0x96>(plain, four_times(&self.keys.rounds[0]), state[four]);
+            four += 1;
+        }
+        self.encrypt_fours::<LAST>(state);
+        four = 0;
+        while four < FOURS {
+            let made = state[four];
+            // SAFETY: every text has so many blocks.
+            unsafe {
+                _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(made));
+                _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(made));
+                _mm_storeu_si128(to[4 * four + 2].add(at).cast(), _mm512_extracti32x4_epi32::<2>(made));
+                _mm_storeu_si128(to[4 * four + 3].add(at).cast(), _mm512_extracti32x4_epi32::<3>(made));
+            }
+            four += 1;
+        }
+    }
+
+    /// The rounds behind the first key.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,vaes")]
+    fn encrypt_fours<const LAST: usize>(&self, state: &mut [__m512i; FOURS]) {
+        let mut round = 1;
+        while round < LAST {
+            let key = four_times(&self.keys.rounds[round]);
+            let mut four = 0;
+            while four < FOURS {
+                state[four] = _mm512_aesenc_epi128(state[four], key);
+                four += 1;
+            }
+            round += 1;
+        }
+        let key = four_times(&self.keys.rounds[LAST]);
+        let mut four = 0;
+        while four < FOURS {
+            state[four] = _mm512_aesenclast_epi128(state[four], key);
+            four += 1;
         }
     }
 
@@ -217,93 +307,262 @@ impl AesLanes {
         }
     }
 
-    /// Decrypts the blocks of a chained text from the second on into the same places of `out`, as far as whole groups of 32 go; says how
-    /// many bytes that are.
-    pub fn decrypt_chained(&self, text: &[u8], out: &mut [u8]) -> usize {
-        let len = text.len().min(out.len()).saturating_sub(BLOCK_BYTES) / GROUP_BYTES * GROUP_BYTES;
-        if !self.has_fours {
-            return 0;
+    /// Decrypts the blocks of a chained text into `out`, which is as long. `false`, and nothing is done, where the CPU lacks the instructions, or there
+    /// is no block or a last one that is not whole.
+    pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8]) -> bool {
+        if !self.has_fours || text.is_empty() || text.len() != out.len() || !text.len().is_multiple_of(BLOCK_BYTES) {
+            return false;
         }
-        if len > 0 {
-            // SAFETY: the CPU has said that the instructions are there; both are a block and `len` bytes long.
-            unsafe { self.unchained(&text[..BLOCK_BYTES + len], &mut out[BLOCK_BYTES..BLOCK_BYTES + len]) };
+        let (from, to, len) = (text.as_ptr(), out.as_mut_ptr(), text.len());
+        // SAFETY: the CPU has said that the instructions are there; both are so long, and apart.
+        unsafe {
+            match self.last {
+                10 => self.unchained::<10>(vector, from, to, len),
+                12 => self.unchained::<12>(vector, from, to, len),
+                _ => self.unchained::<14>(vector, from, to, len),
+            }
         }
-        len
+        true
     }
 
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. `out` must have whole groups, and `text` a block more.
-    #[target_feature(enable = "avx512f,avx512bw,vaes")]
-    unsafe fn unchained(&self, text: &[u8], out: &mut [u8]) {
-        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
-            // SAFETY: a round's key has sixteen bytes.
-            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.inverse[round].as_ptr().cast()) })
-        }));
-        let keys = &loaded.0;
-        for (group, out) in out.chunks_exact_mut(GROUP_BYTES).enumerate() {
-            // SAFETY: the text has a block before the group, and all of it behind that.
-            let load =
-                |skipped: usize| unsafe { _mm512_loadu_si512(text.as_ptr().add(group * GROUP_BYTES + skipped).cast()) };
-            let mut state: [__m512i; REGISTERS] =
-                std::array::from_fn(|register| _mm512_xor_si512(load(BLOCK_BYTES + 64 * register), keys[0]));
-            for key in &keys[1..self.last as usize] {
-                state = state.map(|state| _mm512_aesdec_epi128(state, *key));
+    /// The CPU must have AVX-512 and VAES. So many bytes, of whole blocks, must be there to be read and, apart from them, written.
+    #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
+    unsafe fn unchained<const LAST: usize>(&self, vector: &Block, mut from: *const u8, mut to: *mut u8, len: usize) {
+        // The register before the first: only its last block counts.
+        let mut before = four_times(vector);
+        let mut left = len;
+        // SAFETY: groups and what is behind them lie within the bytes that the caller answers for.
+        unsafe {
+            while left >= GROUP_BYTES {
+                self.unchained_group::<LAST, REGISTERS>(&mut before, from, to, GROUP_BYTES);
+                (from, to, left) = (from.add(GROUP_BYTES), to.add(GROUP_BYTES), left - GROUP_BYTES);
             }
-            for (register, state) in state.into_iter().enumerate() {
-                let plain =
-                    _mm512_xor_si512(_mm512_aesdeclast_epi128(state, keys[self.last as usize]), load(64 * register));
-                // SAFETY: a group has eight times 64 bytes.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(64 * register).cast(), plain) };
+            match left.div_ceil(64) {
+                0 => {}
+                1 => self.unchained_group::<LAST, 1>(&mut before, from, to, left),
+                2 => self.unchained_group::<LAST, 2>(&mut before, from, to, left),
+                3 => self.unchained_group::<LAST, 3>(&mut before, from, to, left),
+                _ => self.unchained_group::<LAST, 4>(&mut before, from, to, left),
             }
         }
     }
 
-    /// Encrypts or decrypts `input` into `out` in counter mode, as far as whole groups of 32 blocks go; says how many bytes that are. None
-    /// where the counter's lower half would overflow.
-    pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> usize {
-        let len = input.len().min(out.len()) / GROUP_BYTES * GROUP_BYTES;
-        let blocks = (len / BLOCK_BYTES) as u64;
-        if !self.has_fours || len == 0 || (start as u64).checked_add(blocks).is_none() {
-            return 0;
-        }
-        // SAFETY: the CPU has said that the instructions are there; both are at least so long.
-        unsafe { self.counted(start, &input[..len], &mut out[..len]) };
-        len
-    }
-
+    /// The next `len` bytes, which fill all of `N` registers but some of the last.
+    ///
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. Both slices must have the same length, of whole groups.
-    #[target_feature(enable = "avx512f,avx512bw,vaes")]
-    unsafe fn counted(&self, start: u128, input: &[u8], out: &mut [u8]) {
-        let loaded: Loaded<__m512i> = Loaded(std::array::from_fn(|round| {
-            // SAFETY: a round's key has sixteen bytes.
-            _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(self.keys.rounds[round].as_ptr().cast()) })
-        }));
-        let keys = &loaded.0;
-        // The counter is big-endian; its halves are turned when it is used.
-        let turn = _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f);
-        let (high, low) = ((start >> 64) as i64, start as i64);
-        let step = |blocks: i64| _mm512_set_epi64(0, blocks + 3, 0, blocks + 2, 0, blocks + 1, 0, blocks);
-        let four = _mm512_set_epi64(high, low, high, low, high, low, high, low);
-        let mut counters: [__m512i; REGISTERS] =
-            std::array::from_fn(|register| _mm512_add_epi64(four, step(4 * register as i64)));
-        let group = _mm512_set_epi64(0, 32, 0, 32, 0, 32, 0, 32);
-        for (input, out) in input.chunks_exact(GROUP_BYTES).zip(out.chunks_exact_mut(GROUP_BYTES)) {
-            let mut state = counters.map(|counter| _mm512_xor_si512(_mm512_shuffle_epi8(counter, turn), keys[0]));
-            for key in &keys[1..self.last as usize] {
-                state = state.map(|state| _mm512_aesenc_epi128(state, *key));
+    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
+    unsafe fn unchained_group<const LAST: usize, const N: usize>(
+        &self,
+        before: &mut __m512i,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) {
+        let mut texts = [_mm512_setzero_si512(); N];
+        let mut state = [_mm512_setzero_si512(); N];
+        let key = four_times(&self.keys.inverse[0]);
+        let mask = _bzhi_u64(u64::MAX, (len - 64 * (N - 1)) as u32);
+        let mut register = 0;
+        while register < N {
+            // SAFETY: the mask leaves out the bytes that are not there.
+            texts[register] = unsafe {
+                let start = from.add(64 * register);
+                if register + 1 < N {
+                    _mm512_loadu_si512(start.cast())
+                } else {
+                    _mm512_maskz_loadu_epi8(mask, start.cast())
+                }
+            };
+            state[register] = _mm512_xor_si512(texts[register], key);
+            register += 1;
+        }
+        let mut round = 1;
+        while round < LAST {
+            let key = four_times(&self.keys.inverse[round]);
+            register = 0;
+            while register < N {
+                state[register] = _mm512_aesdec_epi128(state[register], key);
+                register += 1;
             }
-            state = state.map(|state| _mm512_aesenclast_epi128(state, keys[self.last as usize]));
-            for (register, state) in state.into_iter().enumerate() {
-                // SAFETY: a group has eight times 64 bytes.
-                unsafe {
-                    let plain = _mm512_loadu_si512(input.as_ptr().add(64 * register).cast());
-                    _mm512_storeu_si512(out.as_mut_ptr().add(64 * register).cast(), _mm512_xor_si512(plain, state));
+            round += 1;
+        }
+        let key = four_times(&self.keys.inverse[LAST]);
+        register = 0;
+        while register < N {
+            // Each block's own predecessor: the last block of the register before, and the first three of this one.
+            let chained = _mm512_alignr_epi64::<6>(texts[register], *before);
+            let plain = _mm512_xor_si512(_mm512_aesdeclast_epi128(state[register], key), chained);
+            let place = 64 * register;
+            // SAFETY: the mask leaves out the bytes that are not there.
+            unsafe {
+                if register + 1 < N {
+                    _mm512_storeu_si512(to.add(place).cast(), plain);
+                } else {
+                    _mm512_mask_storeu_epi8(to.add(place).cast(), mask, plain);
                 }
             }
-            counters = counters.map(|counter| _mm512_add_epi64(counter, group));
+            ask_ahead::<AHEAD_BYTES>(from, to, place);
+            *before = texts[register];
+            register += 1;
         }
     }
+
+    /// Encrypts or decrypts `input` into `out`, which is as long, in counter mode. `false`, and nothing is done, where the CPU lacks the instructions or
+    /// the counter's lower half would overflow.
+    pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> bool {
+        let blocks = input.len().div_ceil(BLOCK_BYTES).next_multiple_of(REGISTERS * 4) as u64;
+        if !self.has_fours || input.len() != out.len() || (start as u64).checked_add(blocks).is_none() {
+            return false;
+        }
+        let (from, to, len) = (input.as_ptr(), out.as_mut_ptr(), input.len());
+        // SAFETY: the CPU has said that the instructions are there; both are so long.
+        unsafe {
+            match self.last {
+                10 => self.counted::<10>(start, from, to, len),
+                12 => self.counted::<12>(start, from, to, len),
+                _ => self.counted::<14>(start, from, to, len),
+            }
+        }
+        true
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
+    unsafe fn counted<const LAST: usize>(&self, start: u128, mut from: *const u8, mut to: *mut u8, len: usize) {
+        let (high, low) = ((start >> 64) as i64, start as i64);
+        let four = _mm512_set_epi64(high, low, high, low, high, low, high, low);
+        let mut counters = _mm512_add_epi64(four, _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0));
+        let mut left = len;
+        // SAFETY: groups and what is behind them lie within the bytes that the caller answers for.
+        unsafe {
+            while left >= GROUP_BYTES {
+                self.counted_group::<LAST, REGISTERS>(&mut counters, from, to, GROUP_BYTES);
+                (from, to, left) = (from.add(GROUP_BYTES), to.add(GROUP_BYTES), left - GROUP_BYTES);
+            }
+            match left.div_ceil(64) {
+                0 => {}
+                1 => self.counted_group::<LAST, 1>(&mut counters, from, to, left),
+                2 => self.counted_group::<LAST, 2>(&mut counters, from, to, left),
+                3 => self.counted_group::<LAST, 3>(&mut counters, from, to, left),
+                _ => self.counted_group::<LAST, 4>(&mut counters, from, to, left),
+            }
+        }
+    }
+
+    /// The next `len` bytes, which fill all of `N` registers but some of the last.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
+    unsafe fn counted_group<const LAST: usize, const N: usize>(
+        &self,
+        counters: &mut __m512i,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) {
+        // The counter is big-endian; it is turned when it is used.
+        let turn = _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f);
+        let step = _mm512_set_epi64(0, 4, 0, 4, 0, 4, 0, 4);
+        let mut state = [_mm512_setzero_si512(); N];
+        let mut register = 0;
+        while register < N {
+            state[register] = _mm512_xor_si512(_mm512_shuffle_epi8(*counters, turn), four_times(&self.keys.rounds[0]));
+            *counters = _mm512_add_epi64(*counters, step);
+            register += 1;
+        }
+        let mut round = 1;
+        while round < LAST {
+            let key = four_times(&self.keys.rounds[round]);
+            register = 0;
+            while register < N {
+                state[register] = _mm512_aesenc_epi128(state[register], key);
+                register += 1;
+            }
+            round += 1;
+        }
+        let key = four_times(&self.keys.rounds[LAST]);
+        register = 0;
+        while register < N {
+            let stream = _mm512_aesenclast_epi128(state[register], key);
+            let place = 64 * register;
+            // SAFETY: the mask leaves out the bytes that are not there; asking for memory reads none.
+            unsafe {
+                ask_ahead::<AHEAD_BYTES>(from, to, place);
+                if register + 1 < N {
+                    let input = _mm512_loadu_si512(from.add(place).cast());
+                    _mm512_storeu_si512(to.add(place).cast(), _mm512_xor_si512(input, stream));
+                } else {
+                    let mask = _bzhi_u64(u64::MAX, (len - place) as u32);
+                    let input = _mm512_maskz_loadu_epi8(mask, from.add(place).cast());
+                    _mm512_mask_storeu_epi8(to.add(place).cast(), mask, _mm512_xor_si512(input, stream));
+                }
+            }
+            register += 1;
+        }
+    }
+}
+
+/// Four blocks of each of four messages become those of all four messages one behind the other, and back.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn across([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_low, ab_high) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0xee>(a, b));
+    let (cd_low, cd_high) = (_mm512_shuffle_i32x4::<0x44>(c, d), _mm512_shuffle_i32x4::<0xee>(c, d));
+    [
+        _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low),
+        _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low),
+        _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high),
+        _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
+    ]
+}
+
+/// A round's key in every place of a register.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn four_times(key: &Block) -> __m512i {
+    // SAFETY: a round's key has sixteen bytes.
+    _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(key.as_ptr().cast()) })
+}
+
+/// Asks for memory that is likely to be used next: messages of a batch mostly lie behind each other. Nothing is read, wherever that is.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn ask_ahead<const BYTES: usize>(from: *const u8, to: *const u8, place: usize) {
+    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(BYTES + place).cast());
+    _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(BYTES + place).cast());
+}
+
+/// The blocks from `at` on, four of each message, as registers of four messages each.
+///
+/// # Safety
+/// The CPU must have AVX-512. The blocks must be there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn four_quads(
+    from: &[*const u8; CHAINED_LANES_WIDE],
+    to: &[*mut u8; CHAINED_LANES_WIDE],
+    at: usize,
+) -> [[__m512i; 4]; FOURS] {
+    let mut quads = [[_mm512_setzero_si512(); 4]; FOURS];
+    let mut four = 0;
+    while four < FOURS {
+        let mut lane = 0;
+        while lane < 4 {
+            ask_ahead::<CHAINED_AHEAD_BYTES>(from[4 * four + lane], to[4 * four + lane], at);
+            // SAFETY: the caller says so.
+            quads[four][lane] = unsafe { _mm512_loadu_si512(from[4 * four + lane].add(at).cast()) };
+            lane += 1;
+        }
+        quads[four] = across(quads[four]);
+        four += 1;
+    }
+    quads
 }
 
 /// The blocks at `at` of four messages from `first` on.

@@ -139,6 +139,9 @@ fn prepared<'a>(
     group: Range<usize>,
     wide: bool,
 ) -> Result<Prepared<'a>, (usize, Failure)> {
+    if !key.is_prepared_for_messages(wide) {
+        return Ok(key.prepare(std::iter::empty(), wide));
+    }
     let mut of_group = [([0; 12], 0); PREPARED_MAX];
     let len = group.len().min(PREPARED_MAX);
     for (place, index) in of_group.iter_mut().zip(group) {
@@ -198,7 +201,19 @@ impl<'a> Associated<'a> {
 
 /// The nonce of each message. They are looked at once, so that none is copied beforehand. A message that has none fails.
 pub(super) fn nonces(nonces: &Nonces) -> impl Fn(usize) -> Result<NonceBytes, Failure> + Sync {
-    |index| nonces.get(index).map_err(|_| Failure::Rejected)
+    let given: Option<&[NonceBytes]> = match nonces {
+        Nonces::Given(bytes) => bytes.as_slice().ok().map(|bytes| bytes.as_chunks().0),
+        Nonces::Counted { .. } => None,
+    };
+    move |index| match (given, nonces) {
+        (Some(list), _) => list.get(index).copied().ok_or(Failure::Rejected),
+        (None, Nonces::Counted { prefix, first }) if (index as u64) < u64::MAX - first => {
+            let number = u128::from((first + index as u64).swap_bytes()) << 32;
+            let whole = (number | u128::from(u32::from_le_bytes(*prefix))).to_le_bytes();
+            whole.first_chunk().copied().ok_or(Failure::Rejected)
+        }
+        _ => nonces.get(index).map_err(|_| Failure::Rejected),
+    }
 }
 
 fn vectors(vectors: &Bytes) -> Result<&[Block]> {

@@ -128,26 +128,32 @@ fn measure(
         let serving =
             ServeOptions { batch_max, preferred, wait_max, instances, queue_depth_max, run, ..ServeOptions::default() };
         let server = Server::start(&model, serving).map_err(refused).map_err(anyhow::Error::new)?;
-        // Batches of every size that callers can fill are compiled before the clock starts.
-        for size in sizes.into_iter().take_while(|size| *size <= callers.next_power_of_two()) {
-            let (batches, rows) = server.batches();
-            if size > 2 && batches == rows {
-                break; // This model's requests do not join.
-            }
-            let tickets = (0..size).map(|_| server.submit(&inputs, &RunOptions::default()));
-            let tickets = tickets.collect::<Result<Vec<_>, _>>().map_err(refused).map_err(anyhow::Error::new)?;
-            tickets
-                .into_iter()
-                .try_for_each(|ticket| ticket.wait().map(drop))
-                .map_err(refused)
-                .map_err(anyhow::Error::new)?;
-        }
+        let sizes = sizes.into_iter().take_while(|size| *size <= callers.next_power_of_two());
+        warm_up(&server, &inputs, sizes).map_err(refused).map_err(anyhow::Error::new)?;
         let ask = || server.infer(&inputs).map(drop).map_err(refused);
         let before = server.batches();
         let (latencies, took) = call(callers, time, &ask).map_err(anyhow::Error::new)?;
         let (batches, rows) = server.batches();
         let mean_batch = (rows - before.1) as f64 / (batches - before.0).max(1) as f64;
         show(row(latencies, took, (batch_max, instances), callers, mean_batch))?;
+    }
+    Ok(())
+}
+
+/// Has batches of these sizes compiled before the clock starts.
+fn warm_up(
+    server: &Server,
+    inputs: &[(&str, Array)],
+    sizes: impl Iterator<Item = usize>,
+) -> Result<(), panoply::ml::Error> {
+    for size in sizes {
+        let (batches, rows) = server.batches();
+        if size > 2 && batches == rows {
+            break; // This model's requests do not join.
+        }
+        let tickets = (0..size).map(|_| server.submit(inputs, &RunOptions::default()));
+        let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
+        tickets.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
     }
     Ok(())
 }

@@ -122,20 +122,30 @@ fn serve(
         Ok((resident(normals.tensor([SIZE, SIZE])?)?, resident(normals.tensor([SIZE, SIZE])?)?))
     };
     let inputs: Vec<(Tensor, Tensor)> = (0..callers).map(inputs).collect::<panoply::Result<_>>()?;
-    let barrier = std::sync::Barrier::new(callers + 1);
+    let calls = inputs.into_iter().map(|(a, b)| move || product(runtime, device, &a, &b));
+    all_at_once(calls.collect(), WARM_UPS, time)
+}
+
+/// Has every caller ask again and again for this long, after a few times that do not count. What they saw, and how long all of it took.
+pub(super) fn all_at_once<S: Send>(
+    callers: Vec<impl FnMut() -> panoply::Result<S> + Send>,
+    warm_ups: usize,
+    time: Duration,
+) -> panoply::Result<(Vec<S>, Duration)> {
+    let barrier = &std::sync::Barrier::new(callers.len() + 1);
     std::thread::scope(|scope| {
-        let call = |(a, b): (Tensor, Tensor)| -> panoply::Result<Vec<Seen>> {
-            let warmed = (0..WARM_UPS).try_for_each(|_| product(runtime, device, &a, &b).map(drop));
+        let call = |mut ask: Box<dyn FnMut() -> panoply::Result<S> + Send + '_>| -> panoply::Result<Vec<S>> {
+            let warmed = (0..warm_ups).try_for_each(|_| ask().map(drop));
             // Everybody gets this far, also where something failed.
             barrier.wait();
             warmed?;
             let (start, mut seen) = (Instant::now(), Vec::new());
             while start.elapsed() < time {
-                seen.push(product(runtime, device, &a, &b)?);
+                seen.push(ask()?);
             }
             Ok(seen)
         };
-        let threads: Vec<_> = inputs.into_iter().map(|pair| scope.spawn(move || call(pair))).collect();
+        let threads: Vec<_> = callers.into_iter().map(|ask| scope.spawn(move || call(Box::new(ask)))).collect();
         barrier.wait();
         let start = Instant::now();
         let mut all = Vec::new();

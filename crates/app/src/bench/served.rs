@@ -10,6 +10,7 @@ use panoply::{DeviceId, RunOptions, Runtime};
 use serde::Serialize;
 
 use super::budget::Time;
+use super::callers::all_at_once;
 use super::cases::Case;
 use super::models::{self, ModelCase, refused};
 use super::{first_of_each_api, start_with};
@@ -164,31 +165,11 @@ fn call(
     time: Duration,
     ask: &(impl Fn() -> panoply::Result<()> + Sync),
 ) -> panoply::Result<(Vec<Duration>, Duration)> {
-    let barrier = std::sync::Barrier::new(callers + 1);
-    std::thread::scope(|scope| {
-        let call = || -> panoply::Result<Vec<Duration>> {
-            let warmed = (0..WARM_UPS).try_for_each(|_| ask());
-            // Everybody gets this far, also where something failed.
-            barrier.wait();
-            warmed?;
-            let (start, mut seen) = (Instant::now(), Vec::new());
-            while start.elapsed() < time {
-                let asked = Instant::now();
-                ask()?;
-                seen.push(asked.elapsed());
-            }
-            Ok(seen)
-        };
-        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
-        barrier.wait();
-        let start = Instant::now();
-        let mut all = Vec::new();
-        for thread in threads {
-            let seen = thread.join().map_err(|_| panoply::Error::invalid("a caller", "an end", "a panic"))?;
-            all.extend(seen?);
-        }
-        Ok((all, start.elapsed()))
-    })
+    let timed = || {
+        let asked = Instant::now();
+        ask().map(|()| asked.elapsed())
+    };
+    all_at_once(vec![timed; callers], WARM_UPS, time)
 }
 
 fn head() -> String {

@@ -1,5 +1,6 @@
-//! Nodes for which the compute domain has no op, as kernels of our own inside the graph. Their closures run on the CPU, so a graph
-//! stays whole there; on a device without a form for one the graph is cut around it.
+//! Nodes for which the compute domain has no op, as kernels of our own inside the graph. `Concat`, `Resize`, `Pad`, `Tile` and recurrent
+//! layers have forms for devices (`forms`); the others' closures run on the CPU, so a graph stays whole there, and on a device it is
+//! cut around them.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelCall};
 use panoply_core::{DType, Element, Shape, bf16, f16};
 
-use super::{Arg, Lower, Recorded, carrier};
+use super::{Arg, Lower, Recorded, carrier, forms};
 use crate::array::{Array, count_of};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -18,8 +19,8 @@ use crate::ops::sizes;
 use crate::program::Node;
 use crate::value::Value;
 
-/// Operands of one concatenation; more are joined in groups.
-const CONCAT_MAX: usize = 32;
+/// Operands of one concatenation; more are joined in groups. With the result they are as many tensors as kernels of any device have.
+const CONCAT_MAX: usize = 7;
 
 impl Lower<'_, '_> {
     pub(super) fn kernel(&mut self) -> Recorded {
@@ -27,6 +28,11 @@ impl Lower<'_, '_> {
             "Concat" => return self.concat(),
             "Resize" | "Upsample" => {
                 if let Some(recorded) = self.resize()? {
+                    return Ok(Some(recorded));
+                }
+            }
+            "Pad" | "Tile" => {
+                if let Some(recorded) = self.pad()? {
                     return Ok(Some(recorded));
                 }
             }
@@ -121,7 +127,7 @@ impl Lower<'_, '_> {
             runs.push(len * inner);
             dims[axis] += len;
         }
-        let elements = count_of(&dims)?;
+        let (elements, scalars) = (count_of(&dims)?, runs.clone());
         let body = move |call: &mut KernelCall<'_>| match dtype {
             DType::F32 => copy_runs::<f32>(call, &runs),
             DType::F16 => copy_runs::<f16>(call, &runs),
@@ -136,10 +142,20 @@ impl Lower<'_, '_> {
         for place in 0..nodes.len() {
             program = program.input(&format!("x{place}"), dtype);
         }
-        let program = program.output("y", dtype).in_pieces(elements.max(1));
+        let mut program = program.output("y", dtype).in_pieces(elements.max(1));
+        let has_forms = forms::fits(&[elements]);
+        if has_forms {
+            program = forms::concat(program, nodes.len(), dtype, &scalars);
+        }
         let (program, shape) = (program.build()?, Shape::new(&dims)?);
         let make = |tensors: &[panoply_core::Tensor]| {
-            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+            let kernel =
+                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
+            let kernel = match has_forms {
+                true => kernel.scalar(elements as u32).scalar(scalars.iter().sum::<usize>() as u32),
+                false => return kernel,
+            };
+            scalars.iter().fold(kernel, |kernel, run| kernel.scalar(*run as u32)).launch(forms::over(elements))
         };
         Ok(self.graph().op(nodes, make)?)
     }

@@ -4,11 +4,14 @@
 //! else is left to the host: nothing here is an approximation, and nothing here is an error.
 
 mod bytes;
+mod forms;
 mod kernels;
 mod maps;
+mod pad;
 mod products;
 mod quantize;
 mod recurrent;
+mod resample;
 mod resize;
 mod rows;
 mod views;

@@ -3,7 +3,7 @@
 use panoply_core::op::compute::{Kernel, KernelCall, MatMul};
 use panoply_core::{DType, Shape};
 
-use super::{Arg, Lower, Recorded};
+use super::{Arg, Lower, Recorded, forms};
 use crate::array::Array;
 use crate::bounds::work;
 use crate::element::ElementType;
@@ -132,18 +132,39 @@ impl Lower<'_, '_> {
         for place in [5, 6].into_iter().zip(has_state).filter_map(|(place, has)| has.then_some(place)) {
             nodes.push(self.id(place)?);
         }
+        // What the forms for devices read besides; the closure has its own copy, laid out for vectors.
+        let by_units = crate::ops::index::transpose(&r.reshape([directions, rows, hidden])?, &[0, 2, 1])?;
+        nodes.push(self.constant(&by_units)?);
+        nodes.push(self.constant(&Array::from_slice(&of_state, [directions * rows])?)?);
+        let lengths: Vec<u32> = plan.lengths.iter().map(|len| *len as u32).collect();
+        nodes.push(self.constant(&Array::from_slice(&lengths, [batch])?)?);
         let (wants_all, lens) = (self.call.wants(0), [steps, 1].map(|steps| steps * directions * batch * hidden));
         let has_cells = gates == Gates::Lstm;
         let body = move |call: &mut KernelCall<'_>| go_through(call, &layer, has_state, wants_all, (lens, has_cells));
-        let mut program = Kernel::on_cpu("recurrent", body);
-        for place in 0..nodes.len() {
-            program = program.input(&format!("x{place}"), DType::F32);
+        let mut program = Kernel::on_cpu("recurrent", body).input("sums", DType::F32);
+        for (name, has) in ["first_hidden", "first_cells"].into_iter().zip(has_state) {
+            program = if has { program.input(name, DType::F32) } else { program };
         }
-        let program = program.output("y", DType::F32).build()?;
+        program = program.input("weights", DType::F32).input("biases", DType::F32).input("lengths", DType::U32);
+        program = program.output("y", DType::F32);
         // The general form of the op may leave outputs out at the end; the kernel has room for all of them.
-        let shape = Shape::new([lens[0] + lens[1] * (1 + usize::from(has_cells))])?;
+        let total = lens[0] + lens[1] * (1 + usize::from(has_cells));
+        let has_forms =
+            forms::recurrent_fits(gates, hidden) && forms::fits(&[total, steps * batch * directions * rows]);
+        if has_forms {
+            program = forms::recurrent(program, gates, has_state);
+        }
+        let (program, shape) = (program.build()?, Shape::new([total])?);
+        let reversed = plan.reversed.iter().enumerate().map(|(place, is)| usize::from(*is) << place).sum();
+        let scalars = [steps, batch, directions, hidden, reversed, usize::from(wants_all)];
         let whole = self.graph().op(&nodes, |tensors| {
-            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+            let kernel =
+                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
+            match has_forms {
+                true => scalars.iter().fold(kernel, |kernel, value| kernel.scalar(*value as u32)),
+                false => kernel,
+            }
+            .launch(forms::recurrent_launch(batch, directions))
         })?;
         let (mut start, mut parts) = (0, Vec::new());
         for dims in outputs {

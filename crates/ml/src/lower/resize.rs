@@ -1,8 +1,8 @@
 //! `Resize` of the last two axes of f32 as a kernel of its own: rows first, then columns, by tables that are made once.
 
-use panoply_core::op::compute::{Kernel, KernelCall};
-use panoply_core::{DType, Shape};
+use panoply_core::op::compute::KernelCall;
 
+use super::resample::{Change, Table};
 use super::{Arg, Lower, Recorded, one};
 use crate::array::count_of;
 use crate::element::ElementType;
@@ -45,6 +45,19 @@ impl Line {
             true => Line::Repeat(times),
             false => Line::Pick(picked),
         })
+    }
+
+    /// The same as a table, of an axis that becomes so long.
+    fn table(&self, len: usize) -> Table {
+        match self {
+            Line::Same => Table::same(),
+            Line::Repeat(times) => Table::of((0..len).map(|place| vec![(place / times, 1.0)])),
+            Line::Pick(places) => Table::of(places.iter().map(|at| vec![(*at, 1.0)])),
+            Line::Between(places) => {
+                Table::of(places.iter().map(|(at, of)| at.iter().copied().zip(of.iter().copied()).collect()))
+            }
+            Line::Mix(places) => Table::of(places.iter().cloned()),
+        }
     }
 
     /// One row along this axis.
@@ -130,11 +143,11 @@ impl Lower<'_, '_> {
         let (Some(rows), Some(columns)) = (line(front), line(front + 1)) else { return Ok(None) };
         let last = |dims: &[usize]| [dims[front], dims[front + 1]];
         let planes = Planes { lines: [rows, columns], before: last(&before), after: last(&after) };
-        let program = Kernel::on_cpu("resize", move |call: &mut KernelCall<'_>| planes.run(call));
-        let program = program.input("x", DType::F32).output("y", DType::F32).in_pieces(count_of(&after[..front])?);
-        let (program, shape) = (program.build()?, Shape::new(&after)?);
+        let tables = [planes.lines[0].table(planes.after[0]), planes.lines[1].table(planes.after[1])];
+        let count = count_of(&after[..front])?;
+        let change = Change { planes: count, before: planes.before, after: planes.after, fill: 0.0 };
         let x = self.id(0)?;
-        let node = self.graph().op(&[x], |tensors| Kernel::new(&program).input(&tensors[0]).output(shape))?;
+        let node = self.resampled(("resize", x, &after), &change, tables, move |call| planes.run(call))?;
         one(node, ElementType::F32)
     }
 }

@@ -106,30 +106,39 @@ pub(crate) fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
 /// What `Pad` puts around an array.
 pub(crate) fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
-    let rank = x.dims().len();
-    let pads = match call.optional_ints(1)? {
-        Some(pads) => pads,
-        None => call.ints("pads")?.map(<[i64]>::to_vec).unwrap_or_default(),
-    };
-    let axes: Vec<usize> = match call.optional_ints(3)? {
-        Some(axes) => axes.iter().map(|axis| axis_of(*axis, rank)).collect::<Result<_>>()?,
-        None => (0..rank).collect(),
-    };
-    if pads.len() != 2 * axes.len() {
-        return Err(Error::invalid("pads", (2 * axes.len()).to_string(), pads.len()));
-    }
-    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
-    for (place, axis) in axes.iter().enumerate() {
-        (before[*axis], after[*axis]) = (pads[place], pads[place + axes.len()]);
-    }
+    let (before, after) = super::sizes::pads(call, x.dims())?;
     padded_dims(x.dims(), &before, &after)?;
-    let value = match call.optional(2)? {
-        Some(value) if value.len() != 1 => return Err(Error::invalid("constant_value", "one element", value.len())),
-        Some(value) => convert(value, x.kind(), true, "up")?,
-        None if x.kind() == ElementType::String => return Err(Error::unsupported("padding text")),
-        None => Array::from_floats(x.kind(), [1], &[call.float("value", 0.0)?])?,
-    };
+    let value = pad_value(call, x.kind())?;
     one(padded(x, &before, &after, call.text("mode", "constant")?, value.bytes()))
+}
+
+/// What a `Pad` puts where there is no element.
+pub(crate) fn pad_value(call: &Call<'_>, kind: ElementType) -> Result<Array> {
+    match call.optional(2)? {
+        Some(value) if value.len() != 1 => Err(Error::invalid("constant_value", "one element", value.len())),
+        Some(value) => convert(value, kind, true, "up"),
+        None if kind == ElementType::String => Err(Error::unsupported("padding text")),
+        None => Array::from_floats(kind, [1], &[call.float("value", 0.0)?]),
+    }
+}
+
+/// For each axis the elements that stand along it when it is padded; `None` where it is not.
+pub(crate) fn pad_sources(
+    dims: &[usize],
+    before: &[i64],
+    after: &[i64],
+    mode: &str,
+) -> Result<Vec<Option<Vec<Option<usize>>>>> {
+    let padded = padded_dims(dims, before, after)?;
+    host_count(&padded)?;
+    let along = |axis: usize| {
+        let source = |place: usize| pad_source(place as i64 - before[axis], dims[axis], mode);
+        match (before[axis], after[axis]) {
+            (0, 0) => Ok(None),
+            _ => (0..padded[axis]).map(source).collect::<Result<Vec<_>>>().map(Some),
+        }
+    };
+    (0..dims.len()).map(along).collect()
 }
 
 /// An array with more, or fewer, elements along each axis.

@@ -55,6 +55,12 @@ pub(crate) fn outputs(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Op
 }
 
 fn padded(call: &Call<'_>, x: &[usize]) -> Result<Vec<usize>> {
+    let (before, after) = pads(call, x)?;
+    super::make::padded_dims(x, &before, &after)
+}
+
+/// What a `Pad` adds, or takes away, before and after each axis.
+pub(crate) fn pads(call: &Call<'_>, x: &[usize]) -> Result<(Vec<i64>, Vec<i64>)> {
     let pads = match call.optional_ints(1)? {
         Some(pads) => pads,
         None => call.ints("pads")?.map(<[i64]>::to_vec).unwrap_or_default(),
@@ -70,7 +76,7 @@ fn padded(call: &Call<'_>, x: &[usize]) -> Result<Vec<usize>> {
     for (place, axis) in axes.iter().enumerate() {
         (before[*axis], after[*axis]) = (pads[place], pads[place + axes.len()]);
     }
-    super::make::padded_dims(x, &before, &after)
+    Ok((before, after))
 }
 
 /// All hidden states, the last ones and, of an LSTM, the last cells.

@@ -100,6 +100,10 @@ pub fn i64s(name: &str, dims: &[i64], values: &[i64]) -> Message {
     tensor(name, ElementType::I64, dims, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
 }
 
+pub fn i32s(name: &str, dims: &[i64], values: &[i32]) -> Message {
+    tensor(name, ElementType::I32, dims, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+}
+
 pub fn f32s(name: &str, dims: &[i64], values: &[f32]) -> Message {
     tensor(name, ElementType::F32, dims, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
 }

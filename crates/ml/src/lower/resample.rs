@@ -1,0 +1,82 @@
+//! Planes of other sizes as one kernel: what `Resize`, `Pad` and `Tile` of f32 are, on every device.
+
+use panoply_core::graph::NodeId;
+use panoply_core::op::compute::{Kernel, KernelCall};
+use panoply_core::{DType, Shape};
+
+use super::{Lower, forms};
+use crate::array::{Array, count_of};
+use crate::error::Result;
+
+/// What one axis is made of: for each place the same number of entries, each an element and its weight. No element is -1; a table without
+/// entries leaves the axis as it is.
+pub(super) struct Table {
+    entries: usize,
+    at: Vec<i32>,
+    of: Vec<f32>,
+}
+
+impl Table {
+    pub(super) fn same() -> Table {
+        Table { entries: 0, at: vec![-1], of: vec![0.0] }
+    }
+
+    /// Of the entries of each place.
+    pub(super) fn of<'a>(places: impl Iterator<Item = Vec<(usize, f32)>> + Clone + 'a) -> Table {
+        let entries = places.clone().map(|parts| parts.len()).max().unwrap_or(0).max(1);
+        let (mut at, mut of) = (Vec::new(), Vec::new());
+        for parts in places {
+            at.extend(parts.iter().map(|(at, _)| i32::try_from(*at).unwrap_or(-1)));
+            of.extend(parts.iter().map(|(_, weight)| *weight));
+            at.resize(at.len() + entries - parts.len(), -1);
+            of.resize(at.len(), 0.0);
+        }
+        Table { entries, at, of }
+    }
+}
+
+/// How planes change: their number, height and width before and after, and what stands where nothing is found.
+pub(super) struct Change {
+    pub(super) planes: usize,
+    pub(super) before: [usize; 2],
+    pub(super) after: [usize; 2],
+    pub(super) fill: f32,
+}
+
+impl Lower<'_, '_> {
+    /// Planes of f32 by tables for their rows and columns; on the CPU by a closure that makes whole planes of the same.
+    pub(super) fn resampled(
+        &mut self,
+        (name, x, dims): (&str, NodeId, &[usize]),
+        change: &Change,
+        tables: [Table; 2],
+        body: impl Fn(&mut KernelCall<'_>) -> panoply_core::Result<()> + Send + Sync + 'static,
+    ) -> Result<NodeId> {
+        let Change { planes, before: [height, width], after: [rows, columns], fill } = *change;
+        let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
+        let mut program = Kernel::on_cpu(name, body).input("x", DType::F32);
+        let mut nodes = vec![x];
+        for (axis, table) in ["row", "column"].into_iter().zip(&tables) {
+            program = program.input(&format!("{axis}_at"), DType::I32).input(&format!("{axis}_of"), DType::F32);
+            nodes.push(self.constant(&Array::from_slice(&table.at, [table.at.len()])?)?);
+            nodes.push(self.constant(&Array::from_slice(&table.of, [table.of.len()])?)?);
+        }
+        let mut program = program.output("y", DType::F32).in_pieces(planes);
+        let has_forms = forms::fits(&[count, given]);
+        if has_forms {
+            program = forms::resample(program);
+        }
+        let (program, shape) = (program.build()?, Shape::new(dims)?);
+        let scalars = [count, height, width, rows, columns, tables[0].entries, tables[1].entries];
+        let make = |tensors: &[panoply_core::Tensor]| {
+            let kernel =
+                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
+            match has_forms {
+                true => scalars.iter().fold(kernel, |kernel, value| kernel.scalar(*value as u32)).scalar(fill),
+                false => kernel,
+            }
+            .launch(forms::over(count))
+        };
+        Ok(self.graph().op(&nodes, make)?)
+    }
+}

@@ -1,0 +1,152 @@
+//! Kernels that models have of their own (joins, planes of other sizes, recurrent layers) on devices of every kind: whole graphs, with
+//! the answers of the host.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+
+mod bench;
+mod each;
+mod onnx;
+
+use bench::compare;
+use each::{numbers, on_each, weights};
+use onnx::*;
+use panoply_ml::{Array, ElementType, Network, Value};
+use panoply_runtime::RunOptions;
+
+/// The model is one graph, which a device has to run whole.
+fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)]) {
+    let expected = Network::from_bytes(&file.0).unwrap().reference(given).unwrap();
+    on_each(|runtime, device| {
+        let network = Network::from_bytes(&file.0).unwrap();
+        for turn in 0..2 {
+            let got = network
+                .infer_values(runtime, given, &RunOptions::require(device))
+                .unwrap_or_else(|error| panic!("{name}, turn {turn} on {device}: {error}"));
+            assert_eq!(got.len(), expected.len());
+            for (got, expected) in got.iter().zip(&expected) {
+                compare(got, expected, 1e-4, 1e-5)
+                    .unwrap_or_else(|reason| panic!("{name}, turn {turn} on {device}: {reason}"));
+            }
+        }
+        let steps = network.steps();
+        assert!(steps.starts_with("1 graphs") && steps.ends_with("nothing"), "{name}: {steps}");
+    });
+}
+
+fn array(dims: &[usize], seed: u32) -> Value {
+    Array::from_slice(&numbers(dims.iter().product(), seed), dims).unwrap().into()
+}
+
+fn given(dims: &[usize], seed: u32) -> (Vec<Message>, Vec<(&'static str, Value)>) {
+    let sizes: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+    (vec![port("x", ElementType::F32, &sizes)], vec![("x", array(dims, seed))])
+}
+
+#[test]
+fn joins() {
+    let ten: Vec<&str> = ["x", "c", "x", "c", "c", "x", "x", "c", "x", "x"].to_vec();
+    let nodes = [
+        node("Concat", &["x", "c", "x"], &["rows"], &[int("axis", 1)]),
+        node("Concat", &["x", "x"], &["columns"], &[int("axis", -1)]),
+        node("Concat", &ten, &["many"], &[int("axis", 1)]),
+        node("Cast", &["x"], &["half"], &[int("to", 10)]),
+        node("Concat", &["half", "half"], &["halves"], &[int("axis", 0)]),
+        node("Cast", &["halves"], &["back"], &[int("to", 1)]),
+        node("Greater", &["x", "c1"], &["above"], &[]),
+        node("Cast", &["above"], &["bits"], &[int("to", 6)]),
+        node("Concat", &["bits", "bits"], &["pairs"], &[int("axis", 2)]),
+    ];
+    let constants = [weights("c", &[2, 1, 6], 3), f32s("c1", &[1], &[0.1])];
+    let (ports, given) = given(&[2, 3, 6], 1);
+    let outputs = [any("rows"), any("columns"), any("many"), any("back"), any("pairs")];
+    answers_on_devices("joins", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+}
+
+#[test]
+fn planes_of_other_sizes() {
+    let sizes = |name: &str, values: &[i64]| i64s(name, &[values.len() as i64], values);
+    let nodes = [
+        node("Resize", &["x", "", "double"], &["near"], &[text("mode", "nearest")]),
+        node("Resize", &["x", "", "", "odd"], &["linear"], &[text("mode", "linear")]),
+        node("Resize", &["x", "", "", "odd"], &["cubic"], &[text("mode", "cubic")]),
+        node("Resize", &["x", "", "", "small"], &["fewer"], &[text("mode", "linear"), int("antialias", 1)]),
+    ];
+    let constants =
+        [f32s("double", &[4], &[1.0, 1.0, 2.0, 2.0]), sizes("odd", &[2, 3, 11, 4]), sizes("small", &[2, 3, 2, 3])];
+    let (ports, given) = given(&[2, 3, 5, 7], 2);
+    let outputs = [any("near"), any("linear"), any("cubic"), any("fewer")];
+    answers_on_devices("resize", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+}
+
+#[test]
+fn frames_and_tiles() {
+    let sizes = |name: &str, values: &[i64]| i64s(name, &[values.len() as i64], values);
+    let nodes = [
+        node("Pad", &["x", "around", "seven"], &["constant"], &[]),
+        node("Pad", &["x", "last"], &["reflect"], &[text("mode", "reflect")]),
+        node("Pad", &["x", "around"], &["edge"], &[text("mode", "edge")]),
+        node("Pad", &["x", "wide"], &["wrap"], &[text("mode", "wrap")]),
+        node("Pad", &["x", "less", "seven"], &["cut"], &[]),
+        node("Tile", &["x", "times"], &["tiled"], &[]),
+        node("Reshape", &["x", "flat"], &["line"], &[]),
+        node("Pad", &["line", "ends", "seven"], &["longer"], &[]),
+    ];
+    let constants = [
+        sizes("around", &[1, 0, 2, 1, 0, 3, 1, 2]),
+        sizes("last", &[0, 0, 0, 3, 0, 0, 2, 1]),
+        sizes("wide", &[0, 2, 0, 9, 0, 1, 4, 0]),
+        sizes("less", &[0, -1, 1, -2, 0, 0, -1, 1]),
+        sizes("times", &[2, 1, 3, 2]),
+        sizes("flat", &[-1]),
+        sizes("ends", &[2, 3]),
+        f32s("seven", &[1], &[7.0]),
+    ];
+    let (ports, given) = given(&[2, 3, 4, 5], 4);
+    let outputs = ["constant", "reflect", "edge", "wrap", "cut", "tiled", "longer"].map(any);
+    answers_on_devices("pad", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+}
+
+#[test]
+fn recurrent_layers() {
+    let (steps, batch, input, hidden) = (5, 3, 4, 6);
+    let layer = |op: &str, gates: i64, directions: i64, name: &str, attributes: &[Message], rest: &[&str]| {
+        let made: Vec<String> = ["w", "r", "b"].iter().map(|of| format!("{name}_{of}")).collect();
+        let mut inputs = vec!["x", &made[0], &made[1], &made[2]];
+        inputs.extend_from_slice(rest);
+        let (all, last, cells) = (format!("{name}_all"), format!("{name}_last"), format!("{name}_cells"));
+        let mut outputs = vec![all.as_str(), last.as_str()];
+        if op == "LSTM" {
+            outputs.push(&cells);
+        }
+        let mut attributes = attributes.to_vec();
+        attributes.push(int("hidden_size", hidden));
+        let node = node(op, &inputs, &outputs, &attributes);
+        let constants = [
+            weights(&made[0], &[directions, gates * hidden, input], 11),
+            weights(&made[1], &[directions, gates * hidden, hidden], 12),
+            weights(&made[2], &[directions, 2 * gates * hidden], 13),
+        ];
+        let outputs: Vec<Message> = outputs.iter().map(|name| any(name)).collect();
+        (node, constants, outputs)
+    };
+    let both = text("direction", "bidirectional");
+    let layers = [
+        layer("LSTM", 4, 2, "lstm", &[both.clone()], &["lengths", "h", "c"]),
+        layer("LSTM", 4, 1, "plain", &[], &[]),
+        layer("GRU", 3, 2, "gru", &[both, int("linear_before_reset", 1)], &["", "h"]),
+        layer("RNN", 1, 1, "rnn", &[text("direction", "reverse"), texts("activations", &["Relu"])], &["lengths"]),
+        layer("RNN", 1, 1, "tanh", &[], &[]),
+    ];
+    let (mut nodes, mut outputs) = (Vec::new(), Vec::new());
+    let mut constants = vec![
+        i32s("lengths", &[batch], &[5, 1, 3]),
+        weights("h", &[2, batch, hidden], 14),
+        weights("c", &[2, batch, hidden], 15),
+    ];
+    for (node, own, made) in layers {
+        nodes.push(node);
+        constants.extend(own);
+        outputs.extend(made);
+    }
+    let (ports, given) = given(&[steps as usize, batch as usize, input as usize], 16);
+    answers_on_devices("recurrent", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+}

@@ -13,7 +13,7 @@ use panoply_ml::{Array, ElementType, Network, Value};
 use panoply_runtime::RunOptions;
 
 /// The model is one graph, which a device has to run whole.
-fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)]) {
+fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)], absolute: f64) {
     let expected = Network::from_bytes(&file.0).unwrap().reference(given).unwrap();
     on_each(|runtime, device| {
         let network = Network::from_bytes(&file.0).unwrap();
@@ -23,7 +23,7 @@ fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)]) {
                 .unwrap_or_else(|error| panic!("{name}, turn {turn} on {device}: {error}"));
             assert_eq!(got.len(), expected.len());
             for (got, expected) in got.iter().zip(&expected) {
-                compare(got, expected, 1e-4, 1e-5)
+                compare(got, expected, 1e-4, absolute)
                     .unwrap_or_else(|reason| panic!("{name}, turn {turn} on {device}: {reason}"));
             }
         }
@@ -58,7 +58,7 @@ fn joins() {
     let constants = [weights("c", &[2, 1, 6], 3), f32s("c1", &[1], &[0.1])];
     let (ports, given) = given(&[2, 3, 6], 1);
     let outputs = [any("rows"), any("columns"), any("many"), any("back"), any("pairs")];
-    answers_on_devices("joins", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+    answers_on_devices("joins", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn planes_of_other_sizes() {
         [f32s("double", &[4], &[1.0, 1.0, 2.0, 2.0]), sizes("odd", &[2, 3, 11, 4]), sizes("small", &[2, 3, 2, 3])];
     let (ports, given) = given(&[2, 3, 5, 7], 2);
     let outputs = [any("near"), any("linear"), any("cubic"), any("fewer")];
-    answers_on_devices("resize", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+    answers_on_devices("resize", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn frames_and_tiles() {
     ];
     let (ports, given) = given(&[2, 3, 4, 5], 4);
     let outputs = ["constant", "reflect", "edge", "wrap", "cut", "tiled", "longer"].map(any);
-    answers_on_devices("pad", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+    answers_on_devices("pad", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
 }
 
 #[test]
@@ -148,5 +148,31 @@ fn recurrent_layers() {
         outputs.extend(made);
     }
     let (ports, given) = given(&[steps as usize, batch as usize, input as usize], 16);
-    answers_on_devices("recurrent", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given);
+    answers_on_devices("recurrent", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
+}
+
+/// Functions of one element that are made of others, where both sides of their bends are near and far.
+#[test]
+fn functions_of_one_element() {
+    let names = ["Sign", "Softplus", "Mish", "Elu", "Celu", "Selu", "Shrink"];
+    let nodes: Vec<Message> = names
+        .iter()
+        .map(|name| {
+            let attributes: &[Message] = match *name {
+                "Elu" | "Celu" => &[float("alpha", 1.7)],
+                "Shrink" => &[float("bias", 0.3), float("lambd", 0.4)],
+                _ => &[],
+            };
+            node(name, &["x"], &[name], attributes)
+        })
+        .collect();
+    let values: Vec<f32> = [-90.0, -20.5, -5.001, -4.9, -0.45, -0.26, -0.24, -1e-3, -1e-6, -0.0, 0.0]
+        .into_iter()
+        .chain([1e-6, 0.2, 0.41, 1.0, 4.0, 19.0, 21.0, 80.0, f32::INFINITY, f32::NEG_INFINITY])
+        .collect();
+    let len = values.len();
+    let given = [("x", Value::from(Array::from_slice(&values, [len]).unwrap()))];
+    let outputs: Vec<Message> = names.iter().map(|name| any(name)).collect();
+    let ports = [port("x", ElementType::F32, &[len as i64])];
+    answers_on_devices("functions", &model(22, &graph(&nodes, &[], &ports, &outputs)), &given, 1e-14);
 }

@@ -91,6 +91,29 @@ impl Lower<'_, '_> {
                 let alpha = float("alpha", 1.0)?;
                 Some(Box::new(move |x| x.clone().gt(alpha).select(x, 0.0)))
             }
+            // What has no sign keeps it, and what is no number stays so.
+            "Sign" => Some(Box::new(|x| x.clone().gt(0.0).select(1.0, x.clone().lt(0.0).select(-1.0, x)))),
+            "Softplus" => Some(Box::new(softplus)),
+            "Mish" => Some(Box::new(|x| x.clone() * softplus(x).tanh())),
+            "Elu" => {
+                let alpha = float("alpha", 1.0)?;
+                Some(Box::new(move |x| x.clone().lt(0.0).select(exp_m1(x.clone()) * alpha, x)))
+            }
+            "Celu" => {
+                let alpha = float("alpha", 1.0)?;
+                Some(Box::new(move |x| x.clone().lt(0.0).select(exp_m1(x.clone() / alpha) * alpha, x)))
+            }
+            "Selu" => {
+                let (alpha, gamma) = (float("alpha", 1.673_263_2)?, float("gamma", 1.050_701)?);
+                Some(Box::new(move |x| x.clone().le(0.0).select(exp_m1(x.clone()) * alpha, x) * gamma))
+            }
+            "Shrink" => {
+                let (bias, lambd) = (float("bias", 0.0)?, float("lambd", 0.5)?);
+                Some(Box::new(move |x| {
+                    let above = x.clone().gt(lambd).select(x.clone() - bias, 0.0);
+                    x.clone().lt(-lambd).select(x + bias, above)
+                }))
+            }
             "Clip" => self.bounds()?.map(|(low, high)| -> Box<dyn FnOnce(Expr) -> Expr> {
                 Box::new(move |x| {
                     let x = low.into_iter().fold(x, |x, low| x.max(low));
@@ -244,6 +267,23 @@ impl Operand {
             Operand::Number(number) => Expr::constant(number),
         }
     }
+}
+
+/// e to the power of a number, less one. Near zero the difference would lose the number's bits: there it is the first terms of its series.
+fn exp_m1(x: Expr) -> Expr {
+    let mut sum = Expr::constant(1.0);
+    for place in (2..=6).rev() {
+        sum = sum * (x.clone() / f64::from(place)) + 1.0;
+    }
+    x.clone().abs().lt(0.25).select(sum * x.clone(), x.exp() - 1.0)
+}
+
+/// log(1 + e^x). What is small is the first terms of the logarithm's series, and what is large the number itself.
+fn softplus(x: Expr) -> Expr {
+    let power = x.clone().min(20.0).exp();
+    let small = power.clone() * (power.clone() * (power.clone() * (1.0 / 3.0) - 0.5) + 1.0);
+    let middle = x.clone().lt(-5.0).select(small, (power + 1.0).log());
+    x.clone().gt(20.0).select(x, middle)
 }
 
 fn is_comparison(op: &str) -> bool {

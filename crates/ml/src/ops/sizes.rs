@@ -10,12 +10,6 @@ pub(crate) fn outputs(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Op
     let same = || Ok(Some(vec![x.clone()]));
     match call.op() {
         "LRN"
-        | "Elu"
-        | "Celu"
-        | "Selu"
-        | "Softplus"
-        | "Mish"
-        | "Sign"
         | "Tan"
         | "Atan"
         | "Asin"
@@ -25,7 +19,6 @@ pub(crate) fn outputs(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Op
         | "Asinh"
         | "Acosh"
         | "Atanh"
-        | "Shrink"
         | "Hardmax"
         | "LpNormalization"
         | "GroupNormalization"

@@ -52,6 +52,10 @@ pub fn ints(name: &str, values: &[i64]) -> Message {
     values.iter().fold(Message::default().text(1, name).number(20, 7), |message, value| message.number(8, *value))
 }
 
+pub fn float(name: &str, value: f32) -> Message {
+    Message::default().text(1, name).float(2, value).number(20, 1)
+}
+
 pub fn floats(name: &str, values: &[f32]) -> Message {
     values.iter().fold(Message::default().text(1, name).number(20, 6), |message, value| message.float(7, *value))
 }

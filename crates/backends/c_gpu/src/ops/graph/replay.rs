@@ -57,6 +57,7 @@ fn is_plain(plan: &Plan) -> bool {
                 | ComputeOp::Conv2dBackwardInput(_)
                 | ComputeOp::Conv2dBackwardWeight(_)
                 | ComputeOp::Gather(_)
+                | ComputeOp::Kernel(_)
                 | ComputeOp::RowMap(_)
                 | ComputeOp::Softmax(_)
                 | ComputeOp::LayerNorm(_)

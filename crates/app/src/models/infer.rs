@@ -64,6 +64,9 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
         {
             return second_opinion(&runtime, options, Some(&refused), screen);
         }
+        Err(refused) if options.device.is_none() && refused.is_unsupported() => {
+            return Err(Failure::Run(without_another(&runtime, refused)));
+        }
         model => model.map_err(anyhow::Error::new)?,
     };
     let mut findings = Findings { model: described(&model), load_ms: ms(started), ..Findings::default() };
@@ -86,6 +89,15 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => print(&findings, &model, screen),
+    }
+}
+
+/// Why a model was refused, and why nothing else could be asked.
+fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Error {
+    let reports = runtime.backends();
+    match reports.iter().find(|report| report.api == ONNX_RUNTIME).map(|report| &report.devices) {
+        Some(Err(absence)) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
+        _ => anyhow::Error::new(refused),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Small models on devices of every kind that a bare machine has: Vulkan in software and the emulated device, beside the host, and
-//! on CUDA where there is a GPU. Where `PANOPLY_ONNX_MODELS` names a folder of models with saved answers (see `models.rs`), the small
-//! ones of it run there too, and with `PANOPLY_ONNX_ALL=1` all of them.
+//! on CUDA where there is a GPU. Models with saved answers run there too (see `models.rs`): those that come with the sources, or of the
+//! folder that `PANOPLY_ONNX_MODELS` names the small ones, and with `PANOPLY_ONNX_ALL=1` all of them.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 mod bench;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Tolerance, Verdict, compare, verdict_on};
+use bench::{Tolerance, Verdict, compare, saved_models, verdict_on};
 use each::{completed, completes, numbers, on_each, weights};
 use onnx::*;
 use panoply_conformance::virtual_device::{Script, VirtualBackend};
@@ -152,10 +152,7 @@ fn normalizations_are_folded_into_the_convolutions_that_alone_feed_them() {
 
 #[test]
 fn small_models_with_saved_answers() {
-    let Some(folder) = std::env::var_os("PANOPLY_ONNX_MODELS") else {
-        println!("skipped: PANOPLY_ONNX_MODELS names no folder of models with saved answers");
-        return;
-    };
+    let folder = saved_models();
     let prefix = std::env::var("PANOPLY_ONNX_CASE").unwrap_or_default();
     let mut names: Vec<_> = if std::env::var_os("PANOPLY_ONNX_ALL").is_some_and(|value| value == "1") {
         let entries = std::fs::read_dir(&folder).unwrap();

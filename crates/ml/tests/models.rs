@@ -1,12 +1,12 @@
-//! Real models: each folder of `PANOPLY_ONNX_MODELS` has a `model.onnx` with saved inputs and another runtime's answers for them,
-//! laid out as ONNX's test cases. `PANOPLY_ONNX_CASE` is the beginning of the names to run.
+//! Real models: each folder of `PANOPLY_ONNX_MODELS`, or of the two models that come with the sources, has a `model.onnx` with saved inputs
+//! and another runtime's answers for them, laid out as ONNX's test cases. `PANOPLY_ONNX_CASE` is the beginning of the names to run.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 mod bench;
 
 use std::time::Instant;
 
-use bench::{Verdict, runtime, verdict};
+use bench::{Verdict, runtime, saved_models, verdict};
 
 /// Sums of thousands of products in another order.
 const RELATIVE: f64 = 2e-3;
@@ -17,12 +17,8 @@ const ABSOLUTE_INT8: f64 = 0.05;
 
 #[test]
 fn saved_answers() {
-    let Some(folder) = std::env::var_os("PANOPLY_ONNX_MODELS") else {
-        println!("skipped: PANOPLY_ONNX_MODELS names no folder of models with saved answers");
-        return;
-    };
     let prefix = std::env::var("PANOPLY_ONNX_CASE").unwrap_or_default();
-    let mut folders: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut folders: Vec<_> = std::fs::read_dir(saved_models()).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix));
     folders.sort();
     let (runtime, mut failed) = (runtime(), Vec::new());

@@ -26,11 +26,9 @@
 #if defined(T_IS_f16)
 #define MULTIPLY group_multiply_f16
 #define WEIGH group_weigh_f16
-#define PACK pack_f16
 #else
 #define MULTIPLY group_multiply_bf16
 #define WEIGH group_weigh_bf16
-#define PACK pack_bf16
 #endif
 
 typedef u32 weights_t[KEYS / 16][4];
@@ -115,17 +113,6 @@ DEVICE void pack_weights(weights_t weight, scores_t score)
     }
 }
 
-// Of four words in each of four neighbouring lanes: the lane with number l gets the words l of all of them.
-DEVICE u32x4 exchange_words(const u32 *word)
-{
-    u32 odd = lane() & 1u, upper = lane() & 2u;
-    u32 a = shuffle_xor_u32(odd ? word[0] : word[1], 1), b = shuffle_xor_u32(odd ? word[2] : word[3], 1);
-    u32 low[2] = {odd ? a : word[0], odd ? word[1] : a}, high[2] = {odd ? b : word[2], odd ? word[3] : b};
-    u32 c = shuffle_xor_u32(upper ? low[0] : high[0], 2), d = shuffle_xor_u32(upper ? low[1] : high[1], 2);
-    u32x4 four = {upper ? c : low[0], upper ? d : low[1], upper ? high[0] : c, upper ? high[1] : d};
-    return four;
-}
-
 // Divides sums by their totals and writes them, 16 bytes at a time.
 DEVICE void write_lines(sums_t sum, f32 total[1][2], u32 row, attention_work work, attention_sizes size)
 {
@@ -160,6 +147,7 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
     scores_t score;
     sums_t sum;
     weights_t weight;
+    masks_t mask;
     UNROLL for (u32 i = 0; i < DV / 2; i++) sum[0][i / 4][i % 4] = 0.0f;
     if (work.end > 0) {
         gate_wait(&queries_there[group], 0);
@@ -170,7 +158,8 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
         GROUP_WAIT();
         settle_scores(score);
         leave_stage(&keys_done[0]);
-        soften(score, largest, total, correction, factor, row, 0, work, size, step);
+        load_mask(mask, 0, work, size, step);
+        soften(score, mask, largest, total, correction, factor, row, 0, work, size, step);
         pack_weights(weight, score);
         ROLLED for (u32 first = KEYS; first < work.end; first += KEYS) {
             // Values lie one tile behind the keys.
@@ -190,7 +179,8 @@ DEVICE void attend(const u8 *queries, const u8 *keys, const u8 *values, u32 grou
             GROUP_WAIT_BUT_LAST();
             settle_scores(score);
             leave_stage(&keys_done[stage]);
-            soften(score, largest, total, correction, factor, row, first, work, size, step);
+            load_mask(mask, first, work, size, step);
+            soften(score, mask, largest, total, correction, factor, row, first, work, size, step);
             GROUP_WAIT();
             settle_sums(sum);
             leave_stage(&values_done[value_stage]);

@@ -2,6 +2,11 @@
 //
 // Parameters: ROW_TILES of a warp, KEYS of a tile, DV, the elements of a value; MASK_ROWS, whether a mask differs from row to row.
 
+#if defined(T_IS_f16)
+#define PACK pack_f16
+#else
+#define PACK pack_bf16
+#endif
 #define KEY_TILES (KEYS / 8)
 #define VALUE_TILES (DV / 8)
 
@@ -20,15 +25,27 @@ DEVICE void split_words(const u32 *x, u32 *high, u32 *low, u32 count)
     UNROLL for (u32 i = 0; i < count; i++) split(x[i], &high[i], &low[i]);
 }
 
-// Makes weights of the scores of keys from `key` on; row is the first of the lane's.
-DEVICE void soften(scores_t score, f32 largest[ROW_TILES][2], f32 total[ROW_TILES][2], f32 correction[ROW_TILES][2], f32 factor, u32 row,
-                   u32 key, attention_work work, attention_sizes size, attention_steps step)
+// A lane's part of a mask that is the same for every row, for keys from `key` on; nothing of other masks.
+typedef M masks_t[KEY_TILES * 2];
+DEVICE void load_mask(masks_t held, u32 key, attention_work work, attention_sizes size, attention_steps step)
 {
 #if MASKED && !MASK_ROWS
-    // A mask that is the same for every row is read once for all of a lane's; keys behind the last count as taken out.
     UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
         u32 here = key + i / 2 * 8 + lane() % 4 * 2 + i % 2;
-        f32 add = here < size.n_k ? (f32)M_LOAD(work.mask[(i64)here * step.mask_key]) : 0.0f;
+        held[i] = work.mask[(i64)(here < size.n_k ? here : 0) * step.mask_key];
+    }
+#endif
+}
+
+// Makes weights of the scores of keys from `key` on; row is the first of the lane's.
+DEVICE void soften(scores_t score, masks_t mask, f32 largest[ROW_TILES][2], f32 total[ROW_TILES][2], f32 correction[ROW_TILES][2],
+                   f32 factor, u32 row, u32 key, attention_work work, attention_sizes size, attention_steps step)
+{
+#if MASKED && !MASK_ROWS
+    // Keys behind the last count as taken out.
+    UNROLL for (u32 i = 0; i < KEY_TILES * 2; i++) {
+        u32 here = key + i / 2 * 8 + lane() % 4 * 2 + i % 2;
+        f32 add = (f32)M_LOAD(mask[i]);
         UNROLL for (u32 r = 0; r < ROW_TILES * 2; r++) {
             f32 *x = &score[r / 2][i / 2][r % 2 * 2 + i % 2];
             *x = here < size.n_k ? *x * size.scale + add : LOWEST;
@@ -80,6 +97,17 @@ DEVICE void soften(scores_t score, f32 largest[ROW_TILES][2], f32 total[ROW_TILE
     }
 }
 
+// Of four words in each of four neighbouring lanes: the lane with number l gets the words l of all of them.
+DEVICE u32x4 exchange_words(const u32 *word)
+{
+    u32 odd = lane() & 1u, upper = lane() & 2u;
+    u32 a = shuffle_xor_u32(odd ? word[0] : word[1], 1), b = shuffle_xor_u32(odd ? word[2] : word[3], 1);
+    u32 low[2] = {odd ? a : word[0], odd ? word[1] : a}, high[2] = {odd ? b : word[2], odd ? word[3] : b};
+    u32 c = shuffle_xor_u32(upper ? low[0] : high[0], 2), d = shuffle_xor_u32(upper ? low[1] : high[1], 2);
+    u32x4 four = {upper ? c : low[0], upper ? d : low[1], upper ? high[0] : c, upper ? high[1] : d};
+    return four;
+}
+
 // Divides sums by their totals and writes them; row is the first of the lane's.
 DEVICE void write_sums(sums_t sum, f32 total[ROW_TILES][2], u32 row, attention_work work, attention_sizes size)
 {
@@ -91,16 +119,24 @@ DEVICE void write_sums(sums_t sum, f32 total[ROW_TILES][2], u32 row, attention_w
             f32 share = whole == 0.0f ? 0.0f : 1.0f / whole;
             u32 own = row + m * 16 + half * 8;
             GLOBAL T *line = out_row(work, size, own);
-#if T_BYTES == 2 && defined(WIDE) && WIDE
+#if T_BYTES == 2 && defined(WIDE) && WIDE && DV % 32 == 0
+            // Rows are whole words of 16 bytes, and so are the lanes' shares.
+            UNROLL for (u32 i = 0; i < DV / 32; i++) {
+                u32 word[4];
+                UNROLL for (u32 j = 0; j < 4; j++) {
+                    const f32 *x = sum[m][i * 4 + j] + half * 2;
+                    word[j] = whole == 0.0f ? 0u : PACK(x[0] * share, x[1] * share);
+                }
+                u32x4 four = exchange_words(word);
+                u32 column = i * 32 + lane() % 4 * 8;
+                if (own < size.n_q && column < size.d_v) *(GLOBAL u32x4 *)(line + column) = four;
+            }
+#elif T_BYTES == 2 && defined(WIDE) && WIDE
             // Rows are whole words, so that two neighbours are written at once.
             UNROLL for (u32 i = 0; i < VALUE_TILES; i++) {
                 u32 column = i * 8 + lane() % 4 * 2;
                 const f32 *x = sum[m][i] + half * 2;
-#if defined(T_IS_f16)
-                u32 word = whole == 0.0f ? 0u : pack_f16(x[0] * share, x[1] * share);
-#else
-                u32 word = whole == 0.0f ? 0u : pack_bf16(x[0] * share, x[1] * share);
-#endif
+                u32 word = whole == 0.0f ? 0u : PACK(x[0] * share, x[1] * share);
                 if (own < size.n_q && column < size.d_v) *(GLOBAL u32 *)(line + column) = word;
             }
 #else

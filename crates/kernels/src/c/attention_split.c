@@ -155,7 +155,9 @@ DEVICE void attend(const u8 *keys, const u8 *values, attention_work work, attent
         TENSOR_FENCE();
         multiply_tile(&score[0][0][0], query_high, query_low, all_keys + TILE_STEP(stage * STAGE_BYTES));
         leave_stage(&keys_done[stage]);
-        soften(score, largest, total, correction, factor, row, first, work, size, step);
+        masks_t mask;
+        load_mask(mask, first, work, size, step);
+        soften(score, mask, largest, total, correction, factor, row, first, work, size, step);
         parts_t high, low;
         UNROLL for (u32 i = 0; i < 8; i++) {
             const f32 *w = score[0][i];

@@ -22,10 +22,8 @@
 
 #if defined(T_IS_f16)
 #define MULTIPLY multiply_f16
-#define PACK pack_f16
 #elif defined(T_IS_bf16)
 #define MULTIPLY multiply_bf16
-#define PACK pack_bf16
 #endif
 
 // Starts the copy of some rows to the block's memory, zeros where there is nothing.
@@ -167,12 +165,14 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) attention_tiles(GLOBAL T *out, GLOBAL cons
     for (u32 key = 0; key < work.end; key += KEYS) {
         const u8 *here = stages + stage * STAGE_BYTES;
         stage ^= 1;
+        masks_t mask;
+        load_mask(mask, key, work, size, step);
         COPY_ASYNC_WAIT(0);
         // The tile is there for all, and nobody works on the one before it any more.
         BARRIER();
         if (key + KEYS < work.end) copy_tile(stages + stage * STAGE_BYTES, work, size, step, key + KEYS);
         find_scores(score, queries + warp_row * D_PITCH, here);
-        soften(score, largest, total, correction, factor, row, key, work, size, step);
+        soften(score, mask, largest, total, correction, factor, row, key, work, size, step);
         add_values(sum, score, correction, here + K_BYTES);
     }
     COPY_ASYNC_WAIT(0);

@@ -136,6 +136,14 @@ DEVICE f32 exp2_below(f32 x)
     return y;
 }
 
+#define OWN_RECIPROCAL_NEAR
+DEVICE f32 reciprocal_near(f32 x)
+{
+    f32 y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #define OWN_COHERENT
 DEVICE u32 load_coherent_u32(GLOBAL const u32 *p)
 {

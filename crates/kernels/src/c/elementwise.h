@@ -92,20 +92,19 @@ DEVICE f32 gelu_f32(f32 x)
 }
 
 // The same for results of f16, which are those of the exact function rounded but for a few in a million: what lies under the bell's tail is
-// t times a polynomial of t times exp(-z²), where t = 1 / (1 + 0.36 z); its relative error is 1e-7 as far as f16 reaches.
+// t times a polynomial of t times exp(-x²/2), where t = 1 / (1 + 0.36 |x| / sqrt(2)); its relative error is 1e-7 as far as f16 reaches.
 DEVICE f32 gelu_half(f32 x)
 {
-    f32 z = fabsf(x) * 0.70710678118654752440f, t = 1.0f / fmaf(z, 0.36f, 1.0f);
-    f32 p = fmaf(t, -0.17174702f, 0.5985251f);
-    p = fmaf(t, p, -0.41484885f);
-    p = fmaf(t, p, 0.48172197f);
-    p = fmaf(t, p, 0.08165056f);
-    p = fmaf(t, p, 0.22315418f);
-    p = fmaf(t, p, 0.20154395f);
-    f32 tail = p * t * 0.5f * exp2_below(z * z * -1.4426950408889634f);
+    f32 t = reciprocal_near(fmaf(fabsf(x), 0.25455844f, 1.0f));
+    f32 p = fmaf(t, -0.08587351f, 0.29926255f);
+    p = fmaf(t, p, -0.207424425f);
+    p = fmaf(t, p, 0.240860985f);
+    p = fmaf(t, p, 0.04082528f);
+    p = fmaf(t, p, 0.11157709f);
+    p = fmaf(t, p, 0.100771975f);
+    f32 tail = p * t * exp2_below(x * x * -0.72134752f), above = fmaxf(x, 0.0f);
     // A weight that has vanished wins over an infinite x.
-    if (x < 0.0f) return tail == 0.0f ? 0.0f : x * tail;
-    return tail == 0.0f ? x : fmaf(-x, tail, x);
+    return tail == 0.0f ? above : fmaf(-fabsf(x), tail, above);
 }
 
 DEVICE i32 neg_i32(i32 x) { return (i32)(0u - (u32)x); }

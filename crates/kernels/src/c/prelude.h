@@ -27,6 +27,7 @@
 //   add_f32 …              sums, differences and products that are rounded at once, and never contracted
 //   exp_below(x)           exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible
 //   exp2_below(x)          two to the power of x for x up to zero, likewise
+//   reciprocal_near(x)     1 / x, to a unit or two in the last place
 //   pack_f16(a, b) …       two numbers rounded to 16 bits in one word, the first in its low half (also pack_bf16)
 //   min2_u16(a, b)         the lesser of both halves of two words
 //   dot4_i8(a, b, sum)     the sum of four products of signed bytes, and another
@@ -113,6 +114,10 @@ DEVICE f32 exp_below(f32 x) { return expf(x); }
 
 #if !defined(OWN_EXP2_BELOW)
 DEVICE f32 exp2_below(f32 x) { return exp2f(x); }
+#endif
+
+#if !defined(OWN_RECIPROCAL_NEAR)
+DEVICE f32 reciprocal_near(f32 x) { return 1.0f / x; }
 #endif
 
 #if !defined(OWN_COHERENT)

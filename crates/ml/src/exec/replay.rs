@@ -7,6 +7,7 @@ use super::state::{Bound, State};
 use super::tracer::Tracer;
 use super::{Branch, Context, End, Executable, Inner, Lists, Live, Outcome, Segment, Source, Step, bodies};
 use crate::array::Array;
+use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::ops::call::Call;
 use crate::ops::index::index_of;
@@ -265,7 +266,45 @@ pub(super) fn run_node(
 
 /// Indices as 32-bit integers from the front, each within an axis of this length.
 fn indices(array: &Array, len: usize) -> Result<Array> {
-    let index = |index: i64| index_of(index, len).map(|index| index as i128);
-    let places: Vec<i128> = array.to_i64s()?.into_iter().map(index).collect::<Result<_>>()?;
-    Array::from_integers(crate::element::ElementType::I32, array.dims(), &places)
+    let widened;
+    let given = match array.kind() {
+        ElementType::I64 => array.as_slice::<i64>()?,
+        _ => {
+            widened = array.to_i64s()?;
+            &widened
+        }
+    };
+    // Most count from the front and are within.
+    let mut is_odd = false;
+    let places = Array::build(ElementType::I32, array.dims(), |bytes| {
+        for (place, index) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(given) {
+            is_odd |= *index as u64 >= len as u64;
+            *place = (*index as i32).to_ne_bytes();
+        }
+    })?;
+    if !is_odd {
+        return Ok(places);
+    }
+    let places = given.iter().map(|index| index_of(*index, len).map(|index| index as i32));
+    Array::from_slice(&places.collect::<Result<Vec<i32>>>()?, array.dims())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_count_from_the_front_within_their_axis() {
+        let of = |given: &[i64], len| indices(&Array::from_slice(given, [given.len()]).unwrap(), len);
+        let places = |given: &[i64], len| of(given, len).unwrap().as_slice::<i32>().unwrap().to_vec();
+        assert_eq!(places(&[0, 3, 1], 4), [0, 3, 1]);
+        assert_eq!(places(&[-1, 3, -4], 4), [3, 3, 0]);
+        assert!(places(&[], 4).is_empty());
+        for outside in [4, -5, i64::MAX, i64::MIN] {
+            assert!(of(&[0, outside], 4).is_err(), "{outside}");
+        }
+        assert!(of(&[0], 0).is_err());
+        let short = Array::from_slice(&[2_i32, -1], [2]).unwrap();
+        assert_eq!(indices(&short, 3).unwrap().as_slice::<i32>().unwrap(), [2, 2]);
+    }
 }

@@ -1,5 +1,8 @@
 //! Conversions between element types.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 use super::call::{Call, one};
 use crate::array::Array;
 use crate::element::ElementType;
@@ -27,6 +30,12 @@ pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: 
         // What most weights in bytes become.
         (ElementType::I8, ElementType::F32) => singles(x, x.as_slice::<i8>()?),
         (ElementType::U8, ElementType::F32) => singles(x, x.as_slice::<u8>()?),
+        // What a text's mask becomes.
+        (ElementType::I64, ElementType::F16) => halves(x),
+        (ElementType::I64, ElementType::F32) => {
+            let values = x.as_slice::<i64>()?.iter().map(|value| *value as f64 as f32);
+            Array::from_slice(&values.collect::<Vec<f32>>(), x.dims())
+        }
         (ElementType::String, _) => from_text(x, kind),
         (_, ElementType::String) => to_text(x),
         (_, ElementType::F8E8M0) => {
@@ -50,6 +59,21 @@ pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: 
 
 fn singles<T: Copy + Into<f32>>(x: &Array, values: &[T]) -> Result<Array> {
     Array::from_slice(&values.iter().map(|value| (*value).into()).collect::<Vec<f32>>(), x.dims())
+}
+
+/// Integers in f16, some at a time. An f32 in between is exact as far as f16 reaches.
+fn halves(x: &Array) -> Result<Array> {
+    const STEP: usize = 256;
+    let values = x.as_slice::<i64>()?;
+    Array::build(ElementType::F16, x.dims(), |bytes| {
+        let (mut singles, mut halves) = ([0.0_f32; STEP], [f16::ZERO; STEP]);
+        for (target, values) in bytes.chunks_mut(STEP * size_of::<f16>()).zip(values.chunks(STEP)) {
+            singles.iter_mut().zip(values).for_each(|(single, value)| *single = *value as f32);
+            halves.convert_from_f32_slice(&singles);
+            let made = bytemuck::cast_slice::<f16, u8>(&halves);
+            target.copy_from_slice(&made[..target.len()]);
+        }
+    })
 }
 
 fn power_code(value: f64, saturate: bool, round_mode: &str) -> Result<u8> {
@@ -135,4 +159,22 @@ pub(crate) fn bit_cast(call: &Call<'_>) -> Result<Vec<Value>> {
         return one(Array::from_bytes(kind, x.dims(), x.bytes()));
     }
     one(Ok(x.reinterpret(kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every integer that f16 has, its neighbours, and some far outside, as by f64.
+    #[test]
+    fn integers_become_floats_as_by_way_of_f64() {
+        let mut given: Vec<i64> = (-70_000..70_000).collect();
+        given.extend([i64::MIN, i64::MAX, 1 << 24, (1 << 24) + 1, (1 << 53) + 1, (1 << 60) + 1, -(1 << 60) - 1]);
+        let array = Array::from_slice(&given, [given.len()]).unwrap();
+        let wide: Vec<f64> = given.iter().map(|value| *value as f64).collect();
+        for kind in [ElementType::F16, ElementType::F32] {
+            let found = convert(&array, kind, true, "up").unwrap();
+            assert_eq!(found.bytes(), Array::from_floats(kind, [given.len()], &wide).unwrap().bytes(), "{kind}");
+        }
+    }
 }

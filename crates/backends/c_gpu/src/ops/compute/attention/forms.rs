@@ -18,6 +18,8 @@ const SPLIT_KEYS: usize = 64;
 const ALIGN_BYTES: usize = 1024;
 /// What kernels declare of a block's memory themselves.
 const DECLARED_BYTES: usize = 1024;
+/// Up to so many blocks for each multiprocessor their number does not decide how long all of them take.
+const BRIEF_BLOCKS: usize = 4;
 /// Groups of warps do not pay for fewer elements than this.
 const GROUP_DIM_MIN: usize = 33;
 
@@ -94,6 +96,8 @@ const FORMS: [(usize, usize, &[Way]); 7] = [
             tiles(2, 1, 32, 4),
             tiles(2, 2, 64, 6),
             tiles(4, 2, 32, 4),
+            tiles(8, 1, 128, 2),
+            tiles(4, 1, 128, 4),
         ],
     ),
     (
@@ -158,6 +162,14 @@ impl Form {
         if is_short && size_bytes == 2 && fitting.iter().any(|form| !form.is_grouped()) {
             fitting.retain(|form| !form.is_grouped());
         }
+        // Where few blocks have all keys in one tile, each is over sooner, and that is all that counts.
+        let brief = |form: &Form| {
+            let blocks = sizes.heads * sizes.n_q.div_ceil(form.rows());
+            form.has_all_keys(sizes) && blocks <= BRIEF_BLOCKS * properties.multiprocessors as usize
+        };
+        if sizes.n_q >= GROUP_ROWS && fitting.iter().any(brief) {
+            fitting.retain(brief);
+        }
         let asked = asked_form().and_then(|number| ways.get(number)).map(form);
         if let Some(asked) = asked.filter(|form| form.fits(sizes, properties)) {
             return Some(asked);
@@ -191,6 +203,11 @@ impl Form {
     fn fills(&self, sizes: &Sizes, properties: &Properties) -> bool {
         let blocks = sizes.heads * sizes.n_q.div_ceil(self.rows());
         blocks >= properties.multiprocessors as usize / 2 || self.rows() <= GROUP_ROWS
+    }
+
+    /// Whether a warp has all keys at once, in a tile that is made for that, and more than half of the tile is keys.
+    fn has_all_keys(&self, sizes: &Sizes) -> bool {
+        matches!(self.way, Way::Tiles { keys: GROUP_KEYS, .. } if sizes.n_k <= GROUP_KEYS && sizes.n_k > GROUP_KEYS / 2)
     }
 
     /// Whether warps multiply together; then rows are copied in words of 16 bytes.
@@ -301,6 +318,11 @@ mod tests {
         // Few keys are for single warps, as long as there are heads enough.
         assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(tiles(4, 2, 64, 2)));
         assert_eq!(chosen(sizes(DType::F16, 128, 3072, 32), &hopper), Some(tiles(4, 2, 64, 4)));
+        // Few blocks have all keys at once.
+        assert_eq!(chosen(sizes(DType::F16, 128, 384, 32), &hopper), Some(tiles(8, 1, 128, 2)));
+        assert_eq!(chosen(sizes(DType::F16, 128, 12, 32), &hopper), Some(tiles(4, 1, 128, 4)));
+        assert_eq!(chosen(sizes(DType::F16, 64, 12, 32), &hopper), Some(tiles(4, 1, 64, 5)));
+        assert_eq!(chosen(sizes(DType::F16, 512, 12, 32), &hopper), Some(tiles(4, 1, 64, 5)));
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(split(2, 2)));
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &ampere), Some(tiles(4, 2, 32, 2)));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &ampere), Some(tiles(4, 2, 64, 2)));

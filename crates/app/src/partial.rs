@@ -101,9 +101,40 @@ impl Drop for Partial {
     }
 }
 
+/// A folder that is deleted at the end, with all that is in it.
+#[derive(Debug)]
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// Makes a folder of this process's own below another.
+    pub fn new(below: &Path, name: &str) -> Result<Scratch, Failure> {
+        let path = below.join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        unfinished(|paths| paths.push(path.clone()));
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+        unfinished(|paths| paths.retain(|path| *path != self.0));
+    }
+}
+
+/// Tries to delete a folder that somebody is still writing to.
+const REMOVALS_MAX: usize = 20;
+
 /// Removes what is not complete, for a process that ends at once. Says whether there was anything.
 pub fn remove_all() -> bool {
-    unfinished(|paths| paths.drain(..).filter(|path| fs::remove_file(path).is_ok()).count() > 0)
+    unfinished(|paths| paths.drain(..).filter(|path| remove(path)).count() > 0)
+}
+
+fn remove(path: &Path) -> bool {
+    if !path.is_dir() {
+        return fs::remove_file(path).is_ok();
+    }
+    (0..REMOVALS_MAX).any(|_| fs::remove_dir_all(path).is_ok())
 }
 
 /// Whether two paths are one place in one folder, however they are spelled. Links count as places of their own: completing a

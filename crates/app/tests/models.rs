@@ -68,6 +68,9 @@ fn models_are_measured_alone_and_for_many_callers() {
     assert!(made.status.success(), "{made:?}");
     let cases: Vec<String> = lines(&made).iter().map(|row| row["case"].as_str().unwrap().to_owned()).collect();
     assert_eq!(cases, ["first/relu", "infer/relu/b1"]);
+    let listed = run(&[&bench[..], &["--list"]].concat());
+    assert_eq!(serde_json::from_slice::<Vec<String>>(&listed.stdout).unwrap(), cases);
+    assert!(error_of(&run(&[&bench[..], &["--size", "rows=2"]].concat())).contains("rows=2"));
     std::fs::write(folder.join("noise.onnx"), [0xff; 64]).unwrap();
     let made = run(&[&bench[..], &["--callers", "2"]].concat());
     assert!(error_of(&made).contains("noise"), "{made:?}");
@@ -94,6 +97,7 @@ fn errors_say_what_to_do() {
     assert!(error_of(&run(&["infer", text(&model), "--text", "hello"])).contains("vocab"));
     assert!(error_of(&run(&["infer", text(&model), "--image", text(&model)])).contains("PNG or JPEG"));
     assert!(error_of(&run(&["infer", text(&folder.join("none.onnx"))])).contains("none.onnx"));
+    assert!(error_of(&run(&["infer", text(&model), "--output", "y=none.npy"])).contains("--input"));
     assert!(error_of(&run(&["embed", text(&model)])).contains("--text"));
     std::fs::write(folder.join("noise.onnx"), [0xff; 64]).unwrap();
     assert!(error_of(&run(&["infer", text(&folder.join("noise.onnx"))])).contains("not an ONNX model"));

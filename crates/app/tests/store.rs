@@ -395,6 +395,33 @@ fn an_interrupted_put_changes_nothing() {
 }
 
 #[test]
+fn a_store_does_not_hold_itself() {
+    let folder = Folder::new("own-files");
+    let file = fs::read_dir(folder.path("safe")).unwrap().next().unwrap().unwrap().file_name().into_string().unwrap();
+    for path in ["safe", "./safe/../safe", &format!("safe/{file}")] {
+        assert!(folder.refused(&Folder::keyed(&["put", "safe", path]), 2).contains("outside"), "{path}");
+    }
+    assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 0);
+}
+
+/// Ctrl-C in the middle of measuring leaves nothing behind.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupted_bench_leaves_nothing() {
+    let folder = Folder::new("stopped-bench");
+    fs::create_dir(folder.path("there")).unwrap();
+    let mut child = folder.command(&["bench", "there", "--mib", "4096"]).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while fs::read_dir(folder.path("there")).unwrap().next().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(folder.path("there")).unwrap().count(), 0);
+}
+
+#[test]
 fn the_bench_measures_and_leaves_nothing() {
     let folder = Folder::new("bench");
     let printed = folder.printed(&["bench", ".", "--mib", "20", "--json"]);

@@ -110,7 +110,9 @@ fn tell_left_out(left_out: &[String], options: &BenchOptions, screen: &mut Scree
 }
 
 fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let names: Vec<String> = options.cases.iter().map(|case| case.name()).collect();
+    let models = options.models.as_ref().map(models::cases).transpose()?.unwrap_or_default();
+    let cases = options.cases.iter().copied().chain(models.iter().map(|case| &**case));
+    let names: Vec<String> = cases.map(|case| case.name()).collect();
     match options.format {
         Format::Json => screen.json(&names),
         Format::Table => names.iter().try_for_each(|name| screen.line(name)),

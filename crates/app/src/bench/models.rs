@@ -62,6 +62,7 @@ fn all(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
         }
     }
     files.sort();
+    check_sizes(&files, options)?;
     let mut cases = Vec::new();
     for (name, file) in files {
         for case in cases_of(&name, &file, options).map_err(unreadable)? {
@@ -77,6 +78,29 @@ fn all(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
             Err(Failure::Usage(format!("--models {}: {expected}; got none", options.folder.display())))
         }
         false => Ok(cases),
+    }
+}
+
+/// A size of a dimension that no model has is a slip of the pen.
+fn check_sizes(files: &[(String, PathBuf)], options: &ModelsOptions) -> Result<(), Failure> {
+    if options.sizes.is_empty() {
+        return Ok(());
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for network in files.iter().filter_map(|(_, file)| Network::load(file).ok()) {
+        for dim in network.inputs().iter().flat_map(|port| port.dims.iter().flatten()) {
+            if let Dimension::Named(name) = dim {
+                names.insert(name.clone());
+            }
+        }
+    }
+    match options.sizes.iter().find(|(name, _)| !names.contains(name)) {
+        None => Ok(()),
+        Some((name, size)) => {
+            let names: Vec<String> = names.into_iter().collect();
+            let expected = format!("expected one of the models' dimensions ({})", names.join(", "));
+            Err(Failure::Usage(format!("--size {name}={size}: {expected}")))
+        }
     }
 }
 

@@ -50,6 +50,10 @@ struct Findings {
 
 /// Runs a model.
 pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if let (Given::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
+        let expected = "expected something to run it on: --input, --image or --text";
+        return Err(Failure::Usage(format!("--output {name}: {expected}")));
+    }
     let runtime = start()?;
     let started = Instant::now();
     if options.device.is_some_and(|device| device.api == ONNX_RUNTIME) {

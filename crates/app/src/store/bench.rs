@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ use super::start;
 use crate::configuration::Format;
 use crate::configuration::store::StoreBenchOptions;
 use crate::failure::Failure;
+use crate::partial::Scratch;
 use crate::screen::{Screen, bytes_text, padded, spinner};
 use crate::vectors::{counted, path_text};
 
@@ -33,7 +34,7 @@ const GROUP_FILES: usize = 256;
 
 /// Measures.
 pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let folder = Scratch::new(&options.path)?;
+    let folder = Scratch::new(&options.path, "panoply-store-bench")?;
     let (runtime, patterns) = (start()?, Patterns::new());
     let files = files(options.bytes);
     let sign = spinner("measuring");
@@ -235,21 +236,4 @@ impl Write for Counter {
 
 fn assert_len(got: u64, expected: u64) -> anyhow::Result<()> {
     if got == expected { Ok(()) } else { Err(anyhow::anyhow!("{got} bytes came back, {expected} were stored")) }
-}
-
-/// A folder that is deleted at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(below: &Path) -> Result<Scratch, Failure> {
-        let path = below.join(format!("panoply-store-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -93,10 +93,14 @@ impl Read for Opening<'_> {
 fn sources(source: &PutSource, store: &Path) -> Result<Vec<Source>, Failure> {
     match source {
         PutSource::Input(name) => Ok(vec![Source { name: name.clone(), file: None, bytes: None }]),
-        PutSource::Named(file, name) => Ok(vec![Source::of_file(name.clone(), file)?]),
+        PutSource::Named(file, name) => {
+            check_outside(file, store)?;
+            Ok(vec![Source::of_file(name.clone(), file)?])
+        }
         PutSource::Paths(paths) => {
             let mut found = Vec::new();
             for path in paths {
+                check_outside(path, store)?;
                 let name = path.file_name().and_then(|name| name.to_str()).map(ToOwned::to_owned);
                 let name = name.with_context(|| format!("{} has no name; --name gives one", path.display()))?;
                 match path.is_dir() {
@@ -106,6 +110,14 @@ fn sources(source: &PutSource, store: &Path) -> Result<Vec<Source>, Failure> {
             }
             Ok(found)
         }
+    }
+}
+
+/// A store does not hold itself, nor its files: they change while they are read.
+fn check_outside(path: &Path, store: &Path) -> Result<(), Failure> {
+    match is_within(store, path) {
+        true => Err(Failure::Usage(format!("{} is in the store itself: expected files outside of it", path.display()))),
+        false => Ok(()),
     }
 }
 

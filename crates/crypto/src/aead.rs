@@ -99,9 +99,15 @@ impl AeadKey {
         message: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Failure> {
-        if let Some(lanes) = fitting(self.gcm.as_ref(), message.len(), associated) {
+        let chacha = self.lanes.as_ref().filter(|_| message.len() >= LANES_BYTES_MIN);
+        let gcm = fitting(self.gcm.as_ref(), message.len(), associated);
+        if chacha.is_some() || gcm.is_some() {
             let Some(tag) = <&mut [u8; TAG_BYTES]>::try_from(tag).ok() else { return Err(Failure::Rejected) };
-            *tag = lanes.seal_in_place(nonce, associated, message);
+            if let Some(lanes) = chacha {
+                *tag = lanes.seal_in_place(nonce, associated, message);
+            } else if let Some(lanes) = gcm {
+                *tag = lanes.seal_in_place(nonce, associated, message);
+            }
             return Ok(());
         }
         let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
@@ -113,17 +119,19 @@ impl AeadKey {
 
     /// Opens a text with its tag behind it in its place, and says how long the message is. Where the tag is not right nothing is left of either.
     pub fn open_in_place(&self, nonce: &NonceBytes, associated: &[u8], text: &mut [u8]) -> Result<usize, Failure> {
-        let opened =
-            match (fitting(self.gcm.as_ref(), text.len(), associated), text.split_last_chunk_mut::<TAG_BYTES>()) {
-                (Some(lanes), Some((message, tag))) => {
-                    let made = lanes.open_in_place(nonce, associated, message);
-                    verify_slices_are_equal(&made, tag).is_ok().then_some(message.len())
-                }
-                _ => {
-                    let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
-                    self.library.open_in_place(nonce, associated, text).ok().map(|message| message.len())
-                }
+        let chacha = self.lanes.as_ref().filter(|_| text.len() >= LANES_BYTES_MIN + TAG_BYTES);
+        let gcm = fitting(self.gcm.as_ref(), text.len(), associated);
+        let lanes = if chacha.is_some() || gcm.is_some() { text.split_last_chunk_mut::<TAG_BYTES>() } else { None };
+        let opened = if let Some((message, tag)) = lanes {
+            let made = match (chacha, gcm) {
+                (Some(lanes), _) => Some(lanes.open_in_place(nonce, associated, message)),
+                (None, lanes) => lanes.map(|lanes| lanes.open_in_place(nonce, associated, message)),
             };
+            made.filter(|made| verify_slices_are_equal(made, tag).is_ok()).map(|_| message.len())
+        } else {
+            let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+            self.library.open_in_place(nonce, associated, text).ok().map(|message| message.len())
+        };
         opened.ok_or_else(|| {
             text.zeroize();
             Failure::Rejected

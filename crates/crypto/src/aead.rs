@@ -154,6 +154,7 @@ impl Prepared<'_> {
     }
 
     /// Seals the message that was prepared at this place, as [`AeadKey::seal`] does.
+    #[inline]
     pub fn seal(
         &self,
         place: usize,

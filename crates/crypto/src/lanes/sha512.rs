@@ -19,15 +19,14 @@ pub(super) unsafe fn hash(
     count: usize,
     out: &mut [u8],
 ) {
-    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[start + word] as i64));
-    for number in 0..blocks {
+    let state = hashed(start, blocks, |number| {
         let half = |half: usize| -> [__m512i; 8] {
             // SAFETY: as the caller promises; each half has 64 of the 128 bytes.
             std::array::from_fn(|lane| unsafe { _mm512_loadu_si512(place(lane, number).add(64 * half).cast()) })
         };
         let (low, high) = (turned(half(0)), turned(half(1)));
-        compress(&mut state, std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] }));
-    }
+        std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] })
+    });
     let words: [[u64; 8]; 8] = state.map(|word| {
         let mut lanes = [0; 8];
         // SAFETY: eight words are 64 bytes.
@@ -45,9 +44,7 @@ pub(super) unsafe fn hash(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash_block(words: [__m512i; 16]) -> [__m512i; 8] {
-    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[word] as i64));
-    compress(&mut state, words);
-    state
+    hashed(0, 1, |_| words)
 }
 
 /// One round, with the words that the names stand for now; the next round has them one further. `$constant`: the sum of its word and its constant.
@@ -78,30 +75,36 @@ macro_rules! eight_rounds {
     };
 }
 
+/// The words of the digests of messages of so many blocks; `words` makes those of a block. One function, so that they stay in registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn compress(state: &mut [__m512i; 8], mut w: [__m512i; 16]) {
-    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
-    for constants in ROUNDS[..64].as_chunks::<16>().0 {
-        // The word of the sixteenth round from here takes the place of this round's.
-        let mut word = |i: usize| {
-            let sum = add(w[i], _mm512_set1_epi64(constants[i] as i64));
-            let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
-            let s0 = xor3(_mm512_ror_epi64::<1>(w1), _mm512_ror_epi64::<8>(w1), _mm512_srli_epi64::<7>(w1));
-            let s1 = xor3(_mm512_ror_epi64::<19>(w14), _mm512_ror_epi64::<61>(w14), _mm512_srli_epi64::<6>(w14));
-            w[i] = add(add(w[i], s0), add(w[(i + 9) % 16], s1));
-            sum
-        };
+fn hashed(start: usize, blocks: usize, words: impl Fn(usize) -> [__m512i; 16]) -> [__m512i; 8] {
+    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[start + word] as i64));
+    for number in 0..blocks {
+        let mut w = words(number);
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
+        for constants in ROUNDS[..64].as_chunks::<16>().0 {
+            // The word of the sixteenth round from here takes the place of this round's.
+            let mut word = |i: usize| {
+                let sum = add(w[i], _mm512_set1_epi64(constants[i] as i64));
+                let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
+                let s0 = xor3(_mm512_ror_epi64::<1>(w1), _mm512_ror_epi64::<8>(w1), _mm512_srli_epi64::<7>(w1));
+                let s1 = xor3(_mm512_ror_epi64::<19>(w14), _mm512_ror_epi64::<61>(w14), _mm512_srli_epi64::<6>(w14));
+                w[i] = add(add(w[i], s0), add(w[(i + 9) % 16], s1));
+                sum
+            };
+            eight_rounds!(word, 0, a b c d e f g h);
+            eight_rounds!(word, 8, a b c d e f g h);
+        }
+        // Behind the last rounds there are none.
+        let word = |i: usize| add(w[i], _mm512_set1_epi64(ROUNDS[64 + i] as i64));
         eight_rounds!(word, 0, a b c d e f g h);
         eight_rounds!(word, 8, a b c d e f g h);
+        for (sum, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+            *sum = add(*sum, word);
+        }
     }
-    // Behind the last rounds there are none.
-    let word = |i: usize| add(w[i], _mm512_set1_epi64(ROUNDS[64 + i] as i64));
-    eight_rounds!(word, 0, a b c d e f g h);
-    eight_rounds!(word, 8, a b c d e f g h);
-    for (sum, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
-        *sum = add(*sum, word);
-    }
+    state
 }
 
 #[inline]

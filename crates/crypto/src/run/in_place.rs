@@ -3,7 +3,7 @@
 use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES};
 use panoply_core::{Bytes, Result, Threads, Value};
 
-use super::sealing::{Associated, Unreleased, nonces};
+use super::sealing::{Associated, NonceList, Unreleased};
 use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, TakeMemory, described, failure};
 use crate::keys::Expanded;
 use crate::spread::{Slot, Slots, spread};
@@ -58,14 +58,14 @@ fn put_back(place: Option<&mut Messages>, messages: Messages) {
 
 fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
     let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let mut tags = take(messages.count() * TAG_BYTES)?;
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
     let slots = Slots { out, offsets: &offsets, side: tags.bytes_mut(), side_each: TAG_BYTES, lens: &mut lens };
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
     let work = |index: usize, slot: Slot<'_>| {
-        key.seal_in_place(&nonces(index)?, associated.get(index), slot.out, slot.side)?;
+        key.seal_in_place(nonces.get(index, &mut [0; 12])?, associated.get(index), slot.out, slot.side)?;
         Ok(slot.out.len())
     };
     spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
@@ -74,13 +74,15 @@ fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMem
 
 fn open(op: &Open, messages: &mut Messages, threads: &dyn Threads) -> Result<Messages> {
     let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
     let plaintext = Unreleased(out);
     let slots = Slots { out: &mut *plaintext.0, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| key.open_in_place(&nonces(index)?, associated.get(index), slot.out);
+    let work = |index: usize, slot: Slot<'_>| {
+        key.open_in_place(nonces.get(index, &mut [0; 12])?, associated.get(index), slot.out)
+    };
     spread(threads, slots, &time, &work).map_err(failure("open", 0))?;
     // Packed messages lie one behind the other.
     let (mut end, mut ends) = (offsets[0], vec![offsets[0]]);

@@ -190,6 +190,9 @@ fn thread_ns() -> u64 {
 }
 
 fn messages(count: usize, len: usize) -> Result<Messages> {
+    if count == 1 {
+        return Ok(Messages::One(Bytes::from_vec(vec![3; len])));
+    }
     Messages::split(Bytes::from_vec(vec![3; count * len]), len)
 }
 

@@ -199,9 +199,9 @@ fn sealed_in_lanes_is_sealed() {
         assert_eq!(lanes.open(&nonce, &associated, &expected, &mut opened[1..=len], keys.get(1)), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
         // In its own place, and back.
-        assert_eq!(lanes.seal_in_place(&nonce, &associated, &mut opened[1..=len]), tag, "{len}");
+        assert_eq!(lanes.seal_in_place(&nonce, &associated, &mut opened[1..=len], None), tag, "{len}");
         assert!(opened[1..=len] == expected && opened[0] == 9 && opened[len + 1] == 9, "{len}");
-        assert_eq!(lanes.open_in_place(&nonce, &associated, &mut opened[1..=len]), tag, "{len}");
+        assert_eq!(lanes.open_in_place(&nonce, &associated, &mut opened[1..=len], keys.get(1)), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
         // The key itself does both in place as well.
         let mut whole = [message.as_slice(), &[0; 16]].concat();

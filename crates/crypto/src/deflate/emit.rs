@@ -3,7 +3,10 @@
 use super::bits::Bits;
 use super::code::codes_of;
 use super::header::Header;
-use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, Tally, length_base};
+use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 const STORED_BYTES_MAX: usize = 65_535;
 /// What a block must save, in bits: no other is longer than if it was stored, whatever bit it begins at.
@@ -22,7 +25,7 @@ type Entry = u32;
 #[repr(align(64))]
 pub struct Entries {
     pub literals: [Entry; LITERALS],
-    /// With the bits behind the code.
+    /// With the bits behind the code; and a third literal's.
     pub lengths: [Entry; LENGTHS],
     pub slots: [Entry; SLOTS],
     end: Entry,
@@ -77,6 +80,15 @@ impl<'a> Writer<'a> {
     /// # Safety
     /// There must be room for it and eight bytes, here and below.
     unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if wide::detected() {
+            let (place, held, count) = self.bits.state();
+            let mut bits = Bits::new(place, held, count);
+            // SAFETY: the CPU has the instructions; the rest is the caller's.
+            unsafe { wide::put_piece(entries, &mut bits, piece) };
+            self.bits = bits;
+            return;
+        }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
             // SAFETY: the CPU has the instructions; the rest is the caller's.
@@ -166,6 +178,7 @@ impl Entries {
             Entries { literals: [0; LITERALS], lengths: [0; LENGTHS], slots: [0; SLOTS], end: of_symbol(256) };
         for (literal, entry) in entries.literals.iter_mut().take(256).enumerate() {
             *entry = of_symbol(literal);
+            entries.lengths[THIRD + literal] = *entry;
         }
         for symbol in 0..29 {
             let (base, more_len) = length_base(symbol);

@@ -85,12 +85,12 @@ impl ChaChaLanes {
     }
 
     /// Never called.
-    pub fn seal_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+    pub fn seal_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
         match *self {}
     }
 
     /// Never called.
-    pub fn open_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8]) -> [u8; 16] {
+    pub fn open_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
         match *self {}
     }
 }

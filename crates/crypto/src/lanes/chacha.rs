@@ -12,7 +12,9 @@ const BLOCK_BYTES: usize = 64;
 /// Sixteen blocks.
 const GROUP_BYTES: usize = 16 * BLOCK_BYTES;
 /// So much is enciphered before its part of the tag is made, or deciphered behind that, so that it is still near.
-const PIECE_BYTES: usize = 8 * GROUP_BYTES;
+const PIECE_BYTES: usize = 4 * GROUP_BYTES;
+/// How far ahead memory is asked for where a message is opened.
+const OPENED_AHEAD_BYTES: usize = PIECE_BYTES + GROUP_BYTES;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Messages whose tags' keys are made together.
@@ -115,17 +117,29 @@ impl ChaChaLanes {
     }
 
     /// The same as [`ChaChaLanes::seal`] in the message's place.
-    pub fn seal_in_place(&self, nonce: &[u8; 12], associated: &[u8], message: &mut [u8]) -> [u8; TAG_BYTES] {
+    pub fn seal_in_place(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        message: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
         let start = message.as_mut_ptr();
         // SAFETY: as above; every byte is read before it is written.
-        unsafe { self.run::<true>(nonce, associated, start, start, message.len(), None) }
+        unsafe { self.run::<true>(nonce, associated, start, start, message.len(), key) }
     }
 
     /// The same as [`ChaChaLanes::open`] in the text's place.
-    pub fn open_in_place(&self, nonce: &[u8; 12], associated: &[u8], text: &mut [u8]) -> [u8; TAG_BYTES] {
+    pub fn open_in_place(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        text: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
         let start = text.as_mut_ptr();
         // SAFETY: as above.
-        unsafe { self.run::<false>(nonce, associated, start, start, text.len(), None) }
+        unsafe { self.run::<false>(nonce, associated, start, start, text.len(), key) }
     }
 
     /// A block of each nonce in each of the lanes.
@@ -191,7 +205,12 @@ impl ChaChaLanes {
                     place = first;
                 }
                 while end - place >= GROUP_BYTES {
-                    stream.apply_sixteen(from.add(place), to.add(place));
+                    // What is opened is read a piece before it is deciphered.
+                    if SEALS {
+                        stream.apply_sixteen::<AHEAD_BYTES>(from.add(place), to.add(place));
+                    } else {
+                        stream.apply_sixteen::<OPENED_AHEAD_BYTES>(from.add(place), to.add(place));
+                    }
                     place += GROUP_BYTES;
                 }
                 while place < end {
@@ -273,13 +292,13 @@ impl Stream {
     /// # Safety
     /// The CPU must have AVX-512. A group must be there to be read and written.
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn apply_sixteen(&mut self, from: *const u8, to: *mut u8) {
+    unsafe fn apply_sixteen<const AHEAD: usize>(&mut self, from: *const u8, to: *mut u8) {
         let blocks = self.sixteen();
         self.counter = self.counter.wrapping_add(16);
         let mut block = 0;
         while block < 16 {
             let place = block * BLOCK_BYTES;
-            ask_ahead::<AHEAD_BYTES>(from, to, place);
+            ask_ahead::<AHEAD>(from, to, place);
             // SAFETY: the caller says so.
             unsafe {
                 let taken = _mm512_loadu_si512(from.add(place).cast());

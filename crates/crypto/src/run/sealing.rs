@@ -8,7 +8,9 @@ use panoply_core::op::crypto::{
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use zeroize::Zeroize;
 
-use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
+use super::{
+    CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
+};
 use crate::Failure;
 use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
@@ -22,6 +24,9 @@ const COUNTED_PIECE_BYTES: usize = 256 << 10;
 pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+    if let Messages::One(message) = op.messages() {
+        return seal_one(op, key, message.as_slice()?, state, take);
+    }
     let (messages, detached) = (op.messages().slices()?, op.is_detached());
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let behind = if detached { 0 } else { TAG_BYTES };
@@ -37,7 +42,7 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
         lens: &mut lens,
     };
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
     let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
@@ -50,9 +55,29 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
+/// One message, of which nothing is listed and nothing shared out.
+fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Sealed> {
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let behind = if op.is_detached() { 0 } else { TAG_BYTES };
+    let len = message.len().checked_add(behind).ok_or_else(|| out_of_memory(usize::MAX))?;
+    let mut out = take(len)?;
+    let mut tags = op.is_detached().then(|| take(TAG_BYTES)).transpose()?;
+    let (text, tag) = out.bytes_mut()[..len].split_at_mut(message.len());
+    let tag = tags.as_mut().map_or(tag, |tags| &mut tags.bytes_mut()[..TAG_BYTES]);
+    let sealed = nonces
+        .get(0, &mut [0; 12])
+        .and_then(|nonce| key.seal(nonce, associated.get(0), message, text, tag, state.wide_seal));
+    sealed.map_err(|error| failure("seal", 0)((0, error)))?;
+    let tags = tags.map(|tags| Bytes::from_host(tags.freeze()));
+    Ok(Sealed { text: Messages::One(Bytes::from_host(out.freeze())), tags })
+}
+
 pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+    if let Messages::One(text) = op.messages() {
+        return open_one(op, key, text.as_slice()?, state, take);
+    }
     let messages = op.messages().slices()?;
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let tags = op.detached_tags().map(Bytes::as_slice).transpose()?;
@@ -63,7 +88,7 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
     let plaintext = Unreleased(out.bytes_mut());
     let slots = plain_slots(plaintext.0, &offsets, &mut lens);
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
     let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
@@ -74,6 +99,27 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("open", 0))?;
     plaintext.release();
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
+}
+
+/// One text, of which nothing is listed and nothing shared out.
+fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Messages> {
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let rejected = |error| failure("open", 0)((0, error));
+    let (text, tag) = match op.detached_tags() {
+        Some(tags) => (text, tags.as_slice()?),
+        None => {
+            let parts = text.split_last_chunk::<TAG_BYTES>().ok_or(Failure::Rejected);
+            parts.map(|(text, tag)| (text, tag.as_slice())).map_err(rejected)?
+        }
+    };
+    let mut out = output(text.len(), op.is_secret(), take)?;
+    let plaintext = Unreleased(&mut out.bytes_mut()[..text.len()]);
+    let opened = nonces
+        .get(0, &mut [0; 12])
+        .and_then(|nonce| key.open(nonce, associated.get(0), text, tag, plaintext.0, state.wide_seal));
+    opened.map_err(rejected)?;
+    plaintext.release();
+    Ok(Messages::One(Bytes::from_host(out.freeze())))
 }
 
 pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
@@ -133,10 +179,10 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
 }
 
 /// What is made beforehand for a group of messages.
-fn prepared<'a>(
+pub(super) fn prepared<'a>(
     key: &'a AeadKey,
     nonces: &NonceList<'_>,
-    messages: &[&[u8]],
+    len_of: impl Fn(usize) -> usize,
     group: Range<usize>,
     wide: bool,
 ) -> Result<Prepared<'a>, (usize, Failure)> {
@@ -146,7 +192,7 @@ fn prepared<'a>(
     let mut of_group = [([0; 12], 0); PREPARED_MAX];
     let len = group.len().min(PREPARED_MAX);
     for (place, index) in of_group.iter_mut().zip(group) {
-        place.1 = messages[index].len();
+        place.1 = len_of(index);
         place.0 = *nonces.get(index, &mut [0; 12]).map_err(|failure| (index, failure))?;
     }
     Ok(key.prepare(of_group.into_iter().take(len), wide))

@@ -228,3 +228,67 @@ impl Entries {
         unsafe { bits.put(front | back.wrapping_shl(a + b), length(a + b + c + d)) };
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::parse::Record;
+    use super::*;
+
+    /// Records and literals of every kind, with the format's own codes and with codes for them.
+    #[test]
+    fn eight_records_at_a_time_are_written_as_one_by_one() {
+        use std::io::Write;
+
+        if !wide::detected() {
+            std::io::stderr().write_all(b"skipped: this CPU does not look up eight entries soon\n").unwrap();
+            return;
+        }
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut below = |end: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % end
+        };
+        for round in 0..600 {
+            let mut records = Vec::new();
+            for _ in 0..round % 67 {
+                // Few bytes are frequent, so that codes are of many lengths.
+                let mut byte = || below(256) >> below(8);
+                let literals = byte() | byte() << 16;
+                let third = byte();
+                let of_match = (3 + below(256)) << 32 | (below(32_768) >> below(15)) << 48;
+                records.push(Record(match below(5) {
+                    0 => 0xc000 << 48 | literals,
+                    1 => 0xc000 << 48 | (THIRD as u64 + third) << 32 | literals,
+                    2 => 0xc000 << 48 | 0x0100_0000 | literals & 0xff,
+                    3 => 0x0100_0000 | literals & 0xff | of_match,
+                    _ => 0x0100_0100 | literals & 0xff | of_match,
+                }));
+            }
+            let literals: Vec<u8> = (0..round * 7 % 131).map(|_| (below(256) >> below(8)) as u8).collect();
+            let mut tally = Tally::default();
+            records.iter().for_each(|record| tally.counts[0].add(Indices::of(record)));
+            tally.count_literals(&literals);
+            tally.sum_up();
+            for header in [Header::fixed(), Header::of(&tally)] {
+                let entries = Entries::new(&header);
+                let write = |wide: bool| {
+                    let mut out = vec![0; 8 * (records.len() + literals.len()) + 16];
+                    let mut writer = Writer { bits: Bits::new(out.as_mut_ptr(), 0, round as u32 % 8), out: &mut [] };
+                    let piece = Piece { records: &records, literals: &literals };
+                    // SAFETY: there is room for eight bytes of each; the CPU was asked.
+                    unsafe {
+                        match wide {
+                            true => wide::put_piece(&entries, &mut writer.bits, piece),
+                            false => writer.piece_with(&entries, piece),
+                        }
+                    }
+                    let (place, held, count) = writer.bits.state();
+                    (place.addr() - out.as_ptr().addr(), held, count, out)
+                };
+                assert!(write(true) == write(false), "{round}");
+            }
+        }
+    }
+}

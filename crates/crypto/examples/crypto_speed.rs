@@ -47,6 +47,7 @@ fn ciphers(bench: &mut Bench, name: &str, count: usize, len: usize) -> Result<()
         let seal = Seal::new(&key, nonces.clone(), messages(count, len)?).detached();
         let sealed = Seal::output(bench.run(&seal.clone().into_op()?)?)?;
         bench.report(&format!("seal/{}/{name}", algorithm.name()), count * len, seal.into_op()?)?;
+        bench.report_in_place(&format!("seal-in-place/{}/{name}", algorithm.name()), &key, &nonces, count, len)?;
         let open = Open::new(&key, nonces, sealed.text);
         let open = sealed.tags.into_iter().fold(open, |open, tags| open.tags(tags));
         bench.report(&format!("open/{}/{name}", algorithm.name()), count * len, open.into_op()?)?;
@@ -113,13 +114,35 @@ impl Bench {
             self.state = state;
             assert!(made == expected, "{case}: several at a time give another answer than one by one");
         }
+        self.repeat(case, bytes, &mut |bench| bench.run(&op).map(drop))
+    }
+
+    /// Messages that are sealed again and again where they lie.
+    fn report_in_place(&mut self, case: &str, key: &Key, nonces: &Nonces, count: usize, len: usize) -> Result<()> {
+        let is_wanted = self.wanted.is_empty() || self.wanted.iter().any(|prefix| case.starts_with(prefix.as_str()));
+        // One by one there is no such thing as this: the library's calls are all in place.
+        if !is_wanted || self.name != "panoply" {
+            return Ok(());
+        }
+        let seal = Seal::new(key, nonces.clone(), messages(count, len)?).detached().in_place();
+        let Op::Crypto(mut op) = seal.into_op()? else { return Ok(()) };
+        self.repeat(case, count * len, &mut |bench| {
+            let memory = &mut bench.memory;
+            match panoply_crypto::run_in_place(&mut op, &OneThread, &mut |len| memory.take(len)) {
+                Some(made) => made.map(drop),
+                None => Err(Error::Unsupported { op: "seal", reason: "others have its messages".to_owned() }),
+            }
+        })
+    }
+
+    fn repeat(&mut self, case: &str, bytes: usize, once: &mut dyn FnMut(&mut Bench) -> Result<()>) -> Result<()> {
         let (mut best_ns, begin) = (f64::INFINITY, Instant::now());
         // Short ones several times, so that reading the clock costs little.
         let times = if bytes > 0 && bytes < 1 << 20 { 64 } else { 1 };
         while best_ns.is_infinite() || begin.elapsed().as_secs_f64() < self.seconds {
             let start = thread_ns();
             for _ in 0..times {
-                self.run(&op)?;
+                once(self)?;
             }
             best_ns = best_ns.min((thread_ns() - start) as f64 / f64::from(times));
         }
@@ -167,6 +190,9 @@ fn thread_ns() -> u64 {
 }
 
 fn messages(count: usize, len: usize) -> Result<Messages> {
+    if count == 1 {
+        return Ok(Messages::One(Bytes::from_vec(vec![3; len])));
+    }
     Messages::split(Bytes::from_vec(vec![3; count * len]), len)
 }
 

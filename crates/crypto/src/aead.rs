@@ -99,35 +99,12 @@ impl AeadKey {
         message: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Failure> {
-        if let Some(lanes) = fitting(self.gcm.as_ref(), message.len(), associated) {
-            let Some(tag) = <&mut [u8; TAG_BYTES]>::try_from(tag).ok() else { return Err(Failure::Rejected) };
-            *tag = lanes.seal_in_place(nonce, associated, message);
-            return Ok(());
-        }
-        let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
-        let made =
-            self.library.seal_in_place_separate_tag(nonce, associated, message).map_err(|_| Failure::Rejected)?;
-        tag.copy_from_slice(made.as_ref());
-        Ok(())
+        self.prepare(std::iter::empty(), true).seal_in_place(0, nonce, associated, message, tag)
     }
 
     /// Opens a text with its tag behind it in its place, and says how long the message is. Where the tag is not right nothing is left of either.
     pub fn open_in_place(&self, nonce: &NonceBytes, associated: &[u8], text: &mut [u8]) -> Result<usize, Failure> {
-        let opened =
-            match (fitting(self.gcm.as_ref(), text.len(), associated), text.split_last_chunk_mut::<TAG_BYTES>()) {
-                (Some(lanes), Some((message, tag))) => {
-                    let made = lanes.open_in_place(nonce, associated, message);
-                    verify_slices_are_equal(&made, tag).is_ok().then_some(message.len())
-                }
-                _ => {
-                    let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
-                    self.library.open_in_place(nonce, associated, text).ok().map(|message| message.len())
-                }
-            };
-        opened.ok_or_else(|| {
-            text.zeroize();
-            Failure::Rejected
-        })
+        self.prepare(std::iter::empty(), true).open_in_place(0, nonce, associated, text)
     }
 }
 
@@ -146,6 +123,7 @@ impl Prepared<'_> {
     }
 
     /// Seals the message that was prepared at this place, as [`AeadKey::seal`] does.
+    #[inline]
     pub fn seal(
         &self,
         place: usize,
@@ -174,6 +152,64 @@ impl Prepared<'_> {
         self.library
             .seal_out_of_place_scatter(nonce, associated, message, text, &[], tag)
             .map_err(|_| Failure::Rejected)
+    }
+
+    /// The same as [`AeadKey::seal_in_place`].
+    #[inline]
+    pub fn seal_in_place(
+        &self,
+        place: usize,
+        nonce: &NonceBytes,
+        associated: &[u8],
+        message: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Failure> {
+        let (chacha, gcm) = (self.lanes(message.len()), fitting(self.gcm, message.len(), associated));
+        let Some(tag) = <&mut [u8; TAG_BYTES]>::try_from(tag).ok() else { return Err(Failure::Rejected) };
+        *tag = match (chacha, gcm) {
+            (Some(lanes), _) => {
+                let key = self.tag_keys.as_ref().and_then(|keys| keys.get(place));
+                lanes.seal_in_place(nonce, associated, message, key)
+            }
+            (None, Some(lanes)) => lanes.seal_in_place(nonce, associated, message),
+            (None, None) => {
+                let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+                let made = self.library.seal_in_place_separate_tag(nonce, associated, message);
+                made.ok().and_then(|made| made.as_ref().first_chunk().copied()).ok_or(Failure::Rejected)?
+            }
+        };
+        Ok(())
+    }
+
+    /// The same as [`AeadKey::open_in_place`].
+    #[inline]
+    pub fn open_in_place(
+        &self,
+        place: usize,
+        nonce: &NonceBytes,
+        associated: &[u8],
+        text: &mut [u8],
+    ) -> Result<usize, Failure> {
+        let chacha = self.lanes(text.len().saturating_sub(TAG_BYTES));
+        let gcm = fitting(self.gcm, text.len(), associated);
+        let lanes = if chacha.is_some() || gcm.is_some() { text.split_last_chunk_mut::<TAG_BYTES>() } else { None };
+        let opened = if let Some((message, tag)) = lanes {
+            let made = match (chacha, gcm) {
+                (Some(lanes), _) => {
+                    let key = self.tag_keys.as_ref().and_then(|keys| keys.get(place));
+                    Some(lanes.open_in_place(nonce, associated, message, key))
+                }
+                (None, lanes) => lanes.map(|lanes| lanes.open_in_place(nonce, associated, message)),
+            };
+            made.filter(|made| verify_slices_are_equal(made, tag).is_ok()).map(|_| message.len())
+        } else {
+            let (nonce, associated) = (Nonce::assume_unique_for_key(*nonce), Aad::from(associated));
+            self.library.open_in_place(nonce, associated, text).ok().map(|message| message.len())
+        };
+        opened.ok_or_else(|| {
+            text.zeroize();
+            Failure::Rejected
+        })
     }
 
     /// Opens the message that was prepared at this place, as [`AeadKey::open`] does.

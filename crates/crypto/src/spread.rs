@@ -68,22 +68,19 @@ pub fn spread(
     threads: &dyn Threads,
     slots: Slots<'_>,
     time_ns: &dyn Fn(usize) -> f64,
-    work: &(dyn Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
+    work: &(impl Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
-    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot| work(index, slot))
+    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: Slot<'_>| work(index, slot))
 }
 
-/// What is done with a message of which something was prepared: that, its place in the group, its number and its places.
-pub type WorkPrepared<'a, P> = &'a (dyn Fn(&P, usize, usize, Slot<'_>) -> Result<usize, Failure> + Sync);
-
-/// The same with groups of at most `together` messages, for each of which something is prepared.
+/// The same with groups of at most `together` messages, for each of which something is prepared. `work` gets that, a message's place in the group, its number and its places.
 pub fn spread_prepared<P>(
     threads: &dyn Threads,
     slots: Slots<'_>,
     together: usize,
     time_ns: &dyn Fn(usize) -> f64,
-    prepare: &(dyn Fn(Range<usize>) -> Result<P, (usize, Failure)> + Sync),
-    work: WorkPrepared<'_, P>,
+    prepare: &(impl Fn(Range<usize>) -> Result<P, (usize, Failure)> + Sync),
+    work: &(impl Fn(&P, usize, usize, Slot<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
     let (offsets, side_each) = (slots.offsets, slots.side_each);
     spread_runs(threads, slots, together, time_ns, &|run: Run<'_>| {

@@ -493,8 +493,10 @@ fn nothing_is_left_in_memory_where_a_thread_panics() {
     let mut state = State::default();
     let plain = vec![0x5a; 800];
     let key = Key::seal(AeadAlgorithm::Aes128Gcm, &[1; 16]).unwrap();
-    let text = run(&mut state, Seal::new(&key, [7; 12], plain.clone())).unwrap().text;
-    let mut ops = vec![Open::new(&key, [7; 12], text).into_op().unwrap()];
+    // Two: one alone is nothing for threads.
+    let (nonces, two) = (Nonces::Counted { prefix: *b"here", first: 1 }, vec![Bytes::from_vec(plain.clone()); 2]);
+    let text = run(&mut state, Seal::new(&key, nonces.clone(), two)).unwrap().text;
+    let mut ops = vec![Open::new(&key, nonces, text).into_op().unwrap()];
     let aes = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
     for mode in [CipherMode::Cbc, CipherMode::Ctr] {
         let text = run(&mut state, Encrypt::new(&aes, mode, vec![7; 16].into(), plain.clone())).unwrap();

@@ -169,13 +169,14 @@ fn counted_nonces_are_those_of_the_list() {
 #[test]
 fn sealed_in_lanes_is_sealed() {
     let mut source = Random::new(62);
-    let lens = (0..=1100).chain([1983, 1984, 1985, 4095, 8191, 8192, 8193, 9151, 9152, 9153, 16_384, 70_001]);
+    let lens = (0..=2300).chain([4095, 8191, 8192, 8193, 9151, 9152, 9153, 16_384, 70_001]);
     for (round, len) in lens.enumerate() {
         let material = if round % 5 == 0 { vec![0xff; 32] } else { random(&mut source, 32) };
         let Some(lanes) = lanes::ChaChaLanes::new(&material) else {
             std::io::stderr().write_all(b"skipped: this CPU has no AVX-512 with byte masks\n").unwrap();
             return;
         };
+        let lanes = if round % 4 == 1 { lanes.without_wide_products() } else { lanes };
         let key = AeadKey::new(AeadAlgorithm::ChaCha20Poly1305, &material).unwrap();
         let message = if round % 3 == 0 { vec![0xff; len] } else { random(&mut source, len) };
         let nonce: [u8; 12] = random(&mut source, 12).try_into().unwrap();
@@ -189,6 +190,30 @@ fn sealed_in_lanes_is_sealed() {
         let mut opened = vec![9; len + 2];
         assert_eq!(lanes.open(&nonce, &associated, &text[1..=len], &mut opened[1..=len], None), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
+        // With a key of the tag that was made beforehand, among others.
+        let keys = lanes.tag_keys(&[[9; 12], nonce]);
+        text[1..=len].fill(9);
+        assert_eq!(lanes.seal(&nonce, &associated, &message, &mut text[1..=len], keys.get(1)), tag, "{len}");
+        assert!(text[1..=len] == expected && text[0] == 9 && text[len + 1] == 9, "{len}");
+        opened.fill(9);
+        assert_eq!(lanes.open(&nonce, &associated, &expected, &mut opened[1..=len], keys.get(1)), tag, "{len}");
+        assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
+        // In its own place, and back.
+        assert_eq!(lanes.seal_in_place(&nonce, &associated, &mut opened[1..=len], None), tag, "{len}");
+        assert!(opened[1..=len] == expected && opened[0] == 9 && opened[len + 1] == 9, "{len}");
+        assert_eq!(lanes.open_in_place(&nonce, &associated, &mut opened[1..=len], keys.get(1)), tag, "{len}");
+        assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
+        // The key itself does both in place as well.
+        let mut whole = [message.as_slice(), &[0; 16]].concat();
+        let (place, behind) = whole.split_at_mut(len);
+        key.seal_in_place(&nonce, &associated, place, behind).unwrap();
+        assert!(*place == expected && *behind == tag, "{len}");
+        let mut altered = whole.clone();
+        altered[round % (len + 16)] ^= 1 << (round % 8);
+        key.open_in_place(&nonce, &associated, &mut altered).unwrap_err();
+        assert!(altered.iter().all(|byte| *byte == 0), "{len}");
+        assert_eq!(key.open_in_place(&nonce, &associated, &mut whole), Ok(len));
+        assert!(whole[..len] == message, "{len}");
         // The key itself chooses between both ways, and leaves nothing where a tag is wrong.
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap();
         tag[round % 16] ^= 1 << (round % 8);

@@ -3,7 +3,10 @@
 use super::bits::Bits;
 use super::code::codes_of;
 use super::header::Header;
-use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, Tally, length_base};
+use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 const STORED_BYTES_MAX: usize = 65_535;
 /// What a block must save, in bits: no other is longer than if it was stored, whatever bit it begins at.
@@ -22,7 +25,7 @@ type Entry = u32;
 #[repr(align(64))]
 pub struct Entries {
     pub literals: [Entry; LITERALS],
-    /// With the bits behind the code.
+    /// With the bits behind the code; and a third literal's.
     pub lengths: [Entry; LENGTHS],
     pub slots: [Entry; SLOTS],
     end: Entry,
@@ -77,6 +80,15 @@ impl<'a> Writer<'a> {
     /// # Safety
     /// There must be room for it and eight bytes, here and below.
     unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if wide::detected() {
+            let (place, held, count) = self.bits.state();
+            let mut bits = Bits::new(place, held, count);
+            // SAFETY: the CPU has the instructions; the rest is the caller's.
+            unsafe { wide::put_piece(entries, &mut bits, piece) };
+            self.bits = bits;
+            return;
+        }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
             // SAFETY: the CPU has the instructions; the rest is the caller's.
@@ -166,6 +178,7 @@ impl Entries {
             Entries { literals: [0; LITERALS], lengths: [0; LENGTHS], slots: [0; SLOTS], end: of_symbol(256) };
         for (literal, entry) in entries.literals.iter_mut().take(256).enumerate() {
             *entry = of_symbol(literal);
+            entries.lengths[THIRD + literal] = *entry;
         }
         for symbol in 0..29 {
             let (base, more_len) = length_base(symbol);
@@ -213,5 +226,69 @@ impl Entries {
         let (front, back) = (code(a) | code(b).wrapping_shl(a), code(c) | code(d).wrapping_shl(c));
         // SAFETY: as above.
         unsafe { bits.put(front | back.wrapping_shl(a + b), length(a + b + c + d)) };
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::parse::Record;
+    use super::*;
+
+    /// Records and literals of every kind, with the format's own codes and with codes for them.
+    #[test]
+    fn eight_records_at_a_time_are_written_as_one_by_one() {
+        use std::io::Write;
+
+        if !wide::detected() {
+            std::io::stderr().write_all(b"skipped: this CPU does not look up eight entries soon\n").unwrap();
+            return;
+        }
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut below = |end: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % end
+        };
+        for round in 0..600 {
+            let mut records = Vec::new();
+            for _ in 0..round % 67 {
+                // Few bytes are frequent, so that codes are of many lengths.
+                let mut byte = || below(256) >> below(8);
+                let literals = byte() | byte() << 16;
+                let third = byte();
+                let of_match = (3 + below(256)) << 32 | (below(32_768) >> below(15)) << 48;
+                records.push(Record(match below(5) {
+                    0 => 0xc000 << 48 | literals,
+                    1 => 0xc000 << 48 | (THIRD as u64 + third) << 32 | literals,
+                    2 => 0xc000 << 48 | 0x0100_0000 | literals & 0xff,
+                    3 => 0x0100_0000 | literals & 0xff | of_match,
+                    _ => 0x0100_0100 | literals & 0xff | of_match,
+                }));
+            }
+            let literals: Vec<u8> = (0..round * 7 % 131).map(|_| (below(256) >> below(8)) as u8).collect();
+            let mut tally = Tally::default();
+            records.iter().for_each(|record| tally.counts[0].add(Indices::of(record)));
+            tally.count_literals(&literals);
+            tally.sum_up();
+            for header in [Header::fixed(), Header::of(&tally)] {
+                let entries = Entries::new(&header);
+                let write = |wide: bool| {
+                    let mut out = vec![0; 8 * (records.len() + literals.len()) + 16];
+                    let mut writer = Writer { bits: Bits::new(out.as_mut_ptr(), 0, round as u32 % 8), out: &mut [] };
+                    let piece = Piece { records: &records, literals: &literals };
+                    // SAFETY: there is room for eight bytes of each; the CPU was asked.
+                    unsafe {
+                        match wide {
+                            true => wide::put_piece(&entries, &mut writer.bits, piece),
+                            false => writer.piece_with(&entries, piece),
+                        }
+                    }
+                    let (place, held, count) = writer.bits.state();
+                    (place.addr() - out.as_ptr().addr(), held, count, out)
+                };
+                assert!(write(true) == write(false), "{round}");
+            }
+        }
     }
 }

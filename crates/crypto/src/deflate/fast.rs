@@ -1,7 +1,7 @@
 //! DEFLATE at its fastest level: each place is looked up in a table of the last place that began with the same four bytes, one of two matches
 //! is taken, and each block has a code of its own.
 //!
-//! 1. [`parse`](super::parse) cuts a block into records, each of at most two literals or of a match with a literal before it. It works on both
+//! 1. [`parse`](super::parse) cuts a block into records, each of at most three literals or of a match with a literal before it. It works on both
 //!    halves of the block at once and decides nothing with branches, so that neither waits for the other nor for a wrong guess.
 //! 2. [`tally`](super::tally) has counted the symbols meanwhile; what the block would cost stored, with the format's own code and with a code of its own
 //!    decides.

@@ -3,7 +3,7 @@
 //! A half's table has places relative to 32 KiB before the half, so that they fit into 16 bits. A place in it may be too far, or have other bytes:
 //! a match is what has the same bytes and is not too far. Every place is at or behind the message's beginning.
 
-use super::tally::{Counts, Indices, Piece, Tally};
+use super::tally::{Counts, Indices, Piece, THIRD, Tally};
 
 /// Half of a block: with the bytes before it that a match may reach, its places have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;
@@ -24,12 +24,13 @@ const STEP_BYTES_MAX: usize = MATCH_BYTES_MAX + 1;
 const MARGIN_BYTES: usize = COMPARED_BYTES + 8;
 /// After so many places without a match every second is tried, and so on.
 const PATIENCE_BITS: u32 = 7;
-/// Of so many places before the second half two are put into its table.
-const PRIMED_STEP: usize = 4;
+/// Of so many places before the second half two are put into its table; odd, so that what repeats after a power of two is found soon.
+const PRIMED_STEP: usize = 7;
 
-/// At most two literals, or a match and at most one literal before it. From the lowest 16 bits on: both literals, 256 or more where there is none;
-/// the match's length, zero where there is none; and its distance less one.
+/// At most three literals, or a match and at most one literal before it. From the lowest 16 bits on: two literals, 256 or more where there is none;
+/// the match's length, zero where there is none, or [`THIRD`] and a third literal; and the match's distance less one.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct Record(pub u64);
 
 impl Record {
@@ -37,6 +38,8 @@ impl Record {
     const BARE: u64 = 0x0100_0100;
     /// No match: the distance has a slot of its own, and no more bits.
     const UNMATCHED: u64 = 0xc000 << 48;
+    /// Where the third literal stands.
+    const THIRD_SHIFT: u32 = 32;
 
     fn literal(byte: u8) -> Record {
         Record(Record::UNMATCHED | 0x0100_0000 | u64::from(byte))
@@ -162,6 +165,7 @@ fn parse_with(
             while a.at < a.steps_end && b.at < b.steps_end {
                 let (mut at, mut then) = (a.at, b.at);
                 let (mut record, mut record_then) = (a.record, b.record);
+                let (mut all, mut all_then) = (u64::MAX, u64::MAX);
                 for _ in 0..STEPS {
                     let seen = look(at, a.base, a.table, SHIFT);
                     let seen_then = look(then, b.base, b.table, SHIFT);
@@ -169,12 +173,13 @@ fn parse_with(
                     let (taken_then, made_then) = take(then, b.base, b.end, seen_then, &differing);
                     *record = made;
                     *record_then = made_then;
+                    (all, all_then) = (all & made.0, all_then & made_then.0);
                     a.counts.add(Indices::of(&made));
                     b.counts.add(Indices::of(&made_then));
                     (at, then) = (at.add(taken), then.add(taken_then));
                     (record, record_then) = (record.add(1), record_then.add(1));
                 }
-                let skims = [at.addr() - a.at.addr() == 2 * STEPS, then.addr() - b.at.addr() == 2 * STEPS];
+                let skims = [all, all_then].map(|all| all & Record::UNMATCHED == Record::UNMATCHED);
                 (a.at, b.at, a.record, b.record) = (at, then, record, record_then);
                 if skims[0] {
                     a.skim(SHIFT);
@@ -263,13 +268,14 @@ impl<'a> Run<'a> {
     /// # Safety
     /// There must be two bytes before the place and a margin behind.
     #[inline(always)]
-    unsafe fn step(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) {
+    unsafe fn step(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) -> Record {
         // SAFETY: the caller's.
         unsafe {
             let seen = look(self.at, self.base, self.table, shift);
             let (taken, made) = take(self.at, self.base, self.end, seen, differing);
             self.push(made);
             self.at = self.at.add(taken);
+            made
         }
     }
 
@@ -307,11 +313,11 @@ impl<'a> Run<'a> {
         // SAFETY: a step is made where there is a margin behind it.
         unsafe {
             while self.at < self.steps_end {
-                let before = self.at;
+                let mut all = u64::MAX;
                 for _ in 0..STEPS {
-                    self.step(shift, differing);
+                    all &= self.step(shift, differing).0;
                 }
-                if self.at.addr() - before.addr() == 2 * STEPS {
+                if all & Record::UNMATCHED == Record::UNMATCHED {
                     self.skim(shift);
                 }
             }
@@ -352,27 +358,36 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Eight bytes from two before the place on, and where the table has seen the place's four bytes and those of the next. Puts both into the
-/// table, and the two before them.
+/// What is known of a place: eight bytes from two before it on, where the table has seen its four bytes and those of the next place, and whether those of
+/// the place behind that stand where the table has seen them.
+struct Seen {
+    eight: u64,
+    places: [usize; 2],
+    is_third: bool,
+}
+
+/// Puts the place and the next into the table, and the two before them.
 ///
 /// # Safety
 /// There must be two bytes before the place and six behind; the table must be as long as the shift leaves room for.
 #[inline(always)]
-unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> (u64, [usize; 2]) {
+unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> Seen {
     // SAFETY: the caller's.
     unsafe {
         let relative = at.addr().wrapping_sub(base.addr());
         let eight = u64::from_le(at.sub(2).cast::<u64>().read_unaligned());
         let places: [*mut u16; 4] = std::array::from_fn(|next| table.add(hashed((eight >> (8 * next)) as u32, shift)));
         let seen = [usize::from(*places[2]), usize::from(*places[3])];
+        let third = (eight >> 32) as u32;
+        let is_third = word(base.wrapping_add(usize::from(*table.add(hashed(third, shift))))) == third;
         for (next, place) in places.into_iter().enumerate() {
             *place = relative.wrapping_add(next).wrapping_sub(2) as u16;
         }
-        (eight, seen)
+        Seen { eight, places: seen, is_third }
     }
 }
 
-/// Takes the longer of two matches, or two literals: says how many bytes that are.
+/// Takes the longer of two matches, or two literals, or three where the third may not begin a match: says how many bytes that are.
 ///
 /// # Safety
 /// There must be a margin behind the place; `seen` must be of the place.
@@ -381,10 +396,10 @@ unsafe fn take(
     at: *const u8,
     base: *const u8,
     end: *const u8,
-    seen: (u64, [usize; 2]),
+    seen: Seen,
     differing: &impl Fn(*const u8, *const u8) -> u32,
 ) -> (usize, Record) {
-    let (eight, [first, second]) = seen;
+    let Seen { eight, places: [first, second], is_third } = seen;
     let alike = differing(at, base.wrapping_add(first)).trailing_zeros();
     let alike_then = differing(at.wrapping_add(1), base.wrapping_add(second)).trailing_zeros();
     // A literal more has to be worth it.
@@ -400,8 +415,11 @@ unsafe fn take(
     let matches = (length >= MATCH_BYTES_MIN) & (distance < WINDOW_BYTES);
     let matched = Record::BARE - ((before as u64) << 8) + ((length as u64) << 32) + ((distance as u64) << 48);
     let literals = eight >> 16 & 0xff | eight >> 8 & 0xff_0000;
-    let record = literals | std::hint::select_unpredictable(matches, matched, Record::UNMATCHED);
-    (std::hint::select_unpredictable(matches, length + before, 2), Record(record))
+    let third = ((eight >> 32 & 0xff) + THIRD as u64) << Record::THIRD_SHIFT;
+    let third = if is_third { 0 } else { third };
+    let record = literals | std::hint::select_unpredictable(matches, matched, Record::UNMATCHED + third);
+    let bare = if is_third { 2 } else { 3 };
+    (std::hint::select_unpredictable(matches, length + before, bare), Record(record))
 }
 
 /// How long a match of at least [`COMPARED_BYTES`] is, at most up to the end; none where it is too far.

@@ -4,8 +4,10 @@ use super::parse::Record;
 
 /// Literals, and what stands for none.
 pub const LITERALS: usize = 512;
-/// Every length, and zero for none.
-pub const LENGTHS: usize = 512;
+/// Every length, and zero for none; and from [`THIRD`] on what a record has for a third literal.
+pub const LENGTHS: usize = 1024;
+/// What a third literal has instead of a length, less the literal.
+pub const THIRD: usize = 512;
 /// Every slot of distances, and that of none.
 pub const SLOTS: usize = 32;
 /// The symbols of literals, of the end and of lengths.
@@ -106,7 +108,9 @@ impl Tally {
     pub fn sum_up(&mut self) {
         let [one, other] = &self.counts;
         for (byte, count) in self.symbols[..256].iter_mut().enumerate() {
-            *count = [one, other].iter().map(|counts| counts.literals[0][byte] + counts.literals[1][byte]).sum();
+            let of_half =
+                |counts: &Counts| counts.literals[0][byte] + counts.literals[1][byte] + counts.lengths[THIRD + byte];
+            *count = of_half(one) + of_half(other);
         }
         self.symbols[256..].fill(0);
         self.symbols[256] = 1;

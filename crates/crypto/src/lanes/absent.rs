@@ -37,8 +37,8 @@ impl AesLanes {
 /// Keys are made one by one.
 pub const KEYED_LANES: usize = 1;
 
-/// The key of one message's tag.
-pub type TagKey = [u64; 4];
+/// No value of it is ever made.
+pub enum TagKey {}
 
 /// No value of it is ever made.
 pub enum TagKeys {}
@@ -65,6 +65,11 @@ impl ChaChaLanes {
     }
 
     /// Never called.
+    pub fn without_wide_products(self) -> ChaChaLanes {
+        match self {}
+    }
+
+    /// Never called.
     pub fn tag_keys(&self, _: &[[u8; 12]]) -> TagKeys {
         match *self {}
     }
@@ -76,6 +81,16 @@ impl ChaChaLanes {
 
     /// Never called.
     pub fn open(&self, _: &[u8; 12], _: &[u8], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn seal_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn open_in_place(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: Option<&TagKey>) -> [u8; 16] {
         match *self {}
     }
 }

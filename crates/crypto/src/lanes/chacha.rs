@@ -5,20 +5,26 @@ use std::arch::x86_64::*;
 
 use zeroize::Zeroize;
 
-use super::poly1305::{Poly1305, TAG_BYTES};
+use super::aes::{AHEAD_BYTES, ask_ahead};
+use super::poly1305::{Poly1305, Powers, TAG_BYTES, raise_eight};
 
 const BLOCK_BYTES: usize = 64;
 /// Sixteen blocks.
 const GROUP_BYTES: usize = 16 * BLOCK_BYTES;
-/// So much is enciphered before its part of the tag is made, so that it is still near.
-const PIECE_BYTES: usize = 8 * GROUP_BYTES;
+/// So much is enciphered before its part of the tag is made, or deciphered behind that, so that it is still near.
+const PIECE_BYTES: usize = 4 * GROUP_BYTES;
+/// How far ahead memory is asked for where a message is opened.
+const OPENED_AHEAD_BYTES: usize = PIECE_BYTES + GROUP_BYTES;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Messages whose tags' keys are made together.
 pub const KEYED_LANES: usize = 16;
 
-/// The key of one message's tag.
-pub type TagKey = [u64; 4];
+/// The key of one message's tag, and powers of its first half where the CPU multiplies numbers of 52 bits.
+pub struct TagKey {
+    words: [u64; 4],
+    powers: Powers,
+}
 
 /// The keys of several messages' tags. They stay where they are when this is moved, so that no copy is left behind, and are wiped when it is dropped.
 pub struct TagKeys(Box<[TagKey; KEYED_LANES]>);
@@ -32,12 +38,18 @@ impl TagKeys {
 
 impl Drop for TagKeys {
     fn drop(&mut self) {
-        self.0.as_flattened_mut().zeroize();
+        for key in self.0.iter_mut() {
+            key.words.zeroize();
+            key.powers.wipe();
+        }
     }
 }
 
 /// A key. It stays where it is when this is moved, so that no copy is left behind.
-pub struct ChaChaLanes(Box<Words>);
+pub struct ChaChaLanes {
+    key: Box<Words>,
+    has_ifma: bool,
+}
 
 /// Wiped when it is dropped.
 struct Words([u32; 8]);
@@ -62,7 +74,12 @@ impl ChaChaLanes {
         for (made, word) in made.0.iter_mut().zip(words) {
             *made = u32::from_le_bytes(*word);
         }
-        Some(ChaChaLanes(made))
+        Some(ChaChaLanes { key: made, has_ifma: is_x86_feature_detected!("avx512ifma") })
+    }
+
+    /// The same without products of 52 bits, as on a CPU that lacks them.
+    pub fn without_wide_products(self) -> ChaChaLanes {
+        ChaChaLanes { has_ifma: false, ..self }
     }
 
     /// The keys of the tags of messages with these nonces, sixteen at most.
@@ -80,9 +97,9 @@ impl ChaChaLanes {
         text: &mut [u8],
         key: Option<&TagKey>,
     ) -> [u8; TAG_BYTES] {
-        debug_assert_eq!(message.len(), text.len());
-        // SAFETY: as above.
-        unsafe { self.run(nonce, associated, message, text, key, true) }
+        assert_eq!(message.len(), text.len(), "a text is as long as its message");
+        // SAFETY: a value of this type is only made where the instructions are there; both are so long.
+        unsafe { self.run::<true>(nonce, associated, message.as_ptr(), text.as_mut_ptr(), text.len(), key) }
     }
 
     /// Opens `text` into `message`, which is as long; returns the tag that it should have. Where it has another, nobody may see the message.
@@ -94,15 +111,41 @@ impl ChaChaLanes {
         message: &mut [u8],
         key: Option<&TagKey>,
     ) -> [u8; TAG_BYTES] {
-        debug_assert_eq!(message.len(), text.len());
+        assert_eq!(message.len(), text.len(), "a text is as long as its message");
         // SAFETY: as above.
-        unsafe { self.run(nonce, associated, text, message, key, false) }
+        unsafe { self.run::<false>(nonce, associated, text.as_ptr(), message.as_mut_ptr(), text.len(), key) }
+    }
+
+    /// The same as [`ChaChaLanes::seal`] in the message's place.
+    pub fn seal_in_place(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        message: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
+        let start = message.as_mut_ptr();
+        // SAFETY: as above; every byte is read before it is written.
+        unsafe { self.run::<true>(nonce, associated, start, start, message.len(), key) }
+    }
+
+    /// The same as [`ChaChaLanes::open`] in the text's place.
+    pub fn open_in_place(
+        &self,
+        nonce: &[u8; 12],
+        associated: &[u8],
+        text: &mut [u8],
+        key: Option<&TagKey>,
+    ) -> [u8; TAG_BYTES] {
+        let start = text.as_mut_ptr();
+        // SAFETY: as above.
+        unsafe { self.run::<false>(nonce, associated, start, start, text.len(), key) }
     }
 
     /// A block of each nonce in each of the lanes.
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     fn first_blocks(&self, nonces: &[[u8; 12]]) -> TagKeys {
-        let mut stream = Stream::new(&self.0.0, &[0; 12]);
+        let mut stream = Stream::new(&self.key.0, &[0; 12]);
         stream.steps = [0; KEYED_LANES];
         for (lane, nonce) in nonces.iter().take(KEYED_LANES).enumerate() {
             for (words, word) in stream.nonces.iter_mut().zip(nonce.as_chunks().0) {
@@ -110,51 +153,78 @@ impl ChaChaLanes {
             }
         }
         stream.next(GROUP_BYTES);
-        let mut keys = TagKeys(Box::new([[0; 4]; KEYED_LANES]));
+        let mut keys = TagKeys(Box::new([const { TagKey { words: [0; 4], powers: Powers::NONE } }; KEYED_LANES]));
         for (key, block) in keys.0.iter_mut().zip(&stream.blocks) {
-            *key = front_half(*block);
+            key.words = front_half(*block);
+        }
+        if self.has_ifma {
+            for eight in keys.0.as_chunks_mut::<8>().0.iter_mut().take(nonces.len().div_ceil(8)) {
+                let mut words = eight.each_ref().map(|key| key.words);
+                // SAFETY: the CPU has said that the instructions are there.
+                unsafe { raise_eight(&words, eight.each_mut().map(|key| &mut key.powers)) };
+                words.as_flattened_mut().zeroize();
+            }
         }
         keys
     }
 
+    /// # Safety
+    /// The CPU must have AVX-512. So many bytes must be there to be read and written: apart, or the same.
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn run(
+    unsafe fn run<const SEALS: bool>(
         &self,
         nonce: &[u8; 12],
         associated: &[u8],
-        input: &[u8],
-        out: &mut [u8],
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
         key: Option<&TagKey>,
-        seals: bool,
     ) -> [u8; TAG_BYTES] {
-        let len = input.len().min(out.len());
-        let (input, out) = (&input[..len], &mut out[..len]);
-        let mut stream = Stream::new(&self.0.0, nonce);
+        let mut stream = Stream::new(&self.key.0, nonce);
         // The first block is the key of the tag: where that is made, the second is the first of the message.
         stream.counter = u32::from(key.is_some());
         let held = if key.is_some() { 0 } else { stream.next(len.saturating_add(BLOCK_BYTES)) };
         let mut tag = match key {
-            Some(key) => Poly1305::new(key),
-            None => Poly1305::new(&front_half(stream.blocks[0])),
+            Some(key) => Poly1305::new(&key.words, Some(&key.powers), self.has_ifma),
+            None => Poly1305::new(&front_half(stream.blocks[0]), None, self.has_ifma),
         };
         tag.take_padded(associated);
         let first = held.saturating_sub(BLOCK_BYTES).min(len);
-        stream.apply(1, &input[..first], &mut out[..first]);
         let mut begin = 0;
-        let mut end = first;
-        loop {
+        while begin < len {
             // Whole blocks of the tag, but for the last piece.
-            while end < len && end - begin < PIECE_BYTES {
-                let more = stream.next(len - end).min(len - end);
-                stream.apply(0, &input[end..end + more], &mut out[end..end + more]);
-                end += more;
+            let end = len.min(begin + PIECE_BYTES + if begin == 0 { first } else { 0 });
+            // SAFETY: a piece lies within what the caller answers for; what is written is not read through these.
+            unsafe {
+                if !SEALS {
+                    tag.take_padded(std::slice::from_raw_parts(from.add(begin), end - begin));
+                }
+                let mut place = begin;
+                if begin == 0 {
+                    stream.apply(1, from, to, first);
+                    place = first;
+                }
+                while end - place >= GROUP_BYTES {
+                    // What is opened is read a piece before it is deciphered.
+                    if SEALS {
+                        stream.apply_sixteen::<AHEAD_BYTES>(from.add(place), to.add(place));
+                    } else {
+                        stream.apply_sixteen::<OPENED_AHEAD_BYTES>(from.add(place), to.add(place));
+                    }
+                    place += GROUP_BYTES;
+                }
+                while place < end {
+                    let more = stream.next(end - place).min(end - place);
+                    stream.apply(0, from.add(place), to.add(place), more);
+                    place += more;
+                }
+                if SEALS {
+                    tag.take_padded(std::slice::from_raw_parts(to.add(begin), end - begin));
+                }
             }
-            tag.take_padded(if seals { &out[begin..end] } else { &input[begin..end] });
             begin = end;
-            if end == len {
-                return tag.finish(associated.len(), len);
-            }
         }
+        tag.finish(associated.len(), len)
     }
 }
 
@@ -193,26 +263,48 @@ impl Stream {
     fn next(&mut self, wanted: usize) -> usize {
         let count = if wanted <= 4 * BLOCK_BYTES { 4 } else { 16 };
         if count == 4 {
-            self.four()
+            self.four();
         } else {
-            self.sixteen()
+            self.blocks = self.sixteen();
         }
         self.counter = self.counter.wrapping_add(count);
         count as usize * BLOCK_BYTES
     }
 
     /// Enciphers or deciphers at most as many bytes as there are from this block on.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512. So many bytes must be there to be read and written.
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn apply(&self, first: usize, input: &[u8], out: &mut [u8]) {
-        for ((block, input), out) in
-            self.blocks[first..].iter().zip(input.chunks(BLOCK_BYTES)).zip(out.chunks_mut(BLOCK_BYTES))
-        {
-            let mask = u64::MAX >> (BLOCK_BYTES - input.len().min(out.len()));
-            // SAFETY: the mask leaves out what is behind the ends of both, and no chunk is empty.
+    unsafe fn apply(&self, first: usize, from: *const u8, to: *mut u8, len: usize) {
+        for (block, place) in self.blocks[first..].iter().zip((0..len).step_by(BLOCK_BYTES)) {
+            let mask = u64::MAX >> (BLOCK_BYTES - (len - place).min(BLOCK_BYTES));
+            // SAFETY: the mask leaves out what is behind the ends of both, and no block is empty.
             unsafe {
-                let taken = _mm512_maskz_loadu_epi8(mask, input.as_ptr().cast());
-                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask, _mm512_xor_si512(taken, *block));
+                let taken = _mm512_maskz_loadu_epi8(mask, from.add(place).cast());
+                _mm512_mask_storeu_epi8(to.add(place).cast(), mask, _mm512_xor_si512(taken, *block));
             }
+        }
+    }
+
+    /// The same of sixteen whole blocks, the next ones, which are not kept.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512. A group must be there to be read and written.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn apply_sixteen<const AHEAD: usize>(&mut self, from: *const u8, to: *mut u8) {
+        let blocks = self.sixteen();
+        self.counter = self.counter.wrapping_add(16);
+        let mut block = 0;
+        while block < 16 {
+            let place = block * BLOCK_BYTES;
+            ask_ahead::<AHEAD>(from, to, place);
+            // SAFETY: the caller says so.
+            unsafe {
+                let taken = _mm512_loadu_si512(from.add(place).cast());
+                _mm512_storeu_si512(to.add(place).cast(), _mm512_xor_si512(taken, blocks[block]));
+            }
+            block += 1;
         }
     }
 
@@ -242,8 +334,9 @@ impl Stream {
     }
 
     /// A register for each of the state's words, with a block in each of its lanes.
+    #[inline]
     #[target_feature(enable = "avx512f")]
-    fn sixteen(&mut self) {
+    fn sixteen(&self) -> [__m512i; 16] {
         let ([k0, k1, k2, k3, k4, k5, k6, k7], [c0, c1, c2, c3]) = (self.key, CONSTANTS);
         let words = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, self.counter];
         let mut start = [_mm512_setzero_si512(); 16];
@@ -270,14 +363,14 @@ impl Stream {
         for (state, start) in state.iter_mut().zip(start) {
             *state = _mm512_add_epi32(*state, start);
         }
-        self.blocks = turned(state);
+        turned(state)
     }
 }
 
 /// The first half of a block.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn front_half(block: __m512i) -> TagKey {
+fn front_half(block: __m512i) -> [u64; 4] {
     let mut key = [0; 4];
     // SAFETY: there is room for half a register.
     unsafe { _mm256_storeu_si256(key.as_mut_ptr().cast(), _mm512_castsi512_si256(block)) };

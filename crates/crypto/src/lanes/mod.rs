@@ -11,6 +11,8 @@ mod chacha;
 #[cfg(target_arch = "x86_64")]
 mod constants;
 #[cfg(target_arch = "x86_64")]
+mod crossed;
+#[cfg(target_arch = "x86_64")]
 mod curves;
 #[cfg(target_arch = "x86_64")]
 mod gcm;

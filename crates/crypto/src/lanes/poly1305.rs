@@ -1,9 +1,11 @@
-//! Poly1305 in lanes: eight blocks at a time, each lane with every eighth block, in five limbs of 26 bits. What is too short for that
-//! goes block by block in three limbs of 44 bits.
+//! Poly1305 in lanes: eight blocks at a time, each lane with every eighth block, in five limbs of 26 bits; or in three of 44 where the CPU multiplies numbers of
+//! 52 bits, and then up to 64 blocks before anything is carried. What is too short for that goes block by block in three limbs of 44 bits.
 
 use std::arch::x86_64::*;
 
 use zeroize::Zeroize;
+
+use super::crossed::crossed;
 
 pub(super) const TAG_BYTES: usize = 16;
 const BLOCK_BYTES: usize = 16;
@@ -11,6 +13,8 @@ const BLOCK_BYTES: usize = 16;
 const GROUP_BYTES: usize = 8 * BLOCK_BYTES;
 /// From here on the powers of the key cost less than the lanes save.
 const LANES_BYTES_MIN: usize = 3 * GROUP_BYTES;
+/// Groups after which limbs of 44 bits are carried at the latest.
+const UNCARRIED_GROUPS: usize = 8;
 /// The lanes of the powers from the first to the eighth: the first of eight blocks has the highest, and lanes have blocks 0, 4, 1, 5, 2, 6, 3 and 7.
 const POWER_LANES: [usize; 8] = [7, 5, 3, 1, 6, 4, 2, 0];
 const MASK_44: u64 = (1 << 44) - 1;
@@ -25,25 +29,102 @@ struct Number([u64; 3]);
 type Limbs = [u64; 5];
 
 /// One message's tag under way. Wiped when it is dropped.
-pub(super) struct Poly1305 {
+pub(super) struct Poly1305<'a> {
     /// What each block is multiplied by, and what is added in the end.
     factor: Number,
     added: [u64; 2],
     sum: Number,
-    /// The limbs of the factor's powers from the first to the eighth, once they are needed, each power in its blocks' lane.
-    powers: [[u64; 8]; 5],
-    has_powers: bool,
+    /// Once they are needed, where they are not given.
+    powers: Powers,
+    given: Option<&'a Powers>,
+    has_ifma: bool,
 }
 
-impl Drop for Poly1305 {
+impl Drop for Poly1305<'_> {
     fn drop(&mut self) {
         self.factor.0.zeroize();
         self.added.zeroize();
         self.sum.0.zeroize();
-        if self.has_powers {
-            self.powers.zeroize();
+        self.powers.wipe();
+    }
+}
+
+/// The factor's powers from the first to the eighth, each in its blocks' lane, a row for each limb. Limbs of 44 bits leave room for those of its eighth
+/// power's powers, of which each has a column: three limbs, and twenty times the second and the third.
+#[repr(C, align(64))]
+pub(super) struct Powers {
+    rows: [[u64; 8]; 8],
+    has_lanes: bool,
+    /// How many of the eighth power's powers there are.
+    steps: usize,
+}
+
+/// The rows of the eighth power's powers.
+const STEP_ROWS: usize = 3;
+
+impl Powers {
+    pub(super) const NONE: Powers = Powers { rows: [[0; 8]; 8], has_lanes: false, steps: 0 };
+
+    /// What is secret is gone afterwards.
+    pub(super) fn wipe(&mut self) {
+        if self.has_lanes {
+            for row in &mut self.rows {
+                // SAFETY: this is a reference; a volatile write is not left out.
+                unsafe { std::ptr::write_volatile(row, [0; 8]) };
+            }
+            std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            self.has_lanes = false;
         }
     }
+}
+
+/// The powers of eight messages' factors, which the first halves of their keys are.
+///
+/// # Safety
+/// The CPU must have AVX-512 F and IFMA.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn raise_eight(keys: &[[u64; 4]; 8], powers: [&mut Powers; 8]) {
+    let mut limbs = [[0; 8]; 3];
+    for (message, key) in keys.iter().enumerate() {
+        for (lanes, limb) in limbs.iter_mut().zip(factor_of(key).0) {
+            lanes[message] = limb;
+        }
+    }
+    let first = limbs.map(|lanes| load(&lanes));
+    limbs.as_flattened_mut().zeroize();
+    let by_first = Wide::new(first);
+    let mut raised = [first; 8];
+    for power in 1..8 {
+        raised[power] = by_first.times(raised[power - 1]);
+    }
+    let by_eighth = Wide::new(raised[7]);
+    let mut steps = [raised[7]; UNCARRIED_GROUPS];
+    for step in 1..UNCARRIED_GROUPS {
+        steps[step] = by_eighth.times(steps[step - 1]);
+    }
+    let mut rows = [[_mm512_setzero_si512(); 8]; 8];
+    for limb in 0..3 {
+        let mut of_lanes = [_mm512_setzero_si512(); 8];
+        for (power, lane) in POWER_LANES.into_iter().enumerate() {
+            of_lanes[lane] = raised[power][limb];
+        }
+        rows[limb] = crossed(of_lanes);
+        rows[STEP_ROWS + limb] = crossed(steps.map(|step| step[limb]));
+    }
+    for limb in 1..3 {
+        rows[STEP_ROWS + 2 + limb] = rows[STEP_ROWS + limb].map(|step| twentyfold(step));
+    }
+    for (message, powers) in powers.into_iter().enumerate() {
+        for (place, row) in powers.rows.iter_mut().zip(&rows) {
+            // SAFETY: a row is as long as a register.
+            unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), row[message]) };
+        }
+        (powers.has_lanes, powers.steps) = (true, UNCARRIED_GROUPS);
+    }
+}
+
+fn factor_of(key: &[u64; 4]) -> Number {
+    Number::of_words(key[0] & 0x0fff_fffc_0fff_ffff, key[1] & 0x0fff_fffc_0fff_fffc, 0)
 }
 
 impl Number {
@@ -111,21 +192,26 @@ impl Number {
     }
 }
 
-impl Poly1305 {
-    /// From a key of one message.
-    pub(super) fn new(key: &[u64; 4]) -> Poly1305 {
-        let factor = Number::of_words(key[0] & 0x0fff_fffc_0fff_ffff, key[1] & 0x0fff_fffc_0fff_fffc, 0);
-        let (sum, powers) = (Number::default(), [[0; 8]; 5]);
-        Poly1305 { factor, added: [key[2], key[3]], sum, powers, has_powers: false }
+impl<'a> Poly1305<'a> {
+    /// From a key of one message, and the factor's powers where they were made. `has_ifma`: whether the CPU multiplies numbers of 52 bits.
+    pub(super) fn new(key: &[u64; 4], given: Option<&'a Powers>, has_ifma: bool) -> Poly1305<'a> {
+        let given = given.filter(|given| has_ifma && given.steps == UNCARRIED_GROUPS);
+        let (factor, sum, powers) = (factor_of(key), Number::default(), Powers::NONE);
+        Poly1305 { factor, added: [key[2], key[3]], sum, powers, given, has_ifma }
     }
 
     /// Takes whole blocks, and what is behind them as a block that is filled up with zeros.
     #[target_feature(enable = "avx512f")]
     pub(super) fn take_padded(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
-        if bytes.len() >= LANES_BYTES_MIN || self.has_powers && bytes.len() >= GROUP_BYTES {
+        if bytes.len() >= LANES_BYTES_MIN || self.has_powers() && bytes.len() >= GROUP_BYTES {
             let (groups, rest) = bytes.as_chunks();
-            self.take_groups(groups);
+            if self.has_ifma {
+                // SAFETY: the CPU has the instructions.
+                unsafe { self.take_groups_wide(groups) };
+            } else {
+                self.take_groups(groups);
+            }
             bytes = rest;
         }
         let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
@@ -154,32 +240,83 @@ impl Poly1305 {
         self.sum = self.sum.plus(Number::of_words(whole as u64, (whole >> 64) as u64, 1)).times(self.factor);
     }
 
-    fn make_powers(&mut self) {
+    fn has_powers(&self) -> bool {
+        self.given.is_some() || self.powers.has_lanes
+    }
+
+    /// The factor's powers from the first to the eighth.
+    fn raised(&self) -> [Number; 8] {
         // Each is the product of two that are about half of it, so that few wait for each other. A loop would keep them in memory in between.
         let first = self.factor;
         let second = first.times(first);
         let (third, fourth) = (second.times(first), second.times(second));
         let (fifth, sixth) = (third.times(second), third.times(third));
         let (seventh, eighth) = (fourth.times(third), fourth.times(fourth));
-        let mut numbers = [first, second, third, fourth, fifth, sixth, seventh, eighth];
-        for (lane, number) in POWER_LANES.into_iter().zip(&mut numbers) {
-            for (lanes, limb) in self.powers.iter_mut().zip(number.limbs()) {
+        [first, second, third, fourth, fifth, sixth, seventh, eighth]
+    }
+
+    fn make_powers(&mut self) {
+        for (lane, mut number) in POWER_LANES.into_iter().zip(self.raised()) {
+            for (lanes, limb) in self.powers.rows.iter_mut().zip(number.limbs()) {
                 lanes[lane] = limb;
             }
             number.0.zeroize();
         }
-        self.has_powers = true;
+        self.powers.has_lanes = true;
+    }
+
+    /// The same in limbs of 44 bits, with so many of the eighth power's powers.
+    fn make_wide_powers(&mut self, steps: usize) {
+        if !self.powers.has_lanes {
+            let mut raised = self.raised();
+            for (lane, number) in POWER_LANES.into_iter().zip(&raised) {
+                for (lanes, limb) in self.powers.rows.iter_mut().zip(number.0) {
+                    lanes[lane] = limb;
+                }
+            }
+            self.powers.has_lanes = true;
+            self.powers.put_step(raised[7]);
+            raised.iter_mut().for_each(|number| number.0.zeroize());
+        }
+        while self.powers.steps < steps {
+            let next = self.powers.steps + 1;
+            let mut product = self.powers.step(next / 2).times(self.powers.step(next - next / 2));
+            self.powers.put_step(product);
+            product.0.zeroize();
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn take_groups_wide(&mut self, groups: &[[u8; GROUP_BYTES]]) {
+        let Some((last, groups)) = groups.split_last() else { return };
+        if self.given.is_none() {
+            self.make_wide_powers(groups.len().min(UNCARRIED_GROUPS));
+        }
+        let powers = self.given.unwrap_or(&self.powers);
+        // The sum so far belongs to the first block, whose lane is the first.
+        let mut sums = self.sum.0.map(|limb| _mm512_maskz_set1_epi64(1, limb as i64));
+        let (whole, rest) = groups.as_chunks::<UNCARRIED_GROUPS>();
+        for groups in whole {
+            sums = powers.step_over(sums, groups);
+        }
+        if !rest.is_empty() {
+            sums = powers.step_over(sums, rest);
+        }
+        let lanes = Wide::new([load(&powers.rows[0]), load(&powers.rows[1]), load(&powers.rows[2])]);
+        let last = lanes.times(added(sums, split_wide(last)));
+        let [a, b, c] = last.map(|limb| u128::from(_mm512_reduce_add_epi64(limb) as u64));
+        self.sum = Number::carried(a, b, c);
     }
 
     #[target_feature(enable = "avx512f")]
     fn take_groups(&mut self, groups: &[[u8; GROUP_BYTES]]) {
         let Some((first, groups)) = groups.split_first() else { return };
-        if !self.has_powers {
+        if !self.powers.has_lanes {
             self.make_powers();
         }
         let (mut eighth, mut sums) = ([_mm512_setzero_si512(); 5], split(first));
         for (limb, before) in self.sum.limbs().into_iter().enumerate() {
-            eighth[limb] = _mm512_set1_epi64(self.powers[limb][POWER_LANES[7]] as i64);
+            eighth[limb] = _mm512_set1_epi64(self.powers.rows[limb][POWER_LANES[7]] as i64);
             // The sum so far belongs to the first block, whose lane is the first.
             sums[limb] = _mm512_add_epi64(sums[limb], _mm512_maskz_set1_epi64(1, before as i64));
         }
@@ -188,9 +325,8 @@ impl Poly1305 {
             sums = added(eighth.times(sums), split(group));
         }
         let mut lanes = [_mm512_setzero_si512(); 5];
-        for (lanes, powers) in lanes.iter_mut().zip(&self.powers) {
-            // SAFETY: there are eight words.
-            *lanes = unsafe { _mm512_loadu_si512(powers.as_ptr().cast()) };
+        for (lanes, powers) in lanes.iter_mut().zip(&self.powers.rows) {
+            *lanes = load(powers);
         }
         let last = Factor::new(lanes).times(sums);
         let mut limbs = [0; 5];
@@ -270,16 +406,13 @@ fn carried(products: [__m512i; 5]) -> [__m512i; 5] {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn added(a: [__m512i; 5], b: [__m512i; 5]) -> [__m512i; 5] {
-    let [a0, a1, a2, a3, a4] = a;
-    let [b0, b1, b2, b3, b4] = b;
-    [
-        _mm512_add_epi64(a0, b0),
-        _mm512_add_epi64(a1, b1),
-        _mm512_add_epi64(a2, b2),
-        _mm512_add_epi64(a3, b3),
-        _mm512_add_epi64(a4, b4),
-    ]
+fn added<const N: usize>(mut a: [__m512i; N], b: [__m512i; N]) -> [__m512i; N] {
+    let mut limb = 0;
+    while limb < N {
+        a[limb] = _mm512_add_epi64(a[limb], b[limb]);
+        limb += 1;
+    }
+    a
 }
 
 /// Eight blocks as limbs; lanes have blocks 0, 4, 1, 5, 2, 6, 3 and 7.
@@ -298,5 +431,132 @@ fn split(group: &[u8; GROUP_BYTES]) -> [__m512i; 5] {
         _mm512_and_si512(_mm512_srli_epi64::<14>(high), mask),
         // Behind a block stands a one.
         _mm512_or_si512(_mm512_srli_epi64::<40>(high), _mm512_set1_epi64(1 << 24)),
+    ]
+}
+
+impl Powers {
+    /// One of the eighth power's powers, from the first on.
+    fn step(&self, number: usize) -> Number {
+        Number([0, 1, 2].map(|limb| self.rows[STEP_ROWS + limb][number - 1]))
+    }
+
+    fn put_step(&mut self, number: Number) {
+        let [a, b, c] = number.0;
+        for (row, limb) in self.rows[STEP_ROWS..].iter_mut().zip([a, b, c, 20 * b, 20 * c]) {
+            row[self.steps] = limb;
+        }
+        self.steps += 1;
+    }
+
+    /// What so many groups, at most [`UNCARRIED_GROUPS`], make of the sums.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn step_over(&self, sums: [__m512i; 3], groups: &[[u8; GROUP_BYTES]]) -> [__m512i; 3] {
+        let mut totals = Totals::new();
+        let mut sums = Some(sums);
+        for (step, group) in (0..groups.len().min(UNCARRIED_GROUPS)).rev().zip(groups) {
+            let blocks = split_wide(group);
+            let limb = |row: usize| _mm512_set1_epi64(self.rows[STEP_ROWS + row][step] as i64);
+            let factor = Wide { limbs: [limb(0), limb(1), limb(2)], twentyfold: [limb(3), limb(4)] };
+            totals.add(sums.take().map_or(blocks, |sums| added(blocks, sums)), &factor);
+        }
+        totals.carried()
+    }
+}
+
+/// What lanes are multiplied by in limbs of 44 bits, and twenty times the second and the third: 2^132 is 20.
+struct Wide {
+    limbs: [__m512i; 3],
+    twentyfold: [__m512i; 2],
+}
+
+impl Wide {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(limbs: [__m512i; 3]) -> Wide {
+        Wide { limbs, twentyfold: [twentyfold(limbs[1]), twentyfold(limbs[2])] }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn times(&self, sums: [__m512i; 3]) -> [__m512i; 3] {
+        let mut totals = Totals::new();
+        totals.add(sums, self);
+        totals.carried()
+    }
+}
+
+/// The sums of products' lower 52 bits and of what is above them, for each limb.
+struct Totals {
+    low: [__m512i; 3],
+    high: [__m512i; 3],
+}
+
+impl Totals {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Totals {
+        Totals { low: [_mm512_setzero_si512(); 3], high: [_mm512_setzero_si512(); 3] }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn add(&mut self, sums: [__m512i; 3], factor: &Wide) {
+        let ([a, b, c], [d, e]) = (factor.limbs, factor.twentyfold);
+        // By rows, so that those that follow each other do not wait.
+        let rows = [(sums[0], [a, b, c]), (sums[1], [e, a, b]), (sums[2], [d, e, a])];
+        for (sum, factors) in rows {
+            for (place, factor) in factors.into_iter().enumerate() {
+                self.low[place] = _mm512_madd52lo_epu64(self.low[place], sum, factor);
+                self.high[place] = _mm512_madd52hi_epu64(self.high[place], sum, factor);
+            }
+        }
+    }
+
+    /// Limbs of 44 bits, the second a little longer, the third of 42. What is above 52 bits is 2^8 of the next limb.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn carried(&self) -> [__m512i; 3] {
+        let mask = _mm512_set1_epi64(MASK_44 as i64);
+        let ([a, b, c], [a_high, b_high, c_high]) = (self.low, self.high);
+        let b = _mm512_add_epi64(b, _mm512_add_epi64(_mm512_slli_epi64::<8>(a_high), _mm512_srli_epi64::<44>(a)));
+        let c = _mm512_add_epi64(c, _mm512_add_epi64(_mm512_slli_epi64::<8>(b_high), _mm512_srli_epi64::<44>(b)));
+        // 2^130 is 5.
+        let over = _mm512_add_epi64(_mm512_slli_epi64::<10>(c_high), _mm512_srli_epi64::<42>(c));
+        let fivefold = _mm512_add_epi64(over, _mm512_slli_epi64::<2>(over));
+        let a = _mm512_add_epi64(_mm512_and_si512(a, mask), fivefold);
+        let b = _mm512_add_epi64(_mm512_and_si512(b, mask), _mm512_srli_epi64::<44>(a));
+        [_mm512_and_si512(a, mask), b, _mm512_and_si512(c, _mm512_set1_epi64(MASK_42 as i64))]
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn twentyfold(limb: __m512i) -> __m512i {
+    _mm512_add_epi64(_mm512_slli_epi64::<4>(limb), _mm512_slli_epi64::<2>(limb))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(words: &[u64; 8]) -> __m512i {
+    // SAFETY: eight words are 64 bytes.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+/// Eight blocks as limbs of 44 bits; lanes as those of [`split`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn split_wide(group: &[u8; GROUP_BYTES]) -> [__m512i; 3] {
+    let mask = _mm512_set1_epi64(MASK_44 as i64);
+    // SAFETY: a group has as many bytes as two registers.
+    let (front, back) =
+        unsafe { (_mm512_loadu_si512(group.as_ptr().cast()), _mm512_loadu_si512(group[64..].as_ptr().cast())) };
+    let (low, high) = (_mm512_unpacklo_epi64(front, back), _mm512_unpackhi_epi64(front, back));
+    [
+        _mm512_and_si512(low, mask),
+        // (low >> 44 | high << 20) & mask
+        _mm512_ternarylogic_epi64::<0xe0>(mask, _mm512_srli_epi64::<44>(low), _mm512_slli_epi64::<20>(high)),
+        // Behind a block stands a one.
+        _mm512_or_si512(_mm512_srli_epi64::<24>(high), _mm512_set1_epi64(1 << 40)),
     ]
 }

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::constants::{ROUNDS, STARTS};
+use super::crossed::crossed;
 
 /// Hashes eight messages of `blocks` blocks each; writes the first `count` digests of `digest_bytes`. `start`: where among the starts
 /// the algorithm's eight are.
@@ -18,15 +19,14 @@ pub(super) unsafe fn hash(
     count: usize,
     out: &mut [u8],
 ) {
-    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[start + word] as i64));
-    for number in 0..blocks {
+    let state = hashed(start, blocks, |number| {
         let half = |half: usize| -> [__m512i; 8] {
             // SAFETY: as the caller promises; each half has 64 of the 128 bytes.
             std::array::from_fn(|lane| unsafe { _mm512_loadu_si512(place(lane, number).add(64 * half).cast()) })
         };
         let (low, high) = (turned(half(0)), turned(half(1)));
-        compress(&mut state, std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] }));
-    }
+        std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] })
+    });
     let words: [[u64; 8]; 8] = state.map(|word| {
         let mut lanes = [0; 8];
         // SAFETY: eight words are 64 bytes.
@@ -44,56 +44,67 @@ pub(super) unsafe fn hash(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash_block(words: [__m512i; 16]) -> [__m512i; 8] {
-    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[word] as i64));
-    compress(&mut state, words);
-    state
+    hashed(0, 1, |_| words)
 }
 
-/// One round, with the words that the names stand for now; the next round has them one further.
+/// One round, with the words that the names stand for now; the next round has them one further. `$constant`: the sum of its word and its constant.
 macro_rules! round {
-    ($w:ident, $t:expr, $i:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
+    ($constant:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         let s1 = xor3(_mm512_ror_epi64::<14>($e), _mm512_ror_epi64::<18>($e), _mm512_ror_epi64::<41>($e));
         // Where e has ones f, else g.
         let choice = _mm512_ternarylogic_epi64::<0xca>($e, $f, $g);
-        let constant = add($w[$i], _mm512_set1_epi64(ROUNDS[$t] as i64));
-        let first = add(add($h, s1), add(choice, constant));
+        let first = add(add(add($h, $constant), choice), s1);
         let s0 = xor3(_mm512_ror_epi64::<28>($a), _mm512_ror_epi64::<34>($a), _mm512_ror_epi64::<39>($a));
         let majority = _mm512_ternarylogic_epi64::<0xe8>($a, $b, $c);
         $d = add($d, first);
         $h = add(first, add(s0, majority));
-        // The word of the sixteenth round from here.
-        let (w1, w14) = ($w[($i + 1) % 16], $w[($i + 14) % 16]);
-        let s0 = xor3(_mm512_ror_epi64::<1>(w1), _mm512_ror_epi64::<8>(w1), _mm512_srli_epi64::<7>(w1));
-        let s1 = xor3(_mm512_ror_epi64::<19>(w14), _mm512_ror_epi64::<61>(w14), _mm512_srli_epi64::<6>(w14));
-        $w[$i] = add(add($w[$i], s0), add($w[($i + 9) % 16], s1));
     };
 }
 
+/// Eight rounds, after which each name stands for the same word again. `$word`: the sum of a round's word and its constant.
+macro_rules! eight_rounds {
+    ($word:expr, $first:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
+        round!($word($first), $a $b $c $d $e $f $g $h);
+        round!($word($first + 1), $h $a $b $c $d $e $f $g);
+        round!($word($first + 2), $g $h $a $b $c $d $e $f);
+        round!($word($first + 3), $f $g $h $a $b $c $d $e);
+        round!($word($first + 4), $e $f $g $h $a $b $c $d);
+        round!($word($first + 5), $d $e $f $g $h $a $b $c);
+        round!($word($first + 6), $c $d $e $f $g $h $a $b);
+        round!($word($first + 7), $b $c $d $e $f $g $h $a);
+    };
+}
+
+/// The words of the digests of messages of so many blocks; `words` makes those of a block. One function, so that they stay in registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn compress(state: &mut [__m512i; 8], mut w: [__m512i; 16]) {
-    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
-    for t in (0..80).step_by(16) {
-        round!(w, t, 0, a b c d e f g h);
-        round!(w, t + 1, 1, h a b c d e f g);
-        round!(w, t + 2, 2, g h a b c d e f);
-        round!(w, t + 3, 3, f g h a b c d e);
-        round!(w, t + 4, 4, e f g h a b c d);
-        round!(w, t + 5, 5, d e f g h a b c);
-        round!(w, t + 6, 6, c d e f g h a b);
-        round!(w, t + 7, 7, b c d e f g h a);
-        round!(w, t + 8, 8, a b c d e f g h);
-        round!(w, t + 9, 9, h a b c d e f g);
-        round!(w, t + 10, 10, g h a b c d e f);
-        round!(w, t + 11, 11, f g h a b c d e);
-        round!(w, t + 12, 12, e f g h a b c d);
-        round!(w, t + 13, 13, d e f g h a b c);
-        round!(w, t + 14, 14, c d e f g h a b);
-        round!(w, t + 15, 15, b c d e f g h a);
+fn hashed(start: usize, blocks: usize, words: impl Fn(usize) -> [__m512i; 16]) -> [__m512i; 8] {
+    let mut state: [__m512i; 8] = std::array::from_fn(|word| _mm512_set1_epi64(STARTS[start + word] as i64));
+    for number in 0..blocks {
+        let mut w = words(number);
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
+        for constants in ROUNDS[..64].as_chunks::<16>().0 {
+            // The word of the sixteenth round from here takes the place of this round's.
+            let mut word = |i: usize| {
+                let sum = add(w[i], _mm512_set1_epi64(constants[i] as i64));
+                let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
+                let s0 = xor3(_mm512_ror_epi64::<1>(w1), _mm512_ror_epi64::<8>(w1), _mm512_srli_epi64::<7>(w1));
+                let s1 = xor3(_mm512_ror_epi64::<19>(w14), _mm512_ror_epi64::<61>(w14), _mm512_srli_epi64::<6>(w14));
+                w[i] = add(add(w[i], s0), add(w[(i + 9) % 16], s1));
+                sum
+            };
+            eight_rounds!(word, 0, a b c d e f g h);
+            eight_rounds!(word, 8, a b c d e f g h);
+        }
+        // Behind the last rounds there are none.
+        let word = |i: usize| add(w[i], _mm512_set1_epi64(ROUNDS[64 + i] as i64));
+        eight_rounds!(word, 0, a b c d e f g h);
+        eight_rounds!(word, 8, a b c d e f g h);
+        for (sum, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+            *sum = add(*sum, word);
+        }
     }
-    for (sum, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
-        *sum = add(*sum, word);
-    }
+    state
 }
 
 #[inline]
@@ -113,20 +124,5 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn turned(rows: [__m512i; 8]) -> [__m512i; 8] {
     let swap = _mm512_set4_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607);
-    let rows = rows.map(|row| _mm512_shuffle_epi8(row, swap));
-    // Piece `piece` of `pairs[2 * group + word]` is word `2 * piece + word` of lanes `2 * group` and the next.
-    let pairs: [__m512i; 8] = std::array::from_fn(|at| match at % 2 {
-        0 => _mm512_unpacklo_epi64(rows[at], rows[at + 1]),
-        _ => _mm512_unpackhi_epi64(rows[at - 1], rows[at]),
-    });
-    std::array::from_fn(|at| {
-        let of = |group: usize| pairs[2 * group + at % 2];
-        let (low, high) = match at / 2 {
-            0 => (_mm512_shuffle_i32x4::<0x00>(of(0), of(1)), _mm512_shuffle_i32x4::<0x00>(of(2), of(3))),
-            1 => (_mm512_shuffle_i32x4::<0x55>(of(0), of(1)), _mm512_shuffle_i32x4::<0x55>(of(2), of(3))),
-            2 => (_mm512_shuffle_i32x4::<0xaa>(of(0), of(1)), _mm512_shuffle_i32x4::<0xaa>(of(2), of(3))),
-            _ => (_mm512_shuffle_i32x4::<0xff>(of(0), of(1)), _mm512_shuffle_i32x4::<0xff>(of(2), of(3))),
-        };
-        _mm512_shuffle_i32x4::<0x88>(low, high)
-    })
+    crossed(rows.map(|row| _mm512_shuffle_epi8(row, swap)))
 }

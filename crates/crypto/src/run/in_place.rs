@@ -1,12 +1,15 @@
 //! Seal and Open in the messages' own memory.
 
+use std::ops::Range;
+
 use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES};
 use panoply_core::{Bytes, Result, Threads, Value};
 
-use super::sealing::{Associated, Unreleased, nonces};
+use super::sealing::{Associated, NonceList, Unreleased, prepared};
 use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, TakeMemory, described, failure};
+use crate::aead::Prepared;
 use crate::keys::Expanded;
-use crate::spread::{Slot, Slots, spread};
+use crate::spread::{Slot, Slots, spread_prepared};
 
 /// Whether an op allows that its answer takes the place of its messages.
 pub fn is_in_place(op: &CryptoOp) -> bool {
@@ -58,30 +61,47 @@ fn put_back(place: Option<&mut Messages>, messages: Messages) {
 
 fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
     let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let mut tags = take(messages.count() * TAG_BYTES)?;
+    if let Messages::One(bytes) = messages {
+        // Nothing is listed and nothing shared out.
+        let Some(message) = bytes.get_mut() else { return Err(op.key().invalid()) };
+        let (nonce, tag) = (&mut [0; 12], &mut tags.bytes_mut()[..TAG_BYTES]);
+        let sealed = nonces.get(0, nonce).and_then(|nonce| key.seal_in_place(nonce, associated.get(0), message, tag));
+        sealed.map_err(|error| failure("seal", 0)((0, error)))?;
+        return Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) });
+    }
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
     let slots = Slots { out, offsets: &offsets, side: tags.bytes_mut(), side_each: TAG_BYTES, lens: &mut lens };
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| {
-        key.seal_in_place(&nonces(index)?, associated.get(index), slot.out, slot.side)?;
+    let len_of = |index: usize| offsets[index + 1] - offsets[index];
+    let prepare = |group: Range<usize>| prepared(key, &nonces, len_of, group, true);
+    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+        let (nonce, own) = (&mut [0; 12], associated.get(index));
+        key.seal_in_place(place, nonces.get(index, nonce)?, own, slot.out, slot.side)?;
         Ok(slot.out.len())
     };
-    spread(threads, slots, &time, &work).map_err(failure("seal", 0))?;
+    let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);
+    spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
     Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
 }
 
 fn open(op: &Open, messages: &mut Messages, threads: &dyn Threads) -> Result<Messages> {
     let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
     let plaintext = Unreleased(out);
     let slots = Slots { out: &mut *plaintext.0, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| key.open_in_place(&nonces(index)?, associated.get(index), slot.out);
-    spread(threads, slots, &time, &work).map_err(failure("open", 0))?;
+    let len_of = |index: usize| offsets[index + 1] - offsets[index];
+    let prepare = |group: Range<usize>| prepared(key, &nonces, len_of, group, true);
+    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+        key.open_in_place(place, nonces.get(index, &mut [0; 12])?, associated.get(index), slot.out)
+    };
+    let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);
+    spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("open", 0))?;
     // Packed messages lie one behind the other.
     let (mut end, mut ends) = (offsets[0], vec![offsets[0]]);
     for (start, len) in offsets.iter().zip(&lens) {

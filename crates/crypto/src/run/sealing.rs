@@ -8,7 +8,9 @@ use panoply_core::op::crypto::{
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use zeroize::Zeroize;
 
-use super::{CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
+use super::{
+    CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
+};
 use crate::Failure;
 use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
@@ -22,8 +24,11 @@ const COUNTED_PIECE_BYTES: usize = 256 << 10;
 pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+    if let Messages::One(message) = op.messages() {
+        return seal_one(op, key, message.as_slice()?, state, take);
+    }
     let (messages, detached) = (op.messages().slices()?, op.is_detached());
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let behind = if detached { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len() + behind))?;
     let mut out = take(offsets[messages.len()])?;
@@ -37,11 +42,11 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
         lens: &mut lens,
     };
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
     let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
-        key.seal(place, &nonces(index)?, associated.get(index), messages[index], text, tag)?;
+        key.seal(place, nonces.get(index, &mut [0; 12])?, associated.get(index), messages[index], text, tag)?;
         Ok(slot.out.len())
     };
     let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
@@ -50,11 +55,31 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
+/// One message, of which nothing is listed and nothing shared out.
+fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Sealed> {
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let behind = if op.is_detached() { 0 } else { TAG_BYTES };
+    let len = message.len().checked_add(behind).ok_or_else(|| out_of_memory(usize::MAX))?;
+    let mut out = take(len)?;
+    let mut tags = op.is_detached().then(|| take(TAG_BYTES)).transpose()?;
+    let (text, tag) = out.bytes_mut()[..len].split_at_mut(message.len());
+    let tag = tags.as_mut().map_or(tag, |tags| &mut tags.bytes_mut()[..TAG_BYTES]);
+    let sealed = nonces
+        .get(0, &mut [0; 12])
+        .and_then(|nonce| key.seal(nonce, associated.get(0), message, text, tag, state.wide_seal));
+    sealed.map_err(|error| failure("seal", 0)((0, error)))?;
+    let tags = tags.map(|tags| Bytes::from_host(tags.freeze()));
+    Ok(Sealed { text: Messages::One(Bytes::from_host(out.freeze())), tags })
+}
+
 pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let expanded = Expanded::of(op.key())?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+    if let Messages::One(text) = op.messages() {
+        return open_one(op, key, text.as_slice()?, state, take);
+    }
     let messages = op.messages().slices()?;
-    let (nonces, associated) = (nonces(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let tags = op.detached_tags().map(Bytes::as_slice).transpose()?;
     let behind = if tags.is_some() { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len().saturating_sub(behind)))?;
@@ -63,17 +88,38 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
     let plaintext = Unreleased(out.bytes_mut());
     let slots = plain_slots(plaintext.0, &offsets, &mut lens);
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
-    let prepare = |group: Range<usize>| prepared(key, &nonces, &messages, group, state.wide_seal);
+    let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
     let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
-        key.open(place, &nonces(index)?, associated.get(index), text, tag, slot.out)?;
+        key.open(place, nonces.get(index, &mut [0; 12])?, associated.get(index), text, tag, slot.out)?;
         Ok(slot.out.len())
     };
     let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("open", 0))?;
     plaintext.release();
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
+}
+
+/// One text, of which nothing is listed and nothing shared out.
+fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Messages> {
+    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let rejected = |error| failure("open", 0)((0, error));
+    let (text, tag) = match op.detached_tags() {
+        Some(tags) => (text, tags.as_slice()?),
+        None => {
+            let parts = text.split_last_chunk::<TAG_BYTES>().ok_or(Failure::Rejected);
+            parts.map(|(text, tag)| (text, tag.as_slice())).map_err(rejected)?
+        }
+    };
+    let mut out = output(text.len(), op.is_secret(), take)?;
+    let plaintext = Unreleased(&mut out.bytes_mut()[..text.len()]);
+    let opened = nonces
+        .get(0, &mut [0; 12])
+        .and_then(|nonce| key.open(nonce, associated.get(0), text, tag, plaintext.0, state.wide_seal));
+    opened.map_err(rejected)?;
+    plaintext.release();
+    Ok(Messages::One(Bytes::from_host(out.freeze())))
 }
 
 pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
@@ -83,7 +129,7 @@ pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: 
     let offsets = offsets_of(messages.iter().map(|message| op.text_len(message.len())))?;
     let mut out = take(offsets[messages.len()])?;
     match op.mode() {
-        CipherMode::Ctr => counted(key, state.wide, &messages, vectors, out.bytes_mut(), threads),
+        CipherMode::Ctr => counted(key, state.wide, &messages, vectors, (out.bytes_mut(), &offsets), threads),
         CipherMode::Cbc | CipherMode::CbcUnpadded => {
             let mut lens = vec![0; messages.len()];
             let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * 2.0 * CIPHER_NS_PER_BYTE;
@@ -108,7 +154,8 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
     let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
     let plaintext = Unreleased(out.bytes_mut());
     if op.mode() == CipherMode::Ctr {
-        counted(key, state.wide, &messages, vectors, plaintext.0, threads).map_err(failure("decrypt", 0))?;
+        counted(key, state.wide, &messages, vectors, (plaintext.0, &offsets), threads)
+            .map_err(failure("decrypt", 0))?;
         plaintext.release();
         return op.messages().like(Bytes::from_host(out.freeze()), offsets);
     }
@@ -132,10 +179,10 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
 }
 
 /// What is made beforehand for a group of messages.
-fn prepared<'a>(
+pub(super) fn prepared<'a>(
     key: &'a AeadKey,
-    nonces: &impl Fn(usize) -> Result<NonceBytes, Failure>,
-    messages: &[&[u8]],
+    nonces: &NonceList<'_>,
+    len_of: impl Fn(usize) -> usize,
     group: Range<usize>,
     wide: bool,
 ) -> Result<Prepared<'a>, (usize, Failure)> {
@@ -145,7 +192,8 @@ fn prepared<'a>(
     let mut of_group = [([0; 12], 0); PREPARED_MAX];
     let len = group.len().min(PREPARED_MAX);
     for (place, index) in of_group.iter_mut().zip(group) {
-        *place = (nonces(index).map_err(|failure| (index, failure))?, messages[index].len());
+        place.1 = len_of(index);
+        place.0 = *nonces.get(index, &mut [0; 12]).map_err(|failure| (index, failure))?;
     }
     Ok(key.prepare(of_group.into_iter().take(len), wide))
 }
@@ -156,9 +204,18 @@ fn counted(
     wide: bool,
     messages: &[&[u8]],
     vectors: &[Block],
-    out: &mut [u8],
+    (out, offsets): (&mut [u8], &[usize]),
     threads: &dyn Threads,
 ) -> Result<(), (usize, Failure)> {
+    let mut lens = vec![0; messages.len()];
+    if messages.iter().all(|message| message.len() <= COUNTED_PIECE_BYTES) {
+        let slots = plain_slots(out, offsets, &mut lens);
+        let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
+        return spread(threads, slots, &time, &|index: usize, slot: Slot<'_>| {
+            key.apply_counted(&vectors[index], 0, messages[index], slot.out, wide)?;
+            Ok(slot.out.len())
+        });
+    }
     // The message of each piece, where in it the piece begins, and its bytes.
     let mut pieces: Vec<(usize, usize, &[u8])> = Vec::with_capacity(messages.len());
     for (message, bytes) in messages.iter().enumerate() {
@@ -171,7 +228,7 @@ fn counted(
         *end += bytes.len();
         Some(*end)
     }));
-    let mut lens = vec![0; pieces.len()];
+    lens.resize(pieces.len(), 0);
     let slots = Slots { out, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |piece: usize| MESSAGE_NS + pieces[piece].2.len() as f64 * CIPHER_NS_PER_BYTE;
     let work = |piece: usize, slot: Slot<'_>| {
@@ -199,20 +256,34 @@ impl<'a> Associated<'a> {
     }
 }
 
-/// The nonce of each message. They are looked at once, so that none is copied beforehand. A message that has none fails.
-pub(super) fn nonces(nonces: &Nonces) -> impl Fn(usize) -> Result<NonceBytes, Failure> + Sync {
-    let given: Option<&[NonceBytes]> = match nonces {
-        Nonces::Given(bytes) => bytes.as_slice().ok().map(|bytes| bytes.as_chunks().0),
-        Nonces::Counted { .. } => None,
-    };
-    move |index| match (given, nonces) {
-        (Some(list), _) => list.get(index).copied().ok_or(Failure::Rejected),
-        (None, Nonces::Counted { prefix, first }) if (index as u64) < u64::MAX - first => {
-            let number = u128::from((first + index as u64).swap_bytes()) << 32;
-            let whole = (number | u128::from(u32::from_le_bytes(*prefix))).to_le_bytes();
-            whole.first_chunk().copied().ok_or(Failure::Rejected)
+/// The nonce of each message. Those that are given are looked at once, where they lie.
+pub(super) struct NonceList<'a> {
+    given: Option<&'a [NonceBytes]>,
+    nonces: &'a Nonces,
+}
+
+impl<'a> NonceList<'a> {
+    pub(super) fn new(nonces: &'a Nonces) -> NonceList<'a> {
+        let given = match nonces {
+            Nonces::Given(bytes) => bytes.as_slice().ok().map(|bytes| bytes.as_chunks().0),
+            Nonces::Counted { .. } => None,
+        };
+        NonceList { given, nonces }
+    }
+
+    /// One that is not given is written to `place`. A message that has none fails.
+    #[inline]
+    pub(super) fn get<'b>(&'b self, index: usize, place: &'b mut NonceBytes) -> Result<&'b NonceBytes, Failure> {
+        match (self.given, self.nonces) {
+            (Some(list), _) => return list.get(index).ok_or(Failure::Rejected),
+            (None, Nonces::Counted { prefix, first }) if (index as u64) < u64::MAX - first => {
+                let number = u128::from((first + index as u64).swap_bytes()) << 32;
+                let whole = (number | u128::from(u32::from_le_bytes(*prefix))).to_le_bytes();
+                *place = *whole.first_chunk().ok_or(Failure::Rejected)?;
+            }
+            _ => *place = self.nonces.get(index).map_err(|_| Failure::Rejected)?,
         }
-        _ => nonces.get(index).map_err(|_| Failure::Rejected),
+        Ok(place)
     }
 }
 

@@ -491,7 +491,8 @@ unsafe fn reduce<A: Arithmetic>(out: *mut Vector, t: *mut Vector, len: usize, co
             sweep::<A, true>(t.add(at + BLOCK), &limbs, constants.above.as_ptr(), len);
         }
         let t = t.add(len - BLOCK);
-        let (rows, mut carried) = last_rows::<A>(&lowest::<A>(t), constants);
+        let (rows, carried) = last_rows::<A>(&lowest::<A>(t), constants);
+        let mut carried = (_mm512_setzero_si512(), carried);
         let (rows, x) = (&rows, constants.n.as_ptr());
         for at in BLOCK..len {
             carried = last_column::<A, 0>(out, t, at, carried, rows, x);
@@ -504,7 +505,8 @@ unsafe fn reduce<A: Arithmetic>(out: *mut Vector, t: *mut Vector, len: usize, co
     }
 }
 
-/// A column of the last block, from row `FROM` on, whose lowest bits are a limb of the answer, and what is carried.
+/// A column of the last block, from row `FROM` on, whose lowest bits are a limb of the answer. What is carried are the upper halves of its products, and what
+/// the column has above a limb: only this waits for the columns before, and is added last.
 ///
 /// # Safety
 /// As for `reduce`.
@@ -513,16 +515,17 @@ unsafe fn last_column<A: Arithmetic, const FROM: usize>(
     out: *mut Vector,
     t: *mut Vector,
     at: usize,
-    carried: __m512i,
+    (upper, carry): (__m512i, __m512i),
     rows: &Rows,
     x: *const u64,
-) -> __m512i {
+) -> (__m512i, __m512i) {
     // SAFETY: the caller says so.
     unsafe {
-        let sum = _mm512_add_epi64(_mm512_load_si512(t.add(at).cast()), carried);
+        let sum = _mm512_add_epi64(_mm512_load_si512(t.add(at).cast()), upper);
         let (low, high) = products::<A, FROM, 5, true>(sum, at, rows, x);
+        let low = _mm512_add_epi64(low, carry);
         _mm512_store_si512(out.add(at - BLOCK).cast(), A::operand(low));
-        _mm512_add_epi64(high, _mm512_srli_epi64::<SHIFT>(low))
+        (high, _mm512_srli_epi64::<SHIFT>(low))
     }
 }
 

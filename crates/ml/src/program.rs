@@ -5,6 +5,7 @@
 
 mod build;
 mod fold;
+mod spelled;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -348,3 +348,178 @@ fn rows_and_elements_are_put_alike() {
         }
     }
 }
+
+/// A layer norm node by node: the power, the numbers that are added and raised to, and the axis of the means.
+fn spelled_out(power: &[f32], epsilon: &[f32], axis: i64, outputs: &[&str]) -> (Message, [usize; 3]) {
+    let dims = [2, 3, 70];
+    let mean = [ints("axes", &[axis])];
+    let nodes = [
+        node("ReduceMean", &["x"], &["mean"], &mean),
+        node("Sub", &["x", "mean"], &["centred"], &[]),
+        node("Pow", &["centred", "power"], &["squares"], &[]),
+        node("ReduceMean", &["squares"], &["variance"], &mean),
+        node("Add", &["variance", "epsilon"], &["more"], &[]),
+        node("Sqrt", &["more"], &["deviation"], &[]),
+        node("Div", &["centred", "deviation"], &["normal"], &[]),
+        node("Mul", &["normal", "weight"], &["scaled"], &[]),
+        node("Relu", &["scaled"], &["y"], &[]),
+    ];
+    let scalar = |name: &str, values: &[f32]| {
+        let dims: Vec<i64> = if values.len() == 1 { Vec::new() } else { vec![values.len() as i64, 1] };
+        f32s(name, &dims, values)
+    };
+    let constants = [scalar("power", power), scalar("epsilon", epsilon), floats_of("weight", &dims[2..], 3)];
+    let ports = [port("x", ElementType::F32, &dims_of(&dims))];
+    let outputs: Vec<Message> = outputs.iter().map(|name| any(name)).collect();
+    (model(13, &graph(&nodes, &constants, &ports, &outputs)), dims)
+}
+
+/// The same in plain loops: what every node makes of the lines of an axis.
+fn normalized(x: &[f32], dims: [usize; 3], power: f64, epsilon: impl Fn(usize) -> f64, axis: usize) -> [Vec<f32>; 2] {
+    let weight = numbers(dims[2], 3);
+    let (mut centred, mut results) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+    let stride: usize = dims[axis + 1..].iter().product();
+    for start in (0..x.len()).filter(|at| at / stride % dims[axis] == 0) {
+        let line: Vec<usize> = (0..dims[axis]).map(|index| start + index * stride).collect();
+        let mean = line.iter().map(|at| f64::from(x[*at])).sum::<f64>() / line.len() as f64;
+        let squares = line.iter().map(|at| (f64::from(x[*at]) - mean).powf(power)).sum::<f64>();
+        let deviation = (squares / line.len() as f64 + epsilon(start / dims[2] % dims[1])).sqrt();
+        for at in line {
+            centred[at] = (f64::from(x[at]) - mean) as f32;
+            results[at] = (f64::from(centred[at]) / deviation * f64::from(weight[at % dims[2]])).max(0.0) as f32;
+        }
+    }
+    [results, centred]
+}
+
+/// A norm that nodes spell out is one op where it is one, and what else looks like it stays what it is.
+#[test]
+fn layer_norms_that_are_spelled_out() {
+    let runtime = runtime();
+    let rows = [0.1, 0.4, 3.0];
+    for (power, epsilon, axis, outputs, nodes) in [
+        (&[2.0][..], &[0.3][..], -1, &["y"][..], 3),
+        // The centred numbers are wanted as well.
+        (&[2.0], &[0.3], -1, &["y", "centred"], 5),
+        (&[4.0], &[0.3], -1, &["y"], 9),
+        // A number for each row is no epsilon of the op's, and other axes are not the op's.
+        (&[2.0], &rows, -1, &["y"], 9),
+        (&[2.0], &[0.3], 1, &["y"], 9),
+    ] {
+        let (model, dims) = spelled_out(power, epsilon, axis, outputs);
+        let x = numbers(dims.iter().product(), 11);
+        let inputs = [("x", Value::from(Array::from_slice(&x, dims).unwrap()))];
+        let network = Network::from_bytes(&model.0).unwrap();
+        assert_eq!(network.nodes(), nodes, "{power:?} {epsilon:?} {axis} {outputs:?}");
+        let axis = if axis < 0 { 2 } else { axis as usize };
+        let epsilon_of = |row: usize| f64::from(epsilon[row % epsilon.len()]);
+        let expected = normalized(&x, dims, f64::from(power[0]), epsilon_of, axis);
+        let made = [
+            network.reference(&inputs).unwrap(),
+            network.infer_values(&runtime, &inputs, &Default::default()).unwrap(),
+        ];
+        for (made, expected) in made.iter().flat_map(|made| made.iter().zip(&expected)) {
+            let expected = Value::from(Array::from_slice(expected, dims).unwrap());
+            compare(made, &expected, 1e-5, 1e-5).unwrap();
+        }
+    }
+}
+
+/// Nodes that make y of x, how many are left of them, and what y is.
+type Spelled = (Vec<Message>, usize, Box<dyn Fn(f64) -> f64>);
+
+fn binary(op: &str, left: &str, right: &str, made: &str) -> Message {
+    node(op, &[left, right], &[made], &[])
+}
+
+fn unary(op: &str, from: &str, made: &str) -> Message {
+    node(op, &[from], &[made], &[])
+}
+
+/// Activations that nodes spell out are one op each, in whatever order a file has their parts; those with other numbers stay what they are.
+#[test]
+fn activations_that_are_spelled_out() {
+    let runtime = runtime();
+    let numbers_of: [(&str, f32); 6] =
+        [("root", 2.0_f32.sqrt()), ("one", 1.0), ("half", 0.5), ("three", 3.0), ("six", 6.0), ("zero", 0.0)];
+    let constants = numbers_of.map(|(name, number)| f32s(name, &[], &[number]));
+    let dims = [3, 70];
+    let x: Vec<f32> = numbers(210, 5).iter().map(|x| 5.0 * x).collect();
+    let inputs = [("x", Value::from(Array::from_slice(&x, dims).unwrap()))];
+    for (number, (nodes, count, function)) in gelus().iter().chain(&swishes()).enumerate() {
+        let ports = [port("x", ElementType::F32, &dims_of(&dims))];
+        let network = Network::from_bytes(&model(14, &graph(nodes, &constants, &ports, &[any("y")])).0).unwrap();
+        assert_eq!(network.nodes(), *count, "case {number}");
+        let expected: Vec<f32> = x.iter().map(|x| function(f64::from(*x)) as f32).collect();
+        let expected = Value::from(Array::from_slice(&expected, dims).unwrap());
+        compare(&network.reference(&inputs).unwrap()[0], &expected, 2e-6, 2e-6).unwrap();
+        let made = network.infer_values(&runtime, &inputs, &Default::default()).unwrap();
+        compare(&made[0], &expected, 2e-6, 2e-6).unwrap();
+    }
+}
+
+fn gelus() -> Vec<Spelled> {
+    let gelu = |x: f64| 0.5 * x * (1.0 + erf(x / 2.0_f64.sqrt()));
+    let scaled = [binary("Div", "x", "root", "scaled"), unary("Erf", "scaled", "e"), binary("Add", "e", "one", "more")];
+    let with = |last: &[Message]| [&scaled, last].concat();
+    let behind_others = vec![
+        unary("Identity", "x", "same"),
+        binary("Div", "same", "root", "scaled"),
+        unary("Erf", "scaled", "e"),
+        unary("Identity", "e", "same_e"),
+        binary("Add", "same_e", "one", "more"),
+        binary("Mul", "x", "more", "p"),
+        binary("Mul", "p", "half", "y"),
+    ];
+    vec![
+        (with(&[binary("Mul", "x", "more", "p"), binary("Mul", "p", "half", "y")]), 1, Box::new(gelu)),
+        (with(&[binary("Mul", "half", "x", "p"), binary("Mul", "p", "more", "y")]), 1, Box::new(gelu)),
+        (with(&[binary("Mul", "more", "half", "p"), binary("Mul", "x", "p", "y")]), 1, Box::new(gelu)),
+        (
+            with(&[binary("Mul", "x", "more", "p"), binary("Mul", "p", "three", "y")]),
+            5,
+            Box::new(move |x| 6.0 * gelu(x)),
+        ),
+        (behind_others, 1, Box::new(gelu)),
+    ]
+}
+
+fn swishes() -> Vec<Spelled> {
+    let swish = |x: f64| x / (1.0 + (-x).exp());
+    let hard_swish = |x: f64| x * (x + 3.0).clamp(0.0, 6.0) / 6.0;
+    let hard = |alpha: f32| {
+        let alpha = Message::default().text(1, "alpha").float(2, alpha).number(20, 1);
+        node("HardSigmoid", &["x"], &["s"], &[alpha])
+    };
+    let clipped = |limit: &str, last: [Message; 2]| {
+        let clip = node("Clip", &["three_more", "zero", limit], &["clipped"], &[]);
+        [&[binary("Add", "x", "three", "three_more"), clip][..], &last].concat()
+    };
+    let divided_last = || [binary("Mul", "x", "clipped", "p"), binary("Div", "p", "six", "y")];
+    let divided_first = [binary("Div", "clipped", "six", "p"), binary("Mul", "p", "x", "y")];
+    vec![
+        (vec![unary("Sigmoid", "x", "s"), binary("Mul", "x", "s", "y")], 1, Box::new(swish)),
+        (vec![unary("Sigmoid", "x", "s"), binary("Mul", "s", "x", "y")], 1, Box::new(swish)),
+        (clipped("six", divided_last()), 1, Box::new(hard_swish)),
+        (clipped("six", divided_first), 1, Box::new(hard_swish)),
+        (clipped("three", divided_last()), 4, Box::new(|x| x * (x + 3.0).clamp(0.0, 3.0) / 6.0)),
+        (vec![hard(1.0 / 6.0), binary("Mul", "x", "s", "y")], 1, Box::new(hard_swish)),
+        (vec![hard(0.2), binary("Mul", "x", "s", "y")], 2, Box::new(|x| x * (0.2 * x + 0.5).clamp(0.0, 1.0))),
+    ]
+}
+
+/// The error function by its integral: Simpson's rule.
+fn erf(x: f64) -> f64 {
+    let (steps, height) = (2000, x / 2000.0);
+    let value = |step: usize| (-(step as f64 * height).powi(2)).exp();
+    let weighted = |step: usize| {
+        if step == 0 || step == steps {
+            1.0
+        } else if step % 2 == 1 {
+            4.0
+        } else {
+            2.0
+        }
+    };
+    (0..=steps).map(|step| weighted(step) * value(step)).sum::<f64>() * height / 3.0 * std::f64::consts::FRAC_2_SQRT_PI
+}

@@ -55,7 +55,8 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
             |change: &Change<'_>| matches!(change, Change::Activate(activation) if *activation != Activation::Relu);
         let is_half = matches!(input.dtype(), DType::F16 | DType::BF16);
         let stays = facts.joins_heads && is_half && shape.elements() > ROUNDED_LATE_MAX && changes.iter().any(rounds);
-        let takes_shape = is_same || facts.channels_last && only_activates && is_product;
+        let takes_any = facts.channels_last || *facts == Facts::CPU;
+        let takes_shape = is_same || takes_any && only_activates && is_product;
         if is_product && stays || !takes_shape {
             return None;
         }

@@ -85,7 +85,11 @@ impl Lower<'_, '_> {
             }
             "LeakyRelu" => {
                 let alpha = float("alpha", 0.01)?;
-                Some(Box::new(move |x| x.clone().lt(0.0).select(x.clone() * alpha, x)))
+                match alpha > 0.0 && alpha <= 1.0 {
+                    // The larger of both, which is a step less.
+                    true => Some(Box::new(move |x| (x.clone() * alpha).max(x))),
+                    false => Some(Box::new(move |x| x.clone().lt(0.0).select(x.clone() * alpha, x))),
+                }
             }
             "ThresholdedRelu" => {
                 let alpha = float("alpha", 1.0)?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Attribute, Body, Node, ValueId, fold};
+use super::{Attribute, Body, Node, ValueId, fold, spelled};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::onnx::tensor::{SparseMessage, TensorMessage};
@@ -226,6 +226,7 @@ impl<'m> Builder<'m> {
             self.weights.take(bytes)?;
             self.fresh()
         })?;
+        spelled::replace(&mut nodes, &constants, &outputs)?;
         let used = nodes.iter().flat_map(|node| node.needs().collect::<Vec<_>>()).chain(outputs.iter().copied());
         let mut captures: Vec<ValueId> = used.filter(|id| *id < first).collect();
         captures.sort_unstable();

@@ -1,6 +1,6 @@
 //! Convolutions of images of a few pixels: the lanes of vectors are filters, since there are not enough pixels to fill them.
 //!
-//! A tile is a few neighbouring pixels of one row times two vectors of filters. For each channel and tap it loads the weights of its
+//! A tile is a few neighbouring pixels of one row, or two short rows, times two vectors of filters. For each channel and tap it loads the weights of its
 //! filters, which lie side by side, and multiplies them with one pixel after the other. A unit of work is (image, group, chunk of
 //! filters); the weights of a block of filters stay in the second-level cache while all pixels meet them.
 
@@ -36,7 +36,7 @@ pub(super) fn suits<S: Stored>(simd: Simd, stencil: &Stencil, layout: &PanelLayo
     let [rows, columns] = stencil.output;
     let vectors = layout.flat_len(rows).div_ceil(lanes);
     let panel = job.channels.saturating_mul(layout.channel_len(rows));
-    S::Real::filter_tile(simd, 1).is_some()
+    S::Real::filter_tile(simd, 1, 1).is_some()
         && job.placement == Placement::dense(stencil.output)
         && job.filters >= lanes
         && job.channels * stencil.taps.len() > 0
@@ -136,7 +136,18 @@ impl<S: Stored> Pass<'_, S> {
             let fewer_tiles = flat.div_ceil(tile_pixels) < rows * columns.div_ceil(tile_pixels);
             let is_flat = fewer_tiles && 100 * flat <= FLAT_PERCENT_MAX * rows * columns || pitch == columns;
             let (runs, run) = if is_flat { (1, flat) } else { (rows, columns) };
-            for row in 0..runs {
+            // Two short rows read the weights once.
+            let pairs = S::Real::filter_tile(self.simd, columns, 2).filter(|_| runs > 1);
+            let paired = if pairs.is_some() { rows / 2 * 2 } else { 0 };
+            for (row, kernel) in (0..paired).step_by(2).zip(pairs.iter().cycle()) {
+                let start = panel.wrapping_add(row * pitch);
+                self.tile(kernel, start, pitch, weights, bias, tile);
+                for (pixel, from) in tile.chunks_exact(self.width).take(2 * columns).enumerate() {
+                    let to = sums[row * columns + pixel..].iter_mut().step_by(rows * columns);
+                    to.zip(&from[..filters.len()]).for_each(|(to, from)| *to = *from);
+                }
+            }
+            for row in paired..runs {
                 let start = panel.wrapping_add(row * pitch);
                 let to = &mut sums[row * columns..];
                 self.row(start, run, pitch, weights, bias, tile, to, filters.len());
@@ -162,17 +173,8 @@ impl<S: Stored> Pass<'_, S> {
         let tiles = pixels.div_ceil(tile_pixels(self.simd));
         for index in 0..tiles {
             let (first, end) = (index * pixels / tiles, (index + 1) * pixels / tiles);
-            let Some(FilterKernel(kernel)) = S::Real::filter_tile(self.simd, end - first) else { continue };
-            let job = FilterTile {
-                panel: panel.wrapping_add(first),
-                offsets: &self.scratch.offsets,
-                weights: weights.as_ptr(),
-                bias: bias.as_ptr(),
-                sums: tile.as_mut_ptr(),
-            };
-            // SAFETY: `simd` was limited to what the CPU has. The panel holds these pixels at every offset; the weights have a block for
-            // each offset, the bias has one, and the tile has room for one for each pixel.
-            unsafe { kernel(&job) };
+            let Some(kernel) = S::Real::filter_tile(self.simd, end - first, 1) else { continue };
+            self.tile(&kernel, panel.wrapping_add(first), pitch, weights, bias, tile);
             for (pixel, from) in (first..end).zip(tile.chunks_exact(self.width)) {
                 let (row, column) = (pixel / pitch, pixel % pitch);
                 if column < columns {
@@ -181,6 +183,30 @@ impl<S: Stored> Pass<'_, S> {
                 }
             }
         }
+    }
+
+    /// One tile: the sums of all filters of a block, pixel by pixel. The panel has the kernel's pixels from here on.
+    fn tile(
+        &self,
+        FilterKernel(kernel): &FilterKernel<S::Real>,
+        panel: *const S::Real,
+        pitch: usize,
+        weights: &[S::Real],
+        bias: &[S::Real],
+        tile: &mut [S::Real],
+    ) {
+        let offsets = &self.scratch.offsets;
+        let job = FilterTile {
+            panel,
+            pitch,
+            offsets,
+            weights: weights.as_ptr(),
+            bias: bias.as_ptr(),
+            sums: tile.as_mut_ptr(),
+        };
+        // SAFETY: `simd` was limited to what the CPU has. The panel holds these pixels at every offset; the weights have a block for
+        // each offset, the bias has one, and the tile has room for one for each pixel.
+        unsafe { kernel(&job) };
     }
 
     /// Writes the sums of these filters, the first of which is the plane `first` of the output.

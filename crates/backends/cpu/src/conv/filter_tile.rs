@@ -3,10 +3,12 @@
 use super::vector::Vector;
 use crate::simd::Simd;
 
-/// One tile. The number of pixels is fixed by the kernel that is called.
+/// One tile. The number of pixels is fixed by the kernel that is called, and so is that of rows.
 pub struct FilterTile<'a, T> {
-    /// The tile's first pixel; the others follow it. Valid for every offset plus the tile's pixels.
+    /// The tile's first pixel; the others of its row follow it. Valid for every offset plus the tile's pixels.
     pub(super) panel: *const T,
+    /// How far a row's pixels are from those of the row above.
+    pub(super) pitch: usize,
     /// For each channel and tap, how far its view of the pixels is from `panel`.
     pub(super) offsets: &'a [usize],
     /// For each offset, the weights of the tile's filters side by side.
@@ -22,50 +24,55 @@ pub(super) type FilterTileFn<T> = unsafe fn(&FilterTile<'_, T>);
 /// A kernel that this CPU can run.
 pub struct FilterKernel<T>(pub(super) FilterTileFn<T>);
 
-/// Pixels in the largest tile of any level.
-pub(super) const TILE_PIXELS_MAX: usize = 12;
+/// Pixels in the largest tile of any level: two rows of seven.
+pub(super) const TILE_PIXELS_MAX: usize = 14;
 
-/// Pixels in the largest tile: twice as many sums, two vectors of weights and a pixel fill the registers.
+/// Pixels in the largest tile of one row: twice as many sums, two vectors of weights and a pixel fill the registers.
 pub(super) fn tile_pixels(simd: Simd) -> usize {
-    if simd == Simd::Avx512 { TILE_PIXELS_MAX } else { 6 }
+    if simd == Simd::Avx512 { 12 } else { 6 }
 }
 
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
-unsafe fn filter_tile_body<V: Vector, const P: usize>(tile: &FilterTile<'_, V::Scalar>) {
-    // SAFETY: the caller upholds the contract of `FilterTile` for `P` pixels and two vectors of filters, and the CPU has `V`'s level.
+unsafe fn filter_tile_body<V: Vector, const P: usize, const R: usize>(tile: &FilterTile<'_, V::Scalar>) {
+    // SAFETY: the caller upholds the contract of `FilterTile` for `R` rows of `P` pixels and two vectors of filters, and the CPU has `V`'s level.
     unsafe {
         let bias = [V::load(tile.bias), V::load(tile.bias.add(V::LANES))];
-        let mut sums = [bias; P];
+        let mut sums = [[bias; P]; R];
         let mut weights = tile.weights;
         for &offset in tile.offsets {
             let pixels = tile.panel.add(offset);
             let pair = [V::load(weights), V::load(weights.add(V::LANES))];
-            for pixel in 0..P {
-                let value = V::splat(*pixels.add(pixel));
-                sums[pixel][0] = value.mul_add(pair[0], sums[pixel][0]);
-                sums[pixel][1] = value.mul_add(pair[1], sums[pixel][1]);
+            for row in 0..R {
+                for pixel in 0..P {
+                    let value = V::splat(*pixels.add(row * tile.pitch + pixel));
+                    let sums = &mut sums[row][pixel];
+                    *sums = [value.mul_add(pair[0], sums[0]), value.mul_add(pair[1], sums[1])];
+                }
             }
             weights = weights.add(2 * V::LANES);
         }
-        for pixel in 0..P {
-            sums[pixel][0].store(tile.sums.add(2 * pixel * V::LANES));
-            sums[pixel][1].store(tile.sums.add((2 * pixel + 1) * V::LANES));
+        for row in 0..R {
+            for pixel in 0..P {
+                let to = tile.sums.add(2 * (row * P + pixel) * V::LANES);
+                sums[row][pixel][0].store(to);
+                sums[row][pixel][1].store(to.add(V::LANES));
+            }
         }
     }
 }
 
 macro_rules! filter_tiles {
-    ($pick:ident, $tile:ident, $feature:literal, [$($pixels:literal),*]) => {
+    ($pick:ident, $tile:ident, $feature:literal, [$(($pixels:literal, $rows:literal)),*]) => {
         #[target_feature(enable = $feature)]
-        unsafe fn $tile<V: Vector, const P: usize>(tile: &FilterTile<'_, V::Scalar>) {
+        unsafe fn $tile<V: Vector, const P: usize, const R: usize>(tile: &FilterTile<'_, V::Scalar>) {
             // SAFETY: passed on to the caller, who also guarantees the CPU's level.
-            unsafe { filter_tile_body::<V, P>(tile) }
+            unsafe { filter_tile_body::<V, P, R>(tile) }
         }
 
-        pub(super) fn $pick<V: Vector>(pixels: usize) -> Option<FilterTileFn<V::Scalar>> {
-            Some(match pixels {
-                $($pixels => $tile::<V, $pixels>,)*
+        pub(super) fn $pick<V: Vector>(pixels: usize, rows: usize) -> Option<FilterTileFn<V::Scalar>> {
+            Some(match (pixels, rows) {
+                $(($pixels, $rows) => $tile::<V, $pixels, $rows>,)*
                 _ => return None,
             })
         }
@@ -73,6 +80,27 @@ macro_rules! filter_tiles {
 }
 
 #[cfg(target_arch = "x86_64")]
-filter_tiles!(pick_avx2, filter_tile_avx2, "avx2,fma", [1, 2, 3, 4, 5, 6]);
+filter_tiles!(pick_avx2, filter_tile_avx2, "avx2,fma", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]);
 #[cfg(target_arch = "x86_64")]
-filter_tiles!(pick_avx512, filter_tile_avx512, "avx512f", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+filter_tiles!(
+    pick_avx512,
+    filter_tile_avx512,
+    "avx512f",
+    [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+        (6, 1),
+        (7, 1),
+        (8, 1),
+        (9, 1),
+        (10, 1),
+        (11, 1),
+        (12, 1),
+        (5, 2),
+        (6, 2),
+        (7, 2)
+    ]
+);

@@ -4,10 +4,13 @@ use super::correlate::{Activate, Correlation, Placement, WeightView, correlate};
 use super::packed::PackedWeights;
 use super::real::Stored;
 use super::tile::Real;
-use super::workspace::{ConvWorkspace, HasScratch, Scratch};
+use super::workspace::{ConvWorkspace, HasScratch, Scratch, SharedSlice, lines};
 use super::{ConvShape, depthwise, winograd};
 use crate::simd::Simd;
 use crate::team::Team;
+
+/// Pixels that a thread gathers at least: fewer are there before another thread is awake.
+const GATHERED_PIXELS_MIN: usize = 16 << 10;
 
 /// What happens to the sums of a forward convolution before they are stored.
 pub struct Epilogue<'a, S: Stored> {
@@ -59,6 +62,12 @@ pub fn forward_kept<S: Stored>(
     if winograd::forward(simd, team, scratch, shape, operands, kept.as_deref_mut(), epilogue, output) {
         return;
     }
+    let mut shared = std::mem::take(&mut scratch.shared);
+    let dense = without_stride(shape).filter(|_| S::IN_PLACE);
+    let (shape, input) = match &dense {
+        Some(dense) => (dense, gathered(team, shape, dense, input, lines(&mut shared, dense.input_len()))),
+        None => (shape, input),
+    };
     set_stencil(scratch, shape);
     let job = Correlation {
         batch: shape.batch,
@@ -77,6 +86,40 @@ pub fn forward_kept<S: Stored>(
         placement: Placement::dense(shape.output()),
     };
     correlate(simd, team, scratch, &job, kept, output);
+    scratch.shared = shared;
+}
+
+/// The convolution of the pixels that are read, where each output reads one pixel and some are left out.
+fn without_stride(shape: &ConvShape) -> Option<ConvShape> {
+    let leaves_out = shape.kernel == [1, 1] && shape.stride != [1, 1] && shape.padding == [0; 4];
+    leaves_out.then(|| ConvShape { input: shape.output(), stride: [1, 1], ..*shape })
+}
+
+/// The pixels that `dense` has of the input, in `to`, which has room for them.
+fn gathered<'a, S: Stored>(
+    team: &Team,
+    shape: &ConvShape,
+    dense: &ConvShape,
+    input: &[S],
+    to: &'a mut [S::Real],
+) -> &'a [S] {
+    let ([_, width], [rows, columns]) = (shape.input, dense.input);
+    let (plane, kept) = (shape.input[0] * width, rows * columns);
+    let target = SharedSlice::new(to);
+    let grain = GATHERED_PIXELS_MIN.div_ceil(kept.max(1));
+    team.run_ranges(shape.batch * shape.channels, grain, &|planes| {
+        for index in planes {
+            let source = &input[index * plane..][..plane];
+            // SAFETY: no other range has this plane.
+            let to = unsafe { target.part(index * kept, kept) };
+            for (row, to) in to.chunks_exact_mut(columns.max(1)).enumerate() {
+                let from = source[row * shape.stride[0] * width..].iter().step_by(shape.stride[1]);
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = from.real());
+            }
+        }
+    });
+    // SAFETY: the caller asks only where both types are the same, and all numbers were written above, or before.
+    unsafe { std::slice::from_raw_parts(to.as_ptr().cast::<S>(), to.len()) }
 }
 
 /// The gradient of the input: what a change of each input number does to the sum of `gradient * output`.

@@ -82,9 +82,9 @@ pub trait RealKernels: Sized {
     fn tile(simd: Simd, filters: usize, vectors: usize) -> Kernel<Self>;
     #[doc(hidden)]
     fn gradient_tile(simd: Simd, filters: usize, taps: usize) -> GradientKernel<Self>;
-    /// The kernel whose lanes are filters, for so many pixels, where the level has one.
+    /// The kernel whose lanes are filters, for so many pixels of each of so many rows, where the level has one.
     #[doc(hidden)]
-    fn filter_tile(simd: Simd, pixels: usize) -> Option<FilterKernel<Self>>;
+    fn filter_tile(simd: Simd, pixels: usize, rows: usize) -> Option<FilterKernel<Self>>;
     /// The kernel of depthwise convolutions with so many taps squared and this stride, where the level has one.
     #[doc(hidden)]
     fn plane(simd: Simd, taps: usize, stride: usize) -> Option<PlaneKernel<Self>>;
@@ -129,15 +129,26 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
     // SAFETY: the caller upholds the contract of `Tile` for `F` filters and `P` vectors, and the CPU has `V`'s level.
     unsafe {
         let runs = tile.lanes.as_ptr().cast::<[LaneRun; P]>().read();
+        // One branch for the tile: whether some lane is to be left out changes from tile to tile, and is hard to predict.
+        let whole = runs.iter().all(|run| run.mask == LaneMask::all(V::LANES));
         let mut sums = [[V::splat(std::mem::zeroed()); P]; F];
-        for filter in 0..F {
-            for vector in 0..P {
-                let run = runs[vector];
-                sums[filter][vector] = if tile.bias.is_null() {
-                    V::expand(tile.output.add(filter * tile.output_stride + run.start), run.mask)
-                } else {
-                    V::splat(*tile.bias.add(filter))
-                };
+        if !tile.bias.is_null() {
+            for filter in 0..F {
+                sums[filter] = [V::splat(*tile.bias.add(filter)); P];
+            }
+        } else if whole {
+            for filter in 0..F {
+                for vector in 0..P {
+                    sums[filter][vector] = V::load(tile.output.add(filter * tile.output_stride + runs[vector].start));
+                }
+            }
+        } else {
+            for filter in 0..F {
+                for vector in 0..P {
+                    let run = runs[vector];
+                    sums[filter][vector] =
+                        V::expand(tile.output.add(filter * tile.output_stride + run.start), run.mask);
+                }
             }
         }
         let mut weights = tile.weights;
@@ -155,8 +166,6 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
             }
             weights = weights.add(F);
         }
-        // One branch for the tile: whether some lane is to be left out changes from tile to tile, and is hard to predict.
-        let whole = runs.iter().all(|run| run.mask == LaneMask::all(V::LANES));
         for filter in 0..F {
             for vector in 0..P {
                 let run = runs[vector];
@@ -309,12 +318,12 @@ macro_rules! real {
                 })
             }
 
-            fn filter_tile(simd: Simd, pixels: usize) -> Option<FilterKernel<$scalar>> {
+            fn filter_tile(simd: Simd, pixels: usize, rows: usize) -> Option<FilterKernel<$scalar>> {
                 match simd {
                     #[cfg(target_arch = "x86_64")]
-                    Simd::Avx512 => filter_tile::pick_avx512::<std::arch::x86_64::$avx512>(pixels),
+                    Simd::Avx512 => filter_tile::pick_avx512::<std::arch::x86_64::$avx512>(pixels, rows),
                     #[cfg(target_arch = "x86_64")]
-                    Simd::Avx2 => filter_tile::pick_avx2::<std::arch::x86_64::$avx2>(pixels),
+                    Simd::Avx2 => filter_tile::pick_avx2::<std::arch::x86_64::$avx2>(pixels, rows),
                     _ => None,
                 }
                 .map(FilterKernel)

@@ -23,6 +23,8 @@ const SMALL_WORK_MAX: usize = 16 * 16 * 16;
 const TEAM_WORK_MIN: usize = 96 * 96 * 96;
 /// The same for matrix times vector, which waits for memory: two caches hold more of the matrix than one.
 const TEAM_VECTOR_WORK_MIN: usize = 1 << 17;
+/// The inner dimension from which even a small product of a vector is one of dot products.
+const VECTOR_DEPTH_MIN: usize = 16;
 /// Multiplications of one matrix up to which a batch is spread by matrices rather than by blocks.
 const BATCH_ITEM_WORK_MAX: usize = 512 * 512 * 512;
 
@@ -237,7 +239,8 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     let work = m.saturating_mul(n).saturating_mul(k);
     let team_work_min = if m == 1 || n == 1 { TEAM_VECTOR_WORK_MIN } else { TEAM_WORK_MIN };
     let team = team.filter(|_| work >= team_work_min);
-    if work <= SMALL_WORK_MAX {
+    let is_vector = (m == 1 || n == 1) && k >= VECTOR_DEPTH_MIN;
+    if work <= SMALL_WORK_MAX && !is_vector {
         small::multiply(isa, a, b, &write);
         Ok(())
     } else if n == 1 {

@@ -33,12 +33,14 @@ const BLOCK: usize = if cfg!(target_arch = "x86_64") { 128 } else { 32 };
 const BLOCK_AVX2: usize = 64;
 /// Bytes of a matrix that the cache of one core is expected to keep.
 const CACHED_BYTES: usize = 2 << 20;
-/// Bytes of the matrix that a thread has at least.
-const THREAD_BYTES_MIN: usize = 256 << 10;
+/// Bytes of the matrix that a thread has at least: what its cache gives in the time in which another thread begins.
+const THREAD_BYTES_MIN: usize = 512 << 10;
 /// Lines that a thread has at least, and in multiples: whole cache lines of neighbours.
 const GRAIN: usize = 16;
 /// Sums that a dot product keeps side by side.
 const LANES: usize = 64;
+/// Dot products that are made together, where there are registers for their sums.
+const DOTS: usize = 4;
 
 /// Writes the product of `lines` (one line per row) and `vector` (one row) to `write`. `right` keeps the lines as strips, or has
 /// them already.
@@ -69,7 +71,7 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => unsafe { range_avx2(&lines, wide, range, write, along) },
-        _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }, BLOCK>(&lines, wide, range, write, along),
+        _ => range_loops::<T, R, { cfg!(target_arch = "aarch64") }, BLOCK, 1>(&lines, wide, range, write, along),
     };
     match team {
         // One piece for each thread: pieces of a row of the matrix are as long as can be, and the next product of the same matrix finds the
@@ -98,7 +100,7 @@ unsafe fn range_avx512<T: Operand, R: Output<Acc = T::Acc>>(
     write: &WriteBack<'_, R>,
     along: Along,
 ) {
-    range_loops::<T, R, true, BLOCK>(lines, vector, range, write, along);
+    range_loops::<T, R, true, BLOCK, DOTS>(lines, vector, range, write, along);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -110,11 +112,11 @@ unsafe fn range_avx2<T: Operand, R: Output<Acc = T::Acc>>(
     write: &WriteBack<'_, R>,
     along: Along,
 ) {
-    range_loops::<T, R, true, BLOCK_AVX2>(lines, vector, range, write, along);
+    range_loops::<T, R, true, BLOCK_AVX2, 1>(lines, vector, range, write, along);
 }
 
 #[inline(always)]
-fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLOCK: usize>(
+fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLOCK: usize, const DOTS: usize>(
     lines: &MatRef<'_, T>,
     vector: &[T::Acc],
     range: Range<usize>,
@@ -125,9 +127,15 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLO
         let count = STRIP.min(range.end - start);
         let mut sums = [<T::Acc as bytemuck::Zeroable>::zeroed(); STRIP];
         if lines.col_stride() == 1 {
-            for (offset, sum) in sums[..count].iter_mut().enumerate() {
-                let line = lines.row_slice(start + offset, 0, vector.len()).unwrap_or(&[]);
-                *sum = dot::<T, FUSED>(line, vector);
+            let line = |index: usize| lines.row_slice(index, 0, vector.len()).unwrap_or(&[]);
+            let (fours, rest) = sums[..count].as_chunks_mut::<DOTS>();
+            let single = start + fours.len() * DOTS;
+            for (index, four) in fours.iter_mut().enumerate() {
+                let first = start + index * DOTS;
+                *four = dots::<T, FUSED, DOTS>(std::array::from_fn(|offset| line(first + offset)), vector);
+            }
+            for (offset, sum) in rest.iter_mut().enumerate() {
+                [*sum] = dots::<T, FUSED, 1>([line(single + offset)], vector);
             }
         } else {
             let is_cached = bytes_of(lines) <= CACHED_BYTES && lines.row_stride() == 1;
@@ -147,17 +155,36 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLO
     }
 }
 
+/// The products of several lines with the vector, whose elements are read once for all of them.
 #[inline(always)]
-fn dot<T: Operand, const FUSED: bool>(line: &[T], vector: &[T::Acc]) -> T::Acc {
-    let mut lanes = [<T::Acc as bytemuck::Zeroable>::zeroed(); LANES];
-    let (mut elements, mut factors) = (line.chunks_exact(LANES), vector.chunks_exact(LANES));
-    for (elements, factors) in elements.by_ref().zip(factors.by_ref()) {
-        for lane in 0..LANES {
-            lanes[lane] = lanes[lane].plus_product::<FUSED>(elements[lane].widen(), factors[lane]);
+fn dots<T: Operand, const FUSED: bool, const LINES: usize>(lines: [&[T]; LINES], vector: &[T::Acc]) -> [T::Acc; LINES] {
+    let mut sums = [[<T::Acc as bytemuck::Zeroable>::zeroed(); LANES]; LINES];
+    let (factors, factors_left) = vector.as_chunks::<LANES>();
+    for (place, factors) in factors.iter().enumerate() {
+        for (sums, line) in sums.iter_mut().zip(lines) {
+            // There always is such a chunk; a panic in its place would keep the sums in memory.
+            let Some(elements) = line.get(place * LANES..).and_then(|rest| rest.first_chunk::<LANES>()) else {
+                continue;
+            };
+            for lane in 0..LANES {
+                sums[lane] = sums[lane].plus_product::<FUSED>(elements[lane].widen(), factors[lane]);
+            }
         }
     }
-    for (lane, (element, factor)) in elements.remainder().iter().zip(factors.remainder()).enumerate() {
-        lanes[lane] = lanes[lane].plus_product::<FUSED>(element.widen(), *factor);
+    let mut results = [<T::Acc as bytemuck::Zeroable>::zeroed(); LINES];
+    for ((result, sums), line) in results.iter_mut().zip(sums).zip(lines) {
+        let left = line.get(factors.len() * LANES..).unwrap_or(&[]);
+        *result = sum_of_lanes::<T, FUSED>(sums, left, factors_left);
+    }
+    results
+}
+
+/// The sum of the lanes and of what is left of a line. The lanes are a copy: those of the loop above stay in registers, as they would not if
+/// one of them were ever found by a number.
+#[inline(always)]
+fn sum_of_lanes<T: Operand, const FUSED: bool>(mut lanes: [T::Acc; LANES], left: &[T], factors: &[T::Acc]) -> T::Acc {
+    for (lane, (element, factor)) in lanes.iter_mut().zip(left.iter().zip(factors)) {
+        *lane = lane.plus_product::<FUSED>(element.widen(), *factor);
     }
     // A tree keeps the rounding error low and is the same at every level of vector instructions.
     let mut half = LANES / 2;

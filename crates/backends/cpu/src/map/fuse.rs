@@ -1,15 +1,16 @@
 //! Neighbouring nodes that become one kernel call.
 //!
 //! `relu((a ∘ b) ∘ c)` with sums, differences and products of f32, where nothing else reads what is inside, is one pass
-//! over the block instead of three. Every operation is rounded as it would be alone, so the answer is the same.
+//! over the block instead of three. `x · clamp(x · scale + shift, low, high)` (hard swish) is one pass, too. Every operation is rounded
+//! as it would be alone, so the answer is the same.
 
 use std::mem::MaybeUninit;
 
-use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp, Value};
+use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
 use super::convert::kind_of;
 use super::kernel::{BlockFn, Kernel, Kind, block_fn};
-use super::number::{Number, binary, unary};
+use super::number::{Number, binary, ternary, unary};
 use crate::simd::Simd;
 use crate::vmath::lanes::Lanes;
 
@@ -32,6 +33,67 @@ pub(super) enum Fate {
     Absorbed,
     /// It is computed together with nodes before it.
     Fused(Fusion),
+    /// It ends a hard swish.
+    Swish(Swish),
+}
+
+/// `x · clamp(x · scale + shift, low, high)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Swish {
+    pub x: u32,
+    /// Scale, shift, low and high, as the kernel reads them.
+    pub constants: [f64; 4],
+    /// The clamp, the sum and the product inside.
+    parts: [u32; 3],
+}
+
+impl Swish {
+    /// The one that ends with this node, all of f32, where nothing else reads its parts.
+    fn ending_with(id: usize, nodes: &[Node], values: &[Value], readers: &[u32]) -> Option<Swish> {
+        let number = |id: u32| if let Value::Constant(value) = values[id as usize] { Some(value) } else { None };
+        let inner = |id: u32| (readers[id as usize] == 1 && is_f32(values[id as usize])).then(|| nodes[id as usize]);
+        let with_number = |node: Node, wanted: BinaryOp| match node {
+            Node::Binary(op, a, b) if op == wanted => match (number(a), number(b)) {
+                (None, Some(value)) => Some((a, value)),
+                (Some(value), None) => Some((b, value)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Node::Binary(BinaryOp::Mul, left, right) = nodes[id] else { return None };
+        [(left, right), (right, left)].into_iter().find_map(|(x, clamp)| {
+            let Node::Ternary(TernaryOp::Clamp, sum, low, high) = inner(clamp)? else { return None };
+            let (product, shift) = with_number(inner(sum)?, BinaryOp::Add)?;
+            let (of, scale) = with_number(inner(product)?, BinaryOp::Mul)?;
+            let constants = [scale, shift, number(low)?, number(high)?];
+            (of == x).then_some(Swish { x, constants, parts: [clamp, sum, product] })
+        })
+    }
+
+    /// The kernel, whose second source are the constants, a word each.
+    pub fn block_fn(simd: Simd) -> BlockFn {
+        block_fn::<HardSwish>(simd)
+    }
+}
+
+struct HardSwish;
+
+impl Kernel for HardSwish {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, _c: *const u8, len: usize) {
+        // SAFETY: the caller's promise; the target may be uninitialised. The constants are four words, each of which begins with an f32.
+        let (target, a, [scale, shift, low, high]) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(target.cast::<MaybeUninit<f32>>(), len),
+                std::slice::from_raw_parts(a.cast::<f32>(), len),
+                [0, 1, 2, 3].map(|word| b.cast::<u64>().add(word).cast::<f32>().read()),
+            )
+        };
+        for (target, x) in target.iter_mut().zip(a) {
+            let sum = x.binary::<{ binary::MUL }>(scale).binary::<{ binary::ADD }>(shift);
+            target.write(x.binary::<{ binary::MUL }>(sum.ternary::<{ ternary::CLAMP }>(low, high)));
+        }
+    }
 }
 
 /// Decides for every node.
@@ -42,13 +104,20 @@ pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
         readers[operand as usize] = readers[operand as usize].saturating_add(1);
     }
     let mut fates = vec![Fate::Alone; nodes.len()];
+    for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
+        if let Some(swish) = Swish::ending_with(id, nodes, values, &readers) {
+            swish.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
+            fates[id] = Fate::Swish(swish);
+        }
+    }
     for (id, node) in nodes.iter().enumerate() {
-        if !is_f32(values[id]) {
+        if !is_f32(values[id]) || fates[id] != Fate::Alone {
             continue;
         }
         let inner = |operand: u32| {
             let single = readers[operand as usize] == 1 && is_f32(values[operand as usize]);
-            if single { arithmetic(nodes[operand as usize]) } else { None }
+            let is_taken = matches!(fates[operand as usize], Fate::Absorbed | Fate::Swish(_));
+            if single && !is_taken { arithmetic(nodes[operand as usize]) } else { None }
         };
         let fusion = match *node {
             Node::Unary(UnaryOp::Relu, a) => inner(a).map(|(first, b, c)| {

@@ -11,7 +11,7 @@ use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp, Value};
 use panoply_core::{DType, Result};
 
 use super::convert::{cast_fn, constant_word, copy_fn, kind_of, load_fn, round_constant, round_fn, store_fn};
-use super::fuse::{Fate, fates};
+use super::fuse::{Fate, Swish, fates};
 use super::kernel::{BlockFn, Kind, binary_fn, fill_fn, ternary_fn, unary_fn};
 use crate::simd::Simd;
 
@@ -164,6 +164,7 @@ impl<'a> Compiler<'a> {
                 Fate::Fused(fusion) => {
                     self.call(id, fusion.block_fn(self.simd), fusion.operands, Kind::F32, to_output);
                 }
+                Fate::Swish(swish) => self.swish(id, &swish, to_output),
                 Fate::Alone => self.node(id, *node, dtype, to_output),
             }
             self.release_operands(id);
@@ -208,6 +209,16 @@ impl<'a> Compiler<'a> {
         let target = self.target(id, kind.size_bytes(), to_output);
         self.step(run, target, sources);
         self.free.extend(borrowed.into_iter().flatten());
+    }
+
+    /// A hard swish, whose constants are words one after the other that nothing else reads.
+    fn swish(&mut self, id: u32, swish: &Swish, to_output: bool) {
+        let constants = Place::Constant(self.constants.len() as u32);
+        self.constants.extend(swish.constants.map(|value| constant_word(value, Kind::F32)));
+        self.spread.resize(self.constants.len(), None);
+        let x = self.place(swish.x);
+        let target = self.target(id, Kind::F32.size_bytes(), to_output);
+        self.step(Swish::block_fn(self.simd), target, [x, constants, constants]);
     }
 
     /// A square is a product.
@@ -336,6 +347,7 @@ impl<'a> Compiler<'a> {
         let reads = match self.fates[id as usize] {
             Fate::Absorbed => return,
             Fate::Fused(fusion) => fusion.operands.map(Some),
+            Fate::Swish(swish) => [Some(swish.x), None, None],
             Fate::Alone => {
                 let mut reads = [None; 3];
                 reads

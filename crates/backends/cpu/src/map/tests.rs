@@ -162,3 +162,43 @@ fn wrong_inputs_are_refused() {
     assert!(execute(&plan, [&halves].into_iter(), &shape, &mut output, &team).is_err());
     assert!(execute(&plan, [&ramp(3, 1.0)].into_iter(), &shape, &mut output, &team).is_err());
 }
+
+/// Hard swish is one call, and rounds as its parts do; what only looks like it is not taken for it.
+#[test]
+fn a_hard_swish_is_one_call() {
+    let x = Expr::input(0);
+    let inside = |x: &Expr| (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0);
+    let input = ramp(3001, 0.004);
+    let plain = |x: f32| x * (x * (1.0_f32 / 6.0) + 0.5).clamp(0.0, 1.0);
+    for swish in [&x * inside(&x), inside(&x) * &x] {
+        let program = swish.finish().unwrap();
+        let plan = Plan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
+        assert_eq!((plan.registers, plan.steps.len()), (0, 1));
+        for simd in Simd::available() {
+            let got: Vec<f32> = run(&program, &[&input], &[3001], simd, &Team::new(2));
+            let expected: Vec<f32> = input.as_slice::<f32>().unwrap().iter().map(|x| plain(*x)).collect();
+            assert_eq!(got, expected, "{simd:?}");
+        }
+    }
+    // Of another value, with parts that are read elsewhere, and before what would be joined with a product.
+    let other = Expr::input(1);
+    let more = ramp(3001, -0.003);
+    for (expr, of) in [
+        (&other * inside(&x), (|x, y| y * inside_of(x)) as fn(f32, f32) -> f32),
+        (&x * inside(&x) + inside(&x) + &other, |x, y| x * inside_of(x) + inside_of(x) + y),
+        ((&x * inside(&x)).relu() + &other, |x, y| (x * inside_of(x)).max(0.0) + y),
+        (&x * inside(&x) * 2.0 - &other, |x, y| x * inside_of(x) * 2.0 - y),
+    ] {
+        let program = expr.finish().unwrap();
+        for simd in Simd::available() {
+            let got: Vec<f32> = run(&program, &[&input, &more], &[3001], simd, &Team::new(2));
+            for ((got, x), y) in got.iter().zip(input.as_slice::<f32>().unwrap()).zip(more.as_slice::<f32>().unwrap()) {
+                assert_eq!(*got, of(*x, *y), "{simd:?}, {x}, {y}");
+            }
+        }
+    }
+}
+
+fn inside_of(x: f32) -> f32 {
+    (x * (1.0_f32 / 6.0) + 0.5).clamp(0.0, 1.0)
+}

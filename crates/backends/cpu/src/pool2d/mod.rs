@@ -159,12 +159,34 @@ fn join_columns<T: Number, J: Join<T>>(shape: &PoolShape, line: &[T], pooled: &m
     // Constants let the compiler unroll the windows that nearly everybody uses.
     match (kernel, stride) {
         (1, _) => whole_windows::<T, J>(line, pooled, 1, stride),
-        (2, 2) => whole_windows::<T, J>(line, pooled, 2, 2),
-        (3, 2) => whole_windows::<T, J>(line, pooled, 3, 2),
+        (2, 2) => windows_of_two::<T, J>(line, pooled),
+        (3, 2) => windows_of_three::<T, J>(line, pooled),
         (3, 1) => whole_windows::<T, J>(line, pooled, 3, 1),
         _ if stride == 1 => whole_windows::<T, J>(line, pooled, kernel, 1),
         _ => whole_windows::<T, J>(line, pooled, kernel, stride),
     }
+}
+
+/// Windows of two that do not overlap: pairs, which become vector loops.
+#[inline(always)]
+fn windows_of_two<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
+    let (pairs, _) = line.as_chunks::<2>();
+    assert!(pairs.len() >= pooled.len(), "a line of whole windows");
+    for (to, [first, second]) in pooled.iter_mut().zip(pairs) {
+        *to = J::join(*first, *second);
+    }
+}
+
+/// Windows of three, the last number of each is the first of the next: a pair, and the first of the pair after it.
+#[inline(always)]
+fn windows_of_three<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
+    let (pairs, _) = line.as_chunks::<2>();
+    let (paired, rest) = pooled.split_at_mut(pooled.len().min(pairs.len().saturating_sub(1)));
+    for ((to, [first, second]), [third, _]) in paired.iter_mut().zip(pairs).zip(pairs.iter().skip(1)) {
+        *to = J::join(J::join(*first, *second), *third);
+    }
+    // The last number of a line may have no partner.
+    whole_windows::<T, J>(&line[2 * paired.len()..], rest, 3, 2);
 }
 
 #[inline(always)]

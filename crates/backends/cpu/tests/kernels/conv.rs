@@ -51,6 +51,7 @@ fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
 fn shapes() -> Vec<ConvShape> {
     let mut all = common_shapes(base());
     all.extend(special_shapes(base()));
+    all.extend(pointwise_with_stride(base()));
     all
 }
 
@@ -106,11 +107,46 @@ fn common_shapes(base: ConvShape) -> Vec<ConvShape> {
     ]
 }
 
+/// Those that read one pixel for each output, and not every pixel.
+fn pointwise_with_stride(base: ConvShape) -> Vec<ConvShape> {
+    vec![
+        ConvShape {
+            channels: 20,
+            filters: 40,
+            input: [27, 30],
+            kernel: [1, 1],
+            stride: [2, 2],
+            padding: [0; 4],
+            ..base
+        },
+        ConvShape {
+            channels: 18,
+            filters: 34,
+            groups: 2,
+            input: [31, 17],
+            kernel: [1, 1],
+            stride: [1, 3],
+            padding: [0; 4],
+            ..base
+        },
+        ConvShape {
+            channels: 40,
+            filters: 64,
+            input: [14, 14],
+            kernel: [1, 1],
+            stride: [2, 2],
+            padding: [0; 4],
+            ..base
+        },
+    ]
+}
+
 /// Those that have kernels of their own.
 fn special_shapes(base: ConvShape) -> Vec<ConvShape> {
     vec![
         // Images of a few pixels, whose kernels have filters in their lanes.
         ConvShape { channels: 20, filters: 75, input: [7, 7], ..base },
+        ConvShape { channels: 21, filters: 70, input: [6, 5], ..base },
         ConvShape { channels: 20, filters: 33, input: [7, 7], kernel: [1, 1], padding: [0; 4], ..base },
         ConvShape { channels: 24, filters: 80, groups: 2, input: [1, 1], kernel: [1, 1], padding: [0; 4], ..base },
         ConvShape { channels: 6, filters: 70, input: [9, 5], stride: [2, 2], ..base },

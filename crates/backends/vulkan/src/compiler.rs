@@ -6,9 +6,11 @@ use ash::vk;
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
+use panoply_kernels::wgsl::{WideSource, WideTarget};
 use panoply_wgsl_gpu::driver::KernelText;
 
 use crate::adapter::Adapter;
+use crate::loops::control_product;
 use crate::matrices::with_matrices;
 
 /// What a device's kernels are compiled with.
@@ -69,6 +71,32 @@ impl Compiler {
         }
     }
 
+    /// For a device with all that matrix units need, which is not there.
+    #[cfg(test)]
+    pub(crate) fn for_matrix_units() -> Compiler {
+        let capabilities = Capabilities::IMMEDIATES
+            | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+            | Capabilities::SHADER_FLOAT16
+            | Capabilities::SUBGROUP
+            | Capabilities::SUBGROUP_BARRIER
+            | Capabilities::COOPERATIVE_MATRIX;
+        let options = spv::Options {
+            lang_version: (1, 6),
+            flags: spv::WriterFlags::empty(),
+            use_storage_input_output_16: false,
+            ..spv::Options::default()
+        };
+        Compiler {
+            capabilities,
+            options,
+            zero_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::Native,
+            invocations_max: 1024,
+            workgroup_size_max: [1024, 1024, 64],
+            workgroup_bytes_max: 48 << 10,
+            has_matrices: true,
+        }
+    }
+
     /// A kernel in SPIR-V, or what is wrong with its text.
     pub(crate) fn compile(&self, kernel: &KernelText<'_>) -> Result<Vec<u32>, String> {
         let text = self.text(kernel);
@@ -109,17 +137,20 @@ impl Compiler {
             ..self.options.clone()
         };
         let words = spv::write_vec(&module, &info, &options, Some(&choice)).map_err(|error| error.to_string())?;
-        match kernel.matrices.filter(|_| self.has_matrices) {
-            Some(dtype) => with_matrices(&words, dtype),
-            None => Ok(words),
+        let Some(wide) = kernel.wide.filter(|_| self.has_matrices) else { return Ok(words) };
+        let mut words = with_matrices(&words, wide.dtype)?;
+        // What convolutions and searches would gain has not been measured.
+        if matches!((wide.b, wide.target), (WideSource::Matrix(_), WideTarget::Sums { .. })) {
+            control_product(&mut words)?;
         }
+        Ok(words)
     }
 
     /// The text, without matrices in tests on devices that have none.
     fn text<'a>(&self, kernel: &KernelText<'a>) -> Cow<'a, str> {
         #[cfg(test)]
-        if let Some(dtype) = kernel.matrices.filter(|_| !self.has_matrices) {
-            return Cow::Owned(crate::matrices::emulated(kernel.source, dtype));
+        if let Some(wide) = kernel.wide.filter(|_| !self.has_matrices) {
+            return Cow::Owned(crate::matrices::emulated(kernel.source, wide.dtype));
         }
         Cow::Borrowed(kernel.source)
     }

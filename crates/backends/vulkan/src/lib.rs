@@ -3,7 +3,7 @@
 //! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is Vulkan's own. Modules in reading order:
 //! [`backend`] finds devices and opens them, `loader` loads Vulkan itself, `adapter` says what each device is and has (with `bfloat16`), `gpu` is
 //! one opened device with its queues and all that waits to be freed, `memory` cuts buffers from large blocks, `buffer` and `staging` are
-//! what is made of them, `compiler` turns WGSL into SPIR-V (with `matrices`), `pipelines` and `bindings` are what a dispatch names, `commands`
+//! what is made of them, `compiler` turns WGSL into SPIR-V (with `matrices` and `loops`), `pipelines` and `bindings` are what a dispatch names, `commands`
 //! records and submits (with `lists`, `params` and `fences`), [`driver`] is all of this as the engine's driver, `validation` hears what Vulkan's own checks say,
 //! and [`quirks`] is what is known about certain devices.
 #![allow(unsafe_code)] // Vulkan's functions, and mapped memory.
@@ -20,6 +20,7 @@ mod fences;
 mod gpu;
 mod lists;
 mod loader;
+mod loops;
 mod matrices;
 mod memory;
 mod params;

@@ -7,7 +7,7 @@
 use panoply_core::DType;
 
 /// Words before the first instruction, and where the bound of ids stands.
-const HEADER_WORDS: usize = 5;
+pub(crate) const HEADER_WORDS: usize = 5;
 const BOUND: usize = 3;
 
 const OP_EXTENSION: u32 = 10;
@@ -76,7 +76,7 @@ pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, Str
 }
 
 /// The instructions of a module, each with its first word.
-fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
+pub(crate) fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     let mut rest = words.get(HEADER_WORDS..).ok_or("a module without a header")?;
     let mut found = Vec::new();
     while let Some(head) = rest.first() {

@@ -129,7 +129,7 @@ impl Driver for WgpuDriver {
     }
 
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<WgpuPipeline> {
-        if kernel.matrices.is_some() {
+        if kernel.wide.is_some() {
             return Err(self.faults.fault("wgpu has no matrices but those of the text"));
         }
         let (storage, layout) = self.layout(kernel.shape, kernel.immediates.is_some());

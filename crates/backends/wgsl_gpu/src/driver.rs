@@ -24,7 +24,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use panoply_core::{DType, HostBuffer, Result};
+use panoply_core::{HostBuffer, Result};
+use panoply_kernels::wgsl::WideKernel;
 
 use crate::fault::Faults;
 
@@ -197,9 +198,9 @@ pub struct KernelText<'a> {
     pub shape: (usize, usize),
     /// How many words of parameters come with each dispatch; nothing where they come in a buffer.
     pub immediates: Option<usize>,
-    /// What the matrices A and B of the text hold, which it calls f32: f16 or bf16. Only for devices whose profile has such
-    /// matrices; nothing for all other kernels.
-    pub matrices: Option<DType>,
+    /// What the text was made of, where its matrices A and B, which it calls f32, hold f16 or bf16. Only for devices whose profile
+    /// has such matrices; nothing for all other kernels.
+    pub wide: Option<&'a WideKernel>,
 }
 
 /// A kernel's parameters.

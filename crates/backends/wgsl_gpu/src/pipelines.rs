@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
-use panoply_core::{DType, Error, Result};
-use panoply_kernels::wgsl::{Kernel, ProgramKernel, with_immediates};
+use panoply_core::{Error, Result};
+use panoply_kernels::wgsl::{Kernel, ProgramKernel, WideKernel, with_immediates};
 
 use crate::driver::{Driver, KernelText};
 
@@ -57,7 +57,7 @@ impl<D: Driver> Pipelines<D> {
         }
         let made = Rc::new(match kernel {
             Kernel::Program(program) => self.compile_program(program, &kernel.source(), shape)?,
-            Kernel::Wide(wide) => self.compile_with(&kernel.source(), shape, Some(wide.dtype))?,
+            Kernel::Wide(wide) => self.compile_with(&kernel.source(), shape, Some(wide))?,
             _ => self.compile(&kernel.source(), shape)?,
         });
         if self.known.len() >= PIPELINES_MAX {
@@ -72,14 +72,13 @@ impl<D: Driver> Pipelines<D> {
         self.compile_with(source, shape, None)
     }
 
-    /// Compiles a text whose matrices hold such elements.
-    fn compile_with(&mut self, source: &str, shape: Shape, matrices: Option<DType>) -> Result<Pipeline<D>> {
+    /// Compiles a text, with what it was made of where it has matrices of 16-bit numbers.
+    fn compile_with(&mut self, source: &str, shape: Shape, wide: Option<&WideKernel>) -> Result<Pipeline<D>> {
         let (source, immediates) = match with_immediates(source, self.immediate_words_max) {
             Some((source, words)) => (Cow::Owned(source), Some(words)),
             None => (Cow::Borrowed(source), None),
         };
-        let text =
-            KernelText { source: &source, entry: "main", checked: false, scalars: 0, shape, immediates, matrices };
+        let text = KernelText { source: &source, entry: "main", checked: false, scalars: 0, shape, immediates, wide };
         let compiled = self.driver.pipeline(&text)?;
         self.compiled += 1;
         Ok(Pipeline { compiled, immediates })
@@ -88,7 +87,7 @@ impl<D: Driver> Pipelines<D> {
     /// Compiles a text of the caller's own. What the driver says against it is the caller's error.
     fn compile_program(&mut self, kernel: &ProgramKernel, source: &str, shape: Shape) -> Result<Pipeline<D>> {
         let (entry, scalars) = (kernel.entry(), kernel.program.scalars().len());
-        let text = KernelText { source, entry, checked: true, scalars, shape, immediates: None, matrices: None };
+        let text = KernelText { source, entry, checked: true, scalars, shape, immediates: None, wide: None };
         let compiled = self.driver.pipeline(&text).map_err(|error| match error {
             Error::DeviceFault { reason: message, .. } => {
                 Error::KernelSource { kernel: kernel.program.name().to_owned(), language: "WGSL", message }

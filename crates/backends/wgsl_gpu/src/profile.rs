@@ -33,7 +33,7 @@ pub struct Profile {
     pub subgroup_lanes: Option<u8>,
     /// Matrix units multiply f16 and add up in f32.
     pub matrix_units: bool,
-    /// For which types the driver makes matrices of those that kernels call f32 (`KernelText::matrices`).
+    /// For which types the driver makes matrices of those that kernels call f32 (`KernelText::wide`).
     pub wide_matrices: WideMatrices,
     /// What is known to go wrong.
     pub quirks: &'static [Quirk],

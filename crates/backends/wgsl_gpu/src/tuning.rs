@@ -96,7 +96,7 @@ impl Tuning {
     /// What an earlier run has found out, under keys made of these names.
     pub fn read(cache: Option<&Arc<Cache>>, key: impl Fn(&str) -> String) -> Tuning {
         let choice = |name, count| Choice::read(cache.map(|cache| (Arc::clone(cache), key(name))), count);
-        let mut wide = choice("wide-tiles-of-12", WIDE_TILES.len());
+        let mut wide = choice("wide-tiles-of-12-with-controls", WIDE_TILES.len());
         if let Some(number) = named(WIDE_TILE_VARIABLE).filter(|number| *number < WIDE_TILES.len()) {
             wide = Choice { kept: None, number: Some(number) };
         }

@@ -7,7 +7,7 @@
 //
 // Sixteen bytes move at a time, and lines of a tile are sixteen bytes longer than they must be, so that banks of memory take turns. What
 // moves is named vec4<f32>; the matrices A and B, which are f32 in this text, hold numbers of 16 bits: whoever compiles it changes
-// their type (`matrices` of the driver's `KernelText`), and lets barriers of subgroups cover workgroup memory. WGSL has no matrices whose
+// their type (`wide` of the driver's `KernelText`), and lets barriers of subgroups cover workgroup memory. WGSL has no matrices whose
 // numbers are smaller than those of the memory that they are loaded from. (Indices of the matrices' loads and stores are named first: naga 30 does not compile expressions inside of them.)
 enable wgpu_cooperative_matrix;
 

@@ -120,9 +120,13 @@ impl Backend for Selected {
             return Ok(wanted);
         }
         let reason = if self.selection.pick.is_empty() && are_doubles && !self.selection.doubles {
-            format!("only devices that are reached without it ({there}); ask for the API to use it")
+            format!(
+                "only devices that are reached without it ({there}); PANOPLY_DEVICES_ONLY, or `only` in the settings, asks for it"
+            )
         } else if self.selection.pick.is_empty() {
-            format!("only in software, which the CPU does better ({there}); ask for the API to use it")
+            format!(
+                "only in software, which the CPU does better ({there}); PANOPLY_DEVICES_ONLY, or `only` in the settings, asks for it"
+            )
         } else {
             format!("the settings pick none of its devices ({there})")
         };

@@ -173,10 +173,21 @@ fn answer(
     options: &InferOptions,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    let outputs = model.infer_with(inputs, &run_options(options)).map_err(anyhow::Error::new)?;
+    let outputs = model.infer_with(inputs, &run_options(options)).map_err(|error| refused_there(options, error))?;
     write(&outputs, options)?;
     findings.outputs = shown(&outputs);
     Ok(())
+}
+
+/// What to do where the wanted device cannot run a model.
+fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::Error {
+    let is_refused = matches!(&error, panoply::ml::Error::Run(panoply::Error::Unsupported { .. }));
+    match options.device {
+        Some(device) if is_refused => {
+            anyhow::anyhow!("{error}\nwithout --device {device} what it has no kernel for runs elsewhere")
+        }
+        _ => anyhow::Error::new(error),
+    }
 }
 
 fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut Findings) -> Result<(), Failure> {

@@ -155,6 +155,10 @@ fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
     if *rows != gates * hidden || width != input || r.dims() != expected {
         return Err(Error::invalid("weights", format!("{} by {input}", gates * hidden), format!("{w:?}")));
     }
+    let claimed = call.int("hidden_size", *hidden as i64)?;
+    if usize::try_from(claimed) != Ok(*hidden) {
+        return Err(Error::invalid("hidden_size", format!("{hidden}, as the weights have it"), claimed));
+    }
     let wanted = match call.text("direction", "forward")? {
         "forward" | "reverse" => 1,
         "bidirectional" => 2,

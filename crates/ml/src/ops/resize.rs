@@ -161,8 +161,12 @@ pub(crate) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
         }
     }
     if x.kind().is_integer() {
-        // Integers are cut, as a conversion does.
-        values.iter_mut().for_each(|value| *value = value.trunc());
+        // Integers are cut, as a conversion does; what is one but for the rounding of weights is taken for it.
+        let whole = |value: f64| match value.round() {
+            near if (value - near).abs() <= 1e-9 * near.abs().max(1.0) => near,
+            _ => value.trunc(),
+        };
+        values.iter_mut().for_each(|value| *value = whole(*value));
     }
     one(Array::from_floats(x.kind(), dims, &values))
 }

@@ -204,6 +204,6 @@ fn cell_in_wgsl(gates: Gates) -> String {
             of(1)
         ),
         Gates::Tanh => format!("made = tanh_of{};", of(0)),
-        Gates::Relu => format!("made = max(0.0, {});", of(0)),
+        Gates::Relu => format!("let sum = {}; made = select(sum, 0.0, sum < 0.0);", of(0)),
     }
 }

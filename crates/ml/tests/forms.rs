@@ -138,7 +138,7 @@ fn recurrent_layers() {
     };
     let both = text("direction", "bidirectional");
     let layers = [
-        layer("LSTM", 4, 2, "lstm", &[both.clone()], &["lengths", "h", "c"]),
+        layer("LSTM", 4, 2, "lstm", std::slice::from_ref(&both), &["lengths", "h", "c"]),
         layer("LSTM", 4, 1, "plain", &[], &[]),
         layer("GRU", 3, 2, "gru", &[both, int("linear_before_reset", 1)], &["", "h"]),
         layer("RNN", 1, 1, "rnn", &[text("direction", "reverse"), texts("activations", &["Relu"])], &["lengths"]),

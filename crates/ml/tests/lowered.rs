@@ -379,7 +379,7 @@ fn normalized(x: &[f32], dims: [usize; 3], power: f64, epsilon: impl Fn(usize) -
     let weight = numbers(dims[2], 3);
     let (mut centred, mut results) = (vec![0.0; x.len()], vec![0.0; x.len()]);
     let stride: usize = dims[axis + 1..].iter().product();
-    for start in (0..x.len()).filter(|at| at / stride % dims[axis] == 0) {
+    for start in (0..x.len()).filter(|at| (at / stride).is_multiple_of(dims[axis])) {
         let line: Vec<usize> = (0..dims[axis]).map(|index| start + index * stride).collect();
         let mean = line.iter().map(|at| f64::from(x[*at])).sum::<f64>() / line.len() as f64;
         let squares = line.iter().map(|at| (f64::from(x[*at]) - mean).powf(power)).sum::<f64>();

@@ -95,6 +95,22 @@ impl Lower<'_, '_> {
                 let alpha = float("alpha", 1.0)?;
                 Some(Box::new(move |x| x.clone().gt(alpha).select(x, 0.0)))
             }
+            "Clip" => self.bounds()?.map(|(low, high)| -> Box<dyn FnOnce(Expr) -> Expr> {
+                Box::new(move |x| {
+                    let x = low.into_iter().fold(x, |x, low| x.max(low));
+                    high.into_iter().fold(x, |x, high| x.min(high))
+                })
+            }),
+            "Dropout" if !self.call.wants(1) && !self.is_given(2) => Some(Box::new(|x| x)),
+            _ => self.bent()?,
+        })
+    }
+
+    /// Functions of one float that are made of several pieces.
+    #[allow(clippy::type_complexity)]
+    fn bent(&self) -> Result<Option<Box<dyn FnOnce(Expr) -> Expr>>> {
+        let float = |name: &str, default: f32| self.call.float(name, default);
+        Ok(match self.node.op.as_str() {
             // What has no sign keeps it, and what is no number stays so.
             "Sign" => Some(Box::new(|x| x.clone().gt(0.0).select(1.0, x.clone().lt(0.0).select(-1.0, x)))),
             "Softplus" => Some(Box::new(softplus)),
@@ -118,13 +134,6 @@ impl Lower<'_, '_> {
                     x.clone().lt(-lambd).select(x + bias, above)
                 }))
             }
-            "Clip" => self.bounds()?.map(|(low, high)| -> Box<dyn FnOnce(Expr) -> Expr> {
-                Box::new(move |x| {
-                    let x = low.into_iter().fold(x, |x, low| x.max(low));
-                    high.into_iter().fold(x, |x, high| x.min(high))
-                })
-            }),
-            "Dropout" if !self.call.wants(1) && !self.is_given(2) => Some(Box::new(|x| x)),
             _ => None,
         })
     }

@@ -102,7 +102,7 @@ impl Lower<'_, '_> {
     fn framed(
         &mut self,
         x: NodeId,
-        dims: &mut Vec<usize>,
+        dims: &mut [usize],
         axis: usize,
         (rows, columns): (Option<Places>, Option<Places>),
         fill: f32,

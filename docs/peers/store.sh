@@ -46,6 +46,7 @@ P
 measure "disk alone" "tar c files | dd of=raw bs=4M conv=fsync 2>/dev/null"; rm raw
 measure "zstd -1 -T2, to nowhere" "tar c files | zstd -1 -T2 -q -c >/dev/null"
 measure "zstd -1 and age, put" "tar c files | zstd -1 -T2 -q | age -r $to -o out.age && sync out.age"
+measure "the same, zstd as it is" "tar c files | zstd -1 -q | age -r $to -o plain.age && sync plain.age"; rm plain.age
 measure "panoply store put" "'$panoply' store put safe files --key-file safe.key"
 measure "zstd and age, get" "mkdir back && age -d -i age.key out.age | zstd -d -q | tar x -C back && sync -f back"; rm -r back
 measure "panoply store get" "'$panoply' store get safe --all --to again --key-file safe.key"

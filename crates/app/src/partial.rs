@@ -2,6 +2,7 @@
 //!
 //! What is not completed is removed again, also when a signal ends the process ([`remove_all`]). Two files being written never
 //! share a name, so that neither can damage the other. When a file is complete, its content and its name have reached the disk.
+//! Folders that are only needed for a while ([`Scratch`]) are removed in the same way.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -181,12 +181,20 @@ fn answer(
 
 /// What to do where the wanted device cannot run a model.
 fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::Error {
-    let is_refused = matches!(&error, panoply::ml::Error::Run(panoply::Error::Unsupported { .. }));
     match options.device {
-        Some(device) if is_refused => {
+        Some(device) if is_refused(&error) => {
             anyhow::anyhow!("{error}\nwithout --device {device} what it has no kernel for runs elsewhere")
         }
         _ => anyhow::Error::new(error),
+    }
+}
+
+/// Whether no device could run a graph, or a node.
+fn is_refused(error: &panoply::ml::Error) -> bool {
+    match error {
+        panoply::ml::Error::Run(panoply::Error::Unsupported { .. }) => true,
+        panoply::ml::Error::Node { cause, .. } => is_refused(cause),
+        _ => false,
     }
 }
 
@@ -198,7 +206,7 @@ fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut
     if !answers_with_boxes(model) {
         let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);
         let classes = tasks::classify_with(model, picture, normalisation, options.top, &labels, &run_options(options));
-        findings.classes = classes.map_err(anyhow::Error::new)?.iter().map(class).collect();
+        findings.classes = classes.map_err(|error| refused_there(options, error))?.iter().map(class).collect();
         return match &options.boxes {
             Some(_) => Err(Failure::Usage("--boxes: expected a model that answers with boxes".to_owned())),
             None => Ok(()),
@@ -207,7 +215,7 @@ fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut
     let normalisation = options.normalisation.unwrap_or(Normalisation::Unit);
     let detect = DetectOptions { score_min: options.score_min, normalisation, ..DetectOptions::default() };
     let objects = Detector::new(model).detect(picture, &detect, &labels, &run_options(options));
-    let objects = objects.map_err(anyhow::Error::new)?;
+    let objects = objects.map_err(|error| refused_there(options, error))?;
     if let Some(file) = &options.boxes {
         let mut drawn = picture.clone();
         objects.iter().for_each(|object| drawn.draw_box(object.corners, COLOURS[object.class % COLOURS.len()]));

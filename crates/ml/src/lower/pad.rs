@@ -134,7 +134,8 @@ fn tiles(dims: &[usize], repeats: &[i64]) -> Result<Vec<Option<Places>>> {
     }
     let sizes = dims.iter().zip(repeats).map(|(dim, times)| Ok(dim.saturating_mul(size_of_int(*times)?)));
     let sizes = sizes.collect::<Result<Vec<usize>>>()?;
-    host_count(&sizes)?;
+    // Of what has no elements along one axis, others may be of any length.
+    sizes.iter().try_for_each(|len| host_count(&[*len]).map(drop))?;
     let places = |(size, dim): (&usize, &usize)| (size != dim).then(|| (0..*size).map(|at| Some(at % dim)).collect());
     Ok(sizes.iter().zip(dims).map(places).collect())
 }
@@ -159,5 +160,7 @@ mod tests {
         assert_eq!(tiles(&[0, 3], &[4, 0]).expect("none"), [None, Some(vec![])]);
         assert!(tiles(&[2, 3], &[1]).is_err() && tiles(&[2, 3], &[1, -1]).is_err());
         assert!(tiles(&[2, 3], &[i64::MAX, i64::MAX]).is_err());
+        assert!(tiles(&[0, 3], &[1, 1 << 40]).is_err());
+        assert!(make::pad_sources(&[0, 3], &[0, 1 << 40], &[0, 0], "constant").is_err());
     }
 }

@@ -130,7 +130,8 @@ pub(crate) fn pad_sources(
     mode: &str,
 ) -> Result<Vec<Option<Vec<Option<usize>>>>> {
     let padded = padded_dims(dims, before, after)?;
-    host_count(&padded)?;
+    // Of what has no elements along one axis, others may be of any length.
+    padded.iter().try_for_each(|len| host_count(&[*len]).map(drop))?;
     let along = |axis: usize| {
         let source = |place: usize| pad_source(place as i64 - before[axis], dims[axis], mode);
         match (before[axis], after[axis]) {
@@ -144,22 +145,14 @@ pub(crate) fn pad_sources(
 /// An array with more, or fewer, elements along each axis.
 pub(crate) fn padded(x: &Array, before: &[i64], after: &[i64], mode: &str, value: &[u8]) -> Result<Array> {
     let size = x.kind().size_bytes();
-    padded_dims(x.dims(), before, after)?;
     let mut array = x.clone();
     // Each axis by itself: what is added at a corner comes from what was added along the axis before.
-    for axis in 0..x.dims().len() {
-        if before[axis] == 0 && after[axis] == 0 {
-            continue;
-        }
+    for (axis, sources) in pad_sources(x.dims(), before, after, mode)?.into_iter().enumerate() {
+        let Some(sources) = sources else { continue };
         let (outer, len, inner) = around(array.dims(), axis);
-        let target = axis_padded(len, before[axis], after[axis])?;
         let mut dims = array.dims().to_vec();
-        dims[axis] = target;
+        dims[axis] = sources.len();
         count_of(&dims)?;
-        host_count(&[target])?;
-        let target = target as i64;
-        let sources: Vec<Option<usize>> =
-            (0..target).map(|place| pad_source(place - before[axis], len, mode)).collect::<Result<_>>()?;
         let run = inner * size;
         let from = array.bytes();
         array = Array::build(x.kind(), &dims, |bytes| {

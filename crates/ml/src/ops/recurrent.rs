@@ -140,6 +140,15 @@ fn optional<T: Real>(call: &Call<'_>, place: usize, len: usize) -> Result<Option
     }
 }
 
+/// A layer's hidden size, where it is said, is that of its weights.
+pub(crate) fn check_hidden_size(call: &Call<'_>, hidden: usize) -> Result<()> {
+    let claimed = call.int("hidden_size", hidden as i64)?;
+    match usize::try_from(claimed) == Ok(hidden) {
+        true => Ok(()),
+        false => Err(Error::invalid("hidden_size", format!("{hidden}, as the weights have it"), claimed)),
+    }
+}
+
 fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
     let gates = match call.op() {
         "LSTM" => 4,
@@ -155,10 +164,7 @@ fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
     if *rows != gates * hidden || width != input || r.dims() != expected {
         return Err(Error::invalid("weights", format!("{} by {input}", gates * hidden), format!("{w:?}")));
     }
-    let claimed = call.int("hidden_size", *hidden as i64)?;
-    if usize::try_from(claimed) != Ok(*hidden) {
-        return Err(Error::invalid("hidden_size", format!("{hidden}, as the weights have it"), claimed));
-    }
+    check_hidden_size(call, *hidden)?;
     let wanted = match call.text("direction", "forward")? {
         "forward" | "reverse" => 1,
         "bidirectional" => 2,

@@ -80,10 +80,7 @@ fn recurrent(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Vec<Vec<usi
     let ([a, b, _], [directions, _, hidden]) = (&**x, &**r) else {
         return Err(Error::invalid(call.op().to_owned(), "three dimensions", format!("{x:?}")));
     };
-    let claimed = call.int("hidden_size", *hidden as i64)?;
-    if usize::try_from(claimed) != Ok(*hidden) {
-        return Err(Error::invalid("hidden_size", format!("{hidden}, as the weights have it"), claimed));
-    }
+    super::recurrent::check_hidden_size(call, *hidden)?;
     let batch_first = call.flag("layout", false)?;
     let (steps, batch) = if batch_first { (*b, *a) } else { (*a, *b) };
     let (d, h) = (*directions, *hidden);

@@ -20,6 +20,7 @@ pub(super) fn replace(nodes: &mut Vec<Node>, constants: &[(ValueId, Array)], out
     let chains = Chains {
         makers: nodes.iter().enumerate().filter_map(|(place, node)| Some(((*node.outputs.first()?)?, place))).collect(),
         constants: constants.iter().map(|(id, array)| (*id, array)).collect(),
+        sources: sources(nodes),
         nodes,
     };
     let found: Vec<(usize, Found)> =
@@ -61,6 +62,20 @@ struct Chains<'a> {
     nodes: &'a [Node],
     makers: HashMap<ValueId, usize>,
     constants: HashMap<ValueId, &'a Array>,
+    /// Of values behind nodes that change nothing the value that they are.
+    sources: HashMap<ValueId, ValueId>,
+}
+
+/// Each is found once, however many such nodes are behind each other; nodes come after those that they need.
+fn sources(nodes: &[Node]) -> HashMap<ValueId, ValueId> {
+    let mut sources = HashMap::new();
+    for node in nodes.iter().filter(|node| node.op == "Identity") {
+        if let ([Some(given)], [Some(made)]) = (&*node.inputs, &*node.outputs) {
+            let source = sources.get(given).copied().unwrap_or(*given);
+            sources.insert(*made, source);
+        }
+    }
+    sources
 }
 
 impl Chains<'_> {
@@ -171,12 +186,9 @@ impl Chains<'_> {
         self.nodes.get(*self.makers.get(&value)?).filter(|node| node.op == op)
     }
 
-    /// The value that this one is, behind nodes that change nothing. Nodes come after those that they need, so there is an end.
+    /// The value that this one is, behind nodes that change nothing.
     fn source(&self, value: ValueId) -> ValueId {
-        match self.maker(value, "Identity").and_then(|node| node.inputs.first().copied()?) {
-            Some(before) => self.source(before),
-            None => value,
-        }
+        self.sources.get(&value).copied().unwrap_or(value)
     }
 
     fn operand(&self, value: ValueId, op: &str) -> Option<ValueId> {

@@ -506,3 +506,18 @@ fn the_sum_of_no_number_is_none() {
         assert!(made[0].array().unwrap().to_floats().unwrap()[0].is_nan(), "{x:?}");
     }
 }
+
+/// Nodes that change nothing, one behind the other, and products of the last one's value: neither the stack nor the time grows with both.
+#[test]
+fn long_chains_that_change_nothing_are_loaded_at_once() {
+    const CHAIN: usize = 50_000;
+    let name = |place: usize| format!("v{place}");
+    let mut nodes: Vec<Message> =
+        (0..CHAIN).map(|place| node("Identity", &[&name(place)], &[&name(place + 1)], &[])).collect();
+    let last = name(CHAIN);
+    nodes.extend((0..CHAIN).map(|place| node("Mul", &[&last, &last], &[&format!("p{place}")], &[])));
+    let ports = [port("v0", ElementType::F32, &[1])];
+    let network = load(&model(18, &graph(&nodes, &[], &ports, &[any("p0")]))).unwrap();
+    let made = network.reference(&[("v0", f32s_of(&[3.0], &[1]).into())]).unwrap();
+    assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), [9.0]);
+}

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use panoply_core::buffer::HOST_ALIGN_BYTES;
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
 use panoply_crypto::State;
+use panoply_graph::Order;
 use panoply_signal::Workspace as SignalWorkspace;
 
 use crate::attention::Scratch;
@@ -50,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) weights: Weights,
     /// Where the outputs of a graph's steps go, while one runs.
     pub(crate) arena: Option<Arena>,
+    /// In which order the axes of the output of a graph's step are to lie, where that is not the op's.
+    pub(crate) order: Option<Order>,
 }
 
 impl Context {
@@ -69,6 +72,7 @@ impl Context {
             signal: SignalWorkspace::new(crate::ops::signal::level(simd)),
             weights: Weights::default(),
             arena: None,
+            order: None,
         }
     }
 

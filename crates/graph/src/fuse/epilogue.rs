@@ -25,7 +25,7 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
 }
 
 /// What lay in another order lies so in the slot of the step that takes its place.
-fn pass_order_on(work: &mut Work, from: usize, to: usize) {
+pub(super) fn pass_order_on(work: &mut Work, from: usize, to: usize) {
     let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first().copied());
     if let (Some(from), Some(to)) = (slot(from), slot(to)) {
         work.orders[to] = work.orders[from];

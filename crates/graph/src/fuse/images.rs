@@ -1,4 +1,4 @@
-//! Images with their channels last, where convolutions of 16-bit numbers want them so.
+//! Images with their channels last, where convolutions of 16-bit numbers or of f32 want them so.
 //!
 //! Steps are gone through in order. A convolution writes its output with the channels of a pixel side by side, and a map or a pool of such
 //! an image does the same, so that nothing is turned between them; weights are laid out once. One of a single pixel with a step of one is a
@@ -11,6 +11,7 @@ use panoply_core::op::compute::{ComputeOp, Conv2d, Map, MatMul, Pool2d};
 use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 
 use crate::Facts;
+use crate::fold::steps_of_constants;
 use crate::plan::Order;
 use crate::views::is_whole;
 use crate::work::Work;
@@ -18,16 +19,18 @@ use crate::work::Work;
 /// The axes of an image with its channels last, and those of such an image as ops name them.
 pub const CHANNELS_LAST: Order = [0, 2, 3, 1];
 const BACK: Order = [0, 3, 1, 2];
-/// Channels and filters come in groups of so many.
+/// Channels and filters of 16-bit numbers come in groups of so many.
 const GROUP: usize = 8;
+/// Filters of f32 are the lanes of vectors: fewer leave most of them idle.
+const FILTERS_MIN: usize = 8;
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
-    if !facts.channels_last {
+    if !facts.channels_last && !facts.channels_last_f32 {
         return;
     }
-    let readers = work.all_readers();
-    for step in 0..work.steps.len() {
-        let Some(turned) = turned(work, step) else { continue };
+    let (readers, once) = (work.all_readers(), steps_of_constants(work));
+    for step in (0..work.steps.len()).filter(|step| !once[*step]) {
+        let Some(turned) = turned(work, step, facts) else { continue };
         let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first().copied()) else { continue };
         if work.is_output(slot) {
             continue;
@@ -68,17 +71,20 @@ impl Turned {
                 if op.weights.shape()[1] >= GROUP {
                     op.weights = turned_weights(work, step, &op.weights)?;
                 }
-                Some((Op::Compute(ComputeOp::Conv2d(op)), Some(CHANNELS_LAST)))
+                Some((conv2d(op), Some(CHANNELS_LAST)))
             }
         }
     }
 }
 
-fn turned(work: &Work, step: usize) -> Option<Turned> {
+fn turned(work: &Work, step: usize, facts: &Facts) -> Option<Turned> {
     let Op::Compute(op) = work.op(step)? else { return None };
     match op {
-        ComputeOp::Conv2d(op) => convolution(work, op),
-        ComputeOp::Pool2d(op) if is_half(op.input.dtype()) && is_channels_last(&op.input) => {
+        ComputeOp::Conv2d(op) if op.input.dtype() == DType::F32 => {
+            (facts.channels_last_f32 && is_for_lanes(work, op)).then(|| Turned::Ordered(conv2d(op.clone())))
+        }
+        ComputeOp::Conv2d(op) if facts.channels_last => convolution(work, op),
+        ComputeOp::Pool2d(op) if facts.channels_last && is_half(op.input.dtype()) && is_channels_last(&op.input) => {
             pool(op).map(Turned::Ordered)
         }
         ComputeOp::Map(op) => map(op).map(Turned::Plain),
@@ -106,10 +112,28 @@ pub fn is_channels_last(tensor: &Tensor) -> bool {
     lies && tensor.elements() > 0
 }
 
+fn conv2d(op: Conv2d) -> Op {
+    Op::Compute(ComputeOp::Conv2d(op))
+}
+
+/// Whether weights are all of a constant.
+fn is_constant(work: &Work, weights: &Tensor) -> bool {
+    let slot = slot_of(weights).and_then(|slot| work.slots.get(slot));
+    slot.is_some_and(|slot| matches!(slot.origin, Origin::Constant(_)) && is_whole(weights, slot.shape.elements()))
+}
+
+/// Whether a convolution of f32 has its filters in the lanes of vectors: all of them read all channels, or each one its own.
+fn is_for_lanes(work: &Work, op: &Conv2d) -> bool {
+    op.conv_shape().is_ok_and(|shape| {
+        let is_depthwise = shape.groups == shape.channels && shape.channels == shape.filters;
+        let fits = shape.filters >= FILTERS_MIN && (shape.groups == 1 || is_depthwise);
+        fits && is_constant(work, &op.weights) && op.input.elements() > 0
+    })
+}
+
 fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
     let shape = op.conv_shape().ok()?;
-    let weights = work.slots.get(slot_of(&op.weights)?)?;
-    let is_constant = matches!(weights.origin, Origin::Constant(_)) && is_whole(&op.weights, weights.shape.elements());
+    let is_constant = is_constant(work, &op.weights);
     let fits = shape.filters.is_multiple_of(GROUP) && (shape.channels.is_multiple_of(GROUP) || shape.channels < GROUP);
     if !is_half(op.input.dtype()) || !is_constant || !fits || shape.groups != 1 || op.input.elements() == 0 {
         return None;

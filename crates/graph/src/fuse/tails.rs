@@ -8,6 +8,7 @@ use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{DType, Op, Tensor};
 
 use super::elementwise::place;
+use super::epilogue::pass_order_on;
 use crate::Facts;
 use crate::plan::Tail;
 use crate::views::{is_same, is_whole};
@@ -20,6 +21,7 @@ pub(crate) fn run(work: &mut Work, once: &[bool], facts: &Facts) {
     }
     for step in (0..work.steps.len()).filter(|step| !once[*step]) {
         let Some((op, tail, maker)) = work.map(step).and_then(|map| taken(work, step, map, once)) else { continue };
+        pass_order_on(work, maker, step);
         work.replace_with_tail(step, op, tail);
         work.remove_if_unread(maker);
     }
@@ -36,7 +38,7 @@ fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail
     let is_plain = is_whole(result, shape.elements()) && *result.shape() == shape && output == shape;
     let is_single = map.output_dtype().ok()? == DType::F32 && result.dtype() == DType::F32;
     let is_seen_once = map.inputs().all(|other| slot_of(other) != Some(slot) || is_same(other, result));
-    let lies = work.steps[step].as_ref()?.outputs.iter().chain([&slot]).all(|slot| work.orders[*slot].is_none());
+    let lies = work.steps[step].as_ref()?.outputs.iter().all(|slot| work.orders[*slot].is_none());
     if !is_plain || !is_single || !is_seen_once || !lies || work.tails[maker].is_some() {
         return None;
     }

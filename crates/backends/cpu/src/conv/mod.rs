@@ -17,6 +17,7 @@
 mod activation;
 mod ahead;
 mod blocks;
+pub mod channels_last;
 mod correlate;
 mod depthwise;
 mod filter_lanes;

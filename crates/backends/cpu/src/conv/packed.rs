@@ -46,6 +46,10 @@ pub(super) enum Blocks {
     FilterLanes(usize),
     /// As for lanes of pixels, of weights that are transformed for each point of `winograd`.
     Points(Simd),
+    /// Two vectors of so many lanes, the last block one or two, by taps before channels: for images whose channels lie side by side.
+    ChannelsLast(usize),
+    /// All of them, tap by tap: one filter for each channel.
+    Taps,
 }
 
 /// All that the order of packed weights depends on.
@@ -98,10 +102,22 @@ pub(super) fn packed<'a, S: Stored>(
     own: &'a mut Lines<S::Real>,
 ) -> &'a [S::Real] {
     let total = job.groups * blocks.filters(job.filters) * job.channels * tap_weights.len();
-    let is_order = |order: &Order| {
-        (order.blocks, order.sizes) == (blocks, [job.groups, job.filters, job.channels]) && order.taps == tap_weights
-    };
-    let forms = kept.map(S::Real::forms);
+    let sizes = [job.groups, job.filters, job.channels];
+    in_order(blocks, sizes, tap_weights, total, kept, own, &|numbers| pack(team, blocks, job, tap_weights, numbers))
+}
+
+/// So many numbers that `pack` writes in an order: kept ones where there are any, else in `own`.
+pub(super) fn in_order<'a, T: Real + HasScratch>(
+    blocks: Blocks,
+    sizes: [usize; 3],
+    taps: &[usize],
+    total: usize,
+    kept: Option<&'a mut PackedWeights>,
+    own: &'a mut Lines<T>,
+    pack: &dyn Fn(&mut [T]),
+) -> &'a [T] {
+    let is_order = |order: &Order| (order.blocks, order.sizes) == (blocks, sizes) && order.taps == taps;
+    let forms = kept.map(T::forms);
     let numbers = match forms {
         Some(forms) => match forms.iter().position(|form| is_order(&form.order)) {
             Some(index) => {
@@ -109,10 +125,9 @@ pub(super) fn packed<'a, S: Stored>(
                 return &numbers[*start..][..total];
             }
             None if forms.len() < PackedWeights::FORMS_MAX => {
-                let sizes = [job.groups, job.filters, job.channels];
                 let mut numbers = Lines::default();
-                pack(team, blocks, job, tap_weights, numbers.at_least(total));
-                let order = Order { blocks, sizes, taps: tap_weights.to_vec() };
+                pack(numbers.at_least(total));
+                let order = Order { blocks, sizes, taps: taps.to_vec() };
                 forms.push(Form { order, numbers });
                 let Lines { numbers, start } = &forms[forms.len() - 1].numbers;
                 return &numbers[*start..][..total];
@@ -121,7 +136,7 @@ pub(super) fn packed<'a, S: Stored>(
         },
         None => own.at_least(total),
     };
-    pack(team, blocks, job, tap_weights, numbers);
+    pack(numbers);
     numbers
 }
 
@@ -181,8 +196,8 @@ impl Blocks {
     /// Filters that those of one group take, with what is added to fill blocks.
     pub(super) fn filters(self, filters: usize) -> usize {
         match self {
-            Blocks::PixelLanes(_) | Blocks::Points(_) => filters,
-            Blocks::FilterLanes(width) => filters.next_multiple_of(width),
+            Blocks::PixelLanes(_) | Blocks::Points(_) | Blocks::Taps => filters,
+            Blocks::FilterLanes(width) | Blocks::ChannelsLast(width) => filters.next_multiple_of(width),
         }
     }
 
@@ -190,6 +205,8 @@ impl Blocks {
         match self {
             Blocks::PixelLanes(simd) | Blocks::Points(simd) => filter_blocks(simd)[0],
             Blocks::FilterLanes(width) => width,
+            Blocks::ChannelsLast(lanes) => 2 * lanes,
+            Blocks::Taps => usize::MAX,
         }
     }
 
@@ -201,6 +218,8 @@ impl Blocks {
                 (size, size)
             }
             Blocks::FilterLanes(width) => (left.min(width), width),
+            Blocks::ChannelsLast(lanes) => (left.min(2 * lanes), left.next_multiple_of(lanes).min(2 * lanes)),
+            Blocks::Taps => (left, left),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Memory that convolutions reuse from call to call.
 
+use super::channels_last::Tap;
 use super::packed::{Form, Lines, PackedWeights};
 use super::panel::{PanelLayout, Stencil};
 use super::tile::{LaneRun, Real};
@@ -36,6 +37,8 @@ pub struct Scratch<T> {
     pub(super) last_runs: Vec<LaneRun>,
     /// Which of the kernel's weights each tap of the stencil is.
     pub(super) tap_weights: Vec<usize>,
+    /// Taps of images whose channels lie side by side.
+    pub(super) taps: Vec<Tap>,
     pub(super) packed: Lines<T>,
     pub(super) bias: Vec<T>,
     pub(super) slots: Vec<Slot<T>>,

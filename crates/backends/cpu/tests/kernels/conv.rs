@@ -361,3 +361,80 @@ fn activation_of(shape: ConvShape) {
     forward(simd, &team, &mut workspace, &shape, (&input, &weights), &epilogue, &mut negated);
     assert!(plain.iter().zip(&negated).all(|(a, b)| *a == -*b && *a > 0.0));
 }
+
+/// The same numbers with the second axis of four behind the others.
+fn turned<T: Copy>(numbers: &[T], [batch, channels, height, width]: [usize; 4]) -> Vec<T> {
+    let pixels = (0..batch).flat_map(|image| (0..height * width).map(move |pixel| (image, pixel)));
+    let place = |image, pixel, channel| (image * channels + channel) * height * width + pixel;
+    pixels.flat_map(|(image, pixel)| (0..channels).map(move |channel| numbers[place(image, pixel, channel)])).collect()
+}
+
+#[test]
+fn images_whose_channels_lie_side_by_side() {
+    use panoply_cpu::conv::channels_last::{self, Pixels};
+    let mut all: Vec<ConvShape> = shapes();
+    for (channels, filters) in [(5, 64), (40, 33), (16, 16), (3, 48)] {
+        let base = ConvShape { channels, filters, ..base() };
+        let small = |size: usize| ConvShape { input: [size, size], ..base };
+        all.extend([base, small(7), small(2), ConvShape { kernel: [1, 1], padding: [0; 4], ..base }]);
+        all.push(ConvShape { stride: [2, 2], ..base });
+        all.push(ConvShape { kernel: [5, 4], stride: [2, 3], dilation: [2, 1], padding: [3, 0, 4, 5], ..base });
+        all.push(ConvShape { groups: channels, filters: channels, kernel: [5, 3], stride: [1, 2], ..base });
+        all.push(ConvShape { groups: channels, filters: channels, padding: [5, 6, 7, 8], dilation: [3, 2], ..base });
+        all.push(ConvShape { input: [1, 1], padding: [9, 9, 9, 9], ..base });
+    }
+    let team = Team::new(2);
+    let mut checked = 0;
+    for shape in all.into_iter().filter(channels_last::takes) {
+        let (input, weights) = (numbers(shape.input_len(), 1), numbers(shape.weight_len(), 2));
+        let bias = numbers(shape.filters, 3);
+        let [rows, columns] = shape.output();
+        let mut expected: Vec<f64> =
+            (0..shape.output_len()).map(|i| bias[i / (rows * columns) % shape.filters]).collect();
+        products(&shape, |i, w, o| expected[o] += input[i] * weights[w]);
+        let expected = turned(&expected, shape.output_dims());
+        let single = |numbers: &[f64]| numbers.iter().map(|number| *number as f32).collect::<Vec<f32>>();
+        let (planes, weights, bias) = (single(&input), single(&weights), single(&bias));
+        let dims = shape.input_dims();
+        let last = turned(&planes, dims);
+        let [_, channels, height, width] = dims;
+        let strides = [channels * height * width, height * width, width, 1];
+        let activate = |first: usize, sums: &mut [f32]| {
+            sums.iter_mut().enumerate().for_each(|(index, sum)| *sum = *sum * 2.0 + (first + index) as f32);
+        };
+        for simd in Simd::available() {
+            let mut kept = PackedWeights::default();
+            let mut workspace = ConvWorkspace::new();
+            for (round, images) in
+                [Pixels::dense(&last, dims), Pixels::new(&planes, dims, strides)].into_iter().enumerate()
+            {
+                let epilogue =
+                    Epilogue { bias: Some(&bias), activate: (round == 1).then_some(&activate as Activate<'_, f32>) };
+                let mut output = vec![f32::NAN; shape.output_len()];
+                let kept = (round == 0).then_some(&mut kept);
+                let operands = (images.unwrap(), &weights[..]);
+                channels_last::forward(simd, &team, &mut workspace, &shape, operands, kept, &epilogue, &mut output);
+                let depth = (shape.group_channels() * shape.taps()) as f64;
+                for (index, (got, expected)) in output.iter().zip(&expected).enumerate() {
+                    let expected = if round == 1 { 2.0 * expected + index as f64 } else { *expected };
+                    let error = (f64::from(*got) - expected).abs();
+                    assert!(
+                        error <= 1e-6 * (4.0 + depth + index as f64),
+                        "{shape:?} {simd:?} {round} {index}: {got} {expected}"
+                    );
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 100_000);
+}
+
+#[test]
+fn images_outside_of_their_memory_are_refused() {
+    use panoply_cpu::conv::channels_last::Pixels;
+    let numbers = [0.0; 24];
+    assert!(Pixels::dense(&numbers, [1, 4, 2, 3]).is_some());
+    assert!(Pixels::dense(&numbers[1..], [1, 4, 2, 3]).is_none());
+    assert!(Pixels::new(&numbers, [2, 2, 2, 2], [usize::MAX, 1, 1, 1]).is_none());
+}

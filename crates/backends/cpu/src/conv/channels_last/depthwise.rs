@@ -1,0 +1,200 @@
+//! Convolutions with one filter for each channel: lanes of vectors are channels, and there is nothing to sum up over but the taps.
+
+use std::ops::Range;
+
+use super::super::ConvShape;
+use super::super::correlate::{Activate, PRODUCTS_FOR_TEAM_MIN};
+use super::super::real::Stored;
+use super::super::vector::{LaneMask, Plain, Vector};
+use super::super::workspace::SharedSlice;
+use super::{Pixels, inside};
+use crate::simd::Simd;
+use crate::team::Team;
+
+/// Numbers of a band: its outputs wait in the second-level cache for their activation.
+const BAND_NUMBERS_MAX: usize = 32 << 10;
+
+/// Orders weights by tap, then by channel.
+pub(super) fn pack(shape: &ConvShape, weights: &[f32], packed: &mut [f32]) {
+    for (channel, taps) in weights.chunks_exact(shape.taps()).enumerate() {
+        for (tap, weight) in taps.iter().enumerate() {
+            packed[tap * shape.channels + channel] = weight.weight();
+        }
+    }
+}
+
+/// Runs the convolution; `simd` is a level that the CPU has.
+pub(super) fn run(
+    simd: Simd,
+    team: &Team,
+    shape: &ConvShape,
+    input: Pixels<'_>,
+    weights: &[f32],
+    bias: &[f32],
+    activate: Option<Activate<'_, f32>>,
+    output: &mut [f32],
+) {
+    let [rows, columns] = shape.output();
+    let kernel: RowFn = match simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => row_avx512,
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => row_avx2,
+        _ => row_plain,
+    };
+    let row_len = columns * shape.channels;
+    let output = SharedSlice::new(output);
+    let grain = PRODUCTS_FOR_TEAM_MIN / 4 / (row_len * shape.taps()).max(1) + 1;
+    let rows_at_once = (BAND_NUMBERS_MAX / row_len).max(1);
+    team.run_ranges(shape.batch * rows, grain, &|lines| {
+        for start in lines.clone().step_by(rows_at_once) {
+            let end = (start + rows_at_once).min(lines.end);
+            for line in start..end {
+                let row = Row { shape, input, weights, bias, line };
+                // SAFETY: every row of the output is written by one task.
+                let sums = unsafe { output.part(line * row_len, row_len) };
+                // SAFETY: the CPU has the level; the row checks what it reads.
+                unsafe { kernel(&row, sums) };
+            }
+            if let Some(activate) = activate {
+                // SAFETY: these rows are written by this task, and the borrow of the last one is over.
+                activate(start * row_len, unsafe { output.part(start * row_len, (end - start) * row_len) });
+            }
+        }
+    });
+}
+
+/// One row of the output.
+struct Row<'a> {
+    shape: &'a ConvShape,
+    input: Pixels<'a>,
+    weights: &'a [f32],
+    bias: &'a [f32],
+    line: usize,
+}
+
+type RowFn = unsafe fn(&Row<'_>, &mut [f32]);
+
+/// Taps of some neighbouring pixels: rows and columns of the kernel that lie inside the image for all of them.
+struct Window {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// What the tap at (0, 0) would read of the first pixel, from the first channel.
+    first: isize,
+}
+
+#[inline(always)]
+unsafe fn row_body<V: Vector<Scalar = f32>>(row: &Row<'_>, sums: &mut [f32]) {
+    let shape = row.shape;
+    let ([rows, columns], channels) = (shape.output(), shape.channels);
+    let [image_step, channel_step, row_step, pixel_step] = row.input.strides;
+    let (image, y) = (row.line / rows, row.line % rows);
+    let tap_rows = inside(y * shape.stride[0], shape.padding[0], shape.kernel[0], shape.dilation[0], shape.input[0]);
+    let above = (y * shape.stride[0]) as isize - shape.padding[0] as isize;
+    let first = (image * image_step) as isize + above * row_step as isize;
+    let window = |x: usize| {
+        let at = x * shape.stride[1];
+        let columns = inside(at, shape.padding[1], shape.kernel[1], shape.dilation[1], shape.input[1]);
+        let first = first + (at as isize - shape.padding[1] as isize) * pixel_step as isize;
+        Window { rows: tap_rows.clone(), columns, first }
+    };
+    // Pixels that all columns of taps meet.
+    let reach = (shape.kernel[1] - 1) * shape.dilation[1];
+    let end = (shape.input[1] + shape.padding[1]).saturating_sub(reach).div_ceil(shape.stride[1]).min(columns);
+    let start = shape.padding[1].div_ceil(shape.stride[1]).min(end);
+    let mut x = 0;
+    while x < columns {
+        let left = if (start..end).contains(&x) { end - x } else { 1 };
+        let pixels = [8, 4, 2].into_iter().find(|pixels| *pixels <= left).unwrap_or(1);
+        let own = window(x);
+        for channel in (0..channels).step_by(V::LANES) {
+            let lanes = (channels - channel).min(V::LANES);
+            let to = &mut sums[x * channels..][..(pixels - 1) * channels + channel + lanes];
+            if channel_step != 1 {
+                plain(row, &own, pixels, channel..channel + lanes, to);
+                continue;
+            }
+            // SAFETY: the caller guarantees the level; all taps of the window lie inside the image, and `to` has these channels of all pixels.
+            unsafe {
+                match pixels {
+                    8 => tile::<V, 8>(row, &own, channel, lanes, to),
+                    4 => tile::<V, 4>(row, &own, channel, lanes, to),
+                    2 => tile::<V, 2>(row, &own, channel, lanes, to),
+                    _ => tile::<V, 1>(row, &own, channel, lanes, to),
+                }
+            }
+        }
+        x += pixels;
+    }
+}
+
+/// Channels that do not lie side by side.
+fn plain(row: &Row<'_>, window: &Window, pixels: usize, channels: Range<usize>, sums: &mut [f32]) {
+    let (shape, [_, channel_step, row_step, pixel_step]) = (row.shape, row.input.strides);
+    for (pixel, channel) in (0..pixels).flat_map(|pixel| channels.clone().map(move |channel| (pixel, channel))) {
+        let mut sum = row.bias[channel];
+        for (tap_row, tap_column) in window.rows.clone().flat_map(|row| window.columns.clone().map(move |x| (row, x))) {
+            let offset = tap_row * shape.dilation[0] * row_step
+                + (tap_column * shape.dilation[1] + pixel * shape.stride[1]) * pixel_step
+                + channel * channel_step;
+            let value = row.input.numbers[(window.first + offset as isize) as usize];
+            sum += value * row.weights[(tap_row * shape.kernel[1] + tap_column) * shape.channels + channel];
+        }
+        sums[pixel * shape.channels + channel] = sum;
+    }
+}
+
+/// One vector of channels of neighbouring pixels with the same window.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
+unsafe fn tile<V: Vector<Scalar = f32>, const P: usize>(
+    row: &Row<'_>,
+    window: &Window,
+    channel: usize,
+    lanes: usize,
+    sums: &mut [f32],
+) {
+    let (shape, [_, _, row_step, pixel_step]) = (row.shape, row.input.strides);
+    let (all, mask) = (lanes == V::LANES, LaneMask::all(lanes));
+    let step = shape.stride[1] * pixel_step;
+    let image = row.input.numbers.as_ptr().wrapping_offset(window.first).wrapping_add(channel);
+    // SAFETY: the caller guarantees the level, that all taps of these pixels lie inside the image, and that `sums` has them.
+    unsafe {
+        let load = |from: *const f32| if all { V::load(from) } else { V::load_inside(from, mask) };
+        let mut own = [load(row.bias[channel..].as_ptr()); P];
+        for tap_row in window.rows.clone() {
+            let line = image.wrapping_add(tap_row * shape.dilation[0] * row_step);
+            for tap_column in window.columns.clone() {
+                let pixels = line.wrapping_add(tap_column * shape.dilation[1] * pixel_step);
+                let tap = tap_row * shape.kernel[1] + tap_column;
+                let weight = load(row.weights[tap * shape.channels + channel..].as_ptr());
+                for pixel in 0..P {
+                    own[pixel] = load(pixels.wrapping_add(pixel * step)).mul_add(weight, own[pixel]);
+                }
+            }
+        }
+        for pixel in 0..P {
+            let to = sums[pixel * shape.channels + channel..][..lanes].as_mut_ptr();
+            if all { own[pixel].store(to) } else { own[pixel].compress(to, mask) }
+        }
+    }
+}
+
+unsafe fn row_plain(row: &Row<'_>, sums: &mut [f32]) {
+    // SAFETY: every CPU has this level.
+    unsafe { row_body::<Plain<f32, 4>>(row, sums) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn row_avx2(row: &Row<'_>, sums: &mut [f32]) {
+    // SAFETY: the CPU has the level, as the caller guarantees.
+    unsafe { row_body::<std::arch::x86_64::__m256>(row, sums) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn row_avx512(row: &Row<'_>, sums: &mut [f32]) {
+    // SAFETY: the CPU has the level, as the caller guarantees.
+    unsafe { row_body::<std::arch::x86_64::__m512>(row, sums) }
+}

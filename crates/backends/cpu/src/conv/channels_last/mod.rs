@@ -1,0 +1,441 @@
+//! Convolutions of f32 images whose channels lie side by side, as graphs have them between their steps.
+//!
+//! 1. Lanes of vectors are filters. A tile is a few neighbouring pixels times two vectors of filters; for each tap and channel it loads the
+//!    weights of its filters and multiplies them with one pixel after the other. Images are read where they lie, through any strides.
+//! 2. Padding costs nothing: taps above and below the image are left out for a row, those beside it for the pixels that they would miss.
+//! 3. A line is a row of the output, or so many neighbouring pixels where each output reads one pixel, at its own place. A unit of work is
+//!    (chunk of filters, band of lines); units write disjoint outputs. In a unit each block of filters meets all lines of the band, so that
+//!    its weights stay in the nearest caches, and the band in the second one.
+//! 4. The sum of one output runs over taps and channels in one fixed order, whatever the units and threads: column by column of taps.
+
+mod depthwise;
+mod tile;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::ConvShape;
+use super::blocks::block;
+use super::correlate::PRODUCTS_FOR_TEAM_MIN;
+use super::forward::Epilogue;
+use super::packed::{Blocks, PackedWeights, in_order};
+use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, Slot, at_least};
+use crate::simd::Simd;
+use crate::team::Team;
+pub(super) use tile::Tap;
+use tile::{TILE_PIXELS_MAX, Tile, TileFn, Tiles};
+
+/// Numbers of a band, outputs and what they read together: half of a typical second-level cache.
+const BAND_NUMBERS_MAX: usize = 128 << 10;
+/// Pixels of a line where lines are no rows: some of the largest tiles of all levels.
+const FLAT_LINE_PIXELS: usize = 48;
+/// Units for each thread, so that a thread that lags costs little.
+const UNITS_PER_THREAD: usize = 4;
+/// The same where threads take different filters: each unit reads all pixels.
+const CHUNKS_PER_THREAD: usize = 2;
+
+/// Images as their numbers lie: the strides of images, channels, rows and pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Pixels<'a> {
+    numbers: &'a [f32],
+    strides: [usize; 4],
+}
+
+impl<'a> Pixels<'a> {
+    /// Images of these sizes; `None` where some number would lie outside of `numbers`.
+    pub fn new(numbers: &'a [f32], dims: [usize; 4], strides: [usize; 4]) -> Option<Pixels<'a>> {
+        let reach = dims.iter().zip(strides).try_fold(0_usize, |reach, (size, stride)| {
+            reach.checked_add(size.saturating_sub(1).checked_mul(stride)?)
+        })?;
+        (reach < numbers.len() || dims.contains(&0)).then_some(Pixels { numbers, strides })
+    }
+
+    /// Images whose channels lie side by side, with nothing between pixels, rows and images.
+    pub fn dense(numbers: &'a [f32], [batch, channels, height, width]: [usize; 4]) -> Option<Pixels<'a>> {
+        let strides = [height * width * channels, 1, width * channels, channels];
+        Pixels::new(numbers, [batch, channels, height, width], strides)
+    }
+}
+
+/// Whether there is a way for the shape: one group, or one filter for each channel.
+pub fn takes(shape: &ConvShape) -> bool {
+    shape.groups == 1 || is_depthwise(shape)
+}
+
+fn is_depthwise(shape: &ConvShape) -> bool {
+    shape.groups == shape.channels && shape.channels == shape.filters && shape.groups > 1
+}
+
+/// As [`super::forward_kept`], of images that lie in any way, with an output whose channels lie side by side: images, rows, pixels,
+/// filters. What is activated is counted in that order, too. The shape is one that [`takes`] says yes to.
+pub fn forward(
+    simd: Simd,
+    team: &Team,
+    workspace: &mut ConvWorkspace,
+    shape: &ConvShape,
+    (input, weights): (Pixels<'_>, &[f32]),
+    kept: Option<&mut PackedWeights>,
+    epilogue: &Epilogue<'_, f32>,
+    output: &mut [f32],
+) {
+    assert!(takes(shape), "one group, or one filter for each channel");
+    assert_eq!((weights.len(), output.len()), (shape.weight_len(), shape.output_len()), "weights and output");
+    assert!(Pixels::new(input.numbers, shape.input_dims(), input.strides).is_some(), "images inside their memory");
+    if output.is_empty() {
+        return;
+    }
+    let simd = simd.min(Simd::detect());
+    let scratch = f32::scratch(workspace);
+    let tiles = Tiles::of(simd);
+    let bias = at_least(&mut scratch.bias, shape.filters.next_multiple_of(2 * tiles.lanes));
+    bias.fill(0.0);
+    bias.iter_mut().zip(epilogue.bias.into_iter().flatten()).for_each(|(to, from)| *to = *from);
+    let sizes = [shape.groups, shape.filters, shape.group_channels()];
+    if is_depthwise(shape) {
+        let pack = |packed: &mut [f32]| depthwise::pack(shape, weights, packed);
+        let packed = in_order(Blocks::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
+        return depthwise::run(simd, team, shape, input, packed, &scratch.bias, epilogue.activate, output);
+    }
+    let blocks = Blocks::ChannelsLast(tiles.lanes);
+    let total = blocks.filters(shape.filters) * shape.channels * shape.taps();
+    let pack = |packed: &mut [f32]| pack(team, shape, tiles.lanes, weights, packed);
+    let weights = in_order(blocks, sizes, &[], total, kept, &mut scratch.packed, &pack);
+    scratch.taps.clear();
+    let [kernel_rows, kernel_columns] = shape.kernel;
+    scratch.taps.extend((0..kernel_rows * kernel_columns).map(|index| {
+        let (column, row) = (index / kernel_rows, index % kernel_rows);
+        let offset = row * shape.dilation[0] * input.strides[2] + column * shape.dilation[1] * input.strides[3];
+        Tap { offset: offset as isize, index }
+    }));
+    let products = shape.output_len().saturating_mul(shape.channels * shape.taps());
+    let threads = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads() };
+    let lines = Lines::new(shape, &input);
+    let cut = Cut::new(threads, shape, &lines, tiles.lanes);
+    let tasks = threads.min(cut.units());
+    let mut slots = std::mem::take(&mut scratch.slots);
+    let shared = SharedSlots::new(&mut slots, tasks);
+    let (taps, bias) = (&scratch.taps[..], &scratch.bias[..]);
+    let pass =
+        Pass { shape, input, weights, bias, taps, tiles, lines, cut, epilogue, output: SharedSlice::new(output) };
+    let next = AtomicUsize::new(0);
+    team.run(tasks, &|task| {
+        // SAFETY: every task has its own index, and the slot is borrowed once in it.
+        let slot = unsafe { shared.take(task) };
+        loop {
+            let unit = next.fetch_add(1, Ordering::Relaxed);
+            if unit >= pass.cut.units() {
+                break;
+            }
+            pass.unit(unit, slot);
+        }
+    });
+    scratch.slots = slots;
+}
+
+/// Orders weights as tiles read them: by block of filters, column of taps, row of taps, channel, and filter in the block.
+fn pack(team: &Team, shape: &ConvShape, lanes: usize, weights: &[f32], packed: &mut [f32]) {
+    let ([rows, columns], channels) = (shape.kernel, shape.channels);
+    let depth = rows * columns * channels;
+    let packed = SharedSlice::new(packed);
+    team.run_ranges(shape.filters.div_ceil(2 * lanes), 1, &|range| {
+        for filters in range.map(|index| block(shape.filters, 2 * lanes, index)) {
+            let width = filters.len().next_multiple_of(lanes);
+            // SAFETY: every block of filters has its own part.
+            let part = unsafe { packed.part(filters.start * depth, width * depth) };
+            part.fill(0.0);
+            for (lane, filter) in filters.enumerate() {
+                let from = &weights[filter * depth..][..depth];
+                for (channel, taps) in from.chunks_exact(rows * columns).enumerate() {
+                    for (tap, weight) in taps.iter().enumerate() {
+                        let tap = tap % columns * rows + tap / columns;
+                        part[(tap * channels + channel) * width + lane] = super::real::Stored::weight(*weight);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The output's pixels, one line after the other.
+struct Lines {
+    count: usize,
+    /// Pixels of a line; the last one may have fewer.
+    pixels: usize,
+    total: usize,
+    /// Whether lines are no rows, because each output reads one pixel, at its own place.
+    is_flat: bool,
+}
+
+impl Lines {
+    fn new(shape: &ConvShape, input: &Pixels<'_>) -> Lines {
+        let ([rows, columns], [height, width]) = (shape.output(), shape.input);
+        let [image, _, row, pixel] = input.strides;
+        let total = shape.batch * rows * columns;
+        let is_pointwise = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0; 4];
+        let is_dense = (height == 1 || row == width * pixel) && (shape.batch == 1 || image == height * width * pixel);
+        let is_flat = is_pointwise && is_dense;
+        let pixels = if is_flat { FLAT_LINE_PIXELS.min(total) } else { columns };
+        Lines { count: total.div_ceil(pixels), pixels, total, is_flat }
+    }
+
+    /// Which of the output's pixels a line has.
+    fn range(&self, line: usize) -> Range<usize> {
+        block(self.total, self.pixels, line)
+    }
+}
+
+/// How a convolution is cut into units.
+struct Cut {
+    band_lines: usize,
+    bands: usize,
+    chunk_filters: usize,
+    chunks: usize,
+}
+
+impl Cut {
+    fn new(threads: usize, shape: &ConvShape, lines: &Lines, lanes: usize) -> Cut {
+        let width = 2 * lanes;
+        let read = shape.input[1] * shape.stride[0].min(shape.input[0]) * shape.channels;
+        let line_numbers = match lines.is_flat {
+            true => lines.pixels * (shape.channels + shape.filters),
+            false => lines.pixels * shape.filters + read,
+        };
+        let largest = (BAND_NUMBERS_MAX / line_numbers.max(1)).clamp(1, lines.count);
+        // Where there are more weights than pixels, threads take different filters, so that each weight is read once.
+        let pixels = shape.output_len() + shape.input_len();
+        let (bands, chunks) = match threads {
+            1 => (lines.count.div_ceil(largest), 1),
+            _ if shape.weight_len() > pixels => {
+                let chunks = (CHUNKS_PER_THREAD * threads).min(shape.filters.div_ceil(width));
+                (lines.count.div_ceil(largest), chunks)
+            }
+            _ => (lines.count.div_ceil(largest).max((UNITS_PER_THREAD * threads).min(lines.count)), 1),
+        };
+        // Too few lines for all threads.
+        let chunks = chunks.max(threads.div_ceil(bands).min(shape.filters.div_ceil(width)));
+        let band_lines = lines.count.div_ceil(bands);
+        let chunk_filters = shape.filters.div_ceil(width).div_ceil(chunks) * width;
+        Cut {
+            band_lines,
+            bands: lines.count.div_ceil(band_lines),
+            chunk_filters,
+            chunks: shape.filters.div_ceil(chunk_filters),
+        }
+    }
+
+    fn units(&self) -> usize {
+        self.bands * self.chunks
+    }
+}
+
+/// One convolution on its way.
+struct Pass<'a> {
+    shape: &'a ConvShape,
+    input: Pixels<'a>,
+    weights: &'a [f32],
+    bias: &'a [f32],
+    taps: &'a [Tap],
+    tiles: &'static Tiles,
+    lines: Lines,
+    cut: Cut,
+    epilogue: &'a Epilogue<'a, f32>,
+    output: SharedSlice<f32>,
+}
+
+/// Some filters, and where their weights are.
+struct Block<'a> {
+    filters: Range<usize>,
+    /// Vectors of filters: the last one may have lanes to spare.
+    vectors: usize,
+    weights: &'a [f32],
+    bias: &'a [f32],
+}
+
+impl Pass<'_> {
+    fn unit(&self, index: usize, slot: &mut Slot<f32>) {
+        let filters = block(self.shape.filters, self.cut.chunk_filters, index / self.cut.bands);
+        let lines = block(self.lines.count, self.cut.band_lines, index % self.cut.bands);
+        let (width, depth) = (2 * self.tiles.lanes, self.shape.channels * self.taps.len());
+        let spare = at_least(&mut slot.outputs, TILE_PIXELS_MAX * width);
+        for start in filters.clone().step_by(width) {
+            let own = start..(start + width).min(filters.end);
+            let vectors = own.len().div_ceil(self.tiles.lanes);
+            let block = Block {
+                weights: &self.weights[start * depth..][..vectors * self.tiles.lanes * depth],
+                bias: &self.bias[start..][..vectors * self.tiles.lanes],
+                filters: own,
+                vectors,
+            };
+            let mut line = lines.start;
+            while line < lines.end {
+                line += self.line(&block, line, lines.end, spare);
+            }
+        }
+        self.activate(lines, filters);
+    }
+
+    /// Which rows of taps meet the image in a line that is a row.
+    fn tap_rows(&self, line: usize) -> Range<usize> {
+        let shape = self.shape;
+        let first = line % shape.output()[0] * shape.stride[0];
+        inside(first, shape.padding[0], shape.kernel[0], shape.dilation[0], shape.input[0])
+    }
+
+    /// One line, or two: says how many.
+    fn line(&self, block: &Block<'_>, line: usize, end: usize, spare: &mut [f32]) -> usize {
+        let [image_step, _, row_step, pixel_step] = self.input.strides;
+        let pixels = self.lines.range(line);
+        if self.lines.is_flat {
+            let first = self.input.numbers.as_ptr().wrapping_add(pixels.start * pixel_step);
+            let count = pixels.len().div_ceil(self.tiles.pixels());
+            for index in 0..count {
+                let part = index * pixels.len() / count..(index + 1) * pixels.len() / count;
+                let from = first.wrapping_add(part.start * pixel_step);
+                let sums = Sums { first: pixels.start + part.start, row: 0 };
+                self.tile(block, self.taps, from, [part.len(), 1], &sums, true, spare);
+            }
+            return 1;
+        }
+        let shape = self.shape;
+        let [rows, columns] = shape.output();
+        let (image, row) = (line / rows, line % rows);
+        let tap_rows = self.tap_rows(line);
+        let is_pair = columns <= self.tiles.pairs.len()
+            && block.vectors == 2
+            && line + 1 < end
+            && row + 1 < rows
+            && self.tap_rows(line + 1) == tap_rows;
+        let lines = 1 + usize::from(is_pair);
+        let above = (row * shape.stride[0]) as isize - shape.padding[0] as isize;
+        let first =
+            (image * image_step) as isize + above * row_step as isize - shape.padding[1] as isize * pixel_step as isize;
+        let step = shape.stride[1] * pixel_step;
+        let count = columns.div_ceil(self.tiles.pixels());
+        for index in 0..count {
+            let part = index * columns / count..(index + 1) * columns / count;
+            let from = self.input.numbers.as_ptr().wrapping_offset(first).wrapping_add(part.start * step);
+            let sums = Sums { first: pixels.start + part.start, row: columns };
+            let met = |column: usize| self.met(column, &part);
+            let is_whole = tap_rows.len() == shape.kernel[0] && (0..shape.kernel[1]).all(|column| met(column) == part);
+            if is_whole {
+                self.tile(block, self.taps, from, [part.len(), lines], &sums, true, spare);
+                continue;
+            }
+            self.begin(block, part.len(), lines, &sums);
+            for column in 0..shape.kernel[1] {
+                let met = met(column);
+                if met.is_empty() || tap_rows.is_empty() {
+                    continue;
+                }
+                let taps = &self.taps[column * shape.kernel[0]..][tap_rows.clone()];
+                let skipped = met.start - part.start;
+                let from = from.wrapping_add(skipped * step);
+                let sums = Sums { first: sums.first + skipped, ..sums };
+                self.tile(block, taps, from, [met.len(), lines], &sums, false, spare);
+            }
+        }
+        lines
+    }
+
+    /// Which pixels of a part of a row find the image in a column of taps.
+    fn met(&self, column: usize, part: &Range<usize>) -> Range<usize> {
+        let shape = self.shape;
+        let (step, tap) = (shape.stride[1], column * shape.dilation[1]);
+        let start = shape.padding[1].saturating_sub(tap).div_ceil(step);
+        let end = (shape.input[1] + shape.padding[1]).saturating_sub(tap).div_ceil(step);
+        let start = start.clamp(part.start, part.end);
+        start..end.clamp(start, part.end)
+    }
+
+    /// Where the sums of a pixel of the output begin.
+    fn place(&self, block: &Block<'_>, pixel: usize) -> *mut f32 {
+        self.output.pointer(pixel * self.shape.filters + block.filters.start, block.filters.len())
+    }
+
+    /// Sets sums to the bias.
+    fn begin(&self, block: &Block<'_>, pixels: usize, rows: usize, sums: &Sums) {
+        for pixel in (0..rows).flat_map(|row| (0..pixels).map(move |pixel| row * sums.row + pixel)) {
+            let first = (sums.first + pixel) * self.shape.filters + block.filters.start;
+            // SAFETY: no other unit writes these filters of this pixel.
+            let to = unsafe { self.output.part(first, block.filters.len()) };
+            to.copy_from_slice(&block.bias[..block.filters.len()]);
+        }
+    }
+
+    /// One tile of so many pixels and rows, from the bias on, or from what the sums are.
+    fn tile(
+        &self,
+        block: &Block<'_>,
+        taps: &[Tap],
+        pixels: *const f32,
+        [columns, rows]: [usize; 2],
+        sums: &Sums,
+        from_bias: bool,
+        spare: &mut [f32],
+    ) {
+        let kernels = if rows == 2 { self.tiles.pairs } else { self.tiles.rows[block.vectors - 1] };
+        let kernel: TileFn = kernels[columns - 1];
+        let (width, filters) = (block.vectors * self.tiles.lanes, block.filters.len());
+        let is_direct = filters == width;
+        let (first, step) = (self.place(block, sums.first), self.shape.filters);
+        if !is_direct && !from_bias {
+            for (row, pixel) in (0..rows).flat_map(|row| (0..columns).map(move |pixel| (row, pixel))) {
+                let from = self.place(block, sums.first + row * sums.row + pixel);
+                // SAFETY: the filters of a pixel that are this unit's.
+                let from = unsafe { std::slice::from_raw_parts(from, filters) };
+                spare[(row * columns + pixel) * width..][..filters].copy_from_slice(from);
+            }
+        }
+        self.place(block, sums.first + (rows - 1) * sums.row + columns - 1);
+        let tile = Tile {
+            pixels,
+            pixel_step: if self.lines.is_flat { 1 } else { self.shape.stride[1] } * self.input.strides[3],
+            row_step: self.shape.stride[0] * self.input.strides[2],
+            channels: self.shape.channels,
+            channel_step: self.input.strides[1],
+            taps,
+            weights: block.weights.as_ptr(),
+            bias: if from_bias { block.bias.as_ptr() } else { std::ptr::null() },
+            sums: if is_direct { first } else { spare[..rows * columns * width].as_mut_ptr() },
+            sum_step: if is_direct { step } else { width },
+            sum_row: if is_direct { sums.row * step } else { columns * width },
+        };
+        // SAFETY: the level was limited to what the CPU has. All taps of these pixels lie inside the image, which lies inside its memory;
+        // weights and bias have whole vectors for each tap and channel; the sums of all pixels are this unit's, or in `spare`.
+        unsafe { kernel(&tile) };
+        if !is_direct {
+            for (row, pixel) in (0..rows).flat_map(|row| (0..columns).map(move |pixel| (row, pixel))) {
+                let to = self.place(block, sums.first + row * sums.row + pixel);
+                // SAFETY: the filters of a pixel that are this unit's.
+                let to = unsafe { std::slice::from_raw_parts_mut(to, filters) };
+                to.copy_from_slice(&spare[(row * columns + pixel) * width..][..filters]);
+            }
+        }
+    }
+
+    /// Activates these filters of these lines.
+    fn activate(&self, lines: Range<usize>, filters: Range<usize>) {
+        let Some(activate) = self.epilogue.activate else { return };
+        let pixels = self.lines.range(lines.start).start..self.lines.range(lines.end - 1).end;
+        let (all, at_once) = (self.shape.filters, if filters.len() == self.shape.filters { pixels.len() } else { 1 });
+        for pixel in pixels.step_by(at_once) {
+            let first = pixel * all + filters.start;
+            // SAFETY: no other unit writes these filters of these pixels.
+            activate(first, unsafe { self.output.part(first, (at_once - 1) * all + filters.len()) });
+        }
+    }
+}
+
+/// Where the sums of a tile go: its first pixel among the output's, and how far the next row is.
+#[derive(Clone, Copy)]
+struct Sums {
+    first: usize,
+    row: usize,
+}
+
+/// Which of the taps from `first` on, with so many zeros before an axis of `size`, meet it.
+fn inside(first: usize, padding: usize, taps: usize, dilation: usize, size: usize) -> Range<usize> {
+    let start = padding.saturating_sub(first).div_ceil(dilation).min(taps);
+    let end = (size + padding).saturating_sub(first).div_ceil(dilation).min(taps);
+    start..end.max(start)
+}

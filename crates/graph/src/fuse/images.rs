@@ -22,7 +22,7 @@ const BACK: Order = [0, 3, 1, 2];
 /// Channels and filters of 16-bit numbers come in groups of so many.
 const GROUP: usize = 8;
 /// Filters of f32 are the lanes of vectors: fewer leave most of them idle.
-const FILTERS_MIN: usize = 8;
+const FILTERS_MIN: usize = 12;
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
     if !facts.channels_last && !facts.channels_last_f32 {

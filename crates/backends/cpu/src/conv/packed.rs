@@ -48,6 +48,8 @@ pub(super) enum Blocks {
     Points(Simd),
     /// Two vectors of so many lanes, the last block one or two, by taps before channels: for images whose channels lie side by side.
     ChannelsLast(usize),
+    /// The same of weights that are transformed for each point of `winograd`, by points.
+    PointsLast(usize),
     /// All of them, tap by tap: one filter for each channel.
     Taps,
 }
@@ -197,7 +199,9 @@ impl Blocks {
     pub(super) fn filters(self, filters: usize) -> usize {
         match self {
             Blocks::PixelLanes(_) | Blocks::Points(_) | Blocks::Taps => filters,
-            Blocks::FilterLanes(width) | Blocks::ChannelsLast(width) => filters.next_multiple_of(width),
+            Blocks::FilterLanes(width) | Blocks::ChannelsLast(width) | Blocks::PointsLast(width) => {
+                filters.next_multiple_of(width)
+            }
         }
     }
 
@@ -205,7 +209,7 @@ impl Blocks {
         match self {
             Blocks::PixelLanes(simd) | Blocks::Points(simd) => filter_blocks(simd)[0],
             Blocks::FilterLanes(width) => width,
-            Blocks::ChannelsLast(lanes) => 2 * lanes,
+            Blocks::ChannelsLast(lanes) | Blocks::PointsLast(lanes) => 2 * lanes,
             Blocks::Taps => usize::MAX,
         }
     }
@@ -218,7 +222,9 @@ impl Blocks {
                 (size, size)
             }
             Blocks::FilterLanes(width) => (left.min(width), width),
-            Blocks::ChannelsLast(lanes) => (left.min(2 * lanes), left.next_multiple_of(lanes).min(2 * lanes)),
+            Blocks::ChannelsLast(lanes) | Blocks::PointsLast(lanes) => {
+                (left.min(2 * lanes), left.next_multiple_of(lanes).min(2 * lanes))
+            }
             Blocks::Taps => (left, left),
         }
     }

@@ -50,7 +50,7 @@ unsafe fn number<V: Vector>(value: i8) -> V {
 
 /// The transform of six inputs.
 #[inline(always)]
-unsafe fn forward<V: Vector>(d: [V; TILE_IN]) -> [V; TILE_IN] {
+pub(super) unsafe fn forward<V: Vector>(d: [V; TILE_IN]) -> [V; TILE_IN] {
     // SAFETY: the CPU has `V`'s level.
     unsafe {
         let [one, two, four] = [number::<V>(1), number(2), number(4)];
@@ -70,7 +70,7 @@ unsafe fn forward<V: Vector>(d: [V; TILE_IN]) -> [V; TILE_IN] {
 
 /// The four outputs of six sums.
 #[inline(always)]
-unsafe fn inverse<V: Vector>(m: [V; TILE_IN]) -> [V; TILE_OUT] {
+pub(super) unsafe fn inverse<V: Vector>(m: [V; TILE_IN]) -> [V; TILE_OUT] {
     // SAFETY: the CPU has `V`'s level.
     unsafe {
         let [one, minus_one] = [number::<V>(1), number(-1)];

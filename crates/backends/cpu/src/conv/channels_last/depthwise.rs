@@ -107,20 +107,17 @@ unsafe fn row_body<V: Vector<Scalar = f32>>(row: &Row<'_>, sums: &mut [f32]) {
         let left = if (start..end).contains(&x) { end - x } else { 1 };
         let pixels = [8, 4, 2].into_iter().find(|pixels| *pixels <= left).unwrap_or(1);
         let own = window(x);
-        for channel in (0..channels).step_by(V::LANES) {
-            let lanes = (channels - channel).min(V::LANES);
-            let to = &mut sums[x * channels..][..(pixels - 1) * channels + channel + lanes];
-            if channel_step != 1 {
-                plain(row, &own, pixels, channel..channel + lanes, to);
-                continue;
-            }
-            // SAFETY: the caller guarantees the level; all taps of the window lie inside the image, and `to` has these channels of all pixels.
+        let to = &mut sums[x * channels..][..pixels * channels];
+        if channel_step != 1 {
+            plain(row, &own, pixels, to);
+        } else {
+            // SAFETY: the caller guarantees the level; all taps of the window lie inside the image, and `to` has all channels of all pixels.
             unsafe {
                 match pixels {
-                    8 => tile::<V, 8>(row, &own, channel, lanes, to),
-                    4 => tile::<V, 4>(row, &own, channel, lanes, to),
-                    2 => tile::<V, 2>(row, &own, channel, lanes, to),
-                    _ => tile::<V, 1>(row, &own, channel, lanes, to),
+                    8 => some::<V, 8, 2>(row, &own, to),
+                    4 => some::<V, 4, 2>(row, &own, to),
+                    2 => some::<V, 2, 4>(row, &own, to),
+                    _ => some::<V, 1, 8>(row, &own, to),
                 }
             }
         }
@@ -128,10 +125,32 @@ unsafe fn row_body<V: Vector<Scalar = f32>>(row: &Row<'_>, sums: &mut [f32]) {
     }
 }
 
+/// All channels of `P` neighbouring pixels with the same window, `N` vectors at a time: enough chains to hide the latency of a sum.
+#[inline(always)]
+unsafe fn some<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
+    row: &Row<'_>,
+    window: &Window,
+    sums: &mut [f32],
+) {
+    let (channels, mut channel) = (row.shape.channels, 0);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        while channel + N * V::LANES <= channels {
+            tile::<V, P, N>(row, window, channel, V::LANES, sums);
+            channel += N * V::LANES;
+        }
+        while channel < channels {
+            let lanes = (channels - channel).min(V::LANES);
+            tile::<V, P, 1>(row, window, channel, lanes, sums);
+            channel += lanes;
+        }
+    }
+}
+
 /// Channels that do not lie side by side.
-fn plain(row: &Row<'_>, window: &Window, pixels: usize, channels: Range<usize>, sums: &mut [f32]) {
+fn plain(row: &Row<'_>, window: &Window, pixels: usize, sums: &mut [f32]) {
     let (shape, [_, channel_step, row_step, pixel_step]) = (row.shape, row.input.strides);
-    for (pixel, channel) in (0..pixels).flat_map(|pixel| channels.clone().map(move |channel| (pixel, channel))) {
+    for (pixel, channel) in (0..pixels).flat_map(|pixel| (0..shape.channels).map(move |channel| (pixel, channel))) {
         let mut sum = row.bias[channel];
         for (tap_row, tap_column) in window.rows.clone().flat_map(|row| window.columns.clone().map(move |x| (row, x))) {
             let offset = tap_row * shape.dilation[0] * row_step
@@ -144,10 +163,10 @@ fn plain(row: &Row<'_>, window: &Window, pixels: usize, channels: Range<usize>, 
     }
 }
 
-/// One vector of channels of neighbouring pixels with the same window.
+/// `N` vectors of channels of neighbouring pixels with the same window; `lanes` of the only one, where there is one.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
-unsafe fn tile<V: Vector<Scalar = f32>, const P: usize>(
+unsafe fn tile<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
     row: &Row<'_>,
     window: &Window,
     channel: usize,
@@ -158,24 +177,39 @@ unsafe fn tile<V: Vector<Scalar = f32>, const P: usize>(
     let (all, mask) = (lanes == V::LANES, LaneMask::all(lanes));
     let step = shape.stride[1] * pixel_step;
     let image = row.input.numbers.as_ptr().wrapping_offset(window.first).wrapping_add(channel);
-    // SAFETY: the caller guarantees the level, that all taps of these pixels lie inside the image, and that `sums` has them.
+    let weights = row.weights[..shape.taps() * shape.channels].as_ptr().wrapping_add(channel);
+    let bias = row.bias[channel..channel + (N - 1) * V::LANES + lanes].as_ptr();
+    let sums = sums[channel..(P - 1) * shape.channels + channel + (N - 1) * V::LANES + lanes].as_mut_ptr();
+    // SAFETY: the caller guarantees the level, and that all taps of these pixels lie inside the image; weights, bias and sums have the
+    // channels of all taps and pixels, as their slices say.
     unsafe {
         let load = |from: *const f32| if all { V::load(from) } else { V::load_inside(from, mask) };
-        let mut own = [load(row.bias[channel..].as_ptr()); P];
+        let mut own = [[V::splat(0.0); N]; P];
+        for vector in 0..N {
+            let bias = load(bias.add(vector * V::LANES));
+            for pixel in 0..P {
+                own[pixel][vector] = bias;
+            }
+        }
         for tap_row in window.rows.clone() {
             let line = image.wrapping_add(tap_row * shape.dilation[0] * row_step);
             for tap_column in window.columns.clone() {
                 let pixels = line.wrapping_add(tap_column * shape.dilation[1] * pixel_step);
-                let tap = tap_row * shape.kernel[1] + tap_column;
-                let weight = load(row.weights[tap * shape.channels + channel..].as_ptr());
-                for pixel in 0..P {
-                    own[pixel] = load(pixels.wrapping_add(pixel * step)).mul_add(weight, own[pixel]);
+                let weights = weights.wrapping_add((tap_row * shape.kernel[1] + tap_column) * shape.channels);
+                for vector in 0..N {
+                    let weight = load(weights.wrapping_add(vector * V::LANES));
+                    for pixel in 0..P {
+                        let value = load(pixels.wrapping_add(pixel * step + vector * V::LANES));
+                        own[pixel][vector] = value.mul_add(weight, own[pixel][vector]);
+                    }
                 }
             }
         }
         for pixel in 0..P {
-            let to = sums[pixel * shape.channels + channel..][..lanes].as_mut_ptr();
-            if all { own[pixel].store(to) } else { own[pixel].compress(to, mask) }
+            for vector in 0..N {
+                let to = sums.add(pixel * shape.channels + vector * V::LANES);
+                if all { own[pixel][vector].store(to) } else { own[pixel][vector].compress(to, mask) }
+            }
         }
     }
 }

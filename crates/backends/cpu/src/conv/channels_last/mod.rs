@@ -6,11 +6,14 @@
 //! 3. A line is a row of the output, or so many neighbouring pixels where each output reads one pixel, at its own place. A unit of work is
 //!    (chunk of filters, band of lines); units write disjoint outputs. In a unit each block of filters meets all lines of the band, so that
 //!    its weights stay in the nearest caches, and the band in the second one.
-//! 4. The sum of one output runs over taps and channels in one fixed order, whatever the units and threads: column by column of taps.
+//! 4. Three by three taps that are kept go Winograd's way where that is shorter (`winograd`).
+//! 5. The sum of one output runs over taps and channels in one fixed order, whatever the units and threads: column by column of taps.
 
 mod depthwise;
 mod tile;
+mod winograd;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,14 +22,20 @@ use super::blocks::block;
 use super::correlate::PRODUCTS_FOR_TEAM_MIN;
 use super::forward::Epilogue;
 use super::packed::{Blocks, PackedWeights, in_order};
+use super::winograd_tile::POINTS;
 use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, Slot, at_least};
 use crate::simd::Simd;
 use crate::team::Team;
 pub(super) use tile::Tap;
-use tile::{TILE_PIXELS_MAX, Tile, TileFn, Tiles};
+use tile::{LINE_NUMBERS, TILE_PIXELS_MAX, Tile, TileFn, Tiles};
 
 /// Numbers of a band, outputs and what they read together: half of a typical second-level cache.
 const BAND_NUMBERS_MAX: usize = 128 << 10;
+/// Up to so many weights stay in the second-level cache by themselves. Then a band has fewer numbers, so that outputs are activated while they are in
+/// the nearest caches, and some pixels for each weight that it reads.
+const NEAR_WEIGHTS_MAX: usize = 128 << 10;
+const NEAR_BAND_NUMBERS_MAX: usize = 24 << 10;
+const NEAR_BAND_PIXELS_MIN: usize = 48;
 /// Pixels of a line where lines are no rows: some of the largest tiles of all levels.
 const FLAT_LINE_PIXELS: usize = 48;
 /// Units for each thread, so that a thread that lags costs little.
@@ -95,6 +104,14 @@ pub fn forward(
         let pack = |packed: &mut [f32]| depthwise::pack(shape, weights, packed);
         let packed = in_order(Blocks::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
         return depthwise::run(simd, team, shape, input, packed, &scratch.bias, epilogue.activate, output);
+    }
+    if input.strides[1] == 1 && kept.is_some() && winograd::suits(simd, team.threads(), shape) {
+        let blocks = Blocks::PointsLast(tiles.lanes);
+        let total = blocks.filters(shape.filters) * shape.channels * POINTS;
+        let pack = |packed: &mut [f32]| winograd::pack(team, shape, tiles.lanes, weights, packed);
+        let weights = in_order(blocks, sizes, &[], total, kept, &mut scratch.packed, &pack);
+        let operands = (weights, &scratch.bias[..]);
+        return winograd::run(simd, team, &mut scratch.slots, shape, input, operands, epilogue, output);
     }
     let blocks = Blocks::ChannelsLast(tiles.lanes);
     let total = blocks.filters(shape.filters) * shape.channels * shape.taps();
@@ -200,7 +217,11 @@ impl Cut {
             true => lines.pixels * (shape.channels + shape.filters),
             false => lines.pixels * shape.filters + read,
         };
-        let largest = (BAND_NUMBERS_MAX / line_numbers.max(1)).clamp(1, lines.count);
+        let largest = match shape.weight_len() <= NEAR_WEIGHTS_MAX {
+            true => (NEAR_BAND_NUMBERS_MAX / line_numbers.max(1)).max(NEAR_BAND_PIXELS_MIN.div_ceil(lines.pixels)),
+            false => BAND_NUMBERS_MAX / line_numbers.max(1),
+        };
+        let largest = largest.clamp(1, lines.count);
         // Where there are more weights than pixels, threads take different filters, so that each weight is read once.
         let pixels = shape.output_len() + shape.input_len();
         let (bands, chunks) = match threads {
@@ -249,6 +270,18 @@ struct Block<'a> {
     vectors: usize,
     weights: &'a [f32],
     bias: &'a [f32],
+    /// Where to go on with fetching the weights of the next block.
+    ahead: Cell<usize>,
+}
+
+impl Block<'_> {
+    /// The weights of the next block, which lie behind this one's, to be fetched during a tile that has so many taps and channels. Once all are
+    /// fetched, the last ones again, which costs nothing.
+    fn ahead(&self, depth: usize) -> *const f32 {
+        let (next, len, wanted) = (self.ahead.get(), self.weights.len(), depth * LINE_NUMBERS);
+        self.ahead.set((next + wanted).min(len));
+        self.weights.as_ptr().wrapping_add(len + next.min(len.saturating_sub(wanted)))
+    }
 }
 
 impl Pass<'_> {
@@ -265,6 +298,7 @@ impl Pass<'_> {
                 bias: &self.bias[start..][..vectors * self.tiles.lanes],
                 filters: own,
                 vectors,
+                ahead: Cell::new(0),
             };
             let mut line = lines.start;
             while line < lines.end {
@@ -300,7 +334,9 @@ impl Pass<'_> {
         let [rows, columns] = shape.output();
         let (image, row) = (line / rows, line % rows);
         let tap_rows = self.tap_rows(line);
-        let is_pair = columns <= self.tiles.pairs.len()
+        // A few pixels of two rows read the weights once.
+        let count = columns.div_ceil(self.tiles.pixels());
+        let is_pair = columns.div_ceil(count) <= self.tiles.pairs.len()
             && block.vectors == 2
             && line + 1 < end
             && row + 1 < rows
@@ -310,7 +346,6 @@ impl Pass<'_> {
         let first =
             (image * image_step) as isize + above * row_step as isize - shape.padding[1] as isize * pixel_step as isize;
         let step = shape.stride[1] * pixel_step;
-        let count = columns.div_ceil(self.tiles.pixels());
         for index in 0..count {
             let part = index * columns / count..(index + 1) * columns / count;
             let from = self.input.numbers.as_ptr().wrapping_offset(first).wrapping_add(part.start * step);
@@ -395,6 +430,7 @@ impl Pass<'_> {
             channel_step: self.input.strides[1],
             taps,
             weights: block.weights.as_ptr(),
+            ahead: block.ahead(taps.len() * self.shape.channels),
             bias: if from_bias { block.bias.as_ptr() } else { std::ptr::null() },
             sums: if is_direct { first } else { spare[..rows * columns * width].as_mut_ptr() },
             sum_step: if is_direct { step } else { width },

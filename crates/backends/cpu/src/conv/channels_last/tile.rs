@@ -22,6 +22,8 @@ pub(super) struct Tile<'a> {
     pub taps: &'a [Tap],
     /// By tap and channel: the weights of the block's filters side by side.
     pub weights: *const f32,
+    /// Weights that are wanted soon: a cache line of them is fetched for each tap and channel.
+    pub ahead: *const f32,
     /// One start value for each filter of the block, or null: then the sums go on from what they are.
     pub bias: *const f32,
     /// The first pixel's sums, and how far the next pixel's and the next row's are from them.
@@ -32,6 +34,9 @@ pub(super) struct Tile<'a> {
 
 /// Computes a tile whose sizes are those of the function.
 pub(super) type TileFn = unsafe fn(&Tile<'_>);
+
+/// Numbers in a cache line.
+pub(super) const LINE_NUMBERS: usize = 16;
 
 /// Pixels in the largest tile of any level.
 pub(super) const TILE_PIXELS_MAX: usize = 14;
@@ -84,6 +89,7 @@ unsafe fn tile_body<V: Vector<Scalar = f32>, const R: usize, const P: usize, con
                 }
             }
         }
+        let mut ahead = tile.ahead;
         for tap in tile.taps {
             let mut weights = tile.weights.add(tap.index * tile.channels * N * V::LANES);
             let mut pixels = [tile.pixels; R];
@@ -104,6 +110,8 @@ unsafe fn tile_body<V: Vector<Scalar = f32>, const R: usize, const P: usize, con
                     }
                 }
                 weights = weights.add(N * V::LANES);
+                fetch(ahead);
+                ahead = ahead.wrapping_add(LINE_NUMBERS);
                 for row in 0..R {
                     pixels[row] = pixels[row].wrapping_add(tile.channel_step);
                 }
@@ -117,6 +125,19 @@ unsafe fn tile_body<V: Vector<Scalar = f32>, const R: usize, const P: usize, con
             }
         }
     }
+}
+
+/// Asks for the line of an address, which may be any: nothing is read.
+#[inline(always)]
+fn fetch(line: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: SSE is part of the architecture, and a prefetch changes nothing but caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 macro_rules! tiles {

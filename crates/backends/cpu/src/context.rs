@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use panoply_core::buffer::HOST_ALIGN_BYTES;
 use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
 use panoply_crypto::State;
+use panoply_graph::Order;
 use panoply_signal::Workspace as SignalWorkspace;
 
 use crate::attention::Scratch;
@@ -50,6 +51,9 @@ pub(crate) struct Context {
     pub(crate) weights: Weights,
     /// Where the outputs of a graph's steps go, while one runs.
     pub(crate) arena: Option<Arena>,
+    /// The order in which the axes of the output are to lie, while a step of a graph runs that has one: such an output has the shape of
+    /// its memory.
+    pub(crate) order: Option<Order>,
 }
 
 impl Context {
@@ -69,6 +73,7 @@ impl Context {
             signal: SignalWorkspace::new(crate::ops::signal::level(simd)),
             weights: Weights::default(),
             arena: None,
+            order: None,
         }
     }
 

@@ -99,7 +99,10 @@ impl Steps<'_> {
         if let Some(arena) = &mut self.context.arena {
             arena.expect(outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes))));
         }
-        let value = step(self.context)?;
+        self.context.order = outputs.first().and_then(|output| output.order);
+        let value = step(self.context);
+        self.context.order = None;
+        let value = value?;
         match &mut self.context.arena {
             Some(arena) => arena.settle(value),
             None => Ok(value),

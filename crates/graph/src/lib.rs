@@ -65,6 +65,8 @@ pub struct Facts {
     pub attention_elements_max: usize,
     /// Whether convolutions of 16-bit numbers read and write images with their channels last, and products take residuals and activations.
     pub channels_last: bool,
+    /// Whether ops of f32 read and write images with their channels last.
+    pub channels_last_f32: bool,
     /// Whether attention writes the heads of a row side by side, and products of one tensor with several constants are one.
     pub joins_heads: bool,
     /// Whether sums of sums are one: reductions share a long sum among many threads, however its parts lie.
@@ -84,6 +86,7 @@ impl Facts {
         row_inputs_max: 0,
         attention_elements_max: 0,
         channels_last: false,
+        channels_last_f32: false,
         joins_heads: false,
         joins_sums: false,
         last_elements_max: 0,
@@ -98,6 +101,7 @@ impl Facts {
         row_inputs_max: 12,
         attention_elements_max: usize::MAX,
         channels_last: false,
+        channels_last_f32: true,
         joins_heads: false,
         joins_sums: false,
         last_elements_max: 0,
@@ -113,6 +117,7 @@ impl Facts {
         row_inputs_max: 12,
         attention_elements_max: u32::MAX as usize,
         channels_last: false,
+        channels_last_f32: false,
         joins_heads: true,
         joins_sums: true,
         last_elements_max: 1 << 20,
@@ -122,7 +127,7 @@ impl Facts {
     /// A number that other facts do not have, in all likelihood.
     fn sort(&self) -> u64 {
         let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, .. } = *self;
-        let flags = [self.channels_last, self.joins_heads, self.joins_sums, self.takes_tails];
+        let flags = [self.channels_last, self.channels_last_f32, self.joins_heads, self.joins_sums, self.takes_tails];
         let flags = flags.into_iter().fold(self.last_elements_max, |flags, flag| flags << 1 | usize::from(flag));
         let words = [map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, flags];
         words

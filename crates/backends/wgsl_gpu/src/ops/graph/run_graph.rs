@@ -25,6 +25,7 @@ fn facts(profile: &Profile) -> Facts {
         row_inputs_max: 7,
         attention_elements_max: profile.binding_bytes_max as usize / WORD_BYTES / 2,
         channels_last: false,
+        channels_last_f32: false,
         joins_heads: false,
         joins_sums: false,
         last_elements_max: 0,

@@ -65,7 +65,7 @@ pub struct Facts {
     pub attention_elements_max: usize,
     /// Whether convolutions of 16-bit numbers read and write images with their channels last, and products take residuals and activations.
     pub channels_last: bool,
-    /// Whether convolutions and pools of f32 read and write images with their channels last.
+    /// Whether ops of f32 read and write images with their channels last.
     pub channels_last_f32: bool,
     /// Whether attention writes the heads of a row side by side, and products of one tensor with several constants are one.
     pub joins_heads: bool,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 mod bench;
+mod images;
 mod onnx;
 
 use bench::{compare, runtime};

@@ -51,7 +51,8 @@ pub(crate) struct Context {
     pub(crate) weights: Weights,
     /// Where the outputs of a graph's steps go, while one runs.
     pub(crate) arena: Option<Arena>,
-    /// In which order the axes of the output of a graph's step are to lie, where that is not the op's.
+    /// The order in which the axes of the output are to lie, while a step of a graph runs that has one: such an output has the shape of
+    /// its memory.
     pub(crate) order: Option<Order>,
 }
 

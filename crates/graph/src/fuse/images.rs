@@ -1,13 +1,13 @@
-//! Images with their channels last, where convolutions of 16-bit numbers or of f32 want them so.
+//! Images with their channels last, where convolutions want them so.
 //!
-//! Steps are gone through in order. A convolution writes its output with the channels of a pixel side by side, and a map or a pool of such
-//! an image does the same, so that nothing is turned between them; weights are laid out once. One of a single pixel with a step of one is a
+//! Steps are gone through in order. A convolution writes its output with the channels of a pixel side by side, and a map, a pool or a
+//! kernel of such an image does the same, so that nothing is turned between them; weights are laid out once. One of a single pixel with a step of one is a
 //! product of matrices, which takes a residual besides. Whoever reads such an image sees it through strides: where strides cannot say what a
 //! reader wants, and where the image is an output of the graph, it stays as it was.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Origin, Slot, placeholder, slot_of};
-use panoply_core::op::compute::{ComputeOp, Conv2d, Map, MatMul, Pool2d};
+use panoply_core::op::compute::{ComputeOp, Conv2d, Kernel, Map, MatMul, Pool2d};
 use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 
 use crate::Facts;
@@ -84,16 +84,40 @@ fn turned(work: &Work, step: usize, facts: &Facts) -> Option<Turned> {
             (facts.channels_last_f32 && is_for_lanes(work, op)).then(|| Turned::Ordered(conv2d(op.clone())))
         }
         ComputeOp::Conv2d(op) if facts.channels_last => convolution(work, op),
-        ComputeOp::Pool2d(op) if facts.channels_last && is_half(op.input.dtype()) && is_channels_last(&op.input) => {
-            pool(op).map(Turned::Ordered)
-        }
+        ComputeOp::Pool2d(op) if is_channels_last(&op.input) => pool(op, facts).map(Turned::Ordered),
+        ComputeOp::Kernel(op) if facts.channels_last_f32 => kernel(op).map(Turned::Plain),
         ComputeOp::Map(op) => map(op).map(Turned::Plain),
         _ => None,
     }
 }
 
-fn pool(op: &Pool2d) -> Option<Op> {
-    (op.input.shape()[1].is_multiple_of(GROUP)).then(|| Op::Compute(ComputeOp::Pool2d(op.clone())))
+fn pool(op: &Pool2d, facts: &Facts) -> Option<Op> {
+    let turns = match op.input.dtype() {
+        DType::F32 => facts.channels_last_f32 && !op.input.is_contiguous(),
+        dtype => facts.channels_last && is_half(dtype) && op.input.shape()[1].is_multiple_of(GROUP),
+    };
+    turns.then(|| Op::Compute(ComputeOp::Pool2d(op.clone())))
+}
+
+/// The kernel of images with their channels last, where most of what it reads lies so and it says how.
+fn kernel(op: &Kernel) -> Option<Op> {
+    let (mut turned_bytes, mut other_bytes) = (0_usize, 0_usize);
+    for image in op.inputs.iter().filter(|input| input.shape().rank() == 4) {
+        // What has one channel or one pixel lies both ways.
+        match (has_channels_side_by_side(image), is_channels_last(image) && image.is_contiguous()) {
+            (_, true) => {}
+            (true, _) => turned_bytes = turned_bytes.saturating_add(image.len_bytes()),
+            (false, _) => other_bytes = other_bytes.saturating_add(image.len_bytes()),
+        }
+    }
+    let [shape] = op.outputs[..] else { return None };
+    if turned_bytes == 0 || turned_bytes < other_bytes || shape.rank() != 4 {
+        return None;
+    }
+    let turned = op.turned(&CHANNELS_LAST)?;
+    turned.validate().ok()?;
+    let fits = turned.outputs[..] == [Shape::new(CHANNELS_LAST.map(|axis| shape[axis])).ok()?];
+    fits.then(|| Op::Compute(ComputeOp::Kernel(turned)))
 }
 
 fn is_half(dtype: DType) -> bool {
@@ -110,6 +134,18 @@ pub fn is_channels_last(tensor: &Tensor) -> bool {
         fits
     });
     lies && tensor.elements() > 0
+}
+
+/// Whether the channels of each pixel of a tensor lie side by side, whatever lies between pixels: also of some channels of an image.
+fn has_channels_side_by_side(tensor: &Tensor) -> bool {
+    let (Ok([_, channels, ..]), strides) = (<[usize; 4]>::try_from(tensor.shape().dims()), tensor.strides()) else {
+        return false;
+    };
+    let pixels = (2..4).filter(|axis| tensor.shape()[*axis] > 1).map(|axis| strides[axis]);
+    channels > 1
+        && strides[1] == 1
+        && tensor.elements() > 0
+        && pixels.min().is_some_and(|step| step >= channels as isize)
 }
 
 fn conv2d(op: Conv2d) -> Op {
@@ -166,7 +202,7 @@ fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tens
 /// The map of images, with their channels last, where one of them lies so.
 fn map(op: &Map) -> Option<Op> {
     let shape = op.output_shape().ok()?;
-    let lies = |input: &Tensor| *input.shape() == shape && is_channels_last(input) && !input.is_contiguous();
+    let lies = |input: &Tensor| *input.shape() == shape && has_channels_side_by_side(input);
     if shape.rank() != 4 || !op.inputs().any(lies) {
         return None;
     }

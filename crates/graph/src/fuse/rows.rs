@@ -7,6 +7,7 @@ use panoply_core::op::compute::{ComputeOp, LayerNorm, Map, Reduce, Reduction, Ro
 use panoply_core::{DType, Describe, Op, Shape, Tensor};
 
 use super::elementwise::{Inlined, place};
+use super::images::is_channels_last;
 use crate::Facts;
 use crate::views::{is_whole, reshaped};
 use crate::work::Work;
@@ -52,6 +53,8 @@ impl Rows {
             ComputeOp::LayerNorm(LayerNorm { input, axes, epsilon, is_rms, .. }) => {
                 (RowFunction::Norm { epsilon: *epsilon, is_rms: *is_rms }, input, *axes)
             }
+            // Channels that lie side by side are reduced side by side, which is no function of rows.
+            ComputeOp::Reduce(op) if facts.channels_last_f32 && lies_across(&op.input) => return None,
             ComputeOp::Reduce(op) => (reduction(op.reduction)?, &op.input, trailing(op)?),
             _ => return None,
         };
@@ -148,6 +151,10 @@ impl Rows {
         let op = RowMap::with_programs(Ok(before), &inputs, function, Ok(after), &more);
         (op.validate().is_ok() && op.rows_shape().ok()? == shape).then(|| Op::Compute(ComputeOp::RowMap(op)))
     }
+}
+
+fn lies_across(image: &Tensor) -> bool {
+    is_channels_last(image) && !image.is_contiguous()
 }
 
 /// Whether two shapes differ in dimensions of one alone, so that elements keep their order.

@@ -1,7 +1,9 @@
 //! Images with their channels last, heads side by side, and products of one tensor with several constants.
 
+use std::sync::Arc;
+
 use panoply_conformance::Tolerance;
-use panoply_core::op::compute::Pool2d;
+use panoply_core::op::compute::{Kernel, KernelCall, KernelProgram, Pool2d};
 
 use super::*;
 
@@ -116,4 +118,53 @@ fn queries_keys_and_values_are_one_product_and_heads_lie_side_by_side() {
     let plan = checked(&graph, &[&x], Tolerance::Close { relative: 2e-2, absolute: 2e-2 });
     assert_eq!(names(&plan), ["matmul", "attention", "matmul", "row_map"]);
     assert_eq!(plan.slots.iter().filter(|slot| slot.joined.is_some()).count(), 2);
+}
+
+/// A kernel that doubles images, and says how in other orders of axes.
+fn doubled(image: &Tensor) -> Kernel {
+    fn program() -> Arc<KernelProgram> {
+        let body = |call: &mut KernelCall<'_>| {
+            let (x, y) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+            Ok(())
+        };
+        let turn = |kernel: &Kernel, order: &[usize]| {
+            let image = kernel.inputs[0].permute(order).ok()?;
+            Some(Kernel::new(&program()).input(&image).output(*image.shape()))
+        };
+        Kernel::on_cpu("doubled", body).input("x", DType::F32).output("y", DType::F32).turned(turn).build().unwrap()
+    }
+    Kernel::new(&program()).input(image).output(*image.shape())
+}
+
+#[test]
+fn pools_and_kernels_of_images_with_their_channels_last_write_them_so() {
+    let mut g = Graph::builder("images");
+    let x = g.input("x", DType::F32, &[2.into(), 8.into(), 6.into(), 5.into()]).unwrap();
+    let turned = g.permute(x, &[0, 3, 1, 2]).unwrap();
+    let y = g.relu(turned).unwrap();
+    let pooled = g.op(&[y], |t| Pool2d::max(&t[0], [3, 3]).stride([2, 2]).padding([1; 4])).unwrap();
+    let more = g.op(&[pooled], |t| doubled(&t[0])).unwrap();
+    let part = g.slice(more, 1, 1, 4, 1).unwrap();
+    let bent = g.map(&[part], |e| e[0].clone() * e[0].clone()).unwrap();
+    let last = g.op(&[bent], |t| Pool2d::average(&t[0], [2, 2])).unwrap();
+    let z = g.map(&[last], |e| e[0].clone() + 1.0).unwrap();
+    g.output("z", z).unwrap();
+    let graph = g.finish().unwrap();
+    let x = random_tensor(DType::F32, &[2, 8, 6, 5], 4);
+    let plan = checked(&graph, &[&x], Tolerance::Close { relative: 1e-5, absolute: 1e-5 });
+    assert_eq!(names(&plan), ["map", "pool2d", "kernel", "map", "pool2d", "map"]);
+    let shapes: Vec<Vec<usize>> =
+        plan.steps.iter().map(|step| plan.slots[step.outputs[0]].slot.shape.to_vec()).collect();
+    assert_eq!(
+        shapes[..5],
+        [[2, 8, 6, 5], [2, 4, 3, 5], [2, 4, 3, 5], [2, 4, 3, 3], [2, 2, 1, 3]].map(|dims| dims.to_vec())
+    );
+    assert_eq!(plan.slots.iter().filter(|slot| slot.order.is_some()).count(), 2, "both pools");
+    // Without the fact nothing is turned.
+    let facts = Facts { channels_last: false, channels_last_f32: false, ..FACTS };
+    let (plan, _) = planned(&graph, &[&x], &facts);
+    assert!(plan.slots.iter().all(|slot| slot.order.is_none()));
+    let kernel = plan.steps.iter().find(|step| step.op.name() == "kernel").unwrap();
+    assert_eq!(plan.slots[kernel.outputs[0]].slot.shape.to_vec(), [2, 5, 4, 3]);
 }

@@ -24,7 +24,7 @@ const FACTS: Facts = Facts {
     row_inputs_max: 8,
     attention_elements_max: 1 << 20,
     channels_last: true,
-    channels_last_f32: false,
+    channels_last_f32: true,
     joins_heads: true,
     joins_sums: true,
     last_elements_max: 1 << 20,

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use panoply_core::graph::NodeId;
-use panoply_core::op::compute::{Kernel, KernelCall};
-use panoply_core::{DType, Element, Shape, bf16, f16};
+use panoply_core::op::compute::{Kernel, KernelBuilder, KernelCall, KernelProgram};
+use panoply_core::{DType, Element, Shape, Tensor, bf16, f16};
 
 use super::{Arg, Lower, Recorded, carrier, forms};
 use crate::array::{Array, count_of};
@@ -119,15 +119,50 @@ impl Lower<'_, '_> {
         if let [one] = nodes {
             return Ok(*one);
         }
-        let (mut runs, mut dims) = (Vec::new(), self.node_dims(nodes[0])?);
+        let dims = nodes.iter().map(|node| self.node_dims(*node)).collect::<Result<Vec<_>>>()?;
+        let joined = Joined::of(&dims, axis, dtype)?;
+        let has_forms = forms::fits(&[joined.elements]);
+        let program = match has_forms {
+            true => forms::concat(joined.program(), nodes.len(), dtype, &joined.runs),
+            false => joined.program(),
+        };
+        let (program, Joined { elements, shape, runs, .. }) = (program.build()?, joined);
+        let make = |tensors: &[Tensor]| {
+            let kernel = call_of(&program, tensors, shape);
+            let kernel = match has_forms {
+                true => kernel.scalar(elements as u32).scalar(runs.iter().sum::<usize>() as u32),
+                false => return kernel,
+            };
+            runs.iter().fold(kernel, |kernel, run| kernel.scalar(*run as u32)).launch(forms::over(elements))
+        };
+        Ok(self.graph().op(nodes, make)?)
+    }
+}
+
+/// What tensors one behind the other along an axis are: rows that have a run of each.
+struct Joined {
+    dtype: DType,
+    axis: usize,
+    runs: Vec<usize>,
+    elements: usize,
+    shape: Shape,
+}
+
+impl Joined {
+    fn of(sources: &[Vec<usize>], axis: usize, dtype: DType) -> Result<Joined> {
+        let (mut runs, mut dims) = (Vec::new(), sources[0].clone());
         dims[axis] = 0;
-        for node in nodes {
-            let own = self.node_dims(*node)?;
-            let (_, len, inner) = around(&own, axis);
+        for own in sources {
+            let (_, len, inner) = around(own, axis);
             runs.push(len * inner);
             dims[axis] += len;
         }
-        let (elements, scalars) = (count_of(&dims)?, runs.clone());
+        Ok(Joined { dtype, axis, runs, elements: count_of(&dims)?, shape: Shape::new(&dims)? })
+    }
+
+    /// The program without forms for devices.
+    fn program(&self) -> KernelBuilder {
+        let (runs, dtype, axis) = (self.runs.clone(), self.dtype, self.axis);
         let body = move |call: &mut KernelCall<'_>| match dtype {
             DType::F32 => copy_runs::<f32>(call, &runs),
             DType::F16 => copy_runs::<f16>(call, &runs),
@@ -139,43 +174,51 @@ impl Lower<'_, '_> {
             _ => copy_runs::<u8>(call, &runs),
         };
         let mut program = Kernel::on_cpu("concat", body);
-        for place in 0..nodes.len() {
+        for place in 0..self.runs.len() {
             program = program.input(&format!("x{place}"), dtype);
         }
-        let mut program = program.output("y", dtype).in_pieces(elements.max(1));
-        let has_forms = forms::fits(&[elements]);
-        if has_forms {
-            program = forms::concat(program, nodes.len(), dtype, &scalars);
+        if !self.runs.contains(&0) {
+            program = program.reads_rows(&self.runs);
         }
-        let (program, shape) = (program.build()?, Shape::new(&dims)?);
-        let make = |tensors: &[panoply_core::Tensor]| {
-            let kernel =
-                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
-            let kernel = match has_forms {
-                true => kernel.scalar(elements as u32).scalar(scalars.iter().sum::<usize>() as u32),
-                false => return kernel,
-            };
-            scalars.iter().fold(kernel, |kernel, run| kernel.scalar(*run as u32)).launch(forms::over(elements))
-        };
-        Ok(self.graph().op(nodes, make)?)
+        program.output("y", dtype).in_pieces(self.elements.max(1)).writes_all().turned(move |kernel, order| {
+            let axis = order.iter().position(|from| *from == axis)?;
+            let turn = |tensor: &Tensor| tensor.permute(order).ok();
+            let tensors = kernel.inputs.iter().map(turn).collect::<Option<Vec<Tensor>>>()?;
+            let dims: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape().to_vec()).collect();
+            let joined = Joined::of(&dims, axis, dtype).ok()?;
+            Some(call_of(&joined.program().build().ok()?, &tensors, joined.shape))
+        })
     }
+}
+
+fn call_of(program: &Arc<KernelProgram>, tensors: &[Tensor], shape: Shape) -> Kernel {
+    tensors.iter().fold(Kernel::new(program), |kernel, tensor| kernel.input(tensor)).output(shape)
 }
 
 /// The elements that are asked for of rows that have a run of each source, one behind the other.
 fn copy_runs<T: Element>(call: &mut KernelCall<'_>, runs: &[usize]) -> panoply_core::Result<()> {
-    let mut target = call.output::<T>(0)?;
+    let target = call.output::<T>(0)?;
     let width = runs.iter().sum::<usize>().max(1);
-    let (mut row, mut skipped) = (call.pieces().start / width, call.pieces().start % width);
-    while !target.is_empty() {
-        for (place, run) in runs.iter().enumerate() {
-            let from = skipped.min(*run);
-            let len = (run - from).min(target.len());
-            skipped -= from;
-            let (head, rest) = std::mem::take(&mut target).split_at_mut(len);
-            head.copy_from_slice(&call.input::<T>(place)?[row * run + from..][..len]);
-            target = rest;
+    let (first, skipped) = (call.pieces().start / width, call.pieces().start % width);
+    let mut before = 0;
+    for (place, run) in runs.iter().enumerate().filter(|(_, run)| **run > 0) {
+        let (source, pitch) = match runs.contains(&0) {
+            true => (call.input::<T>(place)?, *run),
+            false => call.rows::<T>(place)?,
+        };
+        // Where this source's run of the first row stands in the target: its first elements may not be asked for.
+        let (mut row, mut cut) = (first, skipped.saturating_sub(before));
+        let mut at = before.saturating_sub(skipped);
+        if cut >= *run {
+            (row, cut, at) = (first + 1, 0, width + before - skipped);
         }
-        row += 1;
+        while at < target.len() {
+            let len = (run - cut).min(target.len() - at);
+            target[at..at + len].copy_from_slice(&source[row * pitch + cut..][..len]);
+            at += len + width - run;
+            (row, cut) = (row + 1, 0);
+        }
+        before += run;
     }
     Ok(())
 }
@@ -243,5 +286,42 @@ fn write(call: &mut KernelCall<'_>, dtype: DType, bytes: &[u8]) -> Result<()> {
         DType::U32 => typed::<u32>(call, bytes),
         DType::I8 => typed::<i8>(call, bytes),
         _ => typed::<u8>(call, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_do_the_same_in_any_order_of_axes_and_read_parts_in_place() {
+        let image = |channels: usize, seed: f32| {
+            let numbers = (0..2 * 3 * 4 * channels).map(|at| at as f32 + seed).collect();
+            Tensor::from_vec(numbers, [2, 3, 4, channels]).unwrap().permute(&[0, 3, 1, 2]).unwrap()
+        };
+        let (a, b) = (image(5, 0.25), image(7, 1000.5));
+        let tensors = [a.clone(), b.slice(1, 2, 5).unwrap(), b];
+        for axis in 0..4 {
+            let same = |tensor: &Tensor| tensor.slice(1, 0, 3).unwrap();
+            let tensors: Vec<Tensor> = if axis == 1 { tensors.to_vec() } else { tensors.iter().map(same).collect() };
+            let dims: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape().to_vec()).collect();
+            let joined = Joined::of(&dims, axis, DType::F32).unwrap();
+            let kernel = call_of(&joined.program().build().unwrap(), &tensors, joined.shape);
+            let expected = kernel.compute().unwrap()[0].permute(&[0, 2, 3, 1]).unwrap();
+            let turned = kernel.turned(&[0, 2, 3, 1]).unwrap();
+            let got = turned.compute().unwrap();
+            assert_eq!(got[0].to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap(), "along {axis}");
+            if axis != 1 {
+                continue;
+            }
+            // Rows of a part of the channels have the others between them; pieces begin and end anywhere.
+            assert!((0..3).all(|input| turned.reads_in_place(input)));
+            let all = got[0].to_vec::<f32>().unwrap();
+            for (start, end) in [(0, 1), (3, 40), (14, 16), (7, all.len()), (15, 31)] {
+                let mut part = vec![-1.0_f32; end - start];
+                turned.call_pieces(&turned.inputs, start..end, bytemuck::cast_slice_mut(&mut part)).unwrap();
+                assert_eq!(part, all[start..end]);
+            }
+        }
     }
 }

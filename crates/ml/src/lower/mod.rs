@@ -8,6 +8,7 @@ mod forms;
 mod kernels;
 mod maps;
 mod pad;
+mod pixels;
 mod products;
 mod quantize;
 mod recurrent;

@@ -1,9 +1,9 @@
 //! `Pad` and `Tile` of f32: each element is one of the source, or a number.
 
 use panoply_core::graph::NodeId;
-use panoply_core::op::compute::KernelCall;
+use panoply_core::op::compute::{Kernel, KernelCall};
 
-use super::resample::{Change, Table};
+use super::resample::{Change, Table, of_pixels};
 use super::{Arg, Lower, Recorded, one};
 use crate::array::host_count;
 use crate::element::ElementType;
@@ -14,30 +14,30 @@ use crate::ops::{make, sizes};
 /// The element of an axis that stands at each place; none is the number.
 type Places = Vec<Option<usize>>;
 
-/// Planes of elements of others.
+/// Planes of elements of others, or of pixels of so many channels. A row is a piece.
+#[derive(Clone)]
 struct Frame {
     rows: Option<Places>,
     columns: Option<Places>,
     before: [usize; 2],
     after: [usize; 2],
+    channels: usize,
     fill: f32,
 }
 
 impl Frame {
     fn run(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
         let (source, target) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
-        let ([height, width], [rows, columns]) = (self.before, self.after);
+        let ([height, width], [rows, columns]) = (self.before, self.after.map(|len| len.max(1)));
         if target.is_empty() {
             return Ok(());
         }
-        let start = call.pieces().start * height * width;
-        for (plane, to) in target.chunks_exact_mut(rows * columns).enumerate() {
-            let from = &source[start + plane * height * width..][..height * width];
-            for (row, to) in to.chunks_exact_mut(columns).enumerate() {
-                match self.rows.as_ref().map_or(Some(row), |rows| rows[row]) {
-                    Some(row) => self.row(&from[row * width..][..width], to),
-                    None => to.fill(self.fill),
-                }
+        let (start, width) = (call.pieces().start, width * self.channels);
+        for (piece, to) in (start..).zip(target.chunks_exact_mut(columns * self.channels)) {
+            let (plane, row) = (piece / rows, piece % rows);
+            match self.rows.as_ref().map_or(Some(row), |rows| rows[row]) {
+                Some(row) => self.row(&source[(plane * height + row) * width..][..width], to),
+                None => to.fill(self.fill),
             }
         }
         Ok(())
@@ -45,16 +45,16 @@ impl Frame {
 
     fn row(&self, from: &[f32], to: &mut [f32]) {
         let Some(columns) = &self.columns else { return to.copy_from_slice(from) };
-        let mut place = 0;
-        while place < to.len() {
+        let (mut place, channels) = (0, self.channels);
+        while place < columns.len() {
             let Some(first) = columns[place] else {
-                to[place] = self.fill;
+                to[place * channels..][..channels].fill(self.fill);
                 place += 1;
                 continue;
             };
             // Most elements stand beside those that they stood beside.
             let run = columns[place..].iter().zip(first..).take_while(|(at, next)| **at == Some(*next)).count();
-            to[place..][..run].copy_from_slice(&from[first..][..run]);
+            to[place * channels..][..run * channels].copy_from_slice(&from[first * channels..][..run * channels]);
             place += run;
         }
     }
@@ -121,9 +121,15 @@ impl Lower<'_, '_> {
         }
         let after = size(dims);
         let tables = [table(rows.as_ref()), table(columns.as_ref())];
-        let frame = Frame { rows, columns, before, after, fill };
-        let change = Change { planes, before, after, fill };
-        self.resampled(("pad", x, dims), &change, tables, move |call| frame.run(call))
+        let frame = Frame { rows, columns, before, after, channels: 1, fill };
+        let change = Change { planes, pieces: planes * after[0], before, after, fill };
+        // Of images, height and width change alike wherever their channels are.
+        let of_images = (dims.len() == 4 && axis == 2).then(|| frame.clone());
+        let turn = move |kernel: &Kernel, order: &[usize]| {
+            let frame = Frame { channels: kernel.outputs.first()?[1], ..of_images.clone()? };
+            of_pixels(kernel, order, move |call| frame.run(call))
+        };
+        self.resampled(("pad", x, dims), &change, tables, move |call| frame.run(call), turn)
     }
 }
 
@@ -147,10 +153,13 @@ mod tests {
     #[test]
     fn rows_are_made_of_runs_and_of_the_number() {
         let columns = Some(vec![None, Some(2), Some(0), Some(1), Some(2), Some(2), None]);
-        let frame = Frame { rows: None, columns, before: [1, 3], after: [1, 7], fill: 9.0 };
+        let frame = Frame { rows: None, columns, before: [1, 3], after: [1, 7], channels: 1, fill: 9.0 };
         let mut made = [0.0; 7];
         frame.row(&[5.0, 6.0, 7.0], &mut made);
         assert_eq!(made, [9.0, 7.0, 5.0, 6.0, 7.0, 7.0, 9.0]);
+        let mut pairs = [0.0; 14];
+        Frame { channels: 2, ..frame }.row(&[5.0, -5.0, 6.0, -6.0, 7.0, -7.0], &mut pairs);
+        assert_eq!(pairs, [9.0, 9.0, 7.0, -7.0, 5.0, -5.0, 6.0, -6.0, 7.0, -7.0, 7.0, -7.0, 9.0, 9.0]);
     }
 
     #[test]

@@ -35,33 +35,56 @@ impl Table {
     }
 }
 
-/// How planes change: their number, height and width before and after, and what stands where nothing is found.
+/// How planes change: their number, the pieces that the closure makes of them, height and width before and after, and what stands where
+/// nothing is found.
 pub(super) struct Change {
     pub(super) planes: usize,
+    pub(super) pieces: usize,
     pub(super) before: [usize; 2],
     pub(super) after: [usize; 2],
     pub(super) fill: f32,
 }
 
+/// The axes of images with their channels last.
+pub(super) const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
+
+/// A call that changes the planes of images with their channels last by this closure, a row of pixels as a piece.
+pub(super) fn of_pixels(
+    kernel: &Kernel,
+    order: &[usize],
+    body: impl Fn(&mut KernelCall<'_>) -> panoply_core::Result<()> + Send + Sync + 'static,
+) -> Option<Kernel> {
+    let (image, shape) = (kernel.inputs.first()?, kernel.outputs.first()?);
+    if order != CHANNELS_LAST || shape.rank() != CHANNELS_LAST.len() {
+        return None;
+    }
+    let shape = Shape::new(CHANNELS_LAST.map(|axis| shape[axis])).ok()?;
+    let program = Kernel::on_cpu(kernel.program.name(), body).input("x", DType::F32).output("y", DType::F32);
+    let program = program.in_pieces((shape[0] * shape[1]).max(1)).writes_all().build().ok()?;
+    Some(Kernel::new(&program).input(&image.permute(&CHANNELS_LAST).ok()?).output(shape))
+}
+
 impl Lower<'_, '_> {
-    /// Planes of f32 by tables for their rows and columns; on the CPU by a closure that makes whole planes of the same.
+    /// Planes of f32 by tables for their rows and columns; on the CPU by a closure that makes pieces of the same, and by
+    /// another one where the channels of images are last.
     pub(super) fn resampled(
         &mut self,
         (name, x, dims): (&str, NodeId, &[usize]),
         change: &Change,
         tables: [Table; 2],
         body: impl Fn(&mut KernelCall<'_>) -> panoply_core::Result<()> + Send + Sync + 'static,
+        turn: impl Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync + 'static,
     ) -> Result<NodeId> {
-        let Change { planes, before: [height, width], after: [rows, columns], fill } = *change;
+        let Change { planes, pieces, before: [height, width], after: [rows, columns], fill } = *change;
         let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
-        let mut program = Kernel::on_cpu(name, body).input("x", DType::F32);
+        let mut program = Kernel::on_cpu(name, body).input("x", DType::F32).writes_all().turned(turn);
         let mut nodes = vec![x];
         for (axis, table) in ["row", "column"].into_iter().zip(&tables) {
             program = program.input(&format!("{axis}_at"), DType::I32).input(&format!("{axis}_of"), DType::F32);
             nodes.push(self.constant(&Array::from_slice(&table.at, [table.at.len()])?)?);
             nodes.push(self.constant(&Array::from_slice(&table.of, [table.of.len()])?)?);
         }
-        let mut program = program.output("y", DType::F32).in_pieces(planes);
+        let mut program = program.output("y", DType::F32).in_pieces(pieces.max(1));
         let has_forms = forms::fits(&[count, given]);
         if has_forms {
             program = forms::resample(program);

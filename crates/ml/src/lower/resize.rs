@@ -1,15 +1,18 @@
 //! `Resize` of the last two axes of f32 as a kernel of its own: rows first, then columns, by tables that are made once.
 
-use panoply_core::op::compute::KernelCall;
+use std::sync::Arc;
 
-use super::resample::{Change, Table};
+use panoply_core::op::compute::{Kernel, KernelCall};
+
+use super::pixels::Pixels;
+use super::resample::{Change, Table, of_pixels};
 use super::{Arg, Lower, Recorded, one};
 use crate::array::count_of;
 use crate::element::ElementType;
 use crate::ops::resize::tables;
 
 /// How one axis is made of another one.
-enum Line {
+pub(super) enum Line {
     Same,
     /// Each element so many times.
     Repeat(usize),
@@ -101,14 +104,14 @@ impl Line {
 }
 
 /// Both axes, with their lengths before and after.
-struct Planes {
-    lines: [Line; 2],
-    before: [usize; 2],
-    after: [usize; 2],
+pub(super) struct Planes {
+    pub(super) lines: [Line; 2],
+    pub(super) before: [usize; 2],
+    pub(super) after: [usize; 2],
 }
 
 impl Planes {
-    fn run(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
+    pub(super) fn run(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
         let (source, target) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
         let ([height, width], [rows, columns]) = (self.before, self.after);
         let mut wide = vec![0.0; height * columns];
@@ -145,9 +148,14 @@ impl Lower<'_, '_> {
         let planes = Planes { lines: [rows, columns], before: last(&before), after: last(&after) };
         let tables = [planes.lines[0].table(planes.after[0]), planes.lines[1].table(planes.after[1])];
         let count = count_of(&after[..front])?;
-        let change = Change { planes: count, before: planes.before, after: planes.after, fill: 0.0 };
-        let x = self.id(0)?;
-        let node = self.resampled(("resize", x, &after), &change, tables, move |call| planes.run(call))?;
+        let change = Change { planes: count, pieces: count, before: planes.before, after: planes.after, fill: 0.0 };
+        let (x, planes) = (self.id(0)?, Arc::new(planes));
+        let same = Arc::clone(&planes);
+        let turn = move |kernel: &Kernel, order: &[usize]| {
+            let pixels = Pixels { planes: Arc::clone(&same), channels: kernel.outputs.first()?.get(1).copied()? };
+            of_pixels(kernel, order, move |call| pixels.run(call))
+        };
+        let node = self.resampled(("resize", x, &after), &change, tables, move |call| planes.run(call), turn)?;
         one(node, ElementType::F32)
     }
 }

@@ -158,11 +158,9 @@ impl<'a> Layout<'a> {
             // Finding a place takes divisions, for each dimension: the rows that follow are a step away.
             for _ in row..rows {
                 let run = (inner - column).min(len - done);
-                for index in 0..run {
-                    // SAFETY: positions below the output's number of elements lie inside the view's buffer, and
-                    // `done + index < len`.
-                    unsafe { target.add(done + index).write(source.offset(index as isize * step).read()) };
-                }
+                // SAFETY: positions below the output's number of elements lie inside the view's buffer, `done + run <= len`, and the target
+                // is scratch memory.
+                unsafe { copy_run(source, step, target.add(done), run) };
                 done += run;
                 if done == len {
                     break;
@@ -187,5 +185,21 @@ impl<'a> Layout<'a> {
         }
         self.dims[place] = if joins { self.dims[outer] * dim } else { dim };
         self.rank = place + 1;
+    }
+}
+
+/// Elements that lie `step` apart, one after the other. Runs of neighbours are what channels of a pixel are.
+///
+/// # Safety
+/// All of them can be read, the target can take them, and it does not overlap them.
+#[inline(always)]
+unsafe fn copy_run<T: Copy>(source: *const T, step: isize, target: *mut T, len: usize) {
+    if step == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
+    }
+    for index in 0..len {
+        // SAFETY: the caller's promise.
+        unsafe { target.add(index).write(source.offset(index as isize * step).read()) };
     }
 }

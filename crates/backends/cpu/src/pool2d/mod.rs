@@ -2,12 +2,13 @@
 //!
 //! Both are separable: the rows of a window are joined first, over the whole width at once, and then the columns. The
 //! padding is never copied; windows are clipped to the image. A NaN in a window makes the window's result NaN, also
-//! for the maximum. f16 and bf16 are computed in f32 and rounded once.
+//! for the maximum. f16 and bf16 are computed in f32 and rounded once. `pixels` is the same for images with their channels last.
 //!
 //! Contract: the op's validation guarantees that every window touches the image; the slices have the lengths that the
 //! shape says.
 
 mod join;
+mod pixels;
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use crate::simd::Simd;
 use crate::team::Team;
 pub use join::Number;
 use join::{Average, Join, Max};
+pub use pixels::pool2d_pixels;
 
 /// Pools every plane of `input` into `output`.
 pub fn pool2d<S: Stored>(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[S], output: &mut [S])

@@ -125,3 +125,48 @@ fn nan_and_infinity_stay_in_their_windows() {
         }
     }
 }
+
+/// `[batch, channels, pixels]` as `[batch, pixels, channels]`.
+fn channels_last<T: Copy>(planes: &[T], channels: usize, pixels: usize) -> Vec<T> {
+    let image = |image: &[T]| -> Vec<T> {
+        (0..pixels)
+            .flat_map(|pixel| (0..channels).map(move |channel| (channel, pixel)))
+            .map(|(channel, pixel)| image[channel * pixels + pixel])
+            .collect()
+    };
+    planes.chunks_exact((channels * pixels).max(1)).flat_map(image).collect()
+}
+
+#[test]
+fn channels_may_be_last() {
+    let base = PoolShape { batch: 2, channels: 70, input: [11, 13], kernel: [3, 3], stride: [2, 2], padding: [1; 4] };
+    let more = [
+        base,
+        PoolShape { kernel: [5, 5], stride: [1, 1], padding: [2; 4], ..base },
+        PoolShape { batch: 1, channels: 700, input: [7, 7], kernel: [7, 7], padding: [0; 4], ..base },
+        PoolShape { channels: 150, input: [4, 300], ..base },
+    ];
+    for shape in shapes().into_iter().chain(more) {
+        let (pixels, pooled) = (shape.input[0] * shape.input[1], shape.output()[0] * shape.output()[1]);
+        let mut exact = numbers(shape.batch * shape.channels * pixels);
+        if let Some(number) = exact.get_mut(17) {
+            *number = f64::NAN;
+        }
+        let input: Vec<f32> = exact.iter().map(|number| *number as f32).collect();
+        let input = channels_last(&input, shape.channels, pixels);
+        for kind in KINDS {
+            let expected = channels_last(&naive(&shape, kind, &exact), shape.channels, pooled);
+            for simd in Simd::available() {
+                for team in [Team::single(), Team::new(2)] {
+                    let mut got = vec![-77.0; expected.len()];
+                    pool2d_pixels(simd, &team, &shape, kind, &input, &mut got);
+                    for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                        let close = (f64::from(*got) - expected).abs() <= 1e-6 * expected.abs();
+                        let nan = got.is_nan() && expected.is_nan();
+                        assert!(close || nan, "{shape:?} {kind:?} {simd:?} at {index}: {got}, not {expected}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -15,11 +15,11 @@ const ZEROED_BYTES: usize = 256 << 10;
 const PIECES_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
-    let contiguous = |tensor: &Tensor| match tensor.is_contiguous() {
+    let readable = |(place, tensor): (usize, &Tensor)| match op.reads_in_place(place) {
         true => Ok(tensor.clone()),
         false => copy_view(tensor, context),
     };
-    let inputs = op.inputs.iter().map(contiguous).collect::<Result<Vec<_>>>()?;
+    let inputs = op.inputs.iter().enumerate().map(readable).collect::<Result<Vec<_>>>()?;
     if op.program.pieces().is_some() {
         return run_pieces(op, &inputs, context);
     }
@@ -28,9 +28,11 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut output = context.output_bytes(dtype, shape)?;
         // Memory of the pool has what earlier ops left there.
-        let parts = Parts::new(output.bytes_mut());
-        // SAFETY: the ranges of one job do not overlap.
-        context.team.run_ranges(bytes, ZEROED_BYTES, &|range| unsafe { parts.range(range) }.fill(0));
+        if !op.program.writes_all() {
+            let parts = Parts::new(output.bytes_mut());
+            // SAFETY: the ranges of one job do not overlap.
+            context.team.run_ranges(bytes, ZEROED_BYTES, &|range| unsafe { parts.range(range) }.fill(0));
+        }
         outputs.push(output);
     }
     op.call(&inputs, outputs.iter_mut().map(OutputBytes::bytes_mut).collect())?;
@@ -52,7 +54,9 @@ fn run_pieces(op: &Kernel, inputs: &[Tensor], context: &mut Context) -> Result<V
                 let pieces = start..(start + at_once).min(range.end);
                 // SAFETY: the ranges of one job do not overlap, and the output has all pieces.
                 let part = unsafe { parts.range(pieces.start * piece_bytes..pieces.end * piece_bytes) };
-                part.fill(0);
+                if !op.program.writes_all() {
+                    part.fill(0);
+                }
                 if let Err(error) = op.call_pieces(inputs, pieces, part) {
                     *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
                 }

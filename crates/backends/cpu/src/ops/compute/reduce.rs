@@ -48,11 +48,31 @@ fn apply<T: Element, U: Element>(
     context: &mut Context,
     kernel: fn(Simd, &Team, &[T], Extents, &mut [U]),
 ) -> Result<Value> {
-    let (view, extents) = one_axis(&op.input, &op.reduced()?)?;
+    let reduced = op.reduced()?;
+    let (view, extents) = match as_it_lies(&op.input, &reduced)? {
+        Some((view, reduced)) => one_axis(&view, &reduced)?,
+        None => one_axis(&op.input, &reduced)?,
+    };
     let input = contiguous(&view, context)?;
     let mut output = context.output::<U>(op.output_shape()?)?;
     kernel(context.simd, &context.team, input.as_slice()?, extents, &mut output);
     output.into_tensor().map(Value::Tensor)
+}
+
+/// A view of the input with its axes in the order in which they lie in memory, one element after the other, and which of them are reduced:
+/// where the axes that stay keep their order, and those that are reduced keep theirs. So images with their channels last are read in place.
+fn as_it_lies(input: &Tensor, reduced: &[bool]) -> Result<Option<(Tensor, Vec<bool>)>> {
+    let (dims, strides) = (input.shape().dims(), input.strides());
+    if input.is_contiguous() {
+        return Ok(None);
+    }
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    order.sort_by_key(|axis| std::cmp::Reverse(if dims[*axis] == 1 { isize::MAX } else { strides[*axis] }));
+    let keep_order =
+        |wanted: bool| order.iter().filter(|axis| dims[**axis] != 1 && reduced[**axis] == wanted).is_sorted();
+    let view = input.permute(&order)?;
+    let fits = view.is_contiguous() && keep_order(true) && keep_order(false);
+    Ok(fits.then(|| (view, order.iter().map(|axis| reduced[*axis]).collect())))
 }
 
 /// The input as a view whose reduced axes are neighbours, and its extents around them. Axes of one element may stand
@@ -93,5 +113,20 @@ mod tests {
         assert_eq!(extents([true, false, false, true]), (3, 10, 1));
         assert_eq!(extents([false, false, true, false]), (1, 1, 30));
         assert_eq!(extents([true; 4]), (1, 30, 1));
+    }
+
+    #[test]
+    fn images_with_their_channels_last_are_read_in_place() {
+        let image = Tensor::zeros(DType::F32, [2, 4, 5, 3]).unwrap().permute(&[0, 3, 1, 2]).unwrap();
+        let lies = |reduced: [bool; 4]| {
+            let (view, reduced) = as_it_lies(&image, &reduced).unwrap()?;
+            let (view, Extents { outer, axis, inner }) = one_axis(&view, &reduced).unwrap();
+            Some((view.is_contiguous(), outer, axis, inner))
+        };
+        assert_eq!(lies([false, false, true, true]), Some((true, 2, 20, 3)));
+        assert_eq!(lies([false, true, false, false]), Some((true, 40, 3, 1)));
+        // What stays would lie in another order, and so would what an index counts.
+        assert_eq!(lies([true, false, false, true]), None);
+        assert_eq!(lies([false, true, true, false]), None);
     }
 }

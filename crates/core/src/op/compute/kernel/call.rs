@@ -38,6 +38,18 @@ impl<'a> KernelCall<'a> {
         pick("kernel: input", self.inputs, index)?.as_slice()
     }
 
+    /// The elements of an input from the first row's on, and how far apart rows begin, of a program that reads rows
+    /// ([`KernelBuilder::reads_rows`](super::KernelBuilder::reads_rows)).
+    pub fn rows<T: Element>(&self, index: usize) -> Result<(&'a [T], usize)> {
+        let tensor = pick("kernel: input", self.inputs, index)?;
+        let lies = self.kernel.program.row_len(index).and_then(|len| row_pitch(tensor, len));
+        let missing = || Error::invalid("kernel: input", "rows of one length, at one distance", format!("{tensor:?}"));
+        let pitch = lies.ok_or_else(missing)?;
+        let all = tensor.host_elements::<T>()?;
+        let outside = Error::OutOfBounds { what: "kernel: input", limit: all.len(), got: tensor.offset() };
+        Ok((all.get(tensor.offset()..).ok_or(outside)?, pitch))
+    }
+
     /// The shape of an input.
     pub fn input_shape(&self, index: usize) -> Result<&'a Shape> {
         pick("kernel: input", self.inputs, index).map(Tensor::shape)
@@ -84,6 +96,30 @@ impl<'a> KernelCall<'a> {
     fn output_dtype(&self, index: usize) -> Result<DType> {
         pick("kernel: output", self.kernel.program.outputs(), index).map(|output| output.dtype)
     }
+}
+
+/// How far apart rows of so many elements begin, where each lies side by side and all at one distance.
+pub(crate) fn row_pitch(tensor: &Tensor, len: usize) -> Option<usize> {
+    let mut axes = tensor.shape().iter().zip(tensor.strides().iter()).rev().filter(|(size, _)| **size != 1).peekable();
+    if tensor.is_contiguous() {
+        return Some(len);
+    }
+    let mut step = 1;
+    while let Some((size, stride)) = axes.next_if(|_| step < len) {
+        if *stride != step as isize {
+            return None;
+        }
+        step *= size;
+    }
+    let Some((size, first)) = axes.next() else { return (step == len).then_some(len) };
+    let pitch = usize::try_from(*first).ok()?;
+    let mut next = first.checked_mul(*size as isize)?;
+    let is_even = axes.all(|(size, stride)| {
+        let fits = *stride == next;
+        next = next.saturating_mul(*size as isize);
+        fits
+    });
+    (step == len && is_even).then_some(pitch)
 }
 
 fn pick<'a, T>(what: &'static str, all: &'a [T], index: usize) -> Result<&'a T> {

@@ -17,6 +17,7 @@ mod call;
 mod program;
 
 pub use call::KernelCall;
+use call::row_pitch;
 pub use program::{
     KERNEL_NAME_BYTES_MAX, KERNEL_PARAMETERS_MAX, KERNEL_SOURCE_BYTES_MAX, KernelBuilder, KernelOutput, KernelProgram,
     KernelSource, Scalar, ScalarType,
@@ -32,7 +33,8 @@ pub const KERNEL_BLOCK_BYTES_MAX: u32 = 227 << 10;
 
 /// One call of a [`KernelProgram`]: its inputs, scalars, the shapes of its outputs, and how many threads run it.
 ///
-/// 1. Inputs reach the kernel contiguous, in row-major order. Outputs are zeros when it begins.
+/// 1. Inputs reach the kernel contiguous, in row-major order, or in rows where it reads those. Outputs are zeros when it begins, unless it
+///    says that it writes all of them.
 /// 2. The op must be a function of its arguments: a fallback may run it again, elsewhere.
 /// 3. The source is code of the program's own, and as trusted: nothing is a sandbox. The emulated device of the C dialect
 ///    checks bounds, alignment, barriers and time, and answers with [`Error::KernelFault`]; so does a closure that
@@ -105,13 +107,25 @@ impl Kernel {
         self
     }
 
+    /// A call that does the same with the axes of its images in another order, where its program says how: axis `i` of each image that it
+    /// reads and of the one that it writes is axis `order[i]` of this call's. It may have forms for the CPU alone.
+    pub fn turned(&self, order: &[usize]) -> Option<Kernel> {
+        self.program.turn()?(self, order)
+    }
+
+    /// Whether the closure can read an input where it lies: in row-major order, or in rows where the program reads those.
+    pub fn reads_in_place(&self, input: usize) -> bool {
+        let is_rows = |tensor: &Tensor| self.program.row_len(input).is_some_and(|len| row_pitch(tensor, len).is_some());
+        self.inputs.get(input).is_some_and(|tensor| tensor.is_contiguous() || is_rows(tensor))
+    }
+
     /// The element type and shape of each output.
     pub fn output_types(&self) -> impl Iterator<Item = (DType, Shape)> + '_ {
         self.program.outputs().iter().zip(&self.outputs).map(|(parameter, shape)| (parameter.dtype, *shape))
     }
 
-    /// Runs the closure. The inputs must be this op's, contiguous and on the host; the outputs must be zeros, as long as
-    /// [`Kernel::output_types`] says and aligned for their elements. A panic becomes [`Error::KernelFault`].
+    /// Runs the closure. The inputs must be this op's, contiguous (or as [`Kernel::reads_in_place`] says) and on the host; the outputs must
+    /// be zeros unless the program writes all of them, as long as [`Kernel::output_types`] says and aligned for their elements. A panic becomes [`Error::KernelFault`].
     pub fn call(&self, inputs: &[Tensor], outputs: Vec<&mut [u8]>) -> Result<()> {
         self.call_for(inputs, outputs, 0..self.program.pieces().unwrap_or(1))
     }

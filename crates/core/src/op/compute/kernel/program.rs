@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::KernelCall;
+use super::{Kernel, KernelCall};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -17,6 +17,7 @@ pub const KERNEL_PARAMETERS_MAX: usize = 48;
 pub const KERNEL_NAME_BYTES_MAX: usize = 64;
 
 type Body = dyn Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync;
+type Turn = dyn Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync;
 
 /// A kernel's parameters and its forms: C, WGSL, a closure. It is checked when it is built, and shared by all its calls.
 pub struct KernelProgram {
@@ -28,6 +29,10 @@ pub struct KernelProgram {
     wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
     pieces: Option<usize>,
+    /// For each input the elements of a row, where the closure reads rows with others between them.
+    rows: Vec<usize>,
+    writes_all: bool,
+    turn: Option<Box<Turn>>,
     hash: u64,
     /// Tells it from every other program of the process.
     id: u64,
@@ -94,6 +99,16 @@ impl KernelProgram {
         self.pieces
     }
 
+    /// The elements of a row of an input, where the closure reads it by [`KernelCall::rows`].
+    pub fn row_len(&self, input: usize) -> Option<usize> {
+        self.rows.get(input).copied()
+    }
+
+    /// Whether the closure writes every element of its outputs, so that nobody has to make them zero.
+    pub fn writes_all(&self) -> bool {
+        self.writes_all
+    }
+
     /// A hash of everything but the closure: programs with the same one are taken to cost the same.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -101,6 +116,10 @@ impl KernelProgram {
 
     pub(super) fn body(&self) -> Option<&Body> {
         self.body.as_deref()
+    }
+
+    pub(super) fn turn(&self) -> Option<&Turn> {
+        self.turn.as_deref()
     }
 }
 
@@ -123,8 +142,10 @@ impl KernelBuilder {
     pub(super) fn new(name: &str) -> KernelBuilder {
         let (inputs, outputs, scalars) = (Vec::new(), Vec::new(), Vec::new());
         let (c, wgsl, body, pieces, hash, id) = (None, None, None, None, 0, 0);
-        let name = name.into();
-        KernelBuilder { program: KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, pieces, hash, id } }
+        let (name, rows, writes_all, turn) = (name.into(), Vec::new(), false, None);
+        let program =
+            KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, pieces, rows, writes_all, turn, hash, id };
+        KernelBuilder { program }
     }
 
     /// With another name in messages.
@@ -185,6 +206,28 @@ impl KernelBuilder {
         self
     }
 
+    /// The closure reads its inputs by [`KernelCall::rows`], rows of so many elements of each: what lies so, with others between the rows,
+    /// is not copied first.
+    pub fn reads_rows(mut self, lens: &[usize]) -> KernelBuilder {
+        self.program.rows = lens.to_vec();
+        self
+    }
+
+    /// The closure writes every element of its outputs: they hold anything when it begins.
+    pub fn writes_all(mut self) -> KernelBuilder {
+        self.program.writes_all = true;
+        self
+    }
+
+    /// How a call is made that does the same with the axes of its images in another order: see [`Kernel::turned`](super::Kernel::turned).
+    pub fn turned(
+        mut self,
+        turn: impl Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync + 'static,
+    ) -> KernelBuilder {
+        self.program.turn = Some(Box::new(turn));
+        self
+    }
+
     /// The program. Names must be identifiers, and differ; there must be an output and a form. Sources are compiled where
     /// they are first needed.
     pub fn build(self) -> Result<Arc<KernelProgram>> {
@@ -224,6 +267,10 @@ impl KernelProgram {
         {
             let got = format!("{count} for {} outputs", self.outputs.len());
             return Err(Error::invalid("kernel: pieces", "at least one, of the one output of a closure", got));
+        }
+        if !self.rows.is_empty() && (self.rows.len() != self.inputs.len() || self.rows.contains(&0)) {
+            let got = format!("{:?} for {} inputs", self.rows, self.inputs.len());
+            return Err(Error::invalid("kernel: elements of rows", "at least one for each input", got));
         }
         self.check_parameters()
     }

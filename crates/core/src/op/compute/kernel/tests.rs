@@ -144,3 +144,31 @@ fn pieces_are_made_by_themselves() {
     assert!(program().output("z", DType::F32).in_pieces(2).build().is_err());
     assert!(scale().in_pieces(1).build().is_err(), "only closures make pieces");
 }
+
+#[test]
+fn rows_may_have_others_between_them() {
+    let whole = Tensor::from_vec((0..24).map(|x| x as f32).collect(), [2, 3, 4]).unwrap();
+    let part = whole.slice(2, 1, 3).unwrap();
+    let body = |call: &mut KernelCall<'_>| {
+        let (rows, pitch) = call.rows::<f32>(0)?;
+        let y = call.output::<f32>(0)?;
+        y.chunks_exact_mut(2).enumerate().for_each(|(row, to)| to.copy_from_slice(&rows[row * pitch..][..2]));
+        Ok(())
+    };
+    let program = |len: usize| {
+        let program = Kernel::on_cpu("rows", body).input("x", DType::F32).output("y", DType::F32);
+        program.reads_rows(&[len]).writes_all().build()
+    };
+    let kernel = |x: &Tensor| Kernel::new(&program(2).unwrap()).input(x).output(*x.shape());
+    let one = kernel(&part);
+    assert!(one.reads_in_place(0) && one.program.writes_all());
+    let mut made = vec![0_u8; 48];
+    one.call(&one.inputs, vec![&mut made]).unwrap();
+    assert_eq!(bytemuck::cast_slice::<u8, f32>(&made), part.to_vec::<f32>().unwrap());
+    assert_eq!(one.compute().unwrap()[0].to_vec::<f32>().unwrap(), part.to_vec::<f32>().unwrap());
+    // Rows at several distances, and elements that are not side by side, are copied first.
+    assert!(!kernel(&part.slice(1, 0, 2).unwrap()).reads_in_place(0));
+    assert!(!kernel(&whole.permute(&[0, 2, 1]).unwrap()).reads_in_place(0));
+    assert!(kernel(&whole.slice(0, 0, 1).unwrap().slice(1, 1, 2).unwrap().slice(2, 1, 3).unwrap()).reads_in_place(0));
+    assert!(program(0).is_err() && one.turned(&[0, 1, 2]).is_none());
+}

@@ -21,7 +21,7 @@ pub const CHANNELS_LAST: Order = [0, 2, 3, 1];
 const BACK: Order = [0, 3, 1, 2];
 /// Channels and filters of 16-bit numbers come in groups of so many.
 const GROUP: usize = 8;
-/// Filters of f32 are the lanes of vectors: fewer leave most of them idle.
+/// Filters of f32 are the lanes of vectors: fewer leave most of them idle, which pays only where the image would have to be turned.
 const FILTERS_MIN: usize = 12;
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
@@ -162,7 +162,8 @@ fn is_constant(work: &Work, weights: &Tensor) -> bool {
 fn is_for_lanes(work: &Work, op: &Conv2d) -> bool {
     op.conv_shape().is_ok_and(|shape| {
         let is_depthwise = shape.groups == shape.channels && shape.channels == shape.filters;
-        let fits = shape.filters >= FILTERS_MIN && (shape.groups == 1 || is_depthwise);
+        let is_turned = shape.taps() == 1 && !op.input.is_contiguous() && has_channels_side_by_side(&op.input);
+        let fits = (shape.filters >= FILTERS_MIN || is_turned) && (shape.groups == 1 || is_depthwise);
         fits && is_constant(work, &op.weights) && op.input.elements() > 0
     })
 }

@@ -383,6 +383,9 @@ fn images_whose_channels_lie_side_by_side() {
         all.push(ConvShape { groups: channels, filters: channels, padding: [5, 6, 7, 8], dilation: [3, 2], ..base });
         all.push(ConvShape { input: [1, 1], padding: [9, 9, 9, 9], ..base });
     }
+    // One row of taps of one channel.
+    let line = ConvShape { channels: 1, filters: 33, kernel: [1, 20], input: [2, 171], padding: [0; 4], ..base() };
+    all.extend([line, ConvShape { stride: [1, 7], ..line }, ConvShape { dilation: [1, 2], ..line }]);
     // Large enough for Winograd's way.
     all.push(ConvShape { channels: 40, filters: 48, input: [38, 51], ..base() });
     all.push(ConvShape { channels: 64, filters: 71, input: [57, 22], padding: [0, 2, 3, 1], batch: 1, ..base() });

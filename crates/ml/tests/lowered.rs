@@ -325,6 +325,7 @@ fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduc
 
 #[test]
 fn rows_and_elements_are_put_alike() {
+    let runtime = runtime();
     let (dims, count) = ([6, 5], 9);
     let index = |at: usize, by_row: bool| (if by_row { at / dims[1] * 7 } else { at * 5 } % 11) as i64 - 5;
     for reduction in ["none", "add", "mul", "max", "min"] {
@@ -337,7 +338,8 @@ fn rows_and_elements_are_put_alike() {
                 port("i", ElementType::I64, &[count as i64, dims[1] as i64]),
                 port("u", ElementType::F32, &[count as i64, dims[1] as i64]),
             ];
-            let network = Network::from_bytes(&model(18, &graph(&[node], &[], &ports, &[any("y")])).0).unwrap();
+            let model = model(18, &graph(&[node], &[], &ports, &[any("y")]));
+            let network = Network::from_bytes(&model.0).unwrap();
             let inputs = [
                 ("x", Value::from(Array::from_slice(&x, dims).unwrap())),
                 ("i", Array::from_slice(&places, [count, dims[1]]).unwrap().into()),
@@ -346,7 +348,45 @@ fn rows_and_elements_are_put_alike() {
             let made = network.reference(&inputs).unwrap();
             let expected = scattered(&x, dims, &places, &updates, reduction);
             assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), expected, "{reduction} {by_row}");
+            // Indices as devices read them are made on the host, nothing else.
+            let steps = agree(&runtime, &model, &inputs, 0.0);
+            assert!(steps.starts_with("1 graphs") && steps.ends_with("on the host 1 indices"), "{steps}");
         }
+    }
+}
+
+/// Elements of an axis in the middle, and rows that tuples of one index pick.
+#[test]
+fn elements_are_put_and_rows_picked_along_any_axis() {
+    let runtime = runtime();
+    let dims = [3, 700, 40];
+    let indices = |count: usize, below: usize| -> Vec<i64> {
+        (0..count).map(|at| (at * 7919 % (2 * below)) as i64 - below as i64).collect()
+    };
+    for (axis, count) in [(0_usize, 5_usize), (1, 900), (2, 3), (1, 1)] {
+        let mut updates = dims;
+        updates[axis] = count;
+        let len: usize = updates.iter().product();
+        let attributes = [text("reduction", "add"), int("axis", axis as i64)];
+        let nodes = [
+            node("ScatterElements", &["x", "i", "u"], &["y"], &attributes),
+            node("GatherND", &["y", "t"], &["z"], &[]),
+        ];
+        let ports = [
+            port("x", ElementType::F32, &dims_of(&dims)),
+            port("i", ElementType::I64, &dims_of(&updates)),
+            port("u", ElementType::F32, &dims_of(&updates)),
+            port("t", ElementType::I64, &[2, 4, 1]),
+        ];
+        let model = model(18, &graph(&nodes, &[], &ports, &[any("y"), any("z")]));
+        let inputs = [
+            ("x", Value::from(Array::from_slice(&numbers(dims.iter().product(), 3), dims).unwrap())),
+            ("i", Array::from_slice(&indices(len, dims[axis]), updates).unwrap().into()),
+            ("u", Array::from_slice(&numbers(len, 4), updates).unwrap().into()),
+            ("t", Array::from_slice(&indices(8, dims[0]), [2, 4, 1]).unwrap().into()),
+        ];
+        let steps = agree(&runtime, &model, &inputs, 0.0);
+        assert!(steps.starts_with("1 graphs") && steps.ends_with("on the host 2 indices"), "{axis} {count}: {steps}");
     }
 }
 

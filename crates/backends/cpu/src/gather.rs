@@ -220,6 +220,23 @@ fn along_elements<const N: usize>(
     let below = indices.below;
     let count = indices.len() / (outer * inner);
     let parts = Parts::new(output);
+    if inner == 1 {
+        // The last axis: all indices of a row pick of one run of elements.
+        team.run_ranges(parts.len(), TASK_BYTES_MIN / N, &|range| {
+            let mut at = range.start;
+            while at < range.end {
+                let (row, first) = (at / count, at % count);
+                let len = (count - first).min(range.end - at);
+                let axis = &input[row * below..(row + 1) * below];
+                // SAFETY: the ranges are disjoint.
+                let to = unsafe { parts.range(at..at + len) };
+                // SAFETY: `Indices` has checked that every index is below `below`, the length of `axis`.
+                unsafe { pick(axis, &indices.values[at..at + len], to) };
+                at += len;
+            }
+        });
+        return;
+    }
     team.run_ranges(parts.len(), TASK_BYTES_MIN / N, &|range| {
         let mut at = range.start;
         while at < range.end {
@@ -273,16 +290,17 @@ mod tests {
 
     #[test]
     fn elements_are_taken_along_an_axis() {
-        let (outer, axis, inner, count) = (3, 5, 7, 11);
-        let input: Vec<u32> = (0..outer * axis * inner).map(|value| value as u32).collect();
-        let values: Vec<u32> = (0..outer * count * inner).map(|n| (n * 13 % axis) as u32).collect();
-        let indices = Indices::unsigned(&values, axis).expect("indices in range");
-        let mut output = vec![0_u32; values.len()];
-        let out = bytemuck::cast_slice_mut(&mut output);
-        take_along(&Team::new(2), &indices, (outer, inner), 4, bytemuck::cast_slice(&input), out);
-        for (n, got) in output.iter().enumerate() {
-            let (o, i) = (n / (count * inner), n % inner);
-            assert_eq!(*got, input[(o * axis + values[n] as usize) * inner + i]);
+        for (outer, axis, inner, count) in [(3, 5, 7, 11), (3, 5, 1, 11), (700, 130, 1, 129), (1, 9, 1, 40_000)] {
+            let input: Vec<u32> = (0..outer * axis * inner).map(|value| value as u32).collect();
+            let values: Vec<u32> = (0..outer * count * inner).map(|n| (n * 13 % axis) as u32).collect();
+            let indices = Indices::unsigned(&values, axis).expect("indices in range");
+            let mut output = vec![0_u32; values.len()];
+            let out = bytemuck::cast_slice_mut(&mut output);
+            take_along(&Team::new(2), &indices, (outer, inner), 4, bytemuck::cast_slice(&input), out);
+            for (n, got) in output.iter().enumerate() {
+                let (o, i) = (n / (count * inner), n % inner);
+                assert_eq!(*got, input[(o * axis + values[n] as usize) * inner + i]);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use panoply_core::buffer::{HOST_ALIGN_BYTES, HostBufferMut};
 use panoply_core::pool::{Pool, Source};
@@ -12,6 +12,11 @@ use panoply_core::{Error, MemoryStats, Result};
 const POOLED_BYTES_MIN: usize = 64 << 10;
 /// Blocks of at least this size ask for huge pages: fewer faults and fewer TLB misses.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What is kept for long lies in regions of this size, where a few blocks fit one.
+const REGION_BYTES: usize = 2 * HUGE_PAGE_BYTES;
+/// The largest block that shares a region with others, and the smallest: less gains nothing.
+const SHARED_BYTES_MAX: usize = REGION_BYTES / 2;
+const SHARED_BYTES_MIN: usize = 64 << 10;
 /// What the pool keeps for reuse where the caller does not say.
 const POOL_BYTES_DEFAULT: usize = 1 << 30;
 
@@ -63,7 +68,12 @@ impl Source for HostPages {
 pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
+    /// The region that the block is a part of, where it is not a block of its own.
+    region: Option<Arc<Pages>>,
 }
+
+/// The region that blocks are cut from, and how much of it is taken. It goes with the last of its blocks.
+static REGION: Mutex<(Weak<Pages>, usize)> = Mutex::new((Weak::new(), 0));
 
 impl Pages {
     /// `bytes` zeros; `None` where there is no memory.
@@ -76,7 +86,26 @@ impl Pages {
         advise_huge_pages(start, bytes);
         // SAFETY: the block was just allocated with this size.
         unsafe { start.as_ptr().write_bytes(0, layout.size()) };
-        Some(Pages { start, layout })
+        Some(Pages { start, layout, region: None })
+    }
+
+    /// The same for memory that is kept for long and read again and again, such as the weights of a network: several blocks share
+    /// huge pages, so that going through all of them does not wait for addresses to be looked up.
+    pub(crate) fn kept(bytes: usize) -> Option<Pages> {
+        if !(SHARED_BYTES_MIN..=SHARED_BYTES_MAX).contains(&bytes) {
+            return Pages::zeroed(bytes);
+        }
+        let layout = Layout::from_size_align(bytes, HOST_ALIGN_BYTES).ok()?;
+        let mut current = REGION.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let region = current.0.upgrade().filter(|region| region.bytes() - current.1 >= bytes);
+        let (region, used) = match region {
+            Some(region) => (region, current.1),
+            None => (Arc::new(Pages::zeroed(REGION_BYTES)?), 0),
+        };
+        *current = (Arc::downgrade(&region), (used + bytes).next_multiple_of(HOST_ALIGN_BYTES).min(region.bytes()));
+        // SAFETY: the region has at least `bytes` from `used` on.
+        let start = unsafe { region.start.add(used) };
+        Some(Pages { start, layout, region: Some(region) })
     }
 
     /// Where the block starts: on a cache line at the least.
@@ -97,8 +126,10 @@ unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, freed once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        if self.region.is_none() {
+            // SAFETY: allocated in `zeroed` with this layout, freed once.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
     }
 }
 
@@ -130,6 +161,24 @@ mod tests {
         assert_eq!(second.bytes().as_ptr(), address);
         let stats = memory.stats();
         assert_eq!((stats.hits, stats.misses), (1, 1));
+    }
+
+    #[test]
+    fn kept_blocks_do_not_overlap_and_hold_what_was_written() {
+        let sizes = [64 << 10, (300 << 10) + 4, SHARED_BYTES_MAX, 100 << 10, SHARED_BYTES_MAX - 60, 1, REGION_BYTES];
+        let blocks: Vec<Pages> = sizes.iter().cycle().take(40).map(|bytes| Pages::kept(*bytes).unwrap()).collect();
+        let slice = |block: &Pages| {
+            assert_eq!(block.start().as_ptr() as usize % HOST_ALIGN_BYTES, 0);
+            // SAFETY: the block has so many bytes, all initialised, and only this test has it.
+            unsafe { std::slice::from_raw_parts_mut(block.start().as_ptr(), block.bytes()) }
+        };
+        for (number, block) in blocks.iter().enumerate() {
+            assert!(slice(block).iter().all(|byte| *byte == 0), "block {number}");
+            slice(block).fill(number as u8 + 1);
+        }
+        for (number, block) in blocks.iter().enumerate() {
+            assert!(slice(block).iter().all(|byte| *byte == number as u8 + 1), "block {number}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod recurrent;
 mod resample;
 mod resize;
 mod rows;
+mod scatter;
 mod views;
 
 use std::collections::HashMap;
@@ -186,7 +187,7 @@ impl Lower<'_, '_> {
         let op = self.node.op.as_str();
         match op {
             "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Transpose" | "Expand" | "Slice" | "Split"
-            | "DepthToSpace" | "SpaceToDepth" | "Gather" | "GatherElements" | "Cast" => self.view(),
+            | "DepthToSpace" | "SpaceToDepth" | "Gather" | "GatherElements" | "GatherND" | "Cast" => self.view(),
             "MatMul" | "Gemm" | "Conv" | "ConvTranspose" | "MaxPool" | "AveragePool" | "GlobalAveragePool"
             | "GlobalMaxPool" => self.product(),
             "Softmax"
@@ -201,6 +202,7 @@ impl Lower<'_, '_> {
             | "CumSum" => self.row(),
             "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear" | "MatMulInteger" => self.quantized(),
             "LSTM" | "GRU" | "RNN" => self.recurrent(),
+            "ScatterElements" => self.scatter(),
             op if op.starts_with("Reduce") => self.row(),
             _ => self.kernel(),
         }

@@ -18,6 +18,9 @@ impl Lower<'_, '_> {
         if matches!(op, "Gather" | "GatherElements") {
             return self.gather(op == "Gather");
         }
+        if op == "GatherND" {
+            return self.gather_nd();
+        }
         let kind = self.kind(0)?;
         if op == "Cast" {
             return self.cast(kind);
@@ -129,7 +132,34 @@ impl Lower<'_, '_> {
         if !rows && !index_dims.iter().zip(&dims).enumerate().all(fits) {
             return Ok(None);
         }
-        let indices = match &self.args[1] {
+        let Some(indices) = self.indices_at(1, len)? else { return Ok(None) };
+        let x = self.id(0)?;
+        let node = self.graph().op(&[x, indices], |tensors| match rows {
+            true => Gather::new(&tensors[0], &tensors[1], axis),
+            false => Gather::along(&tensors[0], &tensors[1], axis),
+        })?;
+        one(node, kind)
+    }
+
+    /// Rows picked by tuples of one index each.
+    fn gather_nd(&mut self) -> Recorded {
+        let (kind, dims, index_dims) = (self.kind(0)?, self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
+        carrier(kind)?;
+        let (Some(len), Some((1, picked))) = (dims.first().copied(), index_dims.split_last()) else { return Ok(None) };
+        if self.call.int("batch_dims", 0)? != 0 || i32::try_from(len).is_err() {
+            return Ok(None);
+        }
+        let Some(indices) = self.indices_at(1, len)? else { return Ok(None) };
+        let indices = self.reshape(indices, picked)?;
+        let x = self.id(0)?;
+        let node = self.graph().op(&[x, indices], |tensors| Gather::new(&tensors[0], &tensors[1], 0))?;
+        one(node, kind)
+    }
+
+    /// The operand at a place as indices that devices read, within an axis of this length.
+    pub(super) fn indices_at(&mut self, place: usize, len: usize) -> Result<Option<NodeId>> {
+        let dims = self.dims(place)?.to_vec();
+        let indices = match &self.args[place] {
             Arg::Static(array) => {
                 let places = array.to_i64s()?.into_iter().map(|index| index_of(index, len).map(|index| index as i128));
                 let places = places.collect::<Result<Vec<_>>>()?;
@@ -141,16 +171,11 @@ impl Lower<'_, '_> {
             Arg::Dynamic { at: Place::Slot(slot), .. } => {
                 let slot = (self.indices)(*slot, len)?;
                 self.recording.has_lookups = true;
-                self.recording.port(slot, ElementType::I32, &index_dims)?
+                self.recording.port(slot, ElementType::I32, &dims)?
             }
             _ => return Ok(None),
         };
-        let x = self.id(0)?;
-        let node = self.graph().op(&[x, indices], |tensors| match rows {
-            true => Gather::new(&tensors[0], &tensors[1], axis),
-            false => Gather::along(&tensors[0], &tensors[1], axis),
-        })?;
-        one(node, kind)
+        Ok(Some(indices))
     }
 
     /// One row: a slice.

@@ -20,7 +20,7 @@ use crate::parts::Parts;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
-use rows::{Finish, Gather, Soften, Widen};
+use rows::{AddRows, Finish, Gather, Soften, Widen};
 
 /// Queries of a task, where there are enough for all threads, and the fewest.
 const ROWS_MAX: usize = 128;
@@ -257,6 +257,10 @@ impl<T: Attended> Tile<'_, T> {
         let start = mask.starts[self.head] + self.first * down + begin * across;
         let elements = mask.elements.get(start..).ok_or(Failure::Outside)?;
         let matrix = MatRef::new(elements, self.rows, keys, down, across).ok_or(Failure::Outside)?;
+        if across == 1 {
+            dispatch(self.simd, AddRows { scores, keys, elements, step: down });
+            return Ok(());
+        }
         for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
             for (key, score) in scores.iter_mut().enumerate() {
                 *score += matrix.get(row, key).widen();

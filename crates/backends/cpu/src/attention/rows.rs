@@ -5,6 +5,26 @@ use crate::lanes::{Kernel, Level, mul_add};
 use crate::reduce::{Greatest, max_of_row, wide_total};
 use crate::softmax::Exponential;
 
+/// Adds a row of elements to each row of scores; rows are `step` elements apart.
+pub(super) struct AddRows<'a, M> {
+    pub(super) scores: &'a mut [f32],
+    pub(super) keys: usize,
+    pub(super) elements: &'a [M],
+    pub(super) step: usize,
+}
+
+impl<M: Output<Acc = f32>> Kernel for AddRows<'_, M> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Level>(self) {
+        for (row, scores) in self.scores.chunks_exact_mut(self.keys).enumerate() {
+            for (score, element) in scores.iter_mut().zip(&self.elements[row * self.step..][..self.keys]) {
+                *score += element.widen();
+            }
+        }
+    }
+}
+
 /// Makes weights of scores, in place. Each row's largest score and total move on; `corrections` says by how much what was summed
 /// before has to be scaled down.
 pub(super) struct Soften<'a> {

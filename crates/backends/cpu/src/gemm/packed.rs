@@ -38,7 +38,7 @@ impl PackedRight {
         let is_packed = self.holds == Some(layout);
         // Until the product is over they are not all there.
         self.holds = None;
-        Ok((self.words.get(panels * panel_words)?, is_packed))
+        Ok((self.words.get_kept(panels * panel_words)?, is_packed))
     }
 
     /// The panels that there was room for are packed.

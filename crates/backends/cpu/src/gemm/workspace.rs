@@ -115,12 +115,25 @@ pub(super) struct AlignedBuffer {
 impl AlignedBuffer {
     /// `len` elements with unspecified (but initialised) values, growing where that is needed.
     pub(super) fn get<T: bytemuck::Pod>(&mut self, len: usize) -> Result<&mut [T], OutOfMemory> {
+        self.get_from(len, Pages::zeroed)
+    }
+
+    /// The same in memory that is made to be kept for long.
+    pub(super) fn get_kept<T: bytemuck::Pod>(&mut self, len: usize) -> Result<&mut [T], OutOfMemory> {
+        self.get_from(len, Pages::kept)
+    }
+
+    fn get_from<T: bytemuck::Pod>(
+        &mut self,
+        len: usize,
+        source: fn(usize) -> Option<Pages>,
+    ) -> Result<&mut [T], OutOfMemory> {
         const { assert!(align_of::<T>() <= HOST_ALIGN_BYTES) };
         let bytes = len.saturating_mul(size_of::<T>());
         if self.held_bytes() < bytes {
             // The old contents are not wanted: freeing first keeps the peak low.
             self.pages = None;
-            self.pages = Some(Pages::zeroed(bytes).ok_or(OutOfMemory { asked_bytes: bytes })?);
+            self.pages = Some(source(bytes).ok_or(OutOfMemory { asked_bytes: bytes })?);
         }
         let start = self.pages.as_ref().map_or(NonNull::dangling(), |pages| pages.start().cast());
         // SAFETY: the block holds at least `bytes` initialised bytes (none need to be there where `bytes` is zero), any of

@@ -73,12 +73,15 @@ impl Panels {
     }
 
     /// The product of rows with the matrix, and the summands. Rows of the product are [`Panels::stride`] apart; what they have beyond the
-    /// matrix's columns means nothing.
-    pub(crate) fn multiply(&self, level: Level, rows: &[f32], product: &mut [f32]) {
+    /// matrix's columns means nothing. A matrix that is larger than the cache is best gone through forwards and backwards by turns, so that
+    /// each product begins with what the one before has left there.
+    pub(crate) fn multiply(&self, level: Level, rows: &[f32], product: &mut [f32], is_backwards: bool) {
         let (depth, stride) = (self.depth, self.stride());
         let count = product.len() / stride.max(1);
         assert!(rows.len() == count * depth && product.len() == count * stride, "as many rows of each");
-        for panel in 0..stride / WIDTH {
+        let panels = stride / WIDTH;
+        for place in 0..panels {
+            let panel = if is_backwards { panels - 1 - place } else { place };
             let lines = &self.lines[panel * depth * 4..][..depth * 4];
             let summands = &self.summands[panel * 4..][..4];
             let mut row = 0;
@@ -218,8 +221,10 @@ mod tests {
             let x: Vec<f32> = (0..rows * depth).map(|at| number(at + 77)).collect();
             let panels = Panels::new(&matrix, &summands, depth);
             for level in levels() {
-                let mut product = vec![f32::NAN; rows * panels.stride()];
-                panels.multiply(level, &x, &mut product);
+                let [mut product, mut again] = [(); 2].map(|()| vec![f32::NAN; rows * panels.stride()]);
+                panels.multiply(level, &x, &mut product, false);
+                panels.multiply(level, &x, &mut again, true);
+                assert_eq!(product, again, "{level:?}");
                 for row in 0..rows {
                     for column in 0..columns {
                         let terms = (0..depth)

@@ -197,7 +197,7 @@ impl Layer {
         for (part, share) in parts.iter().zip(&mut task.shares) {
             let mut products = vec![0.0; task.rows.count * part.panels.stride()];
             for at in 0..self.steps_of(task.rows) {
-                part.panels.multiply(self.level, &share.hidden, &mut products);
+                part.panels.multiply(self.level, &share.hidden, &mut products, at % 2 == 1);
                 self.advance(sums, task.rows, part, (&products, at), share);
             }
         }
@@ -222,7 +222,7 @@ impl Layer {
                 states.get(at, &mut state);
                 for (part, share) in &mut own {
                     products.resize(rows.count * part.panels.stride(), 0.0);
-                    part.panels.multiply(self.level, &state, &mut products);
+                    part.panels.multiply(self.level, &state, &mut products, at % 2 == 1);
                     self.advance(sums, rows, part, (&products, at), share);
                     states.put(at + 1, part, share);
                 }

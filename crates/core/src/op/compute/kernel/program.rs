@@ -28,6 +28,7 @@ pub struct KernelProgram {
     wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
     pieces: Option<usize>,
+    writes_all: bool,
     hash: u64,
     /// Tells it from every other program of the process.
     id: u64,
@@ -94,6 +95,11 @@ impl KernelProgram {
         self.pieces
     }
 
+    /// Whether the forms for devices write every element of every output, so that nobody has to fill them with zeros first.
+    pub fn writes_all(&self) -> bool {
+        self.writes_all
+    }
+
     /// A hash of everything but the closure: programs with the same one are taken to cost the same.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -122,9 +128,10 @@ pub struct KernelBuilder {
 impl KernelBuilder {
     pub(super) fn new(name: &str) -> KernelBuilder {
         let (inputs, outputs, scalars) = (Vec::new(), Vec::new(), Vec::new());
-        let (c, wgsl, body, pieces, hash, id) = (None, None, None, None, 0, 0);
+        let (c, wgsl, body, pieces, writes_all, hash, id) = (None, None, None, None, false, 0, 0);
         let name = name.into();
-        KernelBuilder { program: KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, pieces, hash, id } }
+        let program = KernelProgram { name, inputs, outputs, scalars, c, wgsl, body, pieces, writes_all, hash, id };
+        KernelBuilder { program }
     }
 
     /// With another name in messages.
@@ -185,6 +192,13 @@ impl KernelBuilder {
         self
     }
 
+    /// The forms for devices write every element of every output. Devices may leave out the zeros that outputs begin with otherwise: an
+    /// element that is not written after all has whatever was there.
+    pub fn writes_all(mut self) -> KernelBuilder {
+        self.program.writes_all = true;
+        self
+    }
+
     /// The program. Names must be identifiers, and differ; there must be an output and a form. Sources are compiled where
     /// they are first needed.
     pub fn build(self) -> Result<Arc<KernelProgram>> {
@@ -193,8 +207,8 @@ impl KernelBuilder {
         program.check()?;
         program.id = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut hasher = DefaultHasher::new();
-        let KernelProgram { name, inputs, outputs, scalars, c, wgsl, .. } = &program;
-        (name, inputs, outputs, scalars, c, wgsl).hash(&mut hasher);
+        let KernelProgram { name, inputs, outputs, scalars, c, wgsl, writes_all, .. } = &program;
+        (name, inputs, outputs, scalars, c, wgsl, writes_all).hash(&mut hasher);
         program.hash = hasher.finish();
         Ok(Arc::new(program))
     }

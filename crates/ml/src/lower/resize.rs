@@ -145,7 +145,7 @@ impl Lower<'_, '_> {
         let planes = Planes { lines: [rows, columns], before: last(&before), after: last(&after) };
         let tables = [planes.lines[0].table(planes.after[0]), planes.lines[1].table(planes.after[1])];
         let count = count_of(&after[..front])?;
-        let change = Change { planes: count, before: planes.before, after: planes.after, fill: 0.0 };
+        let change = Change { planes: count, before: planes.before, after: planes.after };
         let x = self.id(0)?;
         let node = self.resampled(("resize", x, &after), &change, tables, move |call| planes.run(call))?;
         one(node, ElementType::F32)

@@ -55,8 +55,9 @@ fn a_model_is_described_run_and_written() {
     let devices = found["devices"].as_array().unwrap();
     assert!(devices.len() == 1 && devices[0].as_str().unwrap().contains(':'), "{found}");
     // Where the user wants it, and said so.
-    let there =
-        |more: &[&str]| run(&[&["infer", text(&model), "--input", &input, "--device", "cpu:0"][..], more].concat());
+    let there = |more: &[&str]| {
+        run(&[&["infer", text(&model), "--input", input.as_str(), "--device", "cpu:0"][..], more].concat())
+    };
     let found: Value = serde_json::from_slice(&there(&["--json"]).stdout).unwrap();
     assert_eq!(found["devices"], serde_json::json!(["cpu:0"]));
     let shown = String::from_utf8(there(&[]).stdout).unwrap();

@@ -99,6 +99,9 @@ fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
     assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
     assert!(table.contains("domains: compute") && table.contains(" %)"), "{table}");
     assert!(widest(&table) <= 100 && !table.contains('\x1b'), "{table}");
+    // The longest name of a backend had its reason right behind it.
+    let named = table.lines().find_map(|line| line.strip_prefix("onnxruntime"));
+    assert!(named.is_none_or(|rest| rest.starts_with([' ', ':'])), "{table}");
 }
 
 #[test]

@@ -52,6 +52,16 @@ fn a_model_is_described_run_and_written() {
     let found: Value = serde_json::from_slice(&made.stdout).unwrap();
     assert_eq!(found["outputs"][0]["first"], serde_json::json!([0.0, 4.0]));
     assert!(std::fs::read(folder.join("y.npy")).unwrap().ends_with(&4.0_f32.to_le_bytes()));
+    let devices = found["devices"].as_array().unwrap();
+    assert!(devices.len() == 1 && devices[0].as_str().unwrap().contains(':'), "{found}");
+    // Where the user wants it, and said so.
+    let there = |more: &[&str]| {
+        run(&[&["infer", text(&model), "--input", input.as_str(), "--device", "cpu:0"][..], more].concat())
+    };
+    let found: Value = serde_json::from_slice(&there(&["--json"]).stdout).unwrap();
+    assert_eq!(found["devices"], serde_json::json!(["cpu:0"]));
+    let shown = String::from_utf8(there(&[]).stdout).unwrap();
+    assert!(shown.contains(", answered by cpu:0 in "), "{shown}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -149,6 +159,7 @@ fn texts_are_added_to_those_that_are_there() {
     for word in ["hello", "world"] {
         let embedded = run(&["embed", text(&model), "--text", word, "--into", text(&notes)]);
         assert!(embedded.status.success(), "{embedded:?}");
+        assert!(String::from_utf8_lossy(&embedded.stdout).contains("embedded by "), "{embedded:?}");
     }
     for (id, word) in [("1", "hello"), ("2", "world")] {
         let got = run(&["vectors", "get", text(&notes), id, "--json"]);

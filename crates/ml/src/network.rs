@@ -4,15 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use panoply_core::DeviceId;
 use panoply_core::buffer::HostBufferMut;
 use panoply_core::graph::Graph;
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Executable, Kept, Live};
+use crate::exec::{Context, Executable, Kept, Live, count_in};
 use crate::onnx::{GraphMessage, ModelMessage, NodeMessage, PortMessage, PortType, read_value};
 use crate::ops;
 use crate::program;
@@ -35,6 +36,8 @@ struct Inner {
     program: Executable,
     weight_bytes: usize,
     nodes: usize,
+    /// The devices that have run its graphs, and how many each.
+    devices: Mutex<Vec<(DeviceId, u64)>>,
 }
 
 /// An input or output of a model.
@@ -110,7 +113,9 @@ impl Network {
         let nodes = body.nodes.len();
         let program = Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(Kept::default()));
         let (name, producer, metadata) = (graph.name.clone(), message.producer.clone(), message.metadata.clone());
-        Ok(Network(Arc::new(Inner { name, producer, inputs, outputs, metadata, program, weight_bytes, nodes })))
+        let devices = Mutex::default();
+        let inner = Inner { name, producer, inputs, outputs, metadata, program, weight_bytes, nodes, devices };
+        Ok(Network(Arc::new(inner)))
     }
 
     /// The name that the file gives its graph.
@@ -163,6 +168,12 @@ impl Network {
         self.0.program.graphs()
     }
 
+    /// The devices that have run its graphs, as the runtime reported it, and how many each, of all runs that gave an answer; parts of a
+    /// graph that was cut count as graphs. What is in no graph ran on the host.
+    pub fn devices(&self) -> Vec<(DeviceId, u64)> {
+        self.0.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Runs the model node by node in plain loops on the calling thread: the answer that every device's is compared with. Values
     /// may be sequences as well.
     pub fn reference(&self, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
@@ -201,7 +212,10 @@ impl Network {
             port.check(value, &mut symbols)?;
             live.push(value.clone());
         }
-        self.0.program.run(context, live)
+        let outputs = self.0.program.run(context, live)?;
+        let mut devices = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        context.devices().into_iter().for_each(|(device, graphs)| count_in(&mut devices, device, graphs));
+        Ok(outputs)
     }
 
     fn input_names(&self) -> String {

@@ -14,11 +14,15 @@ use panoply_runtime::RunOptions;
 
 /// The model is one graph, which a device has to run whole.
 fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)], absolute: f64) {
+    // The second run is recorded where devices repeat graphs with one call, and those after it are repeated.
+    answers_in_turns(name, file, given, absolute, 4);
+}
+
+fn answers_in_turns(name: &str, file: &Message, given: &[(&str, Value)], absolute: f64, turns: usize) {
     let expected = Network::from_bytes(&file.0).unwrap().reference(given).unwrap();
     on_each(|runtime, device| {
         let network = Network::from_bytes(&file.0).unwrap();
-        // The second run is recorded where devices repeat graphs with one call, and those after it are repeated.
-        for turn in 0..4 {
+        for turn in 0..turns {
             let got = network
                 .infer_values(runtime, given, &RunOptions::require(device))
                 .unwrap_or_else(|error| panic!("{name}, turn {turn} on {device}: {error}"));
@@ -67,6 +71,49 @@ fn joins() {
     let (ports, given) = given(&[2, 3, 6], 1);
     let outputs = [any("rows"), any("columns"), any("many"), any("back"), any("pairs")];
     answers_on_devices("joins", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
+}
+
+/// Words of 32 bits have parts of two rows, or of two sources, where rows of smaller elements have an odd length.
+#[test]
+fn joins_and_frames_of_parts_of_words() {
+    let sizes = |name: &str, values: &[i64]| i64s(name, &[values.len() as i64], values);
+    let nodes = [
+        node("Cast", &["x"], &["half"], &[int("to", 10)]),
+        node("Slice", &["half", "from", "to", "axis"], &["part"], &[]),
+        node("Concat", &["half", "part", "half"], &["halves"], &[int("axis", 2)]),
+        node("Pad", &["half", "around", "seven"], &["framed"], &[]),
+        node("Pad", &["half", "around"], &["edge"], &[text("mode", "edge")]),
+        node("Tile", &["part", "times"], &["tiled"], &[]),
+        node("Greater", &["x", "c"], &["above"], &[]),
+        node("Cast", &["above"], &["bits"], &[int("to", 2)]),
+        node("Concat", &["bits", "bits", "bits"], &["bytes"], &[int("axis", 1)]),
+        node("Concat", &["bits", "bits"], &["pairs"], &[int("axis", 2)]),
+        node("Pad", &["bits", "around", "nine"], &["framed_bytes"], &[]),
+        node("Tile", &["bits", "times"], &["tiled_bytes"], &[]),
+        node("Cast", &["above"], &["numbers"], &[int("to", 6)]),
+        node("Pad", &["numbers", "around", "less"], &["framed_numbers"], &[]),
+        node("Cast", &["halves"], &["o0"], &[int("to", 1)]),
+        node("Cast", &["framed"], &["o1"], &[int("to", 1)]),
+        node("Cast", &["edge"], &["o2"], &[int("to", 1)]),
+        node("Cast", &["tiled"], &["o3"], &[int("to", 1)]),
+    ];
+    let seven = tensor("seven", ElementType::F16, &[1], &0x4700_u16.to_le_bytes());
+    let nine = tensor("nine", ElementType::U8, &[1], &[9]);
+    let constants = [
+        sizes("from", &[1]),
+        sizes("to", &[4]),
+        sizes("axis", &[2]),
+        sizes("around", &[1, 0, 2, 0, 3, 1]),
+        sizes("times", &[1, 2, 3]),
+        i32s("less", &[1], &[-2]),
+        f32s("c", &[1], &[0.1]),
+        seven,
+        nine,
+    ];
+    let outputs = ["o0", "o1", "o2", "o3", "bytes", "pairs", "framed_bytes", "tiled_bytes", "framed_numbers"].map(any);
+    let file = model(18, &graph(&nodes, &constants, &[port("x", ElementType::F32, &[3, 3, 5])], &outputs));
+    let (_, given) = given(&[3, 3, 5], 21);
+    answers_on_devices("parts of words", &file, &given, 1e-6);
 }
 
 #[test]
@@ -165,6 +212,46 @@ fn recurrent_layers() {
     let expected = Network::from_bytes(&file.0).unwrap().reference(&given).unwrap();
     assert!(without_numbers(&expected).iter().all(|count| *count > 0), "{:?}", without_numbers(&expected));
     answers_on_devices("recurrent without numbers", &file, &given, 1e-6);
+}
+
+/// More units than the memory of a block has room for.
+#[test]
+fn recurrent_layers_of_many_units() {
+    let (steps, batch, input) = (2, 2, 4);
+    let both = text("direction", "bidirectional");
+    let layers = [
+        ("LSTM", 4, 520, vec![text("direction", "reverse")], vec!["lengths", "lstm_h", "lstm_c"]),
+        ("GRU", 3, 690, vec![int("linear_before_reset", 1)], vec!["lengths", "gru_h"]),
+        ("RNN", 1, 1030, vec![both, texts("activations", &["Relu", "Relu"])], vec![]),
+    ];
+    let mut constants = vec![i32s("lengths", &[batch], &[1, 2])];
+    let (mut nodes, mut outputs) = (Vec::new(), Vec::new());
+    for (place, (op, gates, hidden, mut attributes, rest)) in layers.into_iter().enumerate() {
+        let (name, directions) = (op.to_lowercase(), if place == 2 { 2 } else { 1 });
+        let own = ["w", "r", "b", "h", "c", "all", "last", "cells"].map(|of| format!("{name}_{of}"));
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        attributes.push(int("hidden_size", hidden));
+        // Sums of many products stay where functions bend.
+        let small = |name: &str, dims: &[i64], seed: u32| {
+            let numbers = numbers(dims.iter().product::<i64>() as usize, seed);
+            f32s(name, dims, &numbers.iter().map(|number| number * 0.2).collect::<Vec<_>>())
+        };
+        constants.extend([
+            small(own[0], &[directions, gates * hidden, input], 31),
+            small(own[1], &[directions, gates * hidden, hidden], 32),
+            small(own[2], &[directions, 2 * gates * hidden], 33),
+            small(own[3], &[directions, batch, hidden], 34),
+            small(own[4], &[directions, batch, hidden], 35),
+        ]);
+        // Of one layer only the last state is wanted.
+        let mut made = if place == 1 { vec!["", own[6]] } else { vec![own[5], own[6]] };
+        made.extend((op == "LSTM").then_some(own[7]));
+        nodes.push(node(op, &[&["x", own[0], own[1], own[2]], &rest[..]].concat(), &made, &attributes));
+        outputs.extend(made.iter().filter(|name| !name.is_empty()).map(|name| any(name)));
+    }
+    let (ports, given) = given(&[steps, batch as usize, input as usize], 36);
+    let file = model(18, &graph(&nodes, &constants, &ports, &outputs));
+    answers_in_turns("many units", &file, &given, 1e-5, 2);
 }
 
 /// Functions of one element that are made of others, where both sides of their bends are near and far.

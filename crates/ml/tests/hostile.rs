@@ -128,6 +128,8 @@ fn sizes_from_outside_are_checked_before_anything_is_made() {
     let scales = [x.clone(), f32s_of(&[], &[0]), f32s_of(&[1e-30], &[1])];
     refused(run(13, "Resize", &[text("mode", "linear")], &scales, 1));
     refused(run(17, "DFT", &[int("axis", 0)], &[f32s_of(&[0.0; 4], &[4, 1]), single(1 << 30)], 1));
+    // A step of nothing was taken for one.
+    refused(run(17, "STFT", &[], &[f32s_of(&[0.0; 8], &[1, 8, 1]), single(0), f32s_of(&[1.0; 4], &[4])], 1));
 }
 
 #[test]
@@ -520,4 +522,76 @@ fn long_chains_that_change_nothing_are_loaded_at_once() {
     let network = load(&model(18, &graph(&nodes, &[], &ports, &[any("p0")]))).unwrap();
     let made = network.reference(&[("v0", f32s_of(&[3.0], &[1]).into())]).unwrap();
     assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), [9.0]);
+}
+
+/// Places right between two elements were rounded with other numbers than the region's own.
+#[test]
+fn places_in_a_region_are_those_of_its_numbers() {
+    let cases: [(&str, [f32; 2], usize, &[f32]); 5] = [
+        ("ceil", [0.4, 0.67], 6, &[2.0, 3.0, 3.0, 4.0]),
+        ("floor", [0.1, 1.0], 3, &[0.0, 0.0, 1.0, 1.0]),
+        ("round_prefer_floor", [0.3, 0.9], 11, &[3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0, 7.0, 7.0, 8.0, 8.0, 9.0]),
+        ("round_prefer_floor", [0.27, 1.0], 6, &[1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 4.0, 5.0, -5.0]),
+        ("round_prefer_ceil", [0.2, 1.0], 8, &[1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0, -5.0]),
+    ];
+    for (nearest, [start, end], len, expected) in cases {
+        let x: Vec<f32> = (0..len).map(|place| place as f32).collect();
+        let roi = f32s_of(&[0.0, start, 1.0, end], &[4]);
+        let inputs = [f32s_of(&x, &[1, len]), roi, f32s_of(&[], &[0]), i64s_of(&[1, expected.len() as i64])];
+        let coordinates = text("coordinate_transformation_mode", "tf_crop_and_resize");
+        let attributes =
+            [text("mode", "nearest"), text("nearest_mode", nearest), coordinates, float("extrapolation_value", -5.0)];
+        let made = run(18, "Resize", &attributes, &inputs, 1).unwrap();
+        assert_eq!(made[0].as_slice::<f32>().unwrap(), expected, "{nearest} {start} {end}");
+    }
+}
+
+/// A layer that forgets what its input takes the place of, and sums within bounds, beside ONNX Runtime's answers.
+#[test]
+fn layers_forget_what_the_input_replaces() {
+    let numbers = |dims: &[usize], seed: usize| {
+        let count = dims.iter().product::<usize>();
+        let values: Vec<f32> = (0..count).map(|at| (((at * 37 + seed * 11) % 23) as f32 - 11.0) / 16.0).collect();
+        f32s_of(&values, dims)
+    };
+    let mut inputs = vec![numbers(&[3, 2, 2], 1), numbers(&[1, 8, 2], 2), numbers(&[1, 8, 2], 3)];
+    inputs.push(numbers(&[1, 16], 4));
+    let attributes = [int("hidden_size", 2), int("input_forget", 1)];
+    let plain = run(14, "LSTM", &attributes, &inputs, 3).unwrap();
+    let clipped = run(14, "LSTM", &[&attributes[..], &[float("clip", 0.5)]].concat(), &inputs, 3).unwrap();
+    inputs.extend([Array::from_slice(&[3_i32, 3], [2]).unwrap(), f32s_of(&[0.0; 4], &[1, 2, 2])]);
+    inputs.push(f32s_of(&[2.0, -2.0, 3.0, 1.0], &[1, 2, 2]));
+    // Cells beyond the bound are not cut: sums of gates alone are.
+    let kept = run(14, "LSTM", &[int("hidden_size", 2), float("clip", 0.2)], &inputs, 3).unwrap();
+    inputs[6] = f32s_of(&[0.0; 4], &[1, 2, 2]);
+    inputs.push(numbers(&[1, 6], 5));
+    let peeping = run(14, "LSTM", &attributes, &inputs, 3).unwrap();
+    let expected = [
+        (
+            plain,
+            [0.056654278, -0.345946014, -0.016184740, -0.374392658],
+            [0.366802782, -0.746816933, -0.055020150, -0.655904353],
+        ),
+        (
+            clipped,
+            [0.089945190, -0.212248087, -0.005731358, -0.236889750],
+            [0.242907107, -0.399889410, -0.015181936, -0.400726825],
+        ),
+        (
+            peeping,
+            [0.061244629, -0.405144989, -0.013640415, -0.412423998],
+            [0.374533206, -0.789529085, -0.046593808, -0.673614502],
+        ),
+        (
+            kept,
+            [0.128442749, -0.246107027, 0.10072235, -0.005035575],
+            [0.293467432, -0.519608319, 0.227594942, -0.009158611],
+        ),
+    ];
+    for (made, hidden, cells) in expected {
+        for (array, expected) in [(&made[1], hidden), (&made[2], cells)] {
+            let pairs = array.to_floats().unwrap().into_iter().zip(expected);
+            assert!(pairs.into_iter().all(|(a, b): (f64, f64)| (a - b).abs() < 1e-6), "{array:?} {expected:?}");
+        }
+    }
 }

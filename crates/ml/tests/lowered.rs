@@ -564,3 +564,30 @@ fn erf(x: f64) -> f64 {
     };
     (0..=steps).map(|step| weighted(step) * value(step)).sum::<f64>() * height / 3.0 * std::f64::consts::FRAC_2_SQRT_PI
 }
+
+/// Each value that a loop carries was looked for among all constants, and each node's inputs among all of those.
+#[test]
+fn a_loop_that_carries_many_constants_is_read_at_once() {
+    const CARRIED: usize = 20_000;
+    let names = |of: &str| (0..CARRIED).map(|place| format!("{of}{place}")).collect::<Vec<_>>();
+    let [weights, own, made, last] = ["w", "own", "made", "last"].map(names);
+    let mut nodes: Vec<Message> =
+        own.iter().zip(&made).map(|(own, made)| node("Identity", &[own], &[made], &[])).collect();
+    nodes.push(node("Identity", &["go"], &["on"], &[]));
+    let mut inputs = vec![any("turn"), any("go")];
+    inputs.extend(own.iter().map(|name| any(name)));
+    let mut outputs = vec![any("on")];
+    outputs.extend(made.iter().map(|name| any(name)));
+    let body = graph(&nodes, &[], &inputs, &outputs);
+    let mut given = vec!["turns", ""];
+    given.extend(weights.iter().map(String::as_str));
+    let last: Vec<&str> = last.iter().map(String::as_str).collect();
+    let mut constants: Vec<Message> = weights.iter().map(|name| f32s(name, &[1], &[1.0])).collect();
+    constants.push(i64s("turns", &[], &[2]));
+    let nodes = [node("Loop", &given, &last, &[graph_of("body", &body)])];
+    let file = model(18, &graph(&nodes, &constants, &[], &[any(last[CARRIED - 1])]));
+    let started = std::time::Instant::now();
+    let network = Network::from_bytes(&file.0).unwrap();
+    assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(network.reference(&[]).unwrap()[0].array().unwrap().to_floats().unwrap(), [1.0]);
+}

@@ -70,6 +70,29 @@ fn a_wrong_request_fails_alone() {
     assert!(late.wait().is_err());
 }
 
+/// Dimensions without a name were taken for the same one: what both callers had as weights were joined like rows.
+#[test]
+fn dimensions_without_a_name_are_not_the_same() {
+    let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
+    let ports = [port("x", ElementType::F32, &[i64::MIN, 3]), port("w", ElementType::F32, &[3, i64::MIN])];
+    let y = port("y", ElementType::F32, &[i64::MIN, i64::MIN]);
+    let model = Model::from_bytes(runtime(), &model(18, &graph(&nodes, &[], &ports, &[y])).0).unwrap();
+    let options = ServeOptions { wait_max: Duration::from_millis(50), ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    for factors in [[1.0_f32, 1.0], [1.0, 2.0]] {
+        let ask = |factor: f32| {
+            let x = Array::from_slice(&[1.0_f32; 6], [2, 3]).unwrap();
+            let w = Array::from_slice(&[factor; 6], [3, 2]).unwrap();
+            server.submit(&[("x", x), ("w", w)], &RunOptions::default()).unwrap()
+        };
+        for (ticket, factor) in factors.map(ask).into_iter().zip(factors) {
+            let answer = ticket.wait().unwrap();
+            assert_eq!(answer.first().unwrap().dims(), [2, 2]);
+            assert_eq!(answer.first().unwrap().as_slice::<f32>().unwrap(), [3.0 * factor; 4]);
+        }
+    }
+}
+
 /// Arrays of fewer dimensions than the model has used to end the instance that joined them, and with it the server.
 #[test]
 fn requests_of_other_shapes_do_no_harm() {

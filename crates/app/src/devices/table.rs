@@ -107,15 +107,18 @@ fn details(device: &DeviceRow) -> Vec<String> {
 
 fn print_absent(backends: &[BackendRow], screen: &mut Screen) -> Result<(), Failure> {
     let mut first = true;
+    // Some names are longer than a device's.
+    let absent = backends.iter().filter(|backend| backend.absent.is_some());
+    let width = absent.map(|backend| backend.api.chars().count() + 1).max().unwrap_or(0).max(INDENT);
     for backend in backends {
         let Some(absent) = &backend.absent else { continue };
         if std::mem::take(&mut first) {
             screen.line("")?;
-            screen.line(screen.strong(&format!("{:<INDENT$}WHY IT IS NOT HERE", "BACKEND")))?;
+            screen.line(screen.strong(&format!("{:<width$}WHY IT IS NOT HERE", "BACKEND")))?;
         }
-        for (index, part) in wrapped(&absent.reason, screen.width() - INDENT).into_iter().enumerate() {
+        for (index, part) in wrapped(&absent.reason, screen.width().saturating_sub(width)).into_iter().enumerate() {
             let api = if index == 0 { backend.api.as_str() } else { "" };
-            screen.line(format!("{api:<INDENT$}{part}"))?;
+            screen.line(format!("{api:<width$}{part}"))?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `panoply embed`: texts or pictures as vectors, printed or put into a collection.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use panoply::Runtime;
@@ -9,7 +10,7 @@ use panoply::ml::{Model, tasks};
 use panoply::vector::{Collection, Metric, Options, Residency, Schema};
 use serde_json::{Value, json};
 
-use super::{bytes_of, picture_of, tokenizer_of};
+use super::{bytes_of, devices_of, picture_of, spoken, tokenizer_of};
 use crate::configuration::Format;
 use crate::configuration::models::EmbedOptions;
 use crate::failure::Failure;
@@ -31,11 +32,13 @@ struct Row {
 pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
+    let started = Instant::now();
     let mut rows = if options.pictures.is_empty() { texts(&model, options)? } else { pictures(&model, options)? };
     let Some(folder) = &options.into else {
         let shown = |row: &Row| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
         return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));
     };
+    let (embed_ms, devices) = (started.elapsed().as_secs_f64() * 1e3, devices_of(&model));
     let Some(dimension) = rows.first().map(|row| row.vector.len()) else {
         return Err(anyhow!("there is no text to embed; {} is as it was", folder.display()).into());
     };
@@ -51,8 +54,16 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     collection.flush()?;
     let (path, count, len) = (folder.display().to_string(), rows.len(), collection.len());
     match options.format {
-        Format::Json => screen.json(&json!({ "path": path, "embedded": count, "records": len })),
-        Format::Table => screen.prose(&format!("{count} vectors were put into {path}, which has {len} records now.")),
+        Format::Json => {
+            let told =
+                json!({ "path": path, "embedded": count, "records": len, "devices": devices, "embed_ms": embed_ms });
+            screen.json(&told)
+        }
+        Format::Table => {
+            screen.prose(&format!("{count} vectors were put into {path}, which has {len} records now."))?;
+            let devices = spoken(&devices);
+            screen.line(screen.faint(&format!("embedded by {devices} in {embed_ms:.1} ms")))
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use panoply::{RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{bytes_of, picture_of, tokenizer_of};
+use super::{bytes_of, devices_of, picture_of, spoken, tokenizer_of};
 use crate::configuration::Format;
 use crate::configuration::models::{Given, InferOptions};
 use crate::failure::Failure;
@@ -40,6 +40,9 @@ struct Findings {
     refused: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     infer_ms: Option<f64>,
+    /// The devices that answered, as the runtime reports it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     classes: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +92,10 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
             answer(&model, &borrowed(&arrays), options, &mut findings)?;
         }
     }
-    findings.infer_ms = (!matches!(options.given, Given::Nothing)).then(|| ms(started));
+    if !matches!(options.given, Given::Nothing) {
+        findings.infer_ms = Some(ms(started));
+        findings.devices = devices_of(&model);
+    }
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => print(&findings, &model, screen),
@@ -125,8 +131,10 @@ fn second_opinion(
     let infer_ms = Some(ms(started));
     write(&outputs, options)?;
     let device = Some(ONNX_RUNTIME.to_string());
+    let devices = device.iter().cloned().collect();
     let refused = refused.map(ToString::to_string);
-    let findings = Findings { load_ms, infer_ms, device, refused, outputs: shown(&outputs), ..Findings::default() };
+    let outputs = shown(&outputs);
+    let findings = Findings { load_ms, infer_ms, device, devices, refused, outputs, ..Findings::default() };
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => {
@@ -300,7 +308,8 @@ fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure>
         ))?;
     }
     let (load_ms, infer_ms) = (findings.load_ms, findings.infer_ms.unwrap_or_default());
-    screen.line(screen.faint(&format!("loaded in {load_ms:.1} ms, answered in {infer_ms:.1} ms")))
+    let devices = spoken(&findings.devices);
+    screen.line(screen.faint(&format!("loaded in {load_ms:.1} ms, answered by {devices} in {infer_ms:.1} ms")))
 }
 
 fn short(number: &Value) -> String {

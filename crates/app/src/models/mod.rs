@@ -6,6 +6,7 @@ pub mod infer;
 use std::path::Path;
 
 use anyhow::Context;
+use panoply::ml::Model;
 use panoply::ml::picture::Picture;
 use panoply::ml::text::Tokenizer;
 
@@ -13,6 +14,9 @@ use crate::failure::Failure;
 
 /// The largest file of a picture or an array.
 const FILE_BYTES_MAX: u64 = 1 << 32;
+
+/// What answers where no device has to.
+const HOST: &str = "host";
 
 /// A file's bytes.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -22,6 +26,18 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::Run(anyhow::anyhow!("{} is larger than {FILE_BYTES_MAX} bytes", path.display())));
     }
     Ok(std::fs::read(path).with_context(unreadable)?)
+}
+
+/// Where a model's answers came from, as the runtime reports it: its devices, or the host where no graph was made of any node.
+fn devices_of(model: &Model) -> Vec<String> {
+    let devices: Vec<String> = model.devices().iter().map(|(device, _)| device.to_string()).collect();
+    if devices.is_empty() { vec![HOST.to_owned()] } else { devices }
+}
+
+/// The same in a sentence.
+fn spoken(devices: &[String]) -> String {
+    let name = |device: &String| if device == HOST { format!("the {HOST}") } else { device.clone() };
+    devices.iter().map(name).collect::<Vec<_>>().join(" and ")
 }
 
 fn picture_of(path: &Path) -> Result<Picture, Failure> {

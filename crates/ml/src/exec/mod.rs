@@ -18,7 +18,7 @@ mod replay;
 mod state;
 mod tracer;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
@@ -26,7 +26,7 @@ use std::time::Instant;
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Location, Tensor};
+use panoply_core::{DeviceId, Location, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::array::Array;
@@ -53,11 +53,14 @@ pub(crate) struct Context<'a> {
     pub options: RunOptions,
     turns: Cell<u64>,
     bytes: Cell<u64>,
+    /// The devices that have run graphs, as the runtime reports it, and how many each.
+    devices: RefCell<Vec<(DeviceId, u64)>>,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
-        Context { runtime, options, turns: Cell::new(0), bytes: Cell::new(0) }
+        let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
+        Context { runtime, options, turns, bytes, devices }
     }
 
     /// Counts a turn of a loop, and ends the run where its time is over.
@@ -97,7 +100,17 @@ impl<'a> Context<'a> {
 
     fn run_graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let runtime = self.runtime.ok_or_else(|| Error::unsupported("a graph without a runtime"))?;
-        Ok(runtime.run_with(RunGraph::new(graph, inputs), self.options.clone()).wait()?)
+        let outcome = runtime.run_with(RunGraph::new(graph, inputs), self.options.clone()).with_report().wait()?;
+        // Of a graph that was cut, parts ran elsewhere.
+        let mut devices = self.devices.borrow_mut();
+        count_in(&mut devices, outcome.report.device, 1);
+        outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
+        Ok(outcome.output)
+    }
+
+    /// The devices that have run graphs so far, and how many each; parts of graphs count as graphs.
+    pub(crate) fn devices(&self) -> Vec<(DeviceId, u64)> {
+        self.devices.borrow().clone()
     }
 
     /// The value on the host.
@@ -113,6 +126,14 @@ impl<'a> Context<'a> {
                 Array::from_carrier(&tensor, *kind).map(Value::Array)
             }
         }
+    }
+}
+
+/// Counts graphs for a device.
+pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, graphs: u64) {
+    match devices.iter_mut().find(|(known, _)| *known == device) {
+        Some((_, count)) => *count += graphs,
+        None => devices.push((device, graphs)),
     }
 }
 

@@ -1,17 +1,17 @@
-//! `Pad` and `Tile` of f32: each element is one of the source, or a number.
+//! `Pad` and `Tile`: each element is one of the source, or the one that fills. Elements are copied, whatever they mean.
 
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelCall};
+use panoply_core::{DType, Element, Shape, bf16, f16};
 
-use super::resample::{Change, Table, of_pixels};
-use super::{Arg, Lower, Recorded, one};
-use crate::array::host_count;
-use crate::element::ElementType;
+use super::resample::of_pixels;
+use super::{Arg, Lower, Recorded, carrier, forms, one};
+use crate::array::{Array, count_of, host_count};
 use crate::error::{Error, Result};
 use crate::ops::call::size_of_int;
 use crate::ops::{make, sizes};
 
-/// The element of an axis that stands at each place; none is the number.
+/// The element of an axis that stands at each place; none is the one that fills.
 type Places = Vec<Option<usize>>;
 
 /// Planes of elements of others, or of pixels of so many channels. A row is a piece.
@@ -22,13 +22,27 @@ struct Frame {
     before: [usize; 2],
     after: [usize; 2],
     channels: usize,
-    fill: f32,
+    /// The bytes of the element that fills.
+    fill: Vec<u8>,
 }
 
 impl Frame {
-    fn run(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
-        let (source, target) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
-        let ([height, width], [rows, columns]) = (self.before, self.after.map(|len| len.max(1)));
+    fn run(&self, call: &mut KernelCall<'_>, dtype: DType) -> panoply_core::Result<()> {
+        match dtype {
+            DType::F32 => self.planes::<f32>(call),
+            DType::F16 => self.planes::<f16>(call),
+            DType::BF16 => self.planes::<bf16>(call),
+            DType::F64 => self.planes::<f64>(call),
+            DType::I32 => self.planes::<i32>(call),
+            DType::U32 => self.planes::<u32>(call),
+            DType::I8 => self.planes::<i8>(call),
+            _ => self.planes::<u8>(call),
+        }
+    }
+
+    fn planes<T: Element>(&self, call: &mut KernelCall<'_>) -> panoply_core::Result<()> {
+        let (source, target) = (call.input::<T>(0)?, call.output::<T>(0)?);
+        let (([height, width], [rows, columns]), fill) = ((self.before, self.after), self.filler::<T>());
         if target.is_empty() {
             return Ok(());
         }
@@ -37,18 +51,22 @@ impl Frame {
             let (plane, row) = (piece / rows, piece % rows);
             match self.rows.as_ref().map_or(Some(row), |rows| rows[row]) {
                 Some(row) => self.row(&source[(plane * height + row) * width..][..width], to),
-                None => to.fill(self.fill),
+                None => to.fill(fill),
             }
         }
         Ok(())
     }
 
-    fn row(&self, from: &[f32], to: &mut [f32]) {
+    fn filler<T: Element>(&self) -> T {
+        bytemuck::pod_read_unaligned(&self.fill)
+    }
+
+    fn row<T: Element>(&self, from: &[T], to: &mut [T]) {
         let Some(columns) = &self.columns else { return to.copy_from_slice(from) };
         let (mut place, channels) = (0, self.channels);
         while place < columns.len() {
             let Some(first) = columns[place] else {
-                to[place * channels..][..channels].fill(self.fill);
+                to[place * channels..][..channels].fill(self.filler());
                 place += 1;
                 continue;
             };
@@ -58,44 +76,45 @@ impl Frame {
             place += run;
         }
     }
-}
 
-fn table(places: Option<&Places>) -> Table {
-    match places {
-        Some(places) => Table::of(places.iter().map(|at| at.iter().map(|at| (*at, 1.0)).collect())),
-        None => Table::same(),
+    /// The places along an axis as kernels read them, -1 for none, and how many each place of the axis has: none where it stays as it is.
+    fn table(places: Option<&Places>) -> (Vec<i32>, usize) {
+        let number = |at: &Option<usize>| at.and_then(|at| i32::try_from(at).ok()).unwrap_or(-1);
+        places.map_or((vec![-1], 0), |places| (places.iter().map(number).collect(), 1))
     }
 }
 
 impl Lower<'_, '_> {
-    /// Records a `Pad` or a `Tile` of f32 whose sizes never change; `None` where it is another one.
+    /// Records a `Pad` or a `Tile` whose sizes never change; `None` where it is another one.
     pub(super) fn pad(&mut self) -> Recorded {
         let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
-        if !fixed || self.kind(0)? != ElementType::F32 || self.dims(0)?.is_empty() {
+        let kind = self.kind(0)?;
+        if !fixed || kind.carrier().is_none() || self.dims(0)?.is_empty() {
             return Ok(None);
         }
         let dims = self.dims(0)?.to_vec();
-        let (sources, fill): (Vec<Option<Places>>, f32) = match self.node.op.as_str() {
+        let (sources, fill): (Vec<Option<Places>>, Vec<u8>) = match self.node.op.as_str() {
             "Pad" => {
                 let (before, after) = sizes::pads(&self.call, &dims)?;
                 let mode = self.call.text("mode", "constant")?;
-                let value = make::pad_value(&self.call, ElementType::F32)?;
-                (make::pad_sources(&dims, &before, &after, mode)?, value.as_slice::<f32>()?[0])
+                let value = make::pad_value(&self.call, kind)?;
+                (make::pad_sources(&dims, &before, &after, mode)?, value.bytes().to_vec())
             }
-            _ => (tiles(&dims, &self.call.array(1)?.to_i64s()?)?, 0.0),
+            _ => (tiles(&dims, &self.call.array(1)?.to_i64s()?)?, vec![0; kind.size_bytes()]),
         };
         let (mut node, mut dims, rank) = (self.id(0)?, dims.clone(), dims.len());
         // The last two axes together, then each before them by itself: what stands at a corner is the same in any order.
         let front = rank.saturating_sub(2);
         let rows = if rank > 1 { sources[front].clone() } else { None };
         let columns = sources[rank - 1].clone();
+        let dtype = carrier(kind)?;
         if rows.is_some() || columns.is_some() {
-            node = self.framed(node, &mut dims, front, (rows, columns), fill)?;
+            node = self.framed(node, &mut dims, front, (rows, columns), (dtype, &fill))?;
         }
         for axis in (0..front).filter(|axis| sources[*axis].is_some()) {
-            node = self.framed(node, &mut dims, axis, (sources[axis].clone(), None), fill)?;
+            node = self.framed(node, &mut dims, axis, (sources[axis].clone(), None), (dtype, &fill))?;
         }
-        one(node, ElementType::F32)
+        one(node, kind)
     }
 
     /// Other elements along an axis, and along the last one where `columns` are given.
@@ -105,31 +124,66 @@ impl Lower<'_, '_> {
         dims: &mut [usize],
         axis: usize,
         (rows, columns): (Option<Places>, Option<Places>),
-        fill: f32,
+        (dtype, fill): (DType, &[u8]),
     ) -> Result<NodeId> {
         // What has one axis is one row.
         let has_rows = dims.len() > 1;
         let cut = axis + usize::from(has_rows);
         let height = |dims: &[usize]| if has_rows { dims[axis] } else { 1 };
         let size = |dims: &[usize]| [height(dims), dims[cut..].iter().product()];
-        let (planes, before) = (dims[..axis].iter().product(), size(dims));
+        let (planes, before): (usize, _) = (dims[..axis].iter().product(), size(dims));
         if let Some(rows) = &rows {
             dims[axis] = rows.len();
         }
         if let (Some(columns), Some(last)) = (&columns, dims.last_mut()) {
             *last = columns.len();
         }
-        let after = size(dims);
-        let tables = [table(rows.as_ref()), table(columns.as_ref())];
-        let frame = Frame { rows, columns, before, after, channels: 1, fill };
-        let change = Change { planes, pieces: planes * after[0], before, after, fill };
+        let frame = Frame { rows, columns, before, after: size(dims), channels: 1, fill: fill.to_vec() };
+        self.frame(x, (dims, planes, axis), frame, dtype)
+    }
+
+    /// So many planes, of the axis and those behind it, that become a tensor of these dimensions.
+    fn frame(
+        &mut self,
+        x: NodeId,
+        (dims, planes, axis): (&[usize], usize, usize),
+        frame: Frame,
+        dtype: DType,
+    ) -> Result<NodeId> {
+        let ([height, width], [rows, columns]) = (frame.before, frame.after);
+        let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
+        let tables = [Frame::table(frame.rows.as_ref()), Frame::table(frame.columns.as_ref())];
+        let bytes = frame.fill.iter().take(4).rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
         // Of images, height and width change alike wherever their channels are.
-        let of_images = (dims.len() == 4 && axis == 2).then(|| frame.clone());
+        let of_images = (dims.len() == 4 && axis == 2 && dtype == DType::F32).then(|| frame.clone());
         let turn = move |kernel: &Kernel, order: &[usize]| {
             let frame = Frame { channels: kernel.outputs.first()?[1], ..of_images.clone()? };
-            of_pixels(kernel, order, move |call| frame.run(call))
+            of_pixels(kernel, order, move |call| frame.run(call, DType::F32))
         };
-        self.resampled(("pad", x, dims), &change, tables, move |call| frame.run(call), turn)
+        let body = move |call: &mut KernelCall<'_>| frame.run(call, dtype);
+        let program = Kernel::on_cpu("pad", body).input("x", dtype).input("row_at", DType::I32);
+        let program = program.input("column_at", DType::I32).output("y", dtype).in_pieces((planes * rows).max(1));
+        let mut program = program.writes_all().turned(turn);
+        let has_forms = forms::fits(&[count, given]) && forms::has_frames(dtype);
+        if has_forms {
+            program = forms::frame(program, dtype);
+        }
+        let mut nodes = vec![x];
+        for (table, _) in &tables {
+            nodes.push(self.constant(&Array::from_slice(table, [table.len()])?)?);
+        }
+        let (program, shape) = (program.build()?, Shape::new(dims)?);
+        let scalars = [count, height, width, rows, columns, tables[0].1, tables[1].1];
+        let make = |tensors: &[panoply_core::Tensor]| {
+            let kernel =
+                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
+            match has_forms {
+                true => scalars.iter().fold(kernel, |kernel, value| kernel.scalar(*value as u32)).scalar(bytes),
+                false => kernel,
+            }
+            .launch(forms::over(count))
+        };
+        Ok(self.graph().op(&nodes, make)?)
     }
 }
 
@@ -153,11 +207,18 @@ mod tests {
     #[test]
     fn rows_are_made_of_runs_and_of_the_number() {
         let columns = Some(vec![None, Some(2), Some(0), Some(1), Some(2), Some(2), None]);
-        let frame = Frame { rows: None, columns, before: [1, 3], after: [1, 7], channels: 1, fill: 9.0 };
-        let mut made = [0.0; 7];
+        let frame = Frame {
+            rows: None,
+            columns,
+            before: [1, 3],
+            after: [1, 7],
+            channels: 1,
+            fill: 9.0f32.to_le_bytes().to_vec(),
+        };
+        let mut made = [0.0f32; 7];
         frame.row(&[5.0, 6.0, 7.0], &mut made);
         assert_eq!(made, [9.0, 7.0, 5.0, 6.0, 7.0, 7.0, 9.0]);
-        let mut pairs = [0.0; 14];
+        let mut pairs = [0.0f32; 14];
         Frame { channels: 2, ..frame }.row(&[5.0, -5.0, 6.0, -6.0, 7.0, -7.0], &mut pairs);
         assert_eq!(pairs, [9.0, 9.0, 7.0, -7.0, 5.0, -5.0, 6.0, -6.0, 7.0, -7.0, 7.0, -7.0, 9.0, 9.0]);
     }

@@ -1,5 +1,7 @@
 //! Recurrent layers of constant weights: the products with the input of all steps are one product, the steps a kernel of our own.
 
+use std::sync::OnceLock;
+
 use panoply_core::op::compute::{Kernel, KernelCall, MatMul};
 use panoply_core::{DType, Shape};
 
@@ -12,6 +14,7 @@ use crate::ops::recurrent::{Gates, Given, Layer, Made};
 use crate::ops::sizes;
 
 /// A layer that is known well enough to be recorded.
+#[derive(Clone)]
 struct Plan {
     gates: Gates,
     reversed: Vec<bool>,
@@ -49,7 +52,7 @@ impl Lower<'_, '_> {
             && !self.is_given(7);
         let is_float =
             |place: usize| !self.is_given(place) || self.kind(place).is_ok_and(|kind| kind == ElementType::F32);
-        let floats = [0, 1, 2, 3, 5, 6].into_iter().all(is_float);
+        let floats = [0, 1, 2, 3, 5, 6].into_iter().all(is_float) && r.as_slice::<f32>().is_ok();
         let states = (5..=6).all(|place| {
             !self.is_given(place) || self.dims(place).is_ok_and(|dims| dims == [*directions, *batch, *hidden])
         });
@@ -113,9 +116,6 @@ impl Lower<'_, '_> {
             self.fixed(3).map_or(Ok(vec![0.0; directions * 2 * rows]), |b| b.as_slice().map(<[f32]>::to_vec))?;
         let halves = |half: usize| biases.chunks_exact(rows).skip(half).step_by(2).flatten().copied().collect();
         let [of_input, of_state]: [Vec<f32>; 2] = [halves(0), halves(1)];
-        let weights = (r.as_slice::<f32>()?, of_state.as_slice());
-        let layer = Layer::new(gates, (steps, hidden), plan.lengths.clone(), weights, &plan.reversed);
-
         let turned = crate::ops::index::transpose(&w.reshape([directions * rows, input])?, &[1, 0])?;
         let weights = self.constant(&turned)?;
         let bias = self.constant(&Array::from_slice(&of_input, [directions * rows])?)?;
@@ -132,7 +132,7 @@ impl Lower<'_, '_> {
         for place in [5, 6].into_iter().zip(has_state).filter_map(|(place, has)| has.then_some(place)) {
             nodes.push(self.id(place)?);
         }
-        // What the forms for devices read besides; the closure has its own copy, laid out for vectors.
+        // What the forms for devices read besides.
         let by_units = crate::ops::index::transpose(&r.reshape([directions, rows, hidden])?, &[0, 2, 1])?;
         nodes.push(self.constant(&by_units)?);
         nodes.push(self.constant(&Array::from_slice(&of_state, [directions * rows])?)?);
@@ -140,19 +140,22 @@ impl Lower<'_, '_> {
         nodes.push(self.constant(&Array::from_slice(&lengths, [batch])?)?);
         let (wants_all, lens) = (self.call.wants(0), [steps, 1].map(|steps| steps * directions * batch * hidden));
         let has_cells = gates == Gates::Lstm;
-        let body = move |call: &mut KernelCall<'_>| go_through(call, &layer, has_state, wants_all, (lens, has_cells));
+        let steps_on_cpu =
+            OnCpu { layer: OnceLock::new(), plan: plan.clone(), weights: r, biases: of_state, has_state, wants_all };
+        let body = move |call: &mut KernelCall<'_>| steps_on_cpu.run(call, lens);
         let mut program = Kernel::on_cpu("recurrent", body).input("sums", DType::F32);
         for (name, has) in ["first_hidden", "first_cells"].into_iter().zip(has_state) {
             program = if has { program.input(name, DType::F32) } else { program };
         }
-        program = program.input("weights", DType::F32).input("biases", DType::F32).input("lengths", DType::U32);
-        program = program.output("y", DType::F32);
+        program = program.input("weights", DType::F32).input("biases", DType::F32);
+        program = program.input("lengths", DType::U32).output("y", DType::F32);
         // The general form of the op may leave outputs out at the end; the kernel has room for all of them.
-        let total = lens[0] + lens[1] * (1 + usize::from(has_cells));
-        let has_forms =
-            forms::recurrent_fits(gates, hidden) && forms::fits(&[total, steps * batch * directions * rows]);
+        let made = lens[0] + lens[1] * (1 + usize::from(has_cells));
+        let is_wide = forms::recurrent_is_wide(gates, hidden);
+        let total = made + if is_wide { lens[1] } else { 0 };
+        let has_forms = forms::fits(&[total, steps * batch * directions * rows, directions * rows * hidden]);
         if has_forms {
-            program = forms::recurrent(program, gates, has_state);
+            program = forms::recurrent(program, gates, has_state, is_wide);
         }
         let (program, shape) = (program.build()?, Shape::new([total])?);
         let reversed = plan.reversed.iter().enumerate().map(|(place, is)| usize::from(*is) << place).sum();
@@ -177,20 +180,36 @@ impl Lower<'_, '_> {
     }
 }
 
-/// The layer on a kernel's operands: products, then the states that are given.
-fn go_through(
-    call: &mut KernelCall<'_>,
-    layer: &Layer,
+/// The layer on the CPU, which has the weights in an order of its own. That is made when the layer first runs there: elsewhere nobody needs
+/// it, and the model's own weights are there in any case.
+struct OnCpu {
+    layer: OnceLock<Layer>,
+    plan: Plan,
+    weights: Array,
+    biases: Vec<f32>,
     has_state: [bool; 2],
     wants_all: bool,
-    (lens, has_cells): ([usize; 2], bool),
-) -> panoply_core::Result<()> {
-    let sums = call.input::<f32>(0)?;
-    let hidden = if has_state[0] { Some(call.input::<f32>(1)?) } else { None };
-    let cells = if has_state[1] { Some(call.input::<f32>(1 + usize::from(has_state[0]))?) } else { None };
-    let (all, rest) = call.output::<f32>(0)?.split_at_mut(lens[0]);
-    let (last, kept) = rest.split_at_mut(lens[1]);
-    let kept = if has_cells { kept } else { &mut [] };
-    layer.run(&Given { sums, hidden, cells }, &mut Made { all: wants_all.then_some(all), last, cells: kept });
-    Ok(())
+}
+
+impl OnCpu {
+    fn layer(&self) -> Layer {
+        let Plan { gates, steps, hidden, lengths, reversed, .. } = &self.plan;
+        // Layers that are recorded have weights that can be read as f32.
+        let weights = (self.weights.as_slice().unwrap_or_default(), self.biases.as_slice());
+        Layer::new(*gates, (*steps, *hidden), lengths.clone(), weights, reversed)
+    }
+
+    /// On a kernel's operands: products, then the states that are given. The lengths are those of all states and of the last ones.
+    fn run(&self, call: &mut KernelCall<'_>, lens: [usize; 2]) -> panoply_core::Result<()> {
+        let [has_hidden, has_cells] = self.has_state;
+        let sums = call.input::<f32>(0)?;
+        let hidden = if has_hidden { Some(call.input::<f32>(1)?) } else { None };
+        let cells = if has_cells { Some(call.input::<f32>(1 + usize::from(has_hidden))?) } else { None };
+        let (all, rest) = call.output::<f32>(0)?.split_at_mut(lens[0]);
+        let (last, kept) = rest.split_at_mut(lens[1]);
+        let kept = if self.plan.gates == Gates::Lstm { &mut kept[..lens[1]] } else { &mut [] };
+        let mut made = Made { all: self.wants_all.then_some(all), last, cells: kept };
+        self.layer.get_or_init(|| self.layer()).run(&Given { sums, hidden, cells }, &mut made);
+        Ok(())
+    }
 }

@@ -1,4 +1,4 @@
-//! Planes of other sizes as one kernel: what `Resize`, `Pad` and `Tile` of f32 are, on every device.
+//! Planes of other sizes as one kernel: what `Resize` of f32 is, on every device.
 
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelCall};
@@ -35,14 +35,12 @@ impl Table {
     }
 }
 
-/// How planes change: their number, the pieces that the closure makes of them, height and width before and after, and what stands where
-/// nothing is found.
+/// How planes change: their number, the pieces that the closure makes of them, height and width before and after.
 pub(super) struct Change {
     pub(super) planes: usize,
     pub(super) pieces: usize,
     pub(super) before: [usize; 2],
     pub(super) after: [usize; 2],
-    pub(super) fill: f32,
 }
 
 /// The axes of images with their channels last.
@@ -75,7 +73,7 @@ impl Lower<'_, '_> {
         body: impl Fn(&mut KernelCall<'_>) -> panoply_core::Result<()> + Send + Sync + 'static,
         turn: impl Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync + 'static,
     ) -> Result<NodeId> {
-        let Change { planes, pieces, before: [height, width], after: [rows, columns], fill } = *change;
+        let Change { planes, pieces, before: [height, width], after: [rows, columns] } = *change;
         let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
         let mut program = Kernel::on_cpu(name, body).input("x", DType::F32).writes_all().turned(turn);
         let mut nodes = vec![x];
@@ -95,7 +93,7 @@ impl Lower<'_, '_> {
             let kernel =
                 tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
             match has_forms {
-                true => scalars.iter().fold(kernel, |kernel, value| kernel.scalar(*value as u32)).scalar(fill),
+                true => scalars.iter().fold(kernel, |kernel, value| kernel.scalar(*value as u32)),
                 false => kernel,
             }
             .launch(forms::over(count))

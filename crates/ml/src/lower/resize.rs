@@ -148,7 +148,7 @@ impl Lower<'_, '_> {
         let planes = Planes { lines: [rows, columns], before: last(&before), after: last(&after) };
         let tables = [planes.lines[0].table(planes.after[0]), planes.lines[1].table(planes.after[1])];
         let count = count_of(&after[..front])?;
-        let change = Change { planes: count, pieces: count, before: planes.before, after: planes.after, fill: 0.0 };
+        let change = Change { planes: count, pieces: count, before: planes.before, after: planes.after };
         let (x, planes) = (self.id(0)?, Arc::new(planes));
         let same = Arc::clone(&planes);
         let turn = move |kernel: &Kernel, order: &[usize]| {

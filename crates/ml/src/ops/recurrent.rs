@@ -107,6 +107,8 @@ struct Cell {
     functions: [Function; 3],
     clip: Option<f64>,
     linear_before_reset: bool,
+    /// Whether what is forgotten is what the input takes the place of.
+    is_coupled: bool,
     /// How many steps each row of the batch has.
     lengths: Vec<usize>,
 }
@@ -197,12 +199,10 @@ fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
         None => vec![steps; batch],
     };
     let clip = call.node.attributes.contains_key("clip").then(|| call.float("clip", 0.0)).transpose()?;
-    if call.flag("input_forget", false)? {
-        return Err(Error::unsupported("input_forget"));
-    }
     let linear_before_reset = call.flag("linear_before_reset", false)?;
+    let is_coupled = call.op() == "LSTM" && call.flag("input_forget", false)?;
     let (input, hidden) = (*input, *hidden);
-    Ok((Cell { gates, hidden, input, batch, steps, functions, clip, linear_before_reset, lengths }, wanted))
+    Ok((Cell { gates, hidden, input, batch, steps, functions, clip, linear_before_reset, is_coupled, lengths }, wanted))
 }
 
 fn run<T: Real>(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -349,12 +349,12 @@ fn lstm<T: Real>(cell: &Cell, weights: &Weights<'_, T>, sums: &[T], states: &[T]
         };
         let old = c[unit];
         let input = f.of(gate(0, old));
-        let forget = f.of(gate(2, old));
+        let forget = if cell.is_coupled { T::from_f64(1.0) - input } else { f.of(gate(2, old)) };
         let candidate = g.of(clipped(cell, sums[3 * hidden + unit] + states[3 * hidden + unit]));
         let new = forget * old + input * candidate;
         let output = f.of(gate(1, new));
         c[unit] = new;
-        h[unit] = output * last.of(clipped(cell, new));
+        h[unit] = output * last.of(new);
     }
 }
 

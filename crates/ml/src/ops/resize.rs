@@ -1,9 +1,12 @@
 //! `Resize` and `Upsample` along any axes: each axis is a table of weights, and axes are done one after the other.
 
+use panoply_core::{bf16, f16};
+
 use super::call::{Call, axis_of, one, size_of_int};
 use super::index::around;
 use crate::array::{Array, count_of};
 use crate::bounds::{host_count, work, zeros};
+use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -11,7 +14,34 @@ use crate::value::Value;
 pub(crate) struct Plan {
     pub output: Vec<usize>,
     pub scales: Vec<f64>,
-    regions: Vec<(f64, f64)>,
+    regions: Vec<Region>,
+}
+
+/// The part of an axis that is resized, from 0 to 1, in the numbers that the node has it in.
+#[derive(Clone, Copy)]
+struct Region {
+    start: f64,
+    end: f64,
+    kind: ElementType,
+}
+
+impl Region {
+    const WHOLE: Region = Region { start: 0.0, end: 1.0, kind: ElementType::F32 };
+
+    fn is_whole(self) -> bool {
+        (self.start, self.end) == (0.0, 1.0)
+    }
+
+    /// What a number is among those of the region. Its length and its start are rounded to them, as the standard's own answers are: a
+    /// place that lies right between two elements with them is a little off with others.
+    fn rounded(self, value: f64) -> f64 {
+        match self.kind {
+            ElementType::F32 => f64::from(value as f32),
+            ElementType::F16 => f64::from(f16::from_f64(value)),
+            ElementType::BF16 => f64::from(bf16::from_f64(value)),
+            _ => value,
+        }
+    }
 }
 
 /// The sizes that a node asks for. Operands are the scales alone in old versions; a region, scales and sizes in new ones.
@@ -23,11 +53,11 @@ pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<Plan> {
         Some(axes) => axes.iter().map(|axis| axis_of(*axis, rank)).collect::<Result<_>>()?,
         None => (0..rank).collect(),
     };
-    let mut regions = vec![(0.0, 1.0); rank];
+    let mut regions = vec![Region::WHOLE; rank];
     if let Some(roi) = if old { None } else { call.optional(1)? }.filter(|roi| !roi.is_empty()) {
-        let roi = roi.to_floats()?;
+        let (kind, roi) = (roi.kind(), roi.to_floats()?);
         for (place, axis) in axes.iter().enumerate().filter(|_| roi.len() == 2 * axes.len()) {
-            regions[*axis] = (roi[place], roi[place + axes.len()]);
+            regions[*axis] = Region { start: roi[place], end: roi[place + axes.len()], kind };
         }
     }
     let (mut scales, mut output) = (vec![1.0; rank], dims.to_vec());
@@ -120,7 +150,7 @@ pub(crate) fn tables(call: &Call<'_>, dims: &[usize]) -> Result<(Vec<usize>, Vec
 /// The table of one axis of this length.
 fn table(mode: &Mode<'_>, plan: &Plan, axis: usize, len: usize) -> Result<Option<Table>> {
     let (size, scale, region) = (plan.output[axis], plan.scales[axis], plan.regions[axis]);
-    if size == len && scale == 1.0 && region == (0.0, 1.0) {
+    if size == len && scale == 1.0 && region.is_whole() {
         return Ok(None);
     }
     if len == 0 {
@@ -178,7 +208,7 @@ fn weights(
     len: usize,
     size: usize,
     scale: f64,
-    region: (f64, f64),
+    region: Region,
 ) -> Result<Option<Vec<(usize, f64)>>> {
     let Some(x) = coordinate(mode.coordinates, at as f64, len as f64, size as f64, scale, region)? else {
         return Ok(None);
@@ -208,7 +238,7 @@ fn weights(
     Ok(Some(pairs.collect()))
 }
 
-fn coordinate(name: &str, at: f64, len: f64, size: f64, scale: f64, (start, end): (f64, f64)) -> Result<Option<f64>> {
+fn coordinate(name: &str, at: f64, len: f64, size: f64, scale: f64, region: Region) -> Result<Option<f64>> {
     let width = scale * len;
     let half = (at + 0.5) / scale - 0.5;
     Ok(Some(match name {
@@ -221,10 +251,11 @@ fn coordinate(name: &str, at: f64, len: f64, size: f64, scale: f64, (start, end)
         "half_pixel_symmetric" => len / 2.0 * (1.0 - size / width) + half,
         "tf_half_pixel_for_nn" => (at + 0.5) / scale,
         "tf_crop_and_resize" => {
+            let extent = region.rounded(region.end - region.start);
             let x = match width == 1.0 {
-                true => (end - start) * (len - 1.0) / 2.0,
-                false => at * (end - start) * (len - 1.0) / (width - 1.0),
-            } + start * (len - 1.0);
+                true => region.rounded(region.rounded(extent * (len - 1.0)) / 2.0),
+                false => at * extent * (len - 1.0) / (width - 1.0),
+            } + region.rounded(region.start * (len - 1.0));
             return Ok((0.0..=len - 1.0).contains(&x).then_some(x));
         }
         other => return Err(Error::unsupported(format!("the coordinates {other}"))),

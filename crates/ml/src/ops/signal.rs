@@ -90,7 +90,10 @@ pub(crate) fn dft(call: &Call<'_>) -> Result<Vec<Value>> {
 
 pub(crate) fn stft(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
-    let step = size_of_int(call.array(1)?.to_i64s()?.first().copied().unwrap_or(1))?.max(1);
+    let step = size_of_int(call.array(1)?.to_i64s()?.first().copied().unwrap_or(1))?;
+    if step == 0 {
+        return Err(Error::invalid("STFT", "a step of at least 1", step));
+    }
     let window = call.optional(2)?.map(Array::to_floats).transpose()?;
     let given = call.optional_ints(3)?.and_then(|len| len.first().copied()).map(size_of_int).transpose()?;
     let len = given

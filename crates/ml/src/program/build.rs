@@ -213,6 +213,7 @@ impl<'m> Builder<'m> {
             }
         }
         let mut nodes = self.nodes(&graph.nodes, opsets, calls, bindings, &mut constants)?;
+        fold::carried_constants(&mut nodes, &constants, &mut || self.fresh())?;
         let mut outputs = Vec::new();
         for port in &graph.outputs {
             let missing =
@@ -299,9 +300,6 @@ impl<'m> Builder<'m> {
             let array = ops::constant(&attributes)?;
             constants.extend(outputs.first().copied().flatten().map(|id| (id, array)));
             return Ok(());
-        }
-        if let (OpKind::Loop, Some(Attribute::Body(body))) = (kind, attributes.get_mut("body")) {
-            fold::carried_constants(&inputs, constants, body, &mut || self.fresh())?;
         }
         let mut captures = Vec::new();
         for attribute in attributes.values() {

@@ -8,6 +8,7 @@ use super::{Attribute, Body, Node, ValueId};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
+use crate::ops::OpKind;
 
 /// Folds each `BatchNormalization` whose operands are constants into the `Conv` that alone feeds it. `fresh` gives a number to a new
 /// value of so many bytes, as long as there is room.
@@ -65,42 +66,63 @@ pub(super) fn normalizations(
     Ok(())
 }
 
-/// Makes constants of what a `Loop` with these inputs begins with as a constant and hands from turn to turn as it is: networks of other
-/// frameworks have their weights so. The loop still carries it, the body's nodes read the constant.
+/// Makes constants of what each `Loop` begins with as a constant and hands from turn to turn as it is: networks of other frameworks have
+/// their weights so. The loop still carries it, the body's nodes read the constant. Each constant and each node is looked at once.
 pub(super) fn carried_constants(
-    inputs: &[Option<ValueId>],
+    nodes: &mut [Node],
     constants: &[(ValueId, Array)],
+    fresh: &mut dyn FnMut() -> Result<ValueId>,
+) -> Result<()> {
+    if !nodes.iter().any(|node| matches!(node.kind, OpKind::Loop)) {
+        return Ok(());
+    }
+    let known: HashMap<ValueId, &Array> = constants.iter().map(|(id, array)| (*id, array)).collect();
+    for node in nodes.iter_mut().filter(|node| matches!(node.kind, OpKind::Loop)) {
+        if let Some(Attribute::Body(body)) = node.attributes.get_mut("body") {
+            carried_into(&node.inputs, &known, body, fresh)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same for the body of one loop with these inputs.
+fn carried_into(
+    inputs: &[Option<ValueId>],
+    known: &HashMap<ValueId, &Array>,
     body: &mut Arc<Body>,
     fresh: &mut dyn FnMut() -> Result<ValueId>,
 ) -> Result<()> {
     // A body that others have, or whose inputs are not those of the loop, stays as it is.
     let Some(body) = Arc::get_mut(body).filter(|body| body.inputs.len() == inputs.len()) else { return Ok(()) };
+    let (sources, mut replaced) = (sources_of(&body.nodes), HashMap::new());
     for (place, input) in inputs.iter().enumerate().skip(2) {
         let (own, Some(made)) = (body.inputs[place], body.outputs.get(place - 1)) else { continue };
-        let Some((_, array)) = constants.iter().find(|(id, _)| Some(*id) == *input) else { continue };
-        if source_of(&body.nodes, *made) != own {
-            continue;
+        let Some(array) = input.as_ref().and_then(|input| known.get(input)) else { continue };
+        if sources.get(made).unwrap_or(made) == &own {
+            let id = fresh()?;
+            replaced.insert(own, id);
+            body.constants.push((id, (*array).clone()));
         }
-        let id = fresh()?;
-        for node in body.nodes.iter_mut().filter_map(Arc::get_mut) {
-            node.inputs.iter_mut().filter(|input| **input == Some(own)).for_each(|input| *input = Some(id));
+    }
+    for input in body.nodes.iter_mut().filter_map(Arc::get_mut).flat_map(|node| node.inputs.iter_mut().flatten()) {
+        if let Some(id) = replaced.get(input) {
+            *input = *id;
         }
-        body.constants.push((id, array.clone()));
     }
     Ok(())
 }
 
-/// The value that this one is, behind nodes that change nothing.
-fn source_of(nodes: &[Arc<Node>], mut value: ValueId) -> ValueId {
+/// For each value that a node makes without changing another one: the first of that row.
+fn sources_of(nodes: &[Arc<Node>]) -> HashMap<ValueId, ValueId> {
+    let mut sources = HashMap::new();
     // A node comes after those that it needs.
-    for node in nodes.iter().rev().filter(|node| node.op == "Identity") {
-        if let ([Some(source)], [Some(made)]) = (&*node.inputs, &*node.outputs)
-            && *made == value
-        {
-            value = *source;
+    for node in nodes.iter().filter(|node| node.op == "Identity") {
+        if let ([Some(source)], [Some(made)]) = (&*node.inputs, &*node.outputs) {
+            let first = sources.get(source).copied().unwrap_or(*source);
+            sources.insert(*made, first);
         }
     }
-    value
+    sources
 }
 
 /// A factor and a summand for each channel.

@@ -40,8 +40,11 @@ impl Form {
         let first = |port: &Port| port.dims.as_ref().and_then(|dims| dims.first().cloned());
         let open = |port: &Port| matches!(first(port), Some(Dimension::Named(_)));
         let symbol = model.inputs().iter().filter(|port| open(port)).find_map(first);
+        // Dimensions that have no name are not the same for that.
+        let named =
+            symbol.as_ref().filter(|dim| !matches!(dim, Dimension::Named(name) if name.is_empty() || name == "?"));
         let axis = |port: &Port| {
-            let named = |dims: &Vec<Dimension>| dims.iter().position(|dim| Some(dim) == symbol.as_ref());
+            let named = |dims: &Vec<Dimension>| named.and_then(|named| dims.iter().position(|dim| dim == named));
             port.dims.as_ref().and_then(named).or(open(port).then_some(0))
         };
         let grows = |port: &Port| matches!(port.dims.as_deref(), Some([_, Dimension::Named(_), ..]));

@@ -18,7 +18,7 @@ mod queue;
 mod room;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -89,9 +89,13 @@ impl Ticket {
         self.0.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// The answer, where it is there by now.
+    /// The answer, where it is there by now. That there will be none is an answer too.
     pub fn poll(&self) -> Option<Result<Outputs>> {
-        self.0.try_recv().ok()
+        match self.0.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(stopped())),
+        }
     }
 }
 
@@ -191,5 +195,21 @@ fn rank(priority: Priority) -> u8 {
         Priority::Urgent => 0,
         Priority::Normal => 1,
         Priority::Patient => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who asked again and again for an answer that a panic had ended was told to ask again.
+    #[test]
+    fn a_request_without_an_answer_is_told() {
+        let (answer, ticket) = sync_channel(1);
+        let ticket = Ticket(ticket);
+        assert!(ticket.poll().is_none());
+        drop(answer);
+        assert!(matches!(ticket.poll(), Some(Err(Error::Run(panoply_core::Error::ShuttingDown)))));
+        assert!(ticket.wait().is_err());
     }
 }

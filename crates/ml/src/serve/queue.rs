@@ -91,7 +91,7 @@ impl State {
         for list in &mut self.waiting {
             let mut place = 0;
             while key.is_some() && place < list.len() && rows < rows_max {
-                if list[place].key == key && rows + list[place].rows <= rows_max {
+                if list[place].key == key && rows.saturating_add(list[place].rows) <= rows_max {
                     rows += list[place].rows;
                     batch.extend(list.remove(place));
                 } else {

@@ -79,9 +79,10 @@ pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attributes: &[Message])
     attributes.iter().fold(node, |node, attribute| node.message(5, attribute))
 }
 
-/// An input or output; dimensions below zero are open.
+/// An input or output; dimensions below zero are open, and have no name where they are as low as possible.
 pub fn port(name: &str, kind: ElementType, dims: &[i64]) -> Message {
     let dim = |dim: &i64| match *dim {
+        i64::MIN => Message::default(),
         dim if dim < 0 => Message::default().text(2, &format!("d{}", -dim)),
         dim => Message::default().number(1, dim),
     };

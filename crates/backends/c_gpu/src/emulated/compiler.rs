@@ -24,9 +24,16 @@ const LIBRARIES: [&str; 0] = [];
 /// How those of this project are. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
 const TRUSTED_FLAGS: [&str; 4] = ["-O1", "-shared", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"];
 /// How those of the caller's own are: they call `host.h` before every access and division and in every loop, and nothing of them
-/// is left out because it has no effect. They are linked by themselves, since `host.h` is all of the sanitizers that they need.
-const CHECKED_FLAGS: [&str; 5] =
-    ["-O0", "-c", "-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero", "-fsanitize-coverage=trace-pc"];
+/// is left out because it has no effect. They are linked by themselves, since `host.h` is all of the sanitizers that they need. Without
+/// exceptions, arrays of their own inside of loops need nothing of C++'s library.
+const CHECKED_FLAGS: [&str; 6] = [
+    "-O0",
+    "-c",
+    "-fno-exceptions",
+    "-fsanitize=kernel-address",
+    "-fsanitize=integer-divide-by-zero",
+    "-fsanitize-coverage=trace-pc",
+];
 const CHECKED_BY_GCC: [&str; 6] =
     ["--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0", "--param", "asan-globals=0"];
 const CHECKED_BY_CLANG: [&str; 6] =

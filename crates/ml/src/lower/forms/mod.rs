@@ -47,19 +47,26 @@ pub(super) fn concat(program: KernelBuilder, sources: usize, dtype: DType, runs:
 {takes}    }}
 }}"
     );
-    let program = with_runs(program, sources).c(c, "concat");
-    // WGSL has words: runs of smaller elements have to be made of whole ones.
+    let program = with_runs(program, sources).c(c, "concat").writes_all();
+    // WGSL has words. Where runs of smaller elements are made of whole ones, words are copied; otherwise each is put together.
     let pack = 32 / bits;
-    if runs.iter().any(|run| !run.is_multiple_of(pack)) {
-        return program;
-    }
+    let wgsl = match runs.iter().all(|run| run.is_multiple_of(pack)) {
+        true => concat_words(sources, pack),
+        false => concat_parts(sources, pack),
+    };
+    program.wgsl(wgsl, "concat")
+}
+
+/// In WGSL, of runs that are made of whole words of so many elements.
+fn concat_words(sources: usize, pack: usize) -> String {
     let mut takes = String::new();
     for place in 0..sources {
         let run = format!("(scalars.run{place} / {pack}u)");
+        // Writing to a String cannot fail.
         let _ = writeln!(takes, "        if at < {run} {{ y[i] = x{place}[row * {run} + at]; continue; }}");
         let _ = writeln!(takes, "        at -= {run};");
     }
-    let wgsl = format!(
+    format!(
         "@compute @workgroup_size(BLOCK_X)
 fn concat(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{
     let width = scalars.width / {pack}u;
@@ -68,9 +75,89 @@ fn concat(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups)
         var at = i % width;
 {takes}    }}
 }}"
-    );
-    program.wgsl(wgsl, "concat")
+    )
 }
+
+/// In WGSL, of runs that end inside of words of so many elements.
+fn concat_parts(sources: usize, pack: usize) -> String {
+    let mut takes = String::new();
+    for place in 0..sources {
+        let run = format!("scalars.run{place}");
+        let from = part_of(&format!("x{place}"), &format!("row * {run} + at"), pack);
+        // Writing to a String cannot fail.
+        let _ = writeln!(takes, "    if at < {run} {{ return {from}; }}");
+        let _ = writeln!(takes, "    at -= {run};");
+    }
+    let element = format!(
+        "fn element(i: u32) -> u32 {{
+    let row = i / scalars.width;
+    var at = i % scalars.width;
+{takes}    return 0u;
+}}"
+    );
+    format!("{element}\n\n{}", by_words("concat", pack))
+}
+
+/// A small element as a number, in words of so many of them.
+fn part_of(words: &str, place: &str, pack: usize) -> String {
+    let (bits, mask) = (32 / pack, (1u64 << (32 / pack)) - 1);
+    format!("({words}[({place}) / {pack}u] >> (({place}) % {pack}u * {bits}u)) & {mask}u")
+}
+
+/// An entry in WGSL whose invocations make whole words of what `element` says of so many elements each.
+fn by_words(entry: &str, pack: usize) -> String {
+    let bits = 32 / pack;
+    format!(
+        "@compute @workgroup_size(BLOCK_X)
+fn {entry}(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{
+    for (var word = id.x; word < (scalars.count + {last}u) / {pack}u; word += groups.x * BLOCK_X) {{
+        var made = 0u;
+        for (var part = 0u; part < {pack}u; part++) {{
+            let i = word * {pack}u + part;
+            if i < scalars.count {{ made |= element(i) << (part * {bits}u); }}
+        }}
+        y[word] = made;
+    }}
+}}",
+        last = pack - 1
+    )
+}
+
+/// Whether planes of such elements have a form.
+pub(super) fn has_frames(dtype: DType) -> bool {
+    stored(dtype).is_some()
+}
+
+/// Planes with other elements along their axes, by a table of places for each.
+pub(super) fn frame(program: KernelBuilder, dtype: DType) -> KernelBuilder {
+    let Some((stored, bits)) = stored(dtype) else { return program };
+    let fill = if dtype == DType::F32 { "bits_f32(fill)".to_owned() } else { format!("({stored})fill") };
+    let c = include_str!("frame.c").replace("STORED", stored).replace("FILL", &fill);
+    let source = "(plane * scalars.height + u32(from_row)) * scalars.width + u32(from_column)";
+    let element = |kind: &str, fill: &str, source: &str| {
+        let text = include_str!("frame.wgsl").replace("KIND", kind);
+        text.replace("FILL", fill).replace("SOURCE", source)
+    };
+    let whole = format!("x[{source}]");
+    let wgsl = match dtype {
+        DType::F32 => element("f32", "bitcast<f32>(scalars.fill)", &whole),
+        DType::I32 => element("i32", "bitcast<i32>(scalars.fill)", &whole),
+        DType::U32 => element("u32", "scalars.fill", &whole),
+        _ => element("u32", "scalars.fill", &part_of("x", source, 32 / bits)),
+    };
+    let entry = if bits == 32 { FRAME_ENTRY.to_owned() } else { by_words("frame", 32 / bits) };
+    let program = program.c(c, "frame").wgsl(format!("{wgsl}\n{entry}"), "frame").writes_all();
+    FRAME_SCALARS.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
+}
+
+/// The scalars of planes with other elements along their axes.
+const FRAME_SCALARS: [&str; 8] =
+    ["count", "height", "width", "rows", "columns", "row_entries", "column_entries", "fill"];
+
+const FRAME_ENTRY: &str = "@compute @workgroup_size(BLOCK_X)
+fn frame(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    for (var i = id.x; i < scalars.count; i += groups.x * BLOCK_X) { y[i] = element(i); }
+}";
 
 fn with_runs(program: KernelBuilder, sources: usize) -> KernelBuilder {
     let program = program.scalar("count", ScalarType::U32).scalar("width", ScalarType::U32);
@@ -93,19 +180,17 @@ fn stored(dtype: DType) -> Option<(&'static str, usize)> {
 /// Planes of other sizes, by a table of places and weights for each axis.
 pub(super) fn resample(program: KernelBuilder) -> KernelBuilder {
     let program = program.c(include_str!("resample.c"), "resample").wgsl(include_str!("resample.wgsl"), "resample");
+    let program = program.writes_all();
     let counts = ["count", "height", "width", "rows", "columns", "row_entries", "column_entries"];
-    counts
-        .into_iter()
-        .fold(program, |program, name| program.scalar(name, ScalarType::U32))
-        .scalar("fill", ScalarType::F32)
+    counts.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
 /// The scalars of a recurrent layer.
 pub(super) const RECURRENT_SCALARS: [&str; 6] = ["steps", "batch", "directions", "hidden", "reversed", "wants_all"];
 
-/// Whether a block's memory has room for a layer.
-pub(super) fn recurrent_fits(gates: Gates, hidden: usize) -> bool {
-    gates.count() * hidden <= WIDTH_MAX && hidden <= HIDDEN_MAX
+/// Whether a block's memory has no room for the states of a layer: behind what the layer makes there is room for one more of each then.
+pub(super) fn recurrent_is_wide(gates: Gates, hidden: usize) -> bool {
+    gates.count() * hidden > WIDTH_MAX || hidden > HIDDEN_MAX
 }
 
 /// A block for each row and direction.
@@ -114,55 +199,68 @@ pub(super) fn recurrent_launch(batch: usize, directions: usize) -> LaunchSize {
     LaunchSize::new([count(batch), count(directions), 1], [THREADS, 1, 1])
 }
 
-/// The steps of a layer with these states given at first.
-pub(super) fn recurrent(program: KernelBuilder, gates: Gates, [has_hidden, has_cells]: [bool; 2]) -> KernelBuilder {
-    let has_last_cells = gates == Gates::Lstm;
-    let (mut states, [mut hidden, mut cells]) = (String::new(), ["0.0", "0.0"]);
-    if has_hidden {
-        states.push_str("GLOBAL const f32 *first_hidden, ");
-        hidden = "first_hidden[own + unit]";
+/// The steps of a layer with these states given at first, of few units or of many.
+pub(super) fn recurrent(program: KernelBuilder, gates: Gates, has_states: [bool; 2], is_wide: bool) -> KernelBuilder {
+    let (mut states, mut firsts) = (String::new(), ["0.0", "0.0"]);
+    let names = ["GLOBAL const f32 *first_hidden, ", "GLOBAL const f32 *first_cells, "];
+    let given = ["first_hidden[own + unit]", "first_cells[own + unit]"];
+    for place in (0..2).filter(|place| has_states[*place]) {
+        states.push_str(names[place]);
+        firsts[place] = given[place];
     }
-    if has_cells {
-        states.push_str("GLOBAL const f32 *first_cells, ");
-        cells = "first_cells[own + unit]";
-    }
-    let last = if has_last_cells { "y[all + last + own + unit] = cells[unit];" } else { "" };
-    let common = [("WIDTH_MAX", WIDTH_MAX.to_string()), ("HIDDEN_MAX", HIDDEN_MAX.to_string())];
-    let fill = |text: &str, own: &[(&str, &str)]| {
-        let text = own.iter().fold(text.to_owned(), |text, (word, by)| text.replace(word, by));
-        common.iter().fold(text, |text, (word, by)| text.replace(word, by))
+    let has_cells = gates == Gates::Lstm;
+    let in_c = firsts.map(|first| if first == "0.0" { "0.0f".to_owned() } else { first.to_owned() });
+    let c = match is_wide {
+        true => include_str!("recurrent_wide.c"),
+        false => include_str!("recurrent.c"),
     };
-    let (count, threads) = (gates.count().to_string(), THREADS.to_string());
-    let in_c = |state: &str| if state == "0.0" { "0.0f".to_owned() } else { state.to_owned() };
-    let c = fill(
-        include_str!("recurrent.c"),
-        &[
-            ("STATES ", &states),
-            ("FIRST_HIDDEN", &in_c(hidden)),
-            ("FIRST_CELLS", &in_c(cells)),
-            ("LAST_CELLS", last),
-            ("CELL\n", &format!("{}\n", cell_in_c(gates))),
-            ("GATES", &count),
-            ("THREADS", &threads),
-        ],
+    let c = c.replace("STATES ", &states).replace("THREADS", &THREADS.to_string());
+    let c = filled(
+        c,
+        gates,
+        [&in_c[0], &in_c[1]],
+        &cell_in_c(gates, is_wide),
+        (is_wide && has_cells).then_some("cells[unit]"),
     );
-    let wgsl = fill(
-        include_str!("recurrent.wgsl"),
-        &[
-            ("FIRST_HIDDEN", hidden),
-            ("FIRST_CELLS", cells),
-            ("LAST_CELLS", last),
-            ("CELL\n", &format!("{}\n", cell_in_wgsl(gates))),
-            ("GATES", &count),
-        ],
-    );
+    let wgsl = match is_wide {
+        true => include_str!("recurrent_wide.wgsl"),
+        false => include_str!("recurrent.wgsl"),
+    };
+    let kept = (is_wide && has_cells).then_some("y[cells + unit]");
+    let wgsl = filled(wgsl.to_owned(), gates, firsts, &cell_in_wgsl(gates, is_wide), kept);
     let program = program.c(c, "recurrent").wgsl(wgsl, "recurrent");
     RECURRENT_SCALARS.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
+/// A text with what is the layer's own in it. Cells of layers of many units are set at first where they are kept.
+fn filled(text: String, gates: Gates, [hidden, cells]: [&str; 2], cell: &str, kept: Option<&str>) -> String {
+    let has_cells = gates == Gates::Lstm;
+    let first_cells = match (text.contains("cells[unit] = FIRST_CELLS"), kept) {
+        (true, _) => cells.to_owned(),
+        (false, Some(place)) => format!("{place} = {cells};"),
+        (false, None) => String::new(),
+    };
+    let own = [
+        ("FIRST_HIDDEN", hidden),
+        ("FIRST_CELLS", &first_cells),
+        ("LAST_CELLS", if has_cells { "y[all + last + own + unit] = cells[unit];" } else { "" }),
+        ("KEPT", if has_cells { "2" } else { "1" }),
+        ("CELL\n", &format!("{cell}\n")),
+        ("GATES", &gates.count().to_string()),
+        ("WIDTH_MAX", &WIDTH_MAX.to_string()),
+        ("HIDDEN_MAX", &HIDDEN_MAX.to_string()),
+    ];
+    own.iter().fold(text, |text, (word, by)| text.replace(word, by))
+}
+
 /// What a unit becomes, of the sums `input` and `products`, gate by gate.
-fn cell_in_c(gates: Gates) -> String {
-    let of = |gate: usize| format!("(input[{gate} * hidden + unit] + products[{gate} * hidden + unit])");
+fn cell_in_c(gates: Gates, is_wide: bool) -> String {
+    let product = |gate: usize| match is_wide {
+        true => format!("products[{gate}]"),
+        false => format!("products[{gate} * hidden + unit]"),
+    };
+    let state = if is_wide { "before[unit]" } else { "state[unit]" };
+    let of = |gate: usize| format!("(input[{gate} * hidden + unit] + {})", product(gate));
     match gates {
         Gates::Lstm => format!(
             "cells[unit] = sigmoid_of{} * cells[unit] + sigmoid_of{} * tanhf{};
@@ -174,22 +272,28 @@ fn cell_in_c(gates: Gates) -> String {
         ),
         Gates::Gru => format!(
             "f32 kept = sigmoid_of{}, reset = sigmoid_of{};
-            f32 fresh = tanhf(input[2 * hidden + unit] + reset * products[2 * hidden + unit]);
-            made = (1.0f - kept) * fresh + kept * state[unit];",
+            f32 fresh = tanhf(input[2 * hidden + unit] + reset * {});
+            made = (1.0f - kept) * fresh + kept * {state};",
             of(0),
-            of(1)
+            of(1),
+            product(2)
         ),
         Gates::Tanh => format!("made = tanhf{};", of(0)),
         Gates::Relu => format!("made = {0} < 0.0f ? 0.0f : {0};", of(0)),
     }
 }
 
-fn cell_in_wgsl(gates: Gates) -> String {
-    let of = |gate: usize| format!("(sums[input + {gate}u * hidden + unit] + products[{gate}u * hidden + unit])");
+fn cell_in_wgsl(gates: Gates, is_wide: bool) -> String {
+    let product = |gate: usize| match is_wide {
+        true => format!("products[{gate}]"),
+        false => format!("products[{gate}u * hidden + unit]"),
+    };
+    let [state, cell] = if is_wide { ["y[before + unit]", "y[cells + unit]"] } else { ["state[unit]", "cells[unit]"] };
+    let of = |gate: usize| format!("(sums[input + {gate}u * hidden + unit] + {})", product(gate));
     match gates {
         Gates::Lstm => format!(
-            "cells[unit] = sigmoid_of{} * cells[unit] + sigmoid_of{} * tanh_of{};
-            made = sigmoid_of{} * tanh_of(cells[unit]);",
+            "{cell} = sigmoid_of{} * {cell} + sigmoid_of{} * tanh_of{};
+            made = sigmoid_of{} * tanh_of({cell});",
             of(2),
             of(0),
             of(3),
@@ -198,10 +302,11 @@ fn cell_in_wgsl(gates: Gates) -> String {
         Gates::Gru => format!(
             "let kept = sigmoid_of{};
             let reset = sigmoid_of{};
-            let fresh = tanh_of(sums[input + 2u * hidden + unit] + reset * products[2u * hidden + unit]);
-            made = (1.0 - kept) * fresh + kept * state[unit];",
+            let fresh = tanh_of(sums[input + 2u * hidden + unit] + reset * {});
+            made = (1.0 - kept) * fresh + kept * {state};",
             of(0),
-            of(1)
+            of(1),
+            product(2)
         ),
         Gates::Tanh => format!("made = tanh_of{};", of(0)),
         Gates::Relu => format!("let sum = {}; made = select(sum, 0.0, sum < 0.0);", of(0)),

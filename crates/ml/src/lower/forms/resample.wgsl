@@ -1,5 +1,5 @@
-// Planes of other sizes: each element is a sum of elements with weights, by a table for each axis. Places below zero are none; an element
-// without any is `fill`. An axis with no entries stays as it is.
+// Planes of other sizes: each element is a sum of elements with weights, by a table for each axis. Places below zero are none. An
+// axis with no entries stays as it is.
 @compute @workgroup_size(BLOCK_X)
 fn resample(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let row_entries = scalars.row_entries;
@@ -9,7 +9,6 @@ fn resample(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroup
         let row = i / scalars.columns % scalars.rows;
         let plane = i / scalars.columns / scalars.rows;
         var sum = 0.0;
-        var found = 0u;
         for (var r = 0u; r < max(row_entries, 1u); r++) {
             var from_row = i32(row);
             var row_weight = 1.0;
@@ -28,12 +27,11 @@ fn resample(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroup
                     }
                     if from_column >= 0 {
                         part += weight * x[(plane * scalars.height + u32(from_row)) * scalars.width + u32(from_column)];
-                        found++;
                     }
                 }
                 sum += row_weight * part;
             }
         }
-        y[i] = select(sum, scalars.fill, found == 0u);
+        y[i] = sum;
     }
 }

@@ -1,4 +1,4 @@
-//! Kernel: the C form of a program of the caller's own. Its outputs are zeros when it begins.
+//! Kernel: the C form of a program of the caller's own. Its outputs are zeros when it begins, but where it says that it writes all of them.
 
 use panoply_core::op::compute::{Kernel, Scalar};
 use panoply_core::{Error, Result, Support, Value};
@@ -28,7 +28,9 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
     for (dtype, shape) in op.output_types() {
         let output = context.output(dtype, shape)?;
         let bytes = shape.elements() * dtype.size_bytes();
-        context.fill(output.address, 0, bytes)?;
+        if !op.program.writes_all() {
+            context.fill(output.address, 0, bytes)?;
+        }
         arguments = arguments.memory(output.address, bytes, true);
         outputs.push(output);
     }

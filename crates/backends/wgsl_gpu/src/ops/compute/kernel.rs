@@ -1,5 +1,5 @@
 //! Kernel: the WGSL form of a program of the caller's own. Each of its buffers is as long as its tensor, so that `arrayLength`
-//! tells, and no element of anything else is seen; outputs are zeros when it begins.
+//! tells, and no element of anything else is seen; outputs are zeros when it begins, but where it says that it writes all of them.
 
 use panoply_core::op::compute::{Kernel, Scalar};
 use panoply_core::{DType, Result, Shape, Value};
@@ -53,7 +53,9 @@ pub(crate) fn run<D: Driver>(op: &Kernel, context: &mut Context<D>) -> Result<Va
     let mut writes = Vec::with_capacity(op.outputs.len());
     for (dtype, shape) in op.output_types() {
         let output = if shape.elements() == 0 { nothing(context)? } else { context.output(dtype, shape)? };
-        context.clear(&output);
+        if !op.program.writes_all() {
+            context.clear(&output);
+        }
         writes.push(output);
     }
     let mut params: Vec<u32> = op.scalars.iter().filter_map(word).collect();

@@ -33,8 +33,8 @@ pub const KERNEL_BLOCK_BYTES_MAX: u32 = 227 << 10;
 
 /// One call of a [`KernelProgram`]: its inputs, scalars, the shapes of its outputs, and how many threads run it.
 ///
-/// 1. Inputs reach the kernel contiguous, in row-major order, or in rows where it reads those. Outputs are zeros when it begins, unless it
-///    says that it writes all of them.
+/// 1. Inputs reach the kernel contiguous, in row-major order, or in rows where it reads those. Outputs are zeros when it begins, unless all of
+///    its forms write all of them ([`KernelBuilder::writes_all`]).
 /// 2. The op must be a function of its arguments: a fallback may run it again, elsewhere.
 /// 3. The source is code of the program's own, and as trusted: nothing is a sandbox. The emulated device of the C dialect
 ///    checks bounds, alignment, barriers and time, and answers with [`Error::KernelFault`]; so does a closure that

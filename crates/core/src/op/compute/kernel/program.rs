@@ -104,7 +104,7 @@ impl KernelProgram {
         self.rows.get(input).copied()
     }
 
-    /// Whether the closure writes every element of its outputs, so that nobody has to make them zero.
+    /// Whether all forms, the closure among them, write every element of every output, so that nobody has to fill them with zeros first.
     pub fn writes_all(&self) -> bool {
         self.writes_all
     }
@@ -213,7 +213,8 @@ impl KernelBuilder {
         self
     }
 
-    /// The closure writes every element of its outputs: they hold anything when it begins.
+    /// All forms, the closure among them, write every element of every output. The zeros that outputs begin with otherwise are left out: an
+    /// element that is not written after all has whatever was there.
     pub fn writes_all(mut self) -> KernelBuilder {
         self.program.writes_all = true;
         self
@@ -236,8 +237,8 @@ impl KernelBuilder {
         program.check()?;
         program.id = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut hasher = DefaultHasher::new();
-        let KernelProgram { name, inputs, outputs, scalars, c, wgsl, .. } = &program;
-        (name, inputs, outputs, scalars, c, wgsl).hash(&mut hasher);
+        let KernelProgram { name, inputs, outputs, scalars, c, wgsl, writes_all, .. } = &program;
+        (name, inputs, outputs, scalars, c, wgsl, writes_all).hash(&mut hasher);
         program.hash = hasher.finish();
         Ok(Arc::new(program))
     }

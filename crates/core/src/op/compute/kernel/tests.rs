@@ -142,6 +142,9 @@ fn pieces_are_made_by_themselves() {
     assert!(uneven.validate().is_err(), "six elements are no four pieces");
     assert!(program().in_pieces(0).build().is_err());
     assert!(program().output("z", DType::F32).in_pieces(2).build().is_err());
+    // Whether zeros come first is part of what a kernel costs.
+    let (plain, whole) = (program().build().unwrap(), program().writes_all().build().unwrap());
+    assert!(!plain.writes_all() && whole.writes_all() && plain.hash() != whole.hash());
     assert!(scale().in_pieces(1).build().is_err(), "only closures make pieces");
 }
 

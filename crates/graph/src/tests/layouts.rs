@@ -123,7 +123,7 @@ fn queries_keys_and_values_are_one_product_and_heads_lie_side_by_side() {
 /// A kernel that doubles images, and says how in other orders of axes.
 fn doubled(image: &Tensor) -> Kernel {
     fn program() -> Arc<KernelProgram> {
-        let body = |call: &mut KernelCall<'_>| {
+        let body = |call: &mut KernelCall<'_>| -> Result<()> {
             let (x, y) = (call.input::<f32>(0)?, call.output::<f32>(0)?);
             y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
             Ok(())

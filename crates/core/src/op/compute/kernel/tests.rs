@@ -152,7 +152,7 @@ fn pieces_are_made_by_themselves() {
 fn rows_may_have_others_between_them() {
     let whole = Tensor::from_vec((0..24).map(|x| x as f32).collect(), [2, 3, 4]).unwrap();
     let part = whole.slice(2, 1, 3).unwrap();
-    let body = |call: &mut KernelCall<'_>| {
+    let body = |call: &mut KernelCall<'_>| -> Result<()> {
         let (rows, pitch) = call.rows::<f32>(0)?;
         let y = call.output::<f32>(0)?;
         y.chunks_exact_mut(2).enumerate().for_each(|(row, to)| to.copy_from_slice(&rows[row * pitch..][..2]));
@@ -166,7 +166,7 @@ fn rows_may_have_others_between_them() {
     let one = kernel(&part);
     assert!(one.reads_in_place(0) && one.program.writes_all());
     let mut made = vec![0_u8; 48];
-    one.call(&one.inputs, vec![&mut made]).unwrap();
+    one.call(&one.inputs, vec![made.as_mut_slice()]).unwrap();
     assert_eq!(bytemuck::cast_slice::<u8, f32>(&made), part.to_vec::<f32>().unwrap());
     assert_eq!(one.compute().unwrap()[0].to_vec::<f32>().unwrap(), part.to_vec::<f32>().unwrap());
     // Rows at several distances, and elements that are not side by side, are copied first.

@@ -11,6 +11,8 @@
 //! so (`depthwise`); three by three taps that are kept cost a quarter of the products (`winograd`). Weights are packed for each call, or once where the caller keeps them (`packed`); subnormal ones
 //! count as zero.
 //!
+//! Graphs keep images of f32 with their channels last, which is a way of its own (`channels_last`).
+//!
 //! Contract: the caller has validated the sizes ([`ConvShape::new`]); slices have the lengths that the shape says. Results do
 //! not depend on the number of threads.
 

@@ -55,8 +55,9 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     right: Option<&mut PackedRight>,
 ) -> Result<(), OutOfMemory> {
     let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols())?;
-    for (k, to) in wide.iter_mut().enumerate() {
-        *to = vector.get(0, k).widen();
+    match vector.row_slice(0, 0, vector.cols()) {
+        Some(row) => wide.iter_mut().zip(row).for_each(|(to, element)| *to = element.widen()),
+        None => wide.iter_mut().enumerate().for_each(|(k, to)| *to = vector.get(0, k).widen()),
     }
     let wide: &[T::Acc] = wide;
     let threads = bytes_of(&lines) / THREAD_BYTES_MIN;
@@ -158,6 +159,12 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLO
 /// The products of several lines with the vector, whose elements are read once for all of them.
 #[inline(always)]
 fn dots<T: Operand, const FUSED: bool, const LINES: usize>(lines: [&[T]; LINES], vector: &[T::Acc]) -> [T::Acc; LINES] {
+    #[cfg(target_arch = "x86_64")]
+    if LINES == DOTS && FUSED && std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>() {
+        let (lines, vector) = (lines.map(bytemuck::cast_slice::<T, f32>), bytemuck::cast_slice::<T::Acc, f32>(vector));
+        // SAFETY: only `range_avx512` asks for so many lines at once.
+        return unsafe { x86::dots(lines, vector) }.map(bytemuck::cast::<f32, T::Acc>);
+    }
     let mut sums = [[<T::Acc as bytemuck::Zeroable>::zeroed(); LANES]; LINES];
     let (factors, factors_left) = vector.as_chunks::<LANES>();
     for (place, factors) in factors.iter().enumerate() {
@@ -195,6 +202,66 @@ fn sum_of_lanes<T: Operand, const FUSED: bool>(mut lanes: [T::Acc; LANES], left:
         half /= 2;
     }
     lanes[0]
+}
+
+/// Dot products of f32 with AVX-512, to the same bits as those of [`dots`]: the compiler would take the sums apart to add them up.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    const VECTORS: usize = super::LANES / 16;
+
+    /// The products of several lines with the vector.
+    ///
+    /// # Panics
+    /// Where a line is shorter than the vector.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+    #[allow(clippy::needless_range_loop)] // Constant bounds over registers read best as indices.
+    pub(super) fn dots<const LINES: usize>(lines: [&[f32]; LINES], vector: &[f32]) -> [f32; LINES] {
+        assert!(lines.iter().all(|line| line.len() >= vector.len()), "a line is shorter than the vector");
+        let mut sums = [[_mm512_setzero_ps(); VECTORS]; LINES];
+        let whole = vector.len() - vector.len() % super::LANES;
+        let mut start = 0;
+        while start < whole {
+            for part in 0..VECTORS {
+                let at = start + part * 16;
+                // SAFETY: all lines have as many elements as the vector, and `at + 16` is at most `whole`.
+                unsafe {
+                    let factors = _mm512_loadu_ps(vector.as_ptr().add(at));
+                    for line in 0..LINES {
+                        let elements = _mm512_loadu_ps(lines[line].as_ptr().add(at));
+                        sums[line][part] = _mm512_fmadd_ps(elements, factors, sums[line][part]);
+                    }
+                }
+            }
+            start += super::LANES;
+        }
+        if whole < vector.len() {
+            for part in 0..VECTORS {
+                let at = whole + part * 16;
+                let mask = ((1_u32 << vector.len().saturating_sub(at).min(16)) - 1) as __mmask16;
+                // SAFETY: the mask keeps to elements that are there, and none is read where it is empty.
+                unsafe {
+                    let factors = _mm512_maskz_loadu_ps(mask, vector.as_ptr().wrapping_add(at));
+                    for line in 0..LINES {
+                        let elements = _mm512_maskz_loadu_ps(mask, lines[line].as_ptr().wrapping_add(at));
+                        sums[line][part] = _mm512_mask3_fmadd_ps(elements, factors, sums[line][part], mask);
+                    }
+                }
+            }
+        }
+        let mut results = [0.0; LINES];
+        for line in 0..LINES {
+            let [a, b, c, d] = sums[line];
+            let sum = _mm512_add_ps(_mm512_add_ps(a, c), _mm512_add_ps(b, d));
+            let sum = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps::<1>(sum));
+            let sum = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps::<1>(sum));
+            let sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+            results[line] = _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+        }
+        results
+    }
 }
 
 /// Sums the products of `BLOCK` lines from `start` on, in the order in which [`sum_lines_together`] adds them. Neighbouring lines are neighbours in memory.

@@ -1,17 +1,18 @@
 //! Neighbouring nodes that become one kernel call.
 //!
 //! `relu((a ∘ b) ∘ c)` with sums, differences and products of f32, where nothing else reads what is inside, is one pass
-//! over the block instead of three. `x · clamp(x · scale + shift, low, high)` (hard swish) is one pass, too. Every operation is rounded
-//! as it would be alone, so the answer is the same.
+//! over the block instead of three. `x · clamp(x · scale + shift, low, high)` (hard swish) is one pass, too, and so is what makes bytes of
+//! numbers, `clamp(round(x / scale) + zero, low, high)`. Every operation is rounded as it would be alone, so the answer is the same.
 
 use std::mem::MaybeUninit;
 
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
 use super::convert::kind_of;
-use super::kernel::{BlockFn, Kernel, Kind, block_fn};
+use super::kernel::{BlockFn, Kernel, Kind, block_fn, one_divisor};
 use super::number::{Number, binary, ternary, unary};
 use crate::simd::Simd;
+use crate::vmath::functions;
 use crate::vmath::lanes::Lanes;
 
 /// `relu((a first b) second c)`; the parts after the first are optional.
@@ -35,6 +36,94 @@ pub(super) enum Fate {
     Fused(Fusion),
     /// It ends a hard swish.
     Swish(Swish),
+    /// It bounds whole numbers to those that bytes have.
+    Quantized(Quantized),
+}
+
+/// `clamp(round(x / scale) + zero, low, high)` with the bounds of bytes; `zero` is optional.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Quantized {
+    /// `x`, the scale and the zero; without one the scale again.
+    pub operands: [u32; 3],
+    has_zero: bool,
+    is_signed: bool,
+    /// The quotient, the whole number and the sum inside; without a zero the whole number again.
+    parts: [u32; 3],
+}
+
+impl Quantized {
+    /// The one that ends with this node, all of f32, where nothing else reads its parts.
+    fn ending_with(id: usize, nodes: &[Node], values: &[Value], readers: &[u32]) -> Option<Quantized> {
+        let number = |id: u32| if let Value::Constant(value) = values[id as usize] { Some(value) } else { None };
+        let inner = |id: u32| (readers[id as usize] == 1 && is_f32(values[id as usize])).then(|| nodes[id as usize]);
+        let Node::Ternary(TernaryOp::Clamp, sum, low, high) = nodes[id] else { return None };
+        let is_signed = match (number(low)?, number(high)?) {
+            (0.0, 255.0) => false,
+            (-128.0, 127.0) => true,
+            _ => return None,
+        };
+        let rounded = |whole: u32| {
+            let Node::Unary(UnaryOp::Round, quotient) = inner(whole)? else { return None };
+            let Node::Binary(BinaryOp::Div, x, scale) = inner(quotient)? else { return None };
+            Some((quotient, x, scale))
+        };
+        if let Some((quotient, x, scale)) = rounded(sum) {
+            let parts = [quotient, sum, sum];
+            return Some(Quantized { operands: [x, scale, scale], has_zero: false, is_signed, parts });
+        }
+        let Node::Binary(BinaryOp::Add, whole, zero) = inner(sum)? else { return None };
+        let (quotient, x, scale) = rounded(whole)?;
+        Some(Quantized { operands: [x, scale, zero], has_zero: true, is_signed, parts: [quotient, whole, sum] })
+    }
+
+    /// The kernel.
+    pub fn block_fn(&self, simd: Simd) -> BlockFn {
+        match (self.has_zero, self.is_signed) {
+            (false, false) => block_fn::<Quantize<false, false>>(simd),
+            (false, true) => block_fn::<Quantize<false, true>>(simd),
+            (true, false) => block_fn::<Quantize<true, false>>(simd),
+            (true, true) => block_fn::<Quantize<true, true>>(simd),
+        }
+    }
+}
+
+struct Quantize<const HAS_ZERO: bool, const IS_SIGNED: bool>;
+
+impl<const HAS_ZERO: bool, const IS_SIGNED: bool> Kernel for Quantize<HAS_ZERO, IS_SIGNED> {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, c: *const u8, len: usize) {
+        let (low, high) = if IS_SIGNED { (-128.0, 127.0) } else { (0.0, 255.0) };
+        // SAFETY: the caller's promise; the target may be uninitialised.
+        let (target, x, scales, zeros) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(target.cast::<MaybeUninit<f32>>(), len),
+                std::slice::from_raw_parts(a.cast::<f32>(), len),
+                std::slice::from_raw_parts(b.cast::<f32>(), len),
+                std::slice::from_raw_parts(c.cast::<f32>(), len),
+            )
+        };
+        let mut done = 0;
+        if let Some(scale) = one_divisor(scales).filter(|_| L::FUSED) {
+            let scale = L::splat(scale);
+            while done + L::LEN <= len {
+                // SAFETY: as many elements are left from `done` on.
+                unsafe {
+                    let whole = functions::rounded_quotient(L::load(x.as_ptr().add(done)), scale);
+                    let sum = if HAS_ZERO { whole.add(L::load(zeros.as_ptr().add(done))) } else { whole };
+                    let bounded = L::splat(high).min(L::splat(low).max(sum));
+                    // Of two zeros the bound is taken.
+                    let bounded = if IS_SIGNED { bounded } else { bounded.add(L::splat(0.0)) };
+                    bounded.store(target.as_mut_ptr().add(done).cast());
+                }
+                done += L::LEN;
+            }
+        }
+        for (((target, x), scale), zero) in target.iter_mut().zip(x).zip(scales).zip(zeros).skip(done) {
+            let whole = x.binary::<{ binary::DIV }>(*scale).unary::<{ unary::ROUND }>();
+            let sum = if HAS_ZERO { whole.binary::<{ binary::ADD }>(*zero) } else { whole };
+            target.write(sum.ternary::<{ ternary::CLAMP }>(low, high));
+        }
+    }
 }
 
 /// `x · clamp(x · scale + shift, low, high)`.
@@ -110,13 +199,19 @@ pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
             fates[id] = Fate::Swish(swish);
         }
     }
+    for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
+        if let Some(quantized) = Quantized::ending_with(id, nodes, values, &readers) {
+            quantized.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
+            fates[id] = Fate::Quantized(quantized);
+        }
+    }
     for (id, node) in nodes.iter().enumerate() {
         if !is_f32(values[id]) || fates[id] != Fate::Alone {
             continue;
         }
         let inner = |operand: u32| {
             let single = readers[operand as usize] == 1 && is_f32(values[operand as usize]);
-            let is_taken = matches!(fates[operand as usize], Fate::Absorbed | Fate::Swish(_));
+            let is_taken = matches!(fates[operand as usize], Fate::Absorbed | Fate::Swish(_) | Fate::Quantized(_));
             if single && !is_taken { arithmetic(nodes[operand as usize]) } else { None }
         };
         let fusion = match *node {

@@ -159,6 +159,40 @@ impl<T: Number, const OP: u8> Kernel for Ternary<T, OP> {
     }
 }
 
+/// Quotients of f32. Divisors are mostly one number for all, the scale of bytes; then no vector has to be divided.
+struct Quotient;
+
+impl Kernel for Quotient {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, c: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        let divisor = one_divisor(unsafe { std::slice::from_raw_parts(b.cast::<f32>(), len) });
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(first) = divisor.filter(|_| L::FUSED) {
+                let (a, target, divisor) = (a.cast::<f32>(), target.cast::<f32>(), L::splat(first));
+                let whole = len - len % L::LEN;
+                for index in (0..whole).step_by(L::LEN) {
+                    functions::quotient(L::load(a.add(index)), divisor).store(target.add(index));
+                }
+                for index in whole..len {
+                    target.add(index).write(*a.add(index) / first);
+                }
+            } else {
+                Binary::<f32, { BinaryOp::Div as u8 }>::run::<L>(target, a, b, c, len);
+            }
+        }
+    }
+}
+
+/// The number that all of these are, where [`functions::quotient`] divides by it.
+#[inline(always)]
+pub(super) fn one_divisor(divisors: &[f32]) -> Option<f32> {
+    let first = *divisors.first()?;
+    let differ = divisors.iter().fold(0, |differ, other| differ | (other.to_bits() ^ first.to_bits()));
+    (differ == 0 && functions::QUOTIENT_DIVISORS.contains(&first.abs())).then_some(first)
+}
+
 /// One element everywhere.
 struct Fill<T>(PhantomData<T>);
 
@@ -193,6 +227,7 @@ pub(super) fn unary_fn(op: UnaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
 pub(super) fn binary_fn(op: BinaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
     op.accepts(dtype_of(kind)).ok()?;
     Some(match kind {
+        Kind::F32 if op == BinaryOp::Div => block_fn::<Quotient>(simd),
         Kind::F32 => real_binary_fn::<f32>(op, simd),
         Kind::F64 => real_binary_fn::<f64>(op, simd),
         Kind::I32 => real_binary_fn::<i32>(op, simd),

@@ -165,6 +165,9 @@ impl<'a> Compiler<'a> {
                     self.call(id, fusion.block_fn(self.simd), fusion.operands, Kind::F32, to_output);
                 }
                 Fate::Swish(swish) => self.swish(id, &swish, to_output),
+                Fate::Quantized(quantized) => {
+                    self.call(id, quantized.block_fn(self.simd), quantized.operands, Kind::F32, to_output);
+                }
                 Fate::Alone => self.node(id, *node, dtype, to_output),
             }
             self.release_operands(id);
@@ -348,6 +351,7 @@ impl<'a> Compiler<'a> {
             Fate::Absorbed => return,
             Fate::Fused(fusion) => fusion.operands.map(Some),
             Fate::Swish(swish) => [Some(swish.x), None, None],
+            Fate::Quantized(quantized) => quantized.operands.map(Some),
             Fate::Alone => {
                 let mut reads = [None; 3];
                 reads

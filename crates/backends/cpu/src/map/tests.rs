@@ -39,6 +39,76 @@ fn every_level_and_team_gives_the_same_answer() {
     }
 }
 
+/// To the last bit, whatever the numbers: quotients by one number are made without divisions.
+#[test]
+fn quotients_by_one_number_are_those_of_a_division() {
+    let program = (Expr::input(0) / Expr::input(1)).finish().unwrap();
+    let mut state = 1_u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state
+    };
+    let everyday: Vec<f32> = (0..60_000).map(|_| (random() as i32 >> 3) as f32 * 1.3e-5).collect();
+    let any: Vec<f32> = (0..5_000).map(|_| f32::from_bits(random())).chain([0.0, -0.0, f32::INFINITY]).collect();
+    let mut divisors =
+        vec![1.0, 3.0, -3.0, 0.003_921_569, 1.999_999_9, 1e-20, 1e20, 1e-45, 0.0, f32::NAN, f32::INFINITY];
+    divisors.extend((0..40).map(|_| (random() >> 8) as f32 * 1e-7));
+    for (values, divisor) in [everyday, any].iter().flat_map(|values| divisors.iter().map(move |by| (values, *by))) {
+        let x = Tensor::from_vec(values.clone(), [values.len()]).unwrap();
+        let by = Tensor::from_vec(vec![divisor], [1]).unwrap();
+        for simd in Simd::available() {
+            let made: Vec<f32> = run(&program, &[&x, &by], &[values.len()], simd, &Team::single());
+            let differs = values.iter().zip(made).find(|(x, made)| {
+                let expected = **x / divisor;
+                expected.to_bits() != made.to_bits() && !(expected.is_nan() && made.is_nan())
+            });
+            assert_eq!(differs, None, "by {divisor:e}, {}", simd.name());
+        }
+    }
+}
+
+/// What makes bytes of numbers is one call, with the answers of its parts to the last bit.
+#[test]
+fn numbers_become_bytes_in_one_call() {
+    let mut values: Vec<f32> = (0..3000).map(|index| (index as f32 - 1500.0) * 0.173).collect();
+    values.extend([0.0, -0.0, 1e-45, -1e-40, 1e-30, -1e-20, 1e30, -1e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+    let len = values.len();
+    let x = Tensor::from_vec(values.clone(), [len]).unwrap();
+    let many: Vec<f32> = (0..len).map(|index| 0.5 + (index % 7) as f32).collect();
+    for (low, high) in [(0.0, 255.0), (-128.0, 127.0)] {
+        for (scales, zero) in
+            [0.5, 0.017, -3.0, 1e-30].map(|scale| vec![scale]).iter().chain([&many]).zip([0.0, 3.0, -7.0, 0.0, 9.0])
+        {
+            let scale = Tensor::from_vec(scales.clone(), [scales.len()]).unwrap();
+            let zeros = Tensor::from_vec(vec![zero], [1]).unwrap();
+            let whole = (Expr::input(0) / Expr::input(1)).round();
+            let plain = whole.clone().clamp(f64::from(low), f64::from(high)).finish().unwrap();
+            let shifted = (whole + Expr::input(2)).clamp(f64::from(low), f64::from(high)).finish().unwrap();
+            assert_eq!(Plan::compile(&shifted, &[DType::F32; 3], Simd::Scalar).unwrap().steps.len(), 1);
+            for simd in Simd::available() {
+                let team = Team::single();
+                let made: [Vec<f32>; 2] = [
+                    run(&plain, &[&x, &scale], &[len], simd, &team),
+                    run(&shifted, &[&x, &scale, &zeros], &[len], simd, &team),
+                ];
+                for (index, x) in values.iter().enumerate() {
+                    let whole = (x / scales[index % scales.len()]).round_ties_even();
+                    for (made, sum) in made.iter().zip([whole, whole + zero]) {
+                        let above = if sum > low || sum.is_nan() { sum } else { low };
+                        let expected = if above < high || above.is_nan() { above } else { high };
+                        let is_same = expected.to_bits() == made[index].to_bits();
+                        assert!(
+                            is_same || expected.is_nan() && made[index].is_nan(),
+                            "{x:e} {scales:?} {}",
+                            simd.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn large_outputs_are_streamed_whole() {
     let len = (9 << 20) + 37;

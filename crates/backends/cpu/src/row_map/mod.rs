@@ -16,6 +16,8 @@ use crate::team::Team;
 
 /// Elements of the rows that are worked on at a time.
 const CHUNK_ELEMENTS: usize = 8 << 10;
+/// Elements from which rows are shared between threads, also where they would be one chunk.
+const SHARED_ELEMENTS_MIN: usize = 6 << 10;
 
 /// What rows are computed in.
 pub(crate) trait Row: Element + Soft + Normal + Sum + Mean<Output = Self> + Ordered {}
@@ -45,7 +47,8 @@ impl RowPass<'_> {
         if count == 0 || out_len == 0 {
             return Ok(());
         }
-        let chunk = (CHUNK_ELEMENTS / len.max(1)).clamp(1, count);
+        let threads = if count * len >= SHARED_ELEMENTS_MIN { team.threads() } else { 1 };
+        let chunk = (CHUNK_ELEMENTS / len.max(1)).clamp(1, count.div_ceil(threads));
         let shared = Parts::new(output);
         team.run_ranges(count, chunk, &|rows| {
             let alone = Team::single();

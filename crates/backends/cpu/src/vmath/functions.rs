@@ -55,16 +55,24 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// `e` to the power of `x`.
 #[inline(always)]
 pub fn exp<L: Lanes>(x: L) -> L {
-    // Beyond these the result is infinite or rounds to zero.
+    // Beyond these the result is infinite or rounds to zero. Zeros are put in at the end: scaling down to them takes as long as
+    // scaling down to subnormal numbers does, and that is a hundred times as long as anything else here.
     let x = L::splat(89.0).min(x);
-    let x = L::splat(-105.0).max(x);
+    let vanishes = x.lt(L::splat(-104.0));
+    let y = power(L::select(vanishes, L::splat(0.0), x), L::splat(0.0));
+    L::select(vanishes, L::splat(0.0), y)
+}
+
+/// `e` to the power of `x`, times 2 to the power of the whole number `shift`, where that is not beyond all numbers.
+#[inline(always)]
+fn power<L: Lanes>(x: L, shift: L) -> L {
     let n = x.mul(L::splat(std::f32::consts::LOG2_E)).round();
     let r = n.mul_add(L::splat(-LN_2_HIGH), x);
     let r = n.mul_add(L::splat(-LN_2_LOW), r);
     // exp(r) = 1 + r + r² p(r) for |r| ≤ ln 2 / 2.
     let p = polynomial(r, [0.499_999_93, 0.166_665_15, 0.041_668_457, 0.008_369_419, 0.001_381_314_2]);
     let tail = p.mul_add(r.mul(r), r);
-    L::splat(1.0).add(tail).scale(n)
+    L::splat(1.0).add(tail).scale(n.add(shift))
 }
 
 /// The natural logarithm.
@@ -142,18 +150,25 @@ pub fn erf<L: Lanes>(x: L) -> L {
         ],
     );
     let small = p.mul(x);
-    let (decay, p) = upper_tail(x.abs().mul(L::splat(std::f32::consts::SQRT_2)));
-    let large = decay.mul(p).mul_add(L::splat(-2.0), L::splat(1.0)).copysign(x);
+    let (decay, p, unit) = upper_tail(x.abs().mul(L::splat(std::f32::consts::SQRT_2)));
+    let large = decay.mul(p).mul_add(L::splat(-2.0), L::splat(1.0));
+    let large = L::select(unit.lt(L::splat(1.0)), L::splat(1.0), large).copysign(x);
     L::select(x.abs().lt(L::splat(1.0)), small, large)
 }
 
 /// `x · Φ(x)` with the normal distribution's Φ.
 #[inline(always)]
 pub fn gelu<L: Lanes>(x: L) -> L {
-    let (decay, p) = upper_tail(x.abs());
+    let (decay, p, unit) = upper_tail(x.abs());
     let positive = L::splat(1.0).sub(decay.mul(p)).mul(x);
-    // In this order nothing is subnormal before the last product.
-    let negative = p.mul(L::splat(-f32::MAX).max(x)).mul(decay);
+    let positive = L::select(unit.lt(L::splat(1.0)), x, positive);
+    // In this order nothing is subnormal before the last product, and nothing is multiplied where its result would be.
+    let scaled = p.mul(L::splat(-f32::MAX).max(x)).mul(decay).abs();
+    let is_far = unit.lt(L::splat(1.0));
+    let normal_from = L::select(is_far, L::splat(f32::MIN_POSITIVE / FAR_UNIT), L::splat(0.0));
+    let normal = normal_from.max(scaled).mul(unit);
+    let subnormal = scaled.mul(L::splat(FAR_UNIT / MIN_SUBNORMAL)).subnormal();
+    let negative = L::select(scaled.lt(normal_from), subnormal, normal).copysign(x);
     L::select(x.lt(L::splat(0.0)), negative, positive)
 }
 
@@ -224,11 +239,18 @@ fn weigh<L: Lanes>(value: L, x: L) -> L {
     share.div(decay.add(L::splat(1.0))).mul(value)
 }
 
-/// Two factors of `Q(x) = 1 - Φ(x)` for `x ≥ 0`, with full relative precision: `exp(-x²/2)` and the rest.
+const MIN_SUBNORMAL: f32 = f32::from_bits(1);
+/// 2 to the power of -64.
+const FAR_UNIT: f32 = 1.0 / 18_446_744_073_709_551_616.0;
+
+/// Three factors of `Q(x) = 1 - Φ(x)` for `x ≥ 0`, with full relative precision: `exp(-x²/2)`, the rest, and a power of two.
+/// The power is one but where the exponential would be close to subnormal numbers, which processors are slow with.
 #[inline(always)]
-fn upper_tail<L: Lanes>(x: L) -> (L, L) {
-    // Beyond this the result is zero; the bound keeps infinities out of the products below.
-    let x = L::splat(16.0).min(x);
+fn upper_tail<L: Lanes>(x: L) -> (L, L, L) {
+    // Beyond this the result is zero.
+    let vanishes = L::splat(14.6).lt(x);
+    let x = L::select(vanishes, L::splat(0.0), x);
+    let far = L::splat(12.0).lt(x);
     // Q(x) = exp(-x²/2) p(1 / (1 + 0.3 x)). The rounding error of x² would show in the exponential, so it is put back.
     let t = L::splat(1.0).div(x.mul_add(L::splat(0.3), L::splat(1.0)));
     let p = polynomial(
@@ -248,8 +270,43 @@ fn upper_tail<L: Lanes>(x: L) -> (L, L) {
         ],
     );
     let (square, rest) = exact_square(x);
-    let decay = exp(square.mul(L::splat(-0.5)));
-    (rest.mul(decay).mul_add(L::splat(-0.5), decay), p)
+    let decay = power(square.mul(L::splat(-0.5)), L::select(far, L::splat(64.0), L::splat(0.0)));
+    let decay = rest.mul(L::splat(-0.5)).mul_add(decay, decay);
+    let unit = L::select(far, L::splat(FAR_UNIT), L::splat(1.0));
+    (L::select(vanishes, L::splat(0.0), decay), p, unit)
+}
+
+/// The magnitudes of divisors that [`quotient`] takes.
+pub const QUOTIENT_DIVISORS: std::ops::RangeInclusive<f32> = 1.0 / 1_048_576.0..=1_048_576.0;
+
+/// Below this a part of a quotient may be subnormal.
+const QUOTIENT_X_MIN: f32 = 1e-30;
+
+/// The whole number next to `x / divisor`, the even one of two.
+#[inline(always)]
+pub fn rounded_quotient<L: Lanes>(x: L, divisor: L) -> L {
+    let is_tiny = x.abs().lt(L::splat(2.0 * QUOTIENT_X_MIN));
+    quotient(L::select(is_tiny, L::splat(0.0).copysign(x), x), divisor).round()
+}
+
+/// `x / divisor` to the last bit, where that has the same value in all lanes: products and what they leave over give the quotient of
+/// everyday numbers sooner than a division does. It takes fused products.
+#[inline(always)]
+pub fn quotient<L: Lanes>(x: L, divisor: L) -> L {
+    const X_MAX: f32 = 1e30;
+    let is_zero = x.eq(L::splat(0.0));
+    let magnitude = L::select(is_zero, L::splat(1.0), x.abs());
+    if !L::all(L::splat(QUOTIENT_X_MIN).lt(magnitude)) || !L::all(magnitude.lt(L::splat(X_MAX))) {
+        return x.div(divisor);
+    }
+    let reciprocal = L::splat(1.0).div(divisor);
+    let minus = L::splat(0.0).sub(divisor);
+    let rough = x.mul(reciprocal);
+    // The first step leaves less than a unit in the last place, and the second rounds as a division does (Markstein's theorem).
+    let near = minus.mul_add(rough, x).mul_add(reciprocal, rough);
+    let exact = minus.mul_add(near, x).mul_add(reciprocal, near);
+    // Zeros keep their sign.
+    L::select(is_zero, rough, exact)
 }
 
 /// `x²` and what its rounding left out. Splitting `x` gives the same with and without a fused multiply-add.

@@ -57,6 +57,9 @@ pub trait Lanes: Copy {
     fn select(mask: Self::Mask, if_true: Self, if_false: Self) -> Self;
     /// `self · 2ⁿ` for whole `n` from -252 to 252, with one rounding: overflow and subnormal results are right.
     fn scale(self, n: Self) -> Self;
+    /// `self · 2⁻¹⁴⁹` where `self` is from 0 to 2²³, rounded as a product is: subnormal numbers without arithmetic on them, which
+    /// processors are slow with.
+    fn subnormal(self) -> Self;
     /// The mantissa in [0.75, 1.5) and the exponent of a positive normal number.
     fn split(self) -> (Self, Self);
 }
@@ -160,6 +163,11 @@ impl Lanes for f32 {
         let half = n >> 1;
         let power = |exponent: i32| f32::from_bits(((exponent + 127) << 23) as u32);
         self * power(half) * power(n - half)
+    }
+
+    #[inline(always)]
+    fn subnormal(self) -> f32 {
+        f32::from_bits(f32::round_ties_even(self) as u32)
     }
 
     #[inline(always)]

@@ -106,6 +106,7 @@ impl Lanes for Avx2Lanes {
             let second = _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias));
             Self(_mm256_mul_ps(_mm256_mul_ps(x, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second)))
         };
+        subnormal(x) -> Self = Self(_mm256_castsi256_ps(_mm256_cvtps_epi32(x)));
         split(x) -> (Self, Self) = {
             let bits = _mm256_castps_si256(x);
             let base = _mm256_set1_epi32(0.75_f32.to_bits() as i32);
@@ -167,6 +168,7 @@ impl Lanes for Avx512Lanes {
         lt(x, other: Self) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, other.0);
         eq(x, other: Self) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(x, other.0);
         scale(x, n: Self) -> Self = Self(_mm512_scalef_ps(x, n.0));
+        subnormal(x) -> Self = Self(_mm512_castsi512_ps(_mm512_cvtps_epi32(x)));
         split(x) -> (Self, Self) = {
             let bits = _mm512_castps_si512(x);
             let base = _mm512_set1_epi32(0.75_f32.to_bits() as i32);

@@ -241,14 +241,15 @@ mod tests {
         let columns = || Some(vec![Some(1), Some(2), None, Some(0), Some(1), Some(2), Some(3)]);
         for (rows, columns) in [(rows(), columns()), (None, columns()), (rows(), None)] {
             let after = [rows.as_ref().map_or(3, Vec::len), columns.as_ref().map_or(4, Vec::len)];
-            let frame = Frame { rows, columns, before: [3, 4], after, channels: 1, fill: 9.0 };
+            let frame =
+                Frame { rows, columns, before: [3, 4], after, channels: 1, fill: 9.0f32.to_le_bytes().to_vec() };
             let pixels = Frame { channels: 5, ..frame.clone() };
             let image = Tensor::from_vec((0..120).map(|x| x as f32).collect(), [2, 5, 3, 4]).expect("an image");
-            let program = Kernel::on_cpu("pad", move |call| frame.run(call)).input("x", DType::F32);
+            let program = Kernel::on_cpu("pad", move |call| frame.run(call, DType::F32)).input("x", DType::F32);
             let program = program.output("y", DType::F32).in_pieces(10 * after[0]).build().expect("a program");
             let shape = Shape::new([2, 5, after[0], after[1]]).expect("a shape");
             let kernel = Kernel::new(&program).input(&image).output(shape);
-            let turned = of_pixels(&kernel, &[0, 2, 3, 1], move |call| pixels.run(call)).expect("the same");
+            let turned = of_pixels(&kernel, &[0, 2, 3, 1], move |call| pixels.run(call, DType::F32)).expect("the same");
             let numbers = |kernel: &Kernel| kernel.compute().expect("numbers").swap_remove(0);
             let expected = numbers(&kernel).permute(&[0, 2, 3, 1]).and_then(|view| view.to_vec::<f32>());
             assert_eq!(numbers(&turned).to_vec::<f32>().expect("numbers"), expected.expect("numbers"));

@@ -161,6 +161,28 @@ fn frames_and_tiles() {
 }
 
 #[test]
+fn elements_that_are_put_somewhere() {
+    let reductions = ["none", "add", "mul", "max", "min"];
+    let mut nodes: Vec<Message> = reductions
+        .iter()
+        .map(|kind| node("ScatterElements", &["x", "rows", "u"], &[kind], &[text("reduction", kind)]))
+        .collect();
+    let attributes = [text("reduction", "add"), int("axis", 1)];
+    nodes.push(node("ScatterElements", &["x", "columns", "v"], &["middle"], &attributes));
+    let rows: Vec<i64> = (0..7 * 3 * 5).map(|at| (at * 31 % 8 - 4) as i64).collect();
+    let columns: Vec<i64> = (0..4 * 2 * 5).map(|at| (at * 17 % 3) as i64).collect();
+    let constants = [
+        i64s("rows", &[7, 3, 5], &rows),
+        i64s("columns", &[4, 2, 5], &columns),
+        f32s("u", &[7, 3, 5], &numbers(7 * 3 * 5, 6)),
+        f32s("v", &[4, 2, 5], &numbers(4 * 2 * 5, 7)),
+    ];
+    let (ports, given) = given(&[4, 3, 5], 5);
+    let outputs = ["none", "add", "mul", "max", "min", "middle"].map(any);
+    answers_on_devices("scatter", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
+}
+
+#[test]
 fn recurrent_layers() {
     let (steps, batch, input, hidden) = (5, 3, 4, 6);
     let layer = |op: &str, gates: i64, directions: i64, name: &str, attributes: &[Message], rest: &[&str]| {

@@ -5,11 +5,14 @@
 use panoply_core::op::compute::{Kernel, KernelCall};
 use panoply_core::{DType, Shape};
 
-use super::{Lower, Recorded};
+use super::{Lower, Recorded, forms};
 use crate::array::count_of;
 use crate::element::ElementType;
 use crate::ops::call::axis_of;
 use crate::ops::index::around;
+
+/// Elements times indices of a line: on devices each element looks through all of its line's, so more of them stay on the host, between graphs.
+const LOOKED_AT_MAX: usize = 1 << 30;
 
 /// How an element that is put somewhere joins the one that is there.
 #[derive(Clone, Copy)]
@@ -19,6 +22,19 @@ enum Join {
     Mul,
     Max,
     Min,
+}
+
+impl Join {
+    /// The same in C and in WGSL. What is no number loses against numbers, as on the host.
+    fn forms(self) -> [&'static str; 2] {
+        match self {
+            Join::Replace => ["given", "given"],
+            Join::Add => ["old + given", "old + given"],
+            Join::Mul => ["old * given", "old * given"],
+            Join::Max => ["given > old || old != old ? given : old", "select(old, given, given > old || old != old)"],
+            Join::Min => ["given < old || old != old ? given : old", "select(old, given, given < old || old != old)"],
+        }
+    }
 }
 
 /// The sizes of a target around its axis, and of the indices along it.
@@ -52,6 +68,10 @@ impl Lower<'_, '_> {
         if !is_whole || i32::try_from(len).is_err() || count_of(&dims)? == 0 || count_of(&index_dims)? == 0 {
             return Ok(None);
         }
+        let (elements, looked_at) = (count_of(&dims)?, count_of(&dims)?.saturating_mul(index_dims[axis]));
+        if !forms::fits(&[elements, count_of(&index_dims)?]) || looked_at > LOOKED_AT_MAX {
+            return Ok(None);
+        }
         let Some(indices) = self.indices_at(1, len)? else { return Ok(None) };
         let nodes = [self.id(0)?, indices, self.id(2)?];
         let sizes = Sizes { len, inner, count: index_dims[axis] };
@@ -60,11 +80,13 @@ impl Lower<'_, '_> {
             .input("indices", DType::I32)
             .input("updates", DType::F32)
             .output("y", DType::F32)
-            .in_pieces(outer * len)
-            .build()?;
-        let shape = Shape::new(&dims)?;
+            .in_pieces(outer * len);
+        let (program, shape) = (forms::scatter(program, join.forms()).build()?, Shape::new(&dims)?);
         let node = self.graph().op(&nodes, |tensors| {
-            tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape)
+            let kernel =
+                tensors.iter().fold(Kernel::new(&program), |kernel, tensor| kernel.input(tensor)).output(shape);
+            let sizes = [elements, len, inner, sizes.count];
+            sizes.iter().fold(kernel, |kernel, size| kernel.scalar(*size as u32)).launch(forms::over(elements))
         })?;
         Ok(Some(vec![(node, ElementType::F32)]))
     }

@@ -185,6 +185,14 @@ pub(super) fn resample(program: KernelBuilder) -> KernelBuilder {
     counts.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
+/// Elements joined by updates: expressions of `old` and `given` in C and in WGSL say how.
+pub(super) fn scatter(program: KernelBuilder, [c, wgsl]: [&str; 2]) -> KernelBuilder {
+    let program = program.c(include_str!("scatter.c").replace("JOIN", c), "scatter");
+    let program = program.wgsl(include_str!("scatter.wgsl").replace("JOIN", wgsl), "scatter").writes_all();
+    let sizes = ["elements", "len", "inner", "count"];
+    sizes.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
+}
+
 /// The scalars of a recurrent layer.
 pub(super) const RECURRENT_SCALARS: [&str; 6] = ["steps", "batch", "directions", "hidden", "reversed", "wants_all"];
 

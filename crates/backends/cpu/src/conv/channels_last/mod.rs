@@ -119,13 +119,7 @@ pub fn forward(
     let total = blocks.filters(shape.filters) * shape.channels * shape.taps();
     let pack = |packed: &mut [f32]| pack(team, shape, tiles.lanes, weights, packed);
     let weights = in_order(blocks, sizes, &[], total, kept, &mut scratch.packed, &pack);
-    scratch.taps.clear();
-    let [kernel_rows, kernel_columns] = shape.kernel;
-    scratch.taps.extend((0..kernel_rows * kernel_columns).map(|index| {
-        let (column, row) = (index / kernel_rows, index % kernel_rows);
-        let offset = row * shape.dilation[0] * input.strides[2] + column * shape.dilation[1] * input.strides[3];
-        Tap { offset: offset as isize, index }
-    }));
+    set_taps(&mut scratch.taps, shape, &input);
     let products = shape.output_len().saturating_mul(shape.channels * shape.taps());
     let threads = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads() };
     let lines = Lines::new(shape, &input);
@@ -149,6 +143,16 @@ pub fn forward(
         }
     });
     scratch.slots = slots;
+}
+
+/// The taps of a shape, column by column.
+fn set_taps(taps: &mut Vec<Tap>, shape: &ConvShape, input: &Pixels<'_>) {
+    taps.clear();
+    taps.extend((0..shape.taps()).map(|index| {
+        let (column, row) = (index / shape.kernel[0], index % shape.kernel[0]);
+        let offset = row * shape.dilation[0] * input.strides[2] + column * shape.dilation[1] * input.strides[3];
+        Tap { offset: offset as isize, index }
+    }));
 }
 
 /// One row of taps of one channel, without padding, as one tap of as many channels: neighbouring pixels lie as channels do, and one long loop

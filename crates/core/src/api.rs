@@ -1,25 +1,26 @@
-//! APIs: the names under which hardware is reached. The set is open: a backend outside this workspace brings its own.
+//! Names of the APIs through which hardware is reached, such as `cuda` or `vulkan`. The set is
+//! open: a backend outside this workspace brings its own name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// The longest name that an API may have.
+/// The longest name of an API, in bytes.
 pub const API_NAME_BYTES_MAX: usize = 15;
 
-/// The API through which a device is reached, as its name: lower-case letters, digits, `-` and `_`, beginning with a
-/// letter. Nothing outside a backend concludes anything from it; what matters about a device stands in its
-/// [`DeviceInfo`](crate::DeviceInfo).
+/// The name of an API through which a device is reached: lower-case letters, digits, `-` and `_`,
+/// beginning with a letter. Only backends draw conclusions from the name. The properties of a
+/// device are in its [`DeviceInfo`](crate::DeviceInfo).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Api {
-    /// The name, followed by zeroes.
+    /// The name, padded with zeroes.
     name: [u8; API_NAME_BYTES_MAX],
     len: u8,
 }
 
 impl Api {
-    /// The processor's own cores.
+    /// The processor's cores.
     pub const CPU: Api = Api::new("cpu");
     /// NVIDIA's CUDA.
     pub const CUDA: Api = Api::new("cuda");
@@ -46,7 +47,7 @@ impl Api {
     /// A virtual device of the test kit. Never real hardware.
     pub const SIMULATED: Api = Api::new("simulated");
 
-    /// The names that this crate has constants for; others exist.
+    /// The APIs that this crate has constants for. Others exist.
     pub const NAMED: [Api; 13] = [
         Api::CPU,
         Api::CUDA,
@@ -63,8 +64,8 @@ impl Api {
         Api::SIMULATED,
     ];
 
-    /// An API of this name. Panics where the name is not valid; in a `const` that is an error of compilation. Names that
-    /// come from outside are parsed instead.
+    /// Makes an API from its name. Panics if the name is invalid; in a `const` this is a compile
+    /// error. Use `parse` for names that come from outside.
     pub const fn new(name: &str) -> Api {
         match Api::checked(name) {
             Some(api) => api,
@@ -91,7 +92,7 @@ impl Api {
 
     /// The name used in device ids, on the command line and in metrics.
     pub fn name(&self) -> &str {
-        // The bytes came from a `str` of ASCII characters.
+        // The bytes came from an ASCII `str`.
         std::str::from_utf8(&self.name[..usize::from(self.len)]).unwrap_or("?")
     }
 }

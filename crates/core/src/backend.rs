@@ -1,26 +1,32 @@
 //! The two traits that connect an API to Panoply.
 //!
-//! A [`Backend`] is shared by all threads: it finds devices, says what each of them can run, and opens them. An
-//! [`Engine`] is one opened device. It is made on the worker thread that owns it, never leaves that thread, and needs
-//! to be neither `Send` nor `Sync`; every method takes `&mut self`.
+//! A [`Backend`] is shared by all threads. It finds devices, answers which ops each device can run,
+//! and opens devices. An [`Engine`] is one opened device. It is created on the worker thread that
+//! owns it and never leaves that thread, so it needs to be neither `Send` nor `Sync`. Every method
+//! takes `&mut self`.
 //!
 //! The contract of an engine:
 //!
-//! 1. `submit` takes every item out of the batch and returns without waiting for the device where the device can work
-//!    by itself. (The CPU engine computes in `submit`: its device is the thread that calls it.)
-//! 2. Each submitted item comes out of `poll` exactly once, with its own result, in the order of submission. One bad
-//!    item never fails its neighbours. The worker compares what comes out with the op ([`Op::check_answer`]): a wrong answer counts as
-//!    a fault of the device, and one that is owed for longer than the time limit as a hung device, whatever comes out meanwhile.
-//! 3. A device that is gone answers [`Error::DeviceLost`] for every item; the worker then drops the engine and opens a
-//!    new one.
-//! 4. What an op leaves on the device for later ops is a [device object](crate::object). An engine that has any keeps their
-//!    states in an [`ObjectTable`](crate::ObjectTable) and answers [`Error::ObjectLost`] for those of an engine before it.
-//! 5. An op that answers more than once carries a [`Sink`](crate::sink::Sink): values go there while the op is under way, and
-//!    it still comes out of `poll` exactly once, at its end. Such a session holds up no other op: it comes out of turn.
-//! 6. A secret part (see [`PartRef::is_secret`](crate::PartRef::is_secret)) is wiped from whatever the engine copied it to, before
-//!    the op comes out of `poll`.
-//! 7. Nothing here panics on what a caller or a device says. A worker catches panics nevertheless, and treats the engine
-//!    as lost.
+//! 1. `submit` takes every item out of the batch. It returns without waiting for the device if the
+//!    device can work by itself. (The CPU engine computes in `submit`: its device is the calling
+//!    thread.)
+//! 2. Each submitted item comes out of `poll` exactly once, with its own result, in the order of
+//!    submission. One bad item never fails its neighbours. The worker compares each answer with the
+//!    op ([`Op::check_answer`]). A wrong answer counts as a fault of the device. An answer that is
+//!    overdue beyond the time limit counts as a hung device, even if other answers arrive
+//!    meanwhile.
+//! 3. A lost device answers [`Error::DeviceLost`] for every item. The worker then drops the engine
+//!    and opens a new one.
+//! 4. State that an op leaves on the device for later ops is a [device object](crate::object). An
+//!    engine with objects keeps their states in an [`ObjectTable`](crate::ObjectTable), and answers
+//!    [`Error::ObjectLost`] for objects of an earlier engine.
+//! 5. An op that answers more than once carries a [`Sink`](crate::sink::Sink). The engine sends
+//!    values to the sink while the op runs. The op still comes out of `poll` exactly once, at its
+//!    end. Such a session delays no other op: it may come out of turn.
+//! 6. The engine wipes every copy that it made of a secret part (see
+//!    [`PartRef::is_secret`](crate::PartRef::is_secret)) before the op comes out of `poll`.
+//! 7. No input of a caller and no answer of a device makes a method panic. A worker catches panics
+//!    nevertheless, and treats the engine as lost.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,46 +36,50 @@ use crate::error::{Error, Result};
 use crate::op::{Describe, Domain, Op};
 use crate::part::Value;
 
-/// The code for one API.
+/// The implementation of one API.
 pub trait Backend: Send + Sync {
-    /// Which API this is.
+    /// The API of this backend.
     fn api(&self) -> Api;
 
-    /// The devices that are there now, or why there are none. Never panics, and does not keep devices open.
+    /// The devices that are present now, or the reason why there are none. Never panics, and keeps
+    /// no device open.
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence>;
 
-    /// Whether this device runs this op, with these element types and shapes. Called by whoever submits an op, on the
-    /// caller's thread, so it must be quick and must not touch the device. Where the inputs live is not its business: the
-    /// runtime brings inputs that live on another device to the host before it submits the op, unless the device reaches them.
+    /// Whether this device runs this op, with these element types and shapes. Called on the thread
+    /// of the caller that submits the op, so it must be quick and must not touch the device. The
+    /// location of the inputs does not matter here: before submission the runtime copies inputs on
+    /// another device to the host, unless [`Backend::reaches`] says that this device reads them
+    /// directly.
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support;
 
-    /// The same answer without its reason, for the path of every op: a backend whose refusals are frequent says no here
-    /// without writing a sentence about it.
+    /// The answer of [`Backend::supports`] without the reason. It is called for every op, so a
+    /// backend that often refuses should override it to avoid formatting a message.
     fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
         self.supports(device, op).is_yes()
     }
 
-    /// The backend that this one wraps, where it wraps one: it then answers for whatever is not answered here, so that
-    /// nothing that is added to this trait can be forgotten.
+    /// The wrapped backend, if this backend wraps another one. The default methods of this trait
+    /// forward to the wrapped backend, so a wrapper cannot forget a method that is added later.
     fn inner(&self) -> Option<&dyn Backend> {
         None
     }
 
-    /// Whether the op could start at once, or a kernel would have to be compiled for it first. Called on the caller's
-    /// thread, like [`Backend::supports`]. The router lets another device serve while this one is cold, and asks the
-    /// engine to [`Engine::warm_up`].
+    /// Whether the op could start at once, or a kernel must be compiled for it first. Called on the
+    /// caller's thread, like [`Backend::supports`]. While this device is cold, the router uses
+    /// another one and asks the engine to [`Engine::warm_up`].
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
         self.inner().map_or(Warmth::Warm, |inner| inner.warmth(device, op))
     }
 
-    /// Whether the device reads tensors that live on that other one by itself, faster than by way of the host. Its engine then
-    /// gets ops with such inputs as they are. Called on the caller's thread, and only for inputs that live elsewhere.
+    /// Whether `device` reads tensors in the memory of `owner` directly, faster than by way of the
+    /// host. If so, its engine receives ops with such inputs unchanged. Called on the caller's
+    /// thread, and only for inputs on another device.
     fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
         self.inner().is_some_and(|inner| inner.reaches(device, owner))
     }
 
-    /// What is assumed of an op where none like it has run on the device yet: better too little than too much, so that the
-    /// device is tried. Called on the caller's thread.
+    /// The cost that is assumed for an op while no similar op has run on the device. Guess rather
+    /// too low than too high, so that the device is tried. Called on the caller's thread.
     fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
         self.inner().map_or_else(|| FirstGuess::of(device), |inner| inner.first_guess(device, op))
     }
@@ -80,68 +90,112 @@ pub trait Backend: Send + Sync {
 
 /// One opened device, owned by one thread.
 pub trait Engine {
-    /// What the device is.
+    /// Description of the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Takes all items out of `batch` and starts them.
     fn submit(&mut self, batch: &mut Vec<Item>);
 
-    /// Appends what has finished to `finished`, in the order of submission, and returns how many items are still under
-    /// way. Where nothing has finished it may wait, at most `wait_max`.
+    /// Appends the finished ops to `finished`, in the order of submission, and returns the number
+    /// of items in flight. If nothing has finished it may wait, for at most `wait_max`.
     fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize;
 
-    /// What the engine's memory pools hold.
+    /// The current state of the engine's memory pools.
     fn memory(&mut self) -> MemoryStats;
 
-    /// How the device is. The worker asks about once a second, between batches.
+    /// The current health of the device. The worker asks about once a second, between batches.
     fn health(&mut self) -> Health;
 
-    /// Compiles and loads what the op needs, without running it, so that [`Backend::warmth`] answers
-    /// [`Warmth::Warm`] from then on. Called between batches. An engine without kernels to compile has nothing to do; a
-    /// failure shows when the op is run.
+    /// Compiles and loads the kernels of the op without running it. From then on
+    /// [`Backend::warmth`] answers [`Warmth::Warm`]. Called between batches. An engine without
+    /// kernels to compile does nothing. A failure shows when the op runs.
     fn warm_up(&mut self, _op: &Op) {}
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// How many threads an engine that computes on the CPU may use, the worker's own included. `None`: all CPUs that
-    /// the worker thread may run on.
+    /// Number of threads that an engine on the CPU may use, including the worker's own. `None`: all
+    /// CPUs that the worker thread may run on.
     pub threads: Option<usize>,
-    /// The most bytes that the engine's pools may keep for reuse. `None`: the engine's own choice.
+    /// The most bytes that the engine's pools may cache for reuse. `None`: the engine decides.
     pub pool_bytes_max: Option<usize>,
+    /// The implementation of keys, hashes and signatures.
+    pub crypto_provider: CryptoProvider,
 }
 
-/// One op on its way through an engine.
+/// The implementation that runs the ops of the crypto domain, except compression. `docs/crypto.md`
+/// describes how each implementation is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CryptoProvider {
+    /// The fastest implementation of each device: AWS-LC, or this project's own code for vector
+    /// registers and accelerators. No one outside the project has audited the project's own code.
+    #[default]
+    Fastest,
+    /// Only AWS-LC, on the CPU. Every other device refuses the ops of the domain.
+    AwsLc,
+}
+
+impl CryptoProvider {
+    /// Every provider.
+    pub const ALL: [CryptoProvider; 2] = [CryptoProvider::Fastest, CryptoProvider::AwsLc];
+
+    /// The name in settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CryptoProvider::Fastest => "fastest",
+            CryptoProvider::AwsLc => "aws-lc",
+        }
+    }
+
+    /// The provider with this name in settings.
+    pub fn named(name: &str) -> Option<CryptoProvider> {
+        CryptoProvider::ALL.into_iter().find(|provider| provider.name() == name)
+    }
+
+    /// The reason why a device other than the CPU must not run this op, or `None` if it may run.
+    /// Compression uses no keys and is always allowed.
+    pub fn refusal(self, op: &Op) -> Option<String> {
+        use crate::op::crypto::CryptoOp;
+        let is_open = match op {
+            Op::Crypto(CryptoOp::Compress(_) | CryptoOp::Decompress(_)) => true,
+            Op::Crypto(_) => self == CryptoProvider::Fastest,
+            _ => true,
+        };
+        (!is_open).then(|| "the setting crypto.provider is aws-lc, and AWS-LC runs on the CPU alone".to_owned())
+    }
+}
+
+/// One op to be run by an engine.
 #[derive(Debug)]
 pub struct Item {
-    /// The worker's name for it; comes back in [`Finished`].
+    /// The worker's id of the op, returned in [`Finished`].
     pub token: u64,
-    /// What to do. The engine may assume that it was validated.
+    /// The op. It has been validated.
     pub op: Op,
 }
 
-/// One op that an engine is done with.
+/// One op that an engine has finished.
 #[derive(Debug)]
 pub struct Finished {
-    /// The worker's name for it.
+    /// The worker's id of the op, from [`Item`].
     pub token: u64,
-    /// The op as it was submitted, handed back so that it can be tried elsewhere.
+    /// The op as it was submitted, handed back so that it can be retried elsewhere.
     pub op: Op,
-    /// What came of it.
+    /// The value, or the error.
     pub result: Result<Value>,
-    /// How many ops ran together with it, itself included.
+    /// Number of ops in the same batch, including this one.
     pub batch_size: u32,
-    /// Bytes that crossed between host and device for it.
+    /// Bytes moved between host and device for this op.
     pub bytes_moved: u64,
-    /// Time spent moving them, where the engine can tell.
+    /// Time spent moving data, if the engine measures it.
     pub transferred: Option<Duration>,
-    /// Time that the device itself worked on it, where the engine can tell.
+    /// Time that the device itself worked on the op, if the engine measures it.
     pub device_time: Option<Duration>,
 }
 
 impl Finished {
-    /// An item that ran alone, with nothing moved.
+    /// A result of an item that ran alone, with no data moved.
     pub fn alone(item: Item, result: Result<Value>) -> Finished {
         Finished {
             token: item.token,
@@ -155,14 +209,14 @@ impl Finished {
     }
 }
 
-/// Why an API has no device here.
+/// Why an API has no device on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Absence {
     /// The backend was left out of this build.
     #[error("not compiled in: build with the feature `{feature}`")]
     NotCompiled {
-        /// The feature that brings it.
+        /// The feature that includes it.
         feature: &'static str,
     },
     /// The vendor's library is not installed.
@@ -174,13 +228,21 @@ pub enum Absence {
     /// The library is there, but it sees no device.
     #[error("no device: {reason}")]
     NoDevice {
-        /// What was looked for, or what the driver said.
+        /// The missing thing, or the message of the driver.
         reason: String,
     },
     /// A device is there, but this process may not use it.
     #[error("not permitted: {reason}")]
     Denied {
-        /// What is missing.
+        /// The missing permission.
+        reason: String,
+    },
+    /// The API has devices that the runtime does not serve.
+    #[error("left out: {devices}: {reason}")]
+    LeftOut {
+        /// The devices' ids, such as `cuda:7, cuda:8`.
+        devices: String,
+        /// Why they are left out.
         reason: String,
     },
 }
@@ -188,17 +250,18 @@ pub enum Absence {
 /// Whether a device runs an op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It does.
+    /// The device runs the op.
     Yes,
-    /// It does not, for this reason.
+    /// The device does not run the op, for this reason.
     No(String),
 }
 
 impl Support {
-    /// The answer of a backend that knows nothing of an op's domain.
+    /// The refusal of a backend that implements nothing of the op's domain, or does not know the
+    /// extension op.
     pub fn unknown(op: &Op) -> Support {
         match op.domain() {
-            Domain::Extension => Support::No(format!("it does not know the op {}", op.name())),
+            Domain::Extension | Domain::Outside(_) => Support::No(format!("it does not know the op {}", op.name())),
             domain => Support::No(format!("it runs no op of the domain {domain}")),
         }
     }
@@ -208,7 +271,7 @@ impl Support {
         *self == Support::Yes
     }
 
-    /// The error of an op that reached an engine although its backend says no.
+    /// The error for an op that reached an engine although the engine cannot run it.
     pub fn refusal(self, op: &Op) -> Error {
         let reason = match self {
             Support::Yes => "the engine lacks it".to_owned(),
@@ -218,17 +281,17 @@ impl Support {
     }
 }
 
-/// What is assumed of an op that has not run yet: an overhead and a speed.
+/// The assumed cost of an op that has not run yet: a fixed overhead and a speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FirstGuess {
-    /// What every op takes, however small.
+    /// Fixed time of every op, however small.
     pub overhead_ns: f32,
-    /// What each unit of the op's [work](Describe::work) adds.
+    /// Time of each unit of the op's [work](Describe::work).
     pub work_unit_ns: f32,
 }
 
 impl FirstGuess {
-    /// What suits a device of this sort.
+    /// A guess for this sort of device.
     pub fn of(device: &DeviceInfo) -> FirstGuess {
         let (overhead_ns, work_unit_ns) = match (device.shares_host_memory, device.runs_on_cores) {
             (true, _) => (2_000.0, 0.5),
@@ -242,21 +305,21 @@ impl FirstGuess {
 /// Whether an op's kernel is ready to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Warmth {
-    /// It starts at once.
+    /// The op starts at once.
     #[default]
     Warm,
-    /// Something must be compiled first.
+    /// A kernel must be compiled first.
     Cold,
 }
 
-/// What an engine's memory pools hold.
+/// Statistics of an engine's memory pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes lent out now.
     pub lent_bytes: u64,
-    /// Bytes kept for reuse.
+    /// Bytes cached for reuse.
     pub cached_bytes: u64,
-    /// The most bytes that were lent and cached at once.
+    /// The highest sum of lent and cached bytes so far.
     pub peak_bytes: u64,
     /// Allocations served from the cache.
     pub hits: u64,
@@ -264,22 +327,23 @@ pub struct MemoryStats {
     pub misses: u64,
 }
 
-/// How a device is. What it does not tell is `None`.
+/// Health of a device. Values that the device does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
-    /// The hottest sensor.
+    /// Temperature of the hottest sensor.
     pub temperature_celsius: Option<f32>,
     /// Power drawn.
     pub power_watts: Option<f32>,
     /// Share of time in use, 0 to 100.
     pub utilisation_percent: Option<f32>,
-    /// Share of memory in use, 0 to 100.
+    /// Whether the device throttles itself now.
     pub memory_percent: Option<f32>,
     /// True while the device slows itself down.
     pub throttled: Option<bool>,
-    /// Requests that the engine holds, under way or waiting, where it counts them: an op may be thousands.
+    /// Requests in the engine, running or waiting, if the engine counts them. One op may consist of
+    /// thousands.
     pub queue_depth: Option<u32>,
-    /// The fault that makes the engine unusable, if there is one.
+    /// The fault that makes the engine unusable, if any.
     pub fault: Option<Error>,
 }
 

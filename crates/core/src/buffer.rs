@@ -1,11 +1,13 @@
 //! Buffers: bytes on the host or in a device's memory, shared by reference count.
 //!
-//! A host buffer is made once, written through [`HostBufferMut`] while it has a single owner, and never changes after
-//! that, but by an op that was allowed to ([`HostBuffer::get_mut`]). It is either an allocation of its own, a vector's, a block from a pool that
-//! takes it back, or memory that the caller owns and lends without a copy. A device buffer is a handle: its bytes are reached only by the worker that owns the
-//! device, and dropping the last handle returns the allocation to its owner (see [`crate::lease`]).
+//! A host buffer is written through [`HostBufferMut`] while it has a single owner, and is immutable
+//! after [`HostBufferMut::freeze`]. The one exception is an op that may write in place
+//! ([`HostBuffer::get_mut`]). The memory is an allocation of its own, a vector's memory, a block
+//! that returns to its pool, or memory that the caller owns and lends without a copy. A device
+//! buffer is a handle. Only the worker that owns the device reaches its bytes, and dropping the
+//! last handle returns the allocation to its owner (see [`crate::lease`]).
 //!
-//! Sizes come from callers, so memory that is not there is [`Error::OutOfMemory`], never an abort.
+//! Callers choose the sizes, so exhausted memory is [`Error::OutOfMemory`], never an abort.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -20,12 +22,14 @@ use crate::device::DeviceId;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
+use crate::locked::Locked;
 use crate::tensor::Location;
 
-/// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector register.
+/// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector
+/// register.
 pub const HOST_ALIGN_BYTES: usize = 64;
 
-/// Bytes, wherever they are. Cloning shares them.
+/// Bytes on the host or on a device. A clone shares the bytes.
 #[derive(Clone, Debug)]
 pub enum Buffer {
     /// In the host's memory.
@@ -35,7 +39,7 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn len_bytes(&self) -> usize {
         match self {
             Buffer::Host(host) => host.bytes().len(),
@@ -43,7 +47,7 @@ impl Buffer {
         }
     }
 
-    /// Where they are.
+    /// Location of the bytes.
     pub fn location(&self) -> Location {
         match self {
             Buffer::Host(_) => Location::Host,
@@ -60,59 +64,66 @@ impl Buffer {
     }
 }
 
-/// Bytes in the host's memory that no longer change.
+/// Immutable bytes in the host's memory.
 #[derive(Clone)]
 pub struct HostBuffer {
     start: NonNull<u8>,
     len_bytes: usize,
-    #[allow(dead_code)] // Held for its destructor alone.
+    #[allow(dead_code)] // Held only for its destructor.
     owner: Owner,
 }
 
-/// What keeps a host buffer's memory alive.
+/// The owner that keeps a host buffer's memory alive.
 ///
-/// The tag fills its word: padding is copied in pieces that the CPU cannot read back before older writes have ended.
+/// The tag fills a whole word. A smaller tag would leave padding, which is copied in pieces, and
+/// the CPU cannot read such pieces back as one word before the earlier writes have completed.
 #[derive(Clone)]
 #[repr(usize)]
-#[allow(dead_code)] // Held for its destructor alone.
+#[allow(dead_code)] // Held only for its destructor.
 enum Owner {
-    /// One allocation that holds both the reference count and a few bytes, which begin at the first cache line inside.
+    /// One allocation that holds both the reference count and a few bytes. The bytes begin at the
+    /// first cache line inside the allocation.
     Grains(Arc<[Grain]>),
-    /// An allocation of its own.
+    /// A separate allocation.
     Pages(Arc<Pages>),
     /// A vector's memory.
     Vector(Arc<Vector>),
-    /// A pool's block.
+    /// A block of a pool.
     Block(Arc<dyn Any + Send + Sync>),
-    /// Anything else: the caller's own memory, which may be written by nobody.
+    /// Any other memory that the caller owns. It is never written.
     Lent(Arc<dyn Any + Send + Sync>),
     /// Bytes that are wiped when the last handle is dropped.
     Secret(Arc<SecretLines>),
 }
 
-/// Memory that is overwritten with zeroes before it is given back to the allocator.
-struct SecretLines(Box<[Line]>);
+/// Memory that is overwritten with zeroes before it is freed. Small secrets, such as keys, are kept
+/// out of swap if the system permits it, until they have been overwritten.
+struct SecretLines {
+    #[allow(dead_code)] // Held for its destructor, which runs before the memory is freed.
+    locked: Option<Locked>,
+    lines: Box<[Line]>,
+}
 
 impl Drop for SecretLines {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(|line| zeroize::Zeroize::zeroize(&mut line.0));
+        self.lines.iter_mut().for_each(|line| zeroize::Zeroize::zeroize(&mut line.0));
     }
 }
 
-/// One cache line, for its alignment.
+/// One cache line. The type gives its alignment.
 #[repr(align(64))]
 #[allow(dead_code)] // Only its address matters.
 struct Line([u8; HOST_ALIGN_BYTES]);
 
-/// Zeroed memory from the allocator, of any alignment that it gives by itself. It hands out large blocks as pages that nobody
-/// has touched, which cost nothing until they are written.
+/// Zeroed memory with the allocator's own alignment. The allocator serves large blocks from
+/// untouched pages, which cost nothing until they are written.
 struct Pages {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 impl Pages {
-    /// `None` where there is no memory.
+    /// Allocates the memory. `None` if there is not enough.
     fn zeroed(len_bytes: usize) -> Option<Pages> {
         let layout = Layout::from_size_align(len_bytes.max(1), GRAIN_BYTES).ok()?;
         // SAFETY: the layout has a size above zero.
@@ -121,46 +132,49 @@ impl Pages {
     }
 }
 
-// SAFETY: plain memory with one owner.
+// SAFETY: `Pages` is plain memory with one owner.
 unsafe impl Send for Pages {}
-// SAFETY: sharing it shares its address only; its bytes are reached through the buffer that holds it.
+// SAFETY: a shared `Pages` only gives its address. The bytes are reached through the buffer that
+// holds it.
 unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, freed once.
+        // SAFETY: `zeroed` allocated the memory with this layout, and it is freed only here.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// A vector that was taken apart, so that nothing but its buffer refers to its bytes.
+/// The memory of a vector that was taken apart, so that only its buffer refers to the bytes.
 struct Vector {
     start: NonNull<u8>,
     capacity: usize,
 }
 
-// SAFETY: plain memory with one owner.
+// SAFETY: `Vector` is plain memory with one owner.
 unsafe impl Send for Vector {}
-// SAFETY: as of `Pages`.
+// SAFETY: as for `Pages`.
 unsafe impl Sync for Vector {}
 
 impl Drop for Vector {
     fn drop(&mut self) {
-        // SAFETY: both are those of a vector that was forgotten; it is put together again once.
+        // SAFETY: pointer and capacity are those of a forgotten vector, which is rebuilt only here.
         drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) });
     }
 }
 
-/// Memory that a caller lent. Its destructor is the caller's code and runs on whatever thread drops the last view, mostly
-/// one of ours, inside the destructor of an op with other inputs: its panic ends here.
+/// Memory that a caller lent. Its destructor is the caller's code. It runs on the thread that drops
+/// the last view. This is mostly a thread of the runtime, in the middle of dropping an op that has
+/// other inputs. So a panic of the destructor is caught here.
 struct Lent<O>(ManuallyDrop<O>);
 
 impl<O> Drop for Lent<O> {
     fn drop(&mut self) {
-        // SAFETY: taken once, here, and not used again.
+        // SAFETY: the owner is taken only here, and `self.0` is not used again.
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
-            // The panic hook has told the program. What was thrown may panic again when it is dropped.
+            // The panic hook has already reported the panic. The payload may panic again when it is
+            // dropped.
             if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
                 std::mem::forget(again);
             }
@@ -168,7 +182,7 @@ impl<O> Drop for Lent<O> {
     }
 }
 
-/// As much as any allocator aligns by itself.
+/// The unit of small allocations: 16 bytes, an alignment that every allocator provides by itself.
 #[repr(align(16))]
 #[derive(Clone, Copy)]
 #[allow(dead_code)] // Read and written through pointers.
@@ -176,27 +190,29 @@ struct Grain([u8; GRAIN_BYTES]);
 
 const GRAIN_BYTES: usize = 16;
 
-/// Up to this size a buffer is aligned by hand: allocators are several times as fast where no alignment is asked of them.
+/// Buffers up to this size are aligned by hand. Allocators are several times as fast if no
+/// alignment is requested.
 const SMALL_BYTES_MAX: usize = 4096;
 
-// SAFETY: the bytes are immutable while they are shared, and `owner`, which keeps them alive, is itself Send and Sync.
+// SAFETY: the bytes are immutable while they are shared, and `owner`, which keeps them alive, is
+// itself Send and Sync.
 unsafe impl Send for HostBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// A zero-copy view of memory that the caller owns: a `Vec`, an `Arc<[T]>`, a memory map. It is kept until the last
-    /// view of it is dropped.
+    /// Views memory that the caller owns, without a copy: a `Vec`, an `Arc<[T]>`, a memory map. The
+    /// owner is kept until the last view is dropped.
     pub fn from_owner<T: Element, O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> HostBuffer {
         let owner = Arc::new(Lent(ManuallyDrop::new(owner)));
-        // The slice is taken once, after the owner has its final address, and never asked for again: an `as_ref` that
-        // answers differently later cannot hurt.
+        // `as_ref` is called only once, after the owner has its final address. An implementation
+        // that answers differently later does no harm.
         let bytes: &[u8] = bytemuck::cast_slice((*owner.0).as_ref());
         let (start, len_bytes) = (NonNull::from(bytes).cast(), bytes.len());
         HostBuffer { start, len_bytes, owner: Owner::Lent(owner) }
     }
 
-    /// The vector's own memory.
+    /// Takes over the vector's memory, without a copy.
     pub fn from_vec(bytes: Vec<u8>) -> HostBuffer {
         let mut bytes = ManuallyDrop::new(bytes);
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
@@ -204,7 +220,7 @@ impl HostBuffer {
         HostBuffer { start, len_bytes: bytes.len(), owner: Owner::Vector(Arc::new(vector)) }
     }
 
-    /// The bytes, to be written, where this is the only handle to them and a caller has not lent them.
+    /// The bytes for writing. `None` if there are other handles, or if the caller lent the memory.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let handles = match &self.owner {
             Owner::Grains(owner) => Arc::strong_count(owner),
@@ -217,16 +233,17 @@ impl HostBuffer {
         if handles != 1 {
             return None;
         }
-        // What was read through the others happened before they were dropped.
+        // Reads through the other handles happened before those were dropped.
         fence(Ordering::Acquire);
-        // SAFETY: the memory is initialised, alive, and was written through this pointer before. This is its only handle, which is
-        // borrowed: nobody can make another one.
+        // SAFETY: the memory is initialised, alive, and was written through this pointer before.
+        // This is its only handle, and it is borrowed mutably, so no other handle can be made.
         Some(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len_bytes) })
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` and `len_bytes` describe initialised memory that `owner` keeps alive and nobody writes.
+        // SAFETY: `start` and `len_bytes` describe initialised memory that `owner` keeps alive and
+        // no one writes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
     }
 
@@ -242,28 +259,30 @@ impl fmt::Debug for HostBuffer {
     }
 }
 
-/// Host memory with a single owner, being written. [`HostBufferMut::freeze`] makes it a [`HostBuffer`].
+/// Writable host memory with a single owner. [`HostBufferMut::freeze`] makes it a [`HostBuffer`].
 pub struct HostBufferMut {
     buffer: HostBuffer,
 }
 
 impl HostBufferMut {
-    /// Zeroed memory in an allocation of its own.
+    /// Zeroed memory in a separate allocation.
     pub fn zeroed(len_bytes: usize) -> Result<HostBufferMut> {
         if len_bytes <= SMALL_BYTES_MAX {
             return Ok(HostBufferMut::small(len_bytes));
         }
-        // The first cache line is at most this many bytes further than where the allocation starts.
+        // The first cache line begins at most this many bytes after the start of the allocation.
         let slack_bytes = HOST_ALIGN_BYTES - GRAIN_BYTES;
         let pages =
             len_bytes.checked_add(slack_bytes).and_then(Pages::zeroed).ok_or_else(|| out_of_memory(len_bytes))?;
         let skip_bytes = pages.start.as_ptr().align_offset(HOST_ALIGN_BYTES).min(slack_bytes);
-        // SAFETY: the allocation is longer than what is skipped.
+        // SAFETY: the allocation is at least `slack_bytes` long, and at most these are skipped.
         let start = unsafe { pages.start.add(skip_bytes) };
         Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Pages(Arc::new(pages)) } })
     }
 
-    /// Zeroed memory that is wiped when its last handle is dropped. It belongs to no pool and is not used again.
+    /// Zeroed memory that is wiped when its last handle is dropped. It is never pooled or reused.
+    /// Buffers of up to 64 KiB are kept out of swap if the system permits it; otherwise they work
+    /// as usual.
     pub fn secret(len_bytes: usize) -> Result<HostBufferMut> {
         let count = len_bytes.div_ceil(HOST_ALIGN_BYTES);
         let mut lines = Vec::new();
@@ -272,16 +291,19 @@ impl HostBufferMut {
             return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
         }
         lines.resize_with(count, || Line([0; HOST_ALIGN_BYTES]));
-        let mut lines = Arc::new(SecretLines(lines.into_boxed_slice()));
+        let lines = lines.into_boxed_slice();
+        let locked = Locked::new(lines.as_ptr().cast(), count * HOST_ALIGN_BYTES);
+        let mut lines = Arc::new(SecretLines { locked, lines });
         let start = match Arc::get_mut(&mut lines) {
-            Some(SecretLines(lines)) => NonNull::from(&mut **lines).cast(),
+            Some(secret) => NonNull::from(&mut *secret.lines).cast(),
             None => NonNull::<Line>::dangling().cast(),
         };
         Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Secret(lines) } })
     }
 
     fn small(len_bytes: usize) -> HostBufferMut {
-        // The allocation starts at a grain; the first cache line is at most this many bytes further.
+        // The allocation starts at a grain. The first cache line begins at most this many bytes
+        // later.
         let slack_bytes = HOST_ALIGN_BYTES - GRAIN_BYTES;
         let mut grains = Arc::<[Grain]>::new_uninit_slice((len_bytes + slack_bytes).div_ceil(GRAIN_BYTES));
         let start = match Arc::get_mut(&mut grains) {
@@ -298,54 +320,56 @@ impl HostBufferMut {
         HostBufferMut { buffer: HostBuffer { start, len_bytes, owner } }
     }
 
-    /// Memory that something else owns, such as a block on loan from a pool.
+    /// Wraps memory that another value owns, such as a block on loan from a pool.
     ///
     /// # Safety
-    /// `start` must be aligned to [`HOST_ALIGN_BYTES`] and point to `len_bytes` initialised bytes that stay in place
-    /// and that nobody else touches until `owner` is dropped.
+    /// `start` must be aligned to [`HOST_ALIGN_BYTES`] and point to `len_bytes` initialised bytes.
+    /// They must stay in place, and nothing else may access them, until `owner` is dropped.
     pub unsafe fn from_raw(start: NonNull<u8>, len_bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBufferMut {
         HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Block(owner) } }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: this value is the only owner (both constructors see to it), the memory is initialised and alive.
+        // SAFETY: this value is the only owner, as all constructors ensure, and the memory is
+        // initialised and alive.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.start.as_ptr(), self.buffer.len_bytes) }
     }
 
-    /// The bytes as they are now.
+    /// The current bytes.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
     }
 
-    /// Ends the writing.
+    /// Ends writing and returns the immutable buffer.
     pub fn freeze(self) -> HostBuffer {
         self.buffer
     }
 }
 
-/// What a request for host memory is answered with where there is none.
+/// The error of a request for host memory that cannot be met.
 pub(crate) fn out_of_memory(len_bytes: usize) -> Error {
     Error::OutOfMemory { place: "the host".to_owned(), asked: len_bytes as u64, free: 0, largest: 0 }
 }
 
-/// One allocation in a device's memory, as its owner knows it.
+/// One allocation in a device's memory, as its owner records it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DeviceAllocation {
     /// The device that owns it.
     pub device: DeviceId,
-    /// The owner's name for it. Unique among that engine's allocations.
+    /// The owner's id of the allocation, unique among the allocations of that engine.
     pub token: u64,
-    /// How many bytes it holds.
+    /// Size of the allocation.
     pub len_bytes: usize,
 }
 
-/// A handle to bytes in a device's memory. Dropping the last one returns the allocation to its owner.
+/// A handle to bytes in a device's memory. Dropping the last handle returns the allocation to its
+/// owner.
 #[derive(Clone)]
 pub struct DeviceBuffer(Arc<Lease<DeviceAllocation>>);
 
 impl DeviceBuffer {
-    /// A handle to an allocation that its owner has lent.
+    /// Makes a handle to an allocation that its owner has lent.
     pub fn new(allocation: Lease<DeviceAllocation>) -> DeviceBuffer {
         DeviceBuffer(Arc::new(allocation))
     }
@@ -355,12 +379,12 @@ impl DeviceBuffer {
         self.0.device
     }
 
-    /// The owner's name for the allocation.
+    /// The owner's id of the allocation.
     pub fn token(&self) -> u64 {
         self.0.token
     }
 
-    /// How many bytes it holds.
+    /// Size of the allocation.
     pub fn len_bytes(&self) -> usize {
         self.0.len_bytes
     }

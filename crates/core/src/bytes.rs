@@ -1,4 +1,4 @@
-//! Bytes: a part without a shape, such as a message, a compressed block, a packet or a key.
+//! Bytes without a shape, such as a message, a compressed block, a packet or a key.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::{Location, Tensor};
 
-/// A range of bytes in a buffer. Cloning and slicing share the buffer; the bytes never change. Secret bytes are wiped
-/// when the last handle to them is dropped; what is shown of any bytes is their number.
+/// A range of bytes in a buffer. Clones and slices share the buffer, and the bytes are immutable
+/// except through [`Bytes::get_mut`]. Secret bytes are wiped when the last handle to them is
+/// dropped. `Debug` output shows only the length of any bytes.
 #[derive(Clone)]
 pub struct Bytes {
     buffer: Buffer,
@@ -18,26 +19,26 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The vector's own memory.
+    /// Takes over the vector's memory, without a copy.
     pub fn from_vec(bytes: Vec<u8>) -> Bytes {
         Bytes::from_host(HostBuffer::from_vec(bytes))
     }
 
-    /// A copy of the bytes.
+    /// Copies the bytes.
     pub fn copy_of(bytes: &[u8]) -> Result<Bytes> {
         let mut buffer = HostBufferMut::zeroed(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);
         Ok(Bytes::from_host(buffer.freeze()))
     }
 
-    /// Memory that the caller owns (an `Arc<[u8]>`, a memory map), without a copy; it is kept until the last view of it is
-    /// dropped.
+    /// Views memory that the caller owns (an `Arc<[u8]>`, a memory map), without a copy. The owner
+    /// is kept until the last view is dropped.
     pub fn from_owner<O: AsRef<[u8]> + Send + Sync + 'static>(owner: O) -> Bytes {
         Bytes::from_host(HostBuffer::from_owner::<u8, O>(owner))
     }
 
-    /// A secret: the bytes are copied into memory that is wiped when its last handle is dropped, and the vector is wiped at
-    /// once. Copies that the caller made before are the caller's to wipe.
+    /// Makes a secret. The bytes are copied into memory that is wiped when its last handle is
+    /// dropped, and the vector is wiped at once. The caller must wipe any copies made before.
     pub fn secret(bytes: Vec<u8>) -> Result<Bytes> {
         let source = zeroize::Zeroizing::new(bytes);
         let mut buffer = HostBufferMut::secret(source.len())?;
@@ -51,7 +52,7 @@ impl Bytes {
         Bytes { buffer: Buffer::Host(buffer), range }
     }
 
-    /// The bytes of a contiguous tensor of bytes, wherever it is.
+    /// The bytes of a contiguous tensor of `u8`, on the host or on a device.
     pub fn from_tensor(tensor: &Tensor) -> Result<Bytes> {
         if tensor.dtype() != DType::U8 {
             let (expected, got) = (DType::U8, tensor.dtype());
@@ -65,18 +66,18 @@ impl Bytes {
         Ok(Bytes { buffer: tensor.buffer().clone(), range: start..start + tensor.elements() })
     }
 
-    /// The same bytes as a tensor of one axis.
+    /// The same bytes as a one-dimensional tensor.
     pub fn to_tensor(&self) -> Result<Tensor> {
         let shape = Shape::new([self.len()])?;
         Tensor::from_parts(DType::U8, shape, shape.contiguous_strides(), self.range.start, self.buffer.clone())
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -93,7 +94,7 @@ impl Bytes {
         Ok(Bytes { buffer: self.buffer.clone(), range })
     }
 
-    /// The bytes, where they are on the host.
+    /// The bytes as a slice. Fails if they are on a device.
     pub fn as_slice(&self) -> Result<&[u8]> {
         match &self.buffer {
             Buffer::Host(host) => Ok(&host.bytes()[self.range.clone()]),
@@ -101,7 +102,8 @@ impl Bytes {
         }
     }
 
-    /// The bytes, to be written, where they are on the host and this is the only handle to their buffer; not where a caller lent it.
+    /// The bytes for writing. `None` if they are on a device, if their buffer has other handles, or
+    /// if a caller lent the memory.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.buffer {
             Buffer::Host(host) => host.get_mut().map(|bytes| &mut bytes[self.range.clone()]),
@@ -109,17 +111,17 @@ impl Bytes {
         }
     }
 
-    /// Where they are.
+    /// Location of the bytes.
     pub fn location(&self) -> Location {
         self.buffer.location()
     }
 
-    /// The buffer that this is a range of.
+    /// The buffer that contains this range.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// Whether they are wiped when the last handle is dropped.
+    /// Whether the bytes are wiped when the last handle is dropped.
     pub fn is_secret(&self) -> bool {
         self.buffer.is_secret()
     }

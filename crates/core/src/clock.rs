@@ -1,14 +1,15 @@
-//! Time as the runtime sees it: the system's, or a virtual one that a simulation moves by hand.
+//! The runtime's source of time: the system clock, or a virtual clock that a simulation moves by
+//! hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Instant;
 
-    /// Lets time pass.
+    /// Waits for this time, or moves a virtual clock by it.
     fn sleep(&self, time: Duration);
 }
 
@@ -26,7 +27,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that changes only when it is moved.
 #[derive(Debug)]
 pub struct VirtualClock {
     start: Instant,
@@ -34,7 +35,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// A clock that stands at its start.
+    /// A clock at its start time.
     pub fn new() -> VirtualClock {
         VirtualClock { start: Instant::now(), elapsed_ns: AtomicU64::new(0) }
     }

@@ -1,7 +1,8 @@
 //! A set of CPU numbers, in the list format that the kernel reads and writes: `0-3,8-11`.
 //!
-//! The text may come from anywhere (a file, a command line, a hostile container), so everything about it is bounded:
-//! its length by [`LIST_BYTES_MAX`] and its numbers by [`CPU_MAX`]. A set takes one bit per CPU up to the largest member.
+//! The text may come from anywhere (a file, a command line, a hostile container), so its length is
+//! limited by [`LIST_BYTES_MAX`] and its numbers by [`CPU_MAX`]. A set takes one bit per CPU up to
+//! its largest member.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, Sub};
@@ -13,12 +14,12 @@ pub const CPU_MAX: usize = 8191;
 /// The longest list that is parsed. Every second CPU up to [`CPU_MAX`] takes about 20 kB.
 pub const LIST_BYTES_MAX: usize = 64 * 1024;
 
-/// Characters of an offending text that an error repeats.
+/// Number of characters of an invalid text that an error repeats.
 const EXCERPT_CHARS_MAX: usize = 32;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Why a number or a text is no CPU set.
+/// Why a number or a text is not a valid CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuSetError {
@@ -84,7 +85,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds `cpu`; true when it was not a member.
+    /// Adds `cpu`. Returns true if it was not a member before.
     pub fn insert(&mut self, cpu: usize) -> Result<bool, CpuSetError> {
         let fresh = !self.contains(cpu);
         self.insert_range(cpu, cpu)?;
@@ -111,7 +112,7 @@ impl CpuSet {
         Ok(())
     }
 
-    /// Takes `cpu` out; true when it was a member.
+    /// Removes `cpu`. Returns true if it was a member.
     pub fn remove(&mut self, cpu: usize) -> bool {
         let present = self.contains(cpu);
         if present {
@@ -126,7 +127,7 @@ impl CpuSet {
         self.words.get(cpu / WORD_BITS).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
-    /// How many CPUs the set holds.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -250,8 +251,8 @@ impl Sub for &CpuSet {
     }
 }
 
-/// Reads `0-3,8-11`. White space around the list and around its parts is ignored, and an empty text is the empty set,
-/// as in the kernel's own files. Parts may overlap and come in any order.
+/// Reads `0-3,8-11`. White space around the list and around its parts is ignored, and an empty text
+/// is the empty set, as in the kernel's own files. Parts may overlap and come in any order.
 impl FromStr for CpuSet {
     type Err = CpuSetError;
 
@@ -298,14 +299,14 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// Digits only: `usize::from_str` alone would also take a plus sign.
+/// Parses digits only: `usize::from_str` alone would also accept a plus sign.
 fn number(digits: &str, part: &str) -> Result<usize, CpuSetError> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(CpuSetError::Malformed { got: excerpt(part) });
     }
     match digits.parse() {
         Ok(cpu) if cpu <= CPU_MAX => Ok(cpu),
-        // Digits that do not parse are too many of them.
+        // All characters are digits, so a parse failure means that the number is too large.
         _ => Err(CpuSetError::CpuTooLarge { got: excerpt(digits), max: CPU_MAX }),
     }
 }

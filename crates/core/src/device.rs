@@ -1,4 +1,4 @@
-//! Devices: what hardware there is, as one API reaches it.
+//! Devices: the hardware that one API reaches, and its description.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ pub use crate::api::Api;
 use crate::error::Error;
 use crate::op::Domain;
 
-/// Which device: its API and its index there. Written `cuda:0`.
+/// The id of a device: its API and its index there, written `cuda:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
-    /// The API that reaches it.
+    /// The API that reaches the device.
     pub api: Api,
-    /// Its index among that API's devices.
+    /// The device's index among the devices of that API.
     pub index: u32,
 }
 
@@ -32,7 +32,7 @@ impl FromStr for DeviceId {
     }
 }
 
-/// What sort of hardware a device is.
+/// The sort of hardware that a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -122,20 +122,20 @@ impl FromStr for PciAddress {
     }
 }
 
-/// What a device is and has. What an API does not tell is `None`, never zero.
+/// The description of a device. Values that the API does not report are `None`, never zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
-    /// Its id, unique in this process.
+    /// The device's id, unique in this process.
     pub id: DeviceId,
-    /// The name that its driver gives it.
+    /// The name that the driver reports.
     pub name: String,
-    /// What sort of hardware it is.
+    /// The sort of hardware.
     pub kind: DeviceKind,
-    /// Bytes of memory in all.
+    /// Total memory in bytes.
     pub memory_total_bytes: Option<u64>,
-    /// Bytes of memory that can still be had.
+    /// Available memory in bytes.
     pub memory_available_bytes: Option<u64>,
-    /// The driver's version, as it writes it.
+    /// The driver's version, in the driver's own format.
     pub driver_version: Option<String>,
     /// The compute capability or its equivalent: `9.0`, `gfx942`, `avx512`.
     pub compute_capability: Option<String>,
@@ -145,36 +145,48 @@ pub struct DeviceInfo {
     pub shared_memory_bytes_max: Option<u64>,
     /// Cores, multiprocessors or compute units.
     pub compute_units: Option<u32>,
-    /// Where it sits on the PCI bus.
+    /// Address of the device on the PCI bus.
     pub pci_address: Option<PciAddress>,
-    /// The hardware's own identity, the same through every API that reaches it.
+    /// The identity of the hardware, the same through every API that reaches it.
     pub uuid: Option<[u8; 16]>,
-    /// The API behind its own, where there is one between it and the driver: wgpu's adapters are Vulkan's or Metal's.
+    /// The API between the device's own API and the driver, if any: wgpu reaches its adapters
+    /// through Vulkan or Metal.
     pub through: Option<Api>,
-    /// The NUMA node that it belongs to.
+    /// The NUMA node of the device.
     pub numa_node: Option<u32>,
-    /// Its ops read and write the host's own memory: nothing is moved to it or from it.
+    /// Whether its ops read and write the host's memory directly, so that no data is moved.
     pub shares_host_memory: bool,
-    /// Its engine computes in `submit`: the device is the thread that calls it, and what the engine tells of an op's time is
-    /// the op's alone.
+    /// Whether its engine computes in `submit`: the device is the calling thread, and the time that
+    /// the engine reports for an op belongs to that op alone.
     pub computes_in_submit: bool,
-    /// It computes on the processor's cores, as the CPU backend and graphics APIs in software do: it takes the cores that
-    /// others of its sort need.
+    /// Whether it computes on the processor's cores, as the CPU backend and software graphics APIs
+    /// do. It then competes for the cores with other such devices.
     pub runs_on_cores: bool,
-    /// One process at a time can have it open.
+    /// Whether only one process at a time can open it.
     pub is_exclusive: bool,
-    /// What it can do.
+    /// The capabilities of the device.
     pub capabilities: Capabilities,
 }
 
-/// What a device can do, in words that a person or a filter can read. Whether it runs a certain op is the backend's
-/// to answer.
+/// The capabilities of a device, in words that a person or a filter can read. Ask the backend
+/// whether the device runs a particular op.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capabilities {
-    /// The domains in which it runs at least one op.
+    /// The domains in which the device runs at least one op.
     pub domains: Vec<Domain>,
     /// Features by name: `avx512`, `amx-bf16`, `tensor-cores`, `subgroups`.
     pub features: Vec<String>,
+}
+
+impl Capabilities {
+    /// The feature of devices that may flush subnormal numbers: their arithmetic treats a subnormal
+    /// f32 or bf16 operand or result as zero of the same sign (rule 11 of [`crate::expr`]).
+    pub const FLUSHES_SUBNORMALS: &str = "flushes-subnormals";
+
+    /// Whether the device has the feature of this name.
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|own| own == feature)
+    }
 }
 
 impl DeviceInfo {
@@ -203,24 +215,27 @@ impl DeviceInfo {
         }
     }
 
-    /// Bytes of memory in use, where the total and the available amount are known.
+    /// Bytes of memory in use, if the total and the available amount are known.
     pub fn memory_used_bytes(&self) -> Option<u64> {
         Some(self.memory_total_bytes?.saturating_sub(self.memory_available_bytes?))
     }
 
-    /// How much of the memory is in use, from 0 to 100. `None` where it is not known, or there is none.
+    /// Share of the memory in use, from 0 to 100. `None` if it is unknown, or if the device has no
+    /// memory.
     pub fn memory_usage_percent(&self) -> Option<f64> {
         let total = self.memory_total_bytes.filter(|total| *total > 0)?;
         Some(self.memory_used_bytes()? as f64 / total as f64 * 100.0)
     }
 
-    /// Whether so many bytes could be allocated now. A device that does not tell is assumed to have them.
+    /// Whether `bytes` could be allocated now. A device that does not report its available memory
+    /// is assumed to have enough.
     pub fn has_available(&self, bytes: u64) -> bool {
         self.memory_available_bytes.is_none_or(|available| available >= bytes)
     }
 
-    /// Whether both are the same piece of hardware, seen through two APIs. Devices that do not tell are different; an
-    /// adapter that computes on the processor's cores is the processor.
+    /// Whether both are the same piece of hardware, seen through two APIs. Devices without a UUID
+    /// or an address are different, except that all devices on the processor's cores are the
+    /// processor.
     pub fn is_same_hardware(&self, other: &DeviceInfo) -> bool {
         let same_uuid = self.uuid.is_some() && self.uuid == other.uuid;
         let same_address = self.pci_address.is_some() && self.pci_address == other.pci_address;
@@ -228,12 +243,12 @@ impl DeviceInfo {
         self.id.api != other.id.api && (same_uuid || same_address || both_on_cores)
     }
 
-    /// True for the processor itself, whose ops are the last resort of every fallback.
+    /// Whether this is the processor itself, whose ops are the last resort of every fallback.
     pub fn is_processor(&self) -> bool {
         self.kind == DeviceKind::Cpu && self.shares_host_memory
     }
 
-    /// True for a virtual device of the test kit.
+    /// Whether this is a virtual device of the test kit.
     pub fn is_simulated(&self) -> bool {
         self.id.api == Api::SIMULATED
     }

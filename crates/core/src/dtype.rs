@@ -1,4 +1,4 @@
-//! Element types: what a tensor's numbers are.
+//! Element types of tensors.
 
 use core::fmt;
 
@@ -93,9 +93,9 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that can be a tensor's element. Sealed: the list is [`DType::ALL`].
+/// A Rust type that can be a tensor's element. The trait is sealed: the list is [`DType::ALL`].
 pub trait Element: bytemuck::Pod + Send + Sync + fmt::Debug + PartialEq + sealed::Sealed {
-    /// The element type that stands for `Self`.
+    /// The element type of `Self`.
     const DTYPE: DType;
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, in three kinds that a caller can tell apart.
+//! Errors, in three kinds that a caller can tell apart.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::device::DeviceId;
 use crate::dtype::DType;
 
-/// The result of everything in Panoply that can fail.
+/// The result of every fallible function of Panoply.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Whose fault an error is, and so what to do about it.
+/// Who can act on an error: the caller, another device, or a later attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The caller asked for something impossible. Asking again gives the same answer.
@@ -27,9 +27,9 @@ pub enum Error {
     /// Two shapes that must agree do not.
     #[error("{what}: expected shape {expected:?}, got {got:?}")]
     ShapeMismatch {
-        /// Which operand of which op.
+        /// The operand and its op.
         what: &'static str,
-        /// The dimensions that would have fitted.
+        /// The expected dimensions.
         expected: Vec<usize>,
         /// The dimensions that were given.
         got: Vec<usize>,
@@ -37,9 +37,9 @@ pub enum Error {
     /// A tensor has the wrong number of dimensions.
     #[error("{what}: expected {expected} dimensions, got {got}")]
     RankMismatch {
-        /// Which operand of which op.
+        /// The operand and its op.
         what: &'static str,
-        /// What would have fitted, such as `4` or `at least 2`.
+        /// The expected rank, such as `4` or `at least 2`.
         expected: Cow<'static, str>,
         /// The rank that was given.
         got: usize,
@@ -47,9 +47,9 @@ pub enum Error {
     /// Two element types that must agree do not.
     #[error("{what}: expected {expected}, got {got}")]
     DTypeMismatch {
-        /// Which operand of which op.
+        /// The operand and its op.
         what: &'static str,
-        /// The element type that would have fitted.
+        /// The expected element type.
         expected: DType,
         /// The element type that was given.
         got: DType,
@@ -59,7 +59,7 @@ pub enum Error {
     DTypeUnsupported {
         /// The op, or its operand.
         what: &'static str,
-        /// The element types that it is defined for.
+        /// The element types for which the op is defined.
         expected: &'static str,
         /// The element type that was given.
         got: DType,
@@ -67,7 +67,7 @@ pub enum Error {
     /// A shape, a stride or a size does not fit the address space.
     #[error("{what}: {got:?} overflows; expected at most {limit} bytes in all")]
     SizeOverflow {
-        /// What was being sized.
+        /// The value whose size overflows.
         what: &'static str,
         /// The dimensions that were given.
         got: Vec<usize>,
@@ -77,9 +77,9 @@ pub enum Error {
     /// An index, an axis or the end of a view lies outside what it refers to.
     #[error("{what}: expected at most {limit}, got {got}")]
     OutOfBounds {
-        /// What was being indexed.
+        /// The value that was indexed, or the index.
         what: &'static str,
-        /// The largest value that would have fitted.
+        /// The largest valid value.
         limit: usize,
         /// The value that was given.
         got: usize,
@@ -87,43 +87,44 @@ pub enum Error {
     /// Any other argument outside its range.
     #[error("{what}: expected {expected}, got {got}")]
     InvalidArgument {
-        /// Which argument of which op.
+        /// The argument and its op.
         what: &'static str,
-        /// What would have been accepted.
+        /// Description of the valid values.
         expected: Cow<'static, str>,
-        /// What was given.
+        /// The value that was given.
         got: String,
     },
     /// The expression of a map is not valid for its inputs.
     #[error("map: {0}")]
     Expression(#[from] crate::expr::ExprError),
-    /// A node of a graph cannot be what it was recorded as, or failed when it ran.
+    /// A node of a graph is invalid, or failed when it ran.
     #[error("{node}: {cause}")]
     Node {
-        /// The node: its name, its op, and its operands' types.
+        /// The node: its name, its op, and the types of its operands.
         node: String,
-        /// What is wrong with it.
+        /// The cause.
         cause: Box<Error>,
     },
-    /// A kernel of the caller's own does not compile.
+    /// A caller's kernel does not compile.
     #[error("the kernel {kernel} does not compile as {language}: {message}")]
     KernelSource {
         /// The program's name.
         kernel: String,
-        /// The form that was tried: `C` or `WGSL`.
+        /// The language that was tried: `C` or `WGSL`.
         language: &'static str,
-        /// What the compiler said. Lines count in the caller's text.
+        /// The compiler's message. Line numbers refer to the caller's text.
         message: String,
     },
-    /// A kernel of the caller's own, or its closure, did what it must not.
+    /// A caller's kernel, or its closure, violated a rule.
     #[error("the kernel {kernel} went wrong: {reason}")]
     KernelFault {
         /// The program's name.
         kernel: String,
-        /// What it did: an address out of bounds, barriers that not all threads reach, no end, a panic.
+        /// The violation: an address out of bounds, barriers that not all threads reach, an endless
+        /// loop, a panic.
         reason: String,
     },
-    /// The elements do not lie one after the other in memory, as a slice must.
+    /// The elements are not adjacent in memory, as a slice requires.
     #[error("a tensor of shape {shape:?} with strides {strides:?} is not contiguous; make it so with `contiguous()`")]
     NotContiguous {
         /// The tensor's dimensions.
@@ -134,15 +135,15 @@ pub enum Error {
     /// The data is in a device's memory; bring it to the host first.
     #[error("the data lives on {device}; run `Transfer::to_host` on it to read it here")]
     NotOnHost {
-        /// Where the data is.
+        /// The device that holds the data.
         device: DeviceId,
     },
-    /// No device that may be used can run this op.
+    /// None of the permitted devices can run this op.
     #[error("no device can run {op}: {reason}")]
     Unsupported {
         /// The op's name.
         op: &'static str,
-        /// What each candidate said.
+        /// The reason of each candidate.
         reason: String,
     },
     /// The named device does not exist.
@@ -153,21 +154,21 @@ pub enum Error {
         /// The devices that exist.
         known: String,
     },
-    /// Two wishes that cannot both be fulfilled.
+    /// Two requests of the caller exclude each other.
     #[error("{first} contradicts {second}; leave one of them out")]
     Contradiction {
-        /// One of the two.
+        /// The first request.
         first: String,
-        /// The other.
+        /// The second request.
         second: String,
     },
-    /// A message is not what it claims to be. Nothing of its op is handed out, and no more is said: the reason would help whoever
-    /// made it.
+    /// A message failed verification. No output of the op is handed out, and the error gives no
+    /// reason, since the reason would help an attacker.
     #[error("{op}: message {index} is rejected")]
     Rejected {
         /// The op's name.
         op: &'static str,
-        /// The first such message.
+        /// Index of the first rejected message.
         index: usize,
     },
     /// A message would become longer than the op allows.
@@ -177,7 +178,7 @@ pub enum Error {
     OutputLimit {
         /// The op's name.
         op: &'static str,
-        /// The first such message.
+        /// Index of the first message that is too long.
         index: usize,
         /// The limit, in bytes.
         limit: usize,
@@ -185,21 +186,21 @@ pub enum Error {
     /// A key is malformed or weak, or belongs to another algorithm or length.
     #[error("the key is no valid key of {algorithm}")]
     InvalidKey {
-        /// The algorithm that it was given for.
+        /// The algorithm for which the key was given.
         algorithm: &'static str,
     },
     /// A nonce would be used twice with one key.
     #[error("the nonce of message {index} was used before; use one that is new")]
     RepeatedNonce {
-        /// The message.
+        /// Index of the message.
         index: usize,
     },
-    /// A session has no nonces left for so many messages.
+    /// A session has fewer nonces left than there are messages.
     #[error("a session has {left} nonces left, {asked} were asked for; begin a session with a new key")]
     NoncesExhausted {
-        /// How many are left.
+        /// Number of nonces left.
         left: u64,
-        /// How many messages were to be sealed.
+        /// Number of messages to be sealed.
         asked: u64,
     },
     /// The op was cancelled by dropping its future.
@@ -210,7 +211,7 @@ pub enum Error {
     DeviceLost {
         /// The device.
         device: DeviceId,
-        /// What it said last.
+        /// The last message of the device.
         reason: String,
     },
     /// The device reported a failure of this op alone.
@@ -218,15 +219,15 @@ pub enum Error {
     DeviceFault {
         /// The device.
         device: DeviceId,
-        /// What it said.
+        /// The device's message.
         reason: String,
     },
-    /// The device did not answer within the op's time bound.
+    /// The device did not answer before the op's timeout.
     #[error("{device} did not answer within {after:?}")]
     Timeout {
         /// The device.
         device: DeviceId,
-        /// How long the op was waited for.
+        /// Time that the runtime waited for the op.
         after: Duration,
     },
     /// The engine or its worker panicked while it held this op.
@@ -242,17 +243,17 @@ pub enum Error {
     DeviceUnavailable {
         /// The device.
         device: DeviceId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A device object that the op names is gone.
     #[error("the {kind} on {device} is gone: {reason}; make it again")]
     ObjectLost {
-        /// What the object was.
+        /// The kind of the object, such as `model`.
         kind: &'static str,
-        /// The device that had it.
+        /// The device that held the object.
         device: DeviceId,
-        /// What became of it.
+        /// How the object was lost.
         reason: String,
     },
     /// The device's queue is full.
@@ -260,34 +261,48 @@ pub enum Error {
     Busy {
         /// The device.
         device: DeviceId,
-        /// How many ops its queue holds.
+        /// Capacity of the queue, in ops.
         queue_depth_max: usize,
     },
     /// Memory ran out.
     #[error("out of memory in {place}: asked for {asked} bytes, {free} free, largest block {largest}")]
     OutOfMemory {
-        /// Which memory: a device, or the host.
+        /// The memory that ran out: of a device, or of the host.
         place: String,
         /// Bytes asked for.
         asked: u64,
         /// Bytes free.
         free: u64,
-        /// The largest block that could have been had.
+        /// The largest free block.
         largest: u64,
     },
-    /// The op's deadline passed before it was started.
+    /// The op's deadline passed before the op was started.
     #[error("the deadline passed {late_by:?} before the op was started")]
     DeadlineExceeded {
-        /// By how much it was missed.
+        /// Time between the deadline and the start.
         late_by: Duration,
     },
-    /// The runtime is shutting down, or has.
+    /// The runtime is shutting down, or has shut down.
     #[error("the runtime is shutting down and takes no more work")]
     ShuttingDown,
+    /// The calling process is a fork. The threads of objects that were made before the fork exist
+    /// only in the parent process.
+    #[error(
+        "{what} belongs to process {made_in}, and this is its fork {called_in}, which has none of its threads; \
+         make a new one after the fork, or start processes without fork (Python: `spawn` or `forkserver`)"
+    )]
+    Forked {
+        /// The object that was called, such as `the runtime`.
+        what: &'static str,
+        /// Id of the process that made the object.
+        made_in: u32,
+        /// Id of the process that called it.
+        called_in: u32,
+    },
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Node { cause, .. } => cause.kind(),
@@ -311,6 +326,7 @@ impl Error {
             | Error::InvalidKey { .. }
             | Error::RepeatedNonce { .. }
             | Error::NoncesExhausted { .. }
+            | Error::Forked { .. }
             | Error::Cancelled => ErrorKind::Caller,
             Error::DeviceLost { .. }
             | Error::DeviceFault { .. }
@@ -324,13 +340,13 @@ impl Error {
         }
     }
 
-    /// An argument outside its range; `what` names the op and the argument.
+    /// The error for an argument outside its range. `what` names the op and the argument.
     pub fn invalid(what: &'static str, expected: impl Into<Cow<'static, str>>, got: impl ToString) -> Error {
         Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }
     }
 }
 
-/// What a caught panic said.
+/// The message of a caught panic.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

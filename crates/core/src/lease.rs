@@ -1,19 +1,25 @@
-//! Values on loan: dropping a lease returns the value to its owner, without a lock and without allocating.
+//! Values on loan. Dropping a lease returns the value to its owner, without a lock and without
+//! allocating.
 //!
-//! Device memory and pooled host memory belong to one worker, but handles to them travel to any thread. The rules:
+//! Device memory and pooled host memory belong to one worker, but handles to them travel to any
+//! thread. The rules:
 //!
-//! 1. A [`Lease`] owns a node that was allocated when the value was lent. Dropping the lease pushes that node onto its
-//!    owner's list of returns: one compare-and-swap, no allocation, never blocking. So the list is bounded by what was lent.
-//! 2. Only the owner takes nodes off, and always the whole list at once with one swap; so there is no ABA problem.
-//! 3. When the owner ([`Home`]) is dropped the list is closed, and a lease that is dropped later drops its value itself. A
-//!    node pushed while the list was being closed is dropped with the list, by the last lease.
+//! 1. A [`Lease`] owns a node that was allocated when the value was lent. Dropping the lease pushes
+//!    the node onto its owner's list of returns: one compare-and-swap, no allocation, never
+//!    blocking. So the list is never longer than the number of values lent.
+//! 2. Only the owner takes nodes off the list, and always the whole list with one swap. So there is
+//!    no ABA problem.
+//! 3. Dropping the owner ([`Home`]) closes the list. A lease that is dropped later drops its value
+//!    itself. A node that is pushed while the list is being closed is dropped with the list, by the
+//!    last lease.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use crate::sync::{Arc, AtomicBool, AtomicPtr, Ordering};
 
-/// The owner's end: lends values and takes back what was returned. Closed when it is dropped.
+/// The owner's side: lends values and takes back returned ones. Dropping it closes the list of
+/// returns.
 pub struct Home<T: Send> {
     returns: Arc<Returns<T>>,
 }
@@ -41,13 +47,20 @@ impl<T: Send> Home<T> {
         Home { returns: Arc::new(Returns { head, closed: AtomicBool::new(false) }) }
     }
 
+    /// An owner that takes nothing back: a dropped lease drops its value.
+    pub(crate) fn closed() -> Home<T> {
+        let home = Home::new();
+        home.returns.closed.store(true, Ordering::Release);
+        home
+    }
+
     /// Lends a value.
     pub fn lend(&self, value: T) -> Lease<T> {
         let node = ManuallyDrop::new(Box::new(Node { value, next: std::ptr::null_mut() }));
         Lease { node, returns: self.returns.clone() }
     }
 
-    /// Hands every returned value to `receive`, the last returned first.
+    /// Passes every returned value to `receive`, the last returned first.
     pub fn take_back(&self, mut receive: impl FnMut(T)) {
         if self.returns.head.load(Ordering::Relaxed).is_null() {
             return;
@@ -85,7 +98,7 @@ impl<T: Send> DerefMut for Lease<T> {
 
 impl<T: Send> Drop for Lease<T> {
     fn drop(&mut self) {
-        // SAFETY: the node is taken exactly once, here, and the lease is not used again.
+        // SAFETY: the node is taken only here, and the lease is not used again.
         let node = unsafe { ManuallyDrop::take(&mut self.node) };
         if !self.returns.closed.load(Ordering::Acquire) {
             self.returns.push(node);
@@ -93,10 +106,10 @@ impl<T: Send> Drop for Lease<T> {
     }
 }
 
-// SAFETY: a lease gives `&T` to whoever shares it and moves the `T` to whoever drops it; the raw `next` pointer is only
-// touched by the list's protocol.
+// SAFETY: a lease gives `&T` to the threads that share it, and moves the `T` to the thread that
+// drops it. Only the list's protocol touches the raw `next` pointer.
 unsafe impl<T: Send> Send for Lease<T> {}
-// SAFETY: sharing a lease shares `&T` only.
+// SAFETY: a shared lease only gives `&T`.
 unsafe impl<T: Send + Sync> Sync for Lease<T> {}
 
 impl<T> Returns<T> {
@@ -104,7 +117,7 @@ impl<T> Returns<T> {
         let node = Box::into_raw(node);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // SAFETY: until the exchange below succeeds this thread alone owns the node.
+            // SAFETY: until the exchange below succeeds, only this thread owns the node.
             unsafe { (*node).next = head };
             match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -116,7 +129,8 @@ impl<T> Returns<T> {
     fn drain(&self, receive: &mut impl FnMut(T)) {
         let mut next = self.head.swap(std::ptr::null_mut(), Ordering::Acquire);
         while !next.is_null() {
-            // SAFETY: the swap made this thread the only owner of the whole chain; each node came from `Box::into_raw`.
+            // SAFETY: the swap made this thread the only owner of the whole chain, and each node
+            // came from `Box::into_raw`.
             let node = unsafe { Box::from_raw(next) };
             next = node.next;
             receive(node.value);
@@ -130,9 +144,10 @@ impl<T> Drop for Returns<T> {
     }
 }
 
-// SAFETY: nodes are handed over by atomic operations with release and acquire ordering; see the rules above.
+// SAFETY: nodes change their owner by atomic operations with release and acquire ordering. See the
+// rules above.
 unsafe impl<T: Send> Send for Returns<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Returns<T> {}
 
 #[cfg(all(test, not(loom)))]

@@ -1,18 +1,21 @@
-//! The vocabulary of Panoply: what a device, a tensor, an op, an engine and an outcome are.
+//! The vocabulary of Panoply: devices, tensors, ops, engines and outcomes.
 //!
-//! Every other crate depends on this one, which depends on nothing but element types and error derivation: no threads,
-//! no I/O, no vendor library, no wire format. Modules in reading order:
+//! Every other crate depends on this one. It depends only on element types, error derivation and a
+//! few system calls about memory and processes: no threads, no I/O, no vendor library, no wire
+//! format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`], [`bytes`]: data;
-//! * [`object`], [`part`], [`sink`]: state on a device, and all that goes into an op or comes out of it;
-//! * [`expr`]: the elementwise expression behind the op `Map`;
-//! * [`op`]: what can be done with it, in domains;
+//! * [`object`], [`part`], [`sink`]: state on a device, and the inputs and outputs of ops;
+//! * [`expr`]: the elementwise expression of the op `Map`;
+//! * [`op`]: the ops, in domains;
 //! * [`graph`]: many ops recorded as one;
-//! * [`api`], [`device`], [`backend`], [`cpu_set`]: who does it, and where;
-//! * [`outcome`], [`error`]: what comes of it;
+//! * [`api`], [`device`], [`backend`], [`cpu_set`]: the devices that run ops, and their APIs;
+//! * [`outcome`], [`error`]: the results;
 //! * [`clock`]: time, real or virtual;
-//! * [`threads`]: threads that a backend lends to the work of one op.
-#![allow(unsafe_code)] // Shared buffers over raw memory, and the lock-free list of returned leases.
+//! * [`process`]: identifies the process, and distinguishes it from its forks;
+//! * [`once`]: values that are made once, without a lock that a fork could copy;
+//! * [`threads`]: threads that a backend lends to one op.
+#![allow(unsafe_code)] // Shared buffers over raw memory, calls about memory and forks, and the lock-free places of leases and values made once.
 
 pub mod api;
 pub mod backend;
@@ -26,11 +29,14 @@ pub mod error;
 pub mod expr;
 pub mod graph;
 pub mod lease;
+pub mod locked;
 pub mod object;
+pub mod once;
 pub mod op;
 pub mod outcome;
 pub mod part;
 pub mod pool;
+pub mod process;
 pub mod shape;
 pub mod sink;
 mod sync;
@@ -38,7 +44,8 @@ pub mod tensor;
 pub mod threads;
 
 pub use backend::{
-    Absence, Backend, Engine, Finished, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support, Warmth,
+    Absence, Backend, CryptoProvider, Engine, Finished, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support,
+    Warmth,
 };
 pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 pub use bytes::Bytes;
@@ -47,8 +54,8 @@ pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, ObjectTable};
 pub use op::{BatchKey, CostClass, Describe, Domain, Op, Operation};
-pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict};
-pub use part::{Part, PartMut, PartRef, Value};
+pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict, Verification};
+pub use part::{Part, PartMut, PartRef, Parts, Value};
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};
 pub use threads::{OneThread, Threads};

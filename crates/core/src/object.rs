@@ -1,15 +1,17 @@
-//! Device objects: state that lives on one device and is named by later ops, such as a loaded model, a cipher session with
-//! its expanded key, a filter's delay line or a decoder.
+//! Device objects: state on one device that later ops name, such as a loaded model, a cipher
+//! session with its expanded key, a filter's delay line or a decoder.
 //!
-//! 1. An engine keeps its objects' states in an [`ObjectTable`]; nobody else reaches them. What travels is an [`Object`], a
-//!    handle without the state.
-//! 2. An op that names an object runs on the object's device; the router sees to that.
-//! 3. Dropping the last handle returns the state's key to the table. The table drops the state in its next
-//!    [`ObjectTable::collect`], which the engine calls in every `submit`, `poll` and `health`.
-//! 4. States are lost with their device. A recipe is the op that made a state. When the device is opened again, the worker runs
-//!    every recipe on the new engine before any other op, and the handles then name the new states. Ops that name an object
-//!    without a recipe get [`Error::ObjectLost`].
-//! 5. A recipe keeps its op's inputs alive on the host as long as the object lives.
+//! 1. An engine keeps the states of its objects in an [`ObjectTable`], and only the engine reaches
+//!    them. Ops and callers hold an [`Object`], a handle without the state.
+//! 2. An op that names an object runs on the object's device. The router ensures this.
+//! 3. Dropping the last handle returns the state's key to the table. The table drops the state in
+//!    its next [`ObjectTable::collect`], which the engine calls in every `submit`, `poll` and
+//!    `health`.
+//! 4. States are lost with their device. A recipe is the op that made a state. When the device is
+//!    opened again, the worker runs every recipe on the new engine before any other op, and the
+//!    handles then name the new states. Ops that name a lost object without a recipe get
+//!    [`Error::ObjectLost`].
+//! 5. A recipe keeps the inputs of its op alive on the host as long as the object lives.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,10 +24,12 @@ use crate::lease::{Home, Lease};
 use crate::op::{Describe, Op};
 use crate::tensor::Location;
 
-/// Keys are unique in the process, so a key of one engine is never found in the table of another.
+/// The next key. Keys are unique in the process, so a key of one engine is never found in the table
+/// of another.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
-/// A handle to state on a device. Cloning shares it; dropping the last handle releases the state.
+/// A handle to state on a device. A clone shares the state, and dropping the last handle releases
+/// it.
 #[derive(Clone)]
 pub struct Object(Arc<Shared>);
 
@@ -37,54 +41,56 @@ struct Shared {
     device: DeviceId,
     kind: &'static str,
     key: AtomicU64,
-    /// Whether it is on its device's list of objects to be made again.
+    /// Whether the object is on its device's list of objects to make again.
     noted: AtomicBool,
     recipe: Option<Op>,
-    /// Touched when the object is made, made again, or found to be lost.
+    /// Locked when the object is made, made again, or found to be lost.
     hold: Mutex<Hold>,
 }
 
-/// What changes when the state is made again.
+/// The fields that change when the state is made again.
 struct Hold {
-    /// The state's key, on loan from the table. Dropping it releases the state.
-    #[allow(dead_code)] // Held for its destructor alone.
+    /// The state's key, on loan from the table. Dropping the lease releases the state.
+    #[allow(dead_code)] // Held only for its destructor.
     lease: Option<Lease<u64>>,
     /// Why the state could not be made again.
     trouble: Option<String>,
 }
 
 impl Object {
-    /// The device that has the state.
+    /// The device that holds the state.
     pub fn device(&self) -> DeviceId {
         self.0.device
     }
 
-    /// What the state is, in a word or two: `model`, `cipher session`.
+    /// The kind of the state, in a word or two: `model`, `cipher session`.
     pub fn kind(&self) -> &'static str {
         self.0.kind
     }
 
-    /// The op that makes the state again, where there is one.
+    /// The op that makes the state again, if there is one.
     pub fn recipe(&self) -> Option<&Op> {
         self.0.recipe.as_ref()
     }
 
-    /// Notes that it is on its device's list of objects to be made again. False where it was before.
+    /// Records that the object is on its device's list of objects to make again. False if it
+    /// already was.
     pub fn note(&self) -> bool {
         !self.0.noted.swap(true, Ordering::Relaxed)
     }
 
-    /// A handle that does not keep the state alive.
+    /// Makes a handle that does not keep the state alive.
     pub fn downgrade(&self) -> WeakObject {
         WeakObject(Arc::downgrade(&self.0))
     }
 
-    /// Whether both name the same state.
+    /// Whether both handles name the same state.
     pub fn is_same(&self, other: &Object) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Has every handle name the state that `made_again` names. The two must be of one device.
+    /// Makes every handle of this object name the state of `made_again`. Both must be on the same
+    /// device.
     pub fn adopt(&self, made_again: Object) -> Result<()> {
         if made_again.device() != self.device() {
             return Err(Error::invalid(
@@ -100,12 +106,12 @@ impl Object {
         Ok(())
     }
 
-    /// Notes why the state could not be made again.
+    /// Records why the state could not be made again.
     pub fn give_up(&self, cause: &Error) {
         self.hold().trouble = Some(cause.to_string());
     }
 
-    /// The error of an op that names this object where its state is gone.
+    /// The error of an op that names this object after its state was lost.
     pub fn lost(&self) -> Error {
         let reason = match &self.hold().trouble {
             Some(trouble) => format!("its device was lost, and it could not be made again: {trouble}"),
@@ -124,17 +130,17 @@ impl Object {
 }
 
 impl WeakObject {
-    /// The object, while a handle to it is alive.
+    /// The object, if a handle to it is alive.
     pub fn upgrade(&self) -> Option<Object> {
         self.0.upgrade().map(Object)
     }
 
-    /// Whether a handle to it is alive.
+    /// Whether a handle to the object is alive.
     pub fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Whether it names the same state as this handle.
+    /// Whether both handles name the same state.
     pub fn is_of(&self, object: &Object) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&object.0))
     }
@@ -154,13 +160,14 @@ pub struct ObjectTable<T> {
 }
 
 impl<T> ObjectTable<T> {
-    /// A table without objects, for the engine of this device.
+    /// An empty table for the engine of this device.
     pub fn new(device: DeviceId) -> ObjectTable<T> {
         ObjectTable { device, states: Default::default(), home: Home::new() }
     }
 
-    /// Keeps a state, and returns its first handle. `recipe`: the op that makes it again after the device was lost; it may
-    /// be repeated, and all its inputs are on the host, since what is on the device is lost with it.
+    /// Stores a state and returns its first handle. `recipe` is the op that makes the state again
+    /// after the device was lost. It must be repeatable, and all its inputs must be on the host,
+    /// since inputs on the device are lost with it.
     pub fn insert(&mut self, kind: &'static str, state: T, recipe: Option<&Op>) -> Result<Object> {
         self.collect();
         if let Some(op) = recipe {
@@ -181,7 +188,7 @@ impl<T> ObjectTable<T> {
         Ok(Object(Arc::new(Shared { device: self.device, kind, key, noted, recipe, hold })))
     }
 
-    /// The state that an object names, or the error for the op that named it.
+    /// The state of an object, or the error for the op that named the object.
     pub fn get_mut(&mut self, object: &Object) -> Result<&mut T> {
         self.states.get_mut(&object.key()).ok_or_else(|| object.lost())
     }
@@ -192,18 +199,18 @@ impl<T> ObjectTable<T> {
         self.home.take_back(|key| drop(states.remove(&key)));
     }
 
-    /// How many states there are.
+    /// Number of states.
     pub fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no states.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
     }
 }
 
-/// Spreads keys, which count up from 1, over the places of the table.
+/// Spreads the keys, which count up from 1, over the slots of the table.
 #[derive(Default)]
 struct KeyHasher(u64);
 

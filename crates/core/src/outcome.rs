@@ -1,121 +1,157 @@
-//! Outcomes: an op's output with its receipt.
+//! Outcomes: the output of an op with the report of its run.
 
 use std::time::Duration;
 
 use crate::device::DeviceId;
 use crate::error::Error;
 
-/// An op's output and the report of how it came about.
+/// The output of an op and the report of its run.
 #[derive(Clone, Debug)]
 pub struct Outcome<T> {
     /// The output.
     pub output: T,
-    /// Where and how it was computed.
+    /// Where and how the output was computed.
     pub report: Report,
 }
 
-/// The receipt of one op.
+/// The report of one op.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The device that ran it.
+    /// The device that ran the op.
     pub device: DeviceId,
-    /// From the moment the op was accepted until a worker gave it to the engine.
+    /// Time from accepting the op until a worker passed it to the engine.
     pub queued: Duration,
-    /// Time the engine spent moving its data, where it tells.
+    /// Time that the engine spent moving data, if the engine measures it.
     pub transferred: Option<Duration>,
-    /// From the moment the engine got it until it was finished.
+    /// Time from the engine's start of the op until the op was finished.
     pub ran: Duration,
-    /// Time that the device itself worked on it, where the engine tells: without queues, launches and waits.
+    /// Time that the device itself worked on the op, if the engine measures it. Queueing, launches
+    /// and waits are not included.
     pub device_time: Option<Duration>,
-    /// How many ops ran together with it, itself included.
+    /// Number of ops in the same batch, including this one.
     pub batch_size: u32,
-    /// Bytes that crossed between host and device for it.
+    /// Bytes moved between host and device for this op.
     pub bytes_moved: u64,
-    /// The fallback that was taken, if one was.
+    /// The fallback that was taken, if any.
     pub fallback: Option<Fallback>,
-    /// How often it was tried, the time that gave this outcome included.
+    /// Number of attempts, including the one that gave this outcome.
     pub attempts: u32,
-    /// Where a graph was cut, because a device lacks an op: one for each part that ran elsewhere.
+    /// The parts of a graph that ran on another device because the first device lacks an op.
     pub cuts: Vec<Cut>,
-    /// What the router expected when it chose the device.
+    /// The router's estimate when it chose the device.
     pub predicted: Option<Prediction>,
-    /// What else could have run it, where the caller asked for an explanation.
+    /// The other candidates, if the caller asked for an explanation.
     pub alternatives: Vec<Alternative>,
+    /// The result of comparing the answer with another device's. `None` if the op was not selected
+    /// for verification.
+    pub verification: Option<Verification>,
 }
 
-/// When an op was expected to be finished, in three parts that add up.
+/// The result of comparing the answer of one op with the answers of other devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verification {
+    /// Another device gave the same answer, within the tolerance of the op.
+    Agreed {
+        /// The other device.
+        with: DeviceId,
+    },
+    /// The first device's answer was wrong. This outcome holds the right answer.
+    Overruled {
+        /// The device whose answer was wrong.
+        wrong: DeviceId,
+        /// The device that decided: the processor, or the device that made a majority.
+        by: DeviceId,
+    },
+    /// The op was selected for verification, but no comparison was possible. This outcome is the
+    /// device's own answer.
+    Skipped {
+        /// Why no comparison was possible.
+        reason: String,
+    },
+}
+
+impl Verification {
+    /// Whether a second device confirmed the outcome.
+    pub fn is_verified(&self) -> bool {
+        !matches!(self, Verification::Skipped { .. })
+    }
+}
+
+/// The estimated time of an op, in three parts that add up to the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prediction {
-    /// Until the device is free.
+    /// Time until the device is free.
     pub queue: Duration,
-    /// To bring the data there.
+    /// Time to move the data to the device.
     pub transfer: Duration,
-    /// To run it there.
+    /// Time to run the op on the device.
     pub run: Duration,
 }
 
 impl Prediction {
-    /// From now until the output is there.
+    /// Time from now until the output is ready.
     pub fn finish(&self) -> Duration {
         self.queue.saturating_add(self.transfer).saturating_add(self.run)
     }
 }
 
-/// One device as the router saw it when it chose.
+/// One device as the router rated it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alternative {
     /// The device.
     pub device: DeviceId,
-    /// What was expected of it; `None` where it could not take the op at all.
+    /// The estimate for this device. `None` if the device could not take the op at all.
     pub prediction: Option<Prediction>,
-    /// Whether the expectation was learned from ops that ran there.
+    /// Whether the estimate was learned from ops that ran on this device.
     pub measured: bool,
-    /// What became of it.
+    /// The router's decision.
     pub verdict: Verdict,
 }
 
-/// Why a device was taken, or was not.
+/// Why a device was chosen or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It was expected to finish first, or to serve the caller's wish best.
+    /// The device was expected to finish first, or to meet the caller's preference best.
     Chosen,
-    /// It was tried to learn how fast it is.
+    /// The device was tried in order to learn its speed.
     Explored,
-    /// Another one was better.
+    /// Another device was better.
     Slower,
-    /// It would have finished sooner, but the op costs it so much more than the chosen one that others would wait for it.
+    /// The device would have finished sooner. But the op costs this device much more than the
+    /// chosen one, and other ops would wait for it.
     Costlier,
-    /// It is the same hardware as a device that was better.
+    /// The device is the same hardware as this better device.
     SameHardware(DeviceId),
-    /// It must compile a kernel first, and another device serves meanwhile.
+    /// The device must compile a kernel first. Another device serves meanwhile.
     Cold,
-    /// The caller's wishes leave it out.
+    /// The caller's options exclude the device.
     NotAllowed,
-    /// It takes no work at the moment, for this reason.
+    /// The device accepts no work now, for this reason.
     Unfit(String),
-    /// It cannot run this op, for this reason.
+    /// The device cannot run this op, for this reason.
     Unsupported(String),
 }
 
-/// An op that ran elsewhere than it was first sent.
+/// The fallback of an op to another device than its first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
-    /// Where it was sent first.
+    /// The first device.
     pub from: DeviceId,
-    /// Why that did not work.
+    /// Why the op failed there.
     pub cause: Error,
 }
 
-/// A part of a graph that ran elsewhere than the rest.
+/// A part of a graph that ran on another device than the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
-    /// The device that runs the rest.
+    /// The device that ran the rest.
     pub from: DeviceId,
     /// The device that ran the part.
     pub to: DeviceId,
     /// The first op of the part that the device lacks, and why.
     pub reason: String,
-    /// Bytes of the part's inputs and outputs.
+    /// Bytes of the inputs and outputs of the part.
     pub bytes: u64,
 }

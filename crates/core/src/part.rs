@@ -1,5 +1,6 @@
-//! Parts: what goes into an op, and what comes out of it. A part is a tensor, bytes or a device object; a list is several
-//! parts, one after the other. A sink is a part of the op that answers through it, and of no output.
+//! Parts: the inputs and outputs of an op. A part is a tensor, bytes or a device object. A list is
+//! several parts in order. A sink is an input part only: the op that answers through the sink
+//! carries it.
 
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
@@ -7,7 +8,7 @@ use crate::object::Object;
 use crate::sink::Sink;
 use crate::tensor::{Location, Tensor};
 
-/// One part, owned.
+/// An owned part.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// Elements of one type in a shape.
@@ -19,7 +20,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The part, borrowed.
+    /// Borrows the part.
     pub fn as_ref(&self) -> PartRef<'_> {
         match self {
             Part::Tensor(tensor) => PartRef::Tensor(tensor),
@@ -37,7 +38,7 @@ impl Part {
     }
 }
 
-/// One part of an op, borrowed.
+/// A borrowed part of an op.
 #[derive(Clone, Copy, Debug)]
 pub enum PartRef<'a> {
     /// Elements of one type in a shape.
@@ -46,12 +47,12 @@ pub enum PartRef<'a> {
     Bytes(&'a Bytes),
     /// State on a device.
     Object(&'a Object),
-    /// Where the op sends values while it is under way.
+    /// The sink that receives values while the op runs.
     Sink(&'a Sink),
 }
 
 impl<'a> PartRef<'a> {
-    /// The tensor, where it is one.
+    /// The tensor, if the part is one.
     pub fn tensor(self) -> Option<&'a Tensor> {
         match self {
             PartRef::Tensor(tensor) => Some(tensor),
@@ -59,7 +60,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// The device object, where it is one.
+    /// The device object, if the part is one.
     pub fn object(self) -> Option<&'a Object> {
         match self {
             PartRef::Object(object) => Some(object),
@@ -67,7 +68,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// The sink, where it is one.
+    /// The sink, if the part is one.
     pub fn sink(self) -> Option<&'a Sink> {
         match self {
             PartRef::Sink(sink) => Some(sink),
@@ -75,7 +76,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// How many bytes would have to move if it lived elsewhere. Objects and sinks do not move.
+    /// Number of bytes to move if the part lived elsewhere. Objects and sinks do not move.
     pub fn len_bytes(self) -> usize {
         match self {
             PartRef::Tensor(tensor) => tensor.len_bytes(),
@@ -84,7 +85,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// Where it is.
+    /// Location of the part.
     pub fn location(self) -> Location {
         match self {
             PartRef::Tensor(tensor) => tensor.location(),
@@ -94,7 +95,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// Whether it is wiped when its last handle is dropped, and must leave no copy behind.
+    /// Whether the part is wiped when its last handle is dropped, so that no copy of it may remain.
     pub fn is_secret(self) -> bool {
         match self {
             PartRef::Tensor(tensor) => tensor.buffer().is_secret(),
@@ -104,7 +105,7 @@ impl<'a> PartRef<'a> {
     }
 }
 
-/// One part of an op, to be replaced by an equal one elsewhere.
+/// A mutable reference to a part of an op, for replacing it by an equal part elsewhere.
 #[derive(Debug)]
 pub enum PartMut<'a> {
     /// Elements of one type in a shape.
@@ -113,7 +114,7 @@ pub enum PartMut<'a> {
     Bytes(&'a mut Bytes),
     /// State on a device.
     Object(&'a mut Object),
-    /// Where the op sends values while it is under way.
+    /// The sink that receives values while the op runs.
     Sink(&'a mut Sink),
 }
 
@@ -165,9 +166,89 @@ impl<'a> From<&'a mut Sink> for PartMut<'a> {
     }
 }
 
-/// What an engine returns for an op: one part, or several.
+/// A field of an op that holds parts: one, several, or possibly none. Used by
+/// [`parts!`](crate::parts).
+pub trait Parts {
+    /// Calls `visit` for each part, in a fixed order.
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>));
+
+    /// Lets `visit` replace each part by an equal one.
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>));
+}
+
+macro_rules! one_part {
+    ($($part:ty),*) => {
+        $(impl Parts for $part {
+            fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+                visit(self.into());
+            }
+
+            fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+                visit(self.into());
+            }
+        })*
+    };
+}
+
+one_part!(Tensor, Bytes, Object, Sink);
+
+impl<T: Parts> Parts for Option<T> {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.iter().for_each(|parts| parts.visit(visit));
+    }
+
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.iter_mut().for_each(|parts| parts.visit_mut(visit));
+    }
+}
+
+impl<T: Parts> Parts for Vec<T> {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.iter().for_each(|parts| parts.visit(visit));
+    }
+
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.iter_mut().for_each(|parts| parts.visit_mut(visit));
+    }
+}
+
+/// Writes `for_each_part` and `for_each_part_mut` of [`Describe`](crate::Describe) for an op whose
+/// parts are in these fields, in this order. Each field's type implements [`Parts`].
+///
+/// ```
+/// use panoply_core::{Bytes, Describe, Object, Result};
+///
+/// struct Add {
+///     sum: Object,
+///     numbers: Option<Bytes>,
+/// }
+///
+/// impl Describe for Add {
+///     fn name(&self) -> &'static str {
+///         "add"
+///     }
+///     fn validate(&self) -> Result<()> {
+///         Ok(())
+///     }
+///     panoply_core::parts!(sum, numbers);
+/// }
+/// ```
+#[macro_export]
+macro_rules! parts {
+    ($($($field:ident).+),* $(,)?) => {
+        fn for_each_part(&self, _visit: &mut dyn FnMut($crate::PartRef<'_>)) {
+            $($crate::part::Parts::visit(&self.$($field).+, _visit);)*
+        }
+
+        fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut($crate::PartMut<'_>)) {
+            $($crate::part::Parts::visit_mut(&mut self.$($field).+, _visit);)*
+        }
+    };
+}
+
+/// The output of an engine for one op: one part or several.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // Moved once from the engine into the task record; a box would be an allocation per op.
+#[allow(clippy::large_enum_variant)] // Moved once per op; a box would allocate.
 pub enum Value {
     /// One tensor.
     Tensor(Tensor),
@@ -177,12 +258,12 @@ pub enum Value {
     Bytes(Bytes),
     /// A device object.
     Object(Object),
-    /// Any number of parts, also none.
+    /// Any number of parts, possibly none.
     List(Vec<Part>),
 }
 
 impl Value {
-    /// The one tensor.
+    /// The tensor. Fails for any other value.
     pub fn into_tensor(self) -> Result<Tensor> {
         match self {
             Value::Tensor(tensor) => Ok(tensor),
@@ -190,7 +271,7 @@ impl Value {
         }
     }
 
-    /// The two tensors.
+    /// The two tensors. Fails for any other value.
     pub fn into_pair(self) -> Result<(Tensor, Tensor)> {
         match self {
             Value::Pair(first, second) => Ok((first, second)),
@@ -198,7 +279,7 @@ impl Value {
         }
     }
 
-    /// The bytes.
+    /// The bytes. Fails for any other value.
     pub fn into_bytes(self) -> Result<Bytes> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
@@ -206,7 +287,7 @@ impl Value {
         }
     }
 
-    /// The device object.
+    /// The device object. Fails for any other value.
     pub fn into_object(self) -> Result<Object> {
         match self {
             Value::Object(object) => Ok(object),
@@ -214,7 +295,7 @@ impl Value {
         }
     }
 
-    /// The parts, however many.
+    /// The parts of a list. Fails for any other value.
     pub fn into_list(self) -> Result<Vec<Part>> {
         match self {
             Value::List(parts) => Ok(parts),
@@ -222,7 +303,7 @@ impl Value {
         }
     }
 
-    /// Every part, in order.
+    /// All parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = PartRef<'_>> {
         let none: &[Part] = &[];
         let (first, second, list) = match self {
@@ -240,12 +321,13 @@ impl Value {
         self.parts().filter_map(PartRef::tensor)
     }
 
-    /// Bytes of all parts.
+    /// Total bytes of all parts.
     pub fn len_bytes(&self) -> usize {
         self.parts().fold(0, |sum, part| sum.saturating_add(part.len_bytes()))
     }
 
-    /// The value with each tensor, and bytes as a tensor of bytes, replaced by what `change` makes of it.
+    /// Replaces each tensor by the result of `change`. Bytes are passed to `change` as a tensor of
+    /// `u8`. Objects stay unchanged.
     pub fn try_map(self, mut change: impl FnMut(Tensor) -> Result<Tensor>) -> Result<Value> {
         let bytes_of = |bytes: Bytes, change: &mut dyn FnMut(Tensor) -> Result<Tensor>| {
             Bytes::from_tensor(&change(bytes.to_tensor()?)?)

@@ -1,41 +1,43 @@
-//! Size-classed pools: memory that is given back is kept for the next request of its class.
+//! Size-classed pools: a returned block is kept for the next request of its class.
 //!
-//! The logic is the same for host memory, pinned host memory and device memory; a [`Source`] makes and frees the actual
-//! blocks. A pool belongs to one worker. What it lends travels as a [`Lease`] to any thread and returns when that is dropped.
-//! When a pool has warmed up, the hot path asks the source for nothing.
+//! The logic is the same for host memory, pinned host memory and device memory. A [`Source`]
+//! allocates and frees the actual blocks. A pool belongs to one worker. A block that it lends
+//! travels as a [`Lease`] to any thread, and returns when the lease is dropped. Once a pool has
+//! warmed up, the hot path requests nothing from the source.
 
 use crate::backend::MemoryStats;
 use crate::error::{Error, Result};
 use crate::lease::{Home, Lease};
 
-/// The smallest class. Requests below it share one class.
+/// The smallest class. Smaller requests use this class too.
 const CLASS_BYTES_MIN: usize = 4096;
-/// Classes per doubling: a block is at most a quarter larger than what was asked for.
+/// Number of classes per doubling: a block is at most a quarter larger than the request.
 const CLASSES_PER_DOUBLING: usize = 4;
 const CLASS_COUNT: usize = (usize::BITS as usize - 12) * CLASSES_PER_DOUBLING;
 
-/// Where a pool's blocks come from, and where they go.
+/// The allocator of a pool's blocks.
 pub trait Source {
     /// A block of memory.
     type Block: Send;
 
-    /// A new block of at least this many bytes; its contents are initialised.
+    /// Allocates a block of at least this many bytes. Its contents are initialised.
     fn allocate(&mut self, bytes: usize) -> Result<Self::Block>;
 
-    /// Frees a block that was returned. A block that is returned after its pool is gone is only dropped, after it was wiped
-    /// where it held a secret.
+    /// Frees a returned block. A block that returns after its pool is gone is only dropped, and is
+    /// wiped first if it held a secret.
     fn release(&mut self, block: Self::Block) {
         drop(block);
     }
 
-    /// Overwrites a block that held a secret. Where it says `false` the block is freed instead of being used again. Called on
-    /// whatever thread drops the block, since the source may be gone by then.
+    /// Overwrites a block that held a secret. If it returns `false`, the block is freed instead of
+    /// being reused. Called on the thread that drops the block, since the source may be gone by
+    /// then.
     fn wipe(_block: &mut Self::Block) -> bool {
         false
     }
 }
 
-/// A block together with the size of its class. One that held a secret is wiped when it is dropped.
+/// A block together with its size class. A block that held a secret is wiped when it is dropped.
 #[derive(Debug)]
 pub struct Pooled<B> {
     /// The block.
@@ -46,16 +48,17 @@ pub struct Pooled<B> {
 }
 
 impl<B> Pooled<B> {
-    /// Notes that a secret was copied into the block: it is wiped, or freed, before anybody else gets it.
+    /// Marks the block as holding a secret. It is wiped or freed before anyone else gets it.
     pub fn mark_secret(&mut self) {
         self.is_secret = true;
     }
 
-    /// The block, its class, and whether it can be used again: one that held a secret only where it could be wiped.
+    /// The block, its class, and whether it can be reused. A block that held a secret can be reused
+    /// only if it could be wiped.
     fn into_parts(mut self) -> (B, usize, bool) {
         let clean = !std::mem::take(&mut self.is_secret) || (self.wipe)(&mut self.block);
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped, so the block is read out of it once.
+        // SAFETY: `this` is never dropped, so the block is moved out of it exactly once.
         (unsafe { std::ptr::read(&this.block) }, this.class, clean)
     }
 }
@@ -68,7 +71,7 @@ impl<B> Drop for Pooled<B> {
     }
 }
 
-/// A pool over a source.
+/// A pool of blocks from one source.
 pub struct Pool<S: Source> {
     source: S,
     home: Home<Pooled<S::Block>>,
@@ -78,14 +81,14 @@ pub struct Pool<S: Source> {
 }
 
 impl<S: Source> Pool<S> {
-    /// A pool that keeps at most so many bytes for reuse.
+    /// A pool that caches at most `cached_bytes_max` bytes for reuse.
     pub fn new(source: S, cached_bytes_max: usize) -> Pool<S> {
         let free = std::iter::repeat_with(Vec::new).take(CLASS_COUNT).collect();
         Pool { source, home: Home::new(), free, cached_bytes_max, stats: MemoryStats::default() }
     }
 
-    /// Lends a block of at least `bytes`. Its contents are what the last user left. Where the source has no room the
-    /// cache is emptied and the source asked once more.
+    /// Lends a block of at least `bytes`. Its contents are those of the last user. If the source is
+    /// out of memory, the pool frees its cache and tries once more.
     pub fn lend(&mut self, bytes: usize) -> Result<Lease<Pooled<S::Block>>> {
         self.collect();
         let class = class_of(bytes);
@@ -111,7 +114,7 @@ impl<S: Source> Pool<S> {
         Ok(self.home.lend(Pooled { block, class, is_secret: false, wipe: S::wipe }))
     }
 
-    /// Frees what is kept for reuse, down to `keep_bytes`.
+    /// Frees cached blocks until at most `keep_bytes` are cached.
     pub fn trim(&mut self, keep_bytes: usize) {
         self.collect();
         for class in (0..CLASS_COUNT).rev() {
@@ -125,7 +128,7 @@ impl<S: Source> Pool<S> {
         }
     }
 
-    /// The pool's figures now.
+    /// The current statistics of the pool.
     pub fn stats(&mut self) -> MemoryStats {
         self.collect();
         self.stats
@@ -141,7 +144,7 @@ impl<S: Source> Pool<S> {
         }
     }
 
-    /// Takes back what was returned; beyond the cap it is freed at once.
+    /// Takes back returned blocks. A block beyond the limit of the cache is freed at once.
     fn collect(&mut self) {
         let Pool { source, home, free, stats, cached_bytes_max } = self;
         home.take_back(|returned| {
@@ -167,7 +170,7 @@ fn class_of(bytes: usize) -> usize {
     (doubling - 12) * CLASSES_PER_DOUBLING + above
 }
 
-/// The size of a class's blocks; `None` where it does not fit the address space.
+/// Size of a class's blocks. `None` if it does not fit the address space.
 fn class_bytes(class: usize) -> Option<usize> {
     let doubling = class / CLASSES_PER_DOUBLING + 12;
     let base = 1_usize.checked_shl(u32::try_from(doubling).ok()?)?;
@@ -198,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Blocks that count how often they are wiped.
+    /// A source whose blocks count how often they are wiped.
     struct Wiping(Arc<AtomicUsize>, bool);
 
     impl Wiping {

@@ -1,5 +1,5 @@
-//! Shapes and strides: how a tensor's elements are arranged. Every product is checked when a shape is made, so that
-//! code behind it may multiply dimensions without fear.
+//! Shapes and strides: the arrangement of a tensor's elements. Making a shape checks the product of
+//! its dimensions, so later code may multiply dimensions without overflow checks.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 /// The most dimensions a tensor can have.
 pub const RANK_MAX: usize = 8;
 
-/// The largest tensor, in bytes: what one allocation may take.
+/// The largest tensor, in bytes: the limit of one allocation.
 pub const TENSOR_BYTES_MAX: usize = isize::MAX as usize;
 
-/// The dimensions of a tensor, outermost first. A rank of zero is a single element. The product of the non-zero
-/// dimensions, times the size of the widest element, fits an `isize`.
+/// The dimensions of a tensor, outermost first. A shape of rank zero has a single element. The
+/// product of the non-zero dimensions, times the size of the widest element, fits in an `isize`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     dims: [usize; RANK_MAX],
@@ -21,7 +21,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape of these dimensions. Fails beyond [`RANK_MAX`] dimensions and where the size overflows.
+    /// Makes a shape. Fails for more than [`RANK_MAX`] dimensions, or if the size overflows.
     pub fn new(dims: impl AsRef<[usize]>) -> Result<Shape> {
         let dims = dims.as_ref();
         if dims.len() > RANK_MAX {
@@ -49,12 +49,12 @@ impl Shape {
         &self.dims[..usize::from(self.rank)]
     }
 
-    /// How many dimensions there are.
+    /// Number of dimensions.
     pub fn rank(&self) -> usize {
         usize::from(self.rank)
     }
 
-    /// How many elements there are: the product of the dimensions.
+    /// Number of elements: the product of the dimensions.
     pub fn elements(&self) -> usize {
         self.dims().iter().product()
     }
@@ -70,8 +70,8 @@ impl Shape {
         strides
     }
 
-    /// The shape that results from broadcasting two shapes against each other, as numpy does: aligned at the last
-    /// dimension, a dimension of one stretches.
+    /// Broadcasts two shapes against each other, as numpy does. They are aligned at the last
+    /// dimension, and dimensions of one are stretched.
     pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
         let rank = self.rank().max(other.rank());
         let mut dims = [0; RANK_MAX];
@@ -90,7 +90,7 @@ impl Shape {
         Shape::new(&dims[..rank])
     }
 
-    /// This shape with more dimensions behind its own.
+    /// Appends dimensions after the last one of this shape.
     pub fn joined(&self, more: &[usize]) -> Result<Shape> {
         let (rank, both) = (self.rank(), self.rank() + more.len());
         let mut dims = [0; RANK_MAX];
@@ -106,7 +106,7 @@ impl Shape {
         Shape::new(joined)
     }
 
-    /// This shape with one dimension replaced.
+    /// Replaces one dimension.
     pub fn with_dim(&self, axis: usize, dim: usize) -> Result<Shape> {
         let mut dims = *self;
         *dims.dims[..self.rank()].get_mut(axis).ok_or(Error::OutOfBounds {
@@ -147,7 +147,8 @@ impl fmt::Display for Shape {
     }
 }
 
-/// How many elements to step for the next index along each dimension; negative and zero steps are allowed.
+/// Number of elements to step for the next index along each dimension. Steps may be negative or
+/// zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Strides {
     steps: [isize; RANK_MAX],
@@ -155,7 +156,7 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Strides of these steps, at most [`RANK_MAX`] of them.
+    /// Makes strides from at most [`RANK_MAX`] steps.
     pub fn new(steps: impl AsRef<[isize]>) -> Result<Strides> {
         let steps = steps.as_ref();
         if steps.len() > RANK_MAX {
@@ -172,8 +173,8 @@ impl Strides {
         &self.steps[..usize::from(self.rank)]
     }
 
-    /// The lowest and the highest element index, relative to the first element, that a tensor of this shape touches;
-    /// `None` where it touches none, or where the arithmetic overflows (the second value tells which).
+    /// The lowest and the highest element index, relative to the first element, that a tensor of
+    /// this shape touches; or that it touches none, or that the arithmetic overflows.
     pub(crate) fn reach(&self, shape: &Shape) -> Reach {
         let (mut low, mut high) = (0_isize, 0_isize);
         for (dim, step) in shape.iter().zip(self.steps()) {
@@ -193,7 +194,7 @@ impl Strides {
     }
 }
 
-/// See [`Strides::reach`].
+/// The result of [`Strides::reach`].
 pub(crate) enum Reach {
     Nothing,
     Between(isize, isize),

@@ -1,14 +1,18 @@
-//! Sinks: how an op answers more than once. A session that goes on, such as a decoder or a receive queue, sends each value
-//! into the sink that its op carries, and ends as every op does, with one outcome.
+//! Sinks: how an op answers more than once. A long session, such as a decoder or a receive queue,
+//! sends each value into the sink that its op carries. Like every op, it ends with one outcome.
 //!
-//! 1. A sink is bounded. Where it is full the engine keeps the value and tries again when it is next polled.
-//! 2. Values arrive in the order in which they were sent. After the last one the op's outcome tells how it ended; a
-//!    [`Source`] that has given out everything says so once the op has let go of its sink.
-//! 3. Whoever is no longer interested drops the source; the engine sees [`Sink::is_closed`] and ends the op.
-//! 4. An op shows its sink as a part. It is then not repeatable, since what it has sent cannot be taken back, and a session
-//!    ([`Op::is_session`](crate::Op::is_session)), which may last as long as it likes.
-//! 5. The worker of the device watches the sink: it must know the device objects that are sent, to make them again after a
-//!    loss of the device.
+//! 1. A sink is bounded. If it is full, the engine keeps the value and tries again at its next
+//!    poll.
+//! 2. Values arrive in the order in which they were sent. After the last one the op's outcome
+//!    reports how the session ended. A [`Source`] returns `None` once all values were received and
+//!    the op has dropped its sink.
+//! 3. A caller that needs no more values drops the source. The engine sees [`Sink::is_closed`] and
+//!    ends the op.
+//! 4. An op exposes its sink as a part. Such an op is not repeatable, since sent values cannot be
+//!    taken back. It is a session ([`Op::is_session`](crate::Op::is_session)) and may last without
+//!    limit.
+//! 5. The worker of the device watches the sink: it must know the device objects that are sent, to
+//!    make them again after a loss of the device.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,15 +24,16 @@ use std::time::{Duration, Instant};
 
 use crate::part::Value;
 
-/// The engine's end. Cloning shares it.
+/// The engine's end of a sink. A clone shares it.
 pub struct Sink(Arc<Shared>);
 
-/// The caller's end.
+/// The caller's end of a sink.
 pub struct Source(Arc<Shared>);
 
-/// Is shown each value that is sent into a sink.
+/// An observer of each value that is sent into a sink.
 pub trait Watch: Send + Sync {
-    /// This value is about to be sent. Where the sink turns out to be full it is shown again.
+    /// Called before this value is sent. If the sink has become full meanwhile, the value is shown
+    /// again when it is sent again.
     fn sent(&self, value: &Value);
 }
 
@@ -46,7 +51,7 @@ struct State {
     watch: Option<Arc<dyn Watch>>,
 }
 
-/// A sink that holds at most so many values (at least one), and its source.
+/// A sink that holds at most `depth_max` values (at least one), and its source.
 pub fn sink(depth_max: usize) -> (Sink, Source) {
     let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None, watch: None };
     let shared = Shared { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
@@ -55,8 +60,9 @@ pub fn sink(depth_max: usize) -> (Sink, Source) {
 }
 
 impl Sink {
-    /// Sends a value; hands it back where the sink is full. Where the source is gone the value is dropped.
-    #[allow(clippy::result_large_err)] // A value that is handed back is the same size as one that is sent.
+    /// Sends a value. If the sink is full the value is handed back. If the source is gone the value
+    /// is dropped.
+    #[allow(clippy::result_large_err)] // The error is the value that was to be sent.
     pub fn try_send(&self, value: Value) -> Result<(), Value> {
         let mut state = self.0.lock();
         if let Some(watch) = state.watch.clone()
@@ -78,14 +84,15 @@ impl Sink {
         Ok(())
     }
 
-    /// Shows each value that is sent from now on to `watch` before the source can receive it; called by the worker that gives
-    /// the op to its engine. A sink has one watch, the last.
+    /// Shows each value that is sent from now on to `watch`, before the source can receive it.
+    /// Called by the worker that passes the op to its engine. A sink has one watch: the last one
+    /// set.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         let before = self.0.lock().watch.replace(watch);
         drop(before);
     }
 
-    /// Whether nobody takes values any more.
+    /// Whether the source is gone, so that no more values are received.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
@@ -109,7 +116,7 @@ impl Drop for Sink {
 }
 
 impl Source {
-    /// The next value, when it is there; `None` after the last one. Needs no particular executor.
+    /// Waits asynchronously for the next value; `None` after the last one. Works with any executor.
     pub fn receive(&mut self) -> impl Future<Output = Option<Value>> + '_ {
         Receive(self)
     }
@@ -128,7 +135,8 @@ impl Source {
         }
     }
 
-    /// The next value, if it is there now or arrives within the time; `None` where it does not, or there is none left.
+    /// Waits for the next value at most this time. `None` if none arrives within the time, or after
+    /// the last value.
     pub fn wait_for(&mut self, time: Duration) -> Option<Value> {
         let until = Instant::now().checked_add(time);
         let mut state = self.0.lock();
@@ -162,7 +170,8 @@ impl Future for Receive<'_> {
     type Output = Option<Value>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Value>> {
-        // Wakers are foreign code: cloned before the lock is taken, and dropped after it is given up.
+        // Wakers are foreign code: this one is cloned before the lock is taken, and the old one is
+        // dropped after the lock is released.
         let waker = context.waker().clone();
         let mut state = self.0.0.lock();
         if let Some(value) = state.values.pop_front() {
@@ -183,15 +192,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Wakes whoever waits, after the lock is given up: a waker is foreign code.
+    /// Wakes the waiting receiver after releasing the lock: a waker is foreign code.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         let waker = state.waker.take();
         drop(state);
         self.arrived.notify_all();
         if let Some(waker) = waker {
-            // A waker that panics is its owner's trouble, not the engine's.
+            // A panic of a waker must not reach the engine.
             if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())) {
-                // What was thrown may panic again when it is dropped.
+                // The payload may panic again when it is dropped.
                 if let Err(again) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic))) {
                     std::mem::forget(again);
                 }
@@ -254,11 +263,11 @@ mod tests {
 
     #[test]
     fn a_reader_is_woken_outside_of_the_lock() {
-        /// Looks at the sink when it is woken, as a reader on another thread may at that moment.
+        /// Reads the sink when it is woken, as a reader on another thread may do at that moment.
         struct Looks(Sink, Mutex<Vec<Option<usize>>>);
         impl std::task::Wake for Looks {
             fn wake(self: Arc<Self>) {
-                // A lock that is held is told at once here, where `lock` would wait for ever.
+                // `try_lock` reports a held lock at once. `lock` would deadlock here.
                 let seen = self.0.0.state.try_lock().ok().map(|state| state.values.len());
                 self.1.lock().unwrap().push(seen);
             }
@@ -277,7 +286,7 @@ mod tests {
         struct Counts(Mutex<Vec<u8>>, Sink);
         impl Watch for Counts {
             fn sent(&self, value: &Value) {
-                // The sink can be used from here: no lock of its own is held.
+                // The sink can be used here: `try_send` holds no lock while it calls this.
                 assert!(!self.1.is_closed());
                 self.0.lock().unwrap().push(byte(Some(value.clone())).unwrap());
             }
@@ -297,7 +306,7 @@ mod tests {
         assert_eq!(byte(source.wait()), Some(2));
         sink.try_send(value(3)).unwrap();
         assert_eq!(*counts.0.lock().unwrap(), [2, 3]);
-        // The watch holds its own sink: whoever ties such a knot unties it.
+        // The watch holds its own sink. Replacing the watch breaks this cycle.
         sink.watch(Arc::new(Nothing));
     }
 

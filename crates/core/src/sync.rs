@@ -1,4 +1,5 @@
-//! The atomics of this crate: the standard ones, or loom's when its model checker runs the tests.
+//! The atomics of this crate: those of the standard library, or loom's when its model checker runs
+//! the tests.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

@@ -8,8 +8,8 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Reach, Shape, Strides, TENSOR_BYTES_MAX};
 
-/// A view of elements in a buffer. Cloning, slicing, transposing and broadcasting share the buffer; the elements never
-/// change. Every constructor proves that all elements lie inside the buffer.
+/// A view of elements in a buffer. Clones, slices, transposes and broadcasts share the buffer, and
+/// the elements are immutable. Every constructor proves that all elements lie inside the buffer.
 #[derive(Clone)]
 pub struct Tensor {
     buffer: Buffer,
@@ -19,7 +19,7 @@ pub struct Tensor {
     dtype: DType,
 }
 
-/// Where a tensor's elements are.
+/// Location of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// In the host's memory.
@@ -38,12 +38,12 @@ impl fmt::Display for Location {
 }
 
 impl Tensor {
-    /// A tensor over the vector's own memory.
+    /// Takes over the vector's memory, without a copy.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         Tensor::from_owner::<T, _>(values, shape)
     }
 
-    /// A tensor that holds a copy of the values.
+    /// Copies the values into a new tensor.
     pub fn from_slice<T: Element>(values: &[T], shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let shape = Shape::new(shape)?;
         expect_elements(&shape, values.len())?;
@@ -52,8 +52,8 @@ impl Tensor {
         Tensor::from_host(T::DTYPE, shape, buffer.freeze())
     }
 
-    /// A zero-copy view of memory that the caller owns (an `Arc<[T]>`, a memory map); it is kept until the last view of
-    /// it is dropped.
+    /// Views memory that the caller owns (an `Arc<[T]>`, a memory map), without a copy. The owner
+    /// is kept until the last view is dropped.
     pub fn from_owner<T, O>(owner: O, shape: impl AsRef<[usize]>) -> Result<Tensor>
     where
         T: Element,
@@ -65,7 +65,7 @@ impl Tensor {
         Tensor::from_host(T::DTYPE, shape, buffer)
     }
 
-    /// A tensor of one element.
+    /// A tensor of rank zero with one element.
     pub fn scalar<T: Element>(value: T) -> Result<Tensor> {
         Tensor::from_slice(&[value], [])
     }
@@ -87,8 +87,8 @@ impl Tensor {
         Tensor::from_parts(dtype, shape, shape.contiguous_strides(), 0, Buffer::Device(buffer))
     }
 
-    /// Any view of any buffer; `offset` and the strides count elements. Fails where an element would lie outside the
-    /// buffer, or where host memory is not aligned for the element type.
+    /// Makes any view of any buffer. `offset` and the strides count elements. Fails if an element
+    /// would lie outside the buffer, or if host memory is not aligned for the element type.
     pub fn from_parts(dtype: DType, shape: Shape, strides: Strides, offset: usize, buffer: Buffer) -> Result<Tensor> {
         if strides.len() != shape.rank() {
             let expected = shape.rank().to_string().into();
@@ -134,32 +134,32 @@ impl Tensor {
         &self.strides
     }
 
-    /// The index of the first element in the buffer.
+    /// Index in the buffer of the first element.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The buffer that this is a view of.
+    /// The buffer that contains the elements.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.elements()
     }
 
-    /// How many bytes the elements would take one after the other.
+    /// Number of bytes of the elements without gaps.
     pub fn len_bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
     }
 
-    /// Where the elements are.
+    /// Location of the elements.
     pub fn location(&self) -> Location {
         self.buffer.location()
     }
 
-    /// Whether the elements lie one after the other, in row-major order.
+    /// Whether the elements are adjacent in memory, in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1;
         self.elements() == 0
@@ -170,7 +170,7 @@ impl Tensor {
             })
     }
 
-    /// The elements as a slice, where they are contiguous and on the host.
+    /// The elements as a slice. Fails if they are not contiguous or not on the host.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         let all = self.host_elements::<T>()?;
         if !self.is_contiguous() {
@@ -180,7 +180,7 @@ impl Tensor {
         if self.elements() == 0 { Ok(&[]) } else { Ok(&all[self.offset..self.offset + self.elements()]) }
     }
 
-    /// The elements in row-major order, copied; the tensor must be on the host.
+    /// Copies the elements in row-major order. The tensor must be on the host.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let all = self.host_elements::<T>()?;
         let mut values = Vec::new();
@@ -193,8 +193,8 @@ impl Tensor {
         Ok(values)
     }
 
-    /// The same elements one after the other: this tensor where they lie so already, else a copy, which is secret where this
-    /// tensor is. It must be on the host.
+    /// The same elements without gaps. A contiguous tensor is returned as is; any other tensor is
+    /// copied. The copy of a secret tensor is secret. The tensor must be on the host.
     pub fn contiguous(&self) -> Result<Tensor> {
         if self.is_contiguous() {
             return Ok(self.clone());
@@ -209,7 +209,7 @@ impl Tensor {
         Tensor::from_host(self.dtype, self.shape, target.freeze())
     }
 
-    /// The elements as bytes, where they are contiguous and on the host.
+    /// The elements as bytes. Fails if they are not contiguous or not on the host.
     pub fn as_bytes(&self) -> Result<&[u8]> {
         if !self.is_contiguous() {
             let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
@@ -219,7 +219,7 @@ impl Tensor {
         Ok(&self.host_bytes()?[start..start + self.len_bytes()])
     }
 
-    /// The whole host buffer behind this view, as elements. Views index it with `offset` and `strides`.
+    /// The whole host buffer of this view, as elements. Views index it with `offset` and `strides`.
     pub fn host_elements<T: Element>(&self) -> Result<&[T]> {
         if T::DTYPE != self.dtype {
             return Err(Error::DTypeMismatch {
@@ -234,7 +234,7 @@ impl Tensor {
             .map_err(|error| Error::invalid("host memory", format!("alignment for {}", self.dtype), error))
     }
 
-    /// The whole host buffer behind this view, as bytes.
+    /// The whole host buffer of this view, as bytes.
     pub fn host_bytes(&self) -> Result<&[u8]> {
         match &self.buffer {
             Buffer::Host(host) => Ok(host.bytes()),
@@ -242,7 +242,7 @@ impl Tensor {
         }
     }
 
-    /// The positions of the elements in the buffer, in row-major order.
+    /// The index in the buffer of each element, in row-major order.
     pub fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         let mut position = [0_usize; crate::shape::RANK_MAX];
         let mut current = self.offset as isize;
@@ -250,7 +250,8 @@ impl Tensor {
             let here = current as usize;
             for axis in (0..self.shape.rank()).rev() {
                 position[axis] += 1;
-                // A step past the end is taken back. On an axis of length 1 it may be as long as the strides allow.
+                // A step past the end of the axis is taken back. Strides of an axis of length 1 may
+                // have any value, so the arithmetic wraps.
                 current = current.wrapping_add(self.strides[axis]);
                 if position[axis] < self.shape[axis] {
                     break;
@@ -263,9 +264,9 @@ impl Tensor {
     }
 }
 
-/// Views: same buffer, other arrangement.
+/// Views: the same buffer in another arrangement.
 impl Tensor {
-    /// The same elements in another shape. The tensor must be contiguous.
+    /// Gives the same elements another shape. The tensor must be contiguous.
     pub fn reshape(&self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let shape = Shape::new(shape)?;
         if shape.elements() != self.elements() {
@@ -279,7 +280,7 @@ impl Tensor {
         Ok(Tensor { shape, strides: shape.contiguous_strides(), ..self.clone() })
     }
 
-    /// The axes in another order: `order[i]` is the old axis that becomes axis `i`.
+    /// Reorders the axes: `order[i]` is the old axis that becomes axis `i`.
     pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
         let rank = self.shape.rank();
         let mut seen = [false; crate::shape::RANK_MAX];
@@ -293,7 +294,7 @@ impl Tensor {
         Ok(Tensor { shape: Shape::new(dims)?, strides: Strides::new(steps)?, ..self.clone() })
     }
 
-    /// The last two axes exchanged.
+    /// Exchanges the last two axes.
     pub fn transpose(&self) -> Result<Tensor> {
         let rank = self.shape.rank();
         if rank < 2 {
@@ -304,12 +305,12 @@ impl Tensor {
         self.permute(&order)
     }
 
-    /// The indices `start`, `start + 1`, … below `end` along one axis.
+    /// Keeps the indices `start`, `start + 1`, … below `end` of one axis.
     pub fn slice(&self, axis: usize, start: usize, end: usize) -> Result<Tensor> {
         self.slice_step(axis, start, end, 1)
     }
 
-    /// Every `step`-th index from `start` below `end` along one axis.
+    /// Keeps every `step`-th index from `start` below `end` of one axis.
     pub fn slice_step(&self, axis: usize, start: usize, end: usize, step: usize) -> Result<Tensor> {
         let dim = *self.shape.get(axis).ok_or(Error::OutOfBounds {
             what: "axis",
@@ -332,7 +333,8 @@ impl Tensor {
         Tensor::from_parts(self.dtype, shape, Strides::new(steps)?, offset, self.buffer.clone())
     }
 
-    /// Stretches dimensions of one to the given shape, as numpy's broadcasting does, without copying.
+    /// Stretches dimensions of one to the given shape, as numpy's broadcasting does, without a
+    /// copy.
     pub fn broadcast_to(&self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let shape = Shape::new(shape)?;
         let mismatch =

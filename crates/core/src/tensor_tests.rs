@@ -1,4 +1,5 @@
-//! Tests of views: every view agrees with plain index arithmetic, and nothing outside a buffer can be named.
+//! Tests of views: every view agrees with plain index arithmetic, and no view reaches outside its
+//! buffer.
 
 use proptest::prelude::*;
 

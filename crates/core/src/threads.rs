@@ -1,15 +1,17 @@
-//! Threads that share the work of one op. A backend brings them; the crates of domains work with whatever it brings.
+//! Threads that share the work of one op. The backend provides them, and the domain crates run on
+//! the threads that they get.
 
 /// Threads that share the work of one op.
 pub trait Threads {
-    /// How many there are.
+    /// Number of threads.
     fn count(&self) -> usize;
 
-    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all calls have.
+    /// Calls `task` with each number below `tasks`, on any of the threads, and returns when all
+    /// calls have returned.
     fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 }
 
-/// The calling thread alone.
+/// Runs all tasks on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneThread;
 

@@ -1,4 +1,4 @@
-//! Sets against a tree set, and texts of every kind.
+//! Compares CPU sets with a `BTreeSet`, and parses texts of every kind.
 
 use std::collections::BTreeSet;
 

@@ -1,19 +1,19 @@
-//! The growing list of nodes behind an expression under construction, in which equal nodes are stored once.
+//! The growing list of nodes of an expression under construction. Equal nodes are stored once.
 
 use super::NODES_MAX;
 use super::node::{Node, NodeId};
 
-/// Lists up to this length are searched from end to end; longer ones have an index.
+/// Lists up to this length are searched linearly. Longer lists have an index.
 const LINEAR_SEARCH_NODES_MAX: usize = 16;
 
 const FREE: u32 = u32::MAX;
 
-/// Nodes in an order in which operands come first, without duplicates.
+/// Nodes without duplicates, operands before the nodes that use them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
     nodes: Vec<Node>,
-    /// An open-addressing hash table of node numbers: a power of two of places, at most half of them taken. Empty while
-    /// the list is short.
+    /// An open-addressing hash table of node numbers. Its size is a power of two, and at most half
+    /// of its slots are taken. Empty while the list is short.
     index: Vec<u32>,
     overflowed: bool,
 }
@@ -23,13 +23,14 @@ impl Arena {
         &self.nodes
     }
 
-    /// Whether a node was refused because the arena is full. The expression is then good for nothing but its error.
+    /// Whether a node was refused because the arena is full. Such an expression can only be
+    /// reported as an error.
     pub fn overflowed(&self) -> bool {
         self.overflowed
     }
 
-    /// The number of `node`, which is added unless it is there. In a full arena the answer is an arbitrary node and
-    /// [`Arena::overflowed`] becomes true.
+    /// Returns the number of `node`, and adds the node if it is new. In a full arena the result is
+    /// an arbitrary node, and [`Arena::overflowed`] becomes true.
     pub fn intern(&mut self, node: Node) -> NodeId {
         if self.index.is_empty() {
             if let Some(place) = self.nodes.iter().position(|known| *known == node) {
@@ -45,7 +46,7 @@ impl Arena {
         self.push(node)
     }
 
-    /// Adds every node of `other` and returns the number that `root` has here.
+    /// Adds every node of `other` and returns the number of `root` in this arena.
     pub fn absorb(&mut self, other: &Arena, root: NodeId) -> NodeId {
         self.overflowed |= other.overflowed;
         if let [only] = other.nodes[..] {

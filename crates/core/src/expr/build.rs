@@ -19,9 +19,10 @@ use crate::dtype::DType;
 /// # Ok::<(), panoply_core::expr::ExprError>(())
 /// ```
 ///
-/// Cloning is one counter's increment. An operator takes its operands by value or by reference; a large expression that
-/// is given by value and not shared grows in place, otherwise its nodes are copied. Errors (too many nodes, an input's
-/// index out of range) are remembered and reported by [`Expr::finish`].
+/// A clone increments one reference count. An operator takes its operands by value or by reference.
+/// A large expression that is passed by value and not shared grows in place; otherwise its nodes
+/// are copied. Errors (too many nodes, an input index out of range) are stored and reported by
+/// [`Expr::finish`].
 #[derive(Clone, Debug)]
 pub struct Expr {
     arena: Arc<Arena>,
@@ -34,37 +35,37 @@ impl Expr {
         Expr::leaf(Node::Input(index))
     }
 
-    /// A constant. Where an `Expr` is expected, a number does as well.
+    /// A constant. A plain number is accepted wherever an `Expr` is expected.
     pub fn constant(value: f64) -> Expr {
         Expr::leaf(Node::Const(Constant::new(value)))
     }
 
-    /// The function `op` of this value. The methods named after the functions are shorter.
+    /// Applies the function `op` to this value. The methods named after the functions are shorter.
     pub fn unary(self, op: UnaryOp) -> Expr {
         Expr::join([self], |[a]| Node::Unary(op, a))
     }
 
-    /// The function `op` of this value and `other`.
+    /// Applies the function `op` to this value and `other`.
     pub fn binary(self, op: BinaryOp, other: impl Into<Expr>) -> Expr {
         Expr::join([self, other.into()], |[a, b]| Node::Binary(op, a, b))
     }
 
-    /// The function `op` of this value, `second` and `third`.
+    /// Applies the function `op` to this value, `second` and `third`.
     pub fn ternary(self, op: TernaryOp, second: impl Into<Expr>, third: impl Into<Expr>) -> Expr {
         Expr::join([self, second.into(), third.into()], |[a, b, c]| Node::Ternary(op, a, b, c))
     }
 
-    /// `if_true` where this value is not zero, else `if_false`. Both are evaluated.
+    /// `if_true` if this value is not zero, else `if_false`. Both are evaluated.
     pub fn select(self, if_true: impl Into<Expr>, if_false: impl Into<Expr>) -> Expr {
         self.ternary(TernaryOp::Select, if_true, if_false)
     }
 
-    /// The value in another dtype.
+    /// Converts the value to another dtype.
     pub fn cast(self, dtype: DType) -> Expr {
         Expr::join([self], |[a]| Node::Cast(dtype, a))
     }
 
-    /// The finished expression: what `Map` takes and what kernels are made of.
+    /// Finishes the expression. `Map` takes the program, and kernels are generated from it.
     pub fn finish(&self) -> Result<Program, ExprError> {
         if self.arena.overflowed() {
             return Err(ExprError::TooManyNodes { nodes_max: super::NODES_MAX });
@@ -76,13 +77,29 @@ impl Expr {
         Ok(program)
     }
 
+    /// Makes an expression of a list of nodes, such as [`Program::nodes`]. Each node names earlier
+    /// nodes only, and the last node is the value. `None` if the list is empty or a node names a
+    /// later one. Takes time linear in the list, whereas operators on shared expressions copy their
+    /// nodes.
+    pub fn from_nodes(nodes: &[Node]) -> Option<Expr> {
+        let (mut arena, mut places) = (Arena::default(), Vec::<NodeId>::with_capacity(nodes.len()));
+        for node in nodes {
+            if node.operands().any(|operand| operand as usize >= places.len()) {
+                return None;
+            }
+            places.push(arena.intern(node.renamed(|operand| places[operand as usize])));
+        }
+        Some(Expr { root: *places.last()?, arena: Arc::new(arena) })
+    }
+
     fn leaf(node: Node) -> Expr {
         let mut arena = Arena::default();
         let root = arena.intern(node);
         Expr { arena: Arc::new(arena), root }
     }
 
-    /// Brings the operands into one arena, the largest of theirs, and adds the node that `make` makes of their numbers.
+    /// Merges the operands into the largest of their arenas, and adds the node that `make` returns
+    /// for their numbers.
     fn join<const N: usize>(operands: [Expr; N], make: impl FnOnce([NodeId; N]) -> Node) -> Expr {
         let mut roots = [0; N];
         let mut base: Option<Arc<Arena>> = None;
@@ -92,7 +109,8 @@ impl Expr {
             }
         }
         let mut base = base.unwrap_or_default();
-        // Operands in the base drop their reference to it, so that an arena without other references grows in place.
+        // Operands in the base drop their reference to it, so that an arena without other
+        // references grows in place.
         let mut others: [Option<Arc<Arena>>; N] = [const { None }; N];
         for (place, operand) in operands.into_iter().enumerate() {
             roots[place] = operand.root;

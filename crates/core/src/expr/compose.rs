@@ -1,22 +1,23 @@
-//! One program made of several: what fusing elementwise work comes to.
+//! Composing several programs into one, which fuses elementwise work.
 
 use super::arena::Arena;
 use super::node::{Node, NodeId};
 use super::program::Program;
 use super::{ExprError, INPUTS_MAX, NODES_MAX};
 
-/// What becomes of an input of a program that is composed with others.
+/// The replacement of one input of a composed program.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
-    /// It is this input of the composed program.
+    /// This input of the composed program.
     Input(u32),
-    /// It is the result of this program, whose inputs are these of the composed one.
+    /// The result of this program. The list maps its inputs to inputs of the composed program.
     Result(&'a Program, &'a [u32]),
 }
 
 impl Program {
-    /// This program with each of its inputs replaced by the operand in its place. Takes time in proportion to the nodes of
-    /// all programs. Fails where the result has too many nodes or inputs, or an operand is missing.
+    /// Replaces each input of this program by the operand at the same index. Takes time linear in
+    /// the nodes of all programs. Fails if the result has too many nodes or inputs, or if an
+    /// operand is missing.
     pub fn compose(&self, operands: &[Operand<'_>]) -> Result<Program, ExprError> {
         let mut arena = Arena::default();
         let mut results: Vec<Option<NodeId>> = vec![None; operands.len()];

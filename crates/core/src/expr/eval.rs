@@ -102,7 +102,7 @@ fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { decay / (1.0 + decay) } else { 1.0 / (1.0 + decay) }
 }
 
-/// `x · weight`, where a weight that has vanished wins over an infinite `x`.
+/// `x · weight`, but zero for a zero weight, even if `x` is infinite.
 fn times_or_zero(x: f64, weight: f64) -> f64 {
     if weight == 0.0 { 0.0 } else { x * weight }
 }

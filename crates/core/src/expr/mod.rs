@@ -1,31 +1,47 @@
 //! The fused elementwise expression behind `Map`.
 //!
-//! An [`Expr`] is built with ordinary operators and becomes a [`Program`]: a flat list of [`Node`]s in which every node
-//! names earlier ones by number. Nothing in it is recursive, so an expression of any depth is built, cloned, dropped,
-//! checked, printed and evaluated on a small stack. Equal subexpressions are stored once. The same program is one pass
-//! of SIMD on the CPU and one generated kernel elsewhere, so the meaning of every node is fixed here:
+//! An [`Expr`] is built with ordinary operators and becomes a [`Program`]: a flat list of [`Node`]s
+//! in which every node names earlier nodes by number. No part of it is recursive, so an expression
+//! of any depth is built, cloned, dropped, checked, printed and evaluated on a small stack. Equal
+//! subexpressions are stored once. The same program is one pass of SIMD on the CPU and one
+//! generated kernel elsewhere, so the meaning of every node is fixed here:
 //!
-//! 1. **Types.** All operands of a node have one dtype, which is also the dtype of its result; only `cast` changes it.
-//!    There is no implicit promotion. A constant takes the dtype of the operands beside it; beside integers it must be
-//!    one of their values. Subexpressions of constants alone are computed in f64 and rounded where they are used; a
-//!    program of constants alone is an f32. See [`Program::types`].
-//! 2. **f16 and bf16** are carried in f32 and rounded (to nearest, ties to even) when they are stored and where a
-//!    `cast` from another dtype makes them. Casts to them go through f32. Constants beside them are f32.
-//! 3. **Integers** are computed in their own width and wrap. Division truncates; division and remainder by zero give 0;
-//!    `MIN / -1` wraps to `MIN`. `abs(MIN)` is `MIN`. `pow` with a negative exponent gives the quotient truncated
-//!    (`1` for base 1, ±1 for base -1, else 0). `floor`, `ceil` and `round` are the identity. Functions that are
-//!    not integer-valued (`exp`, `sqrt`, `recip`, …) are a typed error.
-//! 4. **Floats** follow IEEE 754: dividing by zero gives an infinity or NaN. `rem` has the sign of the dividend (C's
-//!    `fmod`). `round` takes ties to even. Comparisons with NaN are false, except `ne`, which is true.
-//! 5. **NaN** goes through every function. `min`, `max`, `clamp` and `relu` propagate it from any operand. Which of two
-//!    zeros `min` and `max` give is not specified. NaN's sign and payload are not specified.
-//! 6. **Truth** is any value other than zero (NaN is true). Comparisons, `and`, `or` and `not` give 1 or 0 in the dtype
-//!    of their operands. `select(c, a, b)` evaluates both branches.
-//! 7. **Casts.** Float to integer truncates toward zero, saturates, and takes NaN to 0. Integer to integer wraps. Real to
-//!    complex has imaginary part 0; complex to real is a typed error. A cast to the same dtype is the identity.
+//! 1. **Types.** All operands of a node have one dtype, which is also the dtype of its result. Only
+//!    `cast` changes the dtype. There is no implicit promotion. A constant takes the dtype of the
+//!    other operands of its node. Beside integer operands it must be a value of their dtype.
+//!    Subexpressions of constants only are computed in f64 and rounded where they are used. A
+//!    program of constants only is an f32. See [`Program::types`].
+//! 2. **f16 and bf16** are computed in f32. They are rounded (to nearest, ties to even) when they
+//!    are stored, and when a `cast` from another dtype makes them. Casts to them go through f32.
+//!    Constants beside them are f32.
+//! 3. **Integers** are computed in their own width and wrap. Division truncates. Division and
+//!    remainder by zero give 0. `MIN / -1` wraps to `MIN`. `abs(MIN)` is `MIN`. `pow` with a
+//!    negative exponent gives the truncated quotient (`1` for base 1, ±1 for base -1, else 0).
+//!    `floor`, `ceil` and `round` are the identity. Functions whose values are not integers (`exp`,
+//!    `sqrt`, `recip`, …) are a typed error.
+//! 4. **Floats** follow IEEE 754: division by zero gives an infinity or NaN. `rem` has the sign of
+//!    the dividend (C's `fmod`). `round` takes ties to even. Comparisons with NaN are false, except
+//!    `ne`, which is true.
+//! 5. **NaN** propagates through every arithmetic function except `pow`, which follows IEEE 754:
+//!    `pow(1, x)` and `pow(x, 0)` are 1 for every `x`, including NaN; any other `pow` with a NaN
+//!    operand is NaN. `min`, `max`, `clamp` and `relu` propagate NaN from any operand. Which of two
+//!    zeros `min` and `max` return is unspecified. The sign and payload of a NaN are unspecified.
+//! 6. **Truth** is any value other than zero (NaN is true). Comparisons, `and`, `or` and `not` give
+//!    1 or 0 in the dtype of their operands. `select(c, a, b)` evaluates both branches.
+//! 7. **Casts.** Float to integer truncates toward zero, saturates, and converts NaN to 0. Integer
+//!    to integer wraps. Real to complex has imaginary part 0. Complex to real is a typed error. A
+//!    cast to the same dtype is the identity.
 //! 8. **Limits.** `gelu`, `gelu_tanh` and `silu` are 0 at -∞ (their limit) and +∞ at +∞.
 //! 9. `mul_add` may round once or twice. No other pair of nodes is contracted.
-//! 10. **Complex** numbers have `neg`, `recip`, `add`, `sub`, `mul`, `div`, `mul_add` in the textbook form.
+//! 10. **Complex** numbers have `neg`, `recip`, `add`, `sub`, `mul`, `div`, `mul_add` in the
+//!     textbook form.
+//! 11. **Subnormal numbers** are kept exactly on every device by functions that only compare or
+//!     move bits: `neg`, `abs`, `relu`, `min`, `max`, `clamp`, comparisons, `and`, `or`, `not`,
+//!     `select`, `sort` and copies. Arithmetic keeps them on every device without the feature
+//!     [`FLUSHES_SUBNORMALS`](crate::Capabilities::FLUSHES_SUBNORMALS). On devices with that
+//!     feature, a subnormal f32 or bf16 operand or result may become zero of the same sign. `log`,
+//!     `sqrt` and `rsqrt` of a subnormal number are correct on those devices as well. Numbers of
+//!     f16 are computed in f32, where all of them are normal, and f64 is never flushed.
 
 mod arena;
 mod build;
@@ -48,10 +64,10 @@ use crate::dtype::DType;
 /// The most nodes that one expression may have.
 pub const NODES_MAX: usize = 65_536;
 
-/// The most inputs that one expression may read: indices are below this.
+/// The most inputs that one expression may read. Indices are below this number.
 pub const INPUTS_MAX: u32 = 64;
 
-/// Why an expression is not accepted. Every variant is the caller's fault.
+/// Why an expression is rejected. Every variant is a caller's error.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExprError {
@@ -64,17 +80,17 @@ pub enum ExprError {
     /// An input's index is not below [`INPUTS_MAX`].
     #[error("input {index} is beyond the last one allowed ({inputs_max} inputs)")]
     InputIndex {
-        /// The index asked for.
+        /// The index that was requested.
         index: u32,
         /// The limit.
         inputs_max: u32,
     },
-    /// The expression reads an input that was not given.
+    /// The expression reads an input that is missing.
     #[error("the expression reads {expected} inputs, {got} were given")]
     MissingInput {
-        /// Inputs that the expression reads.
+        /// Number of inputs that the expression reads.
         expected: u32,
-        /// Inputs that were given.
+        /// Number of inputs that were given.
         got: u32,
     },
     /// The operands of one node differ in dtype.
@@ -95,12 +111,12 @@ pub enum ExprError {
         /// The dtype of its operands.
         dtype: DType,
     },
-    /// A constant beside integers is not one of their values.
+    /// A constant is not a value of the dtype of the other, integer operands.
     #[error("the constant {value} is not a value of {dtype}")]
     ConstantNotRepresentable {
         /// The constant.
         value: f64,
-        /// The dtype of the operands beside it.
+        /// The dtype of the other operands.
         dtype: DType,
     },
     /// A cast that has no meaning: complex to real.
@@ -108,7 +124,7 @@ pub enum ExprError {
     Cast {
         /// The dtype of the operand.
         from: DType,
-        /// The dtype asked for.
+        /// The requested dtype.
         to: DType,
     },
 }

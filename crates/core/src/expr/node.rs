@@ -1,8 +1,10 @@
-//! The kinds of nodes of an expression. Their exact meaning is in the [module's documentation](super).
+//! The kinds of nodes of an expression. Their exact meaning is in the [module's
+//! documentation](super).
 
 use crate::dtype::DType;
 
-/// A node's place in its expression. A node's operands always have smaller numbers than the node.
+/// The index of a node in its expression. A node's operands always have smaller numbers than the
+/// node.
 pub type NodeId = u32;
 
 /// One step of an expression.
@@ -10,7 +12,7 @@ pub type NodeId = u32;
 pub enum Node {
     /// The element of the input with this index.
     Input(u32),
-    /// A constant, which takes the dtype of the operands beside it.
+    /// A constant, which takes the dtype of the other operands.
     Const(Constant),
     /// A function of one value.
     Unary(UnaryOp, NodeId),
@@ -18,12 +20,12 @@ pub enum Node {
     Binary(BinaryOp, NodeId, NodeId),
     /// A function of three values.
     Ternary(TernaryOp, NodeId, NodeId, NodeId),
-    /// The value in another dtype.
+    /// The value converted to another dtype.
     Cast(DType, NodeId),
 }
 
 impl Node {
-    /// The nodes that this one reads, in order.
+    /// The operands of this node, in order.
     pub fn operands(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
         let (ids, count) = match *self {
             Node::Input(_) | Node::Const(_) => ([0; 3], 0),
@@ -45,8 +47,8 @@ impl Node {
         }
     }
 
-    /// A 64-bit hash that is the same in every process, on every platform and in every release that keeps the order
-    /// of the operations.
+    /// A 64-bit hash that is the same in every process, on every platform, and in every release
+    /// that keeps the order of the operations.
     pub(super) fn stable_hash(&self) -> u64 {
         let (tag, code, words) = match *self {
             Node::Input(index) => (1, 0, [u64::from(index), 0]),
@@ -60,7 +62,7 @@ impl Node {
     }
 }
 
-/// Spreads every bit of the input over the whole output: a finaliser of multiply and shift steps.
+/// Mixes every bit of the input into the whole output, by multiply and shift steps.
 pub(super) fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -68,7 +70,7 @@ pub(super) fn mix(word: u64) -> u64 {
     word ^ (word >> 32)
 }
 
-/// A constant of an expression: an f64 that is compared by its bits. Every NaN is one and the same.
+/// A constant of an expression: an f64 that is compared by its bits. All NaNs are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Constant(u64);
 
@@ -99,10 +101,11 @@ macro_rules! operations {
         }
 
         impl $name {
-            /// Every operation of this arity. The order is part of [`Program::hash`](super::Program::hash).
+            /// Every operation of this arity. The order is part of
+            /// [`Program::hash`](super::Program::hash).
             pub const ALL: &'static [$name] = &[$($name::$item,)*];
 
-            /// The name used in the textual form and in messages.
+            /// The name in the textual form and in messages.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($name::$item => $text,)*
@@ -137,7 +140,7 @@ operations! {
         Erf = "erf",
         /// `max(x, 0)`.
         Relu = "relu",
-        /// `x · Φ(x)` with the normal distribution's Φ, by the error function.
+        /// `x · Φ(x)` with the normal distribution's Φ, computed with the error function.
         Gelu = "gelu",
         /// `x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`.
         GeluTanh = "gelu_tanh",
@@ -153,7 +156,7 @@ operations! {
         Sin = "sin",
         /// The cosine of `x` radians.
         Cos = "cos",
-        /// 1 where `x` is zero, else 0.
+        /// 1 if `x` is zero, else 0.
         Not = "not",
     }
 }
@@ -177,21 +180,21 @@ operations! {
         Min = "min",
         /// The larger value; NaN if either is NaN.
         Max = "max",
-        /// 1 where `a = b`, else 0.
+        /// 1 if `a = b`, else 0.
         Eq = "eq",
-        /// 1 where `a ≠ b`, else 0.
+        /// 1 if `a ≠ b`, else 0.
         Ne = "ne",
-        /// 1 where `a < b`, else 0.
+        /// 1 if `a < b`, else 0.
         Lt = "lt",
-        /// 1 where `a ≤ b`, else 0.
+        /// 1 if `a ≤ b`, else 0.
         Le = "le",
-        /// 1 where `a > b`, else 0.
+        /// 1 if `a > b`, else 0.
         Gt = "gt",
-        /// 1 where `a ≥ b`, else 0.
+        /// 1 if `a ≥ b`, else 0.
         Ge = "ge",
-        /// 1 where neither is zero, else 0.
+        /// 1 if neither is zero, else 0.
         And = "and",
-        /// 1 where not both are zero, else 0.
+        /// 1 if at least one is not zero, else 0.
         Or = "or",
     }
 }
@@ -199,7 +202,7 @@ operations! {
 operations! {
     /// Functions of three values.
     TernaryOp {
-        /// `b` where `a` is not zero, else `c`.
+        /// `b` if `a` is not zero, else `c`.
         Select = "select",
         /// `min(max(a, b), c)`.
         Clamp = "clamp",

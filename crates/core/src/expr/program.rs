@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::node::{Node, NodeId, mix};
 
-/// A finished elementwise expression. Cloning is one counter's increment, or nothing for those that live for ever.
+/// A finished elementwise expression. A clone increments one reference count, or none for programs
+/// that live as long as the process.
 ///
-/// Nodes come in the order of a depth-first walk from the result, operands first: equal expressions have equal nodes
-/// however they were built. No node is there twice, none is unused, and the last one is the result.
+/// Nodes are in the order of a depth-first walk from the result, operands first, so equal
+/// expressions have equal nodes however they were built. Every node is unique and used, and the
+/// last node is the result.
 #[derive(Clone)]
 pub struct Program {
     inner: Handle,
@@ -17,7 +19,8 @@ pub struct Program {
 #[derive(Clone)]
 enum Handle {
     Counted(Arc<Inner>),
-    /// Without a reference count, whose cache line would move between the cores of callers and workers.
+    /// A program without a reference count, whose cache line would move between the cores of
+    /// callers and workers.
     Static(&'static Inner),
 }
 
@@ -41,28 +44,30 @@ struct Inner {
 }
 
 impl Program {
-    /// The nodes; the last one is the result.
+    /// The nodes. The last one is the result.
     pub fn nodes(&self) -> &[Node] {
         &self.inner.nodes
     }
 
-    /// One more than the largest index of an input that is read; 0 for a constant.
+    /// One more than the largest input index that is read; 0 for a constant.
     pub fn inputs(&self) -> u32 {
         self.inner.inputs
     }
 
-    /// A hash of the nodes that is the same in every process and on every platform: the key of kernel caches.
+    /// A hash of the nodes that is the same in every process and on every platform. It is the key
+    /// of kernel caches.
     pub fn hash(&self) -> u64 {
         self.inner.hash
     }
 
-    /// Such a hash of the nodes without the values of constants: expressions that differ in nothing else share a kernel,
-    /// which takes the constants as arguments.
+    /// A hash like [`Program::hash`], but without the values of constants. Expressions that differ
+    /// only in constants share a kernel, which takes the constants as arguments.
     pub fn form_hash(&self) -> u64 {
         self.inner.form_hash
     }
 
-    /// The same program for as long as the process runs: for the few that everybody uses.
+    /// Leaks the program, so that it lives as long as the process. Only for the few programs that
+    /// are used everywhere.
     pub(crate) fn for_ever(self) -> Program {
         match self.inner {
             Handle::Counted(inner) => {
@@ -74,7 +79,7 @@ impl Program {
         }
     }
 
-    /// Copies what `root` needs out of `nodes`, in canonical order.
+    /// Copies the nodes that `root` needs, in canonical order.
     pub(super) fn from_nodes(nodes: &[Node], root: NodeId) -> Program {
         const UNSEEN: NodeId = NodeId::MAX;
         let mut renamed = vec![UNSEEN; nodes.len()];

@@ -1,6 +1,7 @@
-//! The error function in f64, which the standard library does not have.
+//! The error function in f64, which the standard library lacks.
 
-/// Below this the series converges quickly and nothing cancels; above it the continued fraction does.
+/// Below this value the series converges quickly and without cancellation. Above it the continued
+/// fraction does.
 const SERIES_X_MAX: f64 = 2.25;
 
 /// The error function, `2/√π ∫₀ˣ exp(-t²) dt`, to about one part in 10¹⁵.
@@ -14,14 +15,14 @@ pub fn erfc(x: f64) -> f64 {
     if x >= SERIES_X_MAX {
         upper_tail(x)
     } else if x > -SERIES_X_MAX {
-        // Near 1 the subtraction loses digits; the continued fraction is still good down to there.
+        // Near 1 the subtraction loses digits. The continued fraction is accurate down to 1.
         if x > 1.0 { upper_tail(x) } else { 1.0 - series(x) }
     } else {
         2.0 - upper_tail(-x)
     }
 }
 
-/// `erf(x) = 2/√π · exp(-x²) · Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`: all terms have one sign.
+/// `erf(x) = 2/√π · exp(-x²) · Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`. All terms have the same sign.
 fn series(x: f64) -> f64 {
     const TERMS_MAX: u32 = 100;
     let square = x * x;
@@ -37,8 +38,9 @@ fn series(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * exp_minus_square(x) * sum
 }
 
-/// `erfc(x)` for `x ≥ 1` by the continued fraction `exp(-x²)/√π · 1/(x + (1/2)/(x + 1/(x + (3/2)/(x + …))))`,
-/// evaluated from the far end, where the number of levels decides the precision.
+/// `erfc(x)` for `x ≥ 1` by the continued fraction
+/// `exp(-x²)/√π · 1/(x + (1/2)/(x + 1/(x + (3/2)/(x + …))))`, evaluated from the far end. The
+/// number of levels determines the precision.
 fn upper_tail(x: f64) -> f64 {
     if x.is_nan() {
         return x;
@@ -54,9 +56,9 @@ fn upper_tail(x: f64) -> f64 {
     exp_minus_square(x) * (0.5 * std::f64::consts::FRAC_2_SQRT_PI) / tail
 }
 
-/// `exp(-x²)` with the rounding error of `x²` put back: at x = 26 it would cost 10⁻¹³.
+/// `exp(-x²)` with a correction for the rounding error of `x²`, which would cost 10⁻¹³ at x = 26.
 fn exp_minus_square(x: f64) -> f64 {
-    // The upper half of the digits of x squares exactly.
+    // The upper half of the digits of x has an exact square.
     let high = f64::from_bits(x.to_bits() & !0xffff_ffff);
     let rest = (x - high) * (x + high);
     (-high * high).exp() * (-rest).exp()

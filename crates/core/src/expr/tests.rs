@@ -1,4 +1,4 @@
-//! Building, sharing, typing and printing expressions.
+//! Tests of building, sharing, typing and printing expressions.
 
 use super::*;
 
@@ -56,7 +56,8 @@ fn the_hash_does_not_change_between_processes() {
     assert_eq!(program.hash(), PINNED_HASH);
 }
 
-/// Kernels cached on disk are found by this number: change it only together with the version of those caches.
+/// Kernels cached on disk are found by this number. Change it only together with the version of
+/// those caches.
 const PINNED_HASH: u64 = 1_494_250_355_826_053_101;
 
 #[test]
@@ -151,4 +152,19 @@ fn limits_at_infinity() {
         assert_eq!(op.eval(f64::INFINITY), f64::INFINITY, "{}", op.name());
         assert!(op.eval(f64::NAN).is_nan(), "{}", op.name());
     }
+}
+
+#[test]
+fn an_expression_is_made_of_its_nodes() {
+    let x = Expr::input(0);
+    let program = ((x.clone() * 2.0 + &x).tanh() - x * 2.0).finish().unwrap();
+    assert_eq!(Expr::from_nodes(program.nodes()).unwrap().finish().unwrap(), program);
+    // Equal nodes are merged, as they are by operators.
+    let twice = [Node::Input(0), Node::Input(0), Node::Binary(BinaryOp::Add, 0, 1)];
+    assert_eq!(Expr::from_nodes(&twice).unwrap().finish().unwrap().nodes().len(), 2);
+    assert!(Expr::from_nodes(&[]).is_none());
+    assert!(Expr::from_nodes(&[Node::Unary(UnaryOp::Neg, 0)]).is_none(), "a node of its own");
+    assert!(Expr::from_nodes(&[Node::Input(0), Node::Binary(BinaryOp::Add, 0, 2)]).is_none(), "a later node");
+    let many: Vec<Node> = (0..=NODES_MAX).map(|at| Node::Const(Constant::new(at as f64))).collect();
+    assert!(matches!(Expr::from_nodes(&many).unwrap().finish(), Err(ExprError::TooManyNodes { .. })));
 }

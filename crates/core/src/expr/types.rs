@@ -5,13 +5,14 @@ use super::node::{BinaryOp, Node, TernaryOp, UnaryOp};
 use super::program::Program;
 use crate::dtype::DType;
 
-/// Programs up to this size are typed without touching the heap.
+/// Programs up to this size are typed without a heap allocation.
 const INLINE_NODES_MAX: usize = 16;
 
-/// What is known about a node before it runs.
+/// The static knowledge about a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// The node depends on constants alone and has this value, in f64. It takes the dtype of the operands beside it.
+    /// The node depends only on constants and has this value, in f64. It takes the dtype of the
+    /// other operands.
     Constant(f64),
     /// The node has this dtype.
     Typed(DType),
@@ -45,8 +46,8 @@ impl Value {
 }
 
 impl Program {
-    /// Checks the program against the dtypes of the inputs and finds the dtype of every node. More inputs than the
-    /// program reads are allowed.
+    /// Checks the program against the dtypes of the inputs and infers the dtype of every node.
+    /// There may be more inputs than the program reads.
     pub fn types(&self, inputs: &[DType]) -> Result<Types, ExprError> {
         let mut values = vec![Value::Constant(0.0); self.nodes().len()];
         self.infer(inputs, &mut values)?;
@@ -99,7 +100,8 @@ fn node_value(node: Node, inputs: &[DType], values: &[Value]) -> Result<Value, E
     }
 }
 
-/// The dtype that the typed operands agree on. Constants among them must be values of it.
+/// The common dtype of the typed operands. Constants among the operands must be values of that
+/// dtype.
 fn one_dtype(op: &'static str, operands: &[Value]) -> Result<DType, ExprError> {
     let mut agreed = None;
     for operand in operands {
@@ -133,7 +135,7 @@ fn representable(value: f64, dtype: DType) -> bool {
 }
 
 impl UnaryOp {
-    /// Whether the function is defined for operands of this dtype. Gives the dtype back.
+    /// Checks that the function is defined for operands of this dtype, and returns the dtype.
     pub fn accepts(self, dtype: DType) -> Result<DType, ExprError> {
         use UnaryOp::*;
         let accepted = match dtype {
@@ -146,7 +148,7 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
-    /// Whether the function is defined for operands of this dtype. Gives the dtype back.
+    /// Checks that the function is defined for operands of this dtype, and returns the dtype.
     pub fn accepts(self, dtype: DType) -> Result<DType, ExprError> {
         use BinaryOp::*;
         let accepted = dtype != DType::Complex64 || matches!(self, Add | Sub | Mul | Div);
@@ -155,7 +157,7 @@ impl BinaryOp {
 }
 
 impl TernaryOp {
-    /// Whether the function is defined for operands of this dtype. Gives the dtype back.
+    /// Checks that the function is defined for operands of this dtype, and returns the dtype.
     pub fn accepts(self, dtype: DType) -> Result<DType, ExprError> {
         let accepted = dtype != DType::Complex64 || self == TernaryOp::MulAdd;
         if accepted { Ok(dtype) } else { Err(ExprError::Unsupported { op: self.name(), dtype }) }

@@ -1,12 +1,15 @@
-//! Recording: every call adds a node, with its element type and dimensions, or says what is wrong with it.
+//! Recording a graph: every call adds a node with its element type and dimensions, or returns an
+//! error.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use super::infer::{self, SymbolicType};
 use super::node::{Kind, Node, NodeId, Nodes};
 use super::placeholder::slot_of;
+use super::templates::Templates;
 use super::{Graph, NODES_MAX, PORTS_MAX};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -40,6 +43,7 @@ pub struct GraphBuilder {
     inputs: Vec<usize>,
     outputs: Vec<(String, usize)>,
     names: HashSet<Box<str>>,
+    templates: Templates,
 }
 
 impl GraphBuilder {
@@ -47,11 +51,12 @@ impl GraphBuilder {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let builder = NEXT.fetch_add(1, Ordering::Relaxed);
         let (inputs, outputs, names) = (Vec::new(), Vec::new(), HashSet::new());
-        GraphBuilder { builder, name: name.to_owned(), nodes: Nodes::default(), inputs, outputs, names }
+        let (nodes, templates) = (Nodes::default(), Templates::default());
+        GraphBuilder { builder, name: name.to_owned(), nodes, inputs, outputs, names, templates }
     }
 
-    /// A symbol: a dimension whose size is known when the graph runs. The first one counts a batch's rows, where rows are
-    /// independent of each other.
+    /// Declares a symbol: a dimension whose size is known only when the graph runs. If rows are
+    /// independent of each other, the first symbol counts the rows of a batch.
     pub fn symbol(&mut self, name: &str) -> Result<Dim> {
         check_name("graph: a symbol", name)?;
         if let Some(known) = self.nodes.symbols.iter().position(|symbol| symbol == name) {
@@ -64,7 +69,7 @@ impl GraphBuilder {
         Ok(Dim::symbol(self.nodes.symbols.len() - 1))
     }
 
-    /// A tensor that is given when the graph runs.
+    /// Adds an input: a tensor that is given when the graph runs.
     pub fn input(&mut self, name: &str, dtype: DType, dims: &[Dim]) -> Result<NodeId> {
         if self.inputs.len() == PORTS_MAX {
             return Err(Error::OutOfBounds { what: "graph: inputs", limit: PORTS_MAX, got: PORTS_MAX + 1 });
@@ -76,29 +81,30 @@ impl GraphBuilder {
         Ok(node)
     }
 
-    /// A tensor that is the same each time. Each device gets it once.
+    /// Adds a constant: a tensor that is the same in every run. Each device receives it once.
     pub fn constant(&mut self, name: &str, tensor: &Tensor) -> Result<NodeId> {
         let node = self.unnamed_constant(tensor)?;
         self.rename(node, name)?;
         Ok(node)
     }
 
-    /// As [`GraphBuilder::constant`], without a name.
+    /// Adds a constant without a name. See [`GraphBuilder::constant`].
     pub fn unnamed_constant(&mut self, tensor: &Tensor) -> Result<NodeId> {
         if let Location::Device(device) = tensor.location() {
             return Err(Error::NotOnHost { device });
         }
         let dims = tensor.shape().iter().map(|size| Dim::fixed(*size)).collect();
-        self.push(Kind::Constant(tensor.contiguous()?), Vec::new(), (tensor.dtype(), dims))
+        self.push(Kind::Constant(Box::new(tensor.contiguous()?)), Vec::new(), (tensor.dtype(), dims))
     }
 
-    /// Any op of these nodes, which `make` is given as tensors: its one output, or the first of several.
+    /// Adds any op on these nodes. `make` receives the nodes as tensors. Returns the op's first
+    /// output.
     pub fn op<O: Operation>(&mut self, operands: &[NodeId], make: impl FnOnce(&[Tensor]) -> O) -> Result<NodeId> {
         let (template, order) = self.template(operands, |tensors| make(tensors).into_op())?;
         self.push_op(template, order).map(|(first, _)| first)
     }
 
-    /// Any op of these nodes with two outputs, which `make` is given as tensors.
+    /// Adds any op with two outputs on these nodes. `make` receives the nodes as tensors.
     pub fn op_pair<O: Operation>(
         &mut self,
         operands: &[NodeId],
@@ -114,7 +120,7 @@ impl GraphBuilder {
         }
     }
 
-    /// The elements in another shape.
+    /// Gives the same elements another shape.
     pub fn reshape(&mut self, x: NodeId, dims: &[Dim]) -> Result<NodeId> {
         let operand = self.known(x)?;
         let product = |dims: &[Dim]| dims.iter().fold(Dim::fixed(1), |product, dim| product * *dim);
@@ -128,7 +134,7 @@ impl GraphBuilder {
         Ok(node)
     }
 
-    /// Stretched to this shape, as numpy's broadcasting does.
+    /// Stretches the tensor to this shape, as numpy's broadcasting does.
     pub fn broadcast(&mut self, x: NodeId, dims: &[Dim]) -> Result<NodeId> {
         let operand = self.known(x)?;
         let dtype = self.nodes.list[operand].dtype;
@@ -146,7 +152,7 @@ impl GraphBuilder {
         }
     }
 
-    /// The axes in another order: `order[i]` is the old axis that becomes axis `i`.
+    /// Reorders the axes: `order[i]` is the old axis that becomes axis `i`.
     pub fn permute(&mut self, x: NodeId, order: &[usize]) -> Result<NodeId> {
         let operand = self.known(x)?;
         let Node { dtype, dims, .. } = &self.nodes.list[operand];
@@ -162,8 +168,8 @@ impl GraphBuilder {
         Ok(node)
     }
 
-    /// Every `step`-th index from `start` below `end` along one axis. Along an axis that has a symbol `end` is compared
-    /// with its size when the graph runs.
+    /// Keeps every `step`-th index from `start` below `end` of one axis. If the axis has a symbol,
+    /// `end` is compared with its size when the graph runs.
     pub fn slice(&mut self, x: NodeId, axis: usize, start: usize, end: usize, step: usize) -> Result<NodeId> {
         let operand = self.known(x)?;
         let Node { dtype, dims, .. } = &self.nodes.list[operand];
@@ -188,7 +194,8 @@ impl GraphBuilder {
         wrong.map_or(Ok(node), |cause| Err(self.refused(node, cause)))
     }
 
-    /// Gives a node a name, which messages use. Names are unique: letters, digits, `_`, `.` and `-`, not beginning with a digit.
+    /// Names a node, for messages. Names are unique and consist of letters, digits, `_`, `.` and
+    /// `-`. The first character is not a digit.
     pub fn rename(&mut self, node: NodeId, name: &str) -> Result<()> {
         let index = self.known(node)?;
         check_name("graph: the name of a node", name)?;
@@ -201,7 +208,7 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Makes a node an output of the graph. A node may be several.
+    /// Makes a node an output of the graph. One node may be several outputs.
     pub fn output(&mut self, name: &str, node: NodeId) -> Result<()> {
         check_name("graph: the name of an output", name)?;
         let index = self.known(node)?;
@@ -221,7 +228,7 @@ impl GraphBuilder {
         Ok((self.nodes.list[index].dtype, &self.nodes.list[index].dims))
     }
 
-    /// The recorded graph. Fails where it has no output.
+    /// Finishes the graph. Fails if it has no output.
     pub fn finish(self) -> Result<Graph> {
         if self.outputs.is_empty() {
             return Err(Error::invalid("graph: outputs", "at least one", "none"));
@@ -237,7 +244,8 @@ impl GraphBuilder {
         }
     }
 
-    /// An op over samples of these nodes, and the operands in the order of its parts.
+    /// Makes an op on sample tensors of these nodes. Returns the op and the operands in the order
+    /// of its parts.
     fn template(&self, operands: &[NodeId], make: impl FnOnce(&[Tensor]) -> Result<Op>) -> Result<(Op, Vec<u32>)> {
         let known: Vec<usize> = operands.iter().map(|operand| self.known(*operand)).collect::<Result<_>>()?;
         let types = self.types(&known);
@@ -271,7 +279,7 @@ impl GraphBuilder {
         Ok((op, order?))
     }
 
-    /// Adds an op over these nodes, in the order of its parts: every output of it.
+    /// Adds an op on these nodes, in the order of its parts, and returns all its outputs.
     pub(super) fn copy_op(&mut self, op: &Op, operands: &[NodeId]) -> Result<Vec<NodeId>> {
         let operands = operands.iter().map(|operand| self.known(*operand).map(|index| index as u32));
         let (first, further) = self.push_op(op.clone(), operands.collect::<Result<_>>()?)?;
@@ -284,12 +292,13 @@ impl GraphBuilder {
         let mut outputs = match outputs {
             Ok(outputs) => outputs.into_iter(),
             Err(cause) => {
-                let node = self.push(Kind::Op(Box::new(op)), operands, (DType::F32, Vec::new()))?;
+                let node = self.push(Kind::Op(Arc::new(op)), operands, (DType::F32, Vec::new()))?;
                 return Err(self.refused(node, cause));
             }
         };
         let none = || Error::invalid("graph: outputs", "at least one", "none");
-        let first = self.push(Kind::Op(Box::new(op)), operands, outputs.next().ok_or_else(none)?)?;
+        let template = self.templates.shared(op);
+        let first = self.push(Kind::Op(template), operands, outputs.next().ok_or_else(none)?)?;
         let further = outputs.enumerate();
         let further = further.map(|(part, output)| self.push(Kind::Part(part + 1), vec![first.index], output));
         Ok((first, further.collect::<Result<_>>()?))
@@ -308,7 +317,7 @@ impl GraphBuilder {
         Ok(NodeId { index: index as u32, builder: self.builder })
     }
 
-    /// Takes the last node back and says what is wrong with it.
+    /// Removes the last node again and returns its error.
     fn refused(&mut self, node: NodeId, cause: Error) -> Error {
         let error = self.nodes.error(node.index as usize, cause);
         self.nodes.list.truncate(node.index as usize);

@@ -1,8 +1,10 @@
-//! Cutting a graph that no device runs whole: parts that one device runs each, in an order in which they can run.
+//! Cuts a graph that no device can run whole into parts. Each part runs on one device, and the
+//! parts are in an order in which they can run.
 //!
-//! Each op belongs to the first device of a list that runs it. A part is what belongs to one device and one level: an op's level is
-//! that of its latest operand, and one more where that belongs to another device. So a part needs parts of lower levels alone.
-//! Constants, inputs and views of them belong to no part; each part that needs one has its own.
+//! Each op belongs to the first device of a list that can run it. A part consists of the nodes of
+//! one device and one level. An op's level is that of its latest operand, plus one if that operand
+//! belongs to another device. So a part depends only on parts of lower levels. Constants, inputs
+//! and views of them belong to no part: each part that needs one has its own copy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +18,8 @@ use crate::device::DeviceId;
 use crate::error::{Error, Result};
 use crate::op::{Describe, Op};
 
-/// The most levels: a graph that would be cut more often is refused, since it would do little but wait for copies.
+/// The most levels. A graph with more cuts is refused, since it would spend its time waiting for
+/// copies.
 const LEVELS_MAX: usize = 64;
 
 /// A graph in parts, for given sizes of its symbols.
@@ -24,26 +27,27 @@ const LEVELS_MAX: usize = 64;
 pub struct Parts {
     /// The parts, in an order in which they can run.
     pub parts: Vec<GraphPart>,
-    /// Where each output of the graph comes from.
+    /// The source of each output of the graph.
     pub outputs: Vec<Source>,
 }
 
-/// One part: a graph of its own.
+/// One part: a complete graph.
 #[derive(Debug)]
 pub struct GraphPart {
     /// The graph, without symbols.
     pub graph: Graph,
-    /// Where each of its inputs comes from.
+    /// The source of each input.
     pub inputs: Vec<Source>,
-    /// The device that runs it.
+    /// The device that runs the part.
     pub device: DeviceId,
-    /// Why the first device does not run it: the first op that it lacks, and its reason. `None`: it does.
+    /// Why the first device does not run the part: the first op that it lacks, and its reason.
+    /// `None` if the first device runs it.
     pub lacks: Option<String>,
-    /// Whether it makes an output of the whole graph.
+    /// Whether the part makes an output of the whole graph.
     pub makes_output: bool,
 }
 
-/// Where a tensor comes from.
+/// The source of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The graph's input with this number.
@@ -52,17 +56,17 @@ pub enum Source {
     Output {
         /// The part.
         part: usize,
-        /// The number of its output.
+        /// The index of its output.
         output: usize,
     },
 }
 
-/// A level, and the number of a device in the list: what tells parts apart, and orders them.
+/// A level, and the index of a device in the list. It identifies a part, and orders the parts.
 type Place = (usize, usize);
 
 impl Parts {
-    /// Cuts a graph for these devices: each op goes to the first that runs it, as `ask` says. Fails, naming the node, where
-    /// none does.
+    /// Cuts a graph for these devices. Each op goes to the first device for which `ask` answers
+    /// yes. If there is none, the error names the node.
     pub fn new(
         graph: &Graph,
         instance: &Instance,
@@ -80,7 +84,7 @@ impl Parts {
         let mut cutting =
             Cutting { graph, sizes: instance.sizes, places: &places, made: HashMap::new(), parts: Vec::new() };
         for (place, nodes) in &nodes {
-            // The last part has the outputs that belong to none.
+            // The last part also has the outputs that belong to no part.
             let outputs: Vec<usize> = match *place == last {
                 true => {
                     let unplaced = (0..places.len()).filter(|node| places[*node].is_none());
@@ -105,7 +109,8 @@ fn nowhere() -> Error {
     Error::invalid("graph: devices", "at least one", "none")
 }
 
-/// For each node that is an op the number of the first device that runs it, and why the first of all does not where it does not.
+/// For each op, the index of the first device that runs it, and the reason why the very first
+/// device does not.
 #[allow(clippy::type_complexity)] // Two lists, named where they are used.
 fn owners(
     graph: &Graph,
@@ -135,7 +140,7 @@ fn owners(
     Ok((owners, lacks))
 }
 
-/// The place of each node; none for what each part has of its own.
+/// The place of each node. `None` for nodes of which each part has its own copy.
 fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
     let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.nodes().len());
     for (index, node) in graph.nodes().iter().enumerate() {
@@ -157,7 +162,7 @@ fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
     Ok(places)
 }
 
-/// For each node whether another part or the caller needs it.
+/// For each node, whether another part or the caller needs it.
 fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
     let mut leaving = vec![false; places.len()];
     for (index, node) in graph.nodes().iter().enumerate() {
@@ -173,7 +178,7 @@ struct Cutting<'a> {
     graph: &'a Graph,
     sizes: SymbolSizes,
     places: &'a [Option<Place>],
-    /// Where nodes that leave their part come from.
+    /// The sources of nodes that leave their part.
     made: HashMap<usize, Source>,
     parts: Vec<GraphPart>,
 }
@@ -186,7 +191,7 @@ struct Making {
 }
 
 impl Cutting<'_> {
-    /// Adds a part of these nodes, unless nobody needs any of them.
+    /// Adds a part of these nodes, unless it has no outputs.
     fn part(
         &mut self,
         place: Place,
@@ -213,7 +218,7 @@ impl Cutting<'_> {
         Ok(())
     }
 
-    /// Adds a node whose operands are provided first.
+    /// Adds a node after its operands.
     fn add(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
         let node = &self.graph.nodes()[index];
         for operand in &node.operands {
@@ -221,7 +226,7 @@ impl Cutting<'_> {
         }
         let operands: Vec<NodeId> = node.operands.iter().map(|operand| making.nodes[&(*operand as usize)]).collect();
         if let Kind::Part(_) = node.kind {
-            // It was added together with its op.
+            // The node was added together with its op.
             return Ok(());
         }
         let added = making.builder.copy_node(node, &operands, &self.sizes)?;
@@ -240,9 +245,11 @@ impl Cutting<'_> {
         Ok(())
     }
 
-    /// Makes sure that a node is there: made in this part, an input of it, or what each part has of its own.
+    /// Makes a node available in this part: computed here, as an input of the part, or as the
+    /// part's own copy.
     fn provide(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
-        // What is missing is added from the bottom up; a chain of views may be long.
+        // Missing nodes are added from the bottom up with an explicit stack, since a chain of views
+        // may be long.
         let mut waiting = vec![index];
         while let Some(index) = waiting.last().copied() {
             if making.nodes.contains_key(&index) {
@@ -272,7 +279,8 @@ impl Cutting<'_> {
 }
 
 impl GraphBuilder {
-    /// Adds a copy of a node of another graph, with its dimensions for these sizes, over these operands: every output of it.
+    /// Copies a node of another graph onto these operands, with its dimensions for these sizes.
+    /// Returns all its outputs.
     fn copy_node(&mut self, node: &Node, operands: &[NodeId], sizes: &SymbolSizes) -> Result<Vec<NodeId>> {
         let dims = fixed(&node.dims, sizes)?;
         let one = |id: Result<NodeId>| id.map(|id| vec![id]);

@@ -1,4 +1,4 @@
-//! Dimensions that may be known only when a graph runs: a number, times symbols such as `batch`.
+//! Dimensions that may be known only when a graph runs: a number times symbols such as `batch`.
 
 use std::fmt;
 use std::ops::Mul;
@@ -14,40 +14,40 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// A number.
+    /// A fixed number.
     pub const fn fixed(size: usize) -> Dim {
         Dim { factor: size, powers: [0; SYMBOLS_MAX] }
     }
 
-    /// The symbol with this number.
+    /// The symbol with this index.
     pub(super) fn symbol(index: usize) -> Dim {
         let mut powers = [0; SYMBOLS_MAX];
         powers[index % SYMBOLS_MAX] = 1;
         Dim { factor: 1, powers }
     }
 
-    /// The number, where no symbol is in it.
+    /// The number, if the dimension contains no symbol.
     pub fn as_fixed(&self) -> Option<usize> {
         (self.powers == [0; SYMBOLS_MAX]).then_some(self.factor)
     }
 
-    /// The number of the symbol, where it is one and nothing else.
+    /// The index of the symbol, if the dimension is a single symbol.
     pub fn as_symbol(&self) -> Option<usize> {
         let one = self.powers.iter().position(|power| *power == 1)?;
         (*self == Dim::symbol(one)).then_some(one)
     }
 
-    /// The factor that is a number.
+    /// The numeric factor.
     pub fn factor(&self) -> usize {
         self.factor
     }
 
-    /// How often each symbol is a factor.
+    /// The power of each symbol.
     pub fn powers(&self) -> &[u8; SYMBOLS_MAX] {
         &self.powers
     }
 
-    /// Its size with these sizes of the symbols; `None` where it overflows.
+    /// The size for these sizes of the symbols. `None` if it overflows.
     pub fn value(&self, sizes: &SymbolSizes) -> Option<usize> {
         let mut value = self.factor;
         for (size, power) in sizes.0.iter().zip(self.powers) {
@@ -58,22 +58,26 @@ impl Dim {
         Some(value)
     }
 
-    /// What has this size for these sizes of the symbols, which are primes: each symbol as often as it divides.
-    pub(super) fn of_sample(mut size: usize, primes: &SymbolSizes) -> Dim {
-        let mut powers = [0; SYMBOLS_MAX];
-        if size == 0 {
-            return Dim::fixed(0);
+    /// Infers the dimension from its sizes at [`SymbolSizes::SAMPLES`]: each symbol occurs as often
+    /// as its prime divides both sizes. A plain number may be divisible by a prime of one set, such
+    /// as 1009. It is not mistaken for a symbol, since the prime of the other set does not divide
+    /// it.
+    pub(super) fn of_samples([mut first, mut second]: [usize; 2]) -> Dim {
+        if first == second || first == 0 {
+            return Dim::fixed(first);
         }
-        for (power, prime) in powers.iter_mut().zip(primes.0) {
-            while size.is_multiple_of(prime) {
-                size /= prime;
+        let [primes, others] = &SymbolSizes::SAMPLES;
+        let mut powers = [0; SYMBOLS_MAX];
+        for (power, (prime, other)) in powers.iter_mut().zip(primes.0.into_iter().zip(others.0)) {
+            while first.is_multiple_of(prime) && second.is_multiple_of(other) && second > 0 {
+                (first, second) = (first / prime, second / other);
                 *power += 1;
             }
         }
-        Dim { factor: size, powers }
+        Dim { factor: first, powers }
     }
 
-    /// As text, with these names of the symbols: `batch`, `784`, `2*batch`.
+    /// The dimension as text, with these names of the symbols: `batch`, `784`, `2*batch`.
     pub fn text<'a>(&'a self, symbols: &'a [String]) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let mut separator = "";
@@ -98,7 +102,7 @@ impl From<usize> for Dim {
     }
 }
 
-/// The product. What overflows becomes the largest number, which no shape accepts.
+/// The product. An overflow becomes the largest number, which no shape accepts.
 impl<D: Into<Dim>> Mul<D> for Dim {
     type Output = Dim;
 
@@ -110,13 +114,14 @@ impl<D: Into<Dim>> Mul<D> for Dim {
     }
 }
 
-/// A size for each symbol of a graph; symbols that it does not have count as one.
+/// A size for each symbol of a graph. Unused symbols count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SymbolSizes(pub [usize; SYMBOLS_MAX]);
 
 impl SymbolSizes {
-    /// Two sets of sizes at which an op is asked for its output, to learn how that depends on the symbols. Primes, so that
-    /// a product tells which symbols are in it; two sets, so that a coincidence in one shows in the other.
+    /// Two sets of sizes at which an op is asked for its outputs, to learn how these depend on the
+    /// symbols. Primes, so that a product reveals its symbols. Two sets, so that a coincidence in
+    /// one set shows in the other.
     pub(super) const SAMPLES: [SymbolSizes; 2] =
         [SymbolSizes([1009, 1013, 1019, 1021]), SymbolSizes([2003, 2011, 2017, 2027])];
 }
@@ -129,9 +134,11 @@ mod tests {
     fn products_are_told_apart_by_their_samples() {
         let (batch, seq) = (Dim::symbol(0), Dim::symbol(1));
         let dim = batch * seq * 12;
-        for sample in &SymbolSizes::SAMPLES {
-            let size = dim.value(sample).unwrap();
-            assert_eq!(Dim::of_sample(size, sample), dim);
+        // A number may be divisible by a prime of the samples, or by one of each set.
+        for dim in [dim, Dim::fixed(1009), Dim::fixed(2 * 2003), Dim::fixed(1009 * 2003), batch * 1009, seq * 2003 * 3]
+        {
+            let sizes = SymbolSizes::SAMPLES.map(|sample| dim.value(&sample).unwrap());
+            assert_eq!(Dim::of_samples(sizes), dim);
         }
         let names = ["batch".to_owned(), "seq".to_owned()];
         assert_eq!(dim.text(&names).to_string(), "12*batch*seq");

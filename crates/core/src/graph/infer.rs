@@ -1,4 +1,5 @@
-//! How the outputs of an op depend on the symbols in its inputs: the op is asked at sample sizes, and says it itself.
+//! Infers how the outputs of an op depend on the symbols in its inputs, by asking the op at sample
+//! sizes.
 
 use super::dim::{Dim, SymbolSizes};
 use super::node::Nodes;
@@ -12,14 +13,14 @@ use crate::tensor::Tensor;
 /// A symbolic tensor: its element type and its dimensions.
 pub(super) type SymbolicType = (DType, Vec<Dim>);
 
-/// Placeholders for these types at sample sizes; the slot of each is its place.
+/// Makes placeholders for these types at sample sizes. The slot of each is its index in the list.
 pub(super) fn samples(types: &[(DType, &[Dim])], sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
     let sample =
         |(slot, (dtype, dims)): (usize, &(DType, &[Dim]))| placeholder(*dtype, Nodes::shape(dims, sizes)?, slot);
     types.iter().enumerate().map(sample).collect()
 }
 
-/// The types of the outputs of an op whose tensors, in the order of its parts, have these types.
+/// The output types of an op whose input tensors have these types, in the order of its parts.
 pub(super) fn outputs(op: &Op, types: &[(DType, &[Dim])]) -> Result<Vec<SymbolicType>> {
     let [first, second] = SymbolSizes::SAMPLES.map(|sizes| sampled_outputs(op, types, &sizes));
     let (first, second) = (first?, second?);
@@ -31,9 +32,10 @@ pub(super) fn outputs(op: &Op, types: &[(DType, &[Dim])]) -> Result<Vec<Symbolic
         return Err(depends());
     }
     let symbolic = |((dtype, first), (_, second)): ((DType, Shape), (DType, Shape))| {
-        let dims: Vec<Dim> = first.iter().map(|size| Dim::of_sample(*size, &SymbolSizes::SAMPLES[0])).collect();
+        let sizes = first.iter().zip(second.iter());
+        let dims: Vec<Dim> = sizes.map(|(first, second)| Dim::of_samples([*first, *second])).collect();
         let again = Nodes::shape(&dims, &SymbolSizes::SAMPLES[1])?;
-        if again == second { Ok((dtype, dims)) } else { Err(depends()) }
+        if again == second && first.rank() == second.rank() { Ok((dtype, dims)) } else { Err(depends()) }
     };
     first.into_iter().zip(second).map(symbolic).collect()
 }

@@ -1,4 +1,4 @@
-//! Instances: a graph with sizes for its symbols, as a straight list of ops over placeholders.
+//! Instances: a graph with fixed symbol sizes, as a flat list of ops over placeholders.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -19,50 +19,50 @@ use crate::part::Value;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The devices whose answers about an instance are kept.
+/// Number of devices whose answers about an instance are cached.
 const VERDICTS_MAX: usize = 32;
-/// The sorts of devices for which what a compiler made of an instance is kept.
+/// Number of sorts of devices for which the compiler's result is cached.
 const COMPILED_MAX: usize = 8;
 
-/// Made for a list of devices, or for a sort of device.
+/// A cached value for a list of devices, or for a sort of device.
 type Made<K, V> = OnceLock<(K, Arc<V>)>;
 
-/// What one slot holds while an instance runs: a contiguous tensor.
+/// The contents of one slot while an instance runs: a contiguous tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// Its element type.
+    /// Element type.
     pub dtype: DType,
-    /// Its shape. Placeholders may view it in others.
+    /// Shape. Placeholders may view the slot in other shapes.
     pub shape: Shape,
-    /// Where it comes from.
+    /// The source of the tensor.
     pub origin: Origin,
 }
 
 impl Slot {
-    /// How many bytes it takes.
+    /// Number of bytes.
     pub fn len_bytes(&self) -> usize {
         self.shape.elements() * self.dtype.size_bytes()
     }
 }
 
-/// Where a slot's tensor comes from.
+/// The source of a slot's tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The input with this number.
+    /// The input with this index.
     Input(usize),
-    /// The constant that is this node.
+    /// The constant with this node index.
     Constant(usize),
-    /// The step with this number.
+    /// The step with this index.
     Step(usize),
 }
 
 /// One op of an instance.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The node that it computes.
+    /// Index of the node that the step computes.
     pub node: usize,
-    /// The op; each of its tensors is a placeholder.
-    pub op: Op,
+    /// The op. Each of its tensors is a placeholder. Plans share unchanged ops with the instance.
+    pub op: Arc<Op>,
     /// The slots of its outputs.
     pub outputs: Vec<usize>,
 }
@@ -72,7 +72,7 @@ pub struct Step {
 pub struct Instance {
     /// The sizes of the symbols.
     pub sizes: SymbolSizes,
-    /// What there is between the ops.
+    /// The tensors between the ops.
     pub slots: Vec<Slot>,
     /// The ops, in an order in which they can run.
     pub steps: Vec<Step>,
@@ -85,27 +85,28 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Every node of the graph, with these sizes of its symbols.
+    /// Instantiates every node of the graph for these sizes of its symbols. If an op cannot run
+    /// with them, the error names the node.
     pub fn new(graph: &Graph, sizes: &SymbolSizes) -> Result<Instance> {
-        Instance::of(graph, sizes, &|node| Some(node))
-    }
-
-    /// The nodes that `stands_for` names by another or by themselves, with these sizes; those it leaves out are not there.
-    /// Fails, naming the node, where an op cannot run with these sizes.
-    pub fn of(graph: &Graph, sizes: &SymbolSizes, stands_for: &dyn Fn(usize) -> Option<usize>) -> Result<Instance> {
-        let mut making = Making { slots: Vec::new(), steps: Vec::new(), values: Vec::new() };
+        let nodes = graph.nodes();
+        let ops = nodes.iter().filter(|node| matches!(node.kind, Kind::Op(_))).count();
+        let (slots, steps) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(ops));
+        let mut making = Making { slots, steps, values: Vec::with_capacity(nodes.len()) };
+        let mut readers = readers(graph);
         let mut input = 0;
-        for (index, node) in graph.nodes().iter().enumerate() {
+        for (index, node) in nodes.iter().enumerate() {
             let port = input;
             input += usize::from(matches!(node.kind, Kind::Input));
-            let value = match stands_for(index) {
-                Some(other) if other == index => {
-                    making.node(index, node, port, sizes).map_err(|cause| graph.0.nodes.error(index, cause))?
-                }
-                Some(other) => making.values[other].clone(),
-                None => Vec::new(),
-            };
+            let value = making.node(index, node, port, sizes).map_err(|cause| graph.0.nodes.error(index, cause))?;
             making.values.push(value);
+            // Tensors without further readers are dropped at once, so that a large graph holds few
+            // at a time.
+            for operand in node.operands.iter().map(|operand| *operand as usize) {
+                readers[operand] -= 1;
+                if readers[operand] == 0 {
+                    making.values[operand] = Vec::new();
+                }
+            }
         }
         let output = |(name, node): &(String, usize)| {
             let gone = || Error::invalid("graph: an output", "a node that is there", name);
@@ -116,16 +117,19 @@ impl Instance {
         let verdicts = [const { OnceLock::new() }; VERDICTS_MAX];
         let parts = [const { OnceLock::new() }; VERDICTS_MAX];
         let compiled = [const { OnceLock::new() }; COMPILED_MAX];
-        let Making { slots, steps, .. } = making;
+        let Making { mut slots, mut steps, .. } = making;
+        slots.shrink_to_fit();
+        steps.shrink_to_fit();
         Ok(Instance { sizes: *sizes, slots, steps, outputs, work, verdicts, parts, compiled })
     }
 
-    /// The work of all ops together.
+    /// The total work of all ops.
     pub fn work(&self) -> u64 {
         self.work
     }
 
-    /// Whether a device runs every op: what `ask` says about each, asked once for each device.
+    /// Whether a device runs every op, according to `ask`. Each op is asked about once for each
+    /// device.
     pub fn support(&self, graph: &Graph, device: DeviceId, ask: &dyn Fn(&Op) -> Support) -> Support {
         let decide = || {
             for step in &self.steps {
@@ -144,8 +148,8 @@ impl Instance {
         decide()
     }
 
-    /// The graph in parts for these devices, of which the first runs all that it can (see [`Parts::new`]); made once for each
-    /// of the first few lists.
+    /// The graph in parts for these devices, of which the first runs all that it can (see
+    /// [`Parts::new`]). The result for the first few lists is cached.
     pub fn parts(
         &self,
         graph: &Graph,
@@ -156,7 +160,8 @@ impl Instance {
         kept(&self.parts, |known| **known == *devices, || devices.into(), make)
     }
 
-    /// What a compiler makes of the instance for a sort of device, which has this number: made once for each of the first few.
+    /// The compiler's result for this sort of device. The results for the first few sorts are
+    /// cached.
     pub fn compiled(
         &self,
         sort: u64,
@@ -181,7 +186,7 @@ impl Instance {
             };
         }
         for step in &self.steps {
-            let mut op = step.op.clone();
+            let mut op = Op::clone(&step.op);
             fill_in(&mut op, &|slot| filled.get(slot)?.clone())?;
             let value = run(&op).map_err(|cause| graph.0.nodes.error(step.node, cause))?;
             for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
@@ -197,7 +202,16 @@ impl Instance {
     }
 }
 
-/// What is kept under a key, or is made now and kept while there is room.
+/// The number of readers of each node: as an operand or as an output.
+fn readers(graph: &Graph) -> Vec<usize> {
+    let mut readers = vec![0; graph.nodes().len()];
+    let operands = graph.nodes().iter().flat_map(|node| node.operands.iter());
+    operands.for_each(|operand| readers[*operand as usize] += 1);
+    graph.outputs().iter().for_each(|(_, node)| readers[*node] += 1);
+    readers
+}
+
+/// The cached value under a key, or a new value, which is cached if there is a free slot.
 fn kept<K, V: ?Sized>(
     places: &[Made<K, V>],
     is_it: impl Fn(&K) -> bool,
@@ -210,7 +224,8 @@ fn kept<K, V: ?Sized>(
             Some(_) => {}
             None => {
                 let made = make()?;
-                // Where another thread was first with another key, this is not kept: the next call finds a place.
+                // Another thread may have filled this slot with another key. Then this value is not
+                // cached; the next call finds a free slot.
                 let (known, value) = place.get_or_init(|| (key(), Arc::clone(&made)));
                 return Ok(if is_it(known) { Arc::clone(value) } else { made });
             }
@@ -220,7 +235,7 @@ fn kept<K, V: ?Sized>(
 }
 
 impl Node {
-    /// The tensor, where it is a constant.
+    /// The tensor, if the node is a constant.
     pub fn constant(&self) -> Option<&Tensor> {
         match &self.kind {
             Kind::Constant(tensor) => Some(tensor),
@@ -229,7 +244,7 @@ impl Node {
     }
 }
 
-/// An instance under construction: with the tensors of every node so far.
+/// An instance under construction, with the tensors of all nodes so far.
 struct Making {
     slots: Vec<Slot>,
     steps: Vec<Step>,
@@ -237,7 +252,7 @@ struct Making {
 }
 
 impl Making {
-    /// The tensors that a node gives: one, except of an op with several outputs.
+    /// The tensors of a node: one, except for an op with several outputs.
     fn node(&mut self, index: usize, node: &Node, input: usize, sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
         let shape = Nodes::shape(&node.dims, sizes)?;
         let one = |tensor: Result<Tensor>| tensor.map(|tensor| vec![tensor]);
@@ -284,11 +299,11 @@ impl Making {
         let outputs = op.outputs()?;
         let tensors: Vec<Tensor> =
             outputs.into_iter().map(|(dtype, shape)| self.slot(dtype, shape, origin)).collect::<Result<_>>()?;
-        self.steps.push(Step { node, op, outputs: (first..self.slots.len()).collect() });
+        self.steps.push(Step { node, op: Arc::new(op), outputs: (first..self.slots.len()).collect() });
         Ok(tensors)
     }
 
-    /// The elements one after the other.
+    /// Adds a step that copies the view into a contiguous tensor.
     fn copy(&mut self, node: usize, view: &Tensor) -> Result<Tensor> {
         let map = Map::new(Expr::input(0), &[view]);
         let copied = self.push(node, Op::Compute(ComputeOp::Map(map)))?;

@@ -1,19 +1,25 @@
 //! Graphs: many ops recorded as one, on symbolic tensors.
 //!
-//! 1. A [`GraphBuilder`] records nodes: inputs, constants, views (reshape, permute, slice, broadcast) and any op of which
-//!    [`Op::outputs`] knows the outputs. A node's operands come before it, so nothing here is recursive.
-//! 2. Dimensions are numbers or products of numbers and symbols ([`Dim`]). There are no rules of shapes for ops here: an op is
-//!    asked for its outputs with the symbols at two sets of sample sizes, and the dimensions follow from the two answers.
-//!    Its own checks run with it, and whatever they say names the node ([`Error::Node`]).
-//! 3. For given sizes of its symbols a graph becomes an [`Instance`]: a straight list of ordinary ops over placeholders,
-//!    tensors that are nothing but the number of a slot. Views are strides of placeholders and cost nothing.
-//! 4. What runs a graph replaces the placeholders by tensors and gives each op to its own path. Fusing, folding and memory
-//!    are a compiler's business (the crate `graph`); the meaning of a graph is that of its instance, op by op, except that
-//!    what lies between two ops may be kept more exactly than its element type, and that products, a softmax and products
-//!    which are attention may be computed as [`Attention`](crate::op::compute::Attention) says: then a query whose scores are
-//!    all -∞ comes out as zeros, not as NaN.
-//! 5. A graph that no device runs whole is cut between devices ([`Parts`]).
-//! 6. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It keeps the instances of the sizes it has met.
+//! 1. A [`GraphBuilder`] records nodes: inputs, constants, views (reshape, permute, slice,
+//!    broadcast) and any op whose outputs [`Op::outputs`] knows. Operands come before the nodes
+//!    that use them, so no code here is recursive.
+//! 2. Dimensions are numbers or products of numbers and symbols ([`Dim`]). Graphs have no shape
+//!    rules of their own. An op is asked for its outputs with the symbols at two sets of sample
+//!    sizes, and the dimensions follow from the two answers. This runs the op's own checks, and
+//!    their errors name the node ([`Error::Node`]).
+//! 3. For given sizes of its symbols a graph becomes an [`Instance`]: a flat list of ordinary ops
+//!    over placeholders. A placeholder is a tensor that only names a slot. Views are strides of
+//!    placeholders and cost nothing.
+//! 4. The runner of a graph replaces the placeholders by tensors and runs each op in the ordinary
+//!    way. Fusing, constant folding and memory planning are the job of a compiler (the crate
+//!    `graph`). A graph has the meaning of its instance, op by op, with two exceptions. An
+//!    intermediate result may be kept more exactly than its element type. And products, a softmax
+//!    and products that form attention may be computed as
+//!    [`Attention`](crate::op::compute::Attention) specifies; then a query whose scores are all -∞
+//!    gives zeros, not NaN.
+//! 5. A graph that no device can run whole is cut between devices ([`Parts`]).
+//! 6. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It caches the instances of
+//!    the sizes that it has met.
 
 mod builder;
 mod cut;
@@ -24,6 +30,7 @@ mod node;
 mod placeholder;
 mod rows;
 mod shorthands;
+mod templates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -42,21 +49,22 @@ use node::Nodes;
 
 /// The most nodes that a graph may have.
 pub const NODES_MAX: usize = 1 << 17;
-/// The most inputs and the most outputs that a graph may have.
+/// The most inputs, and the most outputs, of a graph.
 pub const PORTS_MAX: usize = 1024;
-/// The sizes of symbols whose instances a graph keeps. For others one is made each time.
+/// Number of instances that a graph caches, one for each set of symbol sizes. Further instances are
+/// made for each run.
 const INSTANCES_MAX: usize = 64;
 
-/// A recorded graph. Cloning shares it.
+/// A recorded graph. A clone shares it.
 #[derive(Clone)]
 pub struct Graph(Arc<Inner>);
 
-/// A handle to a graph that does not keep it.
+/// A handle that does not keep its graph alive.
 #[derive(Clone)]
 pub struct WeakGraph(Weak<Inner>);
 
 impl WeakGraph {
-    /// Whether anybody still has the graph.
+    /// Whether a handle to the graph is alive.
     pub fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -69,7 +77,7 @@ struct Inner {
     nodes: Nodes,
     inputs: Vec<usize>,
     outputs: Vec<(String, usize)>,
-    /// Whether the first symbol counts rows that have nothing to do with each other.
+    /// Whether the first symbol counts rows that are independent of each other.
     has_rows: bool,
     instances: [OnceLock<Arc<Instance>>; INSTANCES_MAX],
 }
@@ -89,22 +97,23 @@ impl Graph {
         Graph(Arc::new(Inner { id, hash, name, nodes, inputs, outputs, has_rows, instances }))
     }
 
-    /// The name that it was given.
+    /// The graph's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// A number that no other graph of this process has.
+    /// An id that is unique in this process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// A hash of its structure, constants' values and names aside: the same in every process.
+    /// A hash of the structure, without names and the values of constants. It is the same in every
+    /// process.
     pub fn hash(&self) -> u64 {
         self.0.hash
     }
 
-    /// The nodes, operands first.
+    /// The nodes, operands before the nodes that use them.
     pub fn nodes(&self) -> &[Node] {
         &self.0.nodes.list
     }
@@ -114,38 +123,41 @@ impl Graph {
         &self.0.nodes.symbols
     }
 
-    /// The nodes that are inputs, in order.
+    /// The indices of the input nodes, in order.
     pub fn inputs(&self) -> &[usize] {
         &self.0.inputs
     }
 
-    /// The outputs' names and nodes, in order.
+    /// The name and the node index of each output, in order.
     pub fn outputs(&self) -> &[(String, usize)] {
         &self.0.outputs
     }
 
-    /// A handle that does not keep the graph: who keeps something for it learns when nobody has it any more.
+    /// Makes a handle that does not keep the graph alive. A cache uses it to notice when the graph
+    /// is gone.
     pub fn downgrade(&self) -> WeakGraph {
         WeakGraph(Arc::downgrade(&self.0))
     }
 
-    /// What a node is called: the name that it was given, or its number.
+    /// The name of a node, or its number if it has no name.
     pub fn node_name(&self, node: usize) -> String {
         self.0.nodes.name(node)
     }
 
-    /// A node as messages show it: its name, its op, and the types and shapes of its operands.
+    /// The text of a node in messages: its name, its op, and the types and shapes of its operands.
     pub fn node_text(&self, node: usize) -> String {
         self.0.nodes.text(node)
     }
 
-    /// Whether the first symbol is the first dimension of every input and output, and each of its rows is computed from
-    /// the same rows of the inputs alone: then graphs with different inputs can run as one, with their rows joined.
+    /// Whether the first symbol is the first dimension of every input and output, and each output
+    /// row depends only on the same rows of the inputs. Then runs with different inputs can be
+    /// joined row by row.
     pub fn has_rows(&self) -> bool {
         self.0.has_rows
     }
 
-    /// The sizes of the symbols that these inputs have. Fails, naming the input, where they do not fit.
+    /// The sizes of the symbols for these inputs. If an input does not fit, the error names the
+    /// input.
     pub fn sizes_of(&self, inputs: &[Tensor]) -> Result<SymbolSizes> {
         let Inner { nodes, inputs: ports, .. } = &*self.0;
         if inputs.len() != ports.len() {
@@ -156,14 +168,14 @@ impl Graph {
             nodes.bind(*port, tensor, &mut sizes).map_err(|cause| nodes.error(*port, cause))?;
         }
         let sizes = SymbolSizes(sizes.map(|size| size.unwrap_or(1)));
-        // A dimension that is a product has told no symbol, so all are compared again.
+        // A dimension that is a product binds no symbol, so all inputs are compared again.
         for (tensor, port) in inputs.iter().zip(ports) {
             nodes.compare(*port, tensor, &sizes).map_err(|cause| nodes.error(*port, cause))?;
         }
         Ok(sizes)
     }
 
-    /// The graph's ops for these sizes of its symbols: made once for each of the first few, and kept.
+    /// The graph's ops for these sizes of its symbols. The first few instances are cached.
     pub fn instance(&self, sizes: &SymbolSizes) -> Result<Arc<Instance>> {
         for place in &self.0.instances {
             match place.get() {
@@ -172,7 +184,8 @@ impl Graph {
                 None => {
                     let made = Arc::new(Instance::new(self, sizes)?);
                     let kept = place.get_or_init(|| Arc::clone(&made));
-                    // Where another thread was first with other sizes, this one is not kept: the next call finds a place.
+                    // Another thread may have filled this slot with other sizes. Then this instance
+                    // is not cached; the next call finds a free slot.
                     return Ok(if kept.sizes == *sizes { Arc::clone(kept) } else { made });
                 }
             }

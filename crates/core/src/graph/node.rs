@@ -1,63 +1,68 @@
-//! Nodes: what a graph is recorded as.
+//! Nodes: the records of a graph.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::compute::ComputeOp;
 use crate::op::{Describe, Op};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
-/// A node, as the builder that recorded it knows it.
+/// The id of a node in the builder that recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId {
     pub(super) index: u32,
     pub(super) builder: u32,
 }
 
-/// One node: a symbolic tensor and where it comes from.
+/// One node: a symbolic tensor and its source.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name, where it was given one.
+    /// The node's name, if it has one.
     pub name: Option<Box<str>>,
-    /// Where it comes from.
+    /// The node's source.
     pub kind: Kind,
-    /// The nodes that it is made of, which come before it; of an op in the order of its parts.
+    /// The operands, which are earlier nodes. Operands of an op are in the order of its parts.
     pub operands: Box<[u32]>,
-    /// Its element type.
+    /// Element type.
     pub dtype: DType,
-    /// Its dimensions.
+    /// Dimensions.
     pub dims: Box<[Dim]>,
 }
 
-/// Where a node comes from.
+/// The source of a node.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// It is given when the graph runs.
+    /// An input that is given when the graph runs.
     Input,
-    /// It is the same each time. On the host.
-    Constant(Tensor),
-    /// Its operand's elements in another shape, the node's own.
+    /// A constant on the host.
+    Constant(Box<Tensor>),
+    /// The operand's elements in the node's shape.
     Reshape,
-    /// Its operand stretched to the node's shape, as numpy's broadcasting does.
+    /// The operand stretched to the node's shape, as numpy's broadcasting does.
     Broadcast,
-    /// Its operand's axes in this order: `order[i]` is the old axis that becomes axis `i`.
+    /// The operand's axes in this order: `order[i]` is the old axis that becomes axis `i`.
     Permute(Box<[usize]>),
-    /// Every `step`-th index from `start` below `end` along one axis.
+    /// Every `step`-th index from `start` below `end` of one axis.
     Slice {
         /// The axis.
         axis: usize,
         /// The first index.
         start: usize,
-        /// One more than the last index that may be taken.
+        /// The end of the range, exclusive.
         end: usize,
-        /// From one index to the next.
+        /// The distance between two indices.
         step: usize,
     },
-    /// The first output of an op, whose tensors are placeholders of sample sizes.
-    Op(Box<Op>),
-    /// A further output of the op that is its operand: 1 is the second.
+    /// The first output of an op. The op's tensors are placeholders of sample sizes, and the slot
+    /// of each is its index among the operands. Equal ops of one graph share one allocation, so
+    /// they can be compared by pointer.
+    Op(Arc<Op>),
+    /// A further output of the op that is the node's operand. 1 is the second output.
     Part(usize),
 }
 
@@ -92,21 +97,21 @@ impl Nodes {
         }
     }
 
-    /// `h = matmul(x: f32[batch, 784], w: f32[784, 512])`.
+    /// The node as text: `h = matmul(x: f32[batch, 784], w: f32[784, 512])`.
     pub(super) fn text(&self, node: usize) -> String {
         let Some(Node { kind, operands, .. }) = self.list.get(node) else { return format!("n{node}") };
         let mut text = format!("{} = {}(", self.name(node), kind.name());
         for (place, operand) in operands.iter().enumerate() {
             let separator = if place == 0 { "" } else { ", " };
             let operand = *operand as usize;
-            // Writing into a string does not fail.
+            // Writing into a string never fails.
             let _ = write!(text, "{separator}{}: {}", self.name(operand), self.type_text(operand));
         }
         text.push(')');
         text
     }
 
-    /// `f32[batch, 784]`.
+    /// The type of a node as text: `f32[batch, 784]`.
     pub(super) fn type_text(&self, node: usize) -> String {
         let node = &self.list[node];
         format!("{}{}", node.dtype, self.dims_text(&node.dims))
@@ -117,12 +122,13 @@ impl Nodes {
         format!("[{}]", dims.join(", "))
     }
 
-    /// The cause, with the node that it is about.
+    /// Wraps the cause with the text of its node.
     pub(super) fn error(&self, node: usize, cause: Error) -> Error {
         Error::Node { node: self.text(node), cause: Box::new(cause) }
     }
 
-    /// A node's shape for these sizes of the symbols. Asked on every run, so it allocates nothing where all is well.
+    /// The shape of a node for these sizes of the symbols. Called on every run, so it allocates
+    /// only on failure.
     pub(super) fn shape(dims: &[Dim], sizes: &SymbolSizes) -> Result<Shape> {
         let overflow = || {
             let (got, limit) = (sizes.0.to_vec(), crate::shape::TENSOR_BYTES_MAX);
@@ -139,7 +145,7 @@ impl Nodes {
         Shape::new(values)
     }
 
-    /// Learns the sizes of symbols from a tensor that is given for an input.
+    /// Binds the sizes of symbols to the dimensions of a tensor that is given for an input.
     pub(super) fn bind(&self, node: usize, tensor: &Tensor, sizes: &mut [Option<usize>; SYMBOLS_MAX]) -> Result<()> {
         let Node { dtype, dims, .. } = &self.list[node];
         if tensor.dtype() != *dtype {
@@ -169,10 +175,13 @@ impl Nodes {
 
     /// A hash of the structure that is the same in every process.
     pub(super) fn hash(&self, outputs: &[(String, usize)]) -> u64 {
-        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut hash = Fnv::default();
+        // Equal ops share one allocation, so each op is formatted once.
+        let mut ops: HashMap<*const Op, u64> = HashMap::new();
         for node in &self.list {
             let _ = match &node.kind {
                 Kind::Constant(_) => write!(hash, "const"),
+                Kind::Op(op) => write!(hash, "{:x}", ops.entry(Arc::as_ptr(op)).or_insert_with(|| op_hash(op))),
                 kind => write!(hash, "{kind:?}"),
             };
             let _ = write!(hash, "{:?}{}{:?};", node.operands, node.dtype, node.dims);
@@ -184,8 +193,30 @@ impl Nodes {
     }
 }
 
-/// The FNV-1a hash of what is written into it.
+/// A hash of an op that is the same in every process.
+fn op_hash(op: &Op) -> u64 {
+    let mut hash = Fnv::default();
+    let _ = match op {
+        Op::Compute(ComputeOp::Map(map)) => match map.program() {
+            Ok(program) => {
+                let types = map.inputs().try_for_each(|input| write!(hash, "{}{:?}", input.dtype(), input.shape()));
+                types.and_then(|()| write!(hash, "map {:x}", program.hash()))
+            }
+            Err(error) => write!(hash, "{error}"),
+        },
+        op => write!(hash, "{op:?}"),
+    };
+    hash.0
+}
+
+/// The FNV-1a hash of the text that is written into it.
 struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
 
 impl Write for Fnv {
     fn write_str(&mut self, text: &str) -> fmt::Result {

@@ -1,6 +1,6 @@
-//! Placeholders: tensors without memory, which stand for a slot of a graph. Shapes, strides and views of them are those of
-//! ordinary tensors, so every op's own checks and every backend's `supports` work on them; before an op runs, each is
-//! replaced by a view of what is in its slot.
+//! Placeholders: tensors without memory that stand for a slot of a graph. Their shapes, strides and
+//! views are those of ordinary tensors, so every op's checks and every backend's `supports` work on
+//! them. Before an op runs, each placeholder is replaced by a view of the tensor in its slot.
 
 use crate::api::Api;
 use crate::buffer::{Buffer, DeviceAllocation, DeviceBuffer};
@@ -8,22 +8,26 @@ use crate::device::DeviceId;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::lease::Home;
+use crate::once::OnceBox;
 use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::{Location, Tensor};
 
-/// Where placeholders are: on no device. A backend asked about an op over them takes them for tensors of its own device.
+/// The device of placeholders, which is no real device. A backend that is asked about an op on
+/// placeholders treats them as tensors of its own device.
 pub const NOWHERE: DeviceId = DeviceId { api: Api::new("placeholder"), index: 0 };
 
-/// A contiguous tensor of this shape that stands for a slot.
+/// Makes a contiguous tensor of this shape that stands for a slot.
 pub fn placeholder(dtype: DType, shape: Shape, slot: usize) -> Result<Tensor> {
     let len_bytes = shape.elements() * dtype.size_bytes();
     let allocation = DeviceAllocation { device: NOWHERE, token: slot as u64, len_bytes };
-    // The owner is gone at once, so the last handle drops the allocation, which is nothing but its name.
-    Tensor::from_device(dtype, shape, DeviceBuffer::new(Home::new().lend(allocation)))
+    // The owner takes nothing back. The last handle drops the allocation, which is only an id.
+    static OWNER: OnceBox<Home<DeviceAllocation>> = OnceBox::new();
+    let lease = OWNER.get_or_make(Home::closed).lend(allocation);
+    Tensor::from_device(dtype, shape, DeviceBuffer::new(lease))
 }
 
-/// The slot that a tensor stands for, where it is a placeholder.
+/// The slot of a placeholder. `None` for other tensors.
 pub fn slot_of(tensor: &Tensor) -> Option<usize> {
     match tensor.buffer() {
         Buffer::Device(buffer) if buffer.device() == NOWHERE => usize::try_from(buffer.token()).ok(),
@@ -31,14 +35,14 @@ pub fn slot_of(tensor: &Tensor) -> Option<usize> {
     }
 }
 
-/// The view that a placeholder is, of the tensor in its slot.
+/// Applies the placeholder's view to the tensor in its slot.
 pub fn view_of(placeholder: &Tensor, actual: &Tensor) -> Result<Tensor> {
     let offset = actual.offset() + placeholder.offset();
     let (shape, strides) = (*placeholder.shape(), *placeholder.strides());
     Tensor::from_parts(placeholder.dtype(), shape, strides, offset, actual.buffer().clone())
 }
 
-/// Replaces every placeholder of an op by a view of what `in_slot` says is in its slot.
+/// Replaces every placeholder of an op by a view of the tensor that `in_slot` returns for its slot.
 pub fn fill_in(op: &mut Op, in_slot: &dyn Fn(usize) -> Option<Tensor>) -> Result<()> {
     let mut filled = Ok(());
     op.for_each_tensor_mut(&mut |tensor| {

@@ -1,11 +1,13 @@
-//! Whether a graph's rows along its first symbol are independent, so that rows of different callers can be joined.
+//! Decides whether a graph's rows along its first symbol are independent, so that rows of different
+//! callers can be joined.
 
 use super::dim::Dim;
 use super::node::{Kind, Node, Nodes};
 use crate::op::Op;
 use crate::op::compute::ComputeOp;
 
-/// Whether the first symbol is the first dimension of every input and output, stands nowhere else, and no op mixes rows.
+/// Whether the first symbol is the first dimension of every input and output and occurs nowhere
+/// else, and no op mixes rows.
 pub(super) fn has_rows(nodes: &Nodes, inputs: &[usize], outputs: &[(String, usize)]) -> bool {
     let ports = inputs.iter().chain(outputs.iter().map(|(_, node)| node));
     let row = Dim::symbol(0);
@@ -20,7 +22,8 @@ fn is_row(node: &Node) -> bool {
     node.dims.first() == Some(&Dim::symbol(0))
 }
 
-/// Whether a node that has rows makes each of the same rows of its operands, and one without has none in its operands.
+/// Whether a node with rows computes each row from the same rows of its operands, and a node
+/// without rows has no operand with rows.
 fn keeps_rows(node: &Node, list: &[Node]) -> bool {
     let inner_is_fixed = node.dims.iter().skip(1).all(|dim| dim.as_fixed().is_some());
     let operands = || node.operands.iter().map(|operand| &list[*operand as usize]);
@@ -30,7 +33,8 @@ fn keeps_rows(node: &Node, list: &[Node]) -> bool {
     inner_is_fixed
         && match &node.kind {
             Kind::Input | Kind::Constant(_) | Kind::Reshape | Kind::Part(_) => true,
-            // A row that is stretched must be the same for all, and one that is there keeps its place.
+            // A stretched row must be the same for all rows, and an existing row axis must stay in
+            // first position.
             Kind::Broadcast => operands().all(|operand| !is_row(operand) || operand.dims.len() == node.dims.len()),
             Kind::Permute(order) => order.first() == Some(&0),
             Kind::Slice { axis, .. } => *axis != 0,

@@ -1,4 +1,4 @@
-//! The ops that most graphs are made of, each as one call of the builder.
+//! The most common ops, each as one call of the builder.
 
 use super::builder::GraphBuilder;
 use super::node::NodeId;
@@ -9,70 +9,71 @@ use crate::op::compute::{Conv2d, ConvOptions, LayerNorm, Map, MatMul, Pool2d, Re
 use crate::tensor::Tensor;
 
 impl GraphBuilder {
-    /// An elementwise expression of these nodes, which `make` is given as inputs of it.
+    /// Adds an elementwise expression of these nodes. `make` receives them as inputs of the
+    /// expression.
     pub fn map(&mut self, operands: &[NodeId], make: impl FnOnce(&[Expr]) -> Expr) -> Result<NodeId> {
         let inputs: Vec<Expr> = (0..operands.len() as u32).map(Expr::input).collect();
         let expr = make(&inputs);
         self.op(operands, |tensors| Map::new(expr, &tensors.iter().collect::<Vec<_>>()))
     }
 
-    /// A function of each element.
+    /// Adds a function of each element.
     pub fn unary(&mut self, op: UnaryOp, x: NodeId) -> Result<NodeId> {
         self.op(&[x], |tensors| Map::unary(op, &tensors[0]))
     }
 
-    /// A function of each pair of elements.
+    /// Adds a function of each pair of elements.
     pub fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.op(&[a, b], |tensors| Map::binary(op, &tensors[0], &tensors[1]))
     }
 
-    /// A function of each triple of elements.
+    /// Adds a function of each triple of elements.
     pub fn ternary(&mut self, op: TernaryOp, a: NodeId, b: NodeId, c: NodeId) -> Result<NodeId> {
         self.op(&[a, b, c], |tensors| Map::ternary(op, &tensors[0], &tensors[1], &tensors[2]))
     }
 
-    /// A function of each element and a number.
+    /// Adds a function of each element and a constant.
     pub fn with_number(&mut self, op: BinaryOp, x: NodeId, number: f64) -> Result<NodeId> {
         self.map(&[x], |inputs| inputs[0].clone().binary(op, number))
     }
 
-    /// The elements in another type.
+    /// Adds a conversion to another element type.
     pub fn cast(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
         self.op(&[x], |tensors| Map::cast(&tensors[0], dtype))
     }
 
-    /// The product of matrices.
+    /// Adds a matrix product.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.op(&[a, b], |tensors| MatMul::new(&tensors[0], &tensors[1]))
     }
 
-    /// `x · w + bias`, with one number of the bias for each column.
+    /// Adds `x · w + bias`, with one bias for each column.
     pub fn linear(&mut self, x: NodeId, w: NodeId, bias: NodeId) -> Result<NodeId> {
         let product = self.matmul(x, w)?;
         self.add(product, bias)
     }
 
-    /// Softmax along an axis.
+    /// Adds a softmax along an axis.
     pub fn softmax(&mut self, x: NodeId, axis: usize) -> Result<NodeId> {
         self.op(&[x], |tensors| Softmax::new(&tensors[0]).axis(axis))
     }
 
-    /// Layer normalisation of the last axis, with weight and bias.
+    /// Adds a layer normalisation of the last axis, with weight and bias.
     pub fn layer_norm(&mut self, x: NodeId, weight: NodeId, bias: NodeId) -> Result<NodeId> {
         self.op(&[x, weight, bias], |tensors| LayerNorm::new(&tensors[0]).weight(&tensors[1]).bias(&tensors[2]))
     }
 
-    /// A reduction along these axes, which disappear.
+    /// Adds a reduction along these axes, which disappear.
     pub fn reduce(&mut self, reduction: Reduction, x: NodeId, axes: &[usize]) -> Result<NodeId> {
         self.op(&[x], |tensors| Reduce::new(&tensors[0], reduction).axes(axes))
     }
 
-    /// A convolution.
+    /// Adds a convolution.
     pub fn conv2d(&mut self, x: NodeId, weights: NodeId, options: ConvOptions) -> Result<NodeId> {
         self.op(&[x, weights], |tensors| Conv2d::new(&tensors[0], &tensors[1]).options(options))
     }
 
-    /// The largest number of each window.
+    /// Adds a maximum over each window.
     pub fn max_pool(&mut self, x: NodeId, kernel: [usize; 2]) -> Result<NodeId> {
         self.op(&[x], |tensors: &[Tensor]| Pool2d::max(&tensors[0], kernel))
     }
@@ -116,6 +117,6 @@ shorthands! {
     sigmoid(x) = unary Sigmoid;
     /// `max(x, 0)`.
     relu(x) = unary Relu;
-    /// `x · Φ(x)`, by the error function.
+    /// `x · Φ(x)`, computed with the error function.
     gelu(x) = unary Gelu;
 }

@@ -1,4 +1,4 @@
-//! Recording, inference, errors that name the node, and instances.
+//! Tests of recording, inference, errors that name the node, and instances.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;
@@ -19,6 +19,21 @@ fn zeros(dims: &[usize]) -> Tensor {
 
 fn text(graph: &Graph, node: usize) -> String {
     format!("{}{}", graph.nodes()[node].dtype, graph.0.nodes.dims_text(&graph.nodes()[node].dims))
+}
+
+/// The sample sizes of symbols may also occur as fixed sizes in a program.
+#[test]
+fn numbers_that_are_sample_sizes_stay_numbers() {
+    let mut g = Graph::builder("test");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::Complex64, &[batch, 1009.into()]).unwrap();
+    let y = g.op(&[x], |t| Fft::new(&t[0])).unwrap();
+    let flat = g.reshape(x, &[batch * 1009]).unwrap();
+    let z = g.op(&[flat], |t| Fft::new(&t[0])).unwrap();
+    g.output("y", y).unwrap();
+    g.output("z", z).unwrap();
+    let graph = g.finish().unwrap();
+    assert_eq!((text(&graph, 1), text(&graph, 3)), ("c64[batch, 1009]".to_owned(), "c64[1009*batch]".to_owned()));
 }
 
 #[test]
@@ -75,7 +90,7 @@ fn errors_name_the_node() {
     assert!(g.permute(x, &[0, 0]).is_err() && g.permute(x, &[0]).is_err() && g.permute(x, &[0, 2]).is_err());
     assert!(g.slice(x, 1, 0, 785, 1).is_err() && g.slice(x, 2, 0, 1, 1).is_err() && g.slice(x, 1, 3, 2, 1).is_err());
     assert!(g.slice(x, 1, 0, 3, 0).is_err());
-    // A length that is no product of the symbol is refused when it is recorded.
+    // A length that is not a product of symbols is refused when it is recorded.
     let line = g.input("line", DType::F32, &[batch]).unwrap();
     let message = g.op(&[line], |t| Fft::new(&t[0])).unwrap_err().to_string();
     assert!(message.contains("fft") && message.contains("symbol"), "{message}");
@@ -86,7 +101,7 @@ fn errors_name_the_node() {
     let captured = zeros(&[2]);
     assert!(g.op(&[x], |_| Softmax::new(&captured)).is_err());
     assert!(g.op(&[x], |t| Softmax::new(&t[0].transpose().unwrap())).is_err());
-    // What was refused left nothing behind.
+    // The refused nodes were removed.
     let y = g.softmax(x, 1).unwrap();
     g.output("y", y).unwrap();
     assert_eq!(g.finish().unwrap().nodes().len(), 4);
@@ -213,7 +228,7 @@ fn a_graph_is_cut_where_a_device_lacks_an_op() {
     assert!(Arc::ptr_eq(&parts, &again), "kept for the devices");
     let whole = instance.parts(&graph, &DEVICES[..1], &has(&[&[]])).unwrap();
     assert_eq!((whole.parts.len(), whole.parts[0].lacks.clone()), (1, None));
-    // No two of three devices have all ops together; the first has none of them.
+    // The first device has no op. The other two have all ops only together.
     let three = instance.parts(&graph, &DEVICES, &has(&[&["topk", "matmul"], &["topk"], &["matmul"]])).unwrap();
     assert_eq!(shape(&three), [1, 2, 1]);
     let nobody = [DEVICES[1], DEVICES[2]];

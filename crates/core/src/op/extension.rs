@@ -1,17 +1,24 @@
-//! Ops that a backend outside this workspace brings along. They are validated, routed, batched, retried and reported like
-//! the others; the backend that knows such an op takes it out again with [`Extension::downcast_ref`], and every other
-//! backend answers that it does not run it.
+//! Ops that are defined outside this workspace. They are validated, routed, batched, retried
+//! and reported like the others. The backend that knows such an op reads it with
+//! [`Extension::downcast_ref`]. Every other backend answers that it does not run the op.
 
 use std::any::Any;
 use std::fmt;
 
-use super::{Describe, Op};
-use crate::error::Result;
+use super::host::{HostOp, HostSide};
+use super::{Describe, Domain, Op};
+use crate::error::{Error, Result};
 
-/// An op of somebody else's type.
-pub struct Extension(Box<dyn ExtensionOp>);
+/// An op of a foreign type.
+pub struct Extension {
+    op: Box<dyn ExtensionOp>,
+    takes_secrets: bool,
+    /// The op's domain, and its code for the host.
+    pub(super) host: Option<HostSide>,
+}
 
-/// What a type needs to be an extension: it describes itself, and can be cloned and printed. Every such type has it.
+/// The requirements of an extension: it describes itself, and can be cloned and printed. Every such
+/// type implements this trait.
 trait ExtensionOp: Describe + Any + fmt::Debug + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn ExtensionOp>;
     fn as_any(&self) -> &dyn Any;
@@ -33,36 +40,69 @@ impl<T: Describe + Clone + fmt::Debug + Send + Sync + 'static> ExtensionOp for T
 }
 
 impl Op {
-    /// An op of one's own, for the `into_op` of its [`Operation`](super::Operation).
+    /// Makes an op of a foreign type, for the `into_op` of its [`Operation`](super::Operation). It
+    /// refuses secret parts.
     pub fn extension(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
         op.validate()?;
-        Op::Extension(Extension(Box::new(op))).checked()
+        Op::Extension(Extension { op: Box::new(op), takes_secrets: false, host: None }).checked()
+    }
+
+    /// Like [`Op::extension`], for an op that may have secret parts. Every engine that runs it must
+    /// wipe its copies of them.
+    pub fn extension_with_secrets(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
+        op.validate()?;
+        Op::Extension(Extension { op: Box::new(op), takes_secrets: true, host: None }).checked()
+    }
+
+    /// Makes an op of a domain outside this workspace, which the engines of the host run, for the
+    /// `into_op` of its [`Operation`](super::Operation). Fails if the domain has the name of one of
+    /// [`Domain::ALL`].
+    pub fn of_host<T: HostOp>(op: T) -> Result<Op> {
+        if Domain::ALL.iter().any(|domain| domain.name() == T::DOMAIN) {
+            return Err(Error::invalid("domain of an op", "a name of its own", T::DOMAIN));
+        }
+        op.validate()?;
+        let host = Some(HostSide::of::<T>());
+        Op::Extension(Extension { op: Box::new(op), takes_secrets: T::TAKES_SECRETS, host }).checked()
     }
 }
 
 impl Extension {
-    /// The op, where it is of this type.
+    /// The op, if it is of this type.
     pub fn downcast_ref<T: 'static>(&self) -> Option<&T> {
-        self.0.as_any().downcast_ref()
+        self.any().downcast_ref()
+    }
+
+    /// The domain: [`Domain::Outside`] if the op names it.
+    pub fn domain(&self) -> Domain {
+        self.host.map_or(Domain::Extension, |side| Domain::Outside(side.domain))
+    }
+
+    pub(super) fn any(&self) -> &dyn Any {
+        self.op.as_any()
+    }
+
+    pub(super) fn takes_secrets(&self) -> bool {
+        self.takes_secrets
     }
 
     pub(super) fn describe(&self) -> &dyn Describe {
-        &*self.0
+        &*self.op
     }
 
     pub(super) fn describe_mut(&mut self) -> &mut dyn Describe {
-        self.0.as_describe_mut()
+        self.op.as_describe_mut()
     }
 }
 
 impl Clone for Extension {
     fn clone(&self) -> Extension {
-        Extension(self.0.boxed_clone())
+        Extension { op: self.op.boxed_clone(), takes_secrets: self.takes_secrets, host: self.host }
     }
 }
 
 impl fmt::Debug for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.op.fmt(f)
     }
 }

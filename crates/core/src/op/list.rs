@@ -1,5 +1,7 @@
-//! The list of all domains and their ops. `Domain`, `Op`, each domain's enum and each op's typed output follow from it:
-//! a new op is one line here, a new domain one block, beside the folder that holds its structs.
+//! The list of all domains and their ops. `Domain`, `Op`, each domain's enum and each op's typed
+//! output follow from it: a new op is one line here, a new domain one block, beside the folder that
+//! holds its structs. Other crates dispatch by [`for_each_domain!`](crate::for_each_domain) and
+//! [`domain_modules!`](crate::domain_modules).
 
 use super::compute::*;
 use super::crypto::*;
@@ -10,25 +12,29 @@ use super::{Describe, Value};
 use crate::object::Object;
 use crate::tensor::Tensor;
 
-/// Makes everything that follows from the list. Of each op: its struct, its output's type, and how that is made of a
-/// [`Value`].
+/// Generates everything that follows from the list. For each op the list gives its struct, the type
+/// of its output, and the function that makes the output from a [`Value`]. An op marked `(secret)`
+/// takes secret parts: each engine that runs it wipes its copies of them. All other ops refuse them.
 macro_rules! domains {
     ($(
         $(#[$doc:meta])*
         $domain:ident($family:ident) in $module:ident {
-            $($name:ident => $output:ty, $from_value:expr;)*
+            $($name:ident $(($secret:ident))? => $output:ty, $from_value:expr;)*
         }
     )*) => {
-        /// A family of ops. Each is a folder of this name on every layer.
+        /// A family of ops. Each domain is a folder of this name on every layer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Domain {
             $($(#[$doc])* $domain,)*
-            /// Ops that a backend outside this workspace brings along.
+            /// Ops that a backend outside this workspace defines.
             Extension,
+            /// A domain outside this workspace, by its name, with ops that bring
+            /// [code for the host](crate::op::HostOp).
+            Outside(&'static str),
         }
 
         impl Domain {
-            /// Every domain.
+            /// Every domain of the list, and the extensions.
             pub const ALL: &[Domain] = &[$(Domain::$domain,)* Domain::Extension];
 
             /// The name used in modules, on the command line and in metrics.
@@ -36,35 +42,56 @@ macro_rules! domains {
                 match self {
                     $(Domain::$domain => stringify!($module),)*
                     Domain::Extension => "extension",
+                    Domain::Outside(name) => name,
                 }
             }
         }
 
-        /// An op of any domain, ready for a queue. Whoever handles some domains leaves the others to a `_` arm: a backend
-        /// answers [`Support::unknown`](crate::Support::unknown) there.
+        /// An op of any domain, ready for a queue. Code that handles only some domains has a `_`
+        /// arm for the others: a backend answers [`Support::unknown`](crate::Support::unknown)
+        /// there.
         #[derive(Clone, Debug)]
         #[allow(clippy::large_enum_variant)] // An op lives in its task record, never in a Vec.
         pub enum Op {
             $($(#[$doc])* $domain($family),)*
-            /// An op that a backend outside this workspace brings along.
+            /// An op that is defined outside this workspace.
             Extension(Extension),
         }
 
         impl Op {
-            /// How many ops the list has.
-            pub const COUNT: usize = [$($(stringify!($name),)*)*].len();
+            /// The types of the ops in the list, such as `MatMul`.
+            pub const TYPES: &[&str] = &[$($(stringify!($name),)*)*];
+
+            /// Number of ops in the list.
+            pub const COUNT: usize = Op::TYPES.len();
+
+            /// The op's type as in [`Op::TYPES`]. `None` for an extension.
+            pub fn type_name(&self) -> Option<&'static str> {
+                match self {
+                    $($(Op::$domain($family::$name(_)) => Some(stringify!($name)),)*)*
+                    Op::Extension(_) => None,
+                }
+            }
 
             /// The domain.
             pub fn domain(&self) -> Domain {
                 match self {
                     $(Op::$domain(_) => Domain::$domain,)*
-                    Op::Extension(_) => Domain::Extension,
+                    Op::Extension(op) => op.domain(),
+                }
+            }
+
+            /// Whether the op may have secret parts.
+            pub fn takes_secrets(&self) -> bool {
+                match self {
+                    $($(Op::$domain($family::$name(_)) => is_marked(&[$(stringify!($secret))?]),)*)*
+                    Op::Extension(op) => op.takes_secrets(),
                 }
             }
 
             pub(super) fn describe(&self) -> &dyn Describe {
                 match self {
-                    $($(Op::$domain($family::$name(op)) => op,)*)*
+                    $(Op::$domain(op) => op.describe(),)*
                     Op::Extension(op) => op.describe(),
                 }
             }
@@ -80,10 +107,19 @@ macro_rules! domains {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug)]
-            #[allow(clippy::large_enum_variant)] // An op lives in its task record; a box would be an allocation per op.
-            #[allow(missing_docs)] // Each variant holds the struct of the same name, which is documented.
+            #[allow(clippy::large_enum_variant)] // A box would allocate per op.
+            #[allow(missing_docs)] // The structs of the same names are documented.
             pub enum $family {
                 $($name($name),)*
+            }
+
+            impl $family {
+                /// The op's description.
+                pub fn describe(&self) -> &dyn Describe {
+                    match self {
+                        $($family::$name(op) => op,)*
+                    }
+                }
             }
 
             $(
@@ -101,7 +137,29 @@ macro_rules! domains {
                 }
             )*
         )*
+
+        /// Every op of every domain.
+        pub mod all {
+            $(pub use crate::op::$module::*;)*
+        }
+
+        /// Calls a macro with all domains and their modules: `Compute in compute; …`. See
+        /// [`domain_modules!`](crate::domain_modules).
+        #[macro_export]
+        macro_rules! for_each_domain {
+            ($callback:ident) => {
+                $callback! { $($domain in $module;)* }
+            };
+            ($library:ident::$callback:ident) => {
+                $library::$callback! { $($domain in $module;)* }
+            };
+        }
     };
+}
+
+/// Whether an op of the list has a mark.
+const fn is_marked(marks: &[&str]) -> bool {
+    !marks.is_empty()
 }
 
 domains! {
@@ -136,15 +194,15 @@ domains! {
     Crypto(CryptoOp) in crypto {
         Compress => Messages, Messages::from_value;
         Decompress => Messages, Messages::from_value;
-        Decrypt => Messages, Messages::from_value;
-        Encrypt => Messages, Messages::from_value;
-        Hash => Messages, Messages::from_value;
-        Hkdf => Messages, Messages::from_value;
-        Hmac => Messages, Messages::from_value;
-        Open => Messages, Messages::from_value;
-        Seal => Sealed, Sealed::from_value;
-        Sign => Messages, Messages::from_value;
-        Verify => Vec<bool>, Verify::verdicts;
+        Decrypt(secret) => Messages, Messages::from_value;
+        Encrypt(secret) => Messages, Messages::from_value;
+        Hash(secret) => Messages, Messages::from_value;
+        Hkdf(secret) => Messages, Messages::from_value;
+        Hmac(secret) => Messages, Messages::from_value;
+        Open(secret) => Messages, Messages::from_value;
+        Seal(secret) => Sealed, Sealed::from_value;
+        Sign(secret) => Messages, Messages::from_value;
+        Verify(secret) => Vec<bool>, Verify::verdicts;
     }
     /// Sampled signals, modems and codes.
     Signal(SignalOp) in signal {

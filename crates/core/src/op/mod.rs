@@ -1,8 +1,8 @@
 //! Ops: typed pieces of work.
 //!
-//! Typed at the edge, dynamic inside: each op is a struct that implements [`Operation`], so that the caller gets a typed
-//! output; below that it is a value of the enum [`Op`], which queues, routers and engines handle alike. A domain is a
-//! folder here and on every other layer; `list` names them all.
+//! Each op is a struct that implements [`Operation`], so that the caller gets a typed output. Below
+//! that interface it is a value of the enum [`Op`], which queues, routers and engines handle alike.
+//! A domain is a folder here and on every other layer. `list` names all domains.
 
 use std::fmt;
 
@@ -12,7 +12,9 @@ use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
 mod axis;
+mod domain_modules;
 mod extension;
+mod host;
 mod list;
 mod outputs;
 
@@ -23,7 +25,8 @@ pub mod signal;
 
 pub use crate::part::Value;
 pub use extension::Extension;
-pub use list::{Domain, Op};
+pub use host::{Host, HostOp, HostStates};
+pub use list::{Domain, Op, all};
 
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,18 +36,19 @@ impl fmt::Display for Domain {
 
 /// An op as its caller writes it: a struct with a typed output.
 pub trait Operation: Send + 'static {
-    /// What the caller gets.
+    /// The typed output.
     type Output: Send + 'static;
 
-    /// Checks the op and makes it a value that a device can take. Bad input is rejected here, before anything moves.
+    /// Checks the op and converts it to an [`Op`]. Bad input is rejected here, before any data
+    /// moves.
     fn into_op(self) -> Result<Op>;
 
-    /// The typed output from what an engine returned.
+    /// Converts the engine's answer to the typed output.
     fn output(value: Value) -> Result<Self::Output>;
 }
 
-/// What every op can tell about itself, whatever its domain. The first four methods are its own; the others have answers
-/// that suit most ops.
+/// The description of an op, independent of its domain. Every op implements the first four methods.
+/// The others have defaults that suit most ops.
 pub trait Describe {
     /// The op's name in messages, metrics and benchmarks, such as `matmul`.
     fn name(&self) -> &'static str;
@@ -52,15 +56,16 @@ pub trait Describe {
     /// Checks shapes, element types and arguments.
     fn validate(&self) -> Result<()>;
 
-    /// Shows each part that goes into the op to `visit`, in a fixed order; of a list each of its parts.
+    /// Calls `visit` for each input part, in a fixed order. Each part of a list is visited.
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>));
 
-    /// Lets `visit` replace each part by one with the same contents, such as a copy on another device.
+    /// Lets `visit` replace each part by an equal one, such as a copy on another device.
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>));
 
-    /// How much there is to do, in a unit of the op's own: on one device, ops of one name, element type and cost class with
-    /// equal work take about equally long, and more work takes longer. Without an answer of its own it is the elements
-    /// of all tensors and the bytes of all else.
+    /// The amount of work, in a unit that the op defines. On one device, ops of the same name,
+    /// element type and cost class take about equally long for equal work, and longer for more
+    /// work. The default is the number of elements of all tensors plus the bytes of all other
+    /// parts.
     fn work(&self) -> u64 {
         let mut work = 0_u64;
         self.for_each_part(&mut |part| {
@@ -70,50 +75,54 @@ pub trait Describe {
         work
     }
 
-    /// Which ops of this name and element type share a curve of time over work: RSA with 4096 bits and Ed25519, or two
-    /// models, do not.
+    /// The class of ops of this name and element type that share a curve of time over work. RSA
+    /// with 4096 bits and Ed25519 have different classes, and so have two models.
     fn cost_class(&self) -> CostClass {
         CostClass::default()
     }
 
-    /// What else decides which kernels the op needs, beyond its name and its tensors' element types, ranks, layouts and
-    /// sizes: a hash of the expression of a map, of a model, of a user's source.
+    /// A hash of everything that selects the op's kernels, beyond its name and the element types,
+    /// ranks, layouts and sizes of its tensors: of a map's expression, of a model, of a user's
+    /// source.
     fn kernel_signature(&self) -> u64 {
         0
     }
 
-    /// Whether it may run twice and do no harm: a fallback must not send a packet or advance a filter again. An op with a sink
-    /// among its parts is not repeatable, whatever it says here.
+    /// Whether the op may safely run twice: a fallback must not send a packet or advance a filter
+    /// again. An op with a sink among its parts is not repeatable, whatever this method returns.
     fn is_repeatable(&self) -> bool {
         true
     }
 
-    /// The only device that can run it, where there is one: that of the device objects which it names.
+    /// The only device that can run the op: that of the device objects among its parts. `None` if
+    /// there are none.
     fn bound_to(&self) -> Option<DeviceId> {
         let mut device = None;
         self.for_each_part(&mut |part| device = device.or(part.object().map(|object| object.device())));
         device
     }
 
-    /// Ops with equal keys can run as one: the same arithmetic on operands of the same inner shape. `None`: it always runs
-    /// alone. A key is a hash, so an engine that joins ops looks at them as well.
+    /// Ops with equal keys can run as one: the same arithmetic on operands of the same inner shape.
+    /// `None`: the op always runs alone. A key is a hash, so an engine that joins ops also compares
+    /// the ops.
     fn batch_key(&self) -> Option<BatchKey> {
         None
     }
 }
 
-/// What tells curves of time over work apart, within one op and element type. Secrets have no place in it: it is written
-/// into profiles.
+/// The class of an op that has its own curve of time over work, within one op name and element
+/// type. It is written into profiles, so it must contain no secrets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CostClass {
-    /// A word for it, such as `rsa-4096`; empty where the op has one curve. Letters, digits, `-`, `_` and `.` alone.
+    /// A label, such as `rsa-4096`: letters, digits, `-`, `_` and `.`. Empty if the op has one
+    /// curve.
     pub label: &'static str,
-    /// A number for what has no word, such as the hash of a model's contents.
+    /// A number for classes without a label, such as the hash of a model's contents.
     pub variant: u64,
 }
 
 impl CostClass {
-    /// The class of this word.
+    /// The class of this label.
     pub const fn labelled(label: &'static str) -> CostClass {
         CostClass { label, variant: 0 }
     }
@@ -123,18 +132,18 @@ impl CostClass {
         CostClass { label: "", variant }
     }
 
-    /// Whether the op has one curve.
+    /// Whether this is the class of an op with one curve.
     pub fn is_default(&self) -> bool {
         *self == CostClass::default()
     }
 }
 
-/// What ops that can run as one have in common.
+/// The common key of ops that can run as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchKey(pub u64);
 
 impl BatchKey {
-    /// The key of what an op shares with those it can be joined with.
+    /// The key of the properties that an op shares with the ops it can be joined with.
     pub fn of(shared: impl std::hash::Hash) -> BatchKey {
         use std::hash::Hasher;
         let mut hasher = std::hash::DefaultHasher::new();
@@ -144,7 +153,8 @@ impl BatchKey {
 }
 
 impl Op {
-    /// The op, unless it names device objects of two devices, or is of a domain whose engines keep no secrets.
+    /// Returns the op. Fails if it names device objects of two devices, or has a secret part and is
+    /// not an op that takes secrets.
     fn checked(self) -> Result<Op> {
         let (mut first, mut other, mut secret) = (None, None, false);
         self.for_each_part(&mut |part| {
@@ -154,8 +164,8 @@ impl Op {
                 other = other.or((object.device() != device).then(|| object.device()));
             }
         });
-        if secret && matches!(self.domain(), Domain::Compute | Domain::Signal | Domain::Graph) {
-            let expected = "no secret: ops on tensors copy their inputs to memory that is used again";
+        if secret && !self.takes_secrets() {
+            let expected = format!("no secret: engines do not wipe their copies of what {} reads", self.name());
             return Err(Error::invalid("input", expected, "a secret part"));
         }
         match (first, other) {
@@ -166,15 +176,15 @@ impl Op {
         }
     }
 
-    /// Whether it may be under way for as long as it likes: an op that answers through a sink may, and an engine that has not
-    /// ended it does not count as hung.
+    /// Whether the op may run without a time limit. An op that answers through a sink may, and an
+    /// engine that has not ended it does not count as hung.
     pub fn is_session(&self) -> bool {
         let mut has_sink = false;
         self.for_each_part(&mut |part| has_sink |= part.sink().is_some());
         has_sink
     }
 
-    /// Shows each input tensor to `visit`, in a fixed order.
+    /// Calls `visit` for each input tensor, in a fixed order.
     pub fn for_each_tensor(&self, visit: &mut dyn FnMut(&Tensor)) {
         self.for_each_part(&mut |part| {
             if let PartRef::Tensor(tensor) = part {
@@ -192,7 +202,7 @@ impl Op {
         });
     }
 
-    /// Bytes of all inputs.
+    /// Total bytes of all inputs.
     pub fn input_bytes(&self) -> usize {
         let mut bytes = 0_usize;
         self.for_each_part(&mut |part| bytes = bytes.saturating_add(part.len_bytes()));

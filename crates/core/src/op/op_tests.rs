@@ -1,3 +1,4 @@
+//! Tests of ops: extensions, device objects, secret parts, sessions, and the list.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;
@@ -6,11 +7,13 @@ use crate::device::Api;
 use crate::dtype::DType;
 use crate::object::{Object, ObjectTable};
 use crate::op::compute::Transpose;
+use crate::op::crypto::{Compress, Format, Hash, HashAlgorithm};
 use crate::op::signal::Fft;
 use crate::shape::Shape;
 use crate::sink::{Sink, sink};
+use crate::threads::OneThread;
 
-/// An op of a foreign crate, with every sort of part.
+/// An op of a foreign crate, with parts of every sort.
 #[derive(Clone, Debug)]
 struct Stamp {
     message: Bytes,
@@ -83,7 +86,7 @@ fn objects_of_two_devices_and_bad_arguments_are_refused() {
 }
 
 #[test]
-fn ops_on_tensors_refuse_secret_parts_and_others_take_them() {
+fn only_ops_that_are_marked_for_secrets_take_secret_parts() {
     let secret = Bytes::secret(vec![0; 64]).unwrap();
     let of = |dtype: DType, shape: Shape| {
         Tensor::from_parts(dtype, shape, shape.contiguous_strides(), 0, secret.buffer().clone()).unwrap()
@@ -94,7 +97,15 @@ fn ops_on_tensors_refuse_secret_parts_and_others_take_them() {
         let error = refused.unwrap_err();
         assert!(error.to_string().contains("secret"), "{error}");
     }
-    assert!(Stamp { message: secret, keys: Vec::new() }.into_op().is_ok());
+    let stamp = Stamp { message: secret.clone(), keys: Vec::new() };
+    assert!(stamp.clone().into_op().unwrap_err().to_string().contains("secret"), "a foreign engine may keep copies");
+    let op = Op::extension_with_secrets(stamp).unwrap();
+    assert!(op.takes_secrets() && op.clone().takes_secrets());
+    let hash = Hash::new(HashAlgorithm::Sha256, secret.clone()).into_op().unwrap();
+    assert!(hash.takes_secrets());
+    let zip = Compress::new(Format::Zstd, vec![1]).into_op().unwrap();
+    assert!(!zip.takes_secrets());
+    assert!(!Transpose::new(&Tensor::zeros(DType::F32, [2, 2]).unwrap()).into_op().unwrap().takes_secrets());
 }
 
 #[test]
@@ -125,10 +136,91 @@ fn an_op_with_a_sink_is_a_session_and_not_repeatable_whatever_it_says() {
     assert_eq!((op.is_session(), op.is_repeatable()), (false, true));
 }
 
+/// An op of a domain of its own: it counts its runs in a state that the first run makes.
+#[derive(Clone, Debug)]
+struct Count(Option<Object>);
+
+impl Describe for Count {
+    fn name(&self) -> &'static str {
+        "count"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        self.0.iter().for_each(|object| visit(object.into()));
+    }
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        self.0.iter_mut().for_each(|object| visit(object.into()));
+    }
+    fn is_repeatable(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl HostOp for Count {
+    const DOMAIN: &'static str = "counting";
+
+    fn run(&self, host: &mut Host<'_>) -> Result<Value> {
+        let Some(object) = &self.0 else { return host.keep("count", 0_u8).map(Value::Object) };
+        let count = host.state::<u8>(object)?;
+        *count += 1;
+        Ok(Value::Bytes(Bytes::from_vec(vec![*count])))
+    }
+}
+
+#[test]
+fn an_op_with_code_for_the_host_keeps_state_between_its_runs() {
+    let run = |op: &Op, states: &mut HostStates| {
+        let Op::Extension(extension) = op else { panic!("{op:?}") };
+        extension.run_on_host(&OneThread, states).unwrap()
+    };
+    let device = DeviceId { api: Api::SIMULATED, index: 0 };
+    let mut states = HostStates::new(device);
+    let first = Op::of_host(Count(None)).unwrap();
+    assert_eq!((first.domain(), first.domain().name()), (Domain::Outside("counting"), "counting"));
+    let object = run(&first, &mut states).unwrap().into_object().unwrap();
+    assert!(object.recipe().is_some_and(|recipe| recipe.name() == "count"), "the op is repeatable");
+    let next = Op::of_host(Count(Some(object.clone()))).unwrap();
+    for runs in 1..=3 {
+        let counted = run(&next, &mut states).unwrap().into_bytes().unwrap();
+        assert_eq!(counted.as_slice().unwrap(), [runs]);
+    }
+    let error = run(&next, &mut HostStates::new(device)).unwrap_err();
+    assert!(matches!(error, Error::ObjectLost { .. }), "{error}");
+    let Ok(Op::Extension(plain)) = Op::extension(Count(None)) else { panic!("an extension") };
+    assert!(!plain.runs_on_host() && plain.run_on_host(&OneThread, &mut states).is_none());
+}
+
+#[test]
+fn a_domain_outside_cannot_take_the_name_of_one_in_the_list() {
+    #[derive(Clone, Debug)]
+    struct Posing;
+    impl Describe for Posing {
+        fn name(&self) -> &'static str {
+            "posing"
+        }
+        fn validate(&self) -> Result<()> {
+            Ok(())
+        }
+        fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
+        fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+    }
+    impl HostOp for Posing {
+        const DOMAIN: &'static str = "crypto";
+        fn run(&self, _host: &mut Host<'_>) -> Result<Value> {
+            Ok(Value::List(Vec::new()))
+        }
+    }
+    let error = Op::of_host(Posing).unwrap_err();
+    assert!(error.to_string().contains("crypto"), "{error}");
+}
+
 #[test]
 fn the_list_counts_its_ops() {
-    let ops: usize = Op::COUNT;
-    assert_eq!(ops, 71, "a new op raises this number");
+    assert_eq!(Op::COUNT, 71, "a new op raises this number");
+    let op = Transpose::new(&Tensor::zeros(DType::F32, [2, 3]).unwrap()).into_op().unwrap();
+    assert_eq!(op.type_name(), Some("Transpose"));
     let names: Vec<&str> = Domain::ALL.iter().map(|domain| domain.name()).collect();
     assert_eq!(names.first(), Some(&"compute"));
     assert_eq!(names.last(), Some(&"extension"));

@@ -1,5 +1,5 @@
-//! What an op gives, before it runs: the element types and shapes of its output's tensors, in the order of its value's parts; and
-//! whether what an engine answered is that.
+//! The outputs of an op, known before it runs: the element types and shapes of its tensors, in the
+//! order of the parts of its value. Also checks whether an engine's answer fits the op.
 
 use super::compute::{ComputeOp, Kernel};
 use super::crypto::answer;
@@ -14,15 +14,15 @@ use crate::part::{Part, PartRef};
 use crate::shape::Shape;
 use crate::tensor::{Location, Tensor};
 
-/// How many parts of a wrong answer are told.
+/// Number of parts of a wrong answer that its error message shows.
 const PARTS_TOLD_MAX: usize = 4;
 
-/// The types of an output, as the op has them.
+/// The types of an op's output.
 enum Types<'a> {
     One(DType, Shape),
     Two([(DType, Shape); 2]),
     Kernel(&'a Kernel),
-    /// Tensors of the same types.
+    /// Tensors of the same types as these.
     Like(&'a [Tensor]),
 }
 
@@ -36,7 +36,7 @@ impl Types<'_> {
         }
     }
 
-    /// Whether a value has these types. Nothing is allocated.
+    /// Whether a value has these types. Allocates nothing.
     fn fit(&self, value: &Value) -> bool {
         match (self, value) {
             (Types::One(dtype, shape), Value::Tensor(tensor)) => type_of(tensor) == (*dtype, *shape),
@@ -58,15 +58,45 @@ fn are(parts: &[Part], types: impl Iterator<Item = (DType, Shape)>) -> bool {
 }
 
 impl Op {
-    /// The element types and shapes of the tensors that the op gives. Fails where its inputs do not fit, and for ops whose
-    /// output is not tensors.
+    /// The element types and shapes of the op's output tensors. Fails if the inputs are invalid,
+    /// and for ops whose output is not tensors.
     pub fn outputs(&self) -> Result<Vec<(DType, Shape)>> {
         self.types().map(|types| types.to_vec())
     }
 
-    /// Whether this is an answer to the op, from an engine of this device: tensors of the right number, element types and shapes, and
-    /// nothing that is on a device which has no part in it. A wrong answer is [`Error::DeviceFault`]. An op of somebody else's type
-    /// is asked nothing, and of its answer only the places are looked at.
+    /// The answer to an op whose outputs are all tensors without elements. `None` if there is
+    /// something to compute or to check. Engines ask for it before they start: a kernel may
+    /// otherwise loop over 2^40 rows of length zero.
+    ///
+    /// The engine handles an op with integer inputs, since indices and symbols are checked one by
+    /// one, and a caller's own kernel, whose closure may do more than fill its outputs.
+    pub fn empty_answer(&self) -> Option<Value> {
+        if !matches!(self, Op::Compute(_) | Op::Signal(_)) || matches!(self, Op::Compute(ComputeOp::Kernel(_))) {
+            return None;
+        }
+        let (mut has_empty, mut has_integers) = (false, false);
+        self.for_each_tensor(&mut |tensor| {
+            has_empty |= tensor.elements() == 0;
+            has_integers |= tensor.elements() > 0 && tensor.dtype().is_integer();
+        });
+        if !has_empty || has_integers {
+            return None;
+        }
+        let empty = |(dtype, shape): &(DType, Shape)| match shape.elements() {
+            0 => Tensor::zeros(*dtype, *shape).ok(),
+            _ => None,
+        };
+        match self.answer_types()? {
+            Types::One(dtype, shape) => empty(&(dtype, shape)).map(Value::Tensor),
+            Types::Two([first, second]) => Some(Value::Pair(empty(&first)?, empty(&second)?)),
+            Types::Kernel(_) | Types::Like(_) => None,
+        }
+    }
+
+    /// Checks that this is an answer to the op from an engine of this device: tensors of the right
+    /// number, element types and shapes, all of them on the host, on this device, or on a device
+    /// that holds a part of the op. A wrong answer is [`Error::DeviceFault`]. Of an extension op's
+    /// answer only the locations are checked, and the op itself is not called.
     pub fn check_answer(&self, value: &Value, device: DeviceId) -> Result<()> {
         if let Some(types) = self.answer_types()
             && !types.fit(value)
@@ -89,7 +119,8 @@ impl Op {
         Ok(())
     }
 
-    /// What an engine has to answer, also to ops which are no nodes of graphs; `None` where only the op's author knows.
+    /// The output types of the op, also for ops that cannot be nodes of graphs. `None` if only the
+    /// op's author knows.
     fn answer_types(&self) -> Option<Types<'_>> {
         let one = |dtype, shape: Result<Shape>| Some(Types::One(dtype, shape.ok()?));
         match self {
@@ -126,7 +157,7 @@ impl Op {
         match self {
             Op::Compute(op) => self.compute_types(op),
             Op::Signal(op) => self.signal_types(op),
-            _ => self.without_outputs(),
+            Op::Crypto(_) | Op::Graph(_) | Op::Extension(_) => self.without_outputs(),
         }
     }
 
@@ -157,7 +188,7 @@ impl Op {
                 Ok(Types::Two([(op.input.dtype(), shape), (DType::U32, shape)]))
             }
             ComputeOp::Transpose(op) => one(op.input.dtype(), op.output_shape()?),
-            _ => self.without_outputs(),
+            ComputeOp::Normalize(_) | ComputeOp::Search(_) | ComputeOp::Transfer(_) => self.without_outputs(),
         }
     }
 
@@ -206,7 +237,7 @@ impl Op {
             SignalOp::RsEncode(op) => one(DType::U8, op.output_shape()?),
             SignalOp::Scramble(op) => one(DType::U8, *op.input.shape()),
             SignalOp::Stft(op) => one(DType::Complex64, op.output_shape()?),
-            // How many symbols a signal has depends on it.
+            // The number of symbols of a signal depends on its contents.
             SignalOp::Track(op) if !matches!(op.tracker, Tracker::Timing { .. }) => {
                 one(DType::Complex64, *op.input.shape())
             }
@@ -222,7 +253,7 @@ impl Op {
     }
 }
 
-/// Types in words.
+/// The types as text.
 fn told(types: Vec<(DType, Shape)>) -> String {
     let each: Vec<String> =
         types.iter().take(PARTS_TOLD_MAX).map(|(dtype, shape)| format!("{dtype} {shape:?}")).collect();

@@ -1,26 +1,30 @@
-//! Attention: values weighted by the softmax of scaled products of queries and keys, as one op.
+//! Attention as one op: values weighted by the softmax of scaled products of queries and keys.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::{Shape, Strides};
 use crate::tensor::Tensor;
 
-/// `softmax(scale · Q·Kᵀ + mask) · V`, for f32, f16 and bf16, in memory that grows with the sequence and not with its square.
+/// `softmax(scale · Q·Kᵀ + mask) · V`, for f32, f16 and bf16. Memory grows with the length of the
+/// sequence, not with its square.
 ///
-/// Queries are `… × heads × n_q × d`, keys `… × kv_heads × n_k × d`, values `… × kv_heads × n_k × d_v`; the dimensions before
-/// are a batch and must be the same in all three. Where there are fewer heads of keys than of queries, each serves
-/// `heads / kv_heads` neighbouring heads of queries. The output is `… × heads × n_q × d_v`, of the queries' element type. Views
-/// are taken as they lie where the last dimension is contiguous, such as the three parts of a packed `batch × n × 3 × heads × d`.
+/// Queries are `… × heads × n_q × d`, keys `… × kv_heads × n_k × d`, values
+/// `… × kv_heads × n_k × d_v`. The dimensions before these are a batch and must be the same in all
+/// three. If there are fewer heads of keys than of queries, each head of keys serves
+/// `heads / kv_heads` neighbouring heads of queries. The output is `… × heads × n_q × d_v`, of the
+/// queries' element type. Views with a contiguous last dimension are read in place, such as the
+/// three parts of a packed `batch × n × 3 × heads × d`.
 ///
-/// Sums and the softmax are kept in f32, and the largest score is subtracted first, so that nothing overflows. An engine may round
-/// the weights, which lie between 0 and 1, to the element type of the values before it multiplies, and may add in any order;
-/// products of f32 are exact to at least 21 bits.
+/// Sums and the softmax are kept in f32, and the largest score is subtracted first, so that nothing
+/// overflows. An engine may round the weights, which lie between 0 and 1, to the element type of
+/// the values before multiplying, and may add in any order. Products of f32 are exact to at least
+/// 21 bits.
 ///
-/// A query without keys (no keys at all, all of them behind it under [`Attention::causal`], or every score -∞) comes out as zeros. A
-/// row whose scores have NaN or +∞ comes out as NaN. An infinite value makes its column infinite or NaN; what NaN or infinity in
-/// the value of a key with weight zero does is not specified.
+/// A query without keys gives zeros: if there are no keys, if [`Attention::causal`] hides all of
+/// them, or if every score is -∞. A row with a NaN or +∞ score gives NaN. An infinite value makes
+/// its column infinite or NaN. The effect of a NaN or infinite value whose key has weight zero is
+/// unspecified.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// The queries, `… × heads × n_q × d`.
@@ -29,12 +33,13 @@ pub struct Attention {
     pub k: Tensor,
     /// The values, `… × kv_heads × n_k × d_v`.
     pub v: Tensor,
-    /// Added to the scaled scores; f32 or the queries' type, and broadcast to `… × heads × n_q × n_k`. -∞ takes a key out.
+    /// Added to the scaled scores. Its type is f32 or the queries' type, and it broadcasts to
+    /// `… × heads × n_q × n_k`. A score of -∞ hides a key.
     pub mask: Option<Tensor>,
-    /// Whether the last query is the last key's, the one before the one before, and no query sees keys behind its own: query `i`
-    /// sees key `j` where `j ≤ i + n_k - n_q`.
+    /// Whether the mask is causal, aligned at the end: the last query sees all keys, and query `i`
+    /// sees key `j` if `j ≤ i + n_k - n_q`.
     pub is_causal: bool,
-    /// The factor of the products; without one it is `1 / √d`.
+    /// The factor of the products. `None`: `1 / √d`.
     pub scale: Option<f32>,
 }
 
@@ -58,53 +63,54 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Heads of queries that share one head of keys.
+    /// Number of heads of queries that share one head of keys.
     pub fn group(&self) -> usize {
         self.heads.checked_div(self.kv_heads).unwrap_or(1)
     }
 
-    /// Heads of queries in the whole batch.
+    /// Number of heads of queries in the whole batch.
     pub fn lines(&self) -> usize {
         self.batch.elements() * self.heads
     }
 
-    /// How many keys query `row` sees under a causal mask: those before this one.
+    /// Number of keys that query `row` sees under a causal mask: the keys before this index.
     pub fn seen_by(&self, row: usize) -> usize {
         (row + 1 + self.n_k).saturating_sub(self.n_q).min(self.n_k)
     }
 }
 
 impl Attention {
-    /// Plain attention, scaled by `1 / √d`.
+    /// Attention without a mask, scaled by `1 / √d`.
     pub fn new(q: &Tensor, k: &Tensor, v: &Tensor) -> Attention {
         Attention { q: q.clone(), k: k.clone(), v: v.clone(), mask: None, is_causal: false, scale: None }
     }
 
-    /// Adds this to the scaled scores.
+    /// Adds a mask to the scaled scores.
     pub fn mask(mut self, mask: &Tensor) -> Attention {
         self.mask = Some(mask.clone());
         self
     }
 
-    /// Lets no query see keys behind its own; the last query's own is the last key.
+    /// Makes the mask causal: no query sees keys after its own. The last query's own key is the
+    /// last key.
     pub fn causal(mut self) -> Attention {
         self.is_causal = true;
         self
     }
 
-    /// Scales the products by this instead of `1 / √d`.
+    /// Scales the products by this factor instead of `1 / √d`.
     pub fn scale(mut self, scale: f32) -> Attention {
         self.scale = Some(scale);
         self
     }
 
-    /// The factor of the products. Without elements there is nothing to scale.
+    /// The factor of the products. It is 1 if `d` is zero, since then there is nothing to scale.
     pub fn scale_or_default(&self) -> f32 {
         let d = self.q.shape().last().copied().unwrap_or(0);
         self.scale.unwrap_or(if d == 0 { 1.0 } else { (1.0 / (d as f64).sqrt()) as f32 })
     }
 
-    /// The sizes, checked.
+    /// Checks and returns the sizes.
     pub fn attention_shape(&self) -> Result<AttentionShape> {
         for (what, tensor) in [("attention q", &self.q), ("attention k", &self.k), ("attention v", &self.v)] {
             if tensor.shape().rank() < 3 {
@@ -135,13 +141,13 @@ impl Attention {
         Ok(AttentionShape { batch: Shape::new(batch)?, heads, kv_heads, n_q, n_k, d, d_v })
     }
 
-    /// The output's shape: the queries', with the values' last dimension.
+    /// The output's shape: that of the queries, with the last dimension of the values.
     pub fn output_shape(&self) -> Result<Shape> {
         let shape = self.attention_shape()?;
         shape.batch.joined(&[shape.heads, shape.n_q, shape.d_v])
     }
 
-    /// The mask as a view of the shape of all scores.
+    /// The mask as a view in the shape of all scores.
     pub fn whole_mask(&self) -> Result<Option<Tensor>> {
         let Some(mask) = &self.mask else { return Ok(None) };
         let shape = self.attention_shape()?;
@@ -153,8 +159,9 @@ impl Attention {
         mask.broadcast_to(expected).map(Some).map_err(mismatch)
     }
 
-    /// The same with the heads that share keys as queries of one head, where each head has a single query: keys and values are then
-    /// read once for all of them. The output has the same elements in the same order. `None` where there is nothing to fold.
+    /// If each head has a single query, makes the heads that share keys into queries of one head,
+    /// so that keys and values are read once for all of them. The output has the same elements in
+    /// the same order. `None` if there is nothing to fold.
     pub fn folded(&self) -> Result<Option<Attention>> {
         let shape = self.attention_shape()?;
         if shape.n_q != 1 || shape.group() < 2 || shape.kv_heads == 0 {
@@ -208,25 +215,14 @@ impl Describe for Attention {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.q).into());
-        visit((&self.k).into());
-        visit((&self.v).into());
-        self.mask.iter().for_each(|mask| visit(mask.into()));
-    }
+    crate::parts!(q, k, v, mask);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.q).into());
-        visit((&mut self.k).into());
-        visit((&mut self.v).into());
-        self.mask.iter_mut().for_each(|mask| visit(mask.into()));
-    }
-
-    /// Multiplications.
+    /// Number of multiplications.
     fn work(&self) -> u64 {
         let Ok(shape) = self.attention_shape() else { return 0 };
         let pairs = if self.is_causal && shape.n_q > 0 {
-            // Evenly more keys from query to query, from the first that sees any.
+            // The number of visible keys grows by one from query to query, starting at the first
+            // query that sees any.
             let (first, last) = (shape.seen_by(0) as u64, shape.n_k as u64);
             let rows = (shape.n_q as u64).min(last);
             rows.saturating_mul(first.max(1) + last) / 2
@@ -236,7 +232,7 @@ impl Describe for Attention {
         pairs.saturating_mul((shape.d + shape.d_v) as u64).saturating_mul(shape.lines() as u64)
     }
 
-    /// One query for each head is bound by reading keys and values, many by multiplications.
+    /// One query per head is limited by reading keys and values, many queries by multiplications.
     fn cost_class(&self) -> CostClass {
         let rows = self.q.shape().iter().rev().nth(1).copied().unwrap_or(0);
         if rows <= 1 { CostClass::labelled("one-query") } else { CostClass::default() }

@@ -1,13 +1,12 @@
-//! ColorConvert: images in another arrangement of colours.
+//! ColorConvert: conversion of images between colour formats.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// How the colours of an image are stored.
+/// The storage format of an image's colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColorFormat {
     /// `[.., h, w, 3]`: red, green, blue.
@@ -16,20 +15,21 @@ pub enum ColorFormat {
     Bgr,
     /// `[.., h, w, 1]`: one grey value, full range.
     Gray,
-    /// `[.., h · 3 / 2, w]` of u8, `h` and `w` even: `h` rows of luma, then a plane of `h/2 · w/2` blue differences (U),
-    /// then one of red differences (V).
+    /// `[.., h · 3 / 2, w]` of u8, with `h` and `w` even: `h` rows of luma, then a plane of
+    /// `h/2 · w/2` blue differences (U), then a plane of red differences (V).
     I420,
-    /// `[.., h · 3 / 2, w]` of u8, `h` and `w` even: `h` rows of luma, then `h/2` rows of interleaved U and V.
+    /// `[.., h · 3 / 2, w]` of u8, with `h` and `w` even: `h` rows of luma, then `h/2` rows of
+    /// interleaved U and V.
     Nv12,
 }
 
 impl ColorFormat {
-    /// True for the formats with chroma at half the resolution.
+    /// Whether the format has chroma at half the resolution.
     pub const fn is_yuv420(self) -> bool {
         matches!(self, ColorFormat::I420 | ColorFormat::Nv12)
     }
 
-    /// The dimensions after the leading ones of an image of `h` × `w`.
+    /// The trailing dimensions of an image of `h` × `w`.
     fn dims(self, height: usize, width: usize) -> Vec<usize> {
         match self {
             ColorFormat::Rgb | ColorFormat::Bgr => vec![height, width, 3],
@@ -39,7 +39,7 @@ impl ColorFormat {
     }
 }
 
-/// Which weights make luma of red, green and blue.
+/// The weights of red, green and blue in luma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ColorStandard {
     /// Standard definition: `kr = 0.299`, `kb = 0.114`.
@@ -50,7 +50,7 @@ pub enum ColorStandard {
 }
 
 impl ColorStandard {
-    /// The weights of red, green and blue; they add up to one.
+    /// The weights of red, green and blue, which add up to one.
     pub const fn weights(self) -> [f64; 3] {
         match self {
             ColorStandard::Bt601 => [0.299, 0.587, 0.114],
@@ -59,28 +59,30 @@ impl ColorStandard {
     }
 }
 
-/// Which codes stand for black and white in YUV.
+/// The codes of black and white in YUV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ColorRange {
-    /// Luma 16 to 235, chroma 16 to 240: what video streams carry.
+    /// Luma 16 to 235, chroma 16 to 240, as in video streams.
     #[default]
     Limited,
-    /// All of 0 to 255: what JPEG carries.
+    /// All of 0 to 255, as in JPEG.
     Full,
 }
 
-/// Converts images of u8, or of f32 where neither side is YUV, between colour formats.
+/// Converts images between colour formats. They are u8, or f32 if neither format is YUV.
 ///
-/// With the standard's weights `kr + kg + kb = 1`, luma is `l = kr·R + kg·G + kb·B`, which is also the grey value. YUV is
+/// With the standard's weights `kr + kg + kb = 1`, luma is `l = kr·R + kg·G + kb·B`, which is also
+/// the grey value. YUV is
 ///
-/// * `Y = o + a·l`, `U = 128 + b·(B - l) / (2 - 2·kb)`, `V = 128 + b·(R - l) / (2 - 2·kr)`, where limited range has
-///   `o = 16, a = 219/255, b = 224/255` and full range has `o = 0, a = b = 1`;
-/// * back: `l = (Y - o) / a`, `R = l + (2 - 2·kr)·(V - 128) / b`, `B = l + (2 - 2·kb)·(U - 128) / b`,
-///   `G = (l - kr·R - kb·B) / kg`, with `R` and `B` before they are rounded.
+/// * `Y = o + a·l`, `U = 128 + b·(B - l) / (2 - 2·kb)`, `V = 128 + b·(R - l) / (2 - 2·kr)`, where
+///   limited range has `o = 16, a = 219/255, b = 224/255` and full range has `o = 0, a = b = 1`;
+/// * back: `l = (Y - o) / a`, `R = l + (2 - 2·kr)·(V - 128) / b`,
+///   `B = l + (2 - 2·kb)·(U - 128) / b`, `G = (l - kr·R - kb·B) / kg`, with `R` and `B` before
+///   rounding.
 ///
-/// Chroma is the mean over 2×2 pixels, and is repeated on the way back. u8 results are rounded to nearest, ties to even,
-/// and saturate. Gray from YUV is `l`; YUV from gray has neutral chroma. Between I420 and NV12 bytes only move. f32 values
-/// keep whatever scale they have and are not clamped.
+/// Chroma is the mean over 2×2 pixels, and is repeated on the way back. u8 results are rounded to
+/// nearest, ties to even, and saturate. Gray from YUV is `l`. YUV from gray has neutral chroma.
+/// Between I420 and NV12 only bytes are moved. f32 values keep their scale and are not clamped.
 #[derive(Clone, Debug)]
 pub struct ColorConvert {
     /// The images.
@@ -91,28 +93,28 @@ pub struct ColorConvert {
     pub to: ColorFormat,
     /// The weights of luma.
     pub standard: ColorStandard,
-    /// The codes of YUV.
+    /// The range of YUV codes.
     pub range: ColorRange,
 }
 
 impl ColorConvert {
-    /// BT.601, limited range.
+    /// A conversion with BT.601 and limited range.
     pub fn new(input: &Tensor, from: ColorFormat, to: ColorFormat) -> ColorConvert {
         let (standard, range) = (ColorStandard::default(), ColorRange::default());
         ColorConvert { input: input.clone(), from, to, standard, range }
     }
 
-    /// With other weights.
+    /// Sets the weights of luma.
     pub fn standard(self, standard: ColorStandard) -> ColorConvert {
         ColorConvert { standard, ..self }
     }
 
-    /// With other codes.
+    /// Sets the range of YUV codes.
     pub fn range(self, range: ColorRange) -> ColorConvert {
         ColorConvert { range, ..self }
     }
 
-    /// How many images there are, their height and their width.
+    /// Number of images, and their height and width.
     pub fn sizes(&self) -> Result<(usize, usize, usize)> {
         let shape = self.input.shape();
         let (least, expected) = if self.from.is_yuv420() { (2, "at least 2") } else { (3, "at least 3") };
@@ -162,13 +164,7 @@ impl Describe for ColorConvert {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

@@ -4,24 +4,27 @@ use super::activation::Activation;
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Convolves images (`batch × channels × height × width`) with weights (`filters × channels / groups × height × width`),
-/// for f32, f16, bf16 and f64. What neural networks call a convolution: the kernel is not mirrored.
+/// Convolves images (`batch × channels × height × width`) with weights
+/// (`filters × channels / groups × height × width`), for f32, f16, bf16 and f64. As in neural
+/// networks, the kernel is not mirrored.
 ///
-/// `output[n][f] = activation(bias[f] + Σ input[n][c] ⋆ weights[f][c])`. f16 and bf16 are summed in f32 and rounded once,
-/// after the activation. Padding counts as zeros; where an infinite or NaN weight meets padding the output may be NaN.
+/// `output[n][f] = activation(bias[f] + Σ input[n][c] ⋆ weights[f][c])`. f16 and bf16 are summed in
+/// f32 and rounded once, after the activation. Padding consists of zeros that are multiplied like
+/// any number: an infinite or NaN weight on padding gives NaN. An infinity or NaN in an image
+/// affects the outputs that read it. A graph of f32 with constant weights may use Winograd's
+/// method; then neighbouring outputs within tiles of four by four may be affected as well.
 #[derive(Clone, Debug)]
 pub struct Conv2d {
     /// The images.
     pub input: Tensor,
     /// The weights.
     pub weights: Tensor,
-    /// One number for each filter, added to its sums.
+    /// One summand for each filter.
     pub bias: Option<Tensor>,
-    /// Applied to the sums.
+    /// The function applied to the sums.
     pub activation: Activation,
     /// Stride, padding, dilation and groups.
     pub options: ConvOptions,
@@ -53,7 +56,7 @@ impl Conv2d {
         self
     }
 
-    /// The sizes of the convolution, checked.
+    /// Checks and returns the sizes of the convolution.
     pub fn conv_shape(&self) -> Result<ConvShape> {
         let input = dims4("conv2d input", &self.input)?;
         let weights = dims4("conv2d weights", &self.weights)?;
@@ -84,19 +87,9 @@ impl Describe for Conv2d {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.weights).into());
-        self.bias.iter().for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(input, weights, bias);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.weights).into());
-        self.bias.iter_mut().for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// Multiplications.
+    /// Number of multiplications.
     fn work(&self) -> u64 {
         let taps = self.weights.shape().iter().skip(1).product::<usize>();
         let outputs = self.output_shape().map_or(0, |shape| shape.elements());

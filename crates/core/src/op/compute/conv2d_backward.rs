@@ -3,26 +3,28 @@
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The gradient of a loss with respect to the input of a convolution, from the gradient with respect to its output.
-/// For f32, f16, bf16 and f64, without bias and activation; inputs that no output reads get zero.
+/// The gradient of a loss with respect to the input of a convolution, from the gradient with
+/// respect to its output. For f32, f16, bf16 and f64, without bias and activation. Input elements
+/// that no output reads get zero.
 #[derive(Clone, Debug)]
 pub struct Conv2dBackwardInput {
     /// The gradient with respect to the output, `batch × filters × height × width`.
     pub gradient: Tensor,
     /// The weights of the convolution.
     pub weights: Tensor,
-    /// Height and width of the convolution's input, which its output does not determine where the stride is above one.
+    /// Height and width of the convolution's input. With a stride above one they do not follow from
+    /// the output.
     pub input_size: [usize; 2],
     /// Stride, padding, dilation and groups of the convolution.
     pub options: ConvOptions,
 }
 
 impl Conv2dBackwardInput {
-    /// The gradient for a convolution with stride one and without padding, of images of `input_size` (height, width).
+    /// The gradient for a convolution with stride one and without padding, of images of
+    /// `input_size` (height, width).
     pub fn new(gradient: &Tensor, weights: &Tensor, input_size: [usize; 2]) -> Conv2dBackwardInput {
         Conv2dBackwardInput {
             gradient: gradient.clone(),
@@ -34,7 +36,7 @@ impl Conv2dBackwardInput {
 
     conv_builders!();
 
-    /// The sizes of the convolution, checked.
+    /// Checks and returns the sizes of the convolution.
     pub fn conv_shape(&self) -> Result<ConvShape> {
         let gradient = dims4("conv2d_backward_input gradient", &self.gradient)?;
         let weights = dims4("conv2d_backward_input weights", &self.weights)?;
@@ -62,19 +64,12 @@ impl Describe for Conv2dBackwardInput {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.gradient).into());
-        visit((&self.weights).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.gradient).into());
-        visit((&mut self.weights).into());
-    }
+    crate::parts!(gradient, weights);
 }
 
-/// The gradient of a loss with respect to the weights of a convolution, from the gradient with respect to its output.
-/// For f32, f16, bf16 and f64. The order of summation is fixed: the same input gives the same bits.
+/// The gradient of a loss with respect to the weights of a convolution, from the gradient with
+/// respect to its output. For f32, f16, bf16 and f64. The order of summation is fixed: the same
+/// input gives the same bits.
 #[derive(Clone, Debug)]
 pub struct Conv2dBackwardWeight {
     /// The convolution's input, `batch × channels × height × width`.
@@ -88,7 +83,8 @@ pub struct Conv2dBackwardWeight {
 }
 
 impl Conv2dBackwardWeight {
-    /// The gradient for a convolution with stride one and without padding, by a kernel of this height and width.
+    /// The gradient for a convolution with stride one and without padding, with a kernel of this
+    /// height and width.
     pub fn new(input: &Tensor, gradient: &Tensor, kernel: [usize; 2]) -> Conv2dBackwardWeight {
         Conv2dBackwardWeight {
             input: input.clone(),
@@ -100,7 +96,7 @@ impl Conv2dBackwardWeight {
 
     conv_builders!();
 
-    /// The sizes of the convolution, checked.
+    /// Checks and returns the sizes of the convolution.
     pub fn conv_shape(&self) -> Result<ConvShape> {
         let input = dims4("conv2d_backward_weight input", &self.input)?;
         let gradient = dims4("conv2d_backward_weight gradient", &self.gradient)?;
@@ -127,15 +123,7 @@ impl Describe for Conv2dBackwardWeight {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.gradient).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.gradient).into());
-    }
+    crate::parts!(input, gradient);
 }
 
 fn expect_gradient(what: &'static str, shape: &ConvShape, got: [usize; 4]) -> Result<()> {

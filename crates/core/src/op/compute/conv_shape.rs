@@ -4,16 +4,17 @@ use crate::error::{Error, Result};
 use crate::shape::{Shape, TENSOR_BYTES_MAX};
 use crate::tensor::Tensor;
 
-/// How a kernel moves over an image. Pairs are (vertical, horizontal).
+/// The movement of a kernel over an image. Pairs are (vertical, horizontal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvOptions {
-    /// Steps between neighbouring outputs.
+    /// Distance between the inputs of neighbouring outputs.
     pub stride: [usize; 2],
     /// Zeros around the image: top, left, bottom, right.
     pub padding: [usize; 4],
-    /// Steps between neighbouring taps of the kernel.
+    /// Distance between neighbouring taps of the kernel.
     pub dilation: [usize; 2],
-    /// Groups that see disjoint channels and make disjoint filters. As many as channels is a depthwise convolution.
+    /// Groups with disjoint input channels and disjoint filters. A depthwise convolution has as
+    /// many groups as channels.
     pub groups: usize,
 }
 
@@ -23,26 +24,27 @@ impl Default for ConvOptions {
     }
 }
 
-/// The sizes of a two-dimensional convolution over `batch × channels × height × width` images, as [`ConvShape::new`]
-/// has checked them: `groups` divides `channels` and `filters`, stride, dilation and kernel are at least one, the kernel
-/// fits the padded image, and no product of sizes overflows. Pairs are (vertical, horizontal).
+/// The sizes of a two-dimensional convolution over `batch × channels × height × width` images.
+/// [`ConvShape::new`] has checked that `groups` divides `channels` and `filters`, that stride,
+/// dilation and kernel are at least one, that the kernel fits the padded image, and that no product
+/// of sizes overflows. Pairs are (vertical, horizontal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvShape {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Channels of an image, over all groups.
     pub channels: usize,
     /// Channels of an output image, over all groups.
     pub filters: usize,
-    /// Groups that see disjoint channels and make disjoint filters.
+    /// Groups with disjoint input channels and disjoint filters.
     pub groups: usize,
     /// Height and width of an image.
     pub input: [usize; 2],
     /// Height and width of the kernel.
     pub kernel: [usize; 2],
-    /// Steps between neighbouring outputs.
+    /// Distance between the inputs of neighbouring outputs.
     pub stride: [usize; 2],
-    /// Steps between neighbouring taps of the kernel.
+    /// Distance between neighbouring taps of the kernel.
     pub dilation: [usize; 2],
     /// Zeros around the image: top, left, bottom, right.
     pub padding: [usize; 4],
@@ -86,7 +88,8 @@ impl ConvShape {
                 let got = format!("{} with dilation {}", shape.kernel[axis], dilation[axis]);
                 return Err(Error::invalid("conv2d kernel", expected, got));
             }
-            // A stride beyond the image changes nothing, and one that is cut to it can be multiplied without overflow.
+            // A stride beyond the image changes nothing. A stride limited to the image can be
+            // multiplied without overflow.
             shape.stride[axis] = stride[axis].min(padded.max(1));
         }
         Shape::new(input)?;
@@ -120,32 +123,32 @@ impl ConvShape {
         [self.batch, self.filters, height, width]
     }
 
-    /// Channels that one filter sees.
+    /// Number of channels that one filter reads.
     pub fn group_channels(&self) -> usize {
         self.channels / self.groups
     }
 
-    /// Filters of one group.
+    /// Number of filters in one group.
     pub fn group_filters(&self) -> usize {
         self.filters / self.groups
     }
 
-    /// Weights of one filter for one channel.
+    /// Number of weights of one filter for one channel.
     pub fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Numbers in the input.
+    /// Number of elements of the input.
     pub fn input_len(&self) -> usize {
         self.input_dims().iter().product()
     }
 
-    /// Numbers in the output.
+    /// Number of elements of the output.
     pub fn output_len(&self) -> usize {
         self.output_dims().iter().product()
     }
 
-    /// Numbers in the weights.
+    /// Number of elements of the weights.
     pub fn weight_len(&self) -> usize {
         self.weight_dims().iter().product()
     }
@@ -154,7 +157,7 @@ impl ConvShape {
 /// The builder methods that set [`ConvOptions`].
 macro_rules! conv_builders {
     () => {
-        /// Steps between neighbouring outputs: vertical, horizontal.
+        /// Distance between the inputs of neighbouring outputs: vertical, horizontal.
         pub fn stride(mut self, stride: [usize; 2]) -> Self {
             self.options.stride = stride;
             self
@@ -166,19 +169,19 @@ macro_rules! conv_builders {
             self
         }
 
-        /// Steps between neighbouring taps of the kernel: vertical, horizontal.
+        /// Distance between neighbouring taps of the kernel: vertical, horizontal.
         pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
             self.options.dilation = dilation;
             self
         }
 
-        /// Groups that see disjoint channels and make disjoint filters.
+        /// Groups with disjoint input channels and disjoint filters.
         pub fn groups(mut self, groups: usize) -> Self {
             self.options.groups = groups;
             self
         }
 
-        /// Stride, padding, dilation and groups at once.
+        /// Sets stride, padding, dilation and groups together.
         pub fn options(mut self, options: ConvOptions) -> Self {
             self.options = options;
             self
@@ -187,13 +190,13 @@ macro_rules! conv_builders {
 }
 pub(super) use conv_builders;
 
-/// The dimensions of a tensor that must have four of them.
+/// The dimensions of a tensor of rank four.
 pub(super) fn dims4(what: &'static str, tensor: &Tensor) -> Result<[usize; 4]> {
     let got = tensor.shape().rank();
     tensor.shape().dims().try_into().map_err(|_| Error::RankMismatch { what, expected: "4".into(), got })
 }
 
-/// Checks that the first operand is of a float type and that the others are of the same.
+/// Checks that the first operand has a float type, and that the others have the same type.
 pub(super) fn check_floats(op: &'static str, first: &Tensor, others: &[(&'static str, &Tensor)]) -> Result<()> {
     if !first.dtype().is_float() {
         return Err(Error::DTypeUnsupported { what: op, expected: "f32, f16, bf16 or f64", got: first.dtype() });

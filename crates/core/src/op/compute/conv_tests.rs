@@ -1,4 +1,4 @@
-//! What convolution and pooling accept and refuse.
+//! Tests of the arguments that convolution and pooling accept and refuse.
 
 use proptest::prelude::*;
 

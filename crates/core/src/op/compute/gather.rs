@@ -3,31 +3,32 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Picks from the input along one axis, for every element type. Indices are u32 or i32; a negative one counts from the
-/// end of the axis. An index out of range is the caller's error, found before anything is written.
+/// Picks elements of the input along one axis, for every element type. Indices are u32 or i32. A
+/// negative index counts from the end of the axis. An index out of range is the caller's error,
+/// found before any output is written.
 #[derive(Clone, Debug)]
 pub struct Gather {
-    /// What to pick from.
+    /// The tensor to pick from.
     pub input: Tensor,
-    /// What to pick.
+    /// The indices.
     pub indices: Tensor,
-    /// The axis of the input that the indices count along.
+    /// The axis of the input to which the indices refer.
     pub axis: usize,
-    /// Whether each element has its own index; else each index stands for a whole row.
+    /// Whether each output element has its own index. Otherwise each index picks a whole row.
     pub elementwise: bool,
 }
 
 impl Gather {
-    /// Whole rows, as numpy's `take`: the axis is replaced by the dimensions of `indices`.
+    /// Picks whole rows, as numpy's `take`: the axis is replaced by the dimensions of `indices`.
     pub fn new(input: &Tensor, indices: &Tensor, axis: usize) -> Gather {
         Gather { input: input.clone(), indices: indices.clone(), axis, elementwise: false }
     }
 
-    /// Single elements, as numpy's `take_along_axis`: `indices` has the input's dimensions except along the axis.
+    /// Picks single elements, as numpy's `take_along_axis`: `indices` has the input's dimensions
+    /// except along the axis.
     pub fn along(input: &Tensor, indices: &Tensor, axis: usize) -> Gather {
         Gather { elementwise: true, ..Gather::new(input, indices, axis) }
     }
@@ -67,17 +68,9 @@ impl Describe for Gather {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.indices).into());
-    }
+    crate::parts!(input, indices);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.indices).into());
-    }
-
-    /// Elements picked.
+    /// Number of elements picked.
     fn work(&self) -> u64 {
         self.output_shape().map_or(0, |shape| shape.elements() as u64)
     }

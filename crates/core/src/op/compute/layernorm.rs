@@ -1,37 +1,38 @@
-//! LayerNorm: the last axes brought to mean zero and variance one, then scaled and shifted.
+//! LayerNorm: normalises the last axes to mean zero and variance one, then scales and shifts them.
 
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axis, or the last few
-/// ([`LayerNorm::trailing_axes`]); with [`LayerNorm::rms`] `x / sqrt(mean of x² + epsilon) * weight + bias`.
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axis, or the last few axes
+/// ([`LayerNorm::trailing_axes`]). With [`LayerNorm::rms`]:
+/// `x / sqrt(mean of x² + epsilon) * weight + bias`.
 ///
-/// Defined for f32, f16, bf16 and f64; 16-bit floats are computed in f32. The variance is the biased one. Weight and
-/// bias have the input's type and the shape of the normalised axes. NaN and infinities stay within their row.
+/// Defined for f32, f16, bf16 and f64; 16-bit floats are computed in f32. The variance is the
+/// biased one. Weight and bias have the input's type and the shape of the normalised axes. A NaN or
+/// an infinity affects only its own row.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
-    /// The tensor, of at least one dimension.
+    /// The input, of at least one dimension.
     pub input: Tensor,
     /// Factors for the normalised elements.
     pub weight: Option<Tensor>,
     /// Summands for the normalised elements.
     pub bias: Option<Tensor>,
-    /// How many of the last axes are normalised together.
+    /// Number of trailing axes that are normalised together.
     pub axes: usize,
-    /// Added to the variance; finite and not negative.
+    /// Added to the variance. Finite and not negative.
     pub epsilon: f64,
-    /// Whether the mean is left alone.
+    /// Whether the mean is not subtracted (RMS normalisation).
     pub is_rms: bool,
 }
 
 impl LayerNorm {
-    /// The usual epsilon.
+    /// The default epsilon.
     pub const EPSILON: f64 = 1e-5;
 
-    /// Over the last axis, without weight and bias, with [`LayerNorm::EPSILON`].
+    /// Normalises the last axis, without weight and bias, with [`LayerNorm::EPSILON`].
     pub fn new(input: &Tensor) -> LayerNorm {
         LayerNorm {
             input: input.clone(),
@@ -43,37 +44,37 @@ impl LayerNorm {
         }
     }
 
-    /// With these factors.
+    /// Sets the factors.
     pub fn weight(mut self, weight: &Tensor) -> LayerNorm {
         self.weight = Some(weight.clone());
         self
     }
 
-    /// With these summands.
+    /// Sets the summands.
     pub fn bias(mut self, bias: &Tensor) -> LayerNorm {
         self.bias = Some(bias.clone());
         self
     }
 
-    /// Over this many of the last axes together.
+    /// Sets the number of trailing axes that are normalised together.
     pub fn trailing_axes(mut self, axes: usize) -> LayerNorm {
         self.axes = axes;
         self
     }
 
-    /// With this summand for the variance.
+    /// Sets the summand of the variance.
     pub fn epsilon(mut self, epsilon: f64) -> LayerNorm {
         self.epsilon = epsilon;
         self
     }
 
-    /// Without subtracting the mean: RMS normalisation.
+    /// Leaves the mean in place: RMS normalisation.
     pub fn rms(mut self) -> LayerNorm {
         self.is_rms = true;
         self
     }
 
-    /// The normalised axes' dimensions. Fails where the input has fewer.
+    /// Dimensions of the normalised axes. Fails if the input has fewer axes.
     pub fn row_dims(&self) -> Result<&[usize]> {
         let dims = self.input.shape().dims();
         let start = dims.len().checked_sub(self.axes).filter(|_| self.axes > 0);
@@ -116,15 +117,7 @@ impl Describe for LayerNorm {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        self.weight.iter().chain(&self.bias).for_each(|tensor| visit(tensor.into()));
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        self.weight.iter_mut().chain(&mut self.bias).for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(input, weight, bias);
 }
 
 #[cfg(test)]

@@ -1,24 +1,26 @@
 //! Map: a fused elementwise expression of broadcast inputs.
 
 use std::hash::{Hash, Hasher};
-use std::sync::OnceLock;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{BinaryOp, Expr, ExprError, INPUTS_MAX, Program, TernaryOp, UnaryOp};
+use crate::once::OnceBox;
 use crate::op::{BatchKey, Describe};
 use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Inputs that are kept in the op itself; more go to the heap.
+/// Number of inputs stored in the op itself. Further inputs are stored on the heap.
 const INLINE_INPUTS_MAX: usize = 3;
 
-/// Evaluates an [`Expr`] for every element of its inputs, which are broadcast against each other as numpy does.
+/// Evaluates an [`Expr`] for every element of its inputs, which are broadcast against each other as
+/// in numpy.
 ///
-/// The output's dtype is the expression's; the meaning of every operation, overflow, NaN and division by zero included,
-/// is in [`crate::expr`]. Inputs that the expression does not read take part in the broadcasting. The constructors for
-/// single operations ([`Map::add`], [`Map::relu`], …) share one program each and allocate nothing.
+/// The output's dtype is the expression's. [`crate::expr`] defines every operation, including
+/// overflow, NaN and division by zero. Inputs that the expression does not read take part in the
+/// broadcasting. All calls of a constructor for a single operation ([`Map::add`], [`Map::relu`], …)
+/// share one program and allocate nothing.
 ///
 /// ```
 /// use panoply_core::{Tensor, expr::Expr, op::compute::Map};
@@ -36,48 +38,48 @@ pub struct Map {
 }
 
 impl Map {
-    /// The expression over these inputs; input `i` of the expression is `inputs[i]`. What is wrong with the expression
-    /// is reported when the op is checked.
+    /// Maps an expression over these inputs. Input `i` of the expression is `inputs[i]`. Errors in
+    /// the expression are reported when the op is validated.
     pub fn new(expr: impl Into<Expr>, inputs: &[&Tensor]) -> Map {
         Map::with(expr.into().finish(), inputs)
     }
 
-    /// As [`Map::new`], of an expression that was finished before.
+    /// Maps a finished expression. See [`Map::new`].
     pub fn with_program(program: &Program, inputs: &[&Tensor]) -> Map {
         Map::with(Ok(program.clone()), inputs)
     }
 
-    /// A function of one value, for every element.
+    /// Applies a function of one value to every element.
     pub fn unary(op: UnaryOp, x: &Tensor) -> Map {
-        static PROGRAMS: [OnceLock<Result<Program, ExprError>>; UnaryOp::ALL.len()] =
-            [const { OnceLock::new() }; UnaryOp::ALL.len()];
-        let program = PROGRAMS[op as usize].get_or_init(|| Expr::input(0).unary(op).finish().map(Program::for_ever));
+        static PROGRAMS: [OnceBox<Result<Program, ExprError>>; UnaryOp::ALL.len()] =
+            [const { OnceBox::new() }; UnaryOp::ALL.len()];
+        let program = PROGRAMS[op as usize].get_or_make(|| Expr::input(0).unary(op).finish().map(Program::for_ever));
         Map::with(program.clone(), &[x])
     }
 
-    /// A function of two values, for every pair of elements.
+    /// Applies a function of two values to every pair of elements.
     pub fn binary(op: BinaryOp, a: &Tensor, b: &Tensor) -> Map {
-        static PROGRAMS: [OnceLock<Result<Program, ExprError>>; BinaryOp::ALL.len()] =
-            [const { OnceLock::new() }; BinaryOp::ALL.len()];
+        static PROGRAMS: [OnceBox<Result<Program, ExprError>>; BinaryOp::ALL.len()] =
+            [const { OnceBox::new() }; BinaryOp::ALL.len()];
         let program = PROGRAMS[op as usize]
-            .get_or_init(|| Expr::input(0).binary(op, Expr::input(1)).finish().map(Program::for_ever));
+            .get_or_make(|| Expr::input(0).binary(op, Expr::input(1)).finish().map(Program::for_ever));
         Map::with(program.clone(), &[a, b])
     }
 
-    /// A function of three values, for every triple of elements.
+    /// Applies a function of three values to every triple of elements.
     pub fn ternary(op: TernaryOp, a: &Tensor, b: &Tensor, c: &Tensor) -> Map {
-        static PROGRAMS: [OnceLock<Result<Program, ExprError>>; TernaryOp::ALL.len()] =
-            [const { OnceLock::new() }; TernaryOp::ALL.len()];
+        static PROGRAMS: [OnceBox<Result<Program, ExprError>>; TernaryOp::ALL.len()] =
+            [const { OnceBox::new() }; TernaryOp::ALL.len()];
         let make = || Expr::input(0).ternary(op, Expr::input(1), Expr::input(2)).finish().map(Program::for_ever);
-        Map::with(PROGRAMS[op as usize].get_or_init(make).clone(), &[a, b, c])
+        Map::with(PROGRAMS[op as usize].get_or_make(make).clone(), &[a, b, c])
     }
 
-    /// The elements in another dtype.
+    /// Converts the elements to another dtype.
     pub fn cast(x: &Tensor, dtype: DType) -> Map {
-        static PROGRAMS: [OnceLock<Result<Program, ExprError>>; DType::ALL.len()] =
-            [const { OnceLock::new() }; DType::ALL.len()];
+        static PROGRAMS: [OnceBox<Result<Program, ExprError>>; DType::ALL.len()] =
+            [const { OnceBox::new() }; DType::ALL.len()];
         let program =
-            PROGRAMS[dtype as usize].get_or_init(|| Expr::input(0).cast(dtype).finish().map(Program::for_ever));
+            PROGRAMS[dtype as usize].get_or_make(|| Expr::input(0).cast(dtype).finish().map(Program::for_ever));
         Map::with(program.clone(), &[x])
     }
 
@@ -86,7 +88,7 @@ impl Map {
         Map::ternary(TernaryOp::Select, condition, b, c)
     }
 
-    /// The finished expression; fails where it is too large or reads too many inputs.
+    /// The finished expression. Fails if it is too large or reads too many inputs.
     pub fn program(&self) -> Result<&Program> {
         self.program.as_ref().map_err(|error| Error::Expression(*error))
     }
@@ -96,7 +98,8 @@ impl Map {
         Inputs { few: self.few.iter(), more: self.more.iter() }
     }
 
-    /// The output's shape: all inputs broadcast against each other; one element where there is no input.
+    /// The output's shape: all inputs broadcast against each other. A map without inputs gives one
+    /// element.
     pub fn output_shape(&self) -> Result<Shape> {
         let mut inputs = self.inputs();
         let mut shape = inputs.next().map_or(Shape::scalar(), |first| *first.shape());
@@ -131,7 +134,7 @@ impl Map {
     }
 }
 
-/// The inputs in the op itself, which fill its places from the front, then those on the heap.
+/// The inputs stored in the op itself, from the first slot on, then those on the heap.
 #[derive(Clone)]
 struct Inputs<'a> {
     few: std::slice::Iter<'a, Option<Tensor>>,
@@ -202,7 +205,7 @@ shorthands! {
     sigmoid(x) = unary Sigmoid;
     /// `max(x, 0)`.
     relu(x) = unary Relu;
-    /// `x · Φ(x)`, by the error function.
+    /// `x · Φ(x)`, computed with the error function.
     gelu(x) = unary Gelu;
     /// `x · sigmoid(x)`.
     silu(x) = unary Silu;
@@ -230,7 +233,7 @@ impl Describe for Map {
         self.program.as_ref().map_or(0, |program| program.form_hash())
     }
 
-    /// The same expression over inputs of the same element types and shapes.
+    /// Maps of the same expression over inputs of the same element types and shapes are joined.
     fn batch_key(&self) -> Option<BatchKey> {
         let program = self.program.as_ref().ok()?;
         let mut hasher = std::hash::DefaultHasher::new();

@@ -4,53 +4,52 @@ use super::activation::Activation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// Multiplies matrices: `activation(alpha · A·B + beta · C + bias)`, for every element type.
 ///
-/// The last two dimensions are rows and columns; those before are a batch and broadcast as numpy's `matmul` does.
-/// Vectors must be reshaped to a matrix of one row or one column first. The output has the operands' element type,
-/// except that i8 and u8 give i32.
+/// The last two dimensions are rows and columns. The dimensions before them are a batch and
+/// broadcast as in numpy's `matmul`. Reshape a vector to a matrix of one row or one column first.
+/// The output has the operands' element type, except that i8 and u8 give i32.
 ///
-/// Sums are kept in f32 for f32, f16 and bf16 (rounded once, after the activation), in f64 for f64, and in complex f32;
-/// integer sums wrap at 32 bits. An engine may add in any order, and may count subnormal bf16 numbers as zero. NaN and
-/// infinity follow from the arithmetic, except that without [`MatMul::beta`] nothing of C is read. An inner dimension
-/// of zero gives sums of zero.
+/// Sums are kept in f32 for f32, f16 and bf16 (rounded once, after the activation), in f64 for f64,
+/// and in complex f32. Integer sums wrap at 32 bits. An engine may add in any order, and may treat
+/// subnormal bf16 numbers as zero. NaN and infinity follow from the arithmetic, except that C is
+/// not read without [`MatMul::beta`]. An inner dimension of zero gives sums of zero.
 #[derive(Clone, Debug)]
 pub struct MatMul {
     /// The left operand, `… × m × k`.
     pub a: Tensor,
     /// The right operand, `… × k × n`.
     pub b: Tensor,
-    /// The left operand is given as `… × k × m`.
+    /// Whether the left operand is given as `… × k × m`.
     pub transpose_a: bool,
-    /// The right operand is given as `… × n × k`.
+    /// Whether the right operand is given as `… × n × k`.
     pub transpose_b: bool,
-    /// The factor of the product.
+    /// Factor of the product.
     pub alpha: f32,
-    /// The factor of the added tensor.
+    /// Factor of the added tensor.
     pub beta: f32,
-    /// The tensor that is scaled by `beta` and added; it broadcasts to the output's shape.
+    /// The tensor that is scaled by `beta` and added. It broadcasts to the output's shape.
     pub c: Option<Tensor>,
     /// Added last: `n` numbers, one for each column, or `m × 1`, one for each row.
     pub bias: Option<Tensor>,
-    /// Applied to the result. Integers allow none and relu, complex numbers none.
+    /// The function applied to the result. Integers allow none and relu, complex numbers only none.
     pub activation: Activation,
-    /// How exact products must be.
+    /// Required precision of products.
     pub precision: Precision,
 }
 
-/// How exact the products of f32 numbers must be.
+/// Required precision of the products of f32 numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {
-    /// Every product as exact as the element type.
+    /// Every product has the full precision of the element type.
     #[default]
     Full,
-    /// A device may round f32 operands to ten bits of fraction, which its matrix units multiply faster. A device
-    /// without such units computes in full.
+    /// A device may round f32 operands to ten bits of fraction, which its matrix units multiply
+    /// faster. A device without such units computes in full precision.
     Tf32,
 }
 
@@ -121,13 +120,13 @@ impl MatMul {
         self
     }
 
-    /// Says how exact products must be.
+    /// Sets the required precision of products.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
     }
 
-    /// The operands as views of `… × m × k` and `… × k × n`, whatever way round they were given.
+    /// The operands as views of `… × m × k` and `… × k × n`, however they were given.
     pub fn operands(&self) -> Result<(Tensor, Tensor)> {
         let view = |what, tensor: &Tensor, transposed| {
             matrix_dims(what, tensor, transposed)?;
@@ -136,7 +135,7 @@ impl MatMul {
         Ok((view("matmul a", &self.a, self.transpose_a)?, view("matmul b", &self.b, self.transpose_b)?))
     }
 
-    /// The sizes, checked.
+    /// Checks and returns the sizes.
     pub fn matmul_shape(&self) -> Result<MatMulShape> {
         let (a_batch, [m, k]) = matrix_dims("matmul a", &self.a, self.transpose_a)?;
         let (b_batch, [b_rows, n]) = matrix_dims("matmul b", &self.b, self.transpose_b)?;
@@ -208,7 +207,8 @@ impl MatMul {
     }
 }
 
-/// The dimensions of an operand: those of the batch, then rows and columns as the product reads them.
+/// The dimensions of an operand: those of the batch, then rows and columns as the product reads
+/// them.
 fn matrix_dims<'a>(what: &'static str, tensor: &'a Tensor, transposed: bool) -> Result<(&'a [usize], [usize; 2])> {
     match *tensor.shape().dims() {
         [ref batch @ .., columns, rows] if transposed => Ok((batch, [rows, columns])),
@@ -232,25 +232,15 @@ impl Describe for MatMul {
         self.check_scalars()
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.a).into());
-        visit((&self.b).into());
-        self.c.iter().chain(&self.bias).for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(a, b, c, bias);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.a).into());
-        visit((&mut self.b).into());
-        self.c.iter_mut().chain(&mut self.bias).for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// Multiplications.
+    /// Number of multiplications.
     fn work(&self) -> u64 {
         let columns = self.b.shape().iter().rev().nth(usize::from(self.transpose_b)).copied().unwrap_or(1);
         (self.a.elements() as u64).saturating_mul(columns as u64)
     }
 
-    /// Products of matrices of the same sizes, without further operands.
+    /// Products of matrices of the same sizes are joined, if they have no further operands.
     fn batch_key(&self) -> Option<BatchKey> {
         if self.c.is_some() || self.bias.is_some() {
             return None;

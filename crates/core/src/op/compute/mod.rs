@@ -1,5 +1,5 @@
-//! The compute domain: arithmetic on tensors. One file per op, each with the op's struct, its builder methods, its
-//! checks and its output's shape; `list` connects them.
+//! The compute domain: arithmetic on tensors. Each op has a file with its struct, builder methods,
+//! checks and output shape. `list` connects the ops.
 
 use super::axis;
 

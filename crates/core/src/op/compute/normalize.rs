@@ -1,4 +1,4 @@
-//! Normalize: images scaled and shifted channel by channel.
+//! Normalize: scales and shifts images channel by channel.
 
 use std::sync::Arc;
 
@@ -6,52 +6,52 @@ use super::resize::ImageLayout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Computes `(x · scale - mean[c]) / std[c]` for each channel `c`, from u8, f32, f16 or bf16 to f32, f16 or bf16, in f32
-/// (as `x · (scale / std[c]) - mean[c] / std[c]`). NaN and infinities in the input follow IEEE arithmetic.
+/// Computes `(x · scale - mean[c]) / std[c]` for each channel `c`, from u8, f32, f16 or bf16 to
+/// f32, f16 or bf16. The arithmetic is f32, as `x · (scale / std[c]) - mean[c] / std[c]`. NaN and
+/// infinities in the input follow IEEE arithmetic.
 #[derive(Clone, Debug)]
 pub struct Normalize {
     /// The images: `[.., c, h, w]` or `[.., c]`.
     pub input: Tensor,
-    /// What the input is multiplied by first, such as 1 / 255.
+    /// Factor of the input, applied first, such as 1 / 255.
     pub scale: f32,
-    /// One figure for each channel.
+    /// The mean of each channel.
     pub mean: Arc<[f32]>,
-    /// One figure for each channel, none of them zero.
+    /// The standard deviation of each channel, never zero.
     pub std: Arc<[f32]>,
-    /// Where the channels are.
+    /// Position of the channels.
     pub layout: ImageLayout,
-    /// The element type of the output.
+    /// Element type of the output.
     pub output: DType,
 }
 
 impl Normalize {
-    /// NCHW, a scale of one, and output of the input's type, or f32 where that is u8.
+    /// Normalises NCHW images with a scale of one. The output has the input's type, or f32 for u8.
     pub fn new(input: &Tensor, mean: &[f32], std: &[f32]) -> Normalize {
         let output = if input.dtype() == DType::U8 { DType::F32 } else { input.dtype() };
         let layout = ImageLayout::default();
         Normalize { input: input.clone(), scale: 1.0, mean: mean.into(), std: std.into(), layout, output }
     }
 
-    /// Multiplies the input first, such as by 1 / 255.
+    /// Sets the factor of the input, such as 1 / 255.
     pub fn scale(self, scale: f32) -> Normalize {
         Normalize { scale, ..self }
     }
 
-    /// With another layout.
+    /// Sets the layout.
     pub fn layout(self, layout: ImageLayout) -> Normalize {
         Normalize { layout, ..self }
     }
 
-    /// With another output type.
+    /// Sets the element type of the output.
     pub fn to(self, output: DType) -> Normalize {
         Normalize { output, ..self }
     }
 
-    /// The index of the channels among the input's dimensions.
+    /// The axis of the channels in the input.
     pub fn channel_axis(&self) -> Result<usize> {
         let rank = self.input.shape().rank();
         let (back, expected) = match self.layout {
@@ -98,13 +98,7 @@ impl Describe for Normalize {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

@@ -5,48 +5,51 @@ use std::ops::Range;
 use super::conv_shape::{at_least_one, check_floats, dims4, padded_size};
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::{Shape, TENSOR_BYTES_MAX};
 use crate::tensor::Tensor;
 
-/// What becomes of a window.
+/// The function of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolKind {
-    /// The largest number; NaN if there is one in the window. Padding never wins.
+    /// The largest number, or NaN if the window contains one. Padding is never the maximum.
     Max,
     /// The sum divided by a count.
     Average {
-        /// Divide by the size of the window, padding included, rather than by the numbers of the image in it.
+        /// Whether to divide by the size of the window, including padding, rather than by the
+        /// number of image elements in it.
         count_padding: bool,
     },
 }
 
-/// Joins the numbers in each window of `batch × channels × height × width` images, for f32, f16, bf16 and f64.
+/// Combines the numbers in each window of `batch × channels × height × width` images, for f32, f16,
+/// bf16 and f64.
 ///
-/// Every window touches the image: the padding must be smaller than the kernel, and the kernel no larger than the padded
-/// image, which has at least one row and one column. f16 and bf16 are summed in f32.
+/// Every window overlaps the image: the padding must be smaller than the kernel, and the kernel no
+/// larger than the padded image, which has at least one row and one column. f16 and bf16 are summed
+/// in f32.
 #[derive(Clone, Debug)]
 pub struct Pool2d {
     /// The images.
     pub input: Tensor,
-    /// What becomes of a window.
+    /// The function of a window.
     pub kind: PoolKind,
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Steps between neighbouring windows: vertical, horizontal.
+    /// Distance between neighbouring windows: vertical, horizontal.
     pub stride: [usize; 2],
-    /// Rows and columns beside the image that windows may cover: top, left, bottom, right.
+    /// Padding rows and columns that windows may cover: top, left, bottom, right.
     pub padding: [usize; 4],
 }
 
 impl Pool2d {
-    /// The largest number of each window of this height and width. Windows lie side by side unless a stride is set.
+    /// The largest number of each window of this height and width. Windows are adjacent unless a
+    /// stride is set.
     pub fn max(input: &Tensor, kernel: [usize; 2]) -> Pool2d {
         Pool2d { input: input.clone(), kind: PoolKind::Max, kernel, stride: kernel, padding: [0; 4] }
     }
 
-    /// The average of each window of this height and width. Windows lie side by side unless a stride is set; padding
-    /// does not count unless [`Pool2d::count_padding`] says so.
+    /// The average of each window of this height and width. Windows are adjacent unless a stride is
+    /// set. Padding does not count unless [`Pool2d::count_padding`] is set.
     pub fn average(input: &Tensor, kernel: [usize; 2]) -> Pool2d {
         Pool2d { kind: PoolKind::Average { count_padding: false }, ..Pool2d::max(input, kernel) }
     }
@@ -61,19 +64,20 @@ impl Pool2d {
         Pool2d::average(input, image_size(input))
     }
 
-    /// Steps between neighbouring windows: vertical, horizontal.
+    /// Distance between neighbouring windows: vertical, horizontal.
     pub fn stride(mut self, stride: [usize; 2]) -> Pool2d {
         self.stride = stride;
         self
     }
 
-    /// Rows and columns beside the image that windows may cover: top, left, bottom, right.
+    /// Padding rows and columns that windows may cover: top, left, bottom, right.
     pub fn padding(mut self, padding: [usize; 4]) -> Pool2d {
         self.padding = padding;
         self
     }
 
-    /// Whether an average divides by the size of the window, padding included. Means nothing for a maximum.
+    /// Whether an average divides by the size of the window, including padding. Has no effect on a
+    /// maximum.
     pub fn count_padding(mut self, count_padding: bool) -> Pool2d {
         if let PoolKind::Average { .. } = self.kind {
             self.kind = PoolKind::Average { count_padding };
@@ -81,7 +85,7 @@ impl Pool2d {
         self
     }
 
-    /// The sizes of the pooling, checked.
+    /// Checks and returns the sizes of the pooling.
     pub fn pool_shape(&self) -> Result<PoolShape> {
         let [batch, channels, height, width] = dims4("pool2d input", &self.input)?;
         at_least_one("pool2d input height and width", &[height, width])?;
@@ -102,7 +106,8 @@ impl Pool2d {
             if kernel[axis] > padded {
                 return Err(Error::invalid("pool2d kernel", format!("at most the padded {padded}"), kernel[axis]));
             }
-            // A longer step than the image changes nothing, and this one can be multiplied without fear.
+            // A stride beyond the image changes nothing. A stride limited to the image can be
+            // multiplied without overflow.
             stride[axis] = stride[axis].min(padded);
         }
         Ok(PoolShape { batch, channels, input: [height, width], kernel, stride, padding })
@@ -116,10 +121,10 @@ impl Pool2d {
     }
 }
 
-/// The sizes of a pooling, as [`Pool2d::pool_shape`] has checked them. Pairs are (vertical, horizontal).
+/// The sizes of a pooling, checked by [`Pool2d::pool_shape`]. Pairs are (vertical, horizontal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Channels of an image.
     pub channels: usize,
@@ -127,9 +132,9 @@ pub struct PoolShape {
     pub input: [usize; 2],
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Steps between neighbouring windows, at most as long as the padded image.
+    /// Distance between neighbouring windows, at most the size of the padded image.
     pub stride: [usize; 2],
-    /// Rows and columns beside the image that windows may cover: top, left, bottom, right.
+    /// Padding rows and columns that windows may cover: top, left, bottom, right.
     pub padding: [usize; 4],
 }
 
@@ -142,7 +147,7 @@ impl PoolShape {
         })
     }
 
-    /// The part of the image that the window at `index` covers along one axis; never empty.
+    /// The part of the image that the window at `index` covers along one axis. Never empty.
     pub fn window(&self, axis: usize, index: usize) -> Range<usize> {
         let start = index * self.stride[axis];
         let end = start + self.kernel[axis] - self.padding[axis].min(start + self.kernel[axis]);
@@ -160,16 +165,10 @@ impl Describe for Pool2d {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
-/// Height and width of images; of anything else zero, which validation rejects.
+/// Height and width of the images. Zero for tensors of another rank, which validation rejects.
 fn image_size(input: &Tensor) -> [usize; 2] {
     match input.shape().dims() {
         [_, _, height, width] => [*height, *width],

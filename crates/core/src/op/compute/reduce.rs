@@ -1,28 +1,30 @@
-//! Reduce: many elements become one, along any set of axes.
+//! Reduce: combines many elements into one, along any set of axes.
 
 use super::axis::check_positions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
-/// What a [`Reduce`] computes.
+/// The function of a [`Reduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// The sum. Floats of 16 bits are added in f32 or better and rounded once; integers wrap in their own type. Zero
-    /// where there is nothing to add.
+    /// The sum. 16-bit floats are added in f32 or better and rounded once. Integers wrap in their
+    /// own type. The sum of no elements is zero.
     Sum,
-    /// The mean: f32 for integers, which are added exactly, the type itself otherwise. NaN of nothing.
+    /// The mean: f32 for integers, which are added exactly, otherwise the input's type. The mean of
+    /// no elements is NaN.
     Mean,
-    /// The largest element; NaN as soon as one is.
+    /// The largest element, or NaN if there is one.
     Max,
-    /// The smallest element; NaN as soon as one is.
+    /// The smallest element, or NaN if there is one.
     Min,
-    /// The position of the largest element as `u32`: of the first among equals, of the first NaN where there is one.
+    /// The index of the largest element as `u32`. Of several, the first. If there is a NaN, the
+    /// index of the first NaN.
     ArgMax,
-    /// The position of the smallest element as `u32`: of the first among equals, of the first NaN where there is one.
+    /// The index of the smallest element as `u32`. Of several, the first. If there is a NaN, the
+    /// index of the first NaN.
     ArgMin,
 }
 
@@ -43,7 +45,7 @@ impl Reduction {
         }
     }
 
-    /// The output's element type for inputs of this one.
+    /// The output's element type for this input type.
     pub const fn output_dtype(self, input: DType) -> DType {
         match self {
             Reduction::ArgMax | Reduction::ArgMin => DType::U32,
@@ -53,22 +55,22 @@ impl Reduction {
     }
 }
 
-/// Reduces a tensor along all axes, or those that [`Reduce::axes`] names. They disappear from the shape unless
-/// [`Reduce::keep_dims`] keeps them as ones.
+/// Reduces a tensor along all axes, or along the axes of [`Reduce::axes`]. Reduced axes disappear
+/// from the shape unless [`Reduce::keep_dims`] keeps them with length one.
 ///
-/// Defined for every element type; complex numbers have no order, so only their sum and mean exist. A position is that
-/// among the reduced elements in row-major order. Nothing has no maximum: [`Reduction::Max`], [`Reduction::Min`] and the positions of
-/// an empty set are an error, unless the output is empty too. Sums are the same for every run on one device; devices may
-/// differ by rounding.
+/// Defined for every element type. Complex numbers have no order, so only their sum and mean exist.
+/// An index counts the reduced elements in row-major order. [`Reduction::Max`], [`Reduction::Min`]
+/// and the indices of an empty set are an error, unless the output is empty too. Sums are the same
+/// for every run on one device. Different devices may round differently.
 #[derive(Clone, Debug)]
 pub struct Reduce {
     /// The tensor to reduce.
     pub input: Tensor,
-    /// What to compute.
+    /// The function to compute.
     pub reduction: Reduction,
-    /// Whether reduced axes stay, with a length of one.
+    /// Whether reduced axes are kept, with length one.
     pub keeps_dims: bool,
-    /// The axes, where not all of them are reduced.
+    /// The reduced axes. `None`: all axes.
     axes: Option<([u8; RANK_MAX], u8)>,
 }
 
@@ -88,27 +90,28 @@ impl Reduce {
         Reduce::new(input, Reduction::Mean)
     }
 
-    /// The largest of all elements.
+    /// The largest element.
     pub fn max(input: &Tensor) -> Reduce {
         Reduce::new(input, Reduction::Max)
     }
 
-    /// The smallest of all elements.
+    /// The smallest element.
     pub fn min(input: &Tensor) -> Reduce {
         Reduce::new(input, Reduction::Min)
     }
 
-    /// The position of the largest of all elements.
+    /// The index of the largest element.
     pub fn arg_max(input: &Tensor) -> Reduce {
         Reduce::new(input, Reduction::ArgMax)
     }
 
-    /// The position of the smallest of all elements.
+    /// The index of the smallest element.
     pub fn arg_min(input: &Tensor) -> Reduce {
         Reduce::new(input, Reduction::ArgMin)
     }
 
-    /// Along these axes only, each named once, in any order. With none, every element is a set of its own.
+    /// Reduces along these axes only, each named once, in any order. With no axes, every element is
+    /// reduced by itself.
     pub fn axes(mut self, axes: &[usize]) -> Reduce {
         let mut stored = [u8::MAX; RANK_MAX];
         for (slot, axis) in stored.iter_mut().zip(axes) {
@@ -118,13 +121,20 @@ impl Reduce {
         self
     }
 
-    /// Keeps the reduced axes, with a length of one.
+    /// Keeps the reduced axes, with length one.
     pub fn keep_dims(mut self) -> Reduce {
         self.keeps_dims = true;
         self
     }
 
-    /// Whether each axis of the input is reduced. Fails where an axis does not exist or is named twice.
+    /// The axes that were given to [`Reduce::axes`]. `None` if all axes are reduced.
+    pub fn named_axes(&self) -> Option<Vec<usize>> {
+        let (axes, count) = self.axes.as_ref()?;
+        Some(axes.iter().take(usize::from(*count)).map(|axis| usize::from(*axis)).collect())
+    }
+
+    /// Whether each axis of the input is reduced. Fails if an axis does not exist or is named
+    /// twice.
     pub fn reduced(&self) -> Result<Vec<bool>> {
         let rank = self.input.shape().rank();
         let Some((axes, count)) = self.axes else {
@@ -148,7 +158,7 @@ impl Reduce {
         Ok(reduced)
     }
 
-    /// How many elements become one.
+    /// Number of elements that are combined into one.
     pub fn count(&self) -> Result<usize> {
         let reduced = self.reduced()?;
         let dims = self.input.shape().iter().zip(&reduced).filter(|(_, reduced)| **reduced);
@@ -198,13 +208,7 @@ impl Describe for Reduce {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

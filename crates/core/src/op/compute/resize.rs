@@ -1,43 +1,46 @@
-//! Resize: images of another height and width.
+//! Resize: scales images to another height and width.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The most elements (width times interleaved channels) that a row of a resized image may have.
 pub const RESIZE_ROW_ELEMENTS_MAX: usize = i32::MAX as usize;
 
-/// Where an image's channels are.
+/// Position of an image's channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ImageLayout {
-    /// `[.., channels, height, width]`: each channel is a plane of its own.
+    /// `[.., channels, height, width]`: each channel is a separate plane.
     #[default]
     Nchw,
-    /// `[.., height, width, channels]`: the channels of a pixel lie side by side.
+    /// `[.., height, width, channels]`: the channels of a pixel are adjacent.
     Nhwc,
 }
 
-/// How the pixels of a resized image are found. `scale` is input size / output size, for each axis by itself.
+/// The sampling of a resized image's pixels. `scale` is input size / output size, separately for
+/// each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ResizeMode {
-    /// Input pixel `floor(i · scale)`, in exact integers: torch's `nearest`, ONNX's `asymmetric` with `floor`.
+    /// Input pixel `floor(i · scale)`, in exact integers: torch's `nearest`, ONNX's `asymmetric`
+    /// with `floor`.
     Nearest,
-    /// The two pixels around `max(0, (i + 0.5) · scale - 0.5)`, weighted by distance; beyond the last pixel the last
-    /// is repeated. This is torch's `bilinear` with `align_corners=False`, ONNX's `linear` with `half_pixel`. There is
-    /// no antialiasing.
+    /// The two pixels around `max(0, (i + 0.5) · scale - 0.5)`, weighted by distance. The last
+    /// pixel is repeated beyond the edge. This is torch's `bilinear` with `align_corners=False`,
+    /// and ONNX's `linear` with `half_pixel`. There is no antialiasing.
     #[default]
     Bilinear,
-    /// The mean of the pixels `floor(i · scale) .. ceil((i + 1) · scale)`: torch's `area` and adaptive average pooling.
+    /// The mean of the pixels `floor(i · scale) .. ceil((i + 1) · scale)`: torch's `area` and
+    /// adaptive average pooling.
     Area,
 }
 
-/// Resizes images of f32, f16, bf16 or u8. The last two dimensions (NCHW) or the two before the last (NHWC) are height
-/// and width; all others are kept. Sums are f32; u8 results are rounded to nearest, ties to even. A NaN or an infinity
-/// reaches every pixel that weighs it, also by a weight of zero, where an infinity becomes NaN as IEEE arithmetic has
-/// it; an image that keeps its size is copied.
+/// Resizes images of f32, f16, bf16 or u8. The last two dimensions (NCHW), or the two before the
+/// last (NHWC), are height and width. All other dimensions are kept. Sums are f32. u8 results are
+/// rounded to nearest, ties to even. A NaN or an infinity affects every pixel that reads it, also
+/// with a weight of zero: then an infinity becomes NaN, as in IEEE arithmetic. An image that keeps
+/// its size is copied.
 #[derive(Clone, Debug)]
 pub struct Resize {
     /// The images.
@@ -46,30 +49,30 @@ pub struct Resize {
     pub height: usize,
     /// Width of the output.
     pub width: usize,
-    /// Where the channels are.
+    /// Position of the channels.
     pub layout: ImageLayout,
-    /// How pixels are found.
+    /// Sampling of the pixels.
     pub mode: ResizeMode,
 }
 
 impl Resize {
-    /// Bilinear, NCHW.
+    /// A bilinear resize of NCHW images.
     pub fn new(input: &Tensor, height: usize, width: usize) -> Resize {
         let (layout, mode) = (ImageLayout::default(), ResizeMode::default());
         Resize { input: input.clone(), height, width, layout, mode }
     }
 
-    /// With another mode.
+    /// Sets the sampling mode.
     pub fn mode(self, mode: ResizeMode) -> Resize {
         Resize { mode, ..self }
     }
 
-    /// With another layout.
+    /// Sets the layout.
     pub fn layout(self, layout: ImageLayout) -> Resize {
         Resize { layout, ..self }
     }
 
-    /// The index of the height among the input's dimensions; the width follows it.
+    /// The axis of the height in the input. The next axis is the width.
     pub fn height_axis(&self) -> Result<usize> {
         let rank = self.input.shape().rank();
         let (least, expected) = match self.layout {
@@ -112,15 +115,9 @@ impl Describe for Resize {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
+    crate::parts!(input);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
-
-    /// Pixels' channels made.
+    /// Number of output elements.
     fn work(&self) -> u64 {
         self.output_shape().map_or(0, |shape| shape.elements() as u64)
     }

@@ -1,41 +1,41 @@
-//! RowMap: an elementwise expression, a function of each row of it, and an elementwise expression of that.
+//! RowMap: an elementwise expression, a function of each row of its result, and an elementwise
+//! expression of that.
 
 use super::{ComputeOp, LayerNorm, Map, Reduce, Reduction, Softmax};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprError, INPUTS_MAX, Program};
 use crate::op::{Describe, Op};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// What becomes of a row.
+/// The function of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RowFunction {
-    /// One number, the sum: zero of nothing.
+    /// One number, the sum. The sum of an empty row is zero.
     Sum,
-    /// One number, the mean: NaN of nothing.
+    /// One number, the mean. The mean of an empty row is NaN.
     Mean,
-    /// One number, the largest: NaN as soon as one is.
+    /// One number, the largest element, or NaN if there is one.
     Max,
-    /// One number, the smallest: NaN as soon as one is.
+    /// One number, the smallest element, or NaN if there is one.
     Min,
-    /// A row, as [`Softmax`](super::Softmax) gives it.
+    /// A row, as in [`Softmax`](super::Softmax).
     Softmax,
-    /// A row, the logarithm of that.
+    /// A row, the logarithm of the softmax.
     LogSoftmax,
-    /// A row, as [`LayerNorm`](super::LayerNorm) gives it without weight and bias.
+    /// A row, as in [`LayerNorm`](super::LayerNorm) without weight and bias.
     Norm {
-        /// Added to the variance; finite and not negative.
+        /// Added to the variance. Finite and not negative.
         epsilon: f64,
-        /// Whether the mean is left alone.
+        /// Whether the mean is not subtracted.
         is_rms: bool,
     },
 }
 
 impl RowFunction {
-    /// Whether a row becomes one number.
+    /// Whether the function reduces a row to one number.
     pub const fn is_reduction(self) -> bool {
         matches!(self, RowFunction::Sum | RowFunction::Mean | RowFunction::Max | RowFunction::Min)
     }
@@ -55,16 +55,18 @@ impl RowFunction {
     }
 }
 
-/// `after(function(before(inputs)), more)`: the inputs are broadcast against each other as those of a [`Map`](super::Map)
-/// are, the last axis of what `before` makes of them is a row, and `after` has the function's result as its input 0 and
-/// `more` as those from 1 on, broadcast to it. A function that gives one number for each row takes that axis away.
+/// Computes `after(function(before(inputs)), more)`. The inputs are broadcast against each other as
+/// in a [`Map`](super::Map), and `before` is applied to them. The last axis of its result is a row,
+/// to which the function is applied. Input 0 of `after` is the function's result, and its inputs
+/// from 1 on are `more`, broadcast to that result. A function that gives one number for each row
+/// removes the last axis.
 ///
-/// Rows are f32, f16, bf16 or f64; 16-bit floats are computed in f32, and nothing between the inputs and the output is
-/// rounded to 16 bits. It is what a graph's softmax, layer norm or reduction becomes with the elementwise work before and
-/// after it: everything is read once and written once.
+/// Rows are f32, f16, bf16 or f64. 16-bit floats are computed in f32, and intermediate results are
+/// not rounded to 16 bits. The op is the fusion of a graph's softmax, layer norm or reduction with
+/// the elementwise work before and after it: everything is read once and written once.
 #[derive(Clone, Debug)]
 pub struct RowMap {
-    /// What becomes of a row.
+    /// The function of a row.
     pub function: RowFunction,
     before: Result<Program, ExprError>,
     after: Result<Program, ExprError>,
@@ -73,19 +75,19 @@ pub struct RowMap {
 }
 
 impl RowMap {
-    /// A function of the rows of an expression over these inputs.
+    /// Applies a function to the rows of an expression over these inputs.
     pub fn new(before: impl Into<Expr>, inputs: &[&Tensor], function: RowFunction) -> RowMap {
         RowMap::with_programs(before.into().finish(), inputs, function, Expr::input(0).finish(), &[])
     }
 
-    /// With an expression of the result, input 0, and of further tensors, inputs 1 and on.
+    /// Adds an expression of the result, as input 0, and of further tensors, as inputs from 1 on.
     pub fn after(mut self, after: impl Into<Expr>, more: &[&Tensor]) -> RowMap {
         self.after = after.into().finish();
         self.more = more.iter().map(|tensor| (*tensor).clone()).collect();
         self
     }
 
-    /// As the two above, of expressions that were finished before.
+    /// Makes the op from finished expressions. See [`RowMap::new`] and [`RowMap::after`].
     pub fn with_programs(
         before: Result<Program, ExprError>,
         inputs: &[&Tensor],
@@ -112,12 +114,12 @@ impl RowMap {
         &self.inputs
     }
 
-    /// The inputs of the expression after the function, from 1 on.
+    /// The inputs from 1 on of the expression after the function.
     pub fn more(&self) -> &[Tensor] {
         &self.more
     }
 
-    /// The shape whose last axis is a row.
+    /// The shape of the first expression's result. Its last axis is a row.
     pub fn rows_shape(&self) -> Result<Shape> {
         let mut shape = Shape::scalar();
         for input in &self.inputs {
@@ -129,7 +131,7 @@ impl RowMap {
         }
     }
 
-    /// Elements of a row.
+    /// Number of elements in a row.
     pub fn row_len(&self) -> Result<usize> {
         let shape = self.rows_shape()?;
         Ok(shape[shape.rank() - 1])
@@ -147,7 +149,8 @@ impl RowMap {
         Ok(self.before_program()?.output_dtype(&dtypes[..count])?)
     }
 
-    /// The element types of the inputs of the expression after the function: a row's, then those of the further tensors.
+    /// The element types of the inputs of the expression after the function: the row's type, then
+    /// those of the further tensors.
     pub fn after_dtypes(&self) -> Result<Vec<DType>> {
         Ok(self.all_after(self.row_dtype()?).collect())
     }
@@ -163,7 +166,7 @@ impl RowMap {
     }
 }
 
-/// Element types in a list that needs no memory of its own, and how many there are.
+/// The element types in a list on the stack, and their number.
 fn dtypes(all: impl Iterator<Item = DType>) -> Result<([DType; INPUTS_MAX as usize], usize)> {
     let (mut list, mut count) = ([DType::F32; INPUTS_MAX as usize], 0);
     for dtype in all {
@@ -174,10 +177,11 @@ fn dtypes(all: impl Iterator<Item = DType>) -> Result<([DType; INPUTS_MAX as usi
     Ok((list, count))
 }
 
-/// For devices without a kernel for it, and for rows that no kernel holds.
+/// The fallback for devices without a fused kernel, and for rows that are too long for one.
 impl RowMap {
-    /// The same as three ops, which `run` runs one after the other. 16-bit floats are made f32 before and 16 bits again after them;
-    /// where an expression asks for a 16-bit type by itself, what lies between the ops is rounded to it.
+    /// Computes the same as three ops, which `run` runs one after the other. 16-bit floats are
+    /// converted to f32 before and back to 16 bits after them. If an expression contains a 16-bit
+    /// type itself, intermediate results are rounded to that type.
     pub fn apart(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Tensor> {
         let output = self.output_dtype()?;
         let result = match self.widened(run)? {
@@ -187,7 +191,7 @@ impl RowMap {
         if result.dtype() == output { Ok(result) } else { cast(&result, output, run) }
     }
 
-    /// The same of f32, where that makes a difference and the expressions take it.
+    /// The same op on f32, if the rows are 16-bit floats and the expressions accept f32.
     fn widened(&self, run: &mut dyn FnMut(Op) -> Result<Tensor>) -> Result<Option<RowMap>> {
         if !is_narrow(self.row_dtype()?) {
             return Ok(None);
@@ -268,15 +272,9 @@ impl Describe for RowMap {
         self.output_dtype().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.inputs.iter().chain(&self.more).for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(inputs, more);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.inputs.iter_mut().chain(&mut self.more).for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// Elements of all rows.
+    /// Number of elements of all rows.
     fn work(&self) -> u64 {
         self.rows_shape().map_or(0, |shape| shape.elements() as u64)
     }

@@ -4,20 +4,19 @@ use super::axis::check_axis;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// What a [`Scan`] accumulates.
+/// The accumulated function of a [`Scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScanKind {
     /// The running sum. Floats are accumulated in their own type or better; integers wrap.
     Sum,
     /// The running product. Floats are accumulated in their own type or better; integers wrap.
     Product,
-    /// The running maximum; NaN from the first NaN on.
+    /// The running maximum. NaN from the first NaN on.
     Max,
-    /// The running minimum; NaN from the first NaN on.
+    /// The running minimum. NaN from the first NaN on.
     Min,
 }
 
@@ -36,28 +35,30 @@ impl ScanKind {
     }
 }
 
-/// Writes at each place what the elements up to it come to, along the last axis unless [`Scan::axis`] says otherwise:
-/// with its own element, or without it ([`Scan::exclusive`]); from the first element on, or from the last
-/// ([`Scan::reverse`]).
+/// Writes at each index the accumulated value of the elements up to it, along the last axis or the
+/// axis of [`Scan::axis`]. The element at the index itself is included, or excluded with
+/// [`Scan::exclusive`]. The scan begins at the first element, or at the last with
+/// [`Scan::reverse`].
 ///
-/// Defined for every element type but complex64; the output has the input's shape and type. An exclusive scan starts
-/// with what changes nothing: 0, 1, or the lowest or highest value of the type (an infinity for floats).
+/// Defined for every element type but complex64. The output has the input's shape and type. An
+/// exclusive scan starts with the neutral element: 0, 1, or the lowest or highest value of the type
+/// (an infinity for floats).
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// The tensor to scan, of at least one dimension.
     pub input: Tensor,
-    /// What to accumulate.
+    /// The accumulated function.
     pub kind: ScanKind,
-    /// The axis to go along.
+    /// The axis to scan along.
     pub axis: usize,
-    /// Whether to start at the last element.
+    /// Whether the scan starts at the last element.
     pub reversed: bool,
-    /// Whether each place leaves its own element out.
+    /// Whether each output excludes the element at its own index.
     pub excludes_own: bool,
 }
 
 impl Scan {
-    /// An inclusive scan along the last axis, forwards.
+    /// An inclusive, forward scan along the last axis.
     pub fn new(input: &Tensor, kind: ScanKind) -> Scan {
         let axis = input.shape().rank().saturating_sub(1);
         Scan { input: input.clone(), kind, axis, reversed: false, excludes_own: false }
@@ -68,19 +69,19 @@ impl Scan {
         Scan::new(input, ScanKind::Sum)
     }
 
-    /// Along this axis instead of the last.
+    /// Scans along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> Scan {
         self.axis = axis;
         self
     }
 
-    /// From the last element to the first.
+    /// Scans from the last element to the first.
     pub fn reverse(mut self) -> Scan {
         self.reversed = true;
         self
     }
 
-    /// Without each place's own element.
+    /// Excludes the element at each output's own index.
     pub fn exclusive(mut self) -> Scan {
         self.excludes_own = true;
         self
@@ -105,13 +106,7 @@ impl Describe for Scan {
         check_axis(self.input.shape(), self.axis, "scan: input", "scan: axis")
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

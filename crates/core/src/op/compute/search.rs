@@ -4,18 +4,18 @@ use crate::buffer::{Buffer, HostBufferMut};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, Describe, Value};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// How near two vectors are.
+/// The measure of distance between two vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// The dot product; larger is nearer.
+    /// The dot product. Larger is nearer.
     Dot,
-    /// The cosine of the angle between the vectors; larger is nearer. A zero vector scores 0 with everything.
+    /// The cosine of the angle between the vectors. Larger is nearer. A zero vector scores 0 with
+    /// every vector.
     Cosine,
-    /// The Euclidean distance (the root, not its square); smaller is nearer.
+    /// The Euclidean distance (the root, not its square). Smaller is nearer.
     Euclidean,
 }
 
@@ -37,55 +37,57 @@ impl Metric {
         matches!(self, Metric::Euclidean)
     }
 
-    /// The score in places for which no row is left: farther than any number.
+    /// The score of output slots without a row: farther than any number.
     pub const fn missing_score(self) -> f32 {
         if self.smaller_is_nearer() { f32::INFINITY } else { f32::NEG_INFINITY }
     }
 }
 
-/// For each query the `k` nearest rows, found exactly.
+/// Finds the exact `k` nearest rows of each query.
 ///
-/// Rows are f32, f16, bf16 or i8; queries have the same element type, or f32. Scores are computed in f32, those of i8 rows
-/// with i8 queries from exact integer sums. Each query's neighbours come nearest first; rows of equal score come in
-/// order of their ids. A score that is NaN comes after every number. Where fewer than `k` rows may be returned, the places
-/// that are left have the id `u32::MAX` and the score [`Metric::missing_score`]; a `k` of zero gives empty outputs.
+/// Rows are f32, f16, bf16 or i8. Queries have the same element type, or f32. Scores are computed
+/// in f32; for i8 rows with i8 queries from exact integer sums. The neighbours of each query are
+/// ordered from near to far, and rows of equal score by their ids. A NaN score comes after every
+/// number. If fewer than `k` rows may be returned, the remaining slots have the id `u32::MAX` and
+/// the score [`Metric::missing_score`]. A `k` of zero gives empty outputs.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The rows to search, `[n, d]`. At most `u32::MAX` of them.
+    /// The rows to search, `[n, d]`. At most `u32::MAX` rows.
     pub rows: Tensor,
     /// The queries, `[q, d]`.
     pub queries: Tensor,
-    /// What near means.
+    /// The measure of distance.
     pub metric: Metric,
-    /// How many neighbours of each query are wanted.
+    /// Number of neighbours for each query.
     pub k: usize,
-    /// Which rows may be returned: a u32 tensor `[words]` in which bit `r % 32` of word `r / 32` stands for row `r`.
+    /// The rows that may be returned: a u32 tensor `[words]` in which bit `r % 32` of word `r / 32`
+    /// stands for row `r`.
     pub filter: Option<Tensor>,
-    /// The Euclidean length of each row, f32 `[n]`: saves the cosine from computing it anew. It is taken on trust. Other
-    /// metrics do not look at it.
+    /// The Euclidean length of each row, f32 `[n]`, which saves computing it for the cosine. The
+    /// values are trusted. Other metrics ignore them.
     pub row_norms: Option<Tensor>,
 }
 
 impl Search {
-    /// The `k` nearest of all rows.
+    /// Searches all rows for the `k` nearest.
     pub fn new(rows: &Tensor, queries: &Tensor, metric: Metric, k: usize) -> Search {
         Search { rows: rows.clone(), queries: queries.clone(), metric, k, filter: None, row_norms: None }
     }
 
-    /// Only among the rows whose bit is set.
+    /// Searches only the rows whose bit is set.
     pub fn filter(mut self, words: &Tensor) -> Search {
         self.filter = Some(words.clone());
         self
     }
 
-    /// With the length of each row known.
+    /// Supplies the length of each row.
     pub fn row_norms(mut self, norms: &Tensor) -> Search {
         self.row_norms = Some(norms.clone());
         self
     }
 
-    /// This search with the queries of all of `ops`, one after the other, for an engine that runs searches of the same rows as
-    /// one. The queries must be on the host, and alike but for their number.
+    /// Joins the queries of all `ops` into one search, for an engine that batches searches of the
+    /// same rows. The queries must be on the host and differ only in their number.
     pub fn with_queries_of(&self, ops: &[&Search]) -> Result<Search> {
         expect_rank("search: queries", &self.queries, 2)?;
         let (dtype, dim) = (self.queries.dtype(), self.queries.shape()[1]);
@@ -170,25 +172,15 @@ impl Describe for Search {
         self.check_shapes()
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.rows).into());
-        visit((&self.queries).into());
-        self.filter.iter().chain(&self.row_norms).for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(rows, queries, filter, row_norms);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.rows).into());
-        visit((&mut self.queries).into());
-        self.filter.iter_mut().chain(&mut self.row_norms).for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// Elements compared.
+    /// Number of elements compared.
     fn work(&self) -> u64 {
         let queries = self.queries.shape().first().copied().unwrap_or(1);
         (self.rows.elements() as u64).saturating_mul(queries as u64)
     }
 
-    /// Queries of the same rows for as many neighbours.
+    /// Searches of the same rows with the same metric and `k` are joined, if they have no filter.
     fn batch_key(&self) -> Option<BatchKey> {
         if self.filter.is_some() {
             return None;
@@ -202,17 +194,17 @@ impl Describe for Search {
     }
 }
 
-/// What a [`Search`] finds: for each query a line of `k` neighbours, the nearest first.
+/// The result of a [`Search`]: for each query a row of `k` neighbours, the nearest first.
 #[derive(Clone, Debug)]
 pub struct Neighbors {
-    /// The indices of the rows, u32 `[q, k]`; `u32::MAX` where no row is left.
+    /// The indices of the rows, u32 `[q, k]`. `u32::MAX` in slots without a row.
     pub ids: Tensor,
-    /// Their scores, f32 `[q, k]`.
+    /// The scores of the rows, f32 `[q, k]`.
     pub scores: Tensor,
 }
 
 impl Neighbors {
-    /// From the ids and the scores that an engine returned.
+    /// Makes the result from the ids and scores of an engine's answer.
     pub fn from_value(value: Value) -> Result<Neighbors> {
         let (ids, scores) = value.into_pair()?;
         Ok(Neighbors { ids, scores })

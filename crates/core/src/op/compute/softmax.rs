@@ -3,21 +3,22 @@
 use super::axis::check_axis;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// `exp(x) / sum of exp(x)` along the last axis, or that of [`Softmax::axis`]; with [`Softmax::log`] the logarithm of it.
+/// `exp(x) / sum of exp(x)` along the last axis, or along the axis of [`Softmax::axis`]. With
+/// [`Softmax::log`], the logarithm of that.
 ///
-/// Defined for f32, f16, bf16 and f64; 16-bit floats are computed in f32. The largest element is subtracted first, so
-/// that nothing overflows. A line that has NaN or +∞, or nothing but -∞, comes out as NaN throughout.
+/// Defined for f32, f16, bf16 and f64; 16-bit floats are computed in f32. The largest element is
+/// subtracted first, so that nothing overflows. A line that contains NaN or +∞, or only -∞, gives
+/// NaN everywhere.
 #[derive(Clone, Debug)]
 pub struct Softmax {
-    /// The tensor, of at least one dimension.
+    /// The input, of at least one dimension.
     pub input: Tensor,
     /// The axis along which the output adds up to one.
     pub axis: usize,
-    /// Whether the logarithm is wanted.
+    /// Whether the output is the logarithm of the softmax.
     pub is_log: bool,
 }
 
@@ -27,13 +28,13 @@ impl Softmax {
         Softmax { input: input.clone(), axis: input.shape().rank().saturating_sub(1), is_log: false }
     }
 
-    /// Along this axis instead of the last.
+    /// Normalises along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> Softmax {
         self.axis = axis;
         self
     }
 
-    /// The logarithm instead, which stays exact where the softmax itself would be zero.
+    /// Returns the logarithm, which is exact even if the softmax itself would be zero.
     pub fn log(mut self) -> Softmax {
         self.is_log = true;
         self
@@ -58,13 +59,7 @@ impl Describe for Softmax {
         check_axis(self.input.shape(), self.axis, "softmax: input", "softmax: axis")
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

@@ -1,55 +1,58 @@
-//! Sort, ArgSort and SortPairs: elements in order along one axis, the positions that put them in order, and values that
-//! follow their keys.
+//! Sort, ArgSort and SortPairs: sorted elements along one axis, the indices that sort them, and
+//! values sorted by their keys.
 //!
-//! The order is total: NaN is larger than every number, so that it comes last in rising order and first in falling
-//! order; -0 and +0 are equal, and so are all NaNs. Defined for every element type but complex64.
+//! The order is total. NaN is larger than every number, so it comes last in ascending order and
+//! first in descending order. -0 and +0 are equal, and so are all NaNs. Defined for every element
+//! type but complex64.
 
 use super::axis::{check_axis, check_positions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Sorts along the last axis, or that of [`Sort::axis`], in rising order, or falling with [`Sort::descending`].
+/// Sorts along the last axis, or along the axis of [`Sort::axis`], in ascending order, or in
+/// descending order with [`Sort::descending`].
 ///
-/// Equal elements cannot be told apart but by the sign of a zero and the bits of a NaN: with [`Sort::stable`] these keep
-/// their order, without it they may come out in any, and any NaN as any other.
+/// Equal elements differ at most in the sign of a zero or the bits of a NaN. With [`Sort::stable`]
+/// they keep their order. Without it they may come out in any order, and a NaN may come out as any
+/// other NaN.
 #[derive(Clone, Debug)]
 pub struct Sort {
     /// The tensor to sort, of at least one dimension.
     pub input: Tensor,
     /// The axis to sort along.
     pub axis: usize,
-    /// Whether the largest element comes first.
+    /// Whether the order is descending: the largest element comes first.
     pub falls: bool,
     /// Whether equal elements keep their order.
     pub is_stable: bool,
 }
 
-/// The positions, as `u32`, of the elements in sorted order along an axis. Always stable: equal elements, zeros of
-/// either sign and NaNs among themselves, keep their order, in falling order too.
+/// The indices, as `u32`, of the elements in sorted order along an axis. Always stable, also in
+/// descending order: equal elements, including zeros of either sign and NaNs, keep their order.
 #[derive(Clone, Debug)]
 pub struct ArgSort {
     /// The tensor to sort, of at least one dimension.
     pub input: Tensor,
     /// The axis to sort along.
     pub axis: usize,
-    /// Whether the largest element comes first.
+    /// Whether the order is descending: the largest element comes first.
     pub falls: bool,
 }
 
-/// Sorts keys along an axis and moves values, of any element type and the same shape, along with them. Always stable.
+/// Sorts keys along an axis and reorders values, of any element type and the same shape, in the
+/// same way. Always stable.
 #[derive(Clone, Debug)]
 pub struct SortPairs {
-    /// What decides the order, of at least one dimension.
+    /// The keys that determine the order, of at least one dimension.
     pub keys: Tensor,
-    /// What follows the keys.
+    /// The values that are reordered with the keys.
     pub values: Tensor,
     /// The axis to sort along.
     pub axis: usize,
-    /// Whether the largest key comes first.
+    /// Whether the order is descending: the largest key comes first.
     pub falls: bool,
 }
 
@@ -58,24 +61,24 @@ fn last_axis(tensor: &Tensor) -> usize {
 }
 
 impl Sort {
-    /// Rising order along the last axis.
+    /// Ascending order along the last axis.
     pub fn new(input: &Tensor) -> Sort {
         Sort { input: input.clone(), axis: last_axis(input), falls: false, is_stable: false }
     }
 
-    /// Along this axis instead of the last.
+    /// Sorts along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> Sort {
         self.axis = axis;
         self
     }
 
-    /// The largest element first.
+    /// Sorts in descending order: the largest element first.
     pub fn descending(mut self) -> Sort {
         self.falls = true;
         self
     }
 
-    /// Equal elements keep their order and every element its bits.
+    /// Keeps the order of equal elements, and the bits of every element.
     pub fn stable(mut self) -> Sort {
         self.is_stable = true;
         self
@@ -88,18 +91,18 @@ impl Sort {
 }
 
 impl ArgSort {
-    /// Rising order along the last axis.
+    /// Ascending order along the last axis.
     pub fn new(input: &Tensor) -> ArgSort {
         ArgSort { input: input.clone(), axis: last_axis(input), falls: false }
     }
 
-    /// Along this axis instead of the last.
+    /// Sorts along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> ArgSort {
         self.axis = axis;
         self
     }
 
-    /// The position of the largest element first.
+    /// Sorts in descending order: the index of the largest element first.
     pub fn descending(mut self) -> ArgSort {
         self.falls = true;
         self
@@ -112,18 +115,18 @@ impl ArgSort {
 }
 
 impl SortPairs {
-    /// Rising order of the keys along the last axis.
+    /// Ascending order of the keys along the last axis.
     pub fn new(keys: &Tensor, values: &Tensor) -> SortPairs {
         SortPairs { keys: keys.clone(), values: values.clone(), axis: last_axis(keys), falls: false }
     }
 
-    /// Along this axis instead of the last.
+    /// Sorts along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> SortPairs {
         self.axis = axis;
         self
     }
 
-    /// The largest key first.
+    /// Sorts in descending order: the largest key first.
     pub fn descending(mut self) -> SortPairs {
         self.falls = true;
         self
@@ -148,13 +151,7 @@ impl Describe for Sort {
         check(&self.input, self.axis)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 impl Describe for ArgSort {
@@ -166,13 +163,7 @@ impl Describe for ArgSort {
         check(&self.input, self.axis)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 impl Describe for SortPairs {
@@ -188,15 +179,7 @@ impl Describe for SortPairs {
         check(&self.keys, self.axis)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.keys).into());
-        visit((&self.values).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.keys).into());
-        visit((&mut self.values).into());
-    }
+    crate::parts!(keys, values);
 }
 
 #[cfg(test)]

@@ -3,25 +3,26 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The `k` largest elements along an axis (the last unless [`TopK::axis`] says otherwise), the largest first, with their
-/// indices along that axis as `u32`; with [`TopK::smallest`] the `k` smallest, the smallest first.
+/// The `k` largest elements along an axis, the largest first, with their indices along that axis as
+/// `u32`. With [`TopK::smallest`], the `k` smallest elements, the smallest first. The axis is the
+/// last, or that of [`TopK::axis`].
 ///
-/// Defined for f32, f16, bf16, f64, i32, u32, i8 and u8. NaN is larger than every number, so it comes first among the
-/// largest and last among the smallest. Ties, among them -0 with +0 and NaN with NaN, go to the smaller index. The values
-/// are the input's own bits. A `k` of zero gives empty outputs; a `k` above the axis' length is an error.
+/// Defined for f32, f16, bf16, f64, i32, u32, i8 and u8. NaN is larger than every number, so it
+/// comes first among the largest and last among the smallest. Among equal elements, such as -0 and
+/// +0 or two NaNs, the smaller index wins. The values have the bits of the input. A `k` of zero
+/// gives empty outputs. A `k` above the axis' length is an error.
 #[derive(Clone, Debug)]
 pub struct TopK {
     /// The tensor to choose from, of at least one dimension.
     pub input: Tensor,
-    /// How many elements to choose.
+    /// Number of elements to choose.
     pub k: usize,
     /// The axis to choose along.
     pub axis: usize,
-    /// Whether the largest are wanted, or else the smallest.
+    /// Whether the largest elements are chosen, rather than the smallest.
     pub largest: bool,
 }
 
@@ -31,13 +32,13 @@ impl TopK {
         TopK { input: input.clone(), k, axis: input.shape().rank().saturating_sub(1), largest: true }
     }
 
-    /// Along this axis instead of the last.
+    /// Chooses along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> TopK {
         self.axis = axis;
         self
     }
 
-    /// The smallest elements instead of the largest.
+    /// Chooses the smallest elements instead of the largest.
     pub fn smallest(mut self) -> TopK {
         self.largest = false;
         self
@@ -76,13 +77,7 @@ impl Describe for TopK {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 #[cfg(test)]

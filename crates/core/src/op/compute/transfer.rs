@@ -3,25 +3,24 @@
 use crate::device::DeviceId;
 use crate::error::Result;
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::tensor::{Location, Tensor};
 
-/// Copies a tensor to a place. A tensor that is there already, and contiguous, is returned as it is.
+/// Copies a tensor to a location. A contiguous tensor that is already there is returned as is.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// What to copy.
+    /// The tensor to copy.
     pub input: Tensor,
-    /// Where to.
+    /// The target.
     pub to: Location,
 }
 
 impl Transfer {
-    /// To the host's memory.
+    /// Copies to the host's memory.
     pub fn to_host(input: &Tensor) -> Transfer {
         Transfer { input: input.clone(), to: Location::Host }
     }
 
-    /// To a device's memory. On a device that shares the host's memory nothing moves.
+    /// Copies to a device's memory. On a device that shares the host's memory no data is moved.
     pub fn to_device(input: &Tensor, device: DeviceId) -> Transfer {
         Transfer { input: input.clone(), to: Location::Device(device) }
     }
@@ -36,15 +35,9 @@ impl Describe for Transfer {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
+    crate::parts!(input);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
-
-    /// It is done by the device that it reaches or leaves.
+    /// The device to which or from which the tensor is copied.
     fn bound_to(&self) -> Option<DeviceId> {
         match (self.to, self.input.location()) {
             (Location::Device(device), _) | (Location::Host, Location::Device(device)) => Some(device),

@@ -1,13 +1,12 @@
-//! Transpose: the axes in another order, written out contiguously.
+//! Transpose: reorders the axes and writes the result contiguously.
 
 use crate::error::Result;
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
-/// Writes the input with its axes in another order as a new contiguous tensor, for every element type.
-/// [`Tensor::permute`] gives the same as a view, without moving anything.
+/// Writes the input with its axes in another order as a new contiguous tensor, for every element
+/// type. [`Tensor::permute`] gives the same as a view, without moving data.
 #[derive(Clone, Debug)]
 pub struct Transpose {
     /// The tensor to transpose.
@@ -17,13 +16,13 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    /// All axes reversed, as numpy's `.T`.
+    /// Reverses all axes, as numpy's `.T`.
     pub fn new(input: &Tensor) -> Transpose {
         let order: Vec<usize> = (0..input.shape().rank()).rev().collect();
         Transpose::with_order(input, &order)
     }
 
-    /// `order[i]` is the old axis that becomes axis `i`.
+    /// Reorders the axes: `order[i]` is the old axis that becomes axis `i`.
     pub fn with_order(input: &Tensor, order: &[usize]) -> Transpose {
         let mut stored = [u8::MAX; RANK_MAX];
         for (slot, axis) in stored.iter_mut().zip(order) {
@@ -32,12 +31,12 @@ impl Transpose {
         Transpose { input: input.clone(), order: stored, order_len: u8::try_from(order.len()).unwrap_or(u8::MAX) }
     }
 
-    /// For each axis of the output the input's.
+    /// The input axis of each output axis.
     pub fn order(&self) -> Vec<usize> {
         self.order.iter().take(usize::from(self.order_len)).map(|axis| usize::from(*axis)).collect()
     }
 
-    /// The input as a view with its axes in the wanted order; fails where the order is not a permutation.
+    /// The input as a view in the requested order. Fails if the order is not a permutation.
     pub fn view(&self) -> Result<Tensor> {
         self.input.permute(&self.order())
     }
@@ -51,7 +50,7 @@ impl Transpose {
             seen |= 1_u32.checked_shl(u32::from(*axis)).unwrap_or_default();
         }
         let is_permutation = usize::from(self.order_len) == shape.rank() && seen == (1 << shape.rank()) - 1;
-        // The view says what is wrong with an order that is none.
+        // If the order is not a permutation, the view reports the error.
         if is_permutation { Shape::new(&dims[..shape.rank()]) } else { Ok(*self.view()?.shape()) }
     }
 }
@@ -65,11 +64,5 @@ impl Describe for Transpose {
         self.view().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }

@@ -1,6 +1,6 @@
 //! The algorithms of the domain, by their usual names, with their sizes in bytes.
 
-/// Encryption with authentication.
+/// Authenticated encryption (AEAD).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AeadAlgorithm {
     /// AES-128-GCM.
@@ -28,7 +28,7 @@ impl AeadAlgorithm {
         }
     }
 
-    /// How long a key is.
+    /// Length of a key in bytes.
     pub const fn key_bytes(self) -> usize {
         match self {
             AeadAlgorithm::Aes128Gcm => 16,
@@ -37,7 +37,8 @@ impl AeadAlgorithm {
         }
     }
 
-    /// The longest message: the block counter has 32 bits, and its first value or two are taken.
+    /// Maximal length of a message: the block counter has 32 bits, and its first one or two values
+    /// are reserved.
     pub const fn message_bytes_max(self) -> u64 {
         match self {
             AeadAlgorithm::ChaCha20Poly1305 => (1 << 38) - 64,
@@ -70,7 +71,7 @@ impl CipherAlgorithm {
         }
     }
 
-    /// How long a key is.
+    /// Length of a key in bytes.
     pub const fn key_bytes(self) -> usize {
         match self {
             CipherAlgorithm::Aes128 => 16,
@@ -92,14 +93,15 @@ impl CipherAlgorithm {
     }
 }
 
-/// How a block cipher goes from block to block.
+/// The mode of operation of a block cipher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CipherMode {
-    /// Cipher block chaining, with the padding of PKCS#7: one to sixteen bytes more.
+    /// Cipher block chaining with PKCS#7 padding, which adds one to sixteen bytes.
     Cbc,
     /// Cipher block chaining of whole blocks.
     CbcUnpadded,
-    /// A counter of 128 bits, big-endian, that starts with the initial vector.
+    /// Counter mode. The counter has 128 bits, big-endian, and starts with the initialisation
+    /// vector.
     Ctr,
 }
 
@@ -127,7 +129,7 @@ impl HashAlgorithm {
         }
     }
 
-    /// How long a digest is.
+    /// Length of a digest in bytes.
     pub const fn digest_bytes(self) -> usize {
         match self {
             HashAlgorithm::Sha256 => 32,
@@ -137,7 +139,7 @@ impl HashAlgorithm {
     }
 }
 
-/// How long the modulus of an RSA key is.
+/// Bit length of an RSA modulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RsaBits {
     /// 2048 bits.
@@ -149,7 +151,7 @@ pub enum RsaBits {
 }
 
 impl RsaBits {
-    /// How long a signature is.
+    /// Length of a signature in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             RsaBits::Bits2048 => 256,
@@ -159,7 +161,7 @@ impl RsaBits {
     }
 }
 
-/// How an RSA signature is padded.
+/// The padding of an RSA signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RsaPadding {
     /// PKCS#1 v1.5.
@@ -168,7 +170,7 @@ pub enum RsaPadding {
     Pss,
 }
 
-/// How the two numbers of an ECDSA signature are written.
+/// The encoding of the two numbers of an ECDSA signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EcdsaEncoding {
     /// One after the other, each as long as the curve's order.
@@ -177,16 +179,16 @@ pub enum EcdsaEncoding {
     Der,
 }
 
-/// Signatures.
+/// Signature algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SignatureAlgorithm {
     /// RSA.
     Rsa {
-        /// How long the key is.
+        /// The key length.
         bits: RsaBits,
-        /// How the digest is padded.
+        /// The padding of the digest.
         padding: RsaPadding,
-        /// What the message is hashed with.
+        /// The hash of the message.
         hash: HashAlgorithm,
     },
     /// ECDSA on the curve P-256, with SHA-256.
@@ -215,7 +217,8 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// The longest signature. Those of ECDSA in DER may be shorter; all others are as long as this.
+    /// Maximal length of a signature. ECDSA signatures in DER may be shorter; all others have this
+    /// length.
     pub const fn signature_bytes_max(self) -> usize {
         match self {
             SignatureAlgorithm::Rsa { bits, .. } => bits.bytes(),
@@ -226,7 +229,7 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// What making one signature costs, in bytes that are hashed in the same time.
+    /// The cost of one signature, as a number of bytes that are hashed in the same time.
     pub const fn sign_cost_bytes(self) -> u64 {
         match self {
             SignatureAlgorithm::Rsa { bits: RsaBits::Bits2048, .. } => 450_000,
@@ -238,7 +241,7 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// What verifying one signature costs, in bytes that are hashed in the same time.
+    /// The cost of verifying one signature, as a number of bytes that are hashed in the same time.
     pub const fn verify_cost_bytes(self) -> u64 {
         match self {
             SignatureAlgorithm::Rsa { bits: RsaBits::Bits2048, .. } => 24_000,
@@ -254,7 +257,7 @@ impl SignatureAlgorithm {
 /// Formats of compressed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// DEFLATE of RFC 1951, without head or checksum.
+    /// DEFLATE of RFC 1951, without header or checksum.
     Deflate,
     /// DEFLATE in a zlib stream.
     Zlib,
@@ -294,7 +297,7 @@ impl Format {
         }
     }
 
-    /// The level that most programs use.
+    /// The usual level.
     pub const fn level_default(self) -> i32 {
         match self {
             Format::Deflate | Format::Zlib | Format::Gzip => 6,
@@ -303,7 +306,7 @@ impl Format {
         }
     }
 
-    /// The longest message that can be compressed at once.
+    /// Maximal length of a message that can be compressed at once.
     pub const fn message_bytes_max(self) -> u64 {
         match self {
             Format::Lz4Block => 0x7e00_0000,

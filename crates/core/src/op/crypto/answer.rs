@@ -1,12 +1,13 @@
-//! Whether what an engine answered has the form that an op asks for: one message for each, tags where they were asked for, and the lengths
-//! that are known beforehand. What the bytes are only the other end of the protocol knows.
+//! Checks whether an engine's output has the form that an op requires: one message for each input,
+//! tags if requested, and the lengths that are known beforehand. The content of the bytes is not
+//! checked here.
 
 use super::{CipherMode, CryptoOp, Messages, Purpose, TAG_BYTES};
 use crate::bytes::Bytes;
 use crate::part::{Part, Value};
 use crate::tensor::Tensor;
 
-/// Whether this may be an answer to the op.
+/// Whether the value has the form of a result of the op.
 pub(in crate::op) fn fits(op: &CryptoOp, value: &Value) -> bool {
     let any = |_: usize| None;
     match op {
@@ -32,7 +33,8 @@ pub(in crate::op) fn fits(op: &CryptoOp, value: &Value) -> bool {
     }
 }
 
-/// Whether there is one message for each, in the same form; `len_of` says how long the answer to a message of some length is.
+/// Whether there is one message for each input, in the same form; `len_of` gives the output length
+/// for an input length, if it is known.
 fn is_like(messages: &Messages, value: &Value, len_of: impl Fn(usize) -> Option<usize>) -> bool {
     let has = |asked: usize, made: usize| len_of(asked).is_none_or(|len| len == made);
     match (messages, value) {
@@ -46,7 +48,7 @@ fn is_like(messages: &Messages, value: &Value, len_of: impl Fn(usize) -> Option<
     }
 }
 
-/// Whether these are tags, and then texts that are as long as their messages.
+/// Whether the value is tags followed by texts as long as their messages.
 fn with_tags(messages: &Messages, value: &Value) -> bool {
     let Value::List(parts) = value else { return false };
     let Some((Part::Tensor(tags), texts)) = parts.split_first() else { return false };
@@ -64,8 +66,8 @@ fn with_tags(messages: &Messages, value: &Value) -> bool {
         }
 }
 
-/// Whether these are offsets of one message for each, which lie inside the bytes, do not descend, and are as far apart as they should be.
-/// Offsets on a device are not looked at before they are read.
+/// Whether `offsets` describe one message for each input: within the bytes, ascending, and of the
+/// expected lengths. Offsets on a device are not checked before they are read.
 fn is_packed(messages: &Messages, made: &Tensor, offsets: &Tensor, has: impl Fn(usize, usize) -> bool) -> bool {
     if offsets.len_bytes() != 8 * (messages.count() + 1) {
         return false;

@@ -4,40 +4,41 @@ use super::algorithm::Format;
 use super::messages::Messages;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 
-/// What a message may become where [`Decompress::limit`] says nothing else.
+/// Limit of a message's output if [`Decompress::limit`] sets none.
 pub const OUTPUT_BYTES_DEFAULT_MAX: usize = 1 << 30;
-/// What all messages of an op may become together where [`Decompress::total_limit`] says nothing else.
+/// Limit of the output of all messages of an op if [`Decompress::total_limit`] sets none.
 pub const OUTPUT_BYTES_TOTAL_DEFAULT_MAX: usize = 4 << 30;
 const MESSAGE_COST_BYTES: u64 = 512;
 
-/// Compresses each message by itself. Devices may give different bytes; all of them decompress to the message. Secret messages are
-/// refused, here and in [`Decompress`].
+/// Compresses each message separately. Devices may produce different bytes; all of them decompress
+/// to the message. Secret messages are refused, here and in [`Decompress`].
 #[derive(Clone, Debug)]
 pub struct Compress {
     /// The format.
     pub format: Format,
-    /// How hard to try: one of [`Format::levels`].
+    /// The compression level: one of [`Format::levels`].
     pub level: i32,
-    /// What is compressed.
+    /// The messages to compress.
     pub messages: Messages,
 }
 
-/// Decompresses each message by itself. A message that is not in the format, cut short, or followed by anything else is
-/// [`Error::Rejected`]; one that would become longer than the limit is [`Error::OutputLimit`], found before that much memory is used.
+/// Decompresses each message separately. A message that is not in the format, truncated, or
+/// followed by anything else is [`Error::Rejected`]. One that would become longer than the limit is
+/// [`Error::OutputLimit`], detected before that much memory is used.
 ///
-/// So is a batch that would become longer than its own limit: the error then has that limit, and names a message with which it was
-/// exceeded, not always the first. While it runs, each thread may use one message's limit beside.
+/// A batch that would become longer than its total limit gives the same error, with that limit and
+/// a message with which it was exceeded, not always the first. While the op runs, each thread may
+/// use one message's limit in addition.
 #[derive(Clone, Debug)]
 pub struct Decompress {
     /// The format.
     pub format: Format,
-    /// The most bytes that one message may become.
+    /// Maximal output of one message in bytes.
     pub limit_bytes: usize,
-    /// The most bytes that all messages may become together, where it was said; see [`Decompress::total_bytes_max`].
+    /// Maximal output of all messages in bytes, if set; see [`Decompress::total_bytes_max`].
     pub total_limit_bytes: Option<usize>,
-    /// What is decompressed.
+    /// The messages to decompress.
     pub messages: Messages,
 }
 
@@ -47,7 +48,7 @@ impl Compress {
         Compress { format, level: format.level_default(), messages: messages.into() }
     }
 
-    /// At this level.
+    /// Sets the level.
     pub fn level(mut self, level: i32) -> Compress {
         self.level = level;
         self
@@ -61,26 +62,27 @@ impl Decompress {
         Decompress { format, limit_bytes, total_limit_bytes: None, messages: messages.into() }
     }
 
-    /// No message may become longer than this. Where it is the length that messages are known to have, no memory is wasted.
+    /// Sets the maximal output of each message. If it is the known length of the messages, no
+    /// memory is wasted.
     pub fn limit(mut self, limit_bytes: usize) -> Decompress {
         self.limit_bytes = limit_bytes;
         self
     }
 
-    /// All messages together may not become longer than this.
+    /// Sets the maximal output of all messages together.
     pub fn total_limit(mut self, total_limit_bytes: usize) -> Decompress {
         self.total_limit_bytes = Some(total_limit_bytes);
         self
     }
 
-    /// The most bytes that all messages may become together: what was said, else [`OUTPUT_BYTES_TOTAL_DEFAULT_MAX`], or the limit of one
-    /// message where that is more.
+    /// The effective limit of all messages together: the one that was set, else
+    /// [`OUTPUT_BYTES_TOTAL_DEFAULT_MAX`], or the limit of one message if that is larger.
     pub fn total_bytes_max(&self) -> usize {
         self.total_limit_bytes.unwrap_or(OUTPUT_BYTES_TOTAL_DEFAULT_MAX.max(self.limit_bytes))
     }
 }
 
-/// Libraries that compress keep what they have seen in memory that they use again.
+/// Refuses secret messages: compression libraries keep copies of their input in reused memory.
 fn check_no_secret(messages: &Messages) -> Result<()> {
     if messages.is_secret() {
         return Err(Error::invalid("compress or decompress: message", "no secret", "a secret part"));
@@ -103,13 +105,7 @@ impl Describe for Compress {
         self.messages.check_lens("compress: bytes of a message", self.format.message_bytes_max())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-    }
+    crate::parts!(messages);
 
     fn work(&self) -> u64 {
         (self.messages.total_bytes() as u64).saturating_add(self.messages.count() as u64 * MESSAGE_COST_BYTES)
@@ -134,13 +130,7 @@ impl Describe for Decompress {
         self.messages.check_lens("decompress: bytes of a message", 1 << 40)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-    }
+    crate::parts!(messages);
 
     fn work(&self) -> u64 {
         (self.messages.total_bytes() as u64).saturating_add(self.messages.count() as u64 * MESSAGE_COST_BYTES)

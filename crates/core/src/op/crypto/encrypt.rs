@@ -3,35 +3,38 @@
 use super::algorithm::{CipherAlgorithm, CipherMode};
 use super::key::{Key, Purpose};
 use super::messages::Messages;
-use super::nonces::{distinct, expect_len};
+use super::nonces::expect_len;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{PartMut, PartRef};
+use crate::part::{PartMut, PartRef, Parts};
 
-/// How long a block, and an initial vector, is.
+/// Length of a block and of an initialisation vector in bytes.
 const BLOCK_BYTES: usize = 16;
 const MESSAGE_COST_BYTES: u64 = 512;
 
-/// Encrypts messages with AES, each with an initial vector of sixteen bytes. Nothing is authenticated: where the choice is yours,
-/// [`Seal`](super::Seal).
+/// Encrypts messages with AES, each with an initialisation vector of sixteen bytes. Nothing is
+/// authenticated: if you can choose, use [`Seal`](super::Seal).
 ///
-/// In counter mode two equal initial vectors in one op are refused. Vectors whose counters meet further on are the caller's to avoid; for
-/// chained blocks they must not be foreseeable.
+/// In counter mode each block of a message uses the next counter. Messages of one op that share a
+/// counter are refused, including a message that reaches another's first counter later, or whose
+/// counter wraps around to zero: both would be encrypted with the same key stream. The caller must
+/// keep the counters of different ops under a key apart. In CBC mode vectors must be unpredictable.
 #[derive(Clone, Debug)]
 pub struct Encrypt {
     cipher: Cipher,
 }
 
-/// Decrypts what [`Encrypt`] made. Wrong padding is [`Error::Rejected`]. Whoever can have altered texts decrypted, and sees which are
-/// rejected, can read them: authenticate before decrypting.
+/// Decrypts the output of [`Encrypt`]. Wrong padding is [`Error::Rejected`]. An attacker who can
+/// submit altered texts and sees which are rejected can decrypt them (padding oracle): authenticate
+/// before decrypting.
 #[derive(Clone, Debug)]
 pub struct Decrypt {
     cipher: Cipher,
     secret: bool,
 }
 
-/// What both have.
+/// The common fields of both.
 #[derive(Clone, Debug)]
 struct Cipher {
     key: Key,
@@ -41,7 +44,8 @@ struct Cipher {
 }
 
 impl Encrypt {
-    /// Encrypts each message with its initial vector; `vectors` are sixteen bytes for each, one after the other.
+    /// Encrypts each message with its initialisation vector; `vectors` has sixteen bytes for each,
+    /// one after the other.
     pub fn new(key: &Key, mode: CipherMode, vectors: Bytes, messages: impl Into<Messages>) -> Encrypt {
         Encrypt { cipher: Cipher { key: key.clone(), mode, vectors, messages: messages.into() } }
     }
@@ -56,17 +60,17 @@ impl Encrypt {
         self.cipher.mode
     }
 
-    /// The initial vectors.
+    /// The initialisation vectors.
     pub fn vectors(&self) -> &Bytes {
         &self.cipher.vectors
     }
 
-    /// What is encrypted.
+    /// The messages to encrypt.
     pub fn messages(&self) -> &Messages {
         &self.cipher.messages
     }
 
-    /// How long the text of a message of so many bytes is.
+    /// Length of the text of a message of `len` bytes.
     pub fn text_len(&self, len: usize) -> usize {
         match self.cipher.mode {
             CipherMode::Cbc => (len / BLOCK_BYTES + 1) * BLOCK_BYTES,
@@ -76,12 +80,13 @@ impl Encrypt {
 }
 
 impl Decrypt {
-    /// Decrypts each message with its initial vector; `vectors` are sixteen bytes for each, one after the other.
+    /// Decrypts each message with its initialisation vector; `vectors` has sixteen bytes for each,
+    /// one after the other.
     pub fn new(key: &Key, mode: CipherMode, vectors: Bytes, messages: impl Into<Messages>) -> Decrypt {
         Decrypt { cipher: Cipher { key: key.clone(), mode, vectors, messages: messages.into() }, secret: false }
     }
 
-    /// What is decrypted is secret: it lies in memory that is wiped with its last handle.
+    /// Marks the plaintext as secret: it lies in memory that is wiped with its last handle.
     pub fn secret(mut self) -> Decrypt {
         self.secret = true;
         self
@@ -97,17 +102,17 @@ impl Decrypt {
         self.cipher.mode
     }
 
-    /// The initial vectors.
+    /// The initialisation vectors.
     pub fn vectors(&self) -> &Bytes {
         &self.cipher.vectors
     }
 
-    /// What is decrypted.
+    /// The texts to decrypt.
     pub fn messages(&self) -> &Messages {
         &self.cipher.messages
     }
 
-    /// Whether the answer lies in secret memory.
+    /// Whether the output lies in secret memory.
     pub fn is_secret(&self) -> bool {
         self.secret
     }
@@ -127,6 +132,19 @@ impl Cipher {
         expect_len("initial vectors", BLOCK_BYTES, self.messages.count(), self.vectors.len())
     }
 
+    fn work(&self) -> u64 {
+        (self.messages.total_bytes() as u64).saturating_add(self.messages.count() as u64 * MESSAGE_COST_BYTES)
+    }
+
+    fn cost_class(&self) -> CostClass {
+        match self.key.purpose() {
+            Purpose::Encrypt(algorithm) => CostClass::labelled(algorithm.name_in(self.mode)),
+            other => CostClass::labelled(other.algorithm()),
+        }
+    }
+}
+
+impl Parts for Cipher {
     fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         self.messages.visit(visit);
         self.key.visit(visit);
@@ -138,17 +156,36 @@ impl Cipher {
         self.key.visit_mut(visit);
         visit((&mut self.vectors).into());
     }
+}
 
-    fn work(&self) -> u64 {
-        (self.messages.total_bytes() as u64).saturating_add(self.messages.count() as u64 * MESSAGE_COST_BYTES)
+/// Refuses messages that share a counter. An empty message counts as one block, so that no two
+/// messages begin with the same counter.
+fn check_counters(vectors: &[u8], messages: &Messages) -> Result<()> {
+    let starts = vectors.as_chunks::<BLOCK_BYTES>().0.iter().map(|vector| u128::from_be_bytes(*vector));
+    let blocks = messages.lens().map(|len| len.div_ceil(BLOCK_BYTES).max(1) as u128);
+    let ranges: Vec<(u128, u128)> = starts.zip(blocks).collect();
+    // The distance from one counter to another, counting up.
+    let is_clear = |before: (u128, u128), after: (u128, u128)| after.0.wrapping_sub(before.0) >= before.1;
+    let meets_first = |first: (u128, u128), last: (u128, u128)| ranges.len() > 1 && !is_clear(last, first);
+    // Ascending counters, such as those of a stream of messages, need no sorting.
+    if ranges.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+        let found = ranges.windows(2).position(|pair| !is_clear(pair[0], pair[1])).map(|place| place + 1);
+        let around = || match (ranges.first(), ranges.last()) {
+            (Some(first), Some(last)) if meets_first(*first, *last) => Some(ranges.len() - 1),
+            _ => None,
+        };
+        return found.or_else(around).map_or(Ok(()), |index| Err(Error::RepeatedNonce { index }));
     }
-
-    fn cost_class(&self) -> CostClass {
-        match self.key.purpose() {
-            Purpose::Encrypt(algorithm) => CostClass::labelled(algorithm.name_in(self.mode)),
-            other => CostClass::labelled(other.algorithm()),
+    let mut order: Vec<u32> = (0..ranges.len() as u32).collect();
+    order.sort_unstable_by_key(|index| (ranges[*index as usize].0, *index));
+    // The last range may wrap around and reach the first.
+    let following = order.iter().cycle().skip(1);
+    for (before, after) in order.iter().zip(following) {
+        if before != after && !is_clear(ranges[*before as usize], ranges[*after as usize]) {
+            return Err(Error::RepeatedNonce { index: *before.max(after) as usize });
         }
     }
+    Ok(())
 }
 
 impl Describe for Encrypt {
@@ -164,18 +201,12 @@ impl Describe for Encrypt {
                 Some(got) => Err(Error::invalid("encrypt: bytes of a message", "whole blocks of 16", got)),
                 None => Ok(()),
             },
-            CipherMode::Ctr => vectors.as_slice().map_or(Ok(()), distinct::<BLOCK_BYTES>),
+            CipherMode::Ctr => vectors.as_slice().map_or(Ok(()), |vectors| check_counters(vectors, messages)),
             CipherMode::Cbc => Ok(()),
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.cipher.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.cipher.visit_mut(visit);
-    }
+    crate::parts!(cipher);
 
     fn work(&self) -> u64 {
         self.cipher.work()
@@ -208,13 +239,7 @@ impl Describe for Decrypt {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.cipher.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.cipher.visit_mut(visit);
-    }
+    crate::parts!(cipher);
 
     fn work(&self) -> u64 {
         self.cipher.work()

@@ -1,4 +1,4 @@
-//! Hash, Hmac and Hkdf: SHA-2 and what is made of it.
+//! Hash, Hmac and Hkdf: SHA-2 and functions built on it.
 
 use super::algorithm::HashAlgorithm;
 use super::key::{Key, Purpose};
@@ -6,30 +6,31 @@ use super::messages::Messages;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 
-/// What a message costs beside its bytes, in bytes that are hashed in the same time; with a key, and for each derived key.
+/// The fixed cost of a message, as a number of bytes that are hashed in the same time:
+/// for Hash; and with a key, per message or derived key.
 const MESSAGE_COST_BYTES: u64 = 128;
 const KEYED_COST_BYTES: u64 = 384;
 
 /// The digest of each message.
 #[derive(Clone, Debug)]
 pub struct Hash {
-    /// What they are hashed with.
+    /// The hash algorithm.
     pub algorithm: HashAlgorithm,
-    /// What is hashed.
+    /// The messages to hash.
     pub messages: Messages,
 }
 
-/// The tag of each message: its hash with a key (RFC 2104). To check tags, [`Verify`](super::Verify) with the same key: it compares in
-/// constant time.
+/// The HMAC tag of each message (RFC 2104). To check tags, use [`Verify`](super::Verify) with the
+/// same key: it compares in constant time.
 #[derive(Clone, Debug)]
 pub struct Hmac {
     key: Key,
     messages: Messages,
 }
 
-/// Keys derived from one secret (RFC 5869): one for each of `infos`, all of one length. They are secret bytes.
+/// Keys derived from one secret (HKDF, RFC 5869): one for each of `infos`, all of the same length.
+/// The output is secret.
 #[derive(Clone, Debug)]
 pub struct Hkdf {
     key: Key,
@@ -46,7 +47,7 @@ impl Hash {
 }
 
 impl Hmac {
-    /// The tag of each message.
+    /// Computes the tag of each message.
     pub fn new(key: &Key, messages: impl Into<Messages>) -> Hmac {
         Hmac { key: key.clone(), messages: messages.into() }
     }
@@ -56,19 +57,19 @@ impl Hmac {
         &self.key
     }
 
-    /// What is hashed.
+    /// The messages to authenticate.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
 }
 
 impl Hkdf {
-    /// Derives a key of `len` bytes for each of `infos`, which say what the keys are for.
+    /// Derives a key of `len` bytes for each of `infos`, which describe the keys' uses.
     pub fn new(key: &Key, infos: impl Into<Messages>, len: usize) -> Hkdf {
         Hkdf { key: key.clone(), salt: None, infos: infos.into(), len }
     }
 
-    /// With a salt: a value that need not be secret, at best random.
+    /// Sets a salt: a value that need not be secret, ideally random.
     pub fn salt(mut self, salt: Bytes) -> Hkdf {
         self.salt = Some(salt);
         self
@@ -84,12 +85,12 @@ impl Hkdf {
         self.salt.as_ref()
     }
 
-    /// What each key is for.
+    /// The use of each key.
     pub fn infos(&self) -> &Messages {
         &self.infos
     }
 
-    /// How long each key is.
+    /// Length of each key in bytes.
     pub fn key_len(&self) -> usize {
         self.len
     }
@@ -108,13 +109,7 @@ impl Describe for Hash {
         self.messages.check()
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-    }
+    crate::parts!(messages);
 
     fn work(&self) -> u64 {
         work(&self.messages, MESSAGE_COST_BYTES)
@@ -141,15 +136,7 @@ impl Describe for Hmac {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-        self.key.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-        self.key.visit_mut(visit);
-    }
+    crate::parts!(messages, key);
 
     fn work(&self) -> u64 {
         work(&self.messages, KEYED_COST_BYTES)
@@ -187,17 +174,7 @@ impl Describe for Hkdf {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.infos.visit(visit);
-        self.key.visit(visit);
-        self.salt.iter().for_each(|salt| visit(salt.into()));
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.infos.visit_mut(visit);
-        self.key.visit_mut(visit);
-        self.salt.iter_mut().for_each(|salt| visit(salt.into()));
-    }
+    crate::parts!(infos, key, salt);
 
     fn work(&self) -> u64 {
         work(&self.infos, (self.len as u64).saturating_mul(8).saturating_add(KEYED_COST_BYTES))

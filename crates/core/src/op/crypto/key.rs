@@ -1,30 +1,35 @@
-//! Keys: secret bytes, and the one algorithm that they are for.
+//! Keys: secret bytes with the one algorithm that they are for.
 //!
-//! 1. A key's material lies in memory that is wiped with its last handle, and is shown to engines as a secret part.
-//! 2. A key belongs to no device. An engine of the host that first meets a key expands it, and what comes of it lies with the key
-//!    ([`Key::expanded`]) and is dropped with the last handle, also where no op comes after. So the router is free to choose, and an op
-//!    that is run again elsewhere needs nothing there.
-//! 3. Two keys of the same bytes are two keys: ops are joined where callers share the handle.
+//! 1. A key's material lies in memory that is wiped with its last handle. Engines get it as a
+//!    secret part.
+//! 2. A key belongs to no device. The first engine of the host that uses a key expands it. The
+//!    expanded form is stored with the key ([`Key::expanded`]) and dropped with its last handle,
+//!    even if no further op comes. So the router is free to choose a device, and an op that is run
+//!    again elsewhere needs no preparation there.
+//! 3. Two keys with the same bytes are two keys: ops are batched only if callers share the handle.
 
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::algorithm::{AeadAlgorithm, CipherAlgorithm, HashAlgorithm, SignatureAlgorithm};
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
-use crate::part::{PartMut, PartRef};
+use crate::locked::Locked;
+use crate::once::OnceBox;
+use crate::part::{PartMut, PartRef, Parts};
+use crate::process::Process;
 
-/// The longest material of a key: far more than RSA with 4096 bits takes.
+/// Maximal length of a key's material: far more than RSA with 4096 bits needs.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// The most sessions that one key may have had.
+/// Maximal number of sessions of a key.
 const SESSIONS_MAX: usize = 1 << 16;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// What a key may be used for.
+/// The permitted use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// `Seal` and `Open`.
@@ -37,7 +42,7 @@ pub enum Purpose {
     Hkdf(HashAlgorithm),
     /// `Sign`.
     Sign(SignatureAlgorithm),
-    /// `Verify`; such a key is public.
+    /// `Verify`; the key is public.
     Verify(SignatureAlgorithm),
 }
 
@@ -53,7 +58,7 @@ impl Purpose {
     }
 }
 
-/// A key. Cloning shares it; its material is wiped with the last handle.
+/// A key. Clones share it; its material is wiped with the last handle.
 #[derive(Clone)]
 pub struct Key {
     identity: Arc<Identity>,
@@ -67,16 +72,40 @@ pub struct WeakKey(Weak<Identity>);
 
 struct Identity {
     number: u64,
-    /// What was made of the material: dropped, and so wiped, with the last handle.
-    expanded: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// Whether there was a session. Without one the prefixes are not looked at.
+    /// The process that made the key. Claims are known only to that process.
+    process: Process,
+    /// The expanded material: dropped, and so wiped, with the last handle.
+    expanded: OnceBox<Expanded>,
+    /// Whether the key ever had a session. If not, the prefixes are not checked.
     has_sessions: AtomicBool,
-    /// The prefixes of nonces that sessions count under.
+    /// The nonce prefixes that sessions count under.
     prefixes: Mutex<HashSet<[u8; 4]>>,
+    /// Whether random nonces are drawn for the key. Decided under the lock of `prefixes`.
+    is_random: AtomicBool,
+    /// Number of random nonces drawn.
+    drawn: AtomicU64,
+}
+
+/// The expanded form of a key's material.
+struct Expanded {
+    made: Box<dyn Any + Send + Sync>,
+    #[allow(dead_code)]
+    // Held only for its destructor, which runs last: the expanded form is wiped while its memory is locked.
+    locked: Option<Locked>,
+}
+
+impl Expanded {
+    fn new<T: Any + Send + Sync>(made: T, is_secret: bool) -> Expanded {
+        let made = Box::new(made);
+        let lock = || Locked::new((&raw const *made).cast(), size_of::<T>());
+        let locked = is_secret.then(lock).flatten();
+        Expanded { made, locked }
+    }
 }
 
 impl Key {
-    /// A key for [`Seal`](super::Seal) and [`Open`](super::Open). The bytes are copied; the caller's own are the caller's to wipe.
+    /// A key for [`Seal`](super::Seal) and [`Open`](super::Open). The bytes are copied; the caller
+    /// must wipe his own copy.
     pub fn seal(algorithm: AeadAlgorithm, material: &[u8]) -> Result<Key> {
         Key::of_len(Purpose::Seal(algorithm), material, algorithm.key_bytes())
     }
@@ -86,50 +115,52 @@ impl Key {
         Key::of_len(Purpose::Encrypt(algorithm), material, algorithm.key_bytes())
     }
 
-    /// A key for [`Hmac`](super::Hmac), of any length but none.
+    /// A key for [`Hmac`](super::Hmac), of any length except zero.
     pub fn hmac(hash: HashAlgorithm, material: &[u8]) -> Result<Key> {
         Key::bounded(Purpose::Hmac(hash), material)
     }
 
-    /// The secret from which [`Hkdf`](super::Hkdf) derives keys, of any length but none.
+    /// The secret from which [`Hkdf`](super::Hkdf) derives keys, of any length except zero.
     pub fn hkdf(hash: HashAlgorithm, material: &[u8]) -> Result<Key> {
         Key::bounded(Purpose::Hkdf(hash), material)
     }
 
-    /// A private key for [`Sign`](super::Sign), in PKCS#8 (DER). Whether it is one of this algorithm and length is found when it is first
-    /// used: [`Error::InvalidKey`].
+    /// A private key for [`Sign`](super::Sign), in PKCS#8 (DER). Its algorithm and length are
+    /// checked on first use: [`Error::InvalidKey`].
     pub fn sign(algorithm: SignatureAlgorithm, pkcs8: &[u8]) -> Result<Key> {
         Key::bounded(Purpose::Sign(algorithm), pkcs8)
     }
 
-    /// A public key for [`Verify`](super::Verify): a SubjectPublicKeyInfo (DER), an RSAPublicKey (DER), a point of the curve (not compressed),
-    /// or the 32 bytes of Ed25519. Whether it is one of this algorithm and length is found when it is first used.
+    /// A public key for [`Verify`](super::Verify): a SubjectPublicKeyInfo (DER), an RSAPublicKey
+    /// (DER), an uncompressed point of the curve (bare or in a SubjectPublicKeyInfo), or the 32
+    /// bytes of Ed25519. Its algorithm and length are checked on first use.
     pub fn verify(algorithm: SignatureAlgorithm, public: &[u8]) -> Result<Key> {
         Key::bounded(Purpose::Verify(algorithm), public)
     }
 
-    /// What it is for.
+    /// The permitted use.
     pub fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// The material, secret but for public keys.
+    /// The material; secret, except for public keys.
     pub fn material(&self) -> &Bytes {
         &self.material
     }
 
-    /// What an engine of the host made of the key: now, by `expand`, where it was not made before. It is dropped with the key's last
-    /// handle. All callers must ask for one type; whoever asks for another gets [`Error::InvalidKey`]. What `expand` refuses is not kept.
+    /// The form that an engine of the host expands the key to: made now by `expand`, unless it
+    /// exists. It is dropped with the key's last handle. All callers must use one type; another
+    /// type gets [`Error::InvalidKey`]. An error of `expand` is not stored.
     pub fn expanded<T: Any + Send + Sync>(&self, expand: impl FnOnce() -> Result<T>) -> Result<&T> {
         let slot = &self.identity.expanded;
         if slot.get().is_none() {
-            // Where another thread was faster its own is kept, which is the same.
-            let _ = slot.set(Box::new(expand()?));
+            // If another thread was faster, its equal result is kept.
+            let _ = slot.set(Expanded::new(expand()?, self.material.is_secret()));
         }
-        slot.get().and_then(|kept| kept.downcast_ref()).ok_or_else(|| self.invalid())
+        slot.get().and_then(|kept| kept.made.downcast_ref()).ok_or_else(|| self.invalid())
     }
 
-    /// Its number, unique in the process.
+    /// The key's number, unique in the process.
     pub fn number(&self) -> u64 {
         self.identity.number
     }
@@ -139,36 +170,92 @@ impl Key {
         WeakKey(Arc::downgrade(&self.identity))
     }
 
-    /// The error of an engine that finds the material malformed, weak, or of another algorithm or length.
+    /// The error for material that is malformed, weak, or of another algorithm or length.
     pub fn invalid(&self) -> Error {
         Error::InvalidKey { algorithm: self.purpose.algorithm() }
     }
 
-    /// Takes a prefix of nonces for a session. False where one has it already, or where there were too many.
+    /// The process that made the key.
+    pub(super) fn process(&self) -> Process {
+        self.identity.process
+    }
+
+    /// Fails in a fork of the process that made the key: both processes have the same claims, and
+    /// neither knows the later claims of the other.
+    pub(super) fn check_process(&self, what: &'static str) -> Result<()> {
+        if self.identity.process.is_current() {
+            return Ok(());
+        }
+        let expected = "a key that this process made; after a fork, make it again of its bytes, and give each process prefixes of its own";
+        let got = format!("one of process {}, of which this is a fork", self.identity.process.id());
+        Err(Error::invalid(what, expected, got))
+    }
+
+    /// Claims the key for random nonces. Returns false if a session counts nonces for it: some
+    /// could be equal.
+    ///
+    /// In a fork, a thread that no longer exists may hold the lock of the prefixes, and the parent
+    /// may count under the key by now. So the parent's key is refused, unless it was claimed for
+    /// random nonces before.
+    pub(super) fn claim_random(&self) -> Result<bool> {
+        if self.is_random() {
+            return Ok(true);
+        }
+        self.check_process("random session: key")?;
+        let prefixes = self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_free = prefixes.is_empty();
+        if is_free {
+            self.identity.is_random.store(true, Ordering::Release);
+            // A fork before the store has claimed a copy, while the parent may count.
+            if let Err(error) = self.check_process("random session: key") {
+                self.identity.is_random.store(false, Ordering::Release);
+                return Err(error);
+            }
+        }
+        Ok(is_free)
+    }
+
+    /// Counts random nonces, up to `limit` in total.
+    pub(super) fn claim_drawn(&self, count: u64, limit: u64) -> Result<()> {
+        let claim = |drawn: u64| drawn.checked_add(count).filter(|sum| *sum <= limit);
+        match self.identity.drawn.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim) {
+            Ok(_) => Ok(()),
+            Err(drawn) => Err(Error::NoncesExhausted { left: limit.saturating_sub(drawn), asked: count }),
+        }
+    }
+
+    /// Whether random nonces are drawn for the key.
+    pub(super) fn is_random(&self) -> bool {
+        self.identity.is_random.load(Ordering::Acquire)
+    }
+
+    /// Claims a nonce prefix for a session. Returns false if a session already has it, if there are
+    /// too many sessions, or if the key has random nonces.
     pub(super) fn claim_prefix(&self, prefix: [u8; 4]) -> bool {
         let mut prefixes = self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let claimed = prefixes.len() < SESSIONS_MAX && prefixes.insert(prefix);
+        let claimed = !self.is_random() && prefixes.len() < SESSIONS_MAX && prefixes.insert(prefix);
         if claimed {
             self.identity.has_sessions.store(true, Ordering::Release);
         }
         claimed
     }
 
-    /// The first of these prefixes that a session of the key counts under.
-    pub(super) fn position_of_claimed(&self, mut prefixes: impl Iterator<Item = [u8; 4]>) -> Option<usize> {
+    /// The index of the first of these prefixes that a session of the key counts under. In a fork,
+    /// a key with sessions is refused: the lock may be held forever, and the parent may have
+    /// claimed more prefixes.
+    pub(super) fn position_of_claimed(&self, mut prefixes: impl Iterator<Item = [u8; 4]>) -> Result<Option<usize>> {
         if !self.identity.has_sessions.load(Ordering::Acquire) {
-            return None;
+            return Ok(None);
         }
+        self.check_process("seal: key")?;
         let claimed = self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        prefixes.position(|prefix| claimed.contains(&prefix))
+        Ok(prefixes.position(|prefix| claimed.contains(&prefix)))
     }
 
-    pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.material).into());
-    }
-
-    pub(super) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.material).into());
+    /// Holds the lock of the prefixes, as another thread may while this process forks.
+    #[cfg(all(test, unix))]
+    pub(super) fn hold_prefixes(&self) -> impl Sized + '_ {
+        self.identity.prefixes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub(super) fn wrong_purpose(&self, what: &'static str, expected: &'static str) -> Error {
@@ -192,14 +279,25 @@ impl Key {
             _ => Bytes::secret(material.to_vec())?,
         };
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let (expanded, has_sessions, prefixes) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
-        let identity = Arc::new(Identity { number, expanded, has_sessions, prefixes });
+        let (expanded, has_sessions, prefixes) = (OnceBox::new(), AtomicBool::new(false), Mutex::default());
+        let (process, is_random, drawn) = (Process::current(), AtomicBool::new(false), AtomicU64::new(0));
+        let identity = Arc::new(Identity { number, process, expanded, has_sessions, prefixes, is_random, drawn });
         Ok(Key { identity, purpose, material })
     }
 }
 
+impl Parts for Key {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.material).into());
+    }
+
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.material).into());
+    }
+}
+
 impl WeakKey {
-    /// Whether a handle to the key is alive.
+    /// Whether a handle to the key exists.
     pub fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }

@@ -1,22 +1,22 @@
-//! Messages: what an op of the domain works on, and what it makes.
+//! Messages: the inputs and outputs of the domain's ops.
 
 use std::sync::Arc;
 
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
-use crate::part::{Part, PartMut, PartRef, Value};
+use crate::part::{Part, PartMut, PartRef, Parts, Value};
 
-/// The most messages of one op.
+/// Maximal number of messages of one op.
 pub const MESSAGES_MAX: usize = 1 << 24;
 
-/// One message, or a batch that is one op. What comes out has the same form as what went in.
+/// One message, or a batch that is one op. The output has the same form as the input.
 #[derive(Clone, Debug)]
 pub enum Messages {
     /// One message.
     One(Bytes),
-    /// Messages that each lie in memory of their own.
+    /// Messages in separate buffers.
     List(Arc<[Bytes]>),
-    /// Messages one after the other in one buffer: the cheapest form where there are thousands.
+    /// Messages one after the other in one buffer: the cheapest form for thousands of messages.
     Packed(Packed),
 }
 
@@ -33,7 +33,7 @@ impl Packed {
         &self.bytes
     }
 
-    /// Where each message begins, and where the last one ends.
+    /// Start of each message, and the end of the last.
     pub fn offsets(&self) -> &[usize] {
         &self.offsets
     }
@@ -44,7 +44,8 @@ impl Packed {
 }
 
 impl Messages {
-    /// Messages in one buffer. Message `i` lies between `offsets[i]` and `offsets[i + 1]`; offsets do not descend.
+    /// Messages in one buffer. Message `i` lies between `offsets[i]` and `offsets[i + 1]`; offsets
+    /// must ascend (equal ones are permitted).
     pub fn packed(bytes: Bytes, offsets: impl Into<Arc<[usize]>>) -> Result<Messages> {
         let offsets = offsets.into();
         let Some(&end) = offsets.last() else {
@@ -73,7 +74,7 @@ impl Messages {
         Messages::packed(bytes, offsets)
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub fn count(&self) -> usize {
         match self {
             Messages::One(_) => 1,
@@ -91,7 +92,7 @@ impl Messages {
         }
     }
 
-    /// How long a message is; zero where there is none of this number.
+    /// Length of a message; zero if there is no such index.
     pub fn len_of(&self, index: usize) -> usize {
         match self {
             Messages::One(bytes) if index == 0 => bytes.len(),
@@ -121,7 +122,7 @@ impl Messages {
         }
     }
 
-    /// The bytes of every message, where they are on the host.
+    /// The bytes of all messages, if they are on the host.
     pub fn slices(&self) -> Result<Vec<&[u8]>> {
         match self {
             Messages::One(bytes) => Ok(vec![bytes.as_slice()?]),
@@ -133,8 +134,8 @@ impl Messages {
         }
     }
 
-    /// The bytes of one message or of packed ones, to be written, and where each message begins in them and the last one ends: where this is the
-    /// only handle to their buffer (see [`Bytes::get_mut`]).
+    /// Mutable bytes of one message or of packed ones, and the messages' offsets in them. `None`
+    /// unless this is the only handle to the buffer (see [`Bytes::get_mut`]).
     pub fn get_mut(&mut self) -> Option<(&mut [u8], Vec<usize>)> {
         match self {
             Messages::One(bytes) => {
@@ -146,7 +147,7 @@ impl Messages {
         }
     }
 
-    /// The one message.
+    /// The only message; fails if there are more or none.
     pub fn into_one(self) -> Result<Bytes> {
         match self.count() {
             1 => self.get(0),
@@ -159,7 +160,7 @@ impl Messages {
         (0..self.count()).map(|index| self.get(index)).collect()
     }
 
-    /// Whether any of them is secret.
+    /// Whether any message is secret.
     pub fn is_secret(&self) -> bool {
         match self {
             Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => bytes.is_secret(),
@@ -167,7 +168,8 @@ impl Messages {
         }
     }
 
-    /// Messages of this op's output, which lie one after the other in a buffer, in the form of the op's own messages.
+    /// The outputs of an op, which lie one after the other in a buffer, in the form of the op's own
+    /// messages.
     pub fn like(&self, bytes: Bytes, offsets: Vec<usize>) -> Result<Messages> {
         match (self, Messages::packed(bytes, offsets)?) {
             (Messages::One(_), packed) => Ok(Messages::One(packed.into_one()?)),
@@ -176,7 +178,7 @@ impl Messages {
         }
     }
 
-    /// As an engine's answer.
+    /// Converts to an engine's output.
     pub fn into_value(self) -> Result<Value> {
         Ok(match self {
             Messages::One(bytes) => Value::Bytes(bytes),
@@ -187,7 +189,7 @@ impl Messages {
         })
     }
 
-    /// From an engine's answer.
+    /// Converts from an engine's output.
     pub fn from_value(value: Value) -> Result<Messages> {
         match value {
             Value::Bytes(bytes) => Ok(Messages::One(bytes)),
@@ -204,7 +206,7 @@ impl Messages {
         }
     }
 
-    /// The messages, unless there are more than one op may have.
+    /// The messages, unless there are more than an op may have.
     pub(super) fn checked(self) -> Result<Messages> {
         self.check().map(|()| self)
     }
@@ -218,7 +220,7 @@ impl Messages {
         }
     }
 
-    /// Refuses a message that is longer than `limit`.
+    /// Refuses messages longer than `limit`.
     pub(super) fn check_lens(&self, what: &'static str, limit: u64) -> Result<()> {
         self.check()?;
         match self.lens().find(|len| *len as u64 > limit) {
@@ -226,15 +228,17 @@ impl Messages {
             None => Ok(()),
         }
     }
+}
 
-    pub(in crate::op) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+impl Parts for Messages {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         match self {
             Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => list.iter().for_each(|bytes| visit(bytes.into())),
         }
     }
 
-    pub(in crate::op) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         match self {
             Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => Arc::make_mut(list).iter_mut().for_each(|bytes| visit(bytes.into())),
@@ -260,7 +264,7 @@ impl From<Vec<Bytes>> for Messages {
     }
 }
 
-/// Offsets as bytes, eight for each, the lowest first.
+/// Offsets as bytes, eight for each, little-endian.
 fn written(offsets: &[usize]) -> Bytes {
     Bytes::from_vec(offsets.iter().flat_map(|offset| (*offset as u64).to_le_bytes()).collect())
 }

@@ -1,11 +1,11 @@
-//! Nonces: numbers that a key must use once.
+//! Nonces: numbers that may be used only once with a key.
 
 use super::key::Key;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
-use crate::part::{PartMut, PartRef};
+use crate::part::{PartMut, PartRef, Parts};
 
-/// How long a nonce is.
+/// Length of a nonce in bytes.
 pub const NONCE_BYTES: usize = 12;
 
 /// One nonce.
@@ -14,10 +14,10 @@ pub type NonceBytes = [u8; NONCE_BYTES];
 /// The nonces of an op's messages.
 #[derive(Clone, Debug)]
 pub enum Nonces {
-    /// Twelve bytes for each message, one after the other. That none was used with the key before is the caller's to know; two
-    /// equal ones in one op are refused.
+    /// Twelve bytes for each message, one after the other. The caller must ensure that none was
+    /// used with the key before; two equal ones in one op are refused.
     Given(Bytes),
-    /// A prefix, then the number of the message, big-endian, counted up from the first.
+    /// A prefix, followed by the message's number, big-endian, counted up from the first.
     Counted {
         /// The first four bytes.
         prefix: [u8; 4],
@@ -27,7 +27,7 @@ pub enum Nonces {
 }
 
 impl Nonces {
-    /// The nonce of a message. An error where there is none: a list that is too short, or a counter at its end.
+    /// The nonce of a message. Fails if a list is too short or a counter is exhausted.
     pub fn get(&self, index: usize) -> Result<NonceBytes> {
         match self {
             Nonces::Given(bytes) => {
@@ -48,12 +48,12 @@ impl Nonces {
         }
     }
 
-    /// The nonces of the first so many messages, where they are on the host.
+    /// The nonces of the first `count` messages, if they are on the host.
     pub fn list(&self, count: usize) -> Result<Vec<NonceBytes>> {
         (0..count).map(|index| self.get(index)).collect()
     }
 
-    /// Whether there is one for each of so many messages.
+    /// Whether there is a nonce for each of `count` messages.
     pub(super) fn check(&self, count: usize) -> Result<()> {
         match self {
             Nonces::Given(bytes) => expect_len("nonces", NONCE_BYTES, count, bytes.len()),
@@ -64,7 +64,8 @@ impl Nonces {
         }
     }
 
-    /// Refuses two messages with one nonce. Nonces on a device cannot be looked at, and are the caller's to know.
+    /// Refuses two messages with the same nonce. Nonces on a device cannot be checked; the caller
+    /// is responsible for them.
     pub(super) fn check_distinct(&self) -> Result<()> {
         match self {
             Nonces::Given(bytes) => match bytes.as_slice() {
@@ -75,14 +76,15 @@ impl Nonces {
         }
     }
 
-    /// Refuses nonces of the caller's own under a prefix that a session of the key counts under. Those on a device are not seen.
+    /// Refuses nonces given by the caller under a prefix that a session of the key counts under.
+    /// Nonces on a device are not checked.
     pub(super) fn check_unclaimed(&self, key: &Key) -> Result<()> {
         let claimed = match self {
             Nonces::Given(bytes) => {
                 let list = bytes.as_slice().map_or(&[][..], |bytes| bytes.as_chunks::<NONCE_BYTES>().0);
-                key.position_of_claimed(list.iter().map(|nonce| [nonce[0], nonce[1], nonce[2], nonce[3]]))
+                key.position_of_claimed(list.iter().map(|nonce| [nonce[0], nonce[1], nonce[2], nonce[3]]))?
             }
-            Nonces::Counted { prefix, .. } => key.position_of_claimed(std::iter::once(*prefix)),
+            Nonces::Counted { prefix, .. } => key.position_of_claimed(std::iter::once(*prefix))?,
         };
         match claimed {
             Some(index) => {
@@ -92,14 +94,16 @@ impl Nonces {
             None => Ok(()),
         }
     }
+}
 
-    pub(super) fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+impl Parts for Nonces {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         if let Nonces::Given(bytes) = self {
             visit(bytes.into());
         }
     }
 
-    pub(super) fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         if let Nonces::Given(bytes) = self {
             visit(bytes.into());
         }
@@ -112,7 +116,7 @@ impl From<NonceBytes> for Nonces {
     }
 }
 
-/// Refuses bytes that are not `each` for every one of `count` messages.
+/// Refuses a buffer that does not have `each` bytes for each of `count` messages.
 pub(super) fn expect_len(what: &'static str, each: usize, count: usize, got: usize) -> Result<()> {
     if Some(got) == each.checked_mul(count) {
         return Ok(());
@@ -120,8 +124,8 @@ pub(super) fn expect_len(what: &'static str, each: usize, count: usize, got: usi
     Err(Error::invalid(what, format!("{each} bytes for each of {count} messages"), format!("{got} bytes")))
 }
 
-/// Refuses two equal pieces of `N` bytes. Those that ascend, as counted ones do, differ; others go to a table with open addressing, half full
-/// at most.
+/// Refuses two equal pieces of `N` bytes. Ascending ones, such as counted ones, are distinct;
+/// others go to an open-addressing hash table that is at most half full.
 pub(super) fn distinct<const N: usize>(bytes: &[u8]) -> Result<()> {
     let pieces = bytes.as_chunks::<N>().0;
     if pieces.is_sorted_by(|before, after| before < after) {
@@ -143,7 +147,7 @@ pub(super) fn distinct<const N: usize>(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Spreads pieces; with a salt of the process, so that nobody can choose pieces which meet.
+/// Hashes a piece, with a salt of the process, so that an attacker cannot choose colliding pieces.
 fn place_of(piece: &[u8], salt: u64) -> u64 {
     piece.chunks(8).fold(salt, |hash, chunk| {
         let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));

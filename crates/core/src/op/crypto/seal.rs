@@ -1,4 +1,4 @@
-//! Seal and Open: encryption with authentication.
+//! Seal and Open: authenticated encryption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,20 @@ use super::nonces::{Nonces, expect_len};
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{Part, PartMut, PartRef, Value};
+use crate::part::{Part, PartMut, PartRef, Parts, Value};
+use crate::process::Process;
 
-/// How long a tag is.
+/// Length of a tag in bytes.
 pub const TAG_BYTES: usize = 16;
-/// What a message costs beside its bytes, in bytes that are sealed in the same time.
+/// The fixed cost of a message, as a number of bytes that are sealed in the same time.
 const MESSAGE_COST_BYTES: u64 = 512;
 
-/// Encrypts and authenticates messages, each with a nonce of its own. The answer is each message's text with its tag behind it, or
-/// both apart ([`Seal::detached`]).
+/// Encrypts and authenticates messages, each with a nonce of its own. The output is each message's
+/// text with its tag behind it, or both separately ([`Seal::detached`]).
 ///
-/// A nonce that is used twice with one key gives both messages away: [`Session`](super::Session) counts nonces, and two equal ones in one
-/// op are refused. Associated data is authenticated, not encrypted, and must be the same when the message is opened.
+/// A nonce that is used twice with one key reveals both messages: [`Session`](super::Session)
+/// counts nonces, and two equal ones in one op are refused. Associated data is authenticated but
+/// not encrypted, and must be the same when the message is opened.
 #[derive(Clone, Debug)]
 pub struct Seal {
     key: Key,
@@ -30,28 +32,86 @@ pub struct Seal {
     associated: Option<Messages>,
     detached: bool,
     in_place: bool,
-    /// Where a session gave out the nonces.
+    /// Whether texts have overwritten the messages.
+    overwritten: bool,
+    /// Set if a session gave out the nonces.
     ticket: Option<Ticket>,
 }
 
-/// A session's leave to use some nonces, for one input only: whether the op that has it was ever cloned. A clone may have run already,
-/// so what is authenticated cannot be altered any more.
-#[derive(Debug, Default)]
+/// A session's permission to use some nonces for one input only.
+///
+/// 1. The input is fixed once the op was cloned or validated: a clone may have run already, and so
+///    may the op itself. Other associated data is refused from then on.
+/// 2. The messages, the nonces and the key never change. Equal copies elsewhere may replace them,
+///    see [`Ticket::watched`].
+/// 3. A fork copies everything, so the op runs only in the process for which the nonces were drawn.
+#[derive(Debug)]
 struct Ticket {
-    cloned: Arc<AtomicBool>,
-    /// It was altered nevertheless.
+    fixed: Arc<AtomicBool>,
+    process: Process,
+    /// Whether the op was altered.
     broken: bool,
+}
+
+impl Ticket {
+    fn new(process: Process) -> Ticket {
+        Ticket { fixed: Arc::default(), process, broken: false }
+    }
+
+    /// Fixes the input. Refuses an op that was altered, or that a fork has copied into another
+    /// process.
+    fn check(&self) -> Result<()> {
+        // Before the process is checked, so that a fork in between alters nothing either.
+        self.fixed.store(true, Ordering::Relaxed);
+        if self.broken {
+            return Err(Error::RepeatedNonce { index: 0 });
+        }
+        if self.process.is_current() {
+            return Ok(());
+        }
+        let got = format!("one of process {}, of which this is a fork", self.process.id());
+        Err(Error::invalid("seal: nonces of a session", "nonces that were given out in this process", got))
+    }
+
+    /// Lets `visit` replace a part of the op, and breaks the ticket if the new part is not equal.
+    /// Bytes that are fetched from a device cannot be compared; they must have the same length.
+    fn watched(ticket: &mut Option<Ticket>, part: PartMut<'_>, visit: &mut dyn FnMut(PartMut<'_>)) {
+        match (ticket, part) {
+            (Some(ticket), PartMut::Bytes(bytes)) => {
+                // While there is a second handle, the bytes cannot be written in place.
+                let before = bytes.clone();
+                // A visitor that panics may have replaced them before.
+                let was_broken = std::mem::replace(&mut ticket.broken, true);
+                visit(PartMut::Bytes(bytes));
+                ticket.broken = was_broken || !may_replace(&before, bytes);
+            }
+            (_, part) => visit(part),
+        }
+    }
 }
 
 impl Clone for Ticket {
     fn clone(&self) -> Ticket {
-        self.cloned.store(true, Ordering::Relaxed);
-        Ticket { cloned: Arc::clone(&self.cloned), broken: self.broken }
+        self.fixed.store(true, Ordering::Relaxed);
+        Ticket { fixed: Arc::clone(&self.fixed), ..*self }
     }
 }
 
-/// Verifies and decrypts messages that were sealed. Nothing comes out before every tag is verified: where one is not authentic the op
-/// fails with [`Error::Rejected`], and no plaintext of the batch is handed out.
+/// Whether the bytes are equal, or may have been fetched from a device.
+fn may_replace(before: &Bytes, after: &Bytes) -> bool {
+    match (before.as_slice(), after.as_slice()) {
+        (Ok(before), Ok(after)) if before.len() != after.len() => false,
+        (Ok(before), Ok(after)) if before.as_ptr() == after.as_ptr() => true,
+        // Keys are among the parts, so the time must not depend on the place of a difference.
+        (Ok(before), Ok(after)) => before.iter().zip(after).fold(0, |sum, (one, other)| sum | (one ^ other)) == 0,
+        (Ok(_), Err(_)) => false,
+        (Err(_), _) => before.len() == after.len(),
+    }
+}
+
+/// Verifies and decrypts sealed messages. Every tag is verified before any output: if one message
+/// is not authentic, the op fails with [`Error::Rejected`], and no plaintext of the batch is handed
+/// out.
 #[derive(Clone, Debug)]
 pub struct Open {
     key: Key,
@@ -63,12 +123,12 @@ pub struct Open {
     in_place: bool,
 }
 
-/// What [`Seal`] makes.
+/// Output of [`Seal`].
 #[derive(Clone, Debug)]
 pub struct Sealed {
-    /// Each message's text, with its tag behind it unless tags are apart.
+    /// Each message's text, with its tag behind it unless tags are separate.
     pub text: Messages,
-    /// Sixteen bytes for each message, where they were asked for apart.
+    /// Sixteen bytes for each message, if tags are separate.
     pub tags: Option<Bytes>,
 }
 
@@ -76,45 +136,71 @@ impl Seal {
     /// Seals each message with its nonce.
     pub fn new(key: &Key, nonces: impl Into<Nonces>, messages: impl Into<Messages>) -> Seal {
         let (key, nonces, messages) = (key.clone(), nonces.into(), messages.into());
-        Seal { key, nonces, messages, associated: None, detached: false, in_place: false, ticket: None }
+        let (associated, detached, in_place) = (None, false, false);
+        Seal { key, nonces, messages, associated, detached, in_place, overwritten: false, ticket: None }
     }
 
-    /// Seals each message with a nonce that a session gave out for it.
-    pub(super) fn of_session(key: &Key, nonces: Nonces, messages: Messages) -> Seal {
-        Seal { ticket: Some(Ticket::default()), ..Seal::new(key, nonces, messages) }
+    /// Seals each message with a nonce that a session gave out for it, in this process.
+    pub(super) fn of_session(key: &Key, nonces: Nonces, messages: Messages, process: Process) -> Seal {
+        Seal { ticket: Some(Ticket::new(process)), ..Seal::new(key, nonces, messages) }
     }
 
-    /// Authenticates this as well: one message for all, or one for each. To be said before an op with a session's nonces is cloned:
-    /// afterwards it makes the op fail with [`Error::RepeatedNonce`].
+    /// Authenticates `data` as well: one message for all (by itself or in a list of one), or one
+    /// for each. Set it before an op with a session's nonces is cloned or validated: later it makes
+    /// the op fail with [`Error::RepeatedNonce`].
     pub fn associated(mut self, data: impl Into<Messages>) -> Seal {
-        self.associated = Some(data.into());
+        self.associated = Some(one_for_all(data.into()));
         if let Some(ticket) = &mut self.ticket {
-            ticket.broken |= ticket.cloned.load(Ordering::Relaxed);
+            ticket.broken |= ticket.fixed.load(Ordering::Relaxed);
         }
         self
     }
 
-    /// Tags come apart from the text, which is then as long as the message.
+    /// Returns tags separately; the text then has the message's length.
     pub fn detached(mut self) -> Seal {
         self.detached = true;
         self
     }
 
-    /// Texts may take the place of their messages in memory, so that no other is needed: where tags come apart, the messages are one or packed,
-    /// the op has the only handle to their buffer and the device can. An op that may do so is run once: what it was to seal is gone then.
+    /// Permits the texts to overwrite their messages, so that no other memory is needed. This
+    /// requires separate tags, one message or packed ones, the only handle to their buffer, and a
+    /// device that can do it. Such an op can run only once: its messages are gone then.
     pub fn in_place(mut self) -> Seal {
         self.in_place = true;
         self
     }
 
-    /// Whether texts may take the place of their messages.
+    /// Whether texts may overwrite their messages.
     pub fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// The messages, for an engine that puts texts in their place; `None` where it may not.
-    pub fn messages_mut(&mut self) -> Option<&mut Messages> {
-        (self.in_place && self.detached).then_some(&mut self.messages)
+    /// For an engine that works in place: lets `seal` overwrite the messages with their texts. `None`
+    /// if the engine may not, or if others hold the messages' memory; then nothing has changed.
+    ///
+    /// This happens once: afterwards the op's messages have their old lengths, and validating the op
+    /// fails with [`Error::RepeatedNonce`].
+    pub fn overwrite<R>(&mut self, seal: impl FnOnce(&Seal, &mut Messages) -> R) -> Option<R> {
+        let may = self.in_place && self.detached && !self.overwritten && self.messages.get_mut().is_some();
+        if !may {
+            return None;
+        }
+        self.overwritten = true;
+        let mut messages = std::mem::replace(&mut self.messages, Messages::One(Bytes::from_vec(Vec::new())));
+        let made = seal(self, &mut messages);
+        self.messages = messages;
+        Some(made)
+    }
+
+    /// Refuses an op that may seal another input with its nonces than before: its texts overwrote its
+    /// messages, it was altered although a session counts its nonces, or a fork copied it. The part
+    /// of validating that an engine must repeat before it runs the op.
+    pub fn check_unaltered(&self) -> Result<()> {
+        match &self.ticket {
+            _ if self.overwritten => Err(Error::RepeatedNonce { index: 0 }),
+            Some(ticket) => ticket.check(),
+            None => Ok(()),
+        }
     }
 
     /// The key.
@@ -122,7 +208,7 @@ impl Seal {
         &self.key
     }
 
-    /// The algorithm; `None` where the key is for something else.
+    /// The algorithm; `None` if the key is for something else.
     pub fn algorithm(&self) -> Option<AeadAlgorithm> {
         algorithm_of(&self.key)
     }
@@ -132,7 +218,7 @@ impl Seal {
         &self.nonces
     }
 
-    /// The number of the first message, where a session counts them.
+    /// The number of the first message, if a session counts them.
     pub fn first_number(&self) -> Option<u64> {
         match self.nonces {
             Nonces::Counted { first, .. } => Some(first),
@@ -140,7 +226,7 @@ impl Seal {
         }
     }
 
-    /// What is sealed.
+    /// The messages to seal.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -150,51 +236,53 @@ impl Seal {
         self.associated.as_ref()
     }
 
-    /// Whether tags come apart from the text.
+    /// Whether tags are separate from the text.
     pub fn is_detached(&self) -> bool {
         self.detached
     }
 }
 
 impl Open {
-    /// Opens each message with its nonce. A message is a text with its tag behind it, unless [`Open::tags`] gives tags.
+    /// Opens each message with its nonce. A message is a text with its tag behind it, unless
+    /// [`Open::tags`] gives the tags.
     pub fn new(key: &Key, nonces: impl Into<Nonces>, messages: impl Into<Messages>) -> Open {
         let (key, nonces, messages) = (key.clone(), nonces.into(), messages.into());
         Open { key, nonces, messages, associated: None, tags: None, secret: false, in_place: false }
     }
 
-    /// What was authenticated as well: one message for all, or one for each.
+    /// The associated data: one message for all (by itself or in a list of one), or one for each.
     pub fn associated(mut self, data: impl Into<Messages>) -> Open {
-        self.associated = Some(data.into());
+        self.associated = Some(one_for_all(data.into()));
         self
     }
 
-    /// The tags, sixteen bytes for each message, where they are apart from the text.
+    /// The tags, sixteen bytes for each message, if they are separate from the text.
     pub fn tags(mut self, tags: Bytes) -> Open {
         self.tags = Some(tags);
         self
     }
 
-    /// What is opened is secret: it lies in memory that is wiped with its last handle.
+    /// Marks the plaintext as secret: it lies in memory that is wiped with its last handle.
     pub fn secret(mut self) -> Open {
         self.secret = true;
         self
     }
 
-    /// What is opened may take the place of its text in memory: where tags are behind their texts, the messages are one or packed, the op has the
-    /// only handle to their buffer, that is secret if the answer is to be, and the device can. Where a message is rejected all are wiped. An op that
-    /// may do so is run once.
+    /// Permits the plaintext to overwrite its text. This requires tags behind their texts, one
+    /// message or packed ones, the only handle to their buffer, secret memory if the plaintext is
+    /// secret, and a device that can do it. If a message is rejected, all are wiped. Such an op can
+    /// run only once.
     pub fn in_place(mut self) -> Open {
         self.in_place = true;
         self
     }
 
-    /// Whether what is opened may take the place of its text.
+    /// Whether the plaintext may overwrite its text.
     pub fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// The messages, for an engine that opens them in their place; `None` where it may not.
+    /// The messages, for an engine that works in place; `None` if it may not.
     pub fn messages_mut(&mut self) -> Option<&mut Messages> {
         let may = self.in_place && self.tags.is_none() && (!self.secret || self.messages.is_secret());
         may.then_some(&mut self.messages)
@@ -205,7 +293,7 @@ impl Open {
         &self.key
     }
 
-    /// The algorithm; `None` where the key is for something else.
+    /// The algorithm; `None` if the key is for something else.
     pub fn algorithm(&self) -> Option<AeadAlgorithm> {
         algorithm_of(&self.key)
     }
@@ -215,7 +303,7 @@ impl Open {
         &self.nonces
     }
 
-    /// What is opened.
+    /// The messages to open.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -225,19 +313,20 @@ impl Open {
         self.associated.as_ref()
     }
 
-    /// The tags, where they are apart from the text.
+    /// The tags, if they are separate from the text.
     pub fn detached_tags(&self) -> Option<&Bytes> {
         self.tags.as_ref()
     }
 
-    /// Whether the answer lies in secret memory.
+    /// Whether the output lies in secret memory.
     pub fn is_secret(&self) -> bool {
         self.secret
     }
 }
 
 impl Sealed {
-    /// As an engine's answer: a text without tags is as [`Messages::into_value`] has it; tags are a tensor before it.
+    /// Converts to an engine's output: a text without separate tags as [`Messages::into_value`]
+    /// does; separate tags are a tensor before it.
     pub fn into_value(self) -> Result<Value> {
         let Some(tags) = self.tags else { return self.text.into_value() };
         let mut parts = vec![Part::Tensor(tags.to_tensor()?)];
@@ -249,7 +338,7 @@ impl Sealed {
         Ok(Value::List(parts))
     }
 
-    /// From an engine's answer.
+    /// Converts from an engine's output.
     pub fn from_value(value: Value) -> Result<Sealed> {
         let Value::List(mut parts) = value else {
             return Ok(Sealed { text: Messages::from_value(value)?, tags: None });
@@ -274,7 +363,16 @@ fn algorithm_of(key: &Key) -> Option<AeadAlgorithm> {
     }
 }
 
-/// Refuses what seal and open have in common: the wrong sort of key, too few nonces, other counts of associated data.
+/// Unwraps a list of one: it is equivalent to a single message.
+fn one_for_all(data: Messages) -> Messages {
+    match data.count() {
+        1 => data.get(0).map_or(data, Messages::One),
+        _ => data,
+    }
+}
+
+/// The common checks of seal and open: the key's purpose, the number of nonces, and the number of
+/// associated data.
 fn check(key: &Key, nonces: &Nonces, messages: &Messages, associated: Option<&Messages>) -> Result<AeadAlgorithm> {
     let algorithm =
         algorithm_of(key).ok_or_else(|| key.wrong_purpose("seal or open: key", "a key made by Key::seal"))?;
@@ -284,7 +382,11 @@ fn check(key: &Key, nonces: &Nonces, messages: &Messages, associated: Option<&Me
         data.check()?;
         let (one_for_all, expected, got) = (matches!(data, Messages::One(_)), messages.count(), data.count());
         if !one_for_all && expected != got {
-            return Err(Error::invalid("associated data", format!("one for all, or {expected}"), got));
+            return Err(Error::invalid(
+                "associated data",
+                format!("one for all messages, or one for each of {expected}"),
+                got,
+            ));
         }
     }
     Ok(algorithm)
@@ -303,11 +405,11 @@ impl Describe for Seal {
     fn validate(&self) -> Result<()> {
         let algorithm = check(&self.key, &self.nonces, &self.messages, self.associated.as_ref())?;
         self.messages.check_lens("seal: bytes of a message", algorithm.message_bytes_max())?;
-        match &self.ticket {
-            Some(ticket) if ticket.broken => Err(Error::RepeatedNonce { index: 0 }),
-            Some(_) => Ok(()),
-            None => self.nonces.check_unclaimed(&self.key).and_then(|()| self.nonces.check_distinct()),
+        self.check_unaltered()?;
+        if self.ticket.is_none() {
+            self.nonces.check_unclaimed(&self.key)?;
         }
+        self.nonces.check_distinct()
     }
 
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
@@ -318,10 +420,12 @@ impl Describe for Seal {
     }
 
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-        self.key.visit_mut(visit);
-        self.nonces.visit_mut(visit);
-        self.associated.iter_mut().for_each(|data| data.visit_mut(visit));
+        let Seal { messages, key, nonces, associated, ticket, .. } = self;
+        let visit = &mut |part: PartMut<'_>| Ticket::watched(ticket, part, visit);
+        messages.visit_mut(visit);
+        key.visit_mut(visit);
+        nonces.visit_mut(visit);
+        associated.iter_mut().for_each(|data| data.visit_mut(visit));
     }
 
     fn work(&self) -> u64 {
@@ -358,21 +462,7 @@ impl Describe for Open {
         self.messages.check_lens("open: bytes of a message", algorithm.message_bytes_max() + tag as u64)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-        self.key.visit(visit);
-        self.nonces.visit(visit);
-        self.associated.iter().for_each(|data| data.visit(visit));
-        self.tags.iter().for_each(|tags| visit(tags.into()));
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-        self.key.visit_mut(visit);
-        self.nonces.visit_mut(visit);
-        self.associated.iter_mut().for_each(|data| data.visit_mut(visit));
-        self.tags.iter_mut().for_each(|tags| visit(tags.into()));
-    }
+    crate::parts!(messages, key, nonces, associated, tags);
 
     fn work(&self) -> u64 {
         work(&self.messages, self.associated.as_ref())

@@ -4,23 +4,27 @@ use super::key::{Key, Purpose};
 use super::messages::Messages;
 use crate::error::{Error, Result};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{PartMut, PartRef, Value};
+use crate::part::Value;
 
-/// What checking a tag costs beside the message's bytes.
+/// The fixed cost of checking a tag.
 const TAG_COST_BYTES: u64 = 384;
-/// The most work of one op, in bytes that are hashed: about 20 seconds of one core, well below the time after which a runtime believes that a
-/// device is stuck.
+/// Maximal work of one op, as a number of hashed bytes: about 20 seconds of one core, well below
+/// the time after which a runtime considers a device stuck.
 const WORK_BYTES_MAX: u64 = 25_000_000_000;
 
-/// The signature of each message, which is hashed as the algorithm says. Signatures of ECDSA and of RSA with PSS are random, so no two
-/// are equal. More messages than a core signs in about 20 seconds are refused, here and in [`Verify`].
+/// The signature of each message, which is hashed as the algorithm requires. Signatures of ECDSA
+/// and of RSA with PSS are randomised, so no two are equal. Ed25519 signatures follow RFC 8032 on
+/// the CPU. GPUs mix fresh randomness into the nonce, so that a fault does not reveal the key;
+/// their signatures differ from each other. All of them verify in the same way. More messages than
+/// a core signs in about 20 seconds are refused, here and in [`Verify`].
 #[derive(Clone, Debug)]
 pub struct Sign {
     key: Key,
     messages: Messages,
 }
 
-/// Whether each signature is one of its message, in order. A signature that is malformed is one that does not verify, not an error.
+/// Whether each signature is valid for its message, in order. A malformed signature is invalid, not
+/// an error.
 ///
 /// With a key made by `Key::hmac` the signatures are tags, which are compared in constant time.
 #[derive(Clone, Debug)]
@@ -41,7 +45,7 @@ impl Sign {
         &self.key
     }
 
-    /// What is signed.
+    /// The messages to sign.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -58,7 +62,7 @@ impl Verify {
         &self.key
     }
 
-    /// What was signed.
+    /// The signed messages.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -68,7 +72,7 @@ impl Verify {
         &self.signatures
     }
 
-    /// The verdicts from an engine's answer: one byte for each, 1 or 0.
+    /// The verdicts in an engine's output: one byte for each, 1 or 0.
     pub(in crate::op) fn verdicts(value: Value) -> Result<Vec<bool>> {
         let bytes = value.into_bytes()?;
         let verdicts = bytes.as_slice()?.iter().map(|byte| match byte {
@@ -80,7 +84,7 @@ impl Verify {
     }
 }
 
-/// Refuses more messages than one op may take the time for.
+/// Refuses more messages than one op may take time for.
 fn check_work(what: &'static str, messages: &Messages, each: u64) -> Result<()> {
     let limit = WORK_BYTES_MAX / each.max(1);
     match messages.count() {
@@ -107,15 +111,7 @@ impl Describe for Sign {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-        self.key.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-        self.key.visit_mut(visit);
-    }
+    crate::parts!(messages, key);
 
     fn work(&self) -> u64 {
         let each = match self.key.purpose() {
@@ -152,17 +148,7 @@ impl Describe for Verify {
         if expected == got { Ok(()) } else { Err(Error::invalid("verify: signatures", format!("{expected}"), got)) }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-        self.signatures.visit(visit);
-        self.key.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-        self.signatures.visit_mut(visit);
-        self.key.visit_mut(visit);
-    }
+    crate::parts!(messages, signatures, key);
 
     fn work(&self) -> u64 {
         let each = match self.key.purpose() {

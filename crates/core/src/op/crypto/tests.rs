@@ -1,3 +1,4 @@
+//! Tests of the crypto domain's ops: validation, nonces, sessions and forks.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;
@@ -241,11 +242,11 @@ fn a_nonce_of_a_session_authenticates_one_input() {
     assert!(once.clone().validate().is_ok() && once.clone().detached().validate().is_ok(), "the same input");
     let op = session.seal(vec![1]).unwrap();
     assert!(repeated(op.clone().associated(vec![2])) && repeated(op.associated(vec![3])));
-    // The clone has run and is gone.
+    // Also if the clone has run and is gone.
     let op = session.seal(vec![1]).unwrap();
     drop(op.clone().into_op().unwrap());
     assert!(repeated(op.associated(vec![3])));
-    // With nonces of the caller's own, the caller knows.
+    // With nonces given by the caller, the caller is responsible.
     let own = Seal::new(&key, [9; 12], vec![1]);
     assert!(own.clone().associated(vec![2]).validate().is_ok() && own.associated(vec![3]).validate().is_ok());
 }
@@ -300,7 +301,7 @@ fn a_session_that_was_reserved_gives_no_number_beyond() {
     assert!(session.seal(vec![1]).is_err());
     assert_eq!((session.reserve(10).unwrap(), session.reserve(2).unwrap()), (13, 13), "what is reserved stays so");
     assert_eq!(session.seal(vec![1]).unwrap().first_number(), Some(3));
-    // The process ends without a word. The number on disk is above all that were given out.
+    // The process ends abruptly. The number on disk is above all that were given out.
     let again = Session::resume(&self::key(), *b"disk", 13).unwrap();
     assert_eq!(again.seal(vec![1]).unwrap().first_number(), Some(13));
     assert!(again.reserve(u64::MAX).is_err());
@@ -404,4 +405,152 @@ fn what_is_rejected_is_the_callers_error_and_says_nothing() {
     assert_eq!((error.kind(), error.to_string()), (ErrorKind::Caller, "open: message 4 is rejected".to_owned()));
     let error = key().invalid();
     assert_eq!(error.to_string(), "the key is no valid key of aes-256-gcm");
+}
+
+/// Validates counters for messages with these first counters and lengths.
+fn counted(starts: &[u128], lens: &[usize]) -> crate::Result<()> {
+    let key = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
+    let vectors: Vec<u8> = starts.iter().flat_map(|start| start.to_be_bytes()).collect();
+    Encrypt::new(&key, CipherMode::Ctr, vectors.into(), list(lens)).validate()
+}
+
+#[test]
+fn counters_that_meet_further_on_are_refused() {
+    let refused = |starts: &[u128], lens: &[usize], place: usize| {
+        let found = counted(starts, lens);
+        assert!(
+            matches!(found, Err(Error::RepeatedNonce { index }) if index == place),
+            "{starts:?} {lens:?}: {found:?}"
+        );
+    };
+    // Three blocks from 5 on have the counters 5, 6 and 7.
+    refused(&[5, 7], &[33, 1], 1);
+    refused(&[5, 7], &[48, 1], 1);
+    assert!(counted(&[5, 7], &[32, 1]).is_ok() && counted(&[5, 8], &[48, 1]).is_ok());
+    // In any order, and with others in between.
+    refused(&[7, 5], &[1, 33], 1);
+    refused(&[100, 7, 50, 5], &[16, 1, 16, 33], 3);
+    assert!(counted(&[100, 7, 50, 5], &[16, 1, 16, 32]).is_ok());
+    refused(&[5, 6, 7], &[160, 0, 0], 1);
+    // Wrapping around.
+    refused(&[u128::MAX, 0], &[17, 1], 1);
+    refused(&[0, u128::MAX], &[1, 17], 1);
+    refused(&[3, 9, u128::MAX - 1], &[16, 16, 16 * 6], 2);
+    assert!(counted(&[u128::MAX, 0], &[16, 1]).is_ok() && counted(&[u128::MAX], &[1 << 20]).is_ok());
+    // Equal counters, also of empty messages.
+    refused(&[9, 9], &[0, 0], 1);
+    assert!(counted(&[], &[]).is_ok());
+    // Decryption may use equal counters: the texts were encrypted elsewhere.
+    let key = Key::encrypt(CipherAlgorithm::Aes128, &[1; 16]).unwrap();
+    assert!(Decrypt::new(&key, CipherMode::Ctr, vec![0; 32].into(), list(&[64, 64])).validate().is_ok());
+}
+
+#[test]
+fn associated_data_in_a_list_of_one_is_for_all() {
+    let key = key();
+    let one = Messages::packed(Bytes::from_vec(vec![1, 2, 3, 4]), vec![1, 3]).unwrap();
+    for data in [list(&[2]), one] {
+        let seal =
+            Seal::new(&key, Nonces::Counted { prefix: [0; 4], first: 0 }, list(&[1; 16])).associated(data.clone());
+        assert_eq!(seal.validate(), Ok(()));
+        assert!(matches!(seal.associated_data(), Some(Messages::One(bytes)) if bytes.len() == 2));
+        assert_eq!(
+            Open::new(&key, Nonces::Given(vec![0; 24].into()), list(&[16, 16])).associated(data).validate(),
+            Ok(())
+        );
+    }
+    let seal = Seal::new(&key, Nonces::Counted { prefix: [0; 4], first: 0 }, list(&[1; 16]));
+    let error = seal.associated(list(&[1, 1])).validate().unwrap_err().to_string();
+    assert!(error.contains("one for all messages, or one for each of 16") && error.contains("got 2"), "{error}");
+}
+
+/// A different number at each call, like the system's randomness.
+fn drawn(bytes: &mut [u8]) -> bool {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    for nonce in bytes.chunks_exact_mut(12) {
+        nonce[..8].copy_from_slice(&NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_le_bytes());
+    }
+    true
+}
+
+#[test]
+fn random_sessions_draw_for_each_message_and_share_no_key_with_counting_ones() {
+    let key = key();
+    let session = RandomSession::new(&key, drawn).unwrap();
+    let (first, second) = (session.seal(list(&[1, 2])).unwrap(), session.clone().seal(list(&[1])).unwrap());
+    let mut all = first.nonces().list(2).unwrap();
+    all.extend(second.nonces().list(1).unwrap());
+    assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+    assert_eq!((first.validate(), first.first_number()), (Ok(()), None));
+    assert!(Session::new(&key, *b"cnts").unwrap_err().to_string().contains("random"));
+    let counted = self::key();
+    let _counting = Session::new(&counted, *b"cnts").unwrap();
+    assert!(RandomSession::new(&counted, drawn).unwrap_err().to_string().contains("no session counts"));
+    // A source that repeats itself, and one that has no randomness.
+    let stuck = RandomSession::new(&self::key(), |_| true).unwrap();
+    assert!(matches!(stuck.seal(list(&[1, 1])).unwrap().validate(), Err(Error::RepeatedNonce { index: 1 })));
+    assert!(RandomSession::new(&self::key(), |_| false).unwrap().seal(vec![1]).is_err());
+    assert!(key.claim_drawn(DRAWN_MAX - 3, DRAWN_MAX).is_ok());
+    assert!(matches!(session.seal(vec![1]), Err(Error::NoncesExhausted { left: 0, asked: 1 })));
+    assert!(RandomSession::new(&Key::hmac(HashAlgorithm::Sha256, &[1]).unwrap(), drawn).is_err());
+}
+
+/// Runs a check in a forked process, and returns its result.
+#[cfg(unix)]
+fn holds_in_fork(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child uses only its own data, and ends without destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).unwrap_or(false);
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(if held { 0 } else { 1 }) };
+    }
+    let mut status = -1;
+    // SAFETY: `child` is the process forked above, and `status` is writable.
+    unsafe { libc::waitpid(child, &mut status, 0) == child && status == 0 }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_process_never_seals_with_a_nonce_of_its_parents_session() {
+    let key = key();
+    let session = Session::new(&key, *b"fork").unwrap();
+    let before = session.seal(vec![1]).unwrap();
+    let refuses = |found: crate::Result<()>| matches!(found, Err(Error::InvalidArgument { .. }));
+    assert!(holds_in_fork(|| {
+        let sealed = refuses(session.seal(vec![2]).map(drop)) && refuses(session.seal_from(99, vec![2]).map(drop));
+        let others = refuses(session.reserve(5).map(drop)) && refuses(Session::new(&key, *b"chld").map(drop));
+        // The earlier op: the parent may authenticate other data with its nonce.
+        let given = refuses(before.clone().validate()) && before.clone().associated(vec![9]).validate().is_err();
+        // With a key of its own, and to open messages that the parent has sealed.
+        let own = Session::new(&self::key(), *b"chld").and_then(|session| session.seal(vec![1])?.into_op());
+        let random = RandomSession::new(&self::key(), drawn).and_then(|session| session.seal(vec![1])?.into_op());
+        sealed && others && given && own.is_ok() && random.is_ok() && session.open(0, vec![0; 17]).validate().is_ok()
+    }));
+    // The parent continues unaffected.
+    assert_eq!(session.seal(vec![3]).unwrap().first_number(), Some(1));
+    assert_eq!(before.associated(vec![9]).validate(), Ok(()));
+    assert!(Session::new(&key, *b"othr").is_ok());
+}
+
+/// Regression: a thread of the parent held the lock of the prefixes during the fork, so the lock is
+/// never released in the child.
+#[cfg(unix)]
+#[test]
+fn a_forked_process_waits_for_no_lock_of_its_parents_keys() {
+    let (fresh, counted, drawing) = (key(), key(), key());
+    let _session = Session::new(&counted, *b"cnts").unwrap();
+    let _random = RandomSession::new(&drawing, drawn).unwrap();
+    let (_one, _two, _three) = (fresh.hold_prefixes(), counted.hold_prefixes(), drawing.hold_prefixes());
+    assert!(holds_in_fork(|| {
+        // SAFETY: `alarm` changes no memory. If the child waits for a lock, the signal ends it,
+        // which counts as a failure.
+        unsafe { libc::alarm(10) };
+        let refuses = |found: crate::Result<()>| matches!(found, Err(Error::InvalidArgument { .. }));
+        let random = [&fresh, &counted].map(|key| refuses(RandomSession::new(key, drawn).map(drop)));
+        let given = refuses(Seal::new(&counted, [7; 12], vec![1]).validate());
+        let sessions = [&fresh, &counted, &drawing].map(|key| refuses(Session::new(key, *b"chld").map(drop)));
+        let goes_on = RandomSession::new(&drawing, drawn).and_then(|session| session.seal(vec![1])?.into_op());
+        random == [true; 2] && given && sessions == [true; 3] && goes_on.is_ok()
+    }));
 }

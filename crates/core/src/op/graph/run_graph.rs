@@ -1,17 +1,18 @@
-//! RunGraph: a recorded graph with its inputs, as one op.
+//! `RunGraph`: a recorded graph with its inputs, as one op.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Instance};
 use crate::op::{BatchKey, CostClass, Describe};
-use crate::part::{Part, PartMut, PartRef, Value};
+use crate::part::{Part, Value};
 use crate::tensor::Tensor;
 
-/// Runs a [`Graph`] on these inputs, which are in the order of the graph's; its outputs come as a list of tensors.
+/// Runs a [`Graph`] on these inputs, in the order of the graph's inputs. The outputs are a list of
+/// tensors.
 ///
-/// It is validated, routed, batched, retried and reported like any other op. The inputs' shapes give the symbols their sizes;
-/// sizes that were met before cost nothing to check again.
+/// The op is validated, routed, batched, retried and reported like any other. The inputs' shapes
+/// determine the sizes of the symbols. Sizes that were met before need no new checks.
 #[derive(Clone, Debug)]
 pub struct RunGraph {
     graph: Graph,
@@ -20,7 +21,8 @@ pub struct RunGraph {
 }
 
 impl RunGraph {
-    /// The graph on these inputs. What is wrong with them is reported when the op is checked.
+    /// Prepares a run of the graph on these inputs. Errors of the inputs are reported when the op
+    /// is validated.
     pub fn new(graph: &Graph, inputs: &[&Tensor]) -> RunGraph {
         let inputs: Vec<Tensor> = inputs.iter().map(|input| (*input).clone()).collect();
         let instance = graph.sizes_of(&inputs).and_then(|sizes| graph.instance(&sizes));
@@ -42,7 +44,7 @@ impl RunGraph {
         self.instance.as_ref().map_err(Clone::clone)
     }
 
-    /// The outputs from what an engine returned.
+    /// Takes the outputs out of an engine's answer.
     pub(crate) fn from_value(value: Value) -> Result<Vec<Tensor>> {
         let tensor = |part| match part {
             Part::Tensor(tensor) => Ok(tensor),
@@ -61,20 +63,14 @@ impl Describe for RunGraph {
         self.instance().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.inputs.iter().for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(inputs);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.inputs.iter_mut().for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// The work of all its ops.
+    /// The total work of all ops.
     fn work(&self) -> u64 {
         self.instance.as_ref().map_or(0, |instance| instance.work())
     }
 
-    /// Each graph has a curve of its own.
+    /// Each graph has its own curve of time over work.
     fn cost_class(&self) -> CostClass {
         CostClass::numbered(self.graph.hash())
     }
@@ -83,7 +79,7 @@ impl Describe for RunGraph {
         self.graph.hash()
     }
 
-    /// Graphs whose rows are independent are joined row by row.
+    /// Graphs with independent rows are joined row by row.
     fn batch_key(&self) -> Option<BatchKey> {
         self.graph.has_rows().then(|| BatchKey::of(("graph", self.graph.id())))
     }

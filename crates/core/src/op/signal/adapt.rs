@@ -1,4 +1,4 @@
-//! Adapt: filters that learn, and equalisers.
+//! Adapt: adaptive filters and equalisers.
 
 use super::checks::{complex_only, line_len, of_type, positive, within};
 use super::modem::Constellation;
@@ -9,46 +9,50 @@ use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The most taps of a filter that learns.
+/// The most taps of an adaptive filter.
 pub const LEARNED_TAPS_MAX: usize = 4096;
 
-/// What a filter learns to give.
+/// The target of an adaptive filter.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// This signal, of the input's shape.
     Signal(Tensor),
-    /// The nearest point: an equaliser that goes by its own decisions.
+    /// The nearest point: a decision-directed equaliser.
     Decisions(Constellation),
-    /// Samples of this power, whatever their angle (the constant-modulus algorithm): an equaliser that needs no carrier.
+    /// Samples of this power at any angle (the constant-modulus algorithm): an equaliser that needs
+    /// no carrier.
     Modulus(f64),
 }
 
-/// Filters lines of c64 along the last axis with weights that change by each sample: `y[t] = Σ w[k]·x[t-k]`, then `w[k] += step·e·conj(x[t-k])`, where `e` is what is
-/// missing to the target (LMS). With [`Adapt::normalized`] the step is divided by the power of the samples in the filter (NLMS).
+/// Filters lines of c64 along the last axis with weights that change after each sample:
+/// `y[t] = Σ w[k]·x[t-k]`, then `w[k] += step·e·conj(x[t-k])`, where `e` is the difference to the
+/// target (LMS). With [`Adapt::normalized`] the step is divided by the power of the samples in the
+/// filter (NLMS).
 ///
-/// The outputs are `y`, of the input's shape, and the weights behind each line's last sample, `[…, taps]`. A step that is too large lets the
-/// weights grow to infinity: that is told by what comes out, not refused.
+/// The outputs are `y`, of the input's shape, and the weights after the last sample of each line,
+/// `[…, taps]`. A step that is too large is not refused: the weights grow to infinity, which shows
+/// in the outputs.
 #[derive(Clone, Debug)]
 pub struct Adapt {
     /// The signals.
     pub input: Tensor,
-    /// What it learns to give.
+    /// The target.
     pub target: Target,
-    /// The weights at first, of one dimension.
+    /// The initial weights, of one dimension.
     pub weights: Tensor,
-    /// How far a sample changes them.
+    /// The step size of the weights.
     pub step: f64,
-    /// Whether the step goes by the samples' power.
+    /// Whether the step is divided by the power of the samples.
     pub normalized: bool,
 }
 
 impl Adapt {
-    /// Learns by LMS, from these weights on.
+    /// An LMS filter that starts with these weights.
     pub fn new(input: &Tensor, target: Target, weights: &Tensor, step: f64) -> Adapt {
         Adapt { input: input.clone(), target, weights: weights.clone(), step, normalized: false }
     }
 
-    /// By NLMS.
+    /// Normalises the step (NLMS).
     pub fn normalized(mut self) -> Adapt {
         self.normalized = true;
         self
@@ -62,7 +66,7 @@ impl Adapt {
     }
 }
 
-/// Checks the weights that a filter learns from, and its step.
+/// Checks the initial weights of an adaptive filter, and its step.
 pub(super) fn check_weights(weights: &Tensor, step: f64) -> Result<()> {
     of_type(weights, DType::Complex64, "adapt: weights")?;
     if weights.shape().rank() != 1 {

@@ -1,14 +1,14 @@
-//! Hilbert and Mix: signals as turning vectors, and turned further.
+//! Hilbert and Mix: analytic signals, and signals shifted in frequency.
 
-use super::checks::{finite, line_len, real_only, real_or_complex, tensors};
+use super::checks::{finite, line_len, real_only, real_or_complex};
 use super::fft::transform_work;
 use crate::error::Result;
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
-/// The analytic signal of lines of f32 along the last axis, as SciPy's `hilbert`: c64 of the same shape, whose real part is the input and whose spectrum
-/// has no negative frequencies. NaN, infinity and rounding are as for [`super::Fft`].
+/// The analytic signal of lines of f32 along the last axis, as SciPy's `hilbert`: c64 of the same
+/// shape, whose real part is the input and whose spectrum has no negative frequencies. NaN,
+/// infinity and rounding are as for [`super::Fft`].
 #[derive(Clone, Debug)]
 pub struct Hilbert {
     /// The signals.
@@ -22,25 +22,26 @@ impl Hilbert {
     }
 }
 
-/// Multiplies lines of f32 or c64 along the last axis with a turning vector: `y[t] = x[t] · exp(2πi·(frequency·t + phase))`, c64 of the same shape. The angle
-/// is computed in f64 for every sample, so that it does not drift.
+/// Multiplies lines of f32 or c64 along the last axis by a rotating phasor:
+/// `y[t] = x[t] · exp(2πi·(frequency·t + phase))`, c64 of the same shape. The angle is computed in
+/// f64 for every sample, so that it does not drift.
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// The signals.
     pub input: Tensor,
-    /// Turns a sample, of any sign.
+    /// Frequency in cycles per sample, of either sign.
     pub frequency: f64,
-    /// Turns at the first sample.
+    /// Phase of the first sample, in cycles.
     pub phase: f64,
 }
 
 impl Mix {
-    /// Moves spectra up by so many cycles a sample.
+    /// Shifts spectra up by this many cycles per sample.
     pub fn new(input: &Tensor, frequency: f64) -> Mix {
         Mix { input: input.clone(), frequency, phase: 0.0 }
     }
 
-    /// Beginning with this many turns.
+    /// Sets the phase of the first sample, in cycles.
     pub fn phase(mut self, turns: f64) -> Mix {
         self.phase = turns;
         self
@@ -57,7 +58,7 @@ impl Describe for Hilbert {
         line_len(&self.input, "hilbert: input").map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.input.shape().rank().saturating_sub(1))
@@ -76,5 +77,5 @@ impl Describe for Mix {
         line_len(&self.input, "mix: input").map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 }

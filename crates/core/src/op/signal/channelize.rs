@@ -1,30 +1,31 @@
-//! Channelize: a band cut into channels of equal width.
+//! Channelize: divides a band into channels of equal width.
 
-use super::checks::{complex_only, line_len, tensors, within};
+use super::checks::{complex_only, line_len, within};
 use super::fir::{RATE_MAX, check_taps};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Cuts lines of c64 along the last axis into channels: channel `k` is the signal turned back by `k/channels` cycles a sample, filtered with the taps, of which
-/// one sample of `channels` is kept, the first among them. `[…, samples]` becomes `[…, ⌈samples/channels⌉, channels]`; channels above the half
-/// are negative frequencies. All channels together cost one filter and a short transform (a polyphase filter bank). NaN and infinity spoil
-/// all channels of the samples that they are a term of.
+/// Divides lines of c64 along the last axis into channels. Channel `k` is the signal shifted down
+/// by `k/channels` cycles per sample, filtered with the taps, and decimated by `channels`, keeping
+/// the first sample. `[…, samples]` becomes `[…, ⌈samples/channels⌉, channels]`. Channels above the
+/// middle are negative frequencies. All channels together cost one filter and a short transform (a
+/// polyphase filter bank). A NaN or an infinity affects all channels of the outputs that it is a
+/// term of.
 #[derive(Clone, Debug)]
 pub struct Channelize {
     /// The signals.
     pub input: Tensor,
     /// The low-pass filter of a channel: f32 of one dimension.
     pub taps: Tensor,
-    /// How many channels.
+    /// Number of channels.
     pub channels: usize,
 }
 
 impl Channelize {
-    /// So many channels.
+    /// Divides the band into this many channels.
     pub fn new(input: &Tensor, taps: &Tensor, channels: usize) -> Channelize {
         Channelize { input: input.clone(), taps: taps.clone(), channels }
     }
@@ -37,7 +38,7 @@ impl Channelize {
     }
 }
 
-/// Checks a bank of filters.
+/// Checks the taps and the number of channels of a filter bank.
 pub(super) fn check_channels(taps: &Tensor, channels: usize) -> Result<()> {
     if taps.dtype() != DType::F32 {
         return Err(Error::DTypeMismatch { what: "channelize: taps", expected: DType::F32, got: taps.dtype() });
@@ -57,7 +58,7 @@ impl Describe for Channelize {
         self.output_shape().map(drop)
     }
 
-    tensors!(input, taps);
+    crate::parts!(input, taps);
 
     fn work(&self) -> u64 {
         let of_sample = self.taps.elements() / self.channels.max(1) + self.channels.max(2).ilog2() as usize;

@@ -1,24 +1,10 @@
-//! Checks that the domain's ops share, and the visits of ops whose parts are tensors alone.
+//! Checks that the domain's ops share.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The two visits of an op whose parts are these tensors, in this order.
-macro_rules! tensors {
-    ($($field:ident),*) => {
-        fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-            $(visit((&self.$field).into());)*
-        }
-
-        fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-            $(visit((&mut self.$field).into());)*
-        }
-    };
-}
-pub(super) use tensors;
-
-/// The length of lines along the last axis, of a tensor that has one.
+/// The length of lines along the last axis. Fails for tensors of rank zero.
 pub(super) fn line_len(tensor: &Tensor, what: &'static str) -> Result<usize> {
     let rank_of_none = || Error::RankMismatch { what, expected: "at least 1".into(), got: 0 };
     tensor.shape().last().copied().ok_or_else(rank_of_none)
@@ -46,7 +32,16 @@ pub(super) fn real_or_complex(tensor: &Tensor, what: &'static str) -> Result<()>
     }
 }
 
-/// Checks a number of something.
+/// Checks that weights are real, or complex if the samples are complex.
+pub(super) fn weights_fit(weights: &Tensor, samples: DType, what: &'static str) -> Result<()> {
+    match weights.dtype() {
+        DType::F32 => Ok(()),
+        DType::Complex64 if samples == DType::Complex64 => Ok(()),
+        got => Err(Error::DTypeUnsupported { what, expected: "f32, or c64 where the input is", got }),
+    }
+}
+
+/// Checks that a count is within its limits.
 pub(super) fn within(got: usize, least: usize, most: usize, what: &'static str) -> Result<()> {
     match (least..=most).contains(&got) {
         true => Ok(()),
@@ -54,7 +49,7 @@ pub(super) fn within(got: usize, least: usize, most: usize, what: &'static str) 
     }
 }
 
-/// Checks a number that must be finite and positive.
+/// Checks that a number is finite and positive.
 pub(super) fn positive(got: f64, what: &'static str) -> Result<()> {
     match got > 0.0 && got.is_finite() {
         true => Ok(()),

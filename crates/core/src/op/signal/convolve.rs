@@ -1,28 +1,29 @@
-//! Convolve: two signals over each other, and where one lies in the other.
+//! Convolve: the convolution of two signals, or their correlation.
 
 use super::axis::check_axis;
+use super::checks::weights_fit;
 use super::fir::{TAPS_MAX, filter_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// How much of a convolution is wanted.
+/// The part of a convolution that is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Extent {
-    /// Wherever the two overlap at all: `n + k - 1` elements.
+    /// All positions where the two overlap: `n + k - 1` elements.
     #[default]
     Full,
-    /// The middle of that, as long as the input.
+    /// The middle part, as long as the input.
     Same,
-    /// Wherever the shorter lies within the longer: `|n - k| + 1` elements.
+    /// All positions where the shorter lies within the longer: `|n - k| + 1` elements.
     Valid,
 }
 
 impl Extent {
-    /// Which part of the full convolution of `n` elements with `k` it is: its first element, and how many.
+    /// The part of the full convolution of `n` elements with `k`: the index of the first element,
+    /// and the length.
     pub fn part(self, n: usize, k: usize) -> (usize, usize) {
         if n == 0 {
             return (0, 0);
@@ -35,19 +36,21 @@ impl Extent {
     }
 }
 
-/// The convolution of lines along the last axis with a kernel, or with [`Convolve::correlation`] their correlation, as SciPy's `convolve` and
-/// `correlate`: `z[t] = Σ x[l] · kernel[t - l]` or `z[t] = Σ x[l] · conj(kernel[l - t + k - 1])`.
+/// The convolution of lines along the last axis with a kernel, or their correlation with
+/// [`Convolve::correlation`], as SciPy's `convolve` and `correlate`:
+/// `z[t] = Σ x[l] · kernel[t - l]` or `z[t] = Σ x[l] · conj(kernel[l - t + k - 1])`.
 ///
-/// Sums are kept in f32, in an order that the device chooses; long kernels go by spectra. NaN and infinity are as for [`super::Fir`].
+/// Sums are kept in f32, in an order that the device chooses. Long kernels are applied by Fourier
+/// transforms. NaN and infinity are as for [`super::Fir`].
 #[derive(Clone, Debug)]
 pub struct Convolve {
     /// The signals, of at least one dimension: f32 or c64.
     pub input: Tensor,
-    /// The kernel, of one dimension and the input's type.
+    /// The kernel, of one dimension: f32, or c64 if the input is c64.
     pub kernel: Tensor,
-    /// How much is wanted.
+    /// The part of the result to return.
     pub extent: Extent,
-    /// Whether the kernel is turned round and conjugated.
+    /// Whether the kernel is reversed and conjugated.
     pub correlation: bool,
 }
 
@@ -57,23 +60,24 @@ impl Convolve {
         Convolve { input: input.clone(), kernel: kernel.clone(), extent: Extent::Full, correlation: false }
     }
 
-    /// The correlation of each line: largest where the line is most like the kernel.
+    /// The correlation of each line, which is largest where the line matches the kernel best.
     pub fn correlation(input: &Tensor, kernel: &Tensor) -> Convolve {
         Convolve { correlation: true, ..Convolve::new(input, kernel) }
     }
 
-    /// So much of it.
+    /// Sets the part of the result to return.
     pub fn extent(mut self, extent: Extent) -> Convolve {
         self.extent = extent;
         self
     }
 
-    /// Which part of the full convolution the output is: its first element, and how many.
+    /// The part of the full convolution that is returned: the index of the first element, and the
+    /// length.
     pub fn part_of_full(&self) -> (usize, usize) {
         self.extent.part(self.input.shape().last().copied().unwrap_or(0), self.kernel.elements())
     }
 
-    /// The output's shape. Lines without elements give lines without elements.
+    /// The output's shape. Empty lines give empty lines.
     pub fn output_shape(&self) -> Result<Shape> {
         let last = self.input.shape().rank().saturating_sub(1);
         check_axis(self.input.shape(), last, "convolve: input", "convolve: axis")?;
@@ -91,10 +95,7 @@ impl Describe for Convolve {
             let (what, got) = ("convolve: input", self.input.dtype());
             return Err(Error::DTypeUnsupported { what, expected: "f32 or c64", got });
         }
-        if self.kernel.dtype() != self.input.dtype() {
-            let (expected, got) = (self.input.dtype(), self.kernel.dtype());
-            return Err(Error::DTypeMismatch { what: "convolve: kernel", expected, got });
-        }
+        weights_fit(&self.kernel, self.input.dtype(), "convolve: kernel")?;
         let rank = self.kernel.shape().rank();
         if rank != 1 {
             return Err(Error::RankMismatch { what: "convolve: kernel", expected: "1".into(), got: rank });
@@ -106,15 +107,7 @@ impl Describe for Convolve {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.kernel).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.kernel).into());
-    }
+    crate::parts!(input, kernel);
 
     fn work(&self) -> u64 {
         filter_work(self.input.elements(), self.kernel.elements())

@@ -1,27 +1,27 @@
-//! Convolve2: two planes over each other, and where one lies in the other.
+//! Convolve2: the convolution of two planes, or their correlation.
 
-use super::checks::{real_or_complex, tensors, within};
+use super::checks::{real_or_complex, weights_fit, within};
 use super::convolve::Extent;
 use super::fir::{TAPS_MAX, filter_work};
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The convolution of planes, the last two axes, with a kernel of two dimensions, or with [`Convolve2::correlation`] their correlation, as SciPy's
-/// `convolve2d` and `correlate2d` with zeros around the planes. [`Extent`] holds for each axis by itself.
+/// The convolution of planes, the last two axes, with a kernel of two dimensions, or their
+/// correlation with [`Convolve2::correlation`], as SciPy's `convolve2d` and `correlate2d` with
+/// zeros around the planes. [`Extent`] applies to each axis separately.
 ///
 /// Rounding, NaN and infinity are as for [`super::Convolve`].
 #[derive(Clone, Debug)]
 pub struct Convolve2 {
     /// The planes, of at least two dimensions: f32 or c64.
     pub input: Tensor,
-    /// The kernel, of two dimensions and the input's type.
+    /// The kernel, of two dimensions: f32, or c64 if the input is c64.
     pub kernel: Tensor,
-    /// How much is wanted.
+    /// The part of the result to return.
     pub extent: Extent,
-    /// Whether the kernel is turned round along both axes and conjugated.
+    /// Whether the kernel is reversed along both axes and conjugated.
     pub correlation: bool,
 }
 
@@ -31,18 +31,19 @@ impl Convolve2 {
         Convolve2 { input: input.clone(), kernel: kernel.clone(), extent: Extent::Full, correlation: false }
     }
 
-    /// The correlation of each plane: largest where the plane is most like the kernel.
+    /// The correlation of each plane, which is largest where the plane matches the kernel best.
     pub fn correlation(input: &Tensor, kernel: &Tensor) -> Convolve2 {
         Convolve2 { correlation: true, ..Convolve2::new(input, kernel) }
     }
 
-    /// So much of it.
+    /// Sets the part of the result to return.
     pub fn extent(mut self, extent: Extent) -> Convolve2 {
         self.extent = extent;
         self
     }
 
-    /// Which part of the full convolution the output is, of rows and of columns: the first, and how many.
+    /// The part of the full convolution that is returned, for rows and columns: the index of the
+    /// first, and the number.
     pub fn parts_of_full(&self) -> [(usize, usize); 2] {
         let (dims, kernel) = (self.input.shape(), self.kernel.shape());
         let part = |behind: usize| {
@@ -52,7 +53,7 @@ impl Convolve2 {
         [part(2), part(1)]
     }
 
-    /// The output's shape. Planes without elements give planes without elements.
+    /// The output's shape. Empty planes give empty planes.
     pub fn output_shape(&self) -> Result<Shape> {
         let dims = self.input.shape();
         let Some(last) = dims.rank().checked_sub(1).filter(|last| *last > 0) else {
@@ -74,10 +75,7 @@ impl Describe for Convolve2 {
 
     fn validate(&self) -> Result<()> {
         real_or_complex(&self.input, "convolve2: input")?;
-        if self.kernel.dtype() != self.input.dtype() {
-            let (expected, got) = (self.input.dtype(), self.kernel.dtype());
-            return Err(Error::DTypeMismatch { what: "convolve2: kernel", expected, got });
-        }
+        weights_fit(&self.kernel, self.input.dtype(), "convolve2: kernel")?;
         let rank = self.kernel.shape().rank();
         if rank != 2 {
             return Err(Error::RankMismatch { what: "convolve2: kernel", expected: "2".into(), got: rank });
@@ -86,7 +84,7 @@ impl Describe for Convolve2 {
         self.output_shape().map(drop)
     }
 
-    tensors!(input, kernel);
+    crate::parts!(input, kernel);
 
     fn work(&self) -> u64 {
         filter_work(self.input.elements(), self.kernel.elements())

@@ -3,9 +3,8 @@
 use crate::error::{Error, Result};
 use crate::op::crypto::Messages;
 use crate::op::{BatchKey, CostClass, Describe, Value};
-use crate::part::{PartMut, PartRef};
 
-/// Which check.
+/// The algorithm of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checksum {
     /// CRC-8/SMBUS.
@@ -40,25 +39,25 @@ impl Checksum {
     }
 }
 
-/// The check of each message, in the lowest bits of a number.
+/// Computes the check of each message, in the lowest bits of a number.
 #[derive(Clone, Debug)]
 pub struct Crc {
-    /// Which check.
+    /// The algorithm.
     pub kind: Checksum,
-    /// What is checked.
+    /// The messages.
     pub messages: Messages,
 }
 
-/// What a message costs beside its bytes, in bytes.
+/// Fixed cost of a message, in bytes, in addition to its length.
 const MESSAGE_COST_BYTES: u64 = 256;
 
 impl Crc {
-    /// Checks each message.
+    /// Computes the check of each message.
     pub fn new(kind: Checksum, messages: impl Into<Messages>) -> Crc {
         Crc { kind, messages: messages.into() }
     }
 
-    /// The checks from an engine's answer: eight bytes for each, the lowest first.
+    /// Takes the checks out of an engine's answer: eight bytes for each, little-endian.
     pub(in crate::op) fn checks(value: Value) -> Result<Vec<u64>> {
         let bytes = value.into_bytes()?;
         let (words, rest) = bytes.as_slice()?.as_chunks::<8>();
@@ -78,13 +77,7 @@ impl Describe for Crc {
         self.messages.check()
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.messages.visit(visit);
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.messages.visit_mut(visit);
-    }
+    crate::parts!(messages);
 
     fn work(&self) -> u64 {
         let messages = (self.messages.count() as u64).saturating_mul(MESSAGE_COST_BYTES);

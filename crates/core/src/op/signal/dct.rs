@@ -1,16 +1,15 @@
 //! Dct: cosine transforms of real lines.
 
-use super::checks::{line_len, real_only, tensors};
+use super::checks::{line_len, real_only};
 use super::fft::transform_work;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
-/// Which cosine transform, by the number that SciPy's `dct` has for it.
+/// The kind of cosine transform, with the number that SciPy's `dct` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DctKind {
-    /// `x[0] + (-1)ᵏ·x[n-1] + 2·Σ x[j]·cos(π·j·k/(n-1))`. Lines have two samples or more.
+    /// `x[0] + (-1)ᵏ·x[n-1] + 2·Σ x[j]·cos(π·j·k/(n-1))`. Lines must have at least two samples.
     One,
     /// `2·Σ x[j]·cos(π·k·(2j+1)/2n)`.
     Two,
@@ -22,15 +21,16 @@ pub enum DctKind {
 
 /// The cosine transform of lines of f32 along the last axis. The output has the input's shape.
 ///
-/// With [`Dct::orthonormal`] the transform is a turn of space: two and three undo each other, one and four themselves. NaN, infinity and
-/// rounding are as for [`super::Fft`].
+/// With [`Dct::orthonormal`] the transform is orthogonal: kinds two and three are inverse to each
+/// other, and kinds one and four to themselves. NaN, infinity and rounding are as for
+/// [`super::Fft`].
 #[derive(Clone, Debug)]
 pub struct Dct {
     /// The signals.
     pub input: Tensor,
-    /// Which transform.
+    /// The kind of transform.
     pub kind: DctKind,
-    /// Whether it keeps lengths.
+    /// Whether the transform is orthonormal.
     pub orthonormal: bool,
 }
 
@@ -40,7 +40,7 @@ impl Dct {
         Dct { input: input.clone(), kind, orthonormal: false }
     }
 
-    /// Scaled so that it keeps lengths.
+    /// Scales the transform to be orthonormal.
     pub fn orthonormal(mut self) -> Dct {
         self.orthonormal = true;
         self
@@ -60,7 +60,7 @@ impl Describe for Dct {
         }
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.input.shape().rank().saturating_sub(1))

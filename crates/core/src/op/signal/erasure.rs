@@ -1,39 +1,41 @@
-//! ErasureEncode and ErasureRebuild: shards of which any may be lost.
+//! ErasureEncode and ErasureRebuild: an erasure code over shards.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The most shards of one code.
 pub const SHARDS_MAX: usize = 256;
 
-/// Makes parity of shards: from `[data, bytes]` to `[parity, bytes]`, all u8. Any `data` of all of them give the others back.
+/// Computes parity shards: from `[data, bytes]` to `[parity, bytes]`, all u8. Any `data` of all
+/// shards suffice to rebuild the others.
 ///
-/// The code is that of a Cauchy matrix over the field of `0x11d`: shard `i` of the parity is `Σ data[j] / ((data + i) xor j)`.
+/// The code uses a Cauchy matrix over the field of `0x11d`: parity shard `i` is
+/// `Σ data[j] / ((data + i) xor j)`.
 #[derive(Clone, Debug)]
 pub struct ErasureEncode {
-    /// The shards of data.
+    /// The data shards.
     pub input: Tensor,
-    /// How many shards of parity.
+    /// Number of parity shards.
     pub parity: usize,
 }
 
-/// Makes lost shards again: from `[data + parity, bytes]` to `[missing, bytes]`. What the input has in the place of a missing shard does not count.
+/// Rebuilds lost shards: from `[data + parity, bytes]` to `[missing, bytes]`. The contents of
+/// missing shards in the input are ignored.
 #[derive(Clone, Debug)]
 pub struct ErasureRebuild {
-    /// Every shard in its place, data first.
+    /// All shards in order, data first.
     pub input: Tensor,
-    /// How many of them are data.
+    /// Number of data shards.
     pub data: usize,
-    /// The numbers of those that are missing, each once, at most as many as there is parity.
+    /// The indices of the missing shards, each once, at most as many as there are parity shards.
     pub missing: Vec<usize>,
 }
 
 impl ErasureEncode {
-    /// Makes so many shards of parity.
+    /// Computes `parity` parity shards.
     pub fn new(input: &Tensor, parity: usize) -> ErasureEncode {
         ErasureEncode { input: input.clone(), parity }
     }
@@ -46,7 +48,7 @@ impl ErasureEncode {
 }
 
 impl ErasureRebuild {
-    /// Makes the missing shards again, of which `data` in all are data.
+    /// Rebuilds the missing shards of a code with `data` data shards.
     pub fn new(input: &Tensor, data: usize, missing: impl Into<Vec<usize>>) -> ErasureRebuild {
         ErasureRebuild { input: input.clone(), data, missing: missing.into() }
     }
@@ -83,13 +85,7 @@ impl Describe for ErasureEncode {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.parity.max(1) as u64)
@@ -121,13 +117,7 @@ impl Describe for ErasureRebuild {
         Ok(())
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.missing.len().max(1) as u64)

@@ -4,37 +4,40 @@ use super::axis::check_axis;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The discrete Fourier transform along the last axis, or that of [`Fft::axis`]: `X[k] = Σ x[j] · exp(-2πi·j·k/n)`, for
-/// lines of any length, as numpy's `fft` and `rfft`. Nothing is divided; [`super::Ifft`] divides by `n`.
+/// The discrete Fourier transform along the last axis, or along the axis of [`Fft::axis`]:
+/// `X[k] = Σ x[j] · exp(-2πi·j·k/n)`, for lines of any length, as numpy's `fft` and `rfft`. The
+/// result is not scaled; [`super::Ifft`] divides by `n`.
 ///
-/// Complex numbers (c64) give as many. Real numbers (f32) give half of their spectrum, `n/2 + 1` complex numbers: the other
-/// half is the mirrored conjugate. Lines of length zero give lines of length zero.
+/// Complex lines (c64) give complex lines of the same length. Real lines (f32) give half of their
+/// spectrum, `n/2 + 1` complex numbers. The other half is the mirrored conjugate. Lines of length
+/// zero give lines of length zero.
 ///
-/// In f64 a complex number is a pair along one more axis, the last, of length 2: real numbers (f64) give `[…, n/2 + 1, 2]`, and complex
-/// ones `[…, n, 2]` as many where they are made by [`Fft::of_pairs`]. That axis is not counted among those of [`Fft::axis`].
+/// In f64 a complex number is a pair along one more axis, the last, of length 2. Real lines (f64)
+/// give `[…, n/2 + 1, 2]`. Complex lines, which [`Fft::of_pairs`] takes, give `[…, n, 2]`.
+/// [`Fft::axis`] does not count the axis of pairs.
 ///
-/// Sums are kept in f32, those of f64 in f64, in an order that the device chooses. A line that has NaN or infinity in it comes out with NaN or
-/// infinity in it; in which elements depends on the device. Other lines are not affected.
+/// Sums are kept in f32, those of f64 in f64, in an order that the device chooses. A line that
+/// contains NaN or infinity gives a line that contains NaN or infinity. The affected elements
+/// depend on the device. Other lines are not affected.
 #[derive(Clone, Debug)]
 pub struct Fft {
     /// The signals, of at least one dimension: c64, f32 or f64.
     pub input: Tensor,
-    /// The axis along which lines are transformed.
+    /// The axis of the lines.
     pub axis: usize,
-    /// Whether the last axis of f64 holds the two parts of complex numbers.
+    /// Whether the last axis of f64 holds the real and imaginary parts of complex numbers.
     pub pairs: bool,
 }
 
-/// How many elements the half spectrum of `len` real numbers has.
+/// Number of elements of the half spectrum of `len` real numbers.
 pub const fn half_spectrum_len(len: usize) -> usize {
     if len == 0 { 0 } else { len / 2 + 1 }
 }
 
-/// Additions and multiplications of a fast algorithm along an axis, in units of the elements.
+/// Cost of a fast transform along an axis: the elements times the logarithm of the length.
 pub(super) fn transform_work(input: &Tensor, axis: usize) -> u64 {
     let len = input.shape().get(axis).copied().unwrap_or(0);
     (input.elements() as u64).saturating_mul(u64::from(len.max(2).ilog2()))
@@ -46,18 +49,19 @@ impl Fft {
         Fft { input: input.clone(), axis: input.shape().rank().saturating_sub(1), pairs: false }
     }
 
-    /// The transform of complex numbers in f64, `[…, n, 2]`, along the axis before the last.
+    /// The transform of complex numbers in f64, `[…, n, 2]`, along the last axis but one.
     pub fn of_pairs(input: &Tensor) -> Fft {
         Fft { input: input.clone(), axis: input.shape().rank().saturating_sub(2), pairs: true }
     }
 
-    /// Along this axis instead of the last.
+    /// Transforms along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> Fft {
         self.axis = axis;
         self
     }
 
-    /// The output's shape: the input's, with the axis cut to half the spectrum where the input is real, and with an axis of pairs in f64.
+    /// The output's shape: the input's, with the axis cut to half the spectrum if the input is
+    /// real, and with an axis of pairs for f64.
     pub fn output_shape(&self) -> Result<Shape> {
         if self.pairs {
             check_pairs(&self.input, self.axis, ["fft: pairs", "fft: axis"])?;
@@ -78,7 +82,7 @@ impl Fft {
     }
 }
 
-/// Checks complex numbers in f64, and an axis of theirs; `what` names both.
+/// Checks complex numbers in f64 and the axis of their transform. `what` names both.
 pub(super) fn check_pairs(input: &Tensor, axis: usize, what: [&'static str; 2]) -> Result<()> {
     let dims = input.shape();
     if input.dtype() != DType::F64 {
@@ -109,13 +113,7 @@ impl Describe for Fft {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.axis)

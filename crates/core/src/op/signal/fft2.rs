@@ -1,33 +1,33 @@
 //! Fft2: Fourier transforms of planes.
 
 use super::checks::real_or_complex;
-use super::checks::tensors;
 use super::fft::half_spectrum_len;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The transform of planes, the last two axes, as numpy's `fft2`, `rfft2` and `ifft2`: [`super::Fft`] along the last axis and then along the one before
-/// it. Real planes (f32) give half of the spectrum along the last axis. The inverse takes and gives complex planes, and divides by the
-/// plane's elements. NaN, infinity, rounding and empty planes are as for [`super::Fft`].
+/// The transform of planes, the last two axes, as numpy's `fft2`, `rfft2` and `ifft2`:
+/// [`super::Fft`] along the last axis and then along the last but one. Real planes (f32) give half
+/// of the spectrum along the last axis. The inverse maps complex planes to complex planes, and
+/// divides by the number of elements of a plane. NaN, infinity, rounding and empty planes are as
+/// for [`super::Fft`].
 #[derive(Clone, Debug)]
 pub struct Fft2 {
     /// The planes, of at least two dimensions: c64 or f32.
     pub input: Tensor,
-    /// Whether it goes from spectra to planes.
+    /// Whether the transform is the inverse, from spectra to planes.
     pub inverse: bool,
 }
 
 impl Fft2 {
-    /// From planes to spectra.
+    /// The transform from planes to spectra.
     pub fn new(input: &Tensor) -> Fft2 {
         Fft2 { input: input.clone(), inverse: false }
     }
 
-    /// From spectra to planes.
+    /// The inverse transform from spectra to planes.
     pub fn inverse(input: &Tensor) -> Fft2 {
         Fft2 { input: input.clone(), inverse: true }
     }
@@ -59,7 +59,7 @@ impl Describe for Fft2 {
         self.output_shape().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         let plane: usize = self.input.shape().iter().rev().take(2).product();

@@ -1,36 +1,38 @@
-//! Fir: filters of finite response.
+//! Fir: filters with a finite impulse response.
 
 use super::axis::check_axis;
+use super::checks::weights_fit;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The most taps of a filter.
 pub const TAPS_MAX: usize = 1 << 18;
-/// The most times that a rate is raised or lowered.
+/// The largest factor by which a rate is raised or lowered.
 pub const RATE_MAX: usize = 4096;
 
-/// Filters lines along the last axis: `y[t] = Σ taps[k] · x[t - k]`, as SciPy's `lfilter(taps, 1, x)`; samples before the first are zero.
-/// The output is as long as the input.
+/// Filters lines along the last axis: `y[t] = Σ taps[k] · x[t - k]`, as SciPy's
+/// `lfilter(taps, 1, x)`. Samples before the first are zero. The output is as long as the input.
 ///
-/// With [`Fir::interpolate`] each sample is followed by `up - 1` zeros before the filter, with [`Fir::decimate`] one of `down` samples is kept
-/// behind it, the first among them; with both the rate changes by any ratio, as SciPy's `upfirdn`. The output then has
+/// With [`Fir::interpolate`], `up - 1` zeros are inserted after each sample before filtering. With
+/// [`Fir::decimate`], one of `down` samples is kept after filtering, beginning with the first. With
+/// both the rate changes by any ratio, as in SciPy's `upfirdn`. The output then has
 /// `⌈n · up / down⌉` samples.
 ///
-/// Sums are kept in f32, in an order that the device chooses; long filters may go by spectra. A sample that is NaN or infinite spoils the
-/// sums that it is a term of; where the filter goes by spectra, more of its line.
+/// Sums are kept in f32, in an order that the device chooses. Long filters may be applied by
+/// Fourier transforms. A NaN or infinite sample affects the sums that it is a term of. If Fourier
+/// transforms are used, it may affect more of its line.
 #[derive(Clone, Debug)]
 pub struct Fir {
     /// The signals, of at least one dimension: f32 or c64.
     pub input: Tensor,
-    /// The taps, of one dimension: f32, or c64 where the input is.
+    /// The taps, of one dimension: f32, or c64 if the input is c64.
     pub taps: Tensor,
-    /// How many times the rate is raised.
+    /// The factor by which the rate is raised.
     pub up: usize,
-    /// How many times the rate is lowered.
+    /// The factor by which the rate is lowered.
     pub down: usize,
 }
 
@@ -40,13 +42,13 @@ impl Fir {
         Fir { input: input.clone(), taps: taps.clone(), up: 1, down: 1 }
     }
 
-    /// Keeps one of so many samples.
+    /// Keeps one of `down` samples.
     pub fn decimate(mut self, down: usize) -> Fir {
         self.down = down;
         self
     }
 
-    /// Makes so many samples of one.
+    /// Raises the rate by the factor `up`.
     pub fn interpolate(mut self, up: usize) -> Fir {
         self.up = up;
         self
@@ -71,11 +73,7 @@ pub(super) fn check_taps(taps: &Tensor, up: usize, down: usize, samples: DType) 
     if !matches!(samples, DType::F32 | DType::Complex64) {
         return Err(Error::DTypeUnsupported { what: "fir: input", expected: "f32 or c64", got: samples });
     }
-    let fits = taps.dtype() == DType::F32 || (taps.dtype() == DType::Complex64 && samples == DType::Complex64);
-    if !fits {
-        let expected = "f32, or c64 where the input is";
-        return Err(Error::DTypeUnsupported { what: "fir: taps", expected, got: taps.dtype() });
-    }
+    weights_fit(taps, samples, "fir: taps")?;
     if taps.shape().rank() != 1 {
         return Err(Error::RankMismatch { what: "fir: taps", expected: "1".into(), got: taps.shape().rank() });
     }
@@ -101,15 +99,7 @@ impl Describe for Fir {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.taps).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.taps).into());
-    }
+    crate::parts!(input, taps);
 
     fn work(&self) -> u64 {
         match (self.up, self.down) {
@@ -119,10 +109,11 @@ impl Describe for Fir {
     }
 }
 
-/// Taps from which on a filter goes by spectra.
+/// Number of taps from which a filter is applied by Fourier transforms.
 const SPECTRAL_TAPS: usize = 256;
 
-/// Multiplications of a filter that keeps the rate. By spectra their number grows with the logarithm of the taps.
+/// Number of multiplications of a filter that keeps the rate. With Fourier transforms it grows with
+/// the logarithm of the taps.
 pub(super) fn filter_work(samples: usize, taps: usize) -> u64 {
     let of_sample = match taps / SPECTRAL_TAPS {
         0 => taps.max(1),
@@ -131,7 +122,8 @@ pub(super) fn filter_work(samples: usize, taps: usize) -> u64 {
     (samples as u64).saturating_mul(of_sample as u64)
 }
 
-/// Multiplications of a filter that changes the rate, which go by sums however many taps there are, and the samples that come out.
+/// Number of multiplications of a filter that changes the rate, plus its input and output samples.
+/// It is always computed by sums, however many taps there are.
 fn rates_work(samples: usize, taps: usize, up: usize, down: usize) -> u64 {
     let outputs = (samples as u64).saturating_mul(up as u64).div_ceil(down.max(1) as u64);
     let of_output = taps.div_ceil(up.max(1)) as u64;

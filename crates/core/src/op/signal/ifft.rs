@@ -1,51 +1,53 @@
-//! Ifft: from a spectrum back to the signal.
+//! Ifft: the inverse Fourier transform, from spectra to signals.
 
 use super::axis::check_axis;
 use super::fft::{check_pairs, half_spectrum_len, transform_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The inverse of [`super::Fft`] along the last axis, or that of [`Ifft::axis`]: `x[j] = 1/n · Σ X[k] · exp(2πi·j·k/n)`,
-/// as numpy's `ifft` and, with [`Ifft::real`], `irfft`.
+/// The inverse of [`super::Fft`] along the last axis, or along the axis of [`Ifft::axis`]:
+/// `x[j] = 1/n · Σ X[k] · exp(2πi·j·k/n)`, as numpy's `ifft` and, with [`Ifft::real`], `irfft`.
 ///
-/// Complex numbers (c64) give as many. With [`Ifft::real`] the input is half of the spectrum of real numbers (f32), which
-/// are the output; the imaginary parts of its first element, and for an even length of its last, count as zero. NaN,
-/// infinity, rounding and empty lines are as for [`super::Fft`], and so are complex numbers in f64: pairs along the last axis, which
-/// [`Ifft::real`] leaves off.
+/// Complex lines (c64) give complex lines of the same length. With [`Ifft::real`] the input is half
+/// of the spectrum of the real output (f32). The imaginary parts of its first element, and of its
+/// last for an even length, are taken as zero. NaN, infinity, rounding and empty lines are as for
+/// [`super::Fft`]. So are complex numbers in f64: pairs along the last axis, which [`Ifft::real`]
+/// removes from the output.
 #[derive(Clone, Debug)]
 pub struct Ifft {
     /// The spectra: c64 of at least one dimension, or f64 of at least two.
     pub input: Tensor,
-    /// The axis along which lines are transformed.
+    /// The axis of the lines.
     pub axis: usize,
-    /// The length of the real signals; nothing where the output is complex.
+    /// The length of the real signals. `None` if the output is complex.
     pub real_len: Option<usize>,
 }
 
 impl Ifft {
-    /// The inverse transform along the last axis, from complex numbers to complex numbers.
+    /// The inverse transform along the last axis, from complex to complex numbers.
     pub fn new(input: &Tensor) -> Ifft {
         let behind = if input.dtype() == DType::F64 { 2 } else { 1 };
         Ifft { input: input.clone(), axis: input.shape().rank().saturating_sub(behind), real_len: None }
     }
 
-    /// Along this axis instead of the last.
+    /// Transforms along this axis instead of the last.
     pub fn axis(mut self, axis: usize) -> Ifft {
         self.axis = axis;
         self
     }
 
-    /// The input is half the spectrum of `len` real numbers: `len/2 + 1` elements, from which `len` itself does not follow.
+    /// Takes the input as half the spectrum of `len` real numbers: `len/2 + 1` elements, which do
+    /// not determine `len`.
     pub fn real(mut self, len: usize) -> Ifft {
         self.real_len = Some(len);
         self
     }
 
-    /// The output's shape: the input's, with the axis as long as the real signals where they are asked for.
+    /// The output's shape: the input's, with the length of the real signals along the axis if the
+    /// output is real.
     pub fn output_shape(&self) -> Result<Shape> {
         let dims = self.input.shape();
         let signals = match self.input.dtype() {
@@ -93,13 +95,7 @@ impl Describe for Ifft {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.axis)

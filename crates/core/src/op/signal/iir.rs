@@ -4,23 +4,22 @@ use super::axis::check_axis;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
 /// The most sections of a filter.
 pub const SECTIONS_MAX: usize = 256;
 
-/// A section of second order: `y[t] = b0·x[t] + b1·x[t-1] + b2·x[t-2] - a1·y[t-1] - a2·y[t-2]`.
+/// A second-order section: `y[t] = b0·x[t] + b1·x[t-1] + b2·x[t-2] - a1·y[t-1] - a2·y[t-2]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Biquad {
-    /// What the samples are weighted with, the newest first.
+    /// Weights of the samples, the newest first.
     pub b: [f64; 3],
-    /// What the outputs before are weighted with, the newest first; that of the present one is 1.
+    /// Weights of the previous outputs, the newest first. The weight of the current output is 1.
     pub a: [f64; 2],
 }
 
 impl Biquad {
-    /// Whether its poles lie within the unit circle: what it remembers fades.
+    /// Whether the poles lie within the unit circle, so that the response decays.
     pub fn is_stable(&self) -> bool {
         let [a1, a2] = self.a;
         a2.abs() < 1.0 && a1.abs() < 1.0 + a2
@@ -31,11 +30,12 @@ impl Biquad {
     }
 }
 
-/// Filters lines along the last axis through sections of second order, one after the other, as SciPy's `sosfilt`. The output has the
-/// input's shape. States and sums are kept in f64.
+/// Filters lines along the last axis through a cascade of second-order sections, as SciPy's
+/// `sosfilt`. The output has the input's shape. States and sums are kept in f64.
 ///
-/// A section whose poles lie on or outside the unit circle is no error, since what it does for a while may be wanted;
-/// [`Iir::unstable_sections`] names them. NaN and infinity stay in a line's memory to its end.
+/// A section with poles on or outside the unit circle is allowed, since its short-term response may
+/// be wanted. [`Iir::unstable_sections`] returns such sections. A NaN or an infinity stays in the
+/// state until the end of its line.
 #[derive(Clone, Debug)]
 pub struct Iir {
     /// The signals, of at least one dimension: f32 or c64.
@@ -50,7 +50,7 @@ impl Iir {
         Iir { input: input.clone(), sections: sections.into() }
     }
 
-    /// The sections of which what they remember does not fade.
+    /// The indices of the sections whose response does not decay.
     pub fn unstable_sections(&self) -> Vec<usize> {
         (0..self.sections.len()).filter(|index| !self.sections[*index].is_stable()).collect()
     }
@@ -84,13 +84,7 @@ impl Describe for Iir {
         check_axis(self.input.shape(), last, "iir: input", "iir: axis")
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.sections.len() as u64)

@@ -1,13 +1,12 @@
-//! LdpcEncode and LdpcDecode: codes of sparse parity checks.
+//! LdpcEncode and LdpcDecode: low-density parity-check codes.
 
 use std::ops::Range;
 
-use super::checks::{line_len, of_type, tensors};
+use super::checks::{line_len, of_type};
 use super::reed_solomon::check_rows;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -21,13 +20,13 @@ pub const ITERATIONS_MAX: usize = 1000;
 /// A base graph of 5G NR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BaseGraph {
-    /// 22 blocks of data, 46 of checks.
+    /// 22 data blocks, 46 check blocks.
     One,
-    /// 10 blocks of data, 42 of checks.
+    /// 10 data blocks, 42 check blocks.
     Two,
 }
 
-/// The share of data in a word of a telemetry code.
+/// The code rate of a telemetry code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TelemetryRate {
     /// ½.
@@ -38,27 +37,29 @@ pub enum TelemetryRate {
     FourFifths,
 }
 
-/// A code by its parity checks. A word's first bits are the data.
+/// A code, defined by its parity checks. The first bits of a word are the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ldpc {
-    /// The code of 3GPP TS 38.212, as it is before rate matching: the first two blocks of a word are not sent.
+    /// The code of 3GPP TS 38.212 before rate matching. The first two blocks of a word are not
+    /// transmitted.
     Nr {
         /// The base graph.
         graph: BaseGraph,
         /// Bits of a block: `a · 2ʲ`, with `a` 2, 3, 5, 7, 9, 11, 13 or 15, up to 384.
         lifting: usize,
     },
-    /// The telemetry code of CCSDS 131.0-B: the last block of a word is not sent.
+    /// The telemetry code of CCSDS 131.0-B. The last block of a word is not transmitted.
     Telemetry {
-        /// Bits of data: 1024, 4096 or 16384.
+        /// Number of data bits: 1024, 4096 or 16384.
         data: usize,
-        /// The share of data.
+        /// The code rate.
         rate: TelemetryRate,
     },
 }
 
-/// Where a telemetry code has permutations: row and column of blocks, and the permutations' numbers; 0 is the identity. Columns count from the
-/// last, so that codes of higher rates have more of them in front.
+/// The permutations of the telemetry codes: row and column of blocks, and the numbers of the
+/// permutations. 0 is the identity. Columns count from the last, since codes of higher rates have
+/// more columns in front.
 const TELEMETRY: [(usize, usize, &[usize]); 22] = [
     (0, 2, &[0]),
     (0, 0, &[0, 1]),
@@ -85,7 +86,7 @@ const TELEMETRY: [(usize, usize, &[usize]); 22] = [
 ];
 
 impl Ldpc {
-    /// Bits of a block.
+    /// Number of bits in a block.
     pub fn block(&self) -> usize {
         match *self {
             Ldpc::Nr { lifting, .. } => lifting,
@@ -97,7 +98,7 @@ impl Ldpc {
         }
     }
 
-    /// Blocks of data, of a word, and of checks.
+    /// Number of data blocks, of blocks in a word, and of check blocks.
     pub fn blocks(&self) -> (usize, usize, usize) {
         match self {
             Ldpc::Nr { graph: BaseGraph::One, .. } => (22, 68, 46),
@@ -108,17 +109,17 @@ impl Ldpc {
         }
     }
 
-    /// Bits of data.
+    /// Number of data bits.
     pub fn data_bits(&self) -> usize {
         self.blocks().0 * self.block()
     }
 
-    /// Bits of a word, those that are not sent included.
+    /// Number of bits in a word, including those that are not transmitted.
     pub fn word_bits(&self) -> usize {
         self.blocks().1 * self.block()
     }
 
-    /// Which bits of a word are sent.
+    /// The transmitted bits of a word.
     pub fn sent(&self) -> Range<usize> {
         match self {
             Ldpc::Nr { .. } => 2 * self.block()..self.word_bits(),
@@ -126,7 +127,7 @@ impl Ldpc {
         }
     }
 
-    /// Bits that are sent.
+    /// Number of transmitted bits.
     pub fn coded_bits(&self) -> usize {
         self.sent().len()
     }
@@ -142,7 +143,8 @@ impl Ldpc {
         }
     }
 
-    /// The bits of a word of each check, whose sum is even: block by block of checks, within a check in no order.
+    /// The bits of a word in each parity check, whose sum is even. The checks are in the order of
+    /// their blocks; the bits of a check are unordered.
     pub fn parity_checks(&self) -> Vec<Vec<u32>> {
         let (block, (_, columns, rows)) = (self.block(), self.blocks());
         let mut checks = vec![Vec::new(); rows * block];
@@ -167,14 +169,14 @@ impl Ldpc {
                         add(*row, columns - 1 - from_last, &|at| permuted(*number, at, block));
                     }
                 }
-                // Two permutations of one block that meet in one bit cancel each other.
+                // Two permutations of one block that select the same bit cancel each other.
                 checks.iter_mut().for_each(without_pairs);
             }
         }
         checks
     }
 
-    /// Checks that there is such a code.
+    /// Checks that the code exists.
     pub fn check(&self) -> Result<()> {
         match *self {
             Ldpc::Nr { lifting, .. } => match lifting_set(lifting) {
@@ -190,7 +192,7 @@ impl Ldpc {
     }
 }
 
-/// Which set of shifts a lifting has.
+/// The index of the set of shifts for a lifting size.
 fn lifting_set(lifting: usize) -> Option<usize> {
     if !(2..=384).contains(&lifting) {
         return None;
@@ -199,7 +201,7 @@ fn lifting_set(lifting: usize) -> Option<usize> {
     if odd == 1 { Some(0) } else { [3, 5, 7, 9, 11, 13, 15].iter().position(|of| *of == odd).map(|at| at + 1) }
 }
 
-/// The column of the one in this row of a permutation of the telemetry codes.
+/// The column of the one in this row of a telemetry code's permutation.
 fn permuted(number: usize, row: usize, block: usize) -> usize {
     let Some(index) = number.checked_sub(1) else { return row };
     let (quarter, size) = ((block / 4).max(1), (block / 128).max(1).ilog2() as usize);
@@ -220,7 +222,8 @@ fn without_pairs(bits: &mut Vec<u32>) {
     }
 }
 
-/// Encodes words: from `[…, ⌈data/8⌉]` to `[…, ⌈coded/8⌉]`, both u8. Bits lie in bytes, the first highest; what is left of the last byte is zero.
+/// Encodes words: from `[…, ⌈data/8⌉]` to `[…, ⌈coded/8⌉]`, both u8. Bits are packed in bytes, the
+/// first bit highest. The unused bits of the last byte are zero.
 #[derive(Clone, Debug)]
 pub struct LdpcEncode {
     /// The code.
@@ -229,16 +232,19 @@ pub struct LdpcEncode {
     pub input: Tensor,
 }
 
-/// Decodes words by min-sum: from `[…, coded]` of f32, the logarithm of how much likelier 0 is than 1, to the data, `[…, ⌈data/8⌉]` of u8, and how many iterations
-/// each word took, i32; -1 for words in which checks were left that do not hold, or have bits of which nothing is known: their data is not to be trusted.
+/// Decodes words by the min-sum algorithm: from `[…, coded]` of f32, the log-likelihood ratio of 0
+/// over 1. The outputs are the data, `[…, ⌈data/8⌉]` of u8, and the number of iterations for each
+/// word, i32. The number is -1 if some checks still fail, or contain bits of which nothing is
+/// known; then the data must not be trusted.
 ///
-/// Checks go one after the other, each with what those before it have found (a layered schedule); a check's messages are `¾` of the least that
-/// min-sum says. NaN counts as 0, and infinity as `±1e6`.
+/// The schedule is layered: checks are processed one after the other, each with the results of
+/// those before it. The messages of a check are `¾` of the min-sum minimum. NaN is taken as 0, and
+/// infinity as `±1e6`.
 #[derive(Clone, Debug)]
 pub struct LdpcDecode {
     /// The code.
     pub code: Ldpc,
-    /// The bits' likelihoods.
+    /// The log-likelihood ratios of the bits.
     pub input: Tensor,
     /// The most iterations.
     pub iterations: usize,
@@ -258,12 +264,12 @@ impl LdpcEncode {
 }
 
 impl LdpcDecode {
-    /// Decodes each row, in 20 iterations at most.
+    /// Decodes each row, in at most 20 iterations.
     pub fn new(code: Ldpc, input: &Tensor) -> LdpcDecode {
         LdpcDecode { code, input: input.clone(), iterations: 20 }
     }
 
-    /// In so many iterations at most.
+    /// Sets the most iterations.
     pub fn iterations(mut self, most: usize) -> LdpcDecode {
         self.iterations = most;
         self
@@ -291,7 +297,7 @@ impl Describe for LdpcEncode {
         self.output_shape().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.code.name())
@@ -313,7 +319,7 @@ impl Describe for LdpcDecode {
         self.output_shapes().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.iterations as u64)

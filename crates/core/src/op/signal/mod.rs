@@ -1,13 +1,18 @@
-//! The signal domain: sampled signals, modems and codes. One file per kind of op, each with the ops' structs, their builder methods, their
-//! checks and their outputs' shapes; `list` connects them.
+//! The signal domain: sampled signals, modems and codes. Each file holds one kind of op: the ops'
+//! structs, builder methods, checks and output shapes. `list` connects the ops.
 //!
-//! * [`Fft`], [`Ifft`], [`Fft2`], [`Dct`] and [`Hilbert`]: spectra of lines and planes. [`Stft`], [`Istft`] and [`Psd`]: of pieces that overlap.
-//! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Convolve2`]: over planes. [`FindPeaks`]: where something is. [`Adapt`]: filters that learn. [`StartFilter`] and [`StreamFilter`]: over a stream
-//!   in pieces.
-//! * [`Mix`] and [`Track`]: from one frequency to another, and loops for strength, carrier and timing. [`ReadSamples`]: what radios give.
-//! * [`Modulate`] and [`Demodulate`]: from symbols to points of the plane and back. [`ModulateWave`] and [`DemodulateWave`]: to waves.
-//! * [`Crc`], [`RsEncode`] and [`RsDecode`], [`ErasureEncode`] and [`ErasureRebuild`], [`ConvolutionalEncode`] and [`Viterbi`],
-//!   [`LdpcEncode`] and [`LdpcDecode`]: codes. [`Interleave`] and [`Scramble`]: what stands around them.
+//! * [`Fft`], [`Ifft`], [`Fft2`], [`Dct`] and [`Hilbert`]: spectra of lines and planes. [`Stft`],
+//!   [`Istft`] and [`Psd`]: spectra of overlapping frames.
+//! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Convolve2`]:
+//!   filters over planes. [`FindPeaks`]: the positions of the strongest elements. [`Adapt`]:
+//!   adaptive filters. [`StartFilter`] and [`StreamFilter`]: filters over a stream in pieces.
+//! * [`Mix`]: frequency shifts. [`Track`]: loops for gain, carrier and timing. [`ReadSamples`]: the
+//!   sample formats of radios.
+//! * [`Modulate`] and [`Demodulate`]: between symbols and points of the complex plane.
+//!   [`ModulateWave`] and [`DemodulateWave`]: between messages and waves.
+//! * [`Crc`], [`RsEncode`] and [`RsDecode`], [`ErasureEncode`] and [`ErasureRebuild`],
+//!   [`ConvolutionalEncode`] and [`Viterbi`], [`LdpcEncode`] and [`LdpcDecode`]: codes.
+//!   [`Interleave`] and [`Scramble`]: the reordering and whitening around codes.
 
 use super::axis;
 
@@ -41,7 +46,10 @@ pub use super::list::SignalOp;
 pub use adapt::{Adapt, LEARNED_TAPS_MAX, Target};
 pub use analytic::{Hilbert, Mix};
 pub use channelize::Channelize;
-pub use convolutional::{Convolutional, ConvolutionalEncode, Ending, FRAME_BITS_MAX, Puncture, Viterbi};
+pub use convolutional::{
+    Convolutional, ConvolutionalEncode, EXACT_TAIL_BITS_MAX, Ending, FRAME_BITS_MAX, LOGARITHM_MAX, LOGARITHM_STEPS,
+    Puncture, Viterbi,
+};
 pub use convolve::{Convolve, Extent};
 pub use convolve2::Convolve2;
 pub use crc::{Checksum, Crc};

@@ -1,4 +1,4 @@
-//! Modulate and Demodulate: from symbols to points of the plane and back.
+//! Modulate and Demodulate: between symbols and points of the complex plane.
 
 use std::f32::consts::TAU;
 use std::sync::Arc;
@@ -6,33 +6,34 @@ use std::sync::Arc;
 use crate::dtype::{Complex64, DType};
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The points that symbols stand for. Those with a name are Gray-coded, so that neighbours differ in one bit, and have a mean power of 1.
+/// The points of symbols. The named constellations are Gray-coded, so that neighbours differ in one
+/// bit, and have a mean power of 1.
 ///
-/// On a square the higher half of a symbol's bits is its place along the real axis, the lower half along the imaginary one.
+/// In a square constellation the higher half of a symbol's bits selects the real part, the lower
+/// half the imaginary part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constellation {
-    /// One bit.
+    /// One bit per symbol.
     Bpsk,
-    /// Two bits.
+    /// Two bits per symbol.
     Qpsk,
-    /// Three bits on a circle.
+    /// Three bits per symbol, on a circle.
     Psk8,
-    /// Four bits.
+    /// Four bits per symbol.
     Qam16,
-    /// Six bits.
+    /// Six bits per symbol.
     Qam64,
-    /// Eight bits.
+    /// Eight bits per symbol.
     Qam256,
-    /// Points of the caller's own: 2, 4, 8 … or 256. Made by [`Constellation::custom`].
+    /// Custom points: 2, 4, 8 … or 256. Made by [`Constellation::custom`].
     Custom(Arc<[Complex64]>),
 }
 
 impl Constellation {
-    /// Those with a name.
+    /// The named constellations.
     pub const ALL: [Constellation; 6] = [
         Constellation::Bpsk,
         Constellation::Qpsk,
@@ -42,7 +43,8 @@ impl Constellation {
         Constellation::Qam256,
     ];
 
-    /// Points of the caller's own, that of symbol 0 first: a power of two of them, from 2 to 256, all finite.
+    /// Makes a constellation of custom points, beginning with that of symbol 0. The points are
+    /// finite, and their number is a power of two from 2 to 256.
     pub fn custom(points: &[Complex64]) -> Result<Constellation> {
         let constellation = Constellation::Custom(points.into());
         constellation.check()?;
@@ -62,7 +64,7 @@ impl Constellation {
         }
     }
 
-    /// Bits of a symbol.
+    /// Number of bits in a symbol.
     pub fn bits(&self) -> usize {
         match self {
             Constellation::Bpsk => 1,
@@ -75,7 +77,7 @@ impl Constellation {
         }
     }
 
-    /// Of a square, half the distance between neighbours; 1 of all others.
+    /// Half the distance between neighbours in a square constellation; 1 for all others.
     pub fn unit(&self) -> f32 {
         match self {
             Constellation::Qpsk | Constellation::Qam16 | Constellation::Qam64 | Constellation::Qam256 => {
@@ -116,24 +118,24 @@ impl Constellation {
     }
 }
 
-/// The level that a Gray code stands for.
+/// The level of a Gray code.
 fn level_of(gray: usize) -> usize {
     gray ^ gray >> 1 ^ gray >> 2 ^ gray >> 3 ^ gray >> 4 ^ gray >> 5 ^ gray >> 6 ^ gray >> 7
 }
 
-/// What a demodulator gives.
+/// The kind of a demodulator's output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// The symbol whose point is nearest, as u8.
+    /// The symbol with the nearest point, as u8.
     Hard,
-    /// For each bit, the highest first, the logarithm of how much likelier 0 is than 1, as f32.
+    /// For each bit, the highest first, the log-likelihood ratio of 0 over 1, as f32.
     Soft {
-        /// The variance of the noise, of both parts together.
+        /// The variance of the noise, of the real and imaginary parts together.
         noise: f32,
     },
 }
 
-/// The points of symbols: from u8 to c64 of the same shape. A symbol without a point is an error.
+/// Maps symbols to points: from u8 to c64 of the same shape. A symbol without a point is an error.
 #[derive(Clone, Debug)]
 pub struct Modulate {
     /// The points.
@@ -142,33 +144,34 @@ pub struct Modulate {
     pub input: Tensor,
 }
 
-/// Symbols or bits of received points, c64 of any shape: [`Decision::Hard`] gives u8 of the same shape, [`Decision::Soft`] f32 with one more
-/// axis, the bits. Soft decisions go by the nearest point of each sort (max-log). What is not a number is decided somehow, and gives no number
-/// or infinity as soft bits of its own symbol alone.
+/// Maps received points, c64 of any shape, to symbols or bits. [`Decision::Hard`] gives u8 of the
+/// same shape. [`Decision::Soft`] gives f32 with one more axis, the bits. Soft decisions use the
+/// nearest point for each value of a bit (max-log). For a NaN the hard decision is unspecified, and
+/// the soft bits of that symbol alone are NaN or infinite.
 #[derive(Clone, Debug)]
 pub struct Demodulate {
     /// The points.
     pub constellation: Constellation,
-    /// What was received.
+    /// The received points.
     pub input: Tensor,
-    /// What is wanted.
+    /// The kind of output.
     pub decision: Decision,
 }
 
 impl Modulate {
-    /// The points of symbols.
+    /// Maps symbols to points.
     pub fn new(constellation: Constellation, input: &Tensor) -> Modulate {
         Modulate { constellation, input: input.clone() }
     }
 }
 
 impl Demodulate {
-    /// The nearest symbols.
+    /// Decides for the nearest symbols.
     pub fn hard(constellation: Constellation, input: &Tensor) -> Demodulate {
         Demodulate { constellation, input: input.clone(), decision: Decision::Hard }
     }
 
-    /// The bits' likelihoods under noise of this variance.
+    /// Computes the log-likelihood ratios of the bits, for noise of this variance.
     pub fn soft(constellation: Constellation, input: &Tensor, noise: f32) -> Demodulate {
         Demodulate { constellation, input: input.clone(), decision: Decision::Soft { noise } }
     }
@@ -199,13 +202,7 @@ impl Describe for Modulate {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 impl Describe for Demodulate {
@@ -227,13 +224,7 @@ impl Describe for Demodulate {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.constellation.name())

@@ -1,62 +1,64 @@
-//! FindPeaks: where signals and planes are strongest.
+//! FindPeaks: the strongest elements of signals and planes.
 
-use super::checks::{line_len, real_or_complex, tensors, within};
+use super::checks::{line_len, real_or_complex, within};
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The most peaks of a line or plane.
 pub const PEAKS_MAX: usize = 1 << 16;
 
-/// The strongest peaks of lines along the last axis, or with [`FindPeaks::planes`] of planes, the last two: as of a correlation, where it finds what it
-/// looks for.
+/// Finds the strongest peaks of lines along the last axis, or of planes along the last two axes
+/// with [`FindPeaks::planes`]; for example, the matches in a correlation.
 ///
-/// A real element (f32) is as strong as it is large, a complex one (c64) as its absolute value, rounded to f32. It is a peak where none of the elements up to
-/// [`FindPeaks::distance`] away along each axis is stronger, none of those before it is as strong, and it is no weaker than [`FindPeaks::at_least`].
-/// So of a flat top the first element is the peak. NaN is no peak, and hides none.
+/// The strength of a real element (f32) is its value, and of a complex element (c64) its absolute
+/// value, rounded to f32. An element is a peak if, within [`FindPeaks::distance`] along each axis,
+/// no element is stronger and no earlier element is equally strong, and if its strength is at least
+/// [`FindPeaks::at_least`]. So the first element of a plateau is the peak. NaN is never a peak, and
+/// hides no peak.
 ///
-/// The outputs are `[…, count]`: how strong the peaks are (f32), the strongest first and of equals the one that comes first, and where they stand (i32),
-/// in a plane row by row. Where there are fewer peaks, the rest is 0 at -1.
+/// The outputs are `[…, count]`: the strengths of the peaks (f32), the strongest first and among
+/// equals the earliest, and their indices (i32), which count a plane row by row. Unused slots have
+/// the strength 0 and the index -1.
 #[derive(Clone, Debug)]
 pub struct FindPeaks {
     /// The signals, or the planes.
     pub input: Tensor,
-    /// How many peaks of each.
+    /// Number of peaks for each line or plane.
     pub count: usize,
-    /// How far a peak towers over what is around it.
+    /// The distance within which a peak must be the strongest element.
     pub distance: usize,
-    /// What is weaker is no peak.
+    /// The least strength of a peak.
     pub at_least: f32,
-    /// Whether planes are searched.
+    /// Whether planes are searched, rather than lines.
     pub planes: bool,
 }
 
 impl FindPeaks {
-    /// So many peaks of each line, each stronger than its neighbours.
+    /// Finds `count` peaks of each line, each stronger than its direct neighbours.
     pub fn new(input: &Tensor, count: usize) -> FindPeaks {
         FindPeaks { input: input.clone(), count, distance: 1, at_least: f32::NEG_INFINITY, planes: false }
     }
 
-    /// So many peaks of each plane.
+    /// Finds `count` peaks of each plane.
     pub fn planes(input: &Tensor, count: usize) -> FindPeaks {
         FindPeaks { planes: true, ..FindPeaks::new(input, count) }
     }
 
-    /// Each stronger than all that is up to so many elements away.
+    /// Sets the distance within which a peak must be the strongest element.
     pub fn distance(mut self, distance: usize) -> FindPeaks {
         self.distance = distance;
         self
     }
 
-    /// None weaker than this.
+    /// Sets the least strength of a peak.
     pub fn at_least(mut self, strength: f32) -> FindPeaks {
         self.at_least = strength;
         self
     }
 
-    /// Rows and columns of what is searched; a line is one row.
+    /// Rows and columns of the searched planes. A line is one row.
     pub fn searched(&self) -> (usize, usize) {
         let dims = self.input.shape();
         let behind = |behind: usize| dims.rank().checked_sub(behind).map_or(0, |axis| dims[axis]);
@@ -95,5 +97,5 @@ impl Describe for FindPeaks {
         self.output_shape().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 }

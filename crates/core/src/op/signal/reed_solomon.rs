@@ -3,43 +3,44 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// A code: words of `data + parity` bytes, at most 255, of which up to `parity / 2` wrong bytes are mended, or `parity` lost ones whose places
-/// are known. A word's first byte is the coefficient of the highest power, and its parity comes last.
+/// A code with words of `data + parity` bytes, at most 255. It corrects up to `parity / 2` wrong
+/// bytes, or up to `parity` lost bytes at known positions. The first byte of a word is the
+/// coefficient of the highest power, and the parity comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReedSolomon {
-    /// Bytes of data in a word.
+    /// Number of data bytes in a word.
     pub data: usize,
-    /// Bytes of parity in a word: 1 to 64.
+    /// Number of parity bytes in a word: 1 to 64.
     pub parity: usize,
-    /// The polynomial of the field of 256 elements; its root must generate the field.
+    /// The polynomial of the field with 256 elements. Its root must generate the field.
     pub polynomial: u16,
-    /// The generator's first root, as a power.
+    /// The exponent of the generator's first root.
     pub first_root: usize,
-    /// How many powers lie between its roots; it has no divisor in common with 255.
+    /// The difference between the exponents of successive roots. It has no common divisor with 255.
     pub root_step: usize,
 }
 
 impl ReedSolomon {
-    /// The common sort: the field of `0x11d`, roots from α⁰ on, as QR codes have it.
+    /// The common code, as in QR codes: the field of `0x11d`, with roots from α⁰ on.
     pub const fn new(data: usize, parity: usize) -> ReedSolomon {
         ReedSolomon { data, parity, polynomial: 0x11d, first_root: 0, root_step: 1 }
     }
 
-    /// The CCSDS code with 32 bytes of parity, in the conventional basis: 223 bytes of data, or fewer where it is shortened.
+    /// The CCSDS code with 32 bytes of parity, in the conventional basis: 223 bytes of data, or
+    /// fewer for a shortened code.
     pub const fn ccsds(data: usize) -> ReedSolomon {
         ReedSolomon { data, parity: 32, polynomial: 0x187, first_root: 112, root_step: 11 }
     }
 
-    /// Bytes of a word.
+    /// Number of bytes in a word.
     pub const fn word(&self) -> usize {
         self.data.saturating_add(self.parity)
     }
 
-    /// Refuses numbers that make no code. Whether the polynomial makes a field is found where its tables are made.
+    /// Checks the numbers, and that the polynomial's root generates the field.
     pub fn check(&self) -> Result<()> {
         if self.data == 0 || self.parity == 0 || self.parity > 64 || self.word() > 255 {
             let expected = "data and parity of at least 1, parity of at most 64, words of at most 255";
@@ -60,7 +61,7 @@ impl ReedSolomon {
     }
 }
 
-/// Whether the powers of the polynomial's root are all 255 elements but zero.
+/// Whether the powers of the polynomial's root are all 255 nonzero elements.
 fn generates(polynomial: u16) -> bool {
     let (mut value, mut order) = (1_u16, 0);
     loop {
@@ -75,7 +76,7 @@ fn generates(polynomial: u16) -> bool {
     }
 }
 
-/// Adds parity to each row of data: from `[…, data]` to `[…, data + parity]`, all u8.
+/// Appends parity to each row of data: from `[…, data]` to `[…, data + parity]`, all u8.
 #[derive(Clone, Debug)]
 pub struct RsEncode {
     /// The code.
@@ -84,17 +85,19 @@ pub struct RsEncode {
     pub input: Tensor,
 }
 
-/// Mends words: from `[…, data + parity]` to the data of each, `[…, data]`, and how many of its bytes were wrong, `[…]` as i32.
+/// Corrects words: from `[…, data + parity]` to the data of each word, `[…, data]`, and the number
+/// of wrong bytes in the word, `[…]` as i32.
 ///
-/// A word with more wrong bytes than its code can mend gives -1, and its data as it was received. Where very many are wrong it can lie near
-/// another word of the code, and no decoder can tell.
+/// A word with more wrong bytes than the code can correct gives -1, and its data as received. A
+/// word with very many wrong bytes may be close to another word of the code; no decoder can detect
+/// this.
 #[derive(Clone, Debug)]
 pub struct RsDecode {
     /// The code.
     pub code: ReedSolomon,
     /// The words.
     pub input: Tensor,
-    /// The places in every word that are known to be lost, each once.
+    /// The positions in every word that are known to be lost, each once.
     pub erased: Vec<usize>,
 }
 
@@ -112,12 +115,12 @@ impl RsEncode {
 }
 
 impl RsDecode {
-    /// Mends each word.
+    /// Corrects each word.
     pub fn new(code: ReedSolomon, input: &Tensor) -> RsDecode {
         RsDecode { code, input: input.clone(), erased: Vec::new() }
     }
 
-    /// With these places of every word known to be lost.
+    /// Sets the positions of every word that are known to be lost.
     pub fn erased(mut self, erased: impl Into<Vec<usize>>) -> RsDecode {
         self.erased = erased.into();
         self
@@ -130,11 +133,16 @@ impl RsDecode {
     }
 }
 
-/// Checks for rows of bytes of this length; the last axis.
+/// Checks for rows of `len` bytes, and returns the last axis.
 pub(super) fn check_rows(input: &Tensor, len: usize, what: &'static str) -> Result<usize> {
     if input.dtype() != DType::U8 {
         return Err(Error::DTypeMismatch { what, expected: DType::U8, got: input.dtype() });
     }
+    check_row_len(input, len, what)
+}
+
+/// Checks for rows of `len` elements, and returns the last axis.
+pub(super) fn check_row_len(input: &Tensor, len: usize, what: &'static str) -> Result<usize> {
     let Some(last) = input.shape().rank().checked_sub(1) else {
         return Err(Error::RankMismatch { what, expected: "at least 1".into(), got: 0 });
     };
@@ -155,13 +163,7 @@ impl Describe for RsEncode {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 }
 
 impl Describe for RsDecode {
@@ -189,13 +191,7 @@ impl Describe for RsDecode {
         self.output_shapes().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-    }
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::numbered(self.code.parity as u64)

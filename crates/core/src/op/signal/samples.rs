@@ -1,29 +1,28 @@
-//! ReadSamples: samples as radios and files have them.
+//! ReadSamples: decodes the sample formats of radios and files.
 
-use super::checks::{line_len, of_type, tensors};
+use super::checks::{line_len, of_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// How a number of a sample lies in bytes. Integers stand for numbers from -1 to 1.
+/// The encoding of a number in bytes. Integers are scaled to the range from -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SampleFormat {
-    /// One byte, of which 128 stands for zero.
+    /// One unsigned byte; 128 is zero.
     U8,
-    /// One byte with its sign.
+    /// One signed byte.
     I8,
-    /// Two bytes, the lower first.
+    /// Two bytes, little-endian.
     I16,
-    /// Two bytes, the higher first.
+    /// Two bytes, big-endian.
     I16Be,
-    /// Three bytes, the lowest first.
+    /// Three bytes, little-endian.
     I24,
-    /// Four bytes, the lowest first.
+    /// Four bytes, little-endian.
     I32,
-    /// IEEE 754 single precision, the lowest byte first.
+    /// IEEE 754 single precision, little-endian.
     F32,
 }
 
@@ -39,7 +38,7 @@ impl SampleFormat {
         SampleFormat::F32,
     ];
 
-    /// Bytes of a number.
+    /// Number of bytes in a number.
     pub const fn size_bytes(self) -> usize {
         match self {
             SampleFormat::U8 | SampleFormat::I8 => 1,
@@ -63,30 +62,31 @@ impl SampleFormat {
     }
 }
 
-/// The numbers of samples that lie in bytes (u8) along the last axis: f32, or with [`ReadSamples::complex`] c64, of which each has two.
+/// Decodes the numbers of samples from bytes (u8) along the last axis: f32, or c64 of two numbers
+/// each with [`ReadSamples::complex`].
 #[derive(Clone, Debug)]
 pub struct ReadSamples {
-    /// How they lie.
+    /// The encoding of a number.
     pub format: SampleFormat,
     /// The bytes.
     pub input: Tensor,
-    /// Whether two numbers are one sample.
+    /// Whether two numbers form one complex sample.
     pub complex: bool,
 }
 
 impl ReadSamples {
-    /// Real samples.
+    /// Decodes real samples.
     pub fn new(format: SampleFormat, input: &Tensor) -> ReadSamples {
         ReadSamples { format, input: input.clone(), complex: false }
     }
 
-    /// Complex samples.
+    /// Decodes complex samples.
     pub fn complex(mut self) -> ReadSamples {
         self.complex = true;
         self
     }
 
-    /// Bytes of a sample.
+    /// Number of bytes in a sample.
     pub fn sample_bytes(&self) -> usize {
         self.format.size_bytes() * if self.complex { 2 } else { 1 }
     }
@@ -112,7 +112,7 @@ impl Describe for ReadSamples {
         self.output_type().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.format.name())

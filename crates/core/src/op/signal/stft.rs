@@ -1,54 +1,54 @@
-//! Stft, Istft and Psd: spectra of pieces of a signal that overlap.
+//! Stft, Istft and Psd: spectra of overlapping frames of a signal.
 
 use super::checks::{complex_only, line_len, of_type, real_or_complex, within};
 use super::fft::half_spectrum_len;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The longest transform of a frame.
 pub const FRAME_LEN_MAX: usize = 1 << 24;
 
-/// How a signal is cut into frames: a window slides over it.
+/// The division of a signal into frames by a sliding window.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// The weights of a frame's samples, f32 of one dimension.
+    /// The weights of a frame's samples: f32 of one dimension.
     pub window: Tensor,
-    /// Samples from one frame's beginning to the next one's.
+    /// Number of samples between the starts of two frames.
     pub hop: usize,
-    /// The length of the transform: that of the window, or more, with zeros behind the samples.
+    /// The length of the transform: that of the window or more, padded with zeros at the end.
     pub transform: usize,
-    /// Whether half a window of silence stands before and behind the signal, so that every sample is in the middle of some frame.
+    /// Whether half a window of zeros is added before and after the signal, so that every sample is
+    /// in the middle of some frame.
     pub centered: bool,
 }
 
 impl Frames {
-    /// Frames of this window, so many samples apart.
+    /// Frames of this window, `hop` samples apart.
     pub fn new(window: &Tensor, hop: usize) -> Frames {
         Frames { window: window.clone(), hop, transform: window.elements(), centered: false }
     }
 
-    /// With transforms of this length.
+    /// Sets the length of the transform.
     pub fn transform(mut self, len: usize) -> Frames {
         self.transform = len;
         self
     }
 
-    /// With half a window of silence before and behind.
+    /// Adds half a window of zeros before and after the signal.
     pub fn centered(mut self) -> Frames {
         self.centered = true;
         self
     }
 
-    /// Samples of silence before the signal, and behind it.
+    /// Number of zeros before the signal, and after it.
     pub fn silence(&self) -> usize {
         if self.centered { self.window.elements() / 2 } else { 0 }
     }
 
-    /// How many frames lie within a signal of so many samples.
+    /// Number of frames in a signal of `len` samples.
     pub fn count(&self, len: usize) -> usize {
         let padded = len.saturating_add(2 * self.silence());
         match padded.checked_sub(self.window.elements()) {
@@ -57,12 +57,12 @@ impl Frames {
         }
     }
 
-    /// How many frames before it a frame overlaps with.
+    /// Number of earlier frames that a frame overlaps.
     pub fn overlapping(&self) -> usize {
         self.window.elements().div_ceil(self.hop.max(1)).saturating_sub(1)
     }
 
-    /// Elements of a frame's spectrum, of half of it for real signals.
+    /// Number of elements in a frame's spectrum: half of it for real signals.
     pub fn bins(&self, is_real: bool) -> usize {
         if is_real { half_spectrum_len(self.transform) } else { self.transform }
     }
@@ -83,57 +83,61 @@ impl Frames {
     }
 }
 
-/// The spectra of frames along the last axis, f32 or c64: `[…, samples]` becomes `[…, frames, bins]` of c64. Each is the transform of the
-/// frame's samples times the window, as [`super::Fft`] has it. What does not fill a frame at the end is left out; a signal shorter than the
-/// window has no frame.
+/// The spectra of frames along the last axis, f32 or c64: `[…, samples]` becomes
+/// `[…, frames, bins]` of c64. Each spectrum is the transform of the frame's samples times the
+/// window, as in [`super::Fft`]. Samples at the end that do not fill a frame are ignored. A signal
+/// shorter than the window has no frames.
 #[derive(Clone, Debug)]
 pub struct Stft {
     /// The signals.
     pub input: Tensor,
-    /// How they are cut.
+    /// The division into frames.
     pub frames: Frames,
 }
 
-/// The signal whose frames have these spectra: `[…, frames, bins]` of c64 becomes `[…, samples]`. Frames are weighted with the window, added
-/// up where they overlap, and divided by the sum of the squared weights there; where that is below 1e-10 the signal is zero.
+/// Reconstructs a signal from the spectra of its frames: `[…, frames, bins]` of c64 becomes
+/// `[…, samples]`. Frames are weighted with the window, added where they overlap, and divided by
+/// the sum of the squared weights. Where this sum is below 1e-10 the signal is zero.
 #[derive(Clone, Debug)]
 pub struct Istft {
     /// The spectra.
     pub input: Tensor,
-    /// How the signal was cut.
+    /// The division into frames.
     pub frames: Frames,
-    /// How many samples it had.
+    /// Number of samples of the signal.
     pub len: usize,
-    /// Whether it was real: spectra are halves then.
+    /// Whether the signal is real, so that spectra are halves.
     pub real: bool,
 }
 
-/// What the numbers of a power spectrum mean.
+/// The scale of a power spectrum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PowerScale {
-    /// Power for each cycle a sample: the area is the signal's power. For a sampling rate in Hz, divide by it.
+    /// Power per cycle per sample: the area is the signal's power. For a sampling rate in Hz,
+    /// divide by that rate.
     #[default]
     Density,
-    /// Power: a tone's line is as high as its power.
+    /// Power: the line of a tone has the height of its power.
     Spectrum,
 }
 
-/// The mean power spectrum of a signal's frames by Welch, as SciPy's `welch`: `[…, samples]` of f32 or c64 becomes `[…, bins]` of f32. The spectrum of a
-/// real signal has the power of both halves in one. A line is at least as long as the window.
+/// The mean power spectrum of a signal's frames by Welch's method, as SciPy's `welch`:
+/// `[…, samples]` of f32 or c64 becomes `[…, bins]` of f32. The spectrum of a real signal combines
+/// the power of both halves. A line must be at least as long as the window.
 #[derive(Clone, Debug)]
 pub struct Psd {
     /// The signals.
     pub input: Tensor,
-    /// How they are cut.
+    /// The division into frames.
     pub frames: Frames,
-    /// Whether each frame's mean is taken off first.
+    /// Whether the mean of each frame is subtracted first.
     pub detrend: bool,
-    /// What the numbers mean.
+    /// The scale.
     pub scale: PowerScale,
 }
 
 impl Stft {
-    /// The spectra of these frames.
+    /// Computes the spectra of these frames.
     pub fn new(input: &Tensor, frames: &Frames) -> Stft {
         Stft { input: input.clone(), frames: frames.clone() }
     }
@@ -148,12 +152,12 @@ impl Stft {
 }
 
 impl Istft {
-    /// A complex signal of so many samples.
+    /// Reconstructs a complex signal of `len` samples.
     pub fn new(input: &Tensor, frames: &Frames, len: usize) -> Istft {
         Istft { input: input.clone(), frames: frames.clone(), len, real: false }
     }
 
-    /// A real one.
+    /// Reconstructs a real signal.
     pub fn real(mut self) -> Istft {
         self.real = true;
         self
@@ -180,18 +184,18 @@ impl Istft {
 }
 
 impl Psd {
-    /// The mean power density of these frames, each without its mean.
+    /// Computes the mean power density of these frames, with the mean of each frame subtracted.
     pub fn new(input: &Tensor, frames: &Frames) -> Psd {
         Psd { input: input.clone(), frames: frames.clone(), detrend: true, scale: PowerScale::Density }
     }
 
-    /// With the frames' means.
+    /// Keeps the means of the frames.
     pub fn keep_mean(mut self) -> Psd {
         self.detrend = false;
         self
     }
 
-    /// With numbers of this meaning.
+    /// Sets the scale.
     pub fn scale(mut self, scale: PowerScale) -> Psd {
         self.scale = scale;
         self
@@ -216,15 +220,7 @@ impl Describe for Stft {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.frames.window).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.frames.window).into());
-    }
+    crate::parts!(input, frames.window);
 
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.hop.max(1))
@@ -242,15 +238,7 @@ impl Describe for Istft {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.frames.window).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.frames.window).into());
-    }
+    crate::parts!(input, frames.window);
 
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.bins(self.real).max(1))
@@ -272,15 +260,7 @@ impl Describe for Psd {
         self.output_shape().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.frames.window).into());
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.frames.window).into());
-    }
+    crate::parts!(input, frames.window);
 
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.hop.max(1))

@@ -1,9 +1,9 @@
-//! Filters over streams: what comes in pieces is filtered as if it were whole.
+//! Filters over streams: a signal that arrives in pieces is filtered as if it were whole.
 
 use super::adapt::check_weights;
 use super::channelize::check_channels;
 use super::checks::{finite, of_type, positive, within};
-use super::convolutional::{Convolutional, Ending};
+use super::convolutional::{Convolutional, check_soft_bits};
 use super::fir::check_taps;
 use super::iir::{Biquad, check_sections};
 use super::modem::Constellation;
@@ -19,16 +19,16 @@ use crate::op::Describe;
 use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
-/// A filter with a memory.
+/// A filter with a state.
 #[derive(Clone, Debug)]
 pub enum Filter {
-    /// As [`super::Fir`], with rates that change.
+    /// As [`super::Fir`], including changes of the rate.
     Fir {
         /// The taps, of one dimension.
         taps: Tensor,
-        /// How many times the rate is raised.
+        /// The factor by which the rate is raised.
         up: usize,
-        /// How many times the rate is lowered.
+        /// The factor by which the rate is lowered.
         down: usize,
     },
     /// As [`super::Iir`].
@@ -36,88 +36,94 @@ pub enum Filter {
         /// The sections.
         sections: Vec<Biquad>,
     },
-    /// As [`super::Mix`]: the angle goes on.
+    /// As [`super::Mix`], from f32 or c64 to c64. The angle continues from piece to piece.
     Mix {
-        /// Turns a sample.
+        /// Frequency in cycles per sample.
         frequency: f64,
     },
-    /// As [`super::Track`]: the loop goes on.
+    /// As [`super::Track`]. The loop continues from piece to piece.
     Track(Tracker),
-    /// As [`super::Channelize`]: a piece gives `[…, frames, channels]`, as many frames as begin in it.
+    /// As [`super::Channelize`]. A piece gives `[…, frames, channels]`, with the frames that begin
+    /// in it.
     Channelize {
         /// The low-pass filter of a channel.
         taps: Tensor,
-        /// How many channels.
+        /// Number of channels.
         channels: usize,
     },
-    /// As [`super::DemodulateWave`] of [`super::Wave::Fm`]: from c64 to f32.
+    /// As [`super::DemodulateWave`] of [`super::Wave::Fm`], from c64 to f32.
     Discriminate {
-        /// Turns a sample for a message of 1.
+        /// Cycles per sample for a message of 1.
         deviation: f64,
     },
-    /// As [`super::Adapt`]: the weights go on.
+    /// As [`super::Adapt`]. The weights continue from piece to piece.
     Adapt {
-        /// The weights at first.
+        /// The initial weights.
         weights: Tensor,
-        /// What it learns to give.
+        /// The target.
         target: Learning,
-        /// How far a sample changes the weights.
+        /// The step size of the weights.
         step: f64,
-        /// Whether the step goes by the samples' power.
+        /// Whether the step is divided by the power of the samples.
         normalized: bool,
     },
-    /// As [`super::ModulateWave`] of [`Wave::Fsk`], [`Wave::Am`] or [`Wave::Fm`]: the angle goes on.
+    /// As [`super::ModulateWave`] of [`Wave::Fsk`], [`Wave::Am`] or [`Wave::Fm`]. The angle
+    /// continues from piece to piece.
     ModulateWave(Wave),
-    /// As [`super::DemodulateWave`]: pieces need not end where symbols do.
+    /// As [`super::DemodulateWave`]. Pieces may end within a symbol.
     DemodulateWave(Wave),
-    /// As [`super::Stft`] of frames that are not centred: a piece gives as many as end in it.
+    /// As [`super::Stft`] of frames that are not centred. A piece gives the frames that end in it.
     Stft(Frames),
-    /// As [`super::Istft`] of frames that are not centred, with their bins one behind the other, so that pieces need not end where frames do. Each frame
-    /// brings out as many samples as lie between two frames' beginnings; what the last ones reach beyond that waits for frames that follow.
+    /// As [`super::Istft`] of frames that are not centred. The bins of successive frames are joined
+    /// into one line, so that pieces may end within a frame. Each frame gives as many samples as
+    /// there are between the starts of two frames. The rest of the last frames is kept for the
+    /// frames that follow.
     Istft {
-        /// How the signal was cut.
+        /// The division into frames.
         frames: Frames,
-        /// Whether it was real: spectra are halves then.
+        /// Whether the signal is real, so that spectra are halves.
         real: bool,
     },
-    /// As [`super::ReadSamples`]: pieces need not end where samples do.
+    /// As [`super::ReadSamples`]. Pieces may end within a sample.
     ReadSamples {
-        /// How numbers lie.
+        /// The encoding of a number.
         format: SampleFormat,
-        /// Whether two numbers are one sample.
+        /// Whether two numbers form one complex sample.
         complex: bool,
     },
-    /// As [`super::Scramble`]: the register goes on.
+    /// As [`super::Scramble`]. The register continues from piece to piece.
     Scramble {
         /// The register.
         scrambler: Scrambler,
-        /// Whether it is undone.
+        /// Whether scrambling is undone.
         inverse: bool,
     },
-    /// As [`super::Interleave`]: pieces need not end where frames do.
+    /// As [`super::Interleave`]. Pieces may end within a frame.
     Interleave {
         /// The order.
         interleaver: Interleaver,
-        /// Whether it is undone.
+        /// Whether the reordering is undone.
         inverse: bool,
     },
-    /// As [`super::ConvolutionalEncode`] of a frame that never ends: bytes of bits give bytes of coded bits, as many as are full.
+    /// As [`super::ConvolutionalEncode`] of an endless frame: bytes of bits give the bytes of coded
+    /// bits that are complete.
     ConvolutionalEncode(Convolutional),
-    /// As [`super::Viterbi`] of a frame that never ends. Bits come out in blocks of [`VITERBI_BLOCK_BITS`], each as soon as `depth` steps
-    /// behind it are known, along the likeliest path from there: `depth` steps of 128, which says nothing, bring out what a last
-    /// bit was.
+    /// As [`super::Viterbi`] of an endless frame, from f32 log-likelihood ratios or u8. Bits come
+    /// out in blocks of [`VITERBI_BLOCK_BITS`]. A block is decided as soon as `depth` further steps
+    /// are known, along the most likely path back from there. To flush the last bits, send `depth`
+    /// steps without information (0.0, or 128 for u8).
     Viterbi {
         /// The code.
         code: Convolutional,
-        /// Steps that a decision waits for.
+        /// Number of steps by which a decision is delayed.
         depth: usize,
     },
 }
 
-/// What a filter of a stream learns to give; see [`super::Target`].
+/// The target of an adaptive filter over a stream. See [`super::Target`].
 #[derive(Clone, Debug)]
 pub enum Learning {
-    /// The signal that comes with each piece, by [`StreamFilter::towards`].
+    /// The signal that [`StreamFilter::towards`] gives for each piece.
     Signal,
     /// The nearest point.
     Decisions(Constellation),
@@ -125,25 +131,25 @@ pub enum Learning {
     Modulus(f64),
 }
 
-/// Bits of a block that a decoder of a stream decides at a time.
+/// Number of bits that the decoder of a stream decides at a time.
 pub const VITERBI_BLOCK_BITS: usize = 64;
-/// The most steps that it waits for.
+/// The longest delay of a decision, in steps.
 pub const TRACEBACK_STEPS_MAX: usize = 1 << 14;
-/// Steps after which paths of most codes have met, those of higher rates included.
+/// Number of steps after which the paths of most codes have merged, also at higher rates.
 const TRACEBACK_STEPS: usize = 128;
 
 impl Filter {
-    /// A decoder whose decisions wait long enough for any of the usual rates.
+    /// A decoder with a delay that suffices for all usual rates.
     pub fn viterbi(code: Convolutional) -> Filter {
         Filter::Viterbi { code, depth: TRACEBACK_STEPS }
     }
 
-    /// Weighted sums of samples.
+    /// A filter of weighted sums of samples.
     pub fn fir(taps: &Tensor) -> Filter {
         Filter::Fir { taps: taps.clone(), up: 1, down: 1 }
     }
 
-    /// Sections of second order.
+    /// A filter of second-order sections.
     pub fn iir(sections: impl Into<Vec<Biquad>>) -> Filter {
         Filter::Iir { sections: sections.into() }
     }
@@ -153,7 +159,9 @@ impl Filter {
             Filter::Fir { taps, up, down } => check_taps(taps, *up, *down, samples),
             Filter::Iir { sections } => check_sections(sections, samples),
             Filter::Mix { frequency } => {
-                complex_stream(samples)?;
+                if !matches!(samples, DType::F32 | DType::Complex64) {
+                    return Err(Error::DTypeUnsupported { what: "mix: input", expected: "f32 or c64", got: samples });
+                }
                 finite(*frequency, "mix: frequency")
             }
             Filter::Track(tracker) => check_tracked(tracker, samples, lines > 1),
@@ -189,7 +197,7 @@ impl Filter {
         }
     }
 
-    /// Those whose memory is a part of a frame, or bits.
+    /// Checks the filters whose state is a part of a frame, or bits.
     fn check_framed(&self, samples: DType) -> Result<()> {
         match self {
             Filter::Stft(frames) | Filter::Istft { frames, .. } if frames.centered => {
@@ -211,18 +219,18 @@ impl Filter {
             }
             Filter::ConvolutionalEncode(code) => {
                 of_stream(samples, DType::U8)?;
-                code.check(0, Ending::Open)
+                code.check_stream()
             }
             Filter::Viterbi { code, depth } => {
-                of_stream(samples, DType::U8)?;
+                check_soft_bits(samples, "start_filter: samples")?;
                 within(*depth, 1, TRACEBACK_STEPS_MAX, "viterbi: steps that a decision waits for")?;
-                code.check(0, Ending::Open)
+                code.check_stream()
             }
             _ => Ok(()),
         }
     }
 
-    /// Bytes that a line's memory takes, about.
+    /// Approximate size of a line's state, in bytes.
     fn memory_bytes(&self, samples: DType) -> usize {
         let of = |count: usize| count.saturating_mul(samples.size_bytes());
         match self {
@@ -270,21 +278,23 @@ fn of_stream(got: DType, expected: DType) -> Result<()> {
     }
 }
 
-/// Begins a stream of `lines` signals side by side: a device object, which remembers what the filter must know of the samples so far. It
-/// is lost with its device, and cannot be made again: nobody else has the samples.
+/// Begins a stream of `lines` parallel signals. The output is a device object that holds the
+/// filter's state. It is lost with its device and cannot be made again, since the earlier samples
+/// are gone.
 #[derive(Clone, Debug)]
 pub struct StartFilter {
     /// The filter.
     pub filter: Filter,
-    /// The type of what comes in: f32 or c64 for samples, u8 for bits.
+    /// Element type of the input: f32 or c64 for samples, u8 for bits, f32 or u8 for a decoder's
+    /// soft bits.
     pub dtype: DType,
-    /// How many signals.
+    /// Number of signals.
     pub lines: usize,
 }
 
 /// The most signals of one stream.
 const LINES_MAX: usize = 1 << 20;
-/// The most bytes that a stream may have to remember.
+/// The most bytes of a stream's state.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 impl StartFilter {
@@ -293,46 +303,46 @@ impl StartFilter {
         StartFilter { filter, dtype, lines: 1 }
     }
 
-    /// Of so many signals.
+    /// Sets the number of signals.
     pub fn lines(mut self, lines: usize) -> StartFilter {
         self.lines = lines;
         self
     }
 }
 
-/// The next piece of a stream. What all pieces give, one after the other, is what the whole signal would have given: bit for bit, but
-/// for rounding in f64 of a [`Filter::Iir`]. A piece may be empty. Where the rate is lowered, a piece gives as many samples as
-/// fall into it.
+/// Filters the next piece of a stream. The outputs of all pieces together are the output for the
+/// whole signal, bit for bit, except for f64 rounding in [`Filter::Iir`]. A piece may be empty. If
+/// the rate is lowered, a piece gives the samples that fall into it.
 ///
-/// It is not repeatable: the memory has moved on.
+/// The op is not repeatable, since it advances the state.
 #[derive(Clone, Debug)]
 pub struct StreamFilter {
     /// The stream.
     pub stream: Object,
     /// The piece: `[samples]` for one signal, `[lines, samples]` for several.
     pub input: Tensor,
-    /// For a filter that learns to give a signal: that signal, of the piece's shape.
+    /// The target signal for [`Learning::Signal`], of the piece's shape.
     pub desired: Option<Tensor>,
 }
 
 impl StreamFilter {
-    /// The next piece.
+    /// Filters the next piece.
     pub fn new(stream: &Object, input: &Tensor) -> StreamFilter {
         StreamFilter { stream: stream.clone(), input: input.clone(), desired: None }
     }
 
-    /// What a filter that learns shall give for this piece.
+    /// Sets the target signal of an adaptive filter for this piece.
     pub fn towards(mut self, desired: &Tensor) -> StreamFilter {
         self.desired = Some(desired.clone());
         self
     }
 }
 
-/// What the objects of streams are called.
+/// The kind of a stream's device object.
 const STREAM_KIND: &str = "filter stream";
 
 impl StreamFilter {
-    /// What the device object of a stream is called.
+    /// The kind of a stream's device object.
     pub const KIND: &'static str = STREAM_KIND;
 }
 
@@ -388,21 +398,7 @@ impl Describe for StreamFilter {
         }
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.stream).into());
-        visit((&self.input).into());
-        if let Some(desired) = &self.desired {
-            visit(desired.into());
-        }
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.stream).into());
-        visit((&mut self.input).into());
-        if let Some(desired) = &mut self.desired {
-            visit(desired.into());
-        }
-    }
+    crate::parts!(stream, input, desired);
 
     fn work(&self) -> u64 {
         self.input.elements() as u64

@@ -1,4 +1,5 @@
-//! What ops of the domain refuse before they reach a device, and the shapes of what they give.
+//! Tests of the arguments that the domain's ops refuse before they reach a device, and of output
+//! shapes.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;
@@ -307,4 +308,29 @@ fn streams_refuse_what_they_could_not_go_on_with() {
         Filter::Interleave { interleaver: Interleaver::Block { rows: 1 << 12, columns: 1 << 12 }, inverse: false };
     assert!(start(huge.clone(), DType::F32).is_ok());
     assert!(StartFilter::new(huge, DType::F32).lines(1 << 10).into_op().is_err(), "more memory than a stream may have");
+}
+
+#[test]
+fn real_weights_fit_complex_samples_and_logarithms_fit_decoders() {
+    let (real, complex) = (zeros(DType::F32, &[40]), zeros(DType::Complex64, &[40]));
+    assert_eq!(output(Convolve::new(&complex, &real)), (DType::Complex64, vec![79]));
+    assert!(Convolve::new(&real, &complex).into_op().is_err());
+    let (real_plane, plane) = (zeros(DType::F32, &[3, 3]), zeros(DType::Complex64, &[5, 6]));
+    assert_eq!(output(Convolve2::new(&plane, &real_plane)), (DType::Complex64, vec![7, 8]));
+    assert_eq!(output(Viterbi::new(&zeros(DType::F32, &[4, 38]), 13)), (DType::U8, vec![4, 2]));
+    assert!(Viterbi::new(&zeros(DType::F64, &[4, 38]), 13).into_op().is_err());
+    assert!(StartFilter::new(Filter::Mix { frequency: 0.1 }, DType::F32).into_op().is_ok());
+    assert!(StartFilter::new(Filter::Mix { frequency: 0.1 }, DType::U8).into_op().is_err());
+    assert!(StartFilter::new(Filter::viterbi(Convolutional::default()), DType::F32).into_op().is_ok());
+}
+
+#[test]
+fn codes_that_lose_bits_are_refused() {
+    let code = Convolutional { puncture: Puncture::SEVEN_EIGHTHS, ..Convolutional::default() };
+    let encode = |bits: usize| {
+        let data = zeros(DType::U8, &[bits.div_ceil(8)]);
+        ConvolutionalEncode::new(&data, bits).code(code).ending(Ending::TailBiting).into_op()
+    };
+    assert!(encode(18).is_err_and(|error| error.to_string().contains("loses bits")));
+    assert!(encode(0).is_ok() && encode(17).is_ok() && encode(20).is_ok());
 }

@@ -1,56 +1,58 @@
-//! Track: loops that follow a signal's strength, carrier or timing.
+//! Track: loops that follow a signal's gain, carrier or timing.
 
-use super::checks::{complex_only, line_len, positive, tensors};
+use super::checks::{complex_only, line_len, positive};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
-/// How a loop finds out that symbols are sampled too late or too early.
+/// The detector that measures whether symbols are sampled too late or too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimingDetector {
-    /// From the sample half way between two symbols. It needs two samples a symbol and no carrier.
+    /// Uses the sample half-way between two symbols. Needs two samples per symbol, but no carrier
+    /// recovery.
     Gardner,
-    /// From two symbols and the quadrants that they lie in, by Mueller and Müller. It needs a carrier that is recovered.
+    /// Uses two symbols and their quadrants, by Mueller and Müller. Needs a recovered carrier.
     MuellerMuller,
 }
 
-/// A loop that follows a signal of complex samples. Loops go by the sample, in f64.
+/// A loop that follows a signal of complex samples. Loops work sample by sample, in f64.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tracker {
-    /// Keeps the strength: `y = g·x`, then `g += rate·(target - |y|)`, between 0 and `gain_max`, from 1 on. What is not finite leaves the gain
-    /// as it was.
+    /// Controls the gain: `y = g·x`, then `g += rate·(target - |y|)`, limited to the range from 0
+    /// to `gain_max`. The initial gain is 1. A sample that is not finite leaves the gain unchanged.
     Gain {
-        /// The size of samples to reach.
+        /// The target magnitude of samples.
         target: f64,
-        /// How fast: the share of a difference that each sample takes away.
+        /// The speed: the share of a difference that each sample removes.
         rate: f64,
         /// The highest gain.
         gain_max: f64,
     },
-    /// Takes the carrier off symbols, one sample each: a Costas loop of second order, damped by `1/√2`.
+    /// Removes the carrier from symbols of one sample each: a second-order Costas loop with a
+    /// damping of `1/√2`.
     Carrier {
-        /// On how many points symbols lie: 2, 4 or 8 phases.
+        /// Number of phases of the symbols: 2, 4 or 8.
         phases: usize,
-        /// The loop's bandwidth, as a share of the symbol rate: above 0, up to 0.25.
+        /// Bandwidth of the loop as a share of the symbol rate: above 0, up to 0.25.
         bandwidth: f64,
     },
-    /// Gives one sample for each symbol, where it is best told from its neighbours: cubic interpolation, steered by a loop of second order. How many
-    /// come out depends on the signal. One signal alone, of one dimension.
+    /// Gives one sample for each symbol, at the best sampling time, by cubic interpolation
+    /// controlled by a second-order loop. The number of output samples depends on the signal. The
+    /// input is a single signal, of one dimension.
     Timing {
-        /// How it finds the place.
+        /// The timing detector.
         detector: TimingDetector,
-        /// Samples of a symbol, about: 1 or more, 2 or more for Gardner's.
+        /// Approximate number of samples per symbol: 1 or more; 2 or more for Gardner's detector.
         samples: f64,
-        /// The loop's bandwidth, as a share of the symbol rate: above 0, up to 0.25.
+        /// Bandwidth of the loop as a share of the symbol rate: above 0, up to 0.25.
         bandwidth: f64,
     },
 }
 
-/// The most samples of a symbol.
+/// The most samples per symbol.
 pub const SYMBOL_SAMPLES_MAX: f64 = 4096.0;
-/// By how much a symbol may be longer or shorter than was said.
+/// The largest deviation of a symbol's length from the given length, as a share.
 pub const SYMBOL_DRIFT_MAX: f64 = 0.05;
 
 impl Tracker {
@@ -63,7 +65,8 @@ impl Tracker {
         }
     }
 
-    /// What a loop of second order, damped by `1/√2`, of this bandwidth adds of an error to the phase and to the frequency.
+    /// The proportional and the integral gain of a second-order loop with this bandwidth and a
+    /// damping of `1/√2`: the parts of an error that are added to the phase and to the frequency.
     pub fn loop_gains(bandwidth: f64) -> (f64, f64) {
         let damping = std::f64::consts::FRAC_1_SQRT_2;
         let divisor = 1.0 + 2.0 * damping * bandwidth + bandwidth * bandwidth;
@@ -97,7 +100,8 @@ impl Tracker {
     }
 }
 
-/// A loop over lines of c64 along the last axis. The output has the input's shape, but for [`Tracker::Timing`].
+/// Runs a loop over lines of c64 along the last axis. The output has the input's shape, except for
+/// [`Tracker::Timing`].
 #[derive(Clone, Debug)]
 pub struct Track {
     /// The loop.
@@ -113,7 +117,7 @@ impl Track {
     }
 }
 
-/// Checks what a tracker is given.
+/// Checks a tracker and the samples that it will follow.
 pub(super) fn check_tracked(tracker: &Tracker, dtype: DType, lines_of_many: bool) -> Result<()> {
     tracker.check()?;
     if dtype != DType::Complex64 {
@@ -136,7 +140,7 @@ impl Describe for Track {
         check_tracked(&self.tracker, self.input.dtype(), self.input.shape().rank() > 1)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.tracker.name())

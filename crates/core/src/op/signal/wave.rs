@@ -1,46 +1,49 @@
-//! ModulateWave and DemodulateWave: messages that become more than one sample a symbol.
+//! ModulateWave and DemodulateWave: modulation with more than one sample per symbol, or of a real
+//! message.
 
-use super::checks::{complex_only, line_len, of_type, positive, tensors, within};
+use super::checks::{complex_only, line_len, of_type, positive, within};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The most samples of a symbol, and the most carriers of one.
+/// The most samples of a symbol, and the most carriers of a symbol.
 pub const WAVE_LEN_MAX: usize = 1 << 16;
 
-/// How a message becomes a wave of complex samples.
+/// The modulation of complex samples by a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wave {
-    /// Symbols (u8) as tones, without a jump between them: symbol `s` of `m = 2^bits` turns by `spacing·(s - (m-1)/2)` each of its samples.
-    /// What comes out is the tone with the most energy.
+    /// Symbols (u8) as tones with continuous phase: the frequency of symbol `s` of `m = 2^bits` is
+    /// `spacing·(s - (m-1)/2)` cycles per sample. The demodulator chooses the tone with the most
+    /// energy.
     Fsk {
-        /// Bits of a symbol, 1 to 4.
+        /// Number of bits in a symbol, 1 to 4.
         bits: usize,
-        /// Samples of a symbol.
+        /// Number of samples per symbol.
         samples: usize,
-        /// Turns a sample between neighbouring tones.
+        /// Distance of neighbouring tones in cycles per sample.
         spacing: f64,
     },
-    /// A real message (f32) as the size of samples, `1 + depth·m`; back from it, `(|x| - 1)/depth`.
+    /// A real message (f32) as the amplitude, `1 + depth·m`. The demodulator computes
+    /// `(|x| - 1)/depth`.
     Am {
-        /// How deep.
+        /// Modulation depth.
         depth: f64,
     },
-    /// A real message (f32) as frequency: the sample turns by `deviation·m` more each time. Back from it, by how much each sample is turned from
-    /// the one before it, the first from 1; within half a turn.
+    /// A real message (f32) as the frequency, `deviation·m` cycles per sample. The demodulator
+    /// measures the angle between each sample and the one before it, within half a cycle. The first
+    /// sample is compared with 1.
     Fm {
-        /// Turns a sample for a message of 1.
+        /// Cycles per sample for a message of 1.
         deviation: f64,
     },
-    /// Points (c64) `[…, symbols, carriers]` as carriers side by side, with the end of each symbol once more before it: an inverse transform, scaled by
-    /// `1/√carriers` both ways.
+    /// Points (c64) `[…, symbols, carriers]` as parallel carriers, with a cyclic prefix before each
+    /// symbol: an inverse transform, scaled by `1/√carriers` in both directions.
     Ofdm {
-        /// How many carriers, and samples of a symbol without its prefix.
+        /// Number of carriers, and of samples of a symbol without its prefix.
         carriers: usize,
-        /// Samples of the prefix, at most as many.
+        /// Number of samples of the prefix, at most the number of carriers.
         prefix: usize,
     },
 }
@@ -56,7 +59,7 @@ impl Wave {
         }
     }
 
-    /// The type of a message.
+    /// Element type of a message.
     pub const fn message_dtype(&self) -> DType {
         match self {
             Wave::Fsk { .. } => DType::U8,
@@ -65,7 +68,7 @@ impl Wave {
         }
     }
 
-    /// Samples of a symbol.
+    /// Number of samples per symbol.
     pub const fn symbol_samples(&self) -> usize {
         match self {
             Wave::Fsk { samples, .. } => *samples,
@@ -91,26 +94,27 @@ impl Wave {
     }
 }
 
-/// From messages to waves of c64, along the last axis, or for [`Wave::Ofdm`] the last two.
+/// Modulates messages to waves of c64, along the last axis, or along the last two for
+/// [`Wave::Ofdm`].
 #[derive(Clone, Debug)]
 pub struct ModulateWave {
-    /// How.
+    /// The modulation.
     pub wave: Wave,
     /// The messages.
     pub input: Tensor,
 }
 
-/// From waves of c64 to messages. Samples are those of whole symbols, the first of which begins with the line.
+/// Demodulates waves of c64 to messages. A line consists of whole symbols.
 #[derive(Clone, Debug)]
 pub struct DemodulateWave {
-    /// How.
+    /// The modulation.
     pub wave: Wave,
     /// The waves.
     pub input: Tensor,
 }
 
 impl ModulateWave {
-    /// The waves of messages.
+    /// Modulates messages.
     pub fn new(wave: Wave, input: &Tensor) -> ModulateWave {
         ModulateWave { wave, input: input.clone() }
     }
@@ -143,7 +147,7 @@ impl ModulateWave {
 }
 
 impl DemodulateWave {
-    /// The messages of waves.
+    /// Demodulates waves.
     pub fn new(wave: Wave, input: &Tensor) -> DemodulateWave {
         DemodulateWave { wave, input: input.clone() }
     }
@@ -174,7 +178,7 @@ impl Describe for ModulateWave {
         self.output_shape().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.wave.symbol_samples().max(1) as u64)
@@ -196,7 +200,7 @@ impl Describe for DemodulateWave {
         self.output_shape().map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.wave.name())

@@ -1,40 +1,39 @@
-//! Interleave and Scramble: bits and symbols in another order, and bits that look like noise.
+//! Interleave and Scramble: reordered bits and symbols, and bits that look like noise.
 
 use std::sync::Arc;
 
-use super::checks::{line_len, of_type, tensors};
+use super::checks::{line_len, of_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Describe;
-use crate::part::{PartMut, PartRef};
 use crate::tensor::Tensor;
 
 /// The most elements of an interleaver.
 pub const INTERLEAVED_MAX: usize = 1 << 24;
 
-/// Another order of a frame's elements.
+/// A reordering of a frame's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interleaver {
-    /// Written into a table row by row, read column by column.
+    /// The elements are written into a table row by row and read column by column.
     Block {
         /// Rows of the table.
         rows: usize,
         /// Columns of the table.
         columns: usize,
     },
-    /// An order of the caller's own: which element comes first, which second. Made by [`Interleaver::custom`].
+    /// A custom order: the source index of each element. Made by [`Interleaver::custom`].
     Custom(Arc<[u32]>),
 }
 
 impl Interleaver {
-    /// An order of the caller's own: every number below its length once.
+    /// Makes a custom order, which contains every number below its length once.
     pub fn custom(order: &[u32]) -> Result<Interleaver> {
         let interleaver = Interleaver::Custom(order.into());
         interleaver.check()?;
         Ok(interleaver)
     }
 
-    /// Elements of a frame.
+    /// Number of elements in a frame.
     pub fn frame(&self) -> usize {
         match self {
             Interleaver::Block { rows, columns } => rows.saturating_mul(*columns),
@@ -42,7 +41,7 @@ impl Interleaver {
         }
     }
 
-    /// Which element of a frame comes in this place.
+    /// The source index of the element at index `place`.
     pub fn source(&self, place: usize) -> usize {
         match self {
             Interleaver::Block { rows, columns } => place % rows * columns + place / rows,
@@ -67,20 +66,20 @@ impl Interleaver {
     }
 }
 
-/// Puts the elements of frames along the last axis into another order, whatever their type. A line is whole frames. With
-/// [`Interleave::inverse`] back again.
+/// Reorders the elements of frames along the last axis, for every element type. A line consists of
+/// whole frames. [`Interleave::inverse`] undoes the order.
 #[derive(Clone, Debug)]
 pub struct Interleave {
     /// The order.
     pub interleaver: Interleaver,
     /// The frames.
     pub input: Tensor,
-    /// Whether the order is undone.
+    /// Whether the reordering is undone.
     pub inverse: bool,
 }
 
 impl Interleave {
-    /// Puts frames into this order.
+    /// Reorders frames.
     pub fn new(interleaver: Interleaver, input: &Tensor) -> Interleave {
         Interleave { interleaver, input: input.clone(), inverse: false }
     }
@@ -91,35 +90,37 @@ impl Interleave {
     }
 }
 
-/// A shift register that makes bits look like noise. Bit `k - 1` of a polynomial stands for `xᵏ`; the register's newest bit is its lowest.
+/// A shift register that makes bits look like noise. Bit `k - 1` of a polynomial stands for `xᵏ`.
+/// The register's newest bit is its lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scrambler {
-    /// The register runs by itself from its seed, and what it feeds back is added to the bits. Scrambling twice is nothing.
+    /// The register runs independently of the data from its seed, and its feedback is added to the
+    /// bits. Scrambling twice gives the original bits.
     Additive {
-        /// The bits that are fed back.
+        /// The feedback bits of the register.
         polynomial: u64,
-        /// The register at first.
+        /// The initial register.
         seed: u64,
     },
-    /// The register holds the scrambled bits, so that a receiver falls in step by itself.
+    /// The register holds the scrambled bits, so that a receiver synchronises itself.
     SelfSynchronizing {
-        /// The bits that are added.
+        /// The register bits that are added.
         polynomial: u64,
-        /// The register at first.
+        /// The initial register.
         seed: u64,
     },
 }
 
 impl Scrambler {
-    /// That of Wi-Fi, `x⁷ + x⁴ + 1`, from this seed of seven bits.
+    /// The scrambler of Wi-Fi, `x⁷ + x⁴ + 1`, with this seed of seven bits.
     pub const fn wifi(seed: u64) -> Scrambler {
         Scrambler::Additive { polynomial: 0b100_1000, seed }
     }
 
-    /// That of DVB, `x¹⁵ + x¹⁴ + 1`, from its seed.
+    /// The scrambler of DVB, `x¹⁵ + x¹⁴ + 1`, with its seed.
     pub const DVB: Scrambler = Scrambler::Additive { polynomial: 0b110_0000_0000_0000, seed: 0b000_0000_1010_1001 };
 
-    /// That of ITU-T V.34 callers, `x²³ + x¹⁸ + 1`, which falls in step by itself.
+    /// The scrambler of ITU-T V.34 callers, `x²³ + x¹⁸ + 1`, which synchronises itself.
     pub const V34: Scrambler = Scrambler::SelfSynchronizing { polynomial: 1 << 22 | 1 << 17, seed: 0 };
 
     /// The polynomial and the seed.
@@ -143,24 +144,25 @@ impl Scrambler {
     }
 }
 
-/// Makes bits look like noise, line by line along the last axis, each from the seed on. Bits lie in bytes (u8), the first highest.
+/// Makes bits look like noise, line by line along the last axis. Each line begins with the seed.
+/// Bits are packed in bytes (u8), the first bit highest.
 #[derive(Clone, Debug)]
 pub struct Scramble {
     /// The register.
     pub scrambler: Scrambler,
     /// The bits.
     pub input: Tensor,
-    /// Whether it is undone.
+    /// Whether scrambling is undone.
     pub inverse: bool,
 }
 
 impl Scramble {
-    /// Scrambles.
+    /// Scrambles bits.
     pub fn new(scrambler: Scrambler, input: &Tensor) -> Scramble {
         Scramble { scrambler, input: input.clone(), inverse: false }
     }
 
-    /// Undoes it.
+    /// Undoes scrambling.
     pub fn inverse(scrambler: Scrambler, input: &Tensor) -> Scramble {
         Scramble { inverse: true, ..Scramble::new(scrambler, input) }
     }
@@ -180,7 +182,7 @@ impl Describe for Interleave {
         }
     }
 
-    tensors!(input);
+    crate::parts!(input);
 }
 
 impl Describe for Scramble {
@@ -194,5 +196,5 @@ impl Describe for Scramble {
         line_len(&self.input, "scramble: input").map(drop)
     }
 
-    tensors!(input);
+    crate::parts!(input);
 }

@@ -1,4 +1,4 @@
-//! What a kernel's closure sees of a call: typed slices of the inputs and outputs, and the scalars.
+//! A call as a kernel's closure sees it: typed slices of the inputs and outputs, and the scalars.
 
 use std::ops::Range;
 
@@ -8,12 +8,13 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// One call, for the closure that computes it. Arguments count from zero in the order of the program's parameters. Slices
-/// live as long as the call, so inputs and several outputs can be held at once.
+/// The arguments of one call, for the closure that computes it. Arguments count from zero in the
+/// order of the program's parameters. Slices live as long as the call, so inputs and several
+/// outputs can be held at once.
 pub struct KernelCall<'a> {
     kernel: &'a Kernel,
     inputs: &'a [Tensor],
-    /// Each until it is taken.
+    /// The outputs that have not been taken yet.
     outputs: Vec<Option<&'a mut [u8]>>,
     pieces: Range<usize>,
 }
@@ -28,7 +29,8 @@ impl<'a> KernelCall<'a> {
         KernelCall { kernel, inputs, outputs: outputs.into_iter().map(Some).collect(), pieces }
     }
 
-    /// The pieces that this call is to make, of a program in pieces: its output is as long as they are together.
+    /// The pieces that this call computes, for a program in pieces. The call's output has the
+    /// length of these pieces together.
     pub fn pieces(&self) -> Range<usize> {
         self.pieces.clone()
     }
@@ -38,8 +40,9 @@ impl<'a> KernelCall<'a> {
         pick("kernel: input", self.inputs, index)?.as_slice()
     }
 
-    /// The elements of an input from the first row's on, and how far apart rows begin, of a program that reads rows
-    /// ([`KernelBuilder::reads_rows`](super::KernelBuilder::reads_rows)).
+    /// For a program that reads rows
+    /// ([`KernelBuilder::reads_rows`](super::KernelBuilder::reads_rows)): the elements of an input
+    /// from the first row on, and the distance between the starts of two rows.
     pub fn rows<T: Element>(&self, index: usize) -> Result<(&'a [T], usize)> {
         let tensor = pick("kernel: input", self.inputs, index)?;
         let lies = self.kernel.program.row_len(index).and_then(|len| row_pitch(tensor, len));
@@ -65,7 +68,7 @@ impl<'a> KernelCall<'a> {
         pick("kernel: output", &self.kernel.outputs, index)
     }
 
-    /// The elements of an output, zeros at first. Each output is given out once.
+    /// The elements of an output, initially zero. Each output can be taken only once.
     pub fn output<T: Element>(&mut self, index: usize) -> Result<&'a mut [T]> {
         let dtype = self.output_dtype(index)?;
         if dtype != T::DTYPE {
@@ -77,7 +80,8 @@ impl<'a> KernelCall<'a> {
         bytemuck::try_cast_slice_mut(bytes).map_err(misaligned)
     }
 
-    /// Writes all elements of an output; another number of them is refused, and leaves the output as it was.
+    /// Writes all elements of an output. A wrong number of elements is refused and leaves the
+    /// output unchanged.
     pub fn write<T: Element>(&mut self, index: usize, values: &[T]) -> Result<()> {
         let shape = self.output_shape(index)?;
         if values.len() != shape.elements() {
@@ -88,7 +92,7 @@ impl<'a> KernelCall<'a> {
         Ok(())
     }
 
-    /// The launch, for closures that go by it.
+    /// The launch size, for closures that depend on it.
     pub fn launch(&self) -> &'a LaunchSize {
         &self.kernel.launch
     }
@@ -98,7 +102,8 @@ impl<'a> KernelCall<'a> {
     }
 }
 
-/// How far apart rows of so many elements begin, where each lies side by side and all at one distance.
+/// The distance between the starts of rows of `len` elements. `None` if a row is not contiguous or
+/// the distances differ.
 pub(crate) fn row_pitch(tensor: &Tensor, len: usize) -> Option<usize> {
     let mut axes = tensor.shape().iter().zip(tensor.strides().iter()).rev().filter(|(size, _)| **size != 1).peekable();
     if tensor.is_contiguous() {

@@ -1,5 +1,6 @@
-//! Kernel: the caller's own source as an op. `program` is what is written once (sources, parameters, a closure), this file
-//! is one call of it, and `call` is what the closure sees of a call.
+//! Kernel: the caller's own source as an op. `program` holds the parts that are written once
+//! (sources, parameters, a closure), this file one call of it, and `call` the closure's view of a
+//! call.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use crate::buffer::HostBufferMut;
 use crate::dtype::DType;
 use crate::error::{Error, Result, panic_message};
 use crate::op::{CostClass, Describe};
-use crate::part::{Part, PartMut, PartRef, Value};
+use crate::part::{Part, Value};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -23,52 +24,58 @@ pub use program::{
     KernelSource, Scalar, ScalarType,
 };
 
-/// The most threads of a block, and along each of its axes.
+/// The most threads of a block, in total and along its first two axes.
 pub const KERNEL_BLOCK_THREADS_MAX: u32 = 1024;
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
-/// The most blocks along each axis of a grid. A device may have less, and says so.
+/// The most blocks along each axis of a grid. A device may allow fewer, and then reports an error.
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
-/// The most bytes of block memory that a launch may ask for. A device may have less, and says so.
+/// The most bytes of block memory that a launch may request. A device may allow less, and then
+/// reports an error.
 pub const KERNEL_BLOCK_BYTES_MAX: u32 = 227 << 10;
 
-/// One call of a [`KernelProgram`]: its inputs, scalars, the shapes of its outputs, and how many threads run it.
+/// One call of a [`KernelProgram`]: its inputs, its scalars, the shapes of its outputs, and the
+/// number of threads.
 ///
-/// 1. Inputs reach the kernel contiguous, in row-major order, or in rows where it reads those. Outputs are zeros when it begins, unless all of
-///    its forms write all of them ([`KernelBuilder::writes_all`]).
-/// 2. The op must be a function of its arguments: a fallback may run it again, elsewhere.
-/// 3. The source is code of the program's own, and as trusted: nothing is a sandbox. The emulated device of the C dialect
-///    checks bounds, alignment, barriers and time, and answers with [`Error::KernelFault`]; so does a closure that
-///    panics. WGSL is compiled with checks of bounds. On a GPU that runs C, an address out of bounds may lose the
-///    device, which is opened again.
-/// 4. What does not compile is [`Error::KernelSource`], with the compiler's message; lines count in the caller's text.
+/// 1. Inputs reach the kernel contiguous in row-major order, or in rows if the program reads rows.
+///    Outputs are zero at the start, unless all forms of the program write all of them
+///    ([`KernelBuilder::writes_all`]).
+/// 2. The op must be a function of its arguments: a fallback may run it again on another device.
+/// 3. The source is trusted like the program's own code; there is no sandbox. The emulated device
+///    of the C dialect checks bounds, alignment, barriers and time, and answers with
+///    [`Error::KernelFault`]. So does a closure that panics. WGSL is compiled with bounds checks.
+///    On a GPU that runs C, an address out of bounds may lose the device, which is then opened
+///    again.
+/// 4. A source that does not compile gives [`Error::KernelSource`] with the compiler's message.
+///    Line numbers refer to the caller's text.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What to run.
+    /// The program to run.
     pub program: Arc<KernelProgram>,
-    /// The tensors that it reads, in the order of the program's inputs.
+    /// The input tensors, in the order of the program's inputs.
     pub inputs: Vec<Tensor>,
-    /// Numbers, in the order of the program's scalars.
+    /// The scalars, in the order of the program's scalars.
     pub scalars: Vec<Scalar>,
-    /// The shapes of what it writes, in the order of the program's outputs.
+    /// The shapes of the outputs, in the order of the program's outputs.
     pub outputs: Vec<Shape>,
-    /// How many threads run it.
+    /// The number of threads.
     pub launch: LaunchSize,
 }
 
 impl Kernel {
-    /// A program whose first form is C, in the dialect of `panoply_kernels::c`: pointers to the inputs, pointers to the
-    /// outputs, then the scalars are the arguments of `KERNEL entry(…)`.
+    /// Begins a program with a form in C, in the dialect of `panoply_kernels::c`. The arguments of
+    /// `KERNEL entry(…)` are pointers to the inputs, pointers to the outputs, then the scalars.
     pub fn c(source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
         KernelBuilder::new(entry).c(source, entry)
     }
 
-    /// A program whose first form is WGSL. The buffers, by their parameters' names, `scalars` with a field for each
-    /// scalar, and `BLOCK_X`, `BLOCK_Y`, `BLOCK_Z` for `@workgroup_size` are declared for it.
+    /// Begins a program with a form in WGSL. Declarations are generated for the buffers, under the
+    /// names of their parameters, for `scalars` with a field for each scalar, and for `BLOCK_X`,
+    /// `BLOCK_Y` and `BLOCK_Z`, for use in `@workgroup_size`.
     pub fn wgsl(source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
         KernelBuilder::new(entry).wgsl(source, entry)
     }
 
-    /// A program whose first form is a closure on the CPU.
+    /// Begins a program with a closure for the CPU.
     pub fn on_cpu(
         name: &str,
         body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static,
@@ -76,44 +83,46 @@ impl Kernel {
         KernelBuilder::new(name).on_cpu(body)
     }
 
-    /// A call without arguments yet, by one block of one thread.
+    /// A call without arguments, launched as one block of one thread.
     pub fn new(program: &Arc<KernelProgram>) -> Kernel {
         let (inputs, scalars, outputs) = (Vec::new(), Vec::new(), Vec::new());
         let launch = LaunchSize::new([1, 1, 1], [1, 1, 1]);
         Kernel { program: Arc::clone(program), inputs, scalars, outputs, launch }
     }
 
-    /// With the next input.
+    /// Adds the next input.
     pub fn input(mut self, tensor: &Tensor) -> Kernel {
         self.inputs.push(tensor.clone());
         self
     }
 
-    /// With the next scalar.
+    /// Adds the next scalar.
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Kernel {
         self.scalars.push(value.into());
         self
     }
 
-    /// With the shape of the next output.
+    /// Adds the shape of the next output.
     pub fn output(mut self, shape: Shape) -> Kernel {
         self.outputs.push(shape);
         self
     }
 
-    /// By so many threads.
+    /// Sets the number of threads.
     pub fn launch(mut self, launch: LaunchSize) -> Kernel {
         self.launch = launch;
         self
     }
 
-    /// A call that does the same with the axes of its images in another order, where its program says how: axis `i` of each image that it
-    /// reads and of the one that it writes is axis `order[i]` of this call's. It may have forms for the CPU alone.
+    /// The same call with the axes of its images permuted, if its program supports that: axis `i`
+    /// of each image that the new call reads, and of the image that it writes, is axis `order[i]`
+    /// of this call's. The new call may have forms for the CPU only.
     pub fn turned(&self, order: &[usize]) -> Option<Kernel> {
         self.program.turn()?(self, order)
     }
 
-    /// Whether the closure can read an input where it lies: in row-major order, or in rows where the program reads those.
+    /// Whether the closure can read an input in place: in row-major order, or in rows if the
+    /// program reads rows.
     pub fn reads_in_place(&self, input: usize) -> bool {
         let is_rows = |tensor: &Tensor| self.program.row_len(input).is_some_and(|len| row_pitch(tensor, len).is_some());
         self.inputs.get(input).is_some_and(|tensor| tensor.is_contiguous() || is_rows(tensor))
@@ -124,13 +133,16 @@ impl Kernel {
         self.program.outputs().iter().zip(&self.outputs).map(|(parameter, shape)| (parameter.dtype, *shape))
     }
 
-    /// Runs the closure. The inputs must be this op's, contiguous (or as [`Kernel::reads_in_place`] says) and on the host; the outputs must
-    /// be zeros unless the program writes all of them, as long as [`Kernel::output_types`] says and aligned for their elements. A panic becomes [`Error::KernelFault`].
+    /// Runs the closure. The inputs must be this op's, on the host, and contiguous (or readable as
+    /// [`Kernel::reads_in_place`] specifies). The outputs must have the lengths of
+    /// [`Kernel::output_types`], be aligned for their elements, and be zero unless the program
+    /// writes all of them. A panic becomes [`Error::KernelFault`].
     pub fn call(&self, inputs: &[Tensor], outputs: Vec<&mut [u8]>) -> Result<()> {
         self.call_for(inputs, outputs, 0..self.program.pieces().unwrap_or(1))
     }
 
-    /// Runs the closure for some pieces of a program in pieces, which are all of this output. It must be zeros.
+    /// Runs the closure for some pieces of a program in pieces. `output` holds exactly these pieces
+    /// and must be zero.
     pub fn call_pieces(&self, inputs: &[Tensor], pieces: Range<usize>, output: &mut [u8]) -> Result<()> {
         let bytes = self.output_types().next().map_or(0, |(dtype, shape)| shape.elements() * dtype.size_bytes());
         let count = self.program.pieces().unwrap_or(1);
@@ -151,7 +163,8 @@ impl Kernel {
         })
     }
 
-    /// The outputs as the closure computes them on the calling thread: what the other forms are tested against.
+    /// Computes the outputs with the closure on the calling thread. The other forms are tested
+    /// against this result.
     pub fn compute(&self) -> Result<Vec<Tensor>> {
         self.validate()?;
         let inputs = self.inputs.iter().map(Tensor::contiguous).collect::<Result<Vec<_>>>()?;
@@ -162,22 +175,22 @@ impl Kernel {
         self.output_types().zip(buffers).map(tensor).collect()
     }
 
-    /// What an engine answers whose form the program lacks.
+    /// The error of an engine for whose language the program has no form.
     pub fn missing(&self, form: &str, method: &str) -> Error {
         Error::Unsupported { op: "kernel", reason: self.lacks(form, method) }
     }
 
-    /// Says that the program lacks a form, and how to add it.
+    /// A message that the program lacks a form, and how to add the form.
     pub fn lacks(&self, form: &str, method: &str) -> String {
         format!("the kernel {} has no {form}; add one with `{method}`", self.program.name())
     }
 
-    /// What an engine returns for these outputs.
+    /// An engine's answer made of these outputs.
     pub fn value(tensors: impl IntoIterator<Item = Tensor>) -> Value {
         Value::List(tensors.into_iter().map(Part::Tensor).collect())
     }
 
-    /// The outputs from what an engine returned.
+    /// Takes the outputs out of an engine's answer.
     pub(crate) fn tensors(value: Value) -> Result<Vec<Tensor>> {
         let tensor = |part| match part {
             Part::Tensor(tensor) => Ok(tensor),
@@ -232,22 +245,16 @@ impl Describe for Kernel {
         self.launch.check()
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        self.inputs.iter().for_each(|tensor| visit(tensor.into()));
-    }
+    crate::parts!(inputs);
 
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        self.inputs.iter_mut().for_each(|tensor| visit(tensor.into()));
-    }
-
-    /// Elements read and written, and threads: a kernel may have few of either for its time.
+    /// Elements read and written, plus threads: a slow kernel may have few of either.
     fn work(&self) -> u64 {
         let read: usize = self.inputs.iter().map(Tensor::elements).fold(0, usize::saturating_add);
         let written: usize = self.outputs.iter().map(|shape| shape.elements()).fold(0, usize::saturating_add);
         (read as u64).saturating_add(written as u64).saturating_add(self.launch.threads())
     }
 
-    /// Each program has a curve of its own.
+    /// Each program has its own curve of time over work.
     fn cost_class(&self) -> CostClass {
         CostClass::numbered(self.program.hash())
     }
@@ -257,36 +264,39 @@ impl Describe for Kernel {
     }
 }
 
-/// How many threads run a kernel: blocks of a grid, threads of a block. WGSL says workgroups and invocations.
+/// The threads that run a kernel: blocks of a grid, threads of a block. WGSL calls them workgroups
+/// and invocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchSize {
     /// Blocks along each axis.
     pub grid: [u32; 3],
-    /// Threads of a block along each axis. WGSL text has them as `BLOCK_X`, `BLOCK_Y` and `BLOCK_Z`.
+    /// Threads of a block along each axis. WGSL text can use them as `BLOCK_X`, `BLOCK_Y` and
+    /// `BLOCK_Z`.
     pub block: [u32; 3],
-    /// Bytes of block memory beyond what the text declares: `DYNAMIC_SHARED` of the C dialect.
+    /// Bytes of block memory beyond those that the text declares: `DYNAMIC_SHARED` of the C
+    /// dialect.
     pub block_bytes: u32,
 }
 
 impl LaunchSize {
-    /// So many blocks of so many threads.
+    /// A grid of this many blocks, each with this many threads.
     pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchSize {
         LaunchSize { grid, block, block_bytes: 0 }
     }
 
-    /// At least a thread for each of so many elements, in blocks of so many threads along the first axis.
+    /// At least one thread for each element, in blocks of `block_threads` along the first axis.
     pub fn over(elements: usize, block_threads: u32) -> LaunchSize {
         let blocks = elements.div_ceil(block_threads.max(1) as usize).max(1);
         LaunchSize::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [block_threads, 1, 1])
     }
 
-    /// With block memory whose size the launch gives.
+    /// Sets the size of the dynamic block memory.
     pub fn block_bytes(mut self, bytes: u32) -> LaunchSize {
         self.block_bytes = bytes;
         self
     }
 
-    /// All threads.
+    /// Total number of threads.
     pub fn threads(&self) -> u64 {
         self.grid.iter().chain(&self.block).fold(1, |threads, size| threads.saturating_mul(u64::from(*size)))
     }

@@ -1,4 +1,5 @@
-//! What of a kernel is written once: its parameters, and a form for each kind of device that shall run it.
+//! The parts of a kernel that are written once: its parameters, and a form for each kind of device
+//! that will run it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +20,8 @@ pub const KERNEL_NAME_BYTES_MAX: usize = 64;
 type Body = dyn Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync;
 type Turn = dyn Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync;
 
-/// A kernel's parameters and its forms: C, WGSL, a closure. It is checked when it is built, and shared by all its calls.
+/// A kernel's parameters and its forms: C, WGSL, a closure. A program is checked when it is built,
+/// and shared by all its calls.
 pub struct KernelProgram {
     name: Arc<str>,
     inputs: Vec<(Arc<str>, DType)>,
@@ -29,87 +31,91 @@ pub struct KernelProgram {
     wgsl: Option<KernelSource>,
     body: Option<Box<Body>>,
     pieces: Option<usize>,
-    /// For each input the elements of a row, where the closure reads rows with others between them.
+    /// For each input the number of elements in a row, if the closure reads rows with gaps between
+    /// them.
     rows: Vec<usize>,
     writes_all: bool,
     turn: Option<Box<Turn>>,
     hash: u64,
-    /// Tells it from every other program of the process.
+    /// An id that is unique in this process.
     id: u64,
 }
 
 /// The text of one form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelSource {
-    /// What the caller wrote.
+    /// The caller's text.
     pub text: Arc<str>,
-    /// The function to start.
+    /// The name of the function to start.
     pub entry: Arc<str>,
 }
 
-/// What a kernel writes.
+/// An output of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelOutput {
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// Its element type.
+    /// Element type.
     pub dtype: DType,
-    /// Whether WGSL sees its elements as atomics. (In C every pointer will do.)
+    /// Whether WGSL sees the elements as atomics. (In C every pointer can be used atomically.)
     pub atomic: bool,
 }
 
 impl KernelProgram {
-    /// The name in messages: the first form's entry, where the caller gave no other.
+    /// The name in messages: that of the caller, or else the entry of the first form.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The tensors that it reads.
+    /// The input tensors.
     pub fn inputs(&self) -> &[(Arc<str>, DType)] {
         &self.inputs
     }
 
-    /// The tensors that it writes.
+    /// The output tensors.
     pub fn outputs(&self) -> &[KernelOutput] {
         &self.outputs
     }
 
-    /// The numbers that it is given.
+    /// The scalar parameters.
     pub fn scalars(&self) -> &[(Arc<str>, ScalarType)] {
         &self.scalars
     }
 
-    /// The form for devices of the C dialect.
+    /// The form for devices that run the C dialect.
     pub fn c(&self) -> Option<&KernelSource> {
         self.c.as_ref()
     }
 
-    /// The form for devices that take WGSL.
+    /// The form for devices that run WGSL.
     pub fn wgsl(&self) -> Option<&KernelSource> {
         self.wgsl.as_ref()
     }
 
-    /// Whether it has a form for the CPU.
+    /// Whether the program has a form for the CPU.
     pub fn runs_on_cpu(&self) -> bool {
         self.body.is_some()
     }
 
-    /// The pieces that the closure makes of its output one by one, where it does.
+    /// Number of pieces into which the closure divides its output, if it does.
     pub fn pieces(&self) -> Option<usize> {
         self.pieces
     }
 
-    /// The elements of a row of an input, where the closure reads it by [`KernelCall::rows`].
+    /// Number of elements in a row of an input, if the closure reads the input with
+    /// [`KernelCall::rows`].
     pub fn row_len(&self, input: usize) -> Option<usize> {
         self.rows.get(input).copied()
     }
 
-    /// Whether all forms, the closure among them, write every element of every output, so that nobody has to fill them with zeros first.
+    /// Whether all forms, including the closure, write every element of every output, so that the
+    /// outputs need not be zeroed first.
     pub fn writes_all(&self) -> bool {
         self.writes_all
     }
 
-    /// A hash of everything but the closure: programs with the same one are taken to cost the same.
+    /// A hash of everything but the closure. Programs with equal hashes are assumed to have equal
+    /// cost.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -127,7 +133,8 @@ impl fmt::Debug for KernelProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = [("c", self.c.is_some()), ("wgsl", self.wgsl.is_some()), ("cpu", self.body.is_some())];
         let forms: Vec<&str> = forms.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
-        // Graphs take ops that are written alike for equal, so the text tells programs of one name apart.
+        // Graphs treat ops with equal debug text as equal, so the id distinguishes programs of one
+        // name.
         write!(f, "KernelProgram({} #{} for {})", self.name, self.id, forms.join(", "))
     }
 }
@@ -148,24 +155,24 @@ impl KernelBuilder {
         KernelBuilder { program }
     }
 
-    /// With another name in messages.
+    /// Sets the name in messages.
     pub fn named(mut self, name: &str) -> KernelBuilder {
         self.program.name = name.into();
         self
     }
 
-    /// Reads another tensor.
+    /// Adds an input tensor.
     pub fn input(mut self, name: &str, dtype: DType) -> KernelBuilder {
         self.program.inputs.push((name.into(), dtype));
         self
     }
 
-    /// Writes another tensor.
+    /// Adds an output tensor.
     pub fn output(self, name: &str, dtype: DType) -> KernelBuilder {
         self.writes(name, dtype, false)
     }
 
-    /// Writes another tensor, of i32 or u32, whose elements are atomics in WGSL.
+    /// Adds an output tensor, of i32 or u32, whose elements are atomics in WGSL.
     pub fn atomic_output(self, name: &str, dtype: DType) -> KernelBuilder {
         self.writes(name, dtype, true)
     }
@@ -175,52 +182,56 @@ impl KernelBuilder {
         self
     }
 
-    /// Takes another number.
+    /// Adds a scalar.
     pub fn scalar(mut self, name: &str, kind: ScalarType) -> KernelBuilder {
         self.program.scalars.push((name.into(), kind));
         self
     }
 
-    /// For devices of the C dialect; see [`Kernel::c`](super::Kernel::c).
+    /// Adds a form for devices that run the C dialect. See [`Kernel::c`](super::Kernel::c).
     pub fn c(mut self, source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
         self.program.c = Some(KernelSource { text: source.into(), entry: entry.into() });
         self
     }
 
-    /// For devices that take WGSL; see [`Kernel::wgsl`](super::Kernel::wgsl).
+    /// Adds a form for devices that run WGSL. See [`Kernel::wgsl`](super::Kernel::wgsl).
     pub fn wgsl(mut self, source: impl Into<Arc<str>>, entry: &str) -> KernelBuilder {
         self.program.wgsl = Some(KernelSource { text: source.into(), entry: entry.into() });
         self
     }
 
-    /// For the CPU. What it leaves unwritten is zero. It runs on the engine's thread; a panic ends the op alone.
+    /// Adds a closure for the CPU. Elements that it does not write are zero. It runs on the
+    /// engine's thread, and a panic fails only this op.
     pub fn on_cpu(mut self, body: impl Fn(&mut KernelCall<'_>) -> Result<()> + Send + Sync + 'static) -> KernelBuilder {
         self.program.body = Some(Box::new(body));
         self
     }
 
-    /// The closure makes each of so many equally long pieces of its one output by itself. Engines ask for runs of them
-    /// ([`KernelCall::pieces`]), on several threads at a time.
+    /// Divides the closure's only output into `count` pieces of equal length, each computed
+    /// independently. Engines request ranges of pieces ([`KernelCall::pieces`]), on several threads
+    /// at a time.
     pub fn in_pieces(mut self, count: usize) -> KernelBuilder {
         self.program.pieces = Some(count);
         self
     }
 
-    /// The closure reads its inputs by [`KernelCall::rows`], rows of so many elements of each: what lies so, with others between the rows,
-    /// is not copied first.
+    /// Lets the closure read its inputs with [`KernelCall::rows`], in rows of these lengths. An
+    /// input with gaps between such rows is not copied first.
     pub fn reads_rows(mut self, lens: &[usize]) -> KernelBuilder {
         self.program.rows = lens.to_vec();
         self
     }
 
-    /// All forms, the closure among them, write every element of every output. The zeros that outputs begin with otherwise are left out: an
-    /// element that is not written after all has whatever was there.
+    /// Declares that all forms, including the closure, write every element of every output. The
+    /// outputs are then not zeroed first, and an element that is not written has an arbitrary
+    /// value.
     pub fn writes_all(mut self) -> KernelBuilder {
         self.program.writes_all = true;
         self
     }
 
-    /// How a call is made that does the same with the axes of its images in another order: see [`Kernel::turned`](super::Kernel::turned).
+    /// Sets the function that permutes the axes of a call's images. See
+    /// [`Kernel::turned`](super::Kernel::turned).
     pub fn turned(
         mut self,
         turn: impl Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync + 'static,
@@ -229,8 +240,8 @@ impl KernelBuilder {
         self
     }
 
-    /// The program. Names must be identifiers, and differ; there must be an output and a form. Sources are compiled where
-    /// they are first needed.
+    /// Builds the program. Names must be distinct identifiers, and there must be at least one
+    /// output and one form. Sources are compiled at their first use.
     pub fn build(self) -> Result<Arc<KernelProgram>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut program = self.program;
@@ -301,7 +312,7 @@ impl KernelProgram {
     }
 }
 
-/// Names go into the text that compilers see.
+/// Checks a name, which becomes part of the text that compilers see.
 fn check_name(what: &'static str, name: &str) -> Result<()> {
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
     let fits = (1..=KERNEL_NAME_BYTES_MAX).contains(&name.len())
@@ -316,20 +327,20 @@ fn check_name(what: &'static str, name: &str) -> Result<()> {
 
 macro_rules! scalars {
     ($($(#[$doc:meta])* $name:ident($rust:ty) = $text:literal;)*) => {
-        /// The type of a number that a kernel is given. WGSL has those of 32 bits alone.
+        /// The type of a scalar parameter. WGSL supports only those of 32 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ScalarType {
             $($(#[$doc])* $name,)*
         }
 
-        /// A number that a kernel is given.
+        /// The value of a scalar parameter.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Scalar {
             $($(#[$doc])* $name($rust),)*
         }
 
         impl ScalarType {
-            /// Its name, in C and in WGSL.
+            /// The type's name, in C and in WGSL.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(ScalarType::$name => $text,)*
@@ -338,7 +349,7 @@ macro_rules! scalars {
         }
 
         impl Scalar {
-            /// Its type.
+            /// The type of the value.
             pub const fn kind(&self) -> ScalarType {
                 match self {
                     $(Scalar::$name(_) => ScalarType::$name,)*
@@ -368,16 +379,16 @@ macro_rules! scalars {
 }
 
 scalars! {
-    /// A float.
+    /// A 32-bit float.
     F32(f32) = "f32";
-    /// A float of 64 bits.
+    /// A 64-bit float.
     F64(f64) = "f64";
-    /// 32 bits with a sign.
+    /// A signed 32-bit integer.
     I32(i32) = "i32";
-    /// 32 bits.
+    /// An unsigned 32-bit integer.
     U32(u32) = "u32";
-    /// 64 bits with a sign.
+    /// A signed 64-bit integer.
     I64(i64) = "i64";
-    /// 64 bits.
+    /// An unsigned 64-bit integer.
     U64(u64) = "u64";
 }

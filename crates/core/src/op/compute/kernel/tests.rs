@@ -1,4 +1,4 @@
-//! What programs and calls refuse, and what the closure sees.
+//! Tests of the arguments that programs and calls refuse, and of the view of the closure.
 
 use super::*;
 use crate::op::Operation;
@@ -33,7 +33,7 @@ fn the_closure_computes_from_typed_slices() {
     assert_eq!(kernel.compute().unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
     let outputs = Kernel::tensors(Kernel::value(kernel.compute().unwrap())).unwrap();
     assert_eq!(outputs.len(), 1);
-    // A view is contiguous by the time that the closure sees it.
+    // A view is made contiguous before the closure sees it.
     let mut turned = kernel.clone();
     turned.inputs[0] = Tensor::from_vec((0..6).map(|x| x as f32).collect(), [3, 2]).unwrap().slice(1, 1, 2).unwrap();
     assert_eq!(turned.compute().unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 6.0, 10.0]);
@@ -142,7 +142,8 @@ fn pieces_are_made_by_themselves() {
     assert!(uneven.validate().is_err(), "six elements are no four pieces");
     assert!(program().in_pieces(0).build().is_err());
     assert!(program().output("z", DType::F32).in_pieces(2).build().is_err());
-    // Whether zeros come first is part of what a kernel costs.
+    // Whether outputs are filled with zeros first affects the cost of a kernel, so it is part of
+    // the hash.
     let (plain, whole) = (program().build().unwrap(), program().writes_all().build().unwrap());
     assert!(!plain.writes_all() && whole.writes_all() && plain.hash() != whole.hash());
     assert!(scale().in_pieces(1).build().is_err(), "only closures make pieces");
@@ -169,7 +170,7 @@ fn rows_may_have_others_between_them() {
     one.call(&one.inputs, vec![made.as_mut_slice()]).unwrap();
     assert_eq!(bytemuck::cast_slice::<u8, f32>(&made), part.to_vec::<f32>().unwrap());
     assert_eq!(one.compute().unwrap()[0].to_vec::<f32>().unwrap(), part.to_vec::<f32>().unwrap());
-    // Rows at several distances, and elements that are not side by side, are copied first.
+    // Rows at several distances, and rows that are not contiguous, are copied first.
     assert!(!kernel(&part.slice(1, 0, 2).unwrap()).reads_in_place(0));
     assert!(!kernel(&whole.permute(&[0, 2, 1]).unwrap()).reads_in_place(0));
     assert!(kernel(&whole.slice(0, 0, 1).unwrap().slice(1, 1, 2).unwrap().slice(2, 1, 3).unwrap()).reads_in_place(0));

@@ -1,10 +1,11 @@
-//! The permutations of the telemetry codes of CCSDS 131.0-B: `θ` and, for each size of a block from 128 to 8192, `φ`.
+//! The permutations of the telemetry codes of CCSDS 131.0-B: `θ`, and `φ` for each size of a block
+//! from 128 to 8192.
 
 /// `θ` of each permutation.
 #[rustfmt::skip]
 pub(super) static THETA: [u8; 26] = [3, 0, 1, 2, 2, 3, 0, 1, 0, 1, 2, 0, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1, 2, 1, 2, 3];
 
-/// `φ` of each size of a block, quarter of it and permutation.
+/// `φ` for each size of a block, quarter of the block, and permutation.
 #[rustfmt::skip]
 pub(super) static PHI: [[[u16; 26]; 4]; 7] = [
     [

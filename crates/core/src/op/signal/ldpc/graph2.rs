@@ -1,5 +1,5 @@
-//! Base graph 2 of 3GPP TS 38.212, table 5.3.2-3: a row and a column of blocks, and by how much the block is shifted in each of the eight sets of
-//! liftings.
+//! Base graph 2 of 3GPP TS 38.212, table 5.3.2-3: the row and column of each block, and its shift
+//! in each of the eight sets of lifting sizes.
 
 #[rustfmt::skip]
 pub(super) static GRAPH: [(u8, u8, [u16; 8]); 197] = [

@@ -1,30 +1,29 @@
-//! Runs cases on an engine and compares the answers with the reference.
+//! Runs cases on an engine and compares the results with the reference.
 
 use std::fmt;
-use std::time::{Duration, Instant};
 
 use panoply_core::graph::Graph;
-use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{
-    Backend, DeviceInfo, Engine, Error, Item, Location, Op, OpenOptions, Operation, Part, Result, Support, Value,
+    Backend, Capabilities, DeviceInfo, Domain, Engine, Op, OpenOptions, Operation, Part, Result, Support, Tensor, Value,
 };
+use panoply_simulated::run_one;
 
+use crate::layout::laid_out_like;
 use crate::random_graph::{RandomGraph, Seeds};
 use crate::reference::reference;
-use crate::suite::Case;
+use crate::repeat::{Answers, RUNS, Repeated, check_repeated};
+use crate::suite::{Case, cases};
+use crate::values::random_tensor;
 
-/// The longest that one case may take on an engine.
-const CASE_SECONDS_MAX: u64 = 60;
-
-/// What came of a run of the suite on one device.
+/// Result of a run of the suite on one device.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Cases whose answers agreed.
+    /// Number of cases whose results agreed.
     pub passed: usize,
-    /// Cases whose answers did not, with what was wrong.
+    /// Cases whose results did not agree, with the difference.
     pub failed: Vec<(String, String)>,
-    /// Cases that the device does not claim to run, with its reasons.
+    /// Cases that the device does not support, with its reasons.
     pub unsupported: Vec<(String, String)>,
 }
 
@@ -37,7 +36,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Opens one device of a backend and runs the cases on it.
+/// Opens one device of a backend and runs the cases on it. A device that runs a case of a domain
+/// that its description does not list fails that case.
 pub fn check_backend(backend: &dyn Backend, device: &DeviceInfo, cases: &[Case]) -> Result<Summary> {
     let mut engine = backend.open(device, &OpenOptions::default())?;
     let mut summary = Summary::default();
@@ -46,12 +46,28 @@ pub fn check_backend(backend: &dyn Backend, device: &DeviceInfo, cases: &[Case])
             summary.unsupported.push((case.name.clone(), reason));
             continue;
         }
-        match check_case(engine.as_mut(), case) {
+        let domain = case.op.domain();
+        let shown = if let Domain::Outside(_) = domain { Domain::Extension } else { domain };
+        let unlisted = (!device.capabilities.domains.contains(&shown))
+            .then(|| format!("the device runs ops of the domain {domain}, but does not list it"));
+        match unlisted.or_else(|| check_case(engine.as_mut(), case)) {
             None => summary.passed += 1,
             Some(what) => summary.failed.push((case.name.clone(), what)),
         }
     }
     Ok(summary)
+}
+
+/// The domains that a device lists although it runs no case of the suite in them, and those that it
+/// runs although it does not list them. Ops outside the list are not in the suite, so
+/// [`Domain::Extension`] is left out.
+pub fn wrong_domains(backend: &dyn Backend, device: &DeviceInfo) -> Vec<Domain> {
+    let cases = cases();
+    let runs =
+        |domain: Domain| cases.iter().any(|case| case.op.domain() == domain && backend.can_run(device, &case.op));
+    let is_wrong = |domain: &Domain| device.capabilities.domains.contains(domain) != runs(*domain);
+    let listed = Domain::ALL.iter().copied().filter(|domain| *domain != Domain::Extension);
+    listed.filter(is_wrong).collect()
 }
 
 /// Runs random graphs on one device: as one op and op by op, each against the reference.
@@ -64,7 +80,21 @@ pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: Seeds) ->
             summary.unsupported.push((case.name, reason));
             continue;
         }
-        let fused = check_case(engine.as_mut(), &case).map(|what| format!("as one op: {what}"));
+        let sets = input_sets(&graph, number);
+        let judge = |expected: &Value, got: &Value| case.judge.difference(&case.op, expected, got);
+        let repeated = |is_resident: bool, answers: Answers| Repeated {
+            graph: graph.graph(),
+            sets: &sets,
+            is_resident,
+            answers,
+            judge: &judge,
+        };
+        let mut check = |is_resident, answers| check_repeated(engine.as_mut(), &repeated(is_resident, answers));
+        let fused = match sets.is_empty() {
+            true => check_case(engine.as_mut(), &case),
+            false => check(number % 2 == 1, Answers::Held).or_else(|| check(number % 2 == 0, Answers::Dropped)),
+        };
+        let fused = fused.map(|what| format!("as one op: {what}"));
         let apart = || check_apart(engine.as_mut(), &case, &graph).map(|what| format!("op by op: {what}"));
         match fused.or_else(apart) {
             None => summary.passed += 1,
@@ -74,7 +104,26 @@ pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: Seeds) ->
     Ok(summary)
 }
 
-/// The graph's ops one by one on the engine, against the reference.
+/// The inputs of a graph and a further set for each of the other runs, with the same layouts, each
+/// with the reference's result.
+fn input_sets(graph: &RunGraph, number: u64) -> Vec<(Vec<Tensor>, Value)> {
+    let others = (1..RUNS as u64).map(|set| {
+        let seed = number.wrapping_mul(31).wrapping_add(set);
+        let other = |(input, place): (&Tensor, u64)| {
+            let other = random_tensor(input.dtype(), input.shape(), seed ^ place << 32);
+            laid_out_like(&other, input).unwrap_or(other)
+        };
+        graph.inputs().iter().zip(0_u64..).map(other).collect()
+    });
+    let all = std::iter::once(graph.inputs().to_vec()).chain(others);
+    let answered = all.filter_map(|inputs: Vec<Tensor>| {
+        let op = RunGraph::new(graph.graph(), &inputs.iter().collect::<Vec<_>>()).into_op().ok()?;
+        Some((inputs, reference(&op).ok()?))
+    });
+    answered.collect()
+}
+
+/// Runs the graph's ops one by one on the engine, against the reference.
 fn check_apart(engine: &mut dyn Engine, case: &Case, graph: &RunGraph) -> Option<String> {
     let mut run = |op: &Op| run_one(engine, op.clone());
     let ran = graph.instance().and_then(|instance| instance.run(graph.graph(), graph.inputs(), &mut run));
@@ -89,49 +138,22 @@ fn check_apart(engine: &mut dyn Engine, case: &Case, graph: &RunGraph) -> Option
     }
 }
 
-/// A graph's nodes, one a line.
-fn shown(graph: &Graph) -> String {
+/// A graph's nodes, one per line.
+pub(crate) fn shown(graph: &Graph) -> String {
     let lines: Vec<String> = (0..graph.nodes().len()).map(|node| graph.node_text(node)).collect();
     format!("{}\noutputs: {:?}", lines.join("\n"), graph.outputs())
 }
 
-/// Runs one op on an engine and brings the answer to the host.
-pub fn run_one(engine: &mut dyn Engine, op: Op) -> Result<Value> {
-    let value = run_there(engine, op)?;
-    value.try_map(|tensor| match tensor.location() {
-        Location::Host => Ok(tensor),
-        Location::Device(_) => run_there(engine, Transfer::to_host(&tensor).into_op()?)?.into_tensor(),
-    })
-}
-
-fn check_case(engine: &mut dyn Engine, case: &Case) -> Option<String> {
-    match (reference(&case.op), run_one(engine, case.op.clone())) {
-        (Ok(expected), Ok(got)) => case.judge.difference(&case.op, &expected, &got),
+pub(crate) fn check_case(engine: &mut dyn Engine, case: &Case) -> Option<String> {
+    let flushes = engine.info().capabilities.has(Capabilities::FLUSHES_SUBNORMALS);
+    match (case.expected(), run_one(engine, case.op.clone())) {
+        (Ok(expected), Ok(got)) => {
+            let wrong = case.judge.difference(&case.op, &expected, &got)?;
+            (!flushes || !case.judge.accepts_flushed(&case.op, &expected, &got)).then_some(wrong)
+        }
         (Err(expected), Err(got)) if expected.kind() == got.kind() => None,
         (Err(expected), Err(got)) => Some(format!("expected the error «{expected}», got «{got}»")),
         (Ok(_), Err(got)) => Some(format!("expected an answer, got the error «{got}»")),
         (Err(expected), Ok(_)) => Some(format!("expected the error «{expected}», got an answer")),
-    }
-}
-
-/// Runs one op; what it makes stays where the engine put it.
-pub fn run_there(engine: &mut dyn Engine, op: Op) -> Result<Value> {
-    let mut batch = vec![Item { token: 1, op }];
-    engine.submit(&mut batch);
-    let (started, limit) = (Instant::now(), Duration::from_secs(CASE_SECONDS_MAX));
-    let mut finished = Vec::new();
-    while finished.is_empty() {
-        engine.poll(&mut finished, Duration::from_millis(10));
-        if started.elapsed() > limit {
-            return Err(Error::Timeout { device: engine.info().id, after: limit });
-        }
-    }
-    match finished.pop() {
-        Some(done) if done.token == 1 && finished.is_empty() => {
-            let value = done.result?;
-            done.op.check_answer(&value, engine.info().id)?;
-            Ok(value)
-        }
-        _ => Err(Error::invalid("the engine's answer", "one item with token 1", "something else")),
     }
 }

@@ -1,8 +1,8 @@
 //! Independent figures: small text files made by the scripts beside them.
 //!
-//! One tensor a line: `name dtype dims: values`, such as `a f32 2x3: 1 2 3 4 5 6`. A scalar's dims are `-`; `nan`, `inf`
-//! and `-inf` are values; a complex element is two values. Lines that start with `#` say who made the file, and with
-//! which versions.
+//! One tensor per line: `name dtype dims: values`, such as `a f32 2x3: 1 2 3 4 5 6`. A scalar's
+//! dims are `-`; `nan`, `inf` and `-inf` are values; a complex element is two values. Lines that
+//! start with `#` name the program that made the file, and the versions used.
 
 use std::collections::BTreeMap;
 

@@ -1,45 +1,47 @@
-//! Judges: what makes an engine's answer right. Each case brings its own.
+//! Judges: the criteria for an engine's result. Each case brings its own.
 
 use panoply_core::{Op, PartRef, Tensor, Value};
 
-use crate::values::{difference, elements_that_differ};
+use crate::reference::flushed_references;
+use crate::values::{difference, elements_that_differ, to_f64};
 
-/// Compares an engine's answer with the reference's.
+/// Compares an engine's result with the reference's.
 #[derive(Clone, Copy, Debug)]
 pub enum Judge {
-    /// Each element of each tensor is as close as this; bytes are equal.
+    /// Each element of each tensor is within the tolerance; bytes are equal.
     Within(Tolerance),
-    /// Every bit of every tensor is the same, signs of zero and NaN's payload included; bytes are equal.
+    /// Every bit of every tensor is the same, including signs of zero and NaN payloads; bytes are
+    /// equal.
     Bits,
-    /// All but this share of each tensor's elements are as close as the tolerance says, as for soft decisions near a
-    /// boundary; bytes are equal.
+    /// All but a share of each tensor's elements are within the tolerance, as for soft decisions
+    /// near a boundary; bytes are equal.
     Mostly {
-        /// How close an element must be to count as equal.
+        /// The tolerance of an element.
         tolerance: Tolerance,
-        /// The share of elements that may be further off, from 0 to 1.
+        /// The share of elements that may be outside the tolerance, from 0 to 1.
         share_max: f64,
     },
-    /// A check of the case's own, from the op, the reference's answer and the engine's, that says what is wrong: a signature
-    /// verifies, a compressed block decompresses to what went in.
+    /// A check of the case's own, of the op, the reference's result and the engine's, which returns
+    /// the fault: a signature verifies, a compressed block decompresses to its input.
     Own(fn(&Op, &Value, &Value) -> Option<String>),
 }
 
-/// How close two elements must be.
+/// Tolerance of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// The same number (zeroes of either sign are equal; NaN equals NaN).
+    /// The same number (zeros of either sign are equal; NaN equals NaN).
     Exact,
     /// `|expected - got| ≤ absolute + relative · |expected|`.
     Close {
-        /// The share of the expected value.
+        /// The relative part.
         relative: f64,
-        /// The part that does not depend on the value.
+        /// The absolute part.
         absolute: f64,
     },
 }
 
 impl Judge {
-    /// What is wrong with `got`, or nothing.
+    /// The difference between `expected` and `got`, or `None`.
     pub fn difference(&self, op: &Op, expected: &Value, got: &Value) -> Option<String> {
         if let Judge::Own(check) = self {
             return check(op, expected, got);
@@ -57,6 +59,22 @@ impl Judge {
             (PartRef::Object(expected), PartRef::Object(got)) if expected.kind() == got.kind() => None,
             (expected, got) => Some(format!("expected {expected:?}, got {got:?}")),
         })
+    }
+
+    /// Whether the result of a device that may flush subnormal numbers is right: each element of a
+    /// map must equal that of arithmetic which keeps them, or which flushes operands, results or
+    /// both.
+    pub(crate) fn accepts_flushed(&self, op: &Op, expected: &Value, got: &Value) -> bool {
+        let Judge::Within(tolerance) = *self else { return false };
+        let elements = |value: &Value| value.tensors().next().and_then(|tensor| to_f64(tensor).ok());
+        let (Some(own), Some(got)) = (elements(expected), elements(got)) else { return false };
+        let Some(flushed) = flushed_references(op) else { return false };
+        let others: Vec<Vec<f64>> = flushed.iter().filter_map(elements).collect();
+        let is_right = |(place, got): (usize, &f64)| {
+            let accepts = |values: &Vec<f64>| values.get(place).is_some_and(|value| tolerance.accepts(*value, *got));
+            accepts(&own) || others.iter().any(accepts)
+        };
+        own.len() == got.len() && got.iter().enumerate().all(is_right)
     }
 
     fn of_tensors(&self, expected: &Tensor, got: &Tensor) -> Option<String> {

@@ -1,29 +1,46 @@
-//! One suite that every backend runs, and engines that fail on command.
+//! One suite that every backend runs.
 //!
-//! * [`reference`](mod@reference): what each op means, in plain loops that favour clarity over speed. It is checked
-//!   against independent figures (`fixtures/`), and every engine is checked against it.
-//! * [`suite`]: the cases, every op with every element type and the awkward shapes, each with its judge.
-//! * [`judge`]: what makes an answer right.
-//! * [`chains`]: graphs that programs write, and that must become one kernel.
+//! * [`reference`](mod@reference): the meaning of each op, in plain loops that favour clarity over
+//!   speed. It is checked against independent figures (`fixtures/`), and every engine is checked
+//!   against it.
+//! * [`suite`]: the cases: every op with every element type and difficult shapes, each with its
+//!   judge.
+//! * [`judge`]: the criteria for a result.
+//! * [`chains`]: graphs as in programs, which must be fused into one kernel.
 //! * [`check`]: runs cases on an engine and compares.
-//! * [`random_graph`]: graphs of random ops, by the thousand, for [`check::check_graphs`].
+//! * [`random_graph`]: thousands of graphs of random ops, for [`check::check_graphs`].
+//! * [`suite_graph`]: graphs of the suite's own ops, for [`repeat::check_suite_graphs`].
+//! * [`past_failures`]: graphs for which an engine once gave a wrong result.
+//! * [`repeat`]: runs graphs repeatedly with other inputs, and checks all results once more at the
+//!   end.
+//! * [`random_op`]: ops of random kinds, strides and values, for any device.
+//! * [`required`]: the devices that tests run on, and when a missing one is a failure.
 //! * [`vectors`]: published vectors of the crypto domain, for any engine.
 //! * [`fixture`]: reads the independent figures.
-//! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss, for the runtime's tests and for
-//!   users who test how their own programs degrade.
+//! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss. They are a
+//!   crate of their own, `panoply-simulated`, which programs use without the suite.
 
-pub mod chains;
 pub mod check;
 pub mod fixture;
 pub mod judge;
+mod layout;
+pub mod past_failures;
 pub mod random_graph;
+pub mod random_op;
 pub mod reference;
+pub mod repeat;
+pub mod required;
 pub mod suite;
+pub mod suite_graph;
 pub mod values;
 pub mod vectors;
-pub mod virtual_device;
 
-pub use check::{Summary, check_backend, check_graphs, run_one, run_there};
+pub use check::{Summary, check_backend, check_graphs, wrong_domains};
 pub use judge::{Judge, Tolerance};
+pub use panoply_simulated as virtual_device;
+pub use panoply_simulated::{chains, run_one, run_there};
 pub use random_graph::Seeds;
+pub use random_op::{OpSeeds, check_ops, run_ops};
+pub use repeat::check_suite_graphs;
+pub use required::{devices, discovered};
 pub use suite::{Case, cases, op_names, print_op_names};

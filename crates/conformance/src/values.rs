@@ -1,40 +1,14 @@
-//! Making and comparing test values. Everything is exact or seeded: a failing case fails again.
+//! Makes and compares test values. Everything is exact or seeded, so that a failing case fails
+//! again.
 
 use panoply_core::{Complex64, DType, Element, Result, Tensor, bf16, f16};
 
+pub use panoply_simulated::Random;
+
 use crate::judge::Tolerance;
 
-/// A small random generator (SplitMix64): the same seed gives the same values everywhere.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// A generator for this seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next 64 random bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// A number below `bound`, which must not be zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
-    }
-
-    /// A number between -1 and 1.
-    pub fn signed_unit(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
-    }
-}
-
-/// A contiguous tensor of random values that suit the element type: floats between -2 and 2, small integers.
+/// A contiguous tensor of random values suited to the element type: floats between -2 and 2, small
+/// integers.
 pub fn random_tensor(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed ^ 0x5eed);
     let count: usize = dims.iter().product();
@@ -50,7 +24,8 @@ pub fn random_tensor(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     tensor_of(dtype, dims, &values)
 }
 
-/// A contiguous tensor of small whole numbers of either sign: sums of their products are exact, and many are the same.
+/// A contiguous tensor of small integers of either sign: sums of their products are exact, and many
+/// are equal.
 pub fn whole_numbers(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed);
     let count: usize = dims.iter().product();
@@ -58,7 +33,8 @@ pub fn whole_numbers(dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     tensor_of(dtype, dims, &values)
 }
 
-/// A contiguous tensor of these values, converted to the element type (complex: the imaginary part is half the real).
+/// A contiguous tensor of these values, converted to the element type (complex: the imaginary part
+/// is half the real).
 pub fn tensor_of(dtype: DType, dims: &[usize], values: &[f64]) -> Tensor {
     fn build<T: Element>(dims: &[usize], values: &[f64], convert: impl Fn(f64) -> T) -> Tensor {
         let values: Vec<T> = values.iter().map(|value| convert(*value)).collect();
@@ -77,7 +53,8 @@ pub fn tensor_of(dtype: DType, dims: &[usize], values: &[f64]) -> Tensor {
     }
 }
 
-/// The elements as `f64`, in row-major order; a complex element gives two. The tensor must be on the host.
+/// The elements as `f64`, in row-major order; a complex element gives two. The tensor must be on
+/// the host.
 pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
     fn read<T: Element>(tensor: &Tensor, convert: impl Fn(T) -> f64) -> Result<Vec<f64>> {
         Ok(tensor.to_vec::<T>()?.into_iter().map(convert).collect())
@@ -98,7 +75,8 @@ pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-/// How many of how many elements differ beyond the tolerance, or why they cannot be compared.
+/// The number of elements that differ beyond the tolerance, and the number of elements; or why they
+/// cannot be compared.
 pub fn elements_that_differ(expected: &Tensor, got: &Tensor, tolerance: Tolerance) -> Result<(usize, usize), String> {
     if (expected.dtype(), expected.shape()) != (got.dtype(), got.shape()) {
         return Err(format!("expected {expected:?}, got {got:?}"));
@@ -109,7 +87,8 @@ pub fn elements_that_differ(expected: &Tensor, got: &Tensor, tolerance: Toleranc
     Ok((differing.count(), expected.len()))
 }
 
-/// Says how two tensors differ beyond the tolerance, or nothing. NaN equals NaN; infinities must agree in sign.
+/// Describes how two tensors differ beyond the tolerance, or `None`. NaN equals NaN; infinities
+/// must agree in sign.
 pub fn difference(expected: &Tensor, got: &Tensor, tolerance: Tolerance) -> Option<String> {
     if expected.dtype() != got.dtype() {
         return Some(format!("expected {}, got {}", expected.dtype(), got.dtype()));

@@ -5,7 +5,8 @@
 
 A line is one vector: its number, its verdict (valid, invalid, acceptable), then its fields in hexadecimal, `-` where one is empty.
 A line that begins with a word in brackets names the algorithm, and for signatures the public key, of the lines that follow.
-Left out: nonces that are not of 12 bytes and tags that are cut short, which no op takes.
+Left out: nonces that are not of 12 bytes and tags that are cut short, which no op takes. `wycheproof_files.txt` names every file of a
+checkout, and says which are run and why the others are not; a test compares it with what is here.
 """
 import json
 import os
@@ -67,8 +68,9 @@ def signatures():
     files = [("ecdsa-p256-der", "ecdsa_secp256r1_sha256"), ("ecdsa-p256-fixed", "ecdsa_secp256r1_sha256_p1363"),
              ("ecdsa-p384-der", "ecdsa_secp384r1_sha384"), ("ecdsa-p384-fixed", "ecdsa_secp384r1_sha384_p1363"), ("ed25519", "ed25519")]
     files += [(f"rsa-{bits}-pkcs1-sha{hash}", f"rsa_signature_{bits}_sha{hash}") for bits, hash in ((2048, 256), (2048, 384), (2048, 512), (3072, 256), (4096, 256))]
+    added = [(f"rsa-{bits}-pkcs1-sha{hash}", f"rsa_signature_{bits}_sha{hash}") for bits, hash in ((3072, 384), (3072, 512), (4096, 384), (4096, 512))]
     files += [(f"rsa-{bits}-pss-sha{hash}", f"rsa_pss_{bits}_sha{hash}_mgf1_{hash // 8}") for bits, hash in ((2048, 256), (2048, 384), (3072, 256), (4096, 256), (4096, 512))]
-    for algorithm, name in files:
+    for algorithm, name in files + added + [("rsa-4096-pss-sha384", "rsa_pss_4096_sha384_mgf1_48")]:
         for group in groups(name):
             key = group.get("publicKeyDer") or group["publicKey"]["pk"]
             yield f"[{algorithm}] {key}"

@@ -1,10 +1,10 @@
-//! Elements line by line along an axis, as numbers.
+//! The elements of a tensor as numbers, line by line along an axis.
 
 use panoply_core::{DType, Result, Tensor};
 
 use crate::values::{tensor_of, to_f64};
 
-/// The places, in a contiguous tensor, of the elements of each line along the axis.
+/// The indices, in a contiguous tensor, of the elements of each line along the axis.
 pub(super) fn lines(dims: &[usize], axis: usize) -> Vec<Vec<usize>> {
     let inner: usize = dims[axis + 1..].iter().product();
     let outer: usize = dims[..axis].iter().product();
@@ -12,7 +12,7 @@ pub(super) fn lines(dims: &[usize], axis: usize) -> Vec<Vec<usize>> {
     (0..outer * inner).map(|line| (0..dims[axis]).map(|row| place(line, row)).collect()).collect()
 }
 
-/// A tensor of the same shape and type whose lines along the axis are what `change` makes of the input's.
+/// Applies `change` to each line along the axis. The result has the shape and type of the input.
 pub(super) fn map_lines(input: &Tensor, axis: usize, change: impl Fn(&[f64]) -> Vec<f64>) -> Result<Tensor> {
     let numbers = to_f64(input)?;
     let mut changed = numbers.clone();
@@ -25,7 +25,7 @@ pub(super) fn map_lines(input: &Tensor, axis: usize, change: impl Fn(&[f64]) -> 
     Ok(tensor_of(input.dtype(), input.shape(), &changed))
 }
 
-/// An integer wrapped to its element type; other types are left alone.
+/// Wraps an integer to its element type. Values of other types are unchanged.
 pub(super) fn wrap(dtype: DType, value: i128) -> i128 {
     match dtype {
         DType::I32 => i128::from(value as i32),

@@ -25,19 +25,19 @@ pub(super) fn run(op: &Attention) -> Result<Value> {
         let weights = soften(&scores);
         for column in 0..d_v {
             let weighted = |key: usize| weights[key] * v[(kv_line * n_k + key) * d_v + column];
-            // Values that do not count are left out, so that what they hold does not matter.
+            // Values with weight zero are left out, so that their contents do not matter.
             outputs.push((0..seen).filter(|key| weights[*key] != 0.0).map(weighted).sum());
         }
     }
     Ok(Value::Tensor(tensor_of(op.q.dtype(), op.output_shape()?.dims(), &outputs)))
 }
 
-/// The softmax; zeros where every score is -∞.
+/// The softmax, or zeros if every score is -∞.
 fn soften(scores: &[f64]) -> Vec<f64> {
     if scores.iter().all(|score| *score == f64::NEG_INFINITY) {
         return vec![0.0; scores.len()];
     }
-    // `f64::max` passes over NaN; it spreads through the sum.
+    // `f64::max` ignores NaN, which propagates through the sum.
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = scores.iter().map(|score| (score - max).exp()).sum();
     scores.iter().map(|score| (score - max).exp() / total).collect()

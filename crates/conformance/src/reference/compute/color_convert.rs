@@ -1,5 +1,5 @@
-//! ColorConvert: every image becomes red, green and blue in f64, then what was asked for. Between the two YUV formats,
-//! and between equal formats, bytes only move.
+//! ColorConvert: every image is converted to red, green and blue in f64, then to the output format.
+//! Between the two YUV formats, and between equal formats, only bytes are moved.
 
 use panoply_core::op::compute::{ColorConvert, ColorFormat, ColorRange};
 use panoply_core::{DType, Result, Value};
@@ -76,7 +76,7 @@ impl Image<'_> {
         }
     }
 
-    /// The chroma codes that a YUV input has for a pixel.
+    /// The chroma codes of a pixel of a YUV input.
     fn stored_chroma(&self, y: usize, x: usize) -> [f64; 2] {
         let luma = self.height * self.width;
         if self.op.from == ColorFormat::Nv12 {
@@ -95,7 +95,7 @@ impl Image<'_> {
         offset + luma_span * self.luma(self.color(y, x))
     }
 
-    /// The chroma codes of the 2×2 pixels from (y, x) on.
+    /// The chroma codes of the 2×2 pixels whose first pixel is (y, x).
     fn chroma_codes(&self, y: usize, x: usize) -> [f64; 2] {
         if self.op.from.is_yuv420() {
             return self.stored_chroma(y, x);
@@ -111,7 +111,7 @@ impl Image<'_> {
 
     fn luma(&self, color: [f64; 3]) -> f64 {
         let (kr, kg, kb) = self.weights();
-        // Equal channels are their own luma: the weights add up to one, though not in every rounding.
+        // Three equal channels are their own luma. The weights add up to one, but rounding may not.
         if color[0] == color[1] && color[1] == color[2] {
             return color[0];
         }

@@ -1,4 +1,4 @@
-//! Conv2d and its gradients: every product of the convolution, one by one, added up in f64.
+//! Conv2d and its gradients: every product of the convolution, added up one by one in f64.
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
 use panoply_core::{Result, Value};
@@ -16,7 +16,12 @@ pub(super) fn forward(op: &Conv2d) -> Result<Value> {
             *sum = bias[index / plane % shape.filters];
         }
     }
-    for_each_product(&shape, |place| output[place.output] += input[place.input] * weights[place.weight]);
+    // Padding consists of zeros, which are multiplied as well: an infinite weight times zero is
+    // NaN.
+    for_each_product(&shape, |place| {
+        let value = place.input.map_or(0.0, |at| input[at]);
+        output[place.output] += value * weights[place.weight];
+    });
     output.iter_mut().for_each(|sum| *sum = activate(*sum, op.activation));
     Ok(Value::Tensor(tensor_of(op.input.dtype(), &shape.output_dims(), &output)))
 }
@@ -25,7 +30,11 @@ pub(super) fn backward_input(op: &Conv2dBackwardInput) -> Result<Value> {
     let shape = op.conv_shape()?;
     let (gradient, weights) = (to_f64(&op.gradient)?, to_f64(&op.weights)?);
     let mut input = vec![0.0; shape.input_len()];
-    for_each_product(&shape, |place| input[place.input] += gradient[place.output] * weights[place.weight]);
+    for_each_product(&shape, |place| {
+        if let Some(at) = place.input {
+            input[at] += gradient[place.output] * weights[place.weight];
+        }
+    });
     Ok(Value::Tensor(tensor_of(op.gradient.dtype(), &shape.input_dims(), &input)))
 }
 
@@ -33,13 +42,18 @@ pub(super) fn backward_weight(op: &Conv2dBackwardWeight) -> Result<Value> {
     let shape = op.conv_shape()?;
     let (input, gradient) = (to_f64(&op.input)?, to_f64(&op.gradient)?);
     let mut weights = vec![0.0; shape.weight_len()];
-    for_each_product(&shape, |place| weights[place.weight] += input[place.input] * gradient[place.output]);
+    for_each_product(&shape, |place| {
+        if let Some(at) = place.input {
+            weights[place.weight] += input[at] * gradient[place.output];
+        }
+    });
     Ok(Value::Tensor(tensor_of(op.input.dtype(), &shape.weight_dims(), &weights)))
 }
 
-/// Which elements one product of a convolution joins.
+/// The indices of the elements that one product of a convolution uses.
 struct Place {
-    input: usize,
+    /// The input, or `None` for padding.
+    input: Option<usize>,
     weight: usize,
     output: usize,
 }
@@ -60,13 +74,13 @@ fn for_each_product(shape: &ConvShape, mut visit: impl FnMut(Place)) {
     }
 }
 
-/// The inputs that one output reads, with their weights; padding is skipped.
+/// Visits the inputs that one output reads, with their weights. `None` is padding.
 fn for_each_tap(
     shape: &ConvShape,
     image: usize,
     filter: usize,
     pixel: [usize; 2],
-    mut visit: impl FnMut(usize, usize),
+    mut visit: impl FnMut(Option<usize>, usize),
 ) {
     let first_channel = filter / shape.group_filters() * shape.group_channels();
     for channel in 0..shape.group_channels() {
@@ -77,13 +91,12 @@ fn for_each_tap(
                     let padded = pixel[axis] * shape.stride[axis] + tap[axis] * shape.dilation[axis];
                     padded.checked_sub(shape.padding[axis]).filter(|position| *position < shape.input[axis])
                 };
-                if let (Some(row), Some(column)) = (read(0), read(1)) {
-                    let plane = image * shape.channels + first_channel + channel;
-                    let input = (plane * shape.input[0] + row) * shape.input[1] + column;
-                    let weight_plane = filter * shape.group_channels() + channel;
-                    let weight = (weight_plane * shape.kernel[0] + tap_row) * shape.kernel[1] + tap_column;
-                    visit(input, weight);
-                }
+                let plane = image * shape.channels + first_channel + channel;
+                let input =
+                    read(0).zip(read(1)).map(|(row, column)| (plane * shape.input[0] + row) * shape.input[1] + column);
+                let weight_plane = filter * shape.group_channels() + channel;
+                let weight = (weight_plane * shape.kernel[0] + tap_row) * shape.kernel[1] + tap_column;
+                visit(input, weight);
             }
         }
     }
@@ -101,8 +114,9 @@ pub(super) fn activate(x: f64, activation: Activation) -> f64 {
     }
 }
 
-/// The probability that a standard normal number is below `x`: a power series near zero, a continued fraction in the
-/// tails, where the probability itself is small and must be right to its own last digits.
+/// The probability that a standard normal number is below `x`: a power series near zero, and a
+/// continued fraction in the tails, where the probability is small and needs full relative
+/// precision.
 fn normal_probability(x: f64) -> f64 {
     let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if x.abs() < 3.0 {

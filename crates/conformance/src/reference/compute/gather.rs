@@ -1,4 +1,4 @@
-//! Gather: one index, one copy.
+//! Gather: one copy for each index.
 
 use panoply_core::op::compute::Gather;
 use panoply_core::{Error, HostBufferMut, Result, Tensor, Value};

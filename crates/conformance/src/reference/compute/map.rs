@@ -1,7 +1,7 @@
-//! Map: the expression, node by node, for one element after the other.
+//! Map: the expression, node by node, for each element.
 //!
-//! Floats are computed in f64 and rounded to what carries them (f32 for f32, f16 and bf16) after every node; integers
-//! are computed in 128 bits and wrapped to their width.
+//! Floats are computed in f64 and rounded to the carrying type (f32 for f32, f16 and bf16) after
+//! every node. Integers are computed in 128 bits and wrapped to their width.
 
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, Types, UnaryOp, Value as Known, erf, erfc};
 use panoply_core::op::compute::Map;
@@ -15,18 +15,49 @@ pub(super) enum Scalar {
     Complex(f64, f64),
 }
 
+/// How arithmetic flushes subnormal f32 numbers: as operands, as results, or both, to zero of the
+/// same sign.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flush {
+    operands: bool,
+    results: bool,
+}
+
+impl Flush {
+    /// Every way of flushing; the default is to keep subnormal numbers.
+    pub(super) const ALL: [Flush; 3] = [
+        Flush { operands: true, results: false },
+        Flush { operands: false, results: true },
+        Flush { operands: true, results: true },
+    ];
+}
+
 pub(super) fn run(op: &Map) -> Result<Value> {
+    run_flushing(op, Flush::default())
+}
+
+/// The answer if subnormal numbers are flushed in this way.
+pub(super) fn run_flushing(op: &Map, flush: Flush) -> Result<Value> {
     let shape = op.output_shape()?;
     let dtypes: Vec<DType> = op.inputs().map(Tensor::dtype).collect();
     let types = op.program()?.types(&dtypes)?;
     let inputs: Vec<Vec<Scalar>> = op.inputs().map(|input| read(&input.broadcast_to(shape)?)).collect::<Result<_>>()?;
     let results: Vec<Scalar> = (0..shape.elements())
-        .map(|element| evaluate(op.program()?, &types, |index| inputs[index][element]))
+        .map(|element| evaluate_flushing(op.program()?, &types, |index| inputs[index][element], flush))
         .collect::<Result<_>>()?;
     write(types.output(), &shape, &results).map(Value::Tensor)
 }
 
 pub(super) fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -> Scalar) -> Result<Scalar> {
+    evaluate_flushing(program, types, input, Flush::default())
+}
+
+fn evaluate_flushing(
+    program: &Program,
+    types: &Types,
+    input: impl Fn(usize) -> Scalar,
+    flush: Flush,
+) -> Result<Scalar> {
     let mut values: Vec<Scalar> = Vec::with_capacity(program.nodes().len());
     for (id, node) in program.nodes().iter().enumerate() {
         let dtype = match types.values()[id] {
@@ -36,9 +67,13 @@ pub(super) fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -
                 continue;
             }
         };
-        let operand = |id: u32| match types.values()[id as usize] {
-            Known::Constant(value) => constant(value, dtype),
-            Known::Typed(_) => values[id as usize],
+        let is_flushed = dtype != DType::F64 && is_arithmetic(node);
+        let operand = |id: u32| {
+            let value = match types.values()[id as usize] {
+                Known::Constant(value) => constant(value, dtype),
+                Known::Typed(_) => values[id as usize],
+            };
+            if is_flushed && flush.operands { flushed(value) } else { value }
         };
         let value = match *node {
             Node::Input(index) => input(index as usize),
@@ -51,7 +86,8 @@ pub(super) fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -
             Node::Binary(op, a, b) => binary(op, operand(a), operand(b)),
             Node::Ternary(op, a, b, c) => ternary(op, operand(a), operand(b), operand(c)),
         };
-        values.push(carried(value, dtype));
+        let value = carried(value, dtype);
+        values.push(if is_flushed && flush.results { flushed(value) } else { value });
     }
     let last = values.len() - 1;
     Ok(match types.values()[last] {
@@ -60,12 +96,37 @@ pub(super) fn evaluate(program: &Program, types: &Types, input: impl Fn(usize) -
     })
 }
 
-/// A constant beside operands of a dtype.
+/// Whether a node computes, rather than only compares or moves bits (rule 11 of
+/// `panoply_core::expr`).
+fn is_arithmetic(node: &Node) -> bool {
+    use UnaryOp::{Abs, Log, Neg, Not, Relu, Rsqrt, Sqrt};
+    match node {
+        Node::Input(_) | Node::Const(_) | Node::Cast(..) => false,
+        Node::Unary(op, _) => !matches!(op, Neg | Abs | Relu | Not | Log | Sqrt | Rsqrt),
+        Node::Binary(op, ..) => {
+            use BinaryOp::{Add, Div, Mul, Pow, Rem, Sub};
+            matches!(op, Add | Sub | Mul | Div | Rem | Pow)
+        }
+        Node::Ternary(op, ..) => *op == TernaryOp::MulAdd,
+    }
+}
+
+/// Replaces a number that is subnormal in f32 by zero of the same sign.
+fn flushed(value: Scalar) -> Scalar {
+    let zero = |value: f64| if value.abs() < f64::from(f32::MIN_POSITIVE) { 0.0_f64.copysign(value) } else { value };
+    match value {
+        Scalar::Float(value) => Scalar::Float(zero(value)),
+        Scalar::Complex(re, im) => Scalar::Complex(zero(re), zero(im)),
+        Scalar::Integer(_) => value,
+    }
+}
+
+/// A constant, converted to the dtype of the other operands.
 fn constant(value: f64, dtype: DType) -> Scalar {
     carried(if dtype.is_float() { Scalar::Float(value) } else { cast(Scalar::Float(value), dtype) }, dtype)
 }
 
-/// A value as it is carried from node to node.
+/// A value, rounded or wrapped as it is carried from node to node.
 pub(super) fn carried(value: Scalar, dtype: DType) -> Scalar {
     let single = |value: f64| f64::from(value as f32);
     match (value, dtype) {
@@ -149,7 +210,8 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
     }
 }
 
-/// `1 / (1 + exp(-x))`; exp overflows to infinity far below zero, where the result is below every f64.
+/// `1 / (1 + exp(-x))`. Far below zero exp overflows to infinity, and the true result is below
+/// every normal f64.
 fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
@@ -213,7 +275,7 @@ fn integer_binary(op: BinaryOp, a: i128, b: i128) -> i128 {
     }
 }
 
-/// The lowest 32 bits are right, which is all that any dtype keeps.
+/// The result is correct in its lowest 32 bits, and no integer dtype keeps more.
 fn integer_power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match base {

@@ -1,4 +1,5 @@
-//! MatMul: every sum by itself. Floats are added up in f64, integers modulo 2^32, complex numbers in two f64.
+//! MatMul: every sum separately. Floats are added up in f64, integers modulo 2^32, complex numbers
+//! as pairs of f64.
 
 use panoply_core::op::compute::{Activation, MatMul};
 use panoply_core::{Complex64, DType, Result, Tensor, Value};

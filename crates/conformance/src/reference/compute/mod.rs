@@ -23,6 +23,12 @@ mod topk;
 mod transfer;
 mod transpose;
 
+/// The answers to a map, one for each way in which arithmetic may flush subnormal numbers.
+pub(super) fn flushed(op: &ComputeOp) -> Option<Vec<Value>> {
+    let ComputeOp::Map(op) = op else { return None };
+    map::Flush::ALL.into_iter().map(|flush| map::run_flushing(op, flush).ok()).collect()
+}
+
 /// The answer to an op of the domain.
 pub(super) fn run(op: &ComputeOp) -> Result<Value> {
     match op {
@@ -33,7 +39,7 @@ pub(super) fn run(op: &ComputeOp) -> Result<Value> {
         ComputeOp::Conv2dBackwardInput(op) => conv2d::backward_input(op),
         ComputeOp::Conv2dBackwardWeight(op) => conv2d::backward_weight(op),
         ComputeOp::Gather(op) => gather::run(op),
-        // The closure says what the kernel means.
+        // The closure defines the meaning of the kernel.
         ComputeOp::Kernel(op) => op.compute().map(Kernel::value),
         ComputeOp::LayerNorm(op) => layernorm::run(op),
         ComputeOp::Map(op) => map::run(op),

@@ -13,16 +13,16 @@ pub(super) fn run(op: &Pool2d) -> Result<Value> {
     for plane in 0..shape.batch * shape.channels {
         for row in 0..height {
             for column in 0..width {
+                // Taps outside the image have no number.
+                let taps = |axis: usize, index: usize| {
+                    let (start, before) = (index * shape.stride[axis], shape.padding[axis]);
+                    let end = (start + shape.kernel[axis]).saturating_sub(before).min(shape.input[axis]);
+                    start.saturating_sub(before)..end
+                };
                 let mut window = Vec::new();
-                for tap_row in 0..shape.kernel[0] {
-                    for tap_column in 0..shape.kernel[1] {
-                        let read = |axis: usize, index: usize, tap: usize| {
-                            let position = (index * shape.stride[axis] + tap).checked_sub(shape.padding[axis]);
-                            position.filter(|position| *position < shape.input[axis])
-                        };
-                        if let (Some(y), Some(x)) = (read(0, row, tap_row), read(1, column, tap_column)) {
-                            window.push(input[(plane * shape.input[0] + y) * shape.input[1] + x]);
-                        }
+                for y in taps(0, row) {
+                    for x in taps(1, column) {
+                        window.push(input[(plane * shape.input[0] + y) * shape.input[1] + x]);
                     }
                 }
                 output.push(join(op.kind, &window, shape.kernel[0] * shape.kernel[1]));

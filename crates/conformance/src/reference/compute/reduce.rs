@@ -1,4 +1,4 @@
-//! Reduce: the reduced axes moved to the end, then loops in f64, or exact integers.
+//! Reduce: the reduced axes are moved to the end, then reduced by loops in f64 or exact integers.
 
 use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::{Complex64, DType, Result, Tensor, Value};
@@ -33,7 +33,7 @@ fn reduce(op: &Reduce, set: &[f64]) -> f64 {
     }
 }
 
-/// The position of the first NaN, or else of the first element that no other is better than.
+/// The index of the first NaN, or else of the first element for which no other element is better.
 fn first(set: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     if let Some(nan) = set.iter().position(|value| value.is_nan()) {
         return nan;

@@ -39,8 +39,8 @@ pub(super) fn run(op: &Resize) -> Result<Value> {
     Ok(Value::Tensor(tensor_of(op.input.dtype(), &output_shape, &values)))
 }
 
-/// Which input pixels of an axis output pixel `index` weighs, and by how much. The weights of a box are ones, so that
-/// its sum is divided once.
+/// The input pixels of an axis that output pixel `index` reads, with their weights. The weights of
+/// a box are ones, so that its sum is divided only once.
 fn taps(op: &Resize, index: usize, input: usize, output: usize) -> Vec<(usize, f64)> {
     let same_size = op.input.shape() == &op.output_shape().unwrap_or(*op.input.shape());
     match op.mode {

@@ -1,4 +1,5 @@
-//! RowMap: the expression of each element, the function of each row in f64, the expression of its result.
+//! RowMap: the expression of each element, the function of each row in f64, and the expression of
+//! its result.
 
 use panoply_core::op::compute::{RowFunction, RowMap};
 use panoply_core::{DType, Result, Tensor, Value};

@@ -1,4 +1,4 @@
-//! Scan: one running value in f64, or an exact integer that is wrapped at every step.
+//! Scan: one running value, in f64 or as an exact integer that is wrapped at every step.
 
 use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{DType, Result, Value};

@@ -24,7 +24,7 @@ pub(super) fn run(op: &Search) -> Result<Value> {
                 found.push((row as u32, score(op.metric, &rows[row * dim..][..dim], vector, norm) as f32));
             }
         }
-        // The sort is stable, so ties stay in the order of their ids.
+        // The sort is stable, so equal scores stay in the order of their ids.
         found.sort_by(|a, b| nearest_first(op.metric, a.1, b.1));
         for (place, (id, score)) in found.into_iter().take(op.k).enumerate() {
             ids[query * op.k + place] = id;
@@ -49,7 +49,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// The nearer first, NaN last.
+/// The order of scores: nearer first, NaN last.
 fn nearest_first(metric: Metric, a: f32, b: f32) -> Ordering {
     match a.partial_cmp(&b) {
         Some(order) if metric.smaller_is_nearer() => order,

@@ -10,7 +10,7 @@ pub(super) fn run(op: &Softmax) -> Result<Value> {
 }
 
 fn soften(line: &[f64], log: bool) -> Vec<f64> {
-    // `f64::max` passes over NaN; it spreads through the sum.
+    // `f64::max` ignores NaN, which propagates through the sum.
     let max = line.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = line.iter().map(|value| (value - max).exp()).sum();
     let answer = |value: &f64| if log { value - max - total.ln() } else { (value - max).exp() / total };

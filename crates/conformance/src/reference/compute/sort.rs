@@ -1,4 +1,4 @@
-//! Sort, ArgSort and SortPairs: the standard library's stable sort of positions.
+//! Sort, ArgSort and SortPairs: the standard library's stable sort of indices.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) fn run_pairs(op: &SortPairs) -> Result<Value> {
     Ok(Value::Pair(take(&op.keys, op.axis, &positions)?, take(&op.values, op.axis, &positions)?))
 }
 
-/// At each place the position, on its line, of the element that belongs there.
+/// For each position, the index in its line of the element that belongs there.
 fn order(keys: &Tensor, axis: usize, falls: bool) -> Result<Vec<u32>> {
     let numbers = to_f64(keys)?;
     let mut positions = vec![0; numbers.len()];
@@ -37,12 +37,12 @@ fn order(keys: &Tensor, axis: usize, falls: bool) -> Result<Vec<u32>> {
     Ok(positions)
 }
 
-/// The order of numbers, with NaN above them all.
+/// The order of numbers, with NaN above all others.
 fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// The elements at these positions of their lines, bit for bit.
+/// The elements at these indices of their lines, bit for bit.
 fn take(input: &Tensor, axis: usize, positions: &[u32]) -> Result<Tensor> {
     let size = input.dtype().size_bytes();
     let source = input.host_bytes()?;

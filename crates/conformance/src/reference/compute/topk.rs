@@ -1,4 +1,4 @@
-//! TopK: each lane sorted in full, then cut.
+//! TopK: each line is fully sorted and then cut.
 
 use std::cmp::Ordering;
 
@@ -30,7 +30,7 @@ fn choose<T: Element>(op: &TopK, number: impl Fn(T) -> f64) -> Result<Value> {
     for lane in 0..outer * inner {
         let at = |index: usize| input[(lane / inner * len + index) * inner + lane % inner];
         let mut order: Vec<usize> = (0..len).collect();
-        // The sort is stable, so ties stay in the order of their indices.
+        // The sort is stable, so equal elements stay in the order of their indices.
         order.sort_by(|a, b| {
             let ascending = compare(number(at(*a)), number(at(*b)));
             if op.largest { ascending.reverse() } else { ascending }
@@ -44,7 +44,7 @@ fn choose<T: Element>(op: &TopK, number: impl Fn(T) -> f64) -> Result<Value> {
     Ok(Value::Pair(Tensor::from_vec(values, shape)?, Tensor::from_vec(indices, shape)?))
 }
 
-/// The order of numbers, with NaN above them all.
+/// The order of numbers, with NaN above all others.
 fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }

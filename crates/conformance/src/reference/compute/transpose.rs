@@ -1,4 +1,4 @@
-//! Transpose: the view's elements one by one.
+//! Transpose: the elements of the view, one by one.
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Result, Value};

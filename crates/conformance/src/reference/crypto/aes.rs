@@ -1,5 +1,5 @@
-//! AES as FIPS 197 has it, in CBC, in counter mode and in GCM as NIST SP 800-38 has them. Every byte is worked out in the field of 256
-//! elements; nothing is looked up but the substitution, which is worked out once.
+//! AES of FIPS 197, in CBC mode, counter mode and GCM of NIST SP 800-38. Every byte is computed in
+//! the field of 256 elements. Only the substitution is a table, which is computed once.
 
 use std::sync::OnceLock;
 
@@ -23,7 +23,7 @@ fn times(mut a: u8, mut b: u8) -> u8 {
     sum
 }
 
-/// The substitution and its inverse.
+/// The substitution table and its inverse.
 fn boxes() -> &'static ([u8; 256], [u8; 256]) {
     static BOXES: OnceLock<([u8; 256], [u8; 256])> = OnceLock::new();
     BOXES.get_or_init(|| {
@@ -39,7 +39,7 @@ fn boxes() -> &'static ([u8; 256], [u8; 256]) {
 }
 
 impl Aes {
-    /// From a key of 16, 24 or 32 bytes.
+    /// Expands a key of 16, 24 or 32 bytes.
     pub(super) fn new(key: &[u8]) -> Aes {
         let (words, substitute) = (key.len() / 4, |byte: u8| boxes().0[usize::from(byte)]);
         let mut schedule: Vec<[u8; 4]> = key.chunks(4).map(|word| [word[0], word[1], word[2], word[3]]).collect();
@@ -64,7 +64,7 @@ impl Aes {
         let last = self.rounds.len() - 1;
         let mut state = xor(block, self.rounds[0]);
         for round in 1..=last {
-            // Byte `row` of column `column` comes from `row` columns further.
+            // Byte `row` of a column comes from the column that is `row` columns further.
             let shifted: Block = std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
             let mixed = if round == last { shifted } else { mix(shifted, [2, 3, 1, 1]) };
             state = xor(mixed, self.rounds[round]);
@@ -83,7 +83,7 @@ impl Aes {
         xor(state, self.rounds[0])
     }
 
-    /// The text of whole blocks, each chained to the one before.
+    /// Encrypts whole blocks in CBC mode.
     pub(super) fn encrypt_chained(&self, mut before: Block, blocks: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for chunk in blocks.chunks(16) {
@@ -102,7 +102,7 @@ impl Aes {
         blocks
     }
 
-    /// Counter mode; the counter has the last `counter_bits` of the start.
+    /// Encrypts or decrypts in counter mode. The counter is the last `counter_bits` of `start`.
     pub(super) fn counted(&self, start: Block, counter_bits: u32, message: &[u8]) -> Vec<u8> {
         let mask = u128::MAX >> (128 - counter_bits);
         let mut counter = u128::from_be_bytes(start);
@@ -115,14 +115,14 @@ impl Aes {
         text
     }
 
-    /// GCM's text and tag.
+    /// Encrypts with GCM. Returns the text and the tag.
     pub(super) fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let text = self.counted(self.counter(nonce, 2), 32, message);
         let tag = self.tag(nonce, associated, &text);
         (text, tag)
     }
 
-    /// GCM's message, where the tag is right.
+    /// Decrypts with GCM. Returns the message if the tag is correct.
     pub(super) fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
         (self.tag(nonce, associated, text) == tag).then(|| self.counted(self.counter(nonce, 2), 32, text))
     }
@@ -140,7 +140,7 @@ impl Aes {
     }
 }
 
-/// The product in GCM's field of 2^128 elements, whose bits count from the highest.
+/// The product in GCM's field of 2^128 elements, whose bits are ordered from the highest.
 fn times_wide(a: u128, mut b: u128) -> u128 {
     let mut sum = 0;
     for bit in (0..128).rev() {
@@ -152,7 +152,7 @@ fn times_wide(a: u128, mut b: u128) -> u128 {
     sum
 }
 
-/// Each column times a polynomial, whose first coefficient is for the byte itself.
+/// Multiplies each column by a polynomial, whose first coefficient applies to the byte itself.
 fn mix(state: Block, by: [u8; 4]) -> Block {
     std::array::from_fn(|at| (0..4).fold(0, |sum, step| sum ^ times(state[at / 4 * 4 + (at + step) % 4], by[step])))
 }
@@ -161,7 +161,7 @@ fn xor(a: Block, b: Block) -> Block {
     std::array::from_fn(|at| a[at] ^ b[at])
 }
 
-/// Up to sixteen bytes, with zeros behind them.
+/// Up to sixteen bytes, padded with zeros.
 fn block_of(bytes: &[u8]) -> Block {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }

@@ -1,13 +1,13 @@
-//! ChaCha20-Poly1305 as RFC 8439 has it.
+//! ChaCha20-Poly1305 of RFC 8439.
 
-/// The text and the tag.
+/// Encrypts a message. Returns the text and the tag.
 pub(super) fn seal(key: &[u8], nonce: &[u8; 12], associated: &[u8], message: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let text = applied(key, nonce, message);
     let tag = tag(key, nonce, associated, &text);
     (text, tag)
 }
 
-/// The message, where the tag is right.
+/// Decrypts a text. Returns the message if the tag is correct.
 pub(super) fn open(key: &[u8], nonce: &[u8; 12], associated: &[u8], text: &[u8], given: &[u8]) -> Option<Vec<u8>> {
     (tag(key, nonce, associated, text) == given).then(|| applied(key, nonce, text))
 }
@@ -49,7 +49,8 @@ fn words_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(4).map(|four| four.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))).collect()
 }
 
-/// Poly1305 of the associated data and the text, each filled up to sixteen bytes, and their lengths.
+/// Poly1305 of the associated data and the text, each padded to a multiple of sixteen bytes, and
+/// their lengths.
 fn tag(key: &[u8], nonce: &[u8; 12], associated: &[u8], text: &[u8]) -> Vec<u8> {
     let once = block(key, nonce, 0);
     let mut all = Vec::new();
@@ -68,7 +69,7 @@ fn tag(key: &[u8], nonce: &[u8; 12], associated: &[u8], text: &[u8]) -> Vec<u8> 
     whole(sum).wrapping_add(number(&once[16..32])).to_le_bytes().to_vec()
 }
 
-/// A number of 130 bits in limbs of 26; `above` is what lies above its 128 bits.
+/// A number of 130 bits in limbs of 26 bits. `above` holds the bits above the lowest 128.
 fn limbs(number: u128, above: u64) -> [u64; 5] {
     std::array::from_fn(|limb| match limb {
         4 => (number >> 104) as u64 | above << 24,
@@ -81,7 +82,7 @@ fn times(a: [u64; 5], b: [u64; 5]) -> [u64; 5] {
     let mut product = [0_u64; 5];
     for (i, a) in a.iter().enumerate() {
         for (j, b) in b.iter().enumerate() {
-            // 2^130 is 5.
+            // 2^130 is congruent to 5.
             product[(i + j) % 5] += a * b * if i + j > 4 { 5 } else { 1 };
         }
     }
@@ -99,10 +100,10 @@ fn carried(mut limbs: [u64; 5]) -> [u64; 5] {
     limbs
 }
 
-/// The number that the limbs are, reduced, modulo 2^128.
+/// The reduced number of these limbs, modulo 2^128.
 fn whole(limbs: [u64; 5]) -> u128 {
     let limbs = carried(limbs);
-    // Where adding 5 carries beyond 2^130, the number is 2^130 − 5 or more.
+    // If adding 5 carries beyond 2^130, the number is at least 2^130 − 5.
     let mut more = limbs;
     more[0] += 5;
     for limb in 0..4 {

@@ -1,6 +1,8 @@
-//! The crypto domain: ciphers, hashes and compression, message by message, from the standards' own descriptions.
+//! The crypto domain: ciphers, hashes and compression, message by message, implemented from the
+//! standards' own descriptions.
 //!
-//! Signatures and zstd are not here: for them the published vectors (`crate::vectors`) are the check.
+//! Signatures and zstd are not implemented here. They are checked with published vectors
+//! (`crate::vectors`).
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Describe, Error, Result, Value};
@@ -35,17 +37,17 @@ pub(super) fn run(op: &CryptoOp) -> Result<Value> {
     }
 }
 
-/// All of `data`, decompressed by the reference; `None` where it is not in the format, or where that is zstd.
+/// Decompresses all of `data`. `None` if the data is malformed, or if the format is zstd.
 pub(crate) fn decompressed(format: Format, data: &[u8]) -> Option<Vec<u8>> {
     unpack::decompress(format, data, usize::MAX)?.ok()
 }
 
-/// The message stored in a format other than zstd, not compressed.
+/// Stores the message without compression. Any format but zstd.
 pub(crate) fn stored(format: Format, message: &[u8]) -> Vec<u8> {
     unpack::store(format, message).unwrap_or_default()
 }
 
-/// One block, decrypted by itself.
+/// Decrypts a single block.
 pub(crate) fn decrypt_block(key: &Key, block: &[u8]) -> Vec<u8> {
     let material = key.material().as_slice().unwrap_or_default();
     Aes::new(material).decrypt_chained([0; 16], block)
@@ -60,7 +62,7 @@ fn unsupported(op: &'static str, what: &str) -> Error {
     Error::Unsupported { op, reason: format!("{what}: not in the reference") }
 }
 
-/// What `make` makes of each message, in the form of the messages.
+/// Applies `make` to each message. The result has the form of the messages.
 fn each(messages: &Messages, mut make: impl FnMut(usize, &[u8]) -> Result<Vec<u8>>) -> Result<Messages> {
     let (mut all, mut offsets) = (Vec::new(), vec![0]);
     for (index, message) in messages.slices()?.into_iter().enumerate() {
@@ -70,7 +72,7 @@ fn each(messages: &Messages, mut make: impl FnMut(usize, &[u8]) -> Result<Vec<u8
     messages.like(Bytes::from_vec(all), offsets)
 }
 
-/// The data that goes with a message: its own, or that of all.
+/// The associated data of a message: its own, or that of all messages.
 fn associated(data: Option<&Messages>, index: usize) -> Result<Vec<u8>> {
     let bytes = match data {
         None => return Ok(Vec::new()),

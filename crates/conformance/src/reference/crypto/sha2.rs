@@ -1,8 +1,9 @@
-//! SHA-2 as FIPS 180-4 has it, HMAC as RFC 2104 and HKDF as RFC 5869 have them.
+//! SHA-2 of FIPS 180-4, HMAC of RFC 2104 and HKDF of RFC 5869.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-/// The fractional parts of the cube roots of the first eighty primes; SHA-256 takes their upper halves.
+/// The fractional parts of the cube roots of the first eighty primes. SHA-256 uses their upper
+/// halves.
 const ROUNDS: [u64; 80] = [
     0x428a_2f98_d728_ae22,
     0x7137_4491_23ef_65cd,
@@ -86,8 +87,8 @@ const ROUNDS: [u64; 80] = [
     0x6c44_198c_4a47_5817,
 ];
 
-/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the first eight, SHA-256 with their upper
-/// halves, SHA-384 with the last eight.
+/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the
+/// first eight, SHA-256 with their upper halves, and SHA-384 with the last eight.
 const STARTS: [u64; 16] = [
     0x6a09_e667_f3bc_c908,
     0xbb67_ae85_84ca_a73b,
@@ -171,7 +172,8 @@ fn sha512(start: &[u64], message: &[u8]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The message, a one, zeros, and its length in bits at the end of the last block.
+/// The padded message: the message, a one bit, zeros, and its length in bits at the end of the last
+/// block.
 fn padded(message: &[u8], block: usize, len_bytes: usize) -> Vec<u8> {
     let mut all = message.to_vec();
     all.push(0x80);
@@ -183,7 +185,7 @@ fn padded(message: &[u8], block: usize, len_bytes: usize) -> Vec<u8> {
     all
 }
 
-/// HMAC: the hash of the outer key and the hash of the inner key and the message.
+/// HMAC: the hash of the outer key and of the hash of the inner key and the message.
 pub(super) fn hmac(algorithm: HashAlgorithm, key: &[u8], message: &[u8]) -> Vec<u8> {
     let block = if algorithm == HashAlgorithm::Sha256 { 64 } else { 128 };
     let mut key = if key.len() > block { digest(algorithm, key) } else { key.to_vec() };
@@ -195,7 +197,7 @@ pub(super) fn hmac(algorithm: HashAlgorithm, key: &[u8], message: &[u8]) -> Vec<
     keyed(0x5c, &keyed(0x36, message))
 }
 
-/// HKDF: one key from a secret and a salt, then as many blocks of it as are needed.
+/// HKDF: extracts one key from a secret and a salt, then expands it to `len` bytes.
 pub(super) fn hkdf(algorithm: HashAlgorithm, salt: &[u8], secret: &[u8], info: &[u8], len: usize) -> Vec<u8> {
     let extracted = hmac(algorithm, salt, secret);
     let (mut derived, mut block): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());

@@ -1,19 +1,20 @@
-//! DEFLATE as RFC 1951, 1950 and 1952 have it, and LZ4's blocks and frames, decompressed bit by bit. Compressing is storing. zstd is not
-//! here: its vectors (`crate::vectors`) are the check.
+//! DEFLATE of RFC 1951, 1950 and 1952, and LZ4's blocks and frames, decompressed bit by bit.
+//! Compressing only stores the data. zstd is not implemented here; it is checked with vectors
+//! (`crate::vectors`).
 
 use panoply_core::op::crypto::Format;
 
-/// Why data is not decompressed.
+/// Why data was not decompressed.
 pub(super) enum Refusal {
-    /// It is not in the format.
+    /// The data is malformed.
     Rejected,
-    /// It becomes longer than it may.
+    /// The output would exceed its limit.
     Limit,
 }
 
 type Outcome<T> = Result<T, Refusal>;
 
-/// All of `data`, decompressed. `None`: not a format of this file's.
+/// Decompresses all of `data`. `None` for formats that this file does not implement.
 pub(super) fn decompress(format: Format, data: &[u8], limit: usize) -> Option<Outcome<Vec<u8>>> {
     let mut out = Output { bytes: Vec::new(), limit };
     let mut rest = Input { bytes: data, at: 0, bits: 0, count: 0 };
@@ -29,7 +30,7 @@ pub(super) fn decompress(format: Format, data: &[u8], limit: usize) -> Option<Ou
     Some(outcome.and(ended))
 }
 
-/// The message stored, not compressed.
+/// Stores the message without compression.
 pub(super) fn store(format: Format, message: &[u8]) -> Option<Vec<u8>> {
     let mut blocks = Vec::new();
     let mut chunks = message.chunks(65_535).peekable();
@@ -84,7 +85,7 @@ impl Output {
         Ok(())
     }
 
-    /// Repeats what lies `distance` back, not before `start`.
+    /// Repeats the bytes that lie `distance` back, but not before `start`.
     fn repeat(&mut self, distance: usize, len: usize, start: usize) -> Outcome<()> {
         if distance == 0 || distance > self.bytes.len() - start {
             return Err(Refusal::Rejected);
@@ -93,7 +94,7 @@ impl Output {
     }
 }
 
-/// Bytes, and the bits of those that were begun, the lowest first.
+/// Input bytes, and the remaining bits of started bytes, lowest first.
 struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -112,7 +113,7 @@ impl<'a> Input<'a> {
         Ok(value)
     }
 
-    /// Whole bytes; what is left of a byte is skipped.
+    /// Takes whole bytes, and skips the rest of a started byte.
     fn take(&mut self, len: usize) -> Outcome<&'a [u8]> {
         (self.bits, self.count) = (0, 0);
         let end = self.at.checked_add(len).ok_or(Refusal::Rejected)?;
@@ -126,11 +127,11 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A prefix code: for each symbol the length of its code, from which the codes follow.
+/// A prefix code: the code length of each symbol, which determines the codes.
 struct Code(Vec<u8>);
 
 impl Code {
-    /// The next symbol: bits are added until a code of that length has it.
+    /// Reads the next symbol: adds bits until they are a code of that length.
     fn symbol(&self, input: &mut Input<'_>) -> Outcome<usize> {
         let (mut code, mut first) = (0_u32, 0_u32);
         for len in 1..=15_u8 {
@@ -145,7 +146,8 @@ impl Code {
         Err(Refusal::Rejected)
     }
 
-    /// Refuses more codes than there is room for, and fewer, but for a code of one symbol or none.
+    /// Refuses an oversubscribed or incomplete code. If `may_be_sparse`, a code of at most one
+    /// symbol may be incomplete.
     fn checked(self, may_be_sparse: bool) -> Outcome<Code> {
         let used: Vec<u32> = self.0.iter().filter(|len| **len > 0).map(|len| 1 << (15 - u32::from(*len))).collect();
         let room: u32 = used.iter().sum();

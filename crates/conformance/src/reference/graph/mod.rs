@@ -1,4 +1,4 @@
-//! The graph domain: a graph means its ops, one after the other.
+//! The graph domain: a graph has the meaning of its ops, run one after the other.
 
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{Part, Result, Value};

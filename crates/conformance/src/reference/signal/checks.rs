@@ -1,4 +1,4 @@
-//! Crc: bit by bit, from the parameters that catalogues print.
+//! Crc: bit by bit, from the parameters of the published catalogues.
 
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{Bytes, Result, Value};
@@ -9,7 +9,7 @@ pub(super) fn crc(op: &Crc) -> Result<Value> {
 }
 
 fn check(kind: Checksum, message: &[u8]) -> u64 {
-    // Width, polynomial, first value, whether bits go in and come out lowest first, what is added at the end.
+    // Width, polynomial, initial value, whether bits are reflected, and the final XOR.
     let (width, polynomial, first, reflected, last) = match kind {
         Checksum::Crc8 => (8, 0x07, 0, false, 0),
         Checksum::Crc16 => (16, 0x8005, 0, true, 0),

@@ -1,7 +1,7 @@
 //! ConvolutionalEncode and Viterbi: one bit and one state at a time.
 
 use panoply_core::op::signal::{Convolutional, ConvolutionalEncode, Ending, Viterbi};
-use panoply_core::{Result, Tensor, Value};
+use panoply_core::{DType, Result, Tensor, Value};
 
 pub(super) fn encode(op: &ConvolutionalEncode) -> Result<Value> {
     let input = op.input.contiguous()?;
@@ -10,7 +10,7 @@ pub(super) fn encode(op: &ConvolutionalEncode) -> Result<Value> {
     let bytes = op.bits.div_ceil(8);
     for frame in input.as_slice::<u8>()?.chunks(bytes.max(1)).take(frames(&input)) {
         let bit = |at: usize| if at < op.bits { frame[at / 8] >> (7 - at % 8) & 1 } else { 0 };
-        // The register as if it had seen the frame's last bits, where the frame bites its tail.
+        // A tail-biting frame starts with its last bits in the register.
         let before = if op.ending == Ending::TailBiting { op.bits.saturating_sub(6)..op.bits } else { 0..0 };
         let mut register = before.fold(0_u8, |register, at| bit(at) << 6 | register >> 1);
         let mut bits = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn encode(op: &ConvolutionalEncode) -> Result<Value> {
         coded.extend(packed(&bits));
     }
     if bytes == 0 {
-        // Frames without bits have a tail at the most, of zeros.
+        // Frames without bits have at most a tail of zeros.
         coded = vec![0; op.output_shape()?.elements()];
     }
     Tensor::from_vec(coded, op.output_shape()?).map(Value::Tensor)
@@ -31,17 +31,41 @@ pub(super) fn encode(op: &ConvolutionalEncode) -> Result<Value> {
 
 pub(super) fn viterbi(op: &Viterbi) -> Result<Value> {
     let input = op.input.contiguous()?;
+    // Each coded bit as its distance from 0 on a scale whose middle carries no information.
+    let (levels, full): (Vec<f64>, f64) = match op.input.dtype() {
+        DType::F32 => (input.as_slice::<f32>()?.iter().map(|soft| level_of_logarithm(*soft)).collect(), 16384.0),
+        _ => (input.as_slice::<u8>()?.iter().map(|soft| (f64::from(*soft) * 15.0 / 256.0).floor()).collect(), 14.0),
+    };
     let mut decoded = Vec::new();
-    for frame in input.as_slice::<u8>()?.chunks(op.coded_bits().max(1)).take(frames(&input)) {
+    for frame in levels.chunks(op.coded_bits().max(1)).take(frames(&input)) {
         let mut received = frame.iter();
         let tail = if op.ending == Ending::Terminated { 6 } else { 0 };
-        let whole = |at: usize| if op.code.puncture.is_sent(at) { received.next().copied() } else { Some(128) };
-        let whole: Vec<u8> = (0..2 * (op.bits + tail)).filter_map(whole).collect();
-        let (times, first) = if op.ending == Ending::TailBiting { (3, op.bits) } else { (1, 0) };
-        let path = best_path(op.code, &whole.repeat(times), op.ending);
-        decoded.extend(packed(&path[first..path.len().min(first + op.bits)]));
+        let whole = |at: usize| if op.code.puncture.is_sent(at) { received.next().copied() } else { Some(full / 2.0) };
+        let whole: Vec<f64> = (0..2 * (op.bits + tail)).filter_map(whole).collect();
+        let search = Search { code: op.code, full };
+        let path = match op.ending {
+            Ending::Terminated => search.path(&whole, Some(0), Some(0)).1,
+            Ending::Open => search.path(&whole, Some(0), None).1,
+            // The best of all paths that end in their initial state; of equals, the one from the
+            // lowest state.
+            Ending::TailBiting if op.bits <= 112 => {
+                let circles = (0..64).map(|state| search.path(&whole, Some(state), Some(state)));
+                let best = circles.reduce(|best, own| if own.0 < best.0 { own } else { best });
+                best.map(|(_, path)| path).unwrap_or_default()
+            }
+            Ending::TailBiting => search.path(&whole.repeat(3), None, None).1.split_off(op.bits),
+        };
+        decoded.extend(packed(&path[..path.len().min(op.bits)]));
     }
     Tensor::from_vec(decoded, op.output_shape()?).map(Value::Tensor)
+}
+
+/// Maps 128 … -128 to steps of 1/64. NaN maps to the middle.
+fn level_of_logarithm(soft: f32) -> f64 {
+    if soft.is_nan() {
+        return 8192.0;
+    }
+    f64::from((8192.5_f32 - 64.0 * soft.clamp(-128.0, 128.0)).floor())
 }
 
 fn frames(input: &Tensor) -> usize {
@@ -49,39 +73,47 @@ fn frames(input: &Tensor) -> usize {
     dims[..dims.len() - 1].iter().product()
 }
 
-/// The bits of the cheapest path; of two alike the one from the lower state.
-fn best_path(code: Convolutional, frame: &[u8], ending: Ending) -> Vec<u8> {
-    let mut costs = vec![if ending == Ending::TailBiting { 0.0 } else { f64::INFINITY }; 64];
-    costs[0] = 0.0;
-    let mut steps: Vec<Vec<usize>> = Vec::new();
-    for pair in frame.chunks_exact(2) {
-        let softs: Vec<f64> = pair.iter().map(|soft| (f64::from(*soft) * 15.0 / 256.0).floor()).collect();
-        let cost = |register: u8| -> f64 {
-            let bits = outputs(code, register);
-            (0..2).map(|at| if bits[at] == 1 { 14.0 - softs[at] } else { softs[at] }).sum()
-        };
-        let mut next = vec![f64::INFINITY; 64];
-        let mut from = vec![0; 64];
-        for state in 0..64 {
-            for before in [state % 32 * 2, state % 32 * 2 + 1] {
-                let total = costs[before] + cost((state / 32 * 64 + before) as u8);
-                if total < next[state] {
-                    (next[state], from[state]) = (total, before);
+struct Search {
+    code: Convolutional,
+    /// The distance of a certain 1 from 0.
+    full: f64,
+}
+
+impl Search {
+    /// The cost and the bits of the cheapest path between two states, or with free ends. Of two
+    /// equal paths, the one from the lower state.
+    fn path(&self, frame: &[f64], first: Option<usize>, last: Option<usize>) -> (f64, Vec<u8>) {
+        let is_first = |state: usize| first.is_none_or(|first| first == state);
+        let mut costs: Vec<f64> = (0..64).map(|state| if is_first(state) { 0.0 } else { f64::INFINITY }).collect();
+        let mut steps: Vec<Vec<usize>> = Vec::new();
+        for pair in frame.chunks_exact(2) {
+            let cost = |register: u8| -> f64 {
+                let bits = outputs(self.code, register);
+                (0..2).map(|at| if bits[at] == 1 { self.full - pair[at] } else { pair[at] }).sum()
+            };
+            let mut next = vec![f64::INFINITY; 64];
+            let mut from = vec![0; 64];
+            for state in 0..64 {
+                for before in [state % 32 * 2, state % 32 * 2 + 1] {
+                    let total = costs[before] + cost((state / 32 * 64 + before) as u8);
+                    if total < next[state] {
+                        (next[state], from[state]) = (total, before);
+                    }
                 }
             }
+            costs = next;
+            steps.push(from);
         }
-        costs = next;
-        steps.push(from);
+        let cheapest = (0..64).fold(0, |best, state| if costs[state] < costs[best] { state } else { best });
+        let last = last.unwrap_or(cheapest);
+        let (mut state, mut bits) = (last, Vec::new());
+        for from in steps.iter().rev() {
+            bits.push((state / 32) as u8);
+            state = from[state];
+        }
+        bits.reverse();
+        (costs[last], bits)
     }
-    let cheapest = (0..64).fold(0, |best, state| if costs[state] < costs[best] { state } else { best });
-    let mut state = if ending == Ending::Terminated { 0 } else { cheapest };
-    let mut bits = Vec::new();
-    for from in steps.iter().rev() {
-        bits.push((state / 32) as u8);
-        state = from[state];
-    }
-    bits.reverse();
-    bits
 }
 
 fn outputs(code: Convolutional, register: u8) -> [u8; 2] {

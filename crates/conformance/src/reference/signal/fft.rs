@@ -1,4 +1,5 @@
-//! Fft and Ifft: sums in f64, split by the smallest prime factor of the length. A prime length is the plain sum.
+//! Fft and Ifft: sums in f64, split by the smallest prime factor of the length. A prime length is a
+//! plain sum.
 
 use std::f64::consts::TAU;
 
@@ -23,7 +24,7 @@ pub(super) fn forward(op: &Fft) -> Result<Value> {
     }))
 }
 
-/// Numbers in f64, of which two may be one.
+/// Complex or real numbers in f64. A complex number is a pair.
 fn wide_numbers(tensor: &Tensor, pairs: bool) -> Result<Vec<Number>> {
     let values = to_f64(tensor)?;
     Ok(match pairs {
@@ -32,7 +33,7 @@ fn wide_numbers(tensor: &Tensor, pairs: bool) -> Result<Vec<Number>> {
     })
 }
 
-/// The dimensions without that of pairs.
+/// The dimensions without the axis of pairs.
 fn signals(dims: &[usize], pairs: bool) -> Vec<usize> {
     dims[..dims.len() - usize::from(pairs)].to_vec()
 }
@@ -54,7 +55,7 @@ pub(super) fn inverse(op: &Ifft) -> Result<Value> {
     }))
 }
 
-/// `Σ x[j] · exp(sign · 2πi·j·k/n)` for each k.
+/// Computes `Σ x[j] · exp(sign · 2πi·j·k/n)` for each k.
 pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
     let len = line.len();
     if len <= 1 {
@@ -70,7 +71,8 @@ pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
         let term = |k: usize| line.iter().enumerate().map(|(j, x)| product(*x, roots[j * k % len])).fold([0.0; 2], sum);
         return (0..len).map(term).collect();
     }
-    // Every radix-th element, from each start, is a shorter line; its spectrum repeats.
+    // The elements at distance `radix`, from each start, form a shorter line, whose spectrum
+    // repeats.
     let shorter = len / radix;
     let parts: Vec<Vec<Number>> = (0..radix)
         .map(|start| spectrum(&line.iter().skip(start).step_by(radix).copied().collect::<Vec<_>>(), sign))
@@ -81,7 +83,7 @@ pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
     (0..len).map(term).collect()
 }
 
-/// The spectrum of `len` real numbers from its first half.
+/// The full spectrum of `len` real numbers, from its first half.
 pub(super) fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
     let element = |k: usize| match 2 * k {
         _ if k == 0 || 2 * k == len => [half[k][0], 0.0],
@@ -91,7 +93,8 @@ pub(super) fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
     (0..len).map(element).collect()
 }
 
-/// The lines of one tensor written over the lines of another, which may be longer or shorter. What is too much is left out.
+/// Maps the lines of one tensor to the lines of another, whose length may differ. Excess elements
+/// are dropped.
 pub(super) fn map_lines(
     numbers: &[Number],
     from: &[usize],

@@ -1,4 +1,4 @@
-//! Fir, Iir and Convolve: the sums as they are written, in f64.
+//! Fir, Iir, Convolve and Channelize: the sums of their definitions, in f64.
 
 use std::f64::consts::TAU;
 
@@ -15,7 +15,7 @@ pub(super) fn fir(op: &Fir) -> Result<Value> {
     let mut output = Vec::new();
     for line in lines(&input, len) {
         for at in 0..out_len {
-            // The time at the raised rate; samples stand at its multiples of `up`.
+            // The time at the raised rate. The input samples are at its multiples of `up`.
             let time = at * op.down;
             let sample = |tap: usize| {
                 let place = time.checked_sub(tap).filter(|place| place.is_multiple_of(op.up))?;
@@ -34,7 +34,7 @@ pub(super) fn iir(op: &Iir) -> Result<Value> {
     for line in signal.chunks_mut(len) {
         for section in &op.sections {
             for part in 0..2 {
-                // Samples and outputs before the present one.
+                // Earlier samples and outputs.
                 let (mut x, mut y) = ([0.0; 2], [0.0; 2]);
                 for value in line.iter_mut() {
                     let now = value[part];

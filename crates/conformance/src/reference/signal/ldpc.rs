@@ -13,7 +13,7 @@ pub(super) fn encode(op: &LdpcEncode) -> Result<Value> {
     Tensor::from_vec(coded, shape).map(Value::Tensor)
 }
 
-/// For each bit of parity, the bits of data whose sum it is.
+/// For each parity bit, the data bits whose sum it is.
 struct Parity {
     code: Ldpc,
     sums: Vec<Vec<u64>>,
@@ -24,7 +24,7 @@ fn get(bits: &[u64], at: usize) -> bool {
 }
 
 impl Parity {
-    /// Solves the checks for the bits behind the data, one after the other.
+    /// Solves the checks for the bits after the data, one after the other.
     fn new(code: Ldpc) -> Parity {
         let (data, word) = (code.data_bits(), code.word_bits());
         let mut rows: Vec<Vec<u64>> = Vec::new();
@@ -75,11 +75,11 @@ pub(super) fn decode(op: &LdpcDecode) -> Result<Value> {
     Ok(Value::Pair(Tensor::from_vec(data, shape)?, tensor_of(DType::I32, &count_shape, &counts)))
 }
 
-/// Lets checks change what is believed of bits until all hold; how often that took, or -1.
+/// Runs the decoder until all checks hold. Returns the number of iterations, or -1.
 fn settle(beliefs: &mut [f64], checks: &[Vec<u32>], iterations: usize) -> f64 {
     let mut messages: Vec<Vec<f64>> = checks.iter().map(|check| vec![0.0; check.len()]).collect();
     for iteration in 0..=iterations {
-        // A bit of which nothing is known makes no check hold.
+        // A bit of which nothing is known fails its checks.
         let holds = |check: &Vec<u32>| {
             let of = |bit: &u32| beliefs[*bit as usize];
             check.iter().all(|bit| of(bit) != 0.0) && check.iter().filter(|bit| of(bit) < 0.0).count().is_multiple_of(2)

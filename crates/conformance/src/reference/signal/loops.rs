@@ -88,7 +88,8 @@ fn between(samples: &[Number], part: usize, at: f64) -> f64 {
 
 fn symbols(line: &[Number], detector: TimingDetector, samples: f64, bandwidth: f64) -> Vec<Number> {
     let (to_place, to_length) = Tracker::loop_gains(bandwidth);
-    // Places count from the first sample, before which there is silence; a value needs two samples behind it.
+    // Positions count from the first sample, and samples before it are zero. A value needs two
+    // later samples.
     let value = |place: f64| {
         let first = place.floor() as i64 - 1;
         let near: Vec<Number> = (first..first + 4)

@@ -52,7 +52,7 @@ pub(super) fn run(op: &SignalOp) -> Result<Value> {
         SignalOp::Stft(op) => spectra::stft(op),
         SignalOp::Track(op) => loops::track(op),
         SignalOp::Viterbi(op) => convolutional::viterbi(op),
-        // Streams live on a device.
+        // The state of a stream lives on a device, so the reference has no streams.
         SignalOp::StartFilter(_) | SignalOp::StreamFilter(_) => {
             let op = Op::Signal(op.clone());
             Err(Support::unknown(&op).refusal(&op))

@@ -1,4 +1,5 @@
-//! Convolve2 and FindPeaks: the sums as they are written, in f64, and every element compared with all around it.
+//! Convolve2 and FindPeaks: the sums of the definition in f64, and every element compared with its
+//! surroundings.
 
 use std::cmp::Ordering;
 
@@ -46,7 +47,7 @@ pub(super) fn find_peaks(op: &FindPeaks) -> Result<Value> {
     for (index, plane) in strengths.chunks((rows * columns).max(1)).enumerate() {
         let mut found: Vec<usize> = (0..plane.len()).filter(|place| is_peak(op, plane, columns, *place)).collect();
         let stronger = |a: &usize, b: &usize| plane[*b].partial_cmp(&plane[*a]).unwrap_or(Ordering::Equal);
-        // A stable sort: of equals the first stays first.
+        // The sort is stable, so the first of equal peaks stays first.
         found.sort_by(stronger);
         for (at, place) in found.into_iter().take(op.count).enumerate() {
             values[index * op.count + at] = plane[place];

@@ -78,7 +78,7 @@ pub(super) fn hilbert(op: &Hilbert) -> Result<Value> {
     Ok(Value::Tensor(complex_tensor(shape, &analytic)?))
 }
 
-/// The samples of each frame of a line, times the window, with zeros behind.
+/// The samples of each frame of a line, times the window, padded with zeros at the end.
 fn framed(frames: &Frames, window: &[f64], line: &[Number], detrend: bool) -> Vec<Vec<Number>> {
     let silence = frames.silence();
     let sample = |place: usize| place.checked_sub(silence).and_then(|at| line.get(at)).copied().unwrap_or_default();

@@ -106,7 +106,8 @@ pub(super) fn demodulate(op: &DemodulateWave) -> Result<Value> {
 pub(super) fn read_samples(op: &ReadSamples) -> Result<Value> {
     let (input, (dtype, shape)) = (op.input.contiguous()?, op.output_type()?);
     let number = |bytes: &[u8]| -> f64 {
-        // Sixteen and twenty-four bits at the top of thirty-two, so that the sign is the same bit.
+        // Puts the bytes of shorter integers at the top of 32 bits, so that the sign bit is the
+        // same.
         let top = |a: u8, b: u8, c: u8, d: u8| f64::from(i32::from_le_bytes([a, b, c, d])) / 2_147_483_648.0;
         match op.format {
             SampleFormat::U8 => (f64::from(bytes[0]) - 128.0) / 128.0,

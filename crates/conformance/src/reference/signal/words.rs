@@ -1,4 +1,5 @@
-//! Reed–Solomon and erasure codes: products by shifting and adding, divisions by search, unknowns by elimination.
+//! Reed–Solomon and erasure codes: products by shifting and adding, divisions by search, and
+//! elimination for unknowns.
 
 use panoply_core::op::signal::{ErasureEncode, ErasureRebuild, ReedSolomon, RsDecode, RsEncode};
 use panoply_core::{DType, Result, Tensor, Value};
@@ -32,7 +33,8 @@ impl Field {
         (0..exponent % 255).fold(1, |value, _| self.mul(value, 2))
     }
 
-    /// The one solution of `rows · x = right`, which may have more rows than unknowns; nothing where there is none or more than one.
+    /// The unique solution of `rows · x = right`, which may have more rows than unknowns. `None` if
+    /// there is no solution or more than one.
     fn solve(self, mut rows: Vec<Vec<u8>>, mut right: Vec<u8>, unknowns: usize) -> Option<Vec<u8>> {
         for column in 0..unknowns {
             let pivot = (column..rows.len()).find(|row| rows[*row][column] != 0)?;
@@ -52,7 +54,7 @@ impl Field {
     }
 }
 
-/// A code's values, worked out once.
+/// A code's roots, computed once.
 struct Code {
     shape: ReedSolomon,
     field: Field,
@@ -67,13 +69,14 @@ impl Code {
         Code { shape, field, roots: (0..shape.parity).map(root).collect() }
     }
 
-    /// The word's value at each root.
+    /// The value of the word's polynomial at each root.
     fn syndromes(&self, word: &[u8]) -> Vec<u8> {
         let value = |root: &u8| word.iter().fold(0, |sum, byte| self.field.mul(sum, *root) ^ byte);
         self.roots.iter().map(value).collect()
     }
 
-    /// Data with the parity that makes every syndrome zero: the remainder of a long division by the generator.
+    /// Appends the parity that makes every syndrome zero: the remainder of a long division by the
+    /// generator.
     fn encode(&self, data: &[u8]) -> Vec<u8> {
         let mut generator = vec![1_u8];
         for root in &self.roots {
@@ -91,7 +94,8 @@ impl Code {
         [data, &rest[data.len()..]].concat()
     }
 
-    /// The mended word and how many bytes were wrong: the fewest errors beside the erasures that explain every syndrome.
+    /// The corrected word and its number of wrong bytes: the fewest errors, besides the erasures,
+    /// that explain all syndromes.
     fn decode(&self, word: &[u8], erased: &[usize]) -> Option<(Vec<u8>, usize)> {
         let (field, n) = (self.field, word.len());
         let syndromes = self.syndromes(word);
@@ -99,7 +103,7 @@ impl Code {
             return Some((word.to_vec(), 0));
         }
         let locator = |index: usize| field.power(self.shape.root_step * (n - 1 - index));
-        // Syndromes from which the erasures are gone.
+        // The syndromes with the erasures removed.
         let mut others = syndromes.clone();
         for index in erased {
             others = others.windows(2).map(|pair| pair[1] ^ field.mul(pair[0], locator(*index))).collect();
@@ -150,7 +154,7 @@ pub(super) fn rs_decode(op: &RsDecode) -> Result<Value> {
     Ok(Value::Pair(Tensor::from_vec(data, data_shape)?, tensor_of(DType::I32, &count_shape, &counts)))
 }
 
-/// The weights that a shard is made of data with.
+/// The weights of the data shards in a shard.
 fn weights(field: Field, data: usize, shard: usize) -> Vec<u8> {
     (0..data)
         .map(|column| if shard < data { u8::from(column == shard) } else { field.inverse((shard ^ column) as u8) })

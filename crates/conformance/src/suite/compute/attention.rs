@@ -1,9 +1,11 @@
-//! Attention: every element type that it has; empty, one, prime and long sequences; heads that share keys; masks of every
-//! shape; causal with more and with fewer keys than queries; packed views; large magnitudes; NaN and infinity.
+//! Attention: every element type; empty, one, prime and long sequences; heads that share keys;
+//! masks of every shape; causal masks with more and with fewer keys than queries; packed views;
+//! large magnitudes; NaN and infinity.
 //!
-//! Tolerances: elements lie between -2 and 2. A score is a sum of d products that may lose `4 d · 2^-21`, times the scale, which is how
-//! far a weight may be off, relatively; f16 and bf16 weights may be rounded (2^-11 and 2^-8 of the weight, and values are up to
-//! 2), and so is the result. Sums over the keys add a few units for each doubling of their number.
+//! Tolerances: elements are between -2 and 2. A score is a sum of d products that may lose
+//! `4 d · 2^-21`, times the scale; this is the relative error of a weight. f16 and bf16 weights may
+//! be rounded (2^-11 and 2^-8 of the weight, and values are up to 2), and so may the result. Sums
+//! over the keys add a few units for each doubling of the number of keys.
 
 use panoply_core::op::compute::Attention;
 use panoply_core::{DType, Op, Tensor, Value};
@@ -48,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// For sums of `d` products, whatever the scale.
+/// The tolerance for scores that are sums of `d` products, for any scale.
 fn tolerance(dtype: DType, d: usize) -> Tolerance {
     let scores = 2.0 * (d as f64 + 8.0).sqrt() * 4.0 * 2_f64.powi(-21);
     let (relative, absolute) = match dtype {
@@ -78,7 +80,7 @@ fn plain(dtype: DType, size: [usize; 7]) -> Case {
     named(dtype, &name, Attention::new(&q, &k, &v), d)
 }
 
-/// As many keys as queries, more, and fewer: then the first queries see none.
+/// As many keys as queries, more, and fewer. With fewer keys the first queries see none.
 fn causal(dtype: DType) -> Vec<Case> {
     let sizes = [(40, 40), (1, 100), (33, 70), (70, 33), (129, 129), (200, 130), (5, 1), (3, 0)];
     let each = |(n_q, n_k): (usize, usize)| {
@@ -88,7 +90,7 @@ fn causal(dtype: DType) -> Vec<Case> {
     sizes.into_iter().map(each).collect()
 }
 
-/// Masks that are broadcast in every way, of either type, with rows of nothing but -∞.
+/// Masks that broadcast in every way, of either type, with rows that contain only -∞.
 fn masked(dtype: DType) -> Vec<Case> {
     let [q, k, v] = tensors(dtype, [2, 4, 2, 37, 75, 40, 48]);
     let plain = || Attention::new(&q, &k, &v);
@@ -100,7 +102,7 @@ fn masked(dtype: DType) -> Vec<Case> {
         let op = plain().mask(&random_tensor(mask_dtype, dims, 4));
         cases.push(named(dtype, &format!("mask/{dims:?}/{mask_dtype}"), op, 40));
     }
-    // Whole rows, whole beginnings that are longer than a tile, and single keys are taken out.
+    // Hides whole rows, whole beginnings that are longer than a tile, and single keys.
     let hole = |row: usize, key: usize| row.is_multiple_of(5) || (row % 3 == 1 && key < 70) || (row + key) % 7 == 2;
     let value = |index: usize| if hole(index / 75, index % 75) { f64::NEG_INFINITY } else { 0.25 };
     let holes: Vec<f64> = (0..37 * 75).map(value).collect();
@@ -118,14 +120,14 @@ fn view(view: panoply_core::Result<Tensor>) -> Tensor {
     view.unwrap_or_else(|error| panic!("the view is wrong: {error}"))
 }
 
-/// Views: the parts of a packed tensor, turned columns, stretched heads, steps; other ranks.
+/// Views: the parts of a packed tensor, transposed matrices, stretched heads, steps; other ranks.
 fn arranged(dtype: DType) -> Vec<Case> {
     let (batch, n, heads, d) = (2, 50, 3, 32);
     let packed = random_tensor(dtype, &[batch, n, 3, heads, d], 6);
     let part = |index: usize| {
         let whole = packed.slice(2, index, index + 1).and_then(|part| part.permute(&[0, 2, 3, 1, 4]));
         let axes = view(whole);
-        // The axis of one is dropped by a view of the same memory.
+        // A view of the same memory drops the axis of length one.
         let dims = [batch, heads, n, d];
         let strides = panoply_core::shape::Strides::new([axes.strides()[0], axes.strides()[2], axes.strides()[3], 1]);
         let shape = panoply_core::Shape::new(dims);
@@ -155,8 +157,8 @@ fn arranged(dtype: DType) -> Vec<Case> {
     ops.into_iter().map(|(name, op)| named(dtype, name, op, 32)).collect()
 }
 
-/// Scores in the tens of thousands of either sign, which differ by whole numbers: exact, so that only the softmax can lose anything. Later
-/// keys have higher scores, or lower ones.
+/// Scores in the tens of thousands of either sign, which differ by whole numbers. They are exact,
+/// so only the softmax can lose precision. The scores of later keys are higher, or lower.
 fn large(dtype: DType) -> Vec<Case> {
     let (n_q, n_k, d) = (20, 150, 16);
     let times = |tensor: Tensor, factor: f64| {
@@ -170,7 +172,11 @@ fn large(dtype: DType) -> Vec<Case> {
         let values: Vec<f64> = (0..n_k).map(|key| slope * (key / 8 * 8) as f64).collect();
         tensor_of(DType::F32, &[n_k], &values)
     };
+    // All keys weigh the same, in whichever tile they are.
+    let row = &to_f64(&k).unwrap_or_default()[..d];
+    let equal = tensor_of(dtype, &[1, n_k, d], &row.repeat(n_k));
     let ops = [
+        ("large and equal", Attention::new(&q, &equal, &v).scale(0.37)),
         ("large", Attention::new(&q, &k, &v).scale(1.0)),
         ("large and ever larger", Attention::new(&q, &k, &v).scale(0.25).mask(&ramp(64.0))),
         ("large and ever smaller", Attention::new(&q, &k, &v).scale(-0.25).mask(&ramp(-64.0))),
@@ -178,7 +184,8 @@ fn large(dtype: DType) -> Vec<Case> {
     ops.into_iter().map(|(name, op)| named(dtype, name, op, d)).collect()
 }
 
-/// NaN and infinity in a query reach its row, in a key all rows of its head, in a mask theirs.
+/// A NaN or an infinity in a query affects its row, in a key all rows of its head, and in a mask
+/// the row of the mask.
 fn unusual(dtype: DType) -> Vec<Case> {
     let ([q, k, v], count) = (tensors(dtype, [1, 2, 2, 6, 9, 16, 16]), 2 * 6 * 16);
     let with = |tensor: &Tensor, at: usize, value: f64| {
@@ -205,7 +212,8 @@ fn unusual(dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// An infinite value comes out as infinity, or as NaN where an engine splits numbers in two; everything else is finite.
+/// Accepts infinity for an infinite value, or NaN from an engine that splits numbers in two. All
+/// other values must be finite.
 fn infinite_or_none(_op: &Op, expected: &Value, got: &Value) -> Option<String> {
     let numbers = |value: &Value| value.tensors().next().and_then(|tensor| to_f64(tensor).ok()).unwrap_or_default();
     let (expected, got) = (numbers(expected), numbers(got));

@@ -1,4 +1,5 @@
-//! ColorConvert: every pair of formats, standards and ranges; empty, smallest, odd sizes, views, NaN and infinity.
+//! ColorConvert: every pair of formats, standards and ranges; empty, smallest and odd sizes, views,
+//! NaN and infinity.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
@@ -67,7 +68,7 @@ fn views() -> Vec<Case> {
 
 const FLOATS: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-6 };
 
-/// Where bytes only move they are exact; else a result may fall to either side of a tie.
+/// Exact if bytes are only moved. Other results may be rounded either way at a tie.
 fn bytes(from: ColorFormat, to: ColorFormat) -> Tolerance {
     let color = |format| matches!(format, ColorFormat::Rgb | ColorFormat::Bgr);
     let moves = from == to || (color(from) && color(to)) || (from.is_yuv420() && to.is_yuv420());

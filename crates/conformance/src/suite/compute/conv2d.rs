@@ -1,17 +1,19 @@
-//! Conv2d and its gradients: every element type; sizes that are empty, one, prime and no multiple of anything; strides,
-//! dilation, groups and uneven padding; views; infinities and NaN in the images.
+//! Conv2d and its gradients: every element type; empty, one, prime and otherwise awkward sizes;
+//! strides, dilation, groups and uneven padding; views; infinities and NaN in the images.
 
+use panoply_core::graph::Graph;
 use panoply_core::op::compute::{
     Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvOptions, ConvShape,
 };
-use panoply_core::{DType, Tensor};
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{DType, Result, Tensor};
 
 use crate::suite::{Case, Tolerance};
 use crate::values::{random_tensor, tensor_of, to_f64};
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
-/// What is convolved with what: a name, the images, the weights, and how.
+/// A name, the dimensions of the images and of the weights, and the options.
 type Sizes = (&'static str, [usize; 4], [usize; 4], ConvOptions);
 
 fn sizes() -> Vec<Sizes> {
@@ -64,7 +66,10 @@ pub(super) fn cases() -> Vec<Case> {
         view_cases(dtype, &mut cases);
         activation_cases(dtype, &mut cases);
         special_cases(dtype, &mut cases);
+        infinite_weight_cases(dtype, &mut cases);
     }
+    let graph = infinite_graph().unwrap_or_else(|error| panic!("the suite's graph is wrong: {error}"));
+    cases.push(Case::new("conv2d/f32/infinite weights/graph", graph, tolerance(DType::F32, 2000)));
     cases
 }
 
@@ -86,7 +91,7 @@ fn sized_cases(dtype: DType, (name, input, weights, options): Sizes, cases: &mut
     cases.push(Case::new(format!("conv2d_backward_weight/{dtype}/{name}"), op, tolerance(dtype, sums)));
 }
 
-/// Operands that are not contiguous, and the same tensor as image and as weights.
+/// Operands that are not contiguous, and the same tensor as images and as weights.
 fn view_cases(dtype: DType, cases: &mut Vec<Case>) {
     let view = |tensor: &Tensor| tensor.permute(&[0, 3, 1, 2]).and_then(|view| view.slice_step(2, 1, 9, 2));
     let images = view(&random_tensor(dtype, &[2, 9, 6, 4], 21)).unwrap_or_else(|error| panic!("images: {error}"));
@@ -114,8 +119,8 @@ fn activation_cases(dtype: DType, cases: &mut Vec<Case>) {
     }
 }
 
-/// One NaN and infinities of both signs, far enough apart to meet in some windows and not in others. The weights are
-/// finite and not zero, so that what becomes of them does not depend on the order of sums.
+/// One NaN, and infinities of both signs at such distances that they meet in some windows only. The
+/// weights are finite and not zero, so that the results do not depend on the order of sums.
 fn special_cases(dtype: DType, cases: &mut Vec<Case>) {
     let dims = [1, 2, 9, 23];
     let mut values = to_f64(&random_tensor(dtype, &dims, 41)).unwrap_or_default();
@@ -132,7 +137,69 @@ fn special_cases(dtype: DType, cases: &mut Vec<Case>) {
     }
 }
 
-/// Sums of `terms` products of numbers up to 2 in size, accumulated in f32 (f64 for f64) and rounded once.
+/// Weights with infinities and a NaN, which meet padding at some pixels and numbers at others, and
+/// infinities at the borders of images. All numbers have one sign, so that the results do not
+/// depend on the order of sums.
+fn infinite_weight_cases(dtype: DType, cases: &mut Vec<Case>) {
+    let positive = |dims: &[usize], seed: u64| -> Vec<f64> {
+        to_f64(&random_tensor(dtype, dims, seed)).unwrap_or_default().iter().map(|value| value.abs() + 0.125).collect()
+    };
+    for (name, dims, kernel, groups, stride) in [
+        ("dense", [2, 3, 9, 11], [4, 3, 3, 3], 1, [1, 1]),
+        ("stride", [1, 3, 9, 11], [4, 3, 3, 3], 1, [2, 2]),
+        ("pointwise", [1, 3, 5, 7], [2, 3, 1, 1], 1, [1, 1]),
+        ("depthwise", [1, 4, 9, 11], [4, 1, 3, 3], 4, [1, 1]),
+        ("depthwise5", [1, 8, 12, 14], [8, 1, 5, 5], 8, [2, 2]),
+        ("grouped", [1, 4, 9, 11], [6, 2, 3, 3], 2, [1, 1]),
+        ("wide", [1, 32, 24, 24], [32, 32, 3, 3], 1, [1, 1]),
+    ] {
+        let (mut images, mut weights) = (positive(&dims, 44), positive(&kernel, 45));
+        let filter = kernel[1] * kernel[2] * kernel[3];
+        // The first tap of the first filter, the middle tap of the second, and the last tap of the
+        // last.
+        (weights[0], weights[filter + filter / 2]) = (f64::INFINITY, f64::INFINITY);
+        let last = weights.len() - 1;
+        weights[last] = f64::NAN;
+        let op = |images: &[f64], weights: &[f64]| {
+            let (images, weights) = (tensor_of(dtype, &dims, images), tensor_of(dtype, &kernel, weights));
+            Conv2d::new(&images, &weights).padding([1, 1, 1, 1]).stride(stride).groups(groups)
+        };
+        let close = tolerance(dtype, 4 * filter);
+        cases.push(Case::new(format!("conv2d/{dtype}/infinite weights/{name}"), op(&images, &weights), close));
+        let finite = positive(&kernel, 45);
+        let last = images.len() - 1;
+        (images[0], images[last], images[dims[3] - 1]) = (f64::INFINITY, f64::INFINITY, f64::NAN);
+        cases.push(Case::new(format!("conv2d/{dtype}/infinite borders/{name}"), op(&images, &finite), close));
+    }
+}
+
+/// A graph with an infinite constant weight. Engines may keep constant weights in forms of their
+/// own.
+fn infinite_graph() -> Result<RunGraph> {
+    let mut g = Graph::builder("infinite weights");
+    let x = g.input("x", DType::F32, &[1.into(), 32.into(), 24.into(), 24.into()])?;
+    let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
+    let one = |dims: [usize; 4], seed: u64, place: usize| {
+        let mut weights = to_f64(&random_tensor(DType::F32, &dims, seed)).unwrap_or_default();
+        weights.iter_mut().for_each(|weight| *weight = (weight.abs() + 0.125) / 32.0);
+        weights[place] = f64::INFINITY;
+        tensor_of(DType::F32, &dims, &weights)
+    };
+    let dense = g.constant("dense", &one([32, 32, 3, 3], 46, 32 * 9))?;
+    let h = g.conv2d(x, dense, options)?;
+    let y = g.relu(h)?;
+    let depthwise = g.constant("depthwise", &one([32, 1, 3, 3], 47, 9 * 5 + 8))?;
+    let z = g.conv2d(x, depthwise, ConvOptions { groups: 32, ..options })?;
+    let z = g.relu(z)?;
+    g.output("y", y)?;
+    g.output("z", z)?;
+    let images = to_f64(&random_tensor(DType::F32, &[1, 32, 24, 24], 48))?;
+    let images: Vec<f64> = images.iter().map(|value| value.abs() + 0.125).collect();
+    Ok(RunGraph::new(&g.finish()?, &[&tensor_of(DType::F32, &[1, 32, 24, 24], &images)]))
+}
+
+/// The tolerance for sums of `terms` products of numbers of magnitude up to 2, accumulated in f32
+/// (f64 for f64) and rounded once.
 fn tolerance(dtype: DType, terms: usize) -> Tolerance {
     let (relative, unit) = match dtype {
         DType::F64 => (1e-14, f64::EPSILON),

@@ -1,4 +1,5 @@
-//! Gather: every element type, rows and single elements; scalars, empty, views, and indices out of range.
+//! Gather: every element type, rows and single elements; scalars, empty, views, and indices out of
+//! range.
 
 use panoply_core::op::compute::Gather;
 use panoply_core::{DType, Tensor};
@@ -52,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Random indices below `len`, of which some count from the end.
+/// Random indices into `len` elements, some of which count from the end.
 fn indices(dims: &[usize], len: usize) -> Tensor {
     let mut random = Random::new(36);
     let count: usize = dims.iter().product();

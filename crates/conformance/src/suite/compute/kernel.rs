@@ -1,5 +1,6 @@
-//! Kernels of the caller's own: each has a form in C, one in WGSL and a closure, which must agree. Block memory, several
-//! outputs, packed elements, atomics, grids of three axes, views, and tensors without elements.
+//! Kernels of the caller's own: each has a form in C, one in WGSL and a closure, which must agree.
+//! Block memory, several outputs, packed elements, atomics, grids of three axes, views, and tensors
+//! without elements.
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ fn saxpy(elements: usize) -> Case {
     case(&format!("f32/saxpy of {elements}"), saxpy_of(&tensor(71), &tensor(72)))
 }
 
-/// Operands that do not lie as a kernel needs them.
+/// Operands that must be made contiguous for the kernel.
 fn saxpy_of_views() -> Case {
     let turned = |seed| whole_numbers(DType::F32, &[9, 17], seed).transpose();
     let later = |seed| whole_numbers(DType::F32, &[18, 9], seed).slice(0, 1, 18);
@@ -136,7 +137,7 @@ fn split(@builtin(global_invocation_id) id: vec3<u32>) {
     case("i32/two outputs", op.launch(LaunchSize::over(300, THREADS)))
 }
 
-/// Elements of 16 bits: a word of two for each thread.
+/// Elements of 16 bits: each thread handles a word of two elements.
 fn halves(elements: usize) -> Case {
     let c = "KERNEL halve(GLOBAL const u16 *x, GLOBAL u16 *y, u32 n)
 {
@@ -158,7 +159,7 @@ fn halve(@builtin(global_invocation_id) id: vec3<u32>) {
     case(&format!("f16/half of {elements}"), op.launch(LaunchSize::over(elements.div_ceil(2), THREADS)))
 }
 
-/// Outputs are zeros at first, and many threads add to one element.
+/// Outputs are initially zero, and many threads add to one element.
 fn histogram() -> Case {
     let c = "KERNEL histogram(GLOBAL const u32 *x, GLOBAL u32 *counts, u32 n)
 {
@@ -206,7 +207,7 @@ fn places(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups)
     case("u32/axes", op)
 }
 
-/// Block memory whose size the launch gives; WGSL has none.
+/// Block memory whose size the launch sets. WGSL lacks it.
 fn block_memory() -> Case {
     let c = "KERNEL turn(GLOBAL const u8 *x, GLOBAL u8 *y)
 {
@@ -229,7 +230,7 @@ fn block_memory() -> Case {
     case("u8/block memory", op)
 }
 
-/// Scalars of 64 bits, which WGSL does not have.
+/// Scalars of 64 bits, which WGSL lacks.
 fn wide_scalars() -> Case {
     let c = "KERNEL wide(GLOBAL f64 *out, f64 a, i64 b, u64 c) { out[0] = a; out[1] = (f64)b; out[2] = (f64)c; }";
     let builder = Kernel::c(c, "wide").output("out", DType::F64).scalar("a", ScalarType::F64);
@@ -242,7 +243,7 @@ fn wide_scalars() -> Case {
     case("f64/wide scalars", call.output(shape(&[3])))
 }
 
-/// Inputs and outputs without elements beside one that has some.
+/// Inputs and outputs without elements, beside an output that has some.
 fn nothing_to_read() -> Case {
     let c = "KERNEL fill(GLOBAL const f32 *x, GLOBAL f32 *none, GLOBAL f32 *y) { y[thread_x()] = 7.0f; }";
     let wgsl = "@compute @workgroup_size(BLOCK_X)

@@ -1,5 +1,5 @@
-//! LayerNorm: every float, with and without weight, bias and mean; one and several axes; empty, one, prime and long rows;
-//! constant rows, NaN and infinities; views.
+//! LayerNorm: every float, with and without weight, bias and mean; one and several axes; empty,
+//! one, prime and long rows; constant rows, NaN and infinities; views.
 
 use panoply_core::DType;
 use panoply_core::op::compute::LayerNorm;
@@ -8,7 +8,7 @@ use super::transpose::odd_view;
 use crate::suite::{Case, Tolerance};
 use crate::values::{random_tensor, tensor_of};
 
-/// Dimensions and how many of the last are normalised.
+/// Dimensions, and the number of trailing axes to normalise.
 const SHAPES: [(&[usize], usize); 8] = [
     (&[1], 1),
     (&[0, 3], 1),
@@ -45,7 +45,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The outputs are a few units at most; what they are made of is rounded a few times.
+/// The outputs are a few units at most, and their terms are rounded a few times.
 fn tolerance(dtype: DType) -> Tolerance {
     match dtype {
         DType::F64 => Tolerance::Close { relative: 1e-12, absolute: 1e-12 },

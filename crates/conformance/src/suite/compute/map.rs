@@ -1,5 +1,5 @@
-//! Map: every operation with every dtype that has it, special values, broadcasting, views, casts, deep and wide
-//! expressions, division by zero.
+//! Map: every operation with every dtype that supports it, special values, broadcasting, views,
+//! casts, deep and wide expressions, division by zero.
 
 use panoply_core::expr::{BinaryOp, Expr, TernaryOp, UnaryOp};
 use panoply_core::op::compute::Map;
@@ -9,7 +9,7 @@ use super::transpose::odd_view;
 use crate::suite::{Case, Tolerance};
 use crate::values::{Random, random_tensor, tensor_of};
 
-/// One more than a block of any engine is likely to be, and not a multiple of anything.
+/// Probably more than a block of any engine, and a prime.
 const ELEMENTS: usize = 2053;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -19,8 +19,33 @@ pub(super) fn cases() -> Vec<Case> {
         cases.extend(broadcasts(dtype));
         cases.extend(expressions(dtype));
         cases.extend(casts(dtype));
+        if dtype.is_float() {
+            cases.push(small_remainders(dtype));
+        }
     }
     cases
+}
+
+/// Remainders by subnormal divisors and by the smallest normal number. They are exact, and long
+/// division needs a divisor with a normalised leading bit.
+fn small_remainders(dtype: DType) -> Case {
+    // The exponents of the smallest positive number and of the smallest normal number.
+    let (least, normal) = match dtype {
+        DType::F16 => (-24, -14),
+        DType::BF16 => (-133, -126),
+        DType::F32 => (-149, -126),
+        _ => (-1074, -1022),
+    };
+    let power = |exponent: i32| 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2);
+    let (least, normal) = (power(least), power(normal));
+    let dividends =
+        [least, 3.0 * least, 7.0 * least, normal, 1.5 * normal, 5.0 * normal, 1.0, 100.5, -7.25, -3.0 * least];
+    let divisors = [least, 2.0 * least, 3.0 * least, 5.0 * least, 6.0 * least, normal, 3.0 * normal];
+    let count = dividends.len() * divisors.len();
+    let a: Vec<f64> = (0..count).map(|index| dividends[index / divisors.len()]).collect();
+    let b: Vec<f64> = (0..count).map(|index| divisors[index % divisors.len()]).collect();
+    let op = Map::binary(BinaryOp::Rem, &tensor_of(dtype, &[count], &a), &tensor_of(dtype, &[count], &b));
+    Case::new(format!("map/{dtype}/small_remainders"), op, Tolerance::Exact)
 }
 
 fn single_operations(dtype: DType) -> Vec<Case> {
@@ -102,7 +127,7 @@ fn expressions(dtype: DType) -> Vec<Case> {
         let pick = x.clone().lt(&y).select(&x * &x, &y - 1.0);
         case("select_by_comparison", &pick, &[&a, &b], tolerance);
     }
-    // A chain that stays where it began, so that rounding does not pile up.
+    // A chain that returns to its start, so that rounding errors do not accumulate.
     let few = random_tensor(dtype, &[19], 11);
     let deep = (0..10_000).fold(x.clone(), |value, step| if step % 2 == 0 { value * 2.0 } else { value - &x });
     case("deep", &deep, &[&few], scaled(tolerance, 50.0));
@@ -121,7 +146,7 @@ fn casts(dtype: DType) -> Vec<Case> {
     targets.map(|to| Case::new(format!("map/{dtype}/cast/{to}"), Map::cast(&x, to), Tolerance::Exact)).collect()
 }
 
-/// Random values over many magnitudes, preceded by everything that is special.
+/// Random values over many magnitudes, after all special values.
 fn awkward(dtype: DType, seed: u64) -> Tensor {
     let mut random = Random::new(seed);
     let special: &[f64] = match dtype {
@@ -153,11 +178,15 @@ fn awkward(dtype: DType, seed: u64) -> Tensor {
             -1e-7,
             300.0,
             -300.0,
+            // Subnormal numbers of f32 and bf16, and the smallest normal number.
+            1e-40,
+            -1e-40,
+            f32::MIN_POSITIVE as f64,
         ],
     };
     let values: Vec<f64> = (0..ELEMENTS)
         .map(|index| {
-            // Every special value meets every other one of the second operand.
+            // Every special value is paired with every special value of the second operand.
             if index < special.len() * special.len() {
                 let place = if seed.is_multiple_of(2) { index / special.len() } else { index % special.len() };
                 return special[place];
@@ -175,7 +204,8 @@ fn awkward(dtype: DType, seed: u64) -> Tensor {
     tensor_of(dtype, &[ELEMENTS], &values)
 }
 
-/// Integers are exact. Floats: the last bit that the dtype stores, and for complex numbers some cancellation.
+/// Integers are exact. Floats may be off in the last bit of the dtype, and complex numbers may
+/// cancel.
 fn arithmetic_tolerance(dtype: DType) -> Tolerance {
     match dtype {
         DType::Complex64 => Tolerance::Close { relative: 1e-5, absolute: 1e-5 },
@@ -204,9 +234,10 @@ fn unary_tolerance(op: UnaryOp, dtype: DType) -> Tolerance {
     };
     match dtype {
         DType::Complex64 => arithmetic_tolerance(dtype),
-        // The tail's relative error is that of the argument, times its square.
+        // The relative error of the tail is that of the argument times the square of the argument.
         DType::F64 if op == Gelu => Tolerance::Close { relative: 1e-12, absolute: tiny(dtype) },
-        // The approximation by tanh has an error relative to its input, not to its vanishing result.
+        // The error of the approximation by tanh is relative to its input, not to its vanishing
+        // result.
         _ if op == GeluTanh => Tolerance::Close { relative: ulps * epsilon(dtype), absolute: 2e-6 },
         _ => Tolerance::Close { relative: ulps * epsilon(dtype), absolute: tiny(dtype) },
     }
@@ -221,7 +252,7 @@ fn scaled(tolerance: Tolerance, factor: f64) -> Tolerance {
     }
 }
 
-/// The distance from 1 to the next value.
+/// The distance from 1 to the next value, times four for f64.
 fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 4.0 * f64::EPSILON,
@@ -231,7 +262,7 @@ fn epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// Results near the smallest number are counted in steps of it.
+/// The absolute tolerance for results near the smallest number.
 fn tiny(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-300,

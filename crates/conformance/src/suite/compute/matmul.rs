@@ -1,8 +1,10 @@
-//! MatMul: every element type; empty, one, prime and long dimensions; views; batches; epilogues; NaN and infinity.
+//! MatMul: every element type; empty, one, prime and long dimensions; views; batches; epilogues;
+//! NaN and infinity.
 //!
-//! Tolerances: operands lie between -2 and 2, so a sum of k products has magnitudes of at most `4 k` to lose digits from.
-//! Sums in f32 may lose `k · 4 · 2^-22`, sums in f64 `k · 4 · 2^-51`; f16 and bf16 results may then be off by one unit in
-//! the last place (2^-10 and 2^-7 of the value). Integers are exact.
+//! Tolerances: operands are between -2 and 2, so the rounding of a sum of k products is relative to
+//! a magnitude of at most `4 k`. Sums in f32 may lose `k · 4 · 2^-22`, sums in f64 `k · 4 · 2^-51`.
+//! f16 and bf16 results may then be off by one unit in the last place (2^-10 and 2^-7 of the
+//! value). Integers are exact.
 
 use panoply_core::op::compute::{Activation, MatMul, Precision};
 use panoply_core::{DType, Tensor};
@@ -47,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// For sums of `k` products and results of a few units more.
+/// The tolerance for sums of `k` products, plus addends of a few units.
 fn tolerance(dtype: DType, k: usize) -> Tolerance {
     let k = k as f64 + 4.0;
     let (relative, absolute) = match dtype {
@@ -65,7 +67,7 @@ fn plain(dtype: DType, [m, n, k]: [usize; 3]) -> Case {
     Case::new(format!("matmul/{dtype}/{m}x{n}x{k}"), MatMul::new(&a, &b), tolerance(dtype, k))
 }
 
-/// Transposes, slices, stretched rows, and one tensor on both sides.
+/// Transposes, slices, stretched rows, and the same tensor as both operands.
 fn arranged(dtype: DType) -> Vec<Case> {
     let (m, n, k) = (37, 45, 29);
     let (a, b) = (random_tensor(dtype, &[m, k], 1), random_tensor(dtype, &[k, n], 2));
@@ -89,7 +91,7 @@ fn arranged(dtype: DType) -> Vec<Case> {
     ops.into_iter().map(named).collect()
 }
 
-/// Few rows or few columns, with the other operand contiguous either way, and with epilogues.
+/// Few rows or few columns, with the other operand contiguous in either order, and with epilogues.
 fn thin(dtype: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for [m, n, k] in
@@ -112,7 +114,7 @@ fn thin(dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// The tensor itself where it has the output's element type, else other values.
+/// The tensor itself if it has the output's element type, else a tensor with other values.
 fn widened(square: &Tensor, m: usize) -> Tensor {
     match square.dtype() {
         DType::I8 | DType::U8 => random_tensor(DType::I32, &[m, m], 8),
@@ -195,7 +197,7 @@ fn activated(dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// A NaN or an infinity reaches its row or column and nothing else; what is scaled by no `beta` is not there at all.
+/// A NaN or an infinity affects its row or column and nothing else.
 fn unusual_numbers(dtype: DType) -> Vec<Case> {
     let (m, n, k) = (19, 35, 21);
     let unusual = |dims: [usize; 2], seed: usize| {

@@ -1,4 +1,5 @@
-//! Normalize: every pair of element types, both layouts; empty, one pixel, prime sizes, views, NaN and infinity.
+//! Normalize: every pair of element types, both layouts; empty, one pixel, prime sizes, views, NaN
+//! and infinity.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{ImageLayout, Normalize};
@@ -38,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The subtraction cancels, so part of the error does not shrink with the result.
+/// The subtraction cancels, so part of the error is absolute.
 fn tolerance(output: DType) -> Tolerance {
     match output {
         DType::F16 => Tolerance::Close { relative: 1e-3, absolute: 1e-5 },

@@ -1,5 +1,5 @@
-//! Pool2d: every element type; windows that overlap, leave gaps, hang over the edge or cover everything; views; NaN and
-//! infinities.
+//! Pool2d: every element type; windows that overlap, leave gaps, extend over the edge or cover
+//! everything; views; NaN and infinities.
 
 use panoply_core::op::compute::Pool2d;
 use panoply_core::{DType, Tensor};
@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Both kinds of pooling of one tensor, in every arrangement that its size allows.
+/// Adds both kinds of pooling of one tensor, in every arrangement that its size allows.
 fn push(cases: &mut Vec<Case>, dtype: DType, name: &str, input: &Tensor) {
     let arrangements: [([usize; 2], [usize; 2], [usize; 4]); 7] = [
         ([1, 1], [1, 1], [0; 4]),
@@ -56,7 +56,8 @@ fn push(cases: &mut Vec<Case>, dtype: DType, name: &str, input: &Tensor) {
     cases.push(Case::new(format!("pool2d/average/{dtype}/{name}/global"), global, tolerance(dtype, area)));
 }
 
-/// Sums of `terms` numbers up to 2 in size, accumulated in f32 (f64 for f64), divided, and rounded once.
+/// The tolerance for sums of `terms` numbers of magnitude up to 2, accumulated in f32 (f64 for
+/// f64), divided, and rounded once.
 fn tolerance(dtype: DType, terms: usize) -> Tolerance {
     let (relative, unit) = match dtype {
         DType::F64 => (1e-14, f64::EPSILON),

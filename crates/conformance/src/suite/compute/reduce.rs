@@ -1,4 +1,5 @@
-//! Reduce: every reduction and element type; every set of axes; empty, one, prime and long; NaN and infinities; views.
+//! Reduce: every reduction and element type; every set of axes; empty, one, prime and long; NaN and
+//! infinities; views.
 
 use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::{DType, Describe, Tensor};
@@ -7,7 +8,7 @@ use super::transpose::odd_view;
 use crate::suite::{Case, Tolerance};
 use crate::values::{random_tensor, tensor_of};
 
-/// Dimensions and the axes to reduce; no axes stand for all of them.
+/// Dimensions, and the axes to reduce. `None` stands for all axes.
 const SHAPES: [(&[usize], Option<&[usize]>); 15] = [
     (&[], None),
     (&[1], None),
@@ -57,7 +58,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sums are as exact as adding in f32, or in f64 for f64, in any order; then comes the rounding to the output's type.
+/// Sums are as exact as adding in f32 (in f64 for f64), in any order, followed by rounding to the
+/// output's type.
 fn tolerance(op: &Reduce) -> Tolerance {
     let count = op.count().unwrap_or(0) as f64;
     let scale = if op.reduction == Reduction::Mean { 1.0 } else { count };
@@ -71,7 +73,8 @@ fn tolerance(op: &Reduce) -> Tolerance {
     }
 }
 
-/// Rows with NaN, infinities of either and both signs, zeros of both signs, and equals.
+/// Rows with NaN, with infinities of one and of both signs, with zeros of both signs, and with
+/// equal elements.
 fn special(dtype: DType) -> Tensor {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     let values = [

@@ -1,4 +1,5 @@
-//! Resize: every mode, layout and element type; empty, one pixel, prime sizes, views, NaN and infinity.
+//! Resize: every mode, layout and element type; empty, one pixel, prime sizes, views, NaN and
+//! infinity.
 
 use panoply_core::op::compute::{ImageLayout, Resize, ResizeMode};
 use panoply_core::{DType, Tensor};
@@ -57,7 +58,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Nearest copies, and area over bytes is exact. Bilinear bytes may fall to either side of a tie.
+/// Nearest copies, and area over bytes is exact. Bilinear bytes may be rounded either way at a tie.
 fn tolerance(dtype: DType, mode: ResizeMode) -> Tolerance {
     match (dtype, mode) {
         (_, ResizeMode::Nearest) | (DType::U8, ResizeMode::Area) => Tolerance::Exact,

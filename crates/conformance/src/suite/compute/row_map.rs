@@ -1,5 +1,5 @@
-//! RowMap: every function with every float, expressions before and after it, broadcast and strided inputs, rows of awkward
-//! lengths, NaN and infinities.
+//! RowMap: every function and float type, expressions before and after it, broadcast and strided
+//! inputs, rows of awkward lengths, NaN and infinities.
 
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{RowFunction, RowMap};

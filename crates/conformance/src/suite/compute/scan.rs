@@ -1,4 +1,5 @@
-//! Scan: every kind, direction and element type; every axis; empty, one, prime and long; NaN and infinities; views.
+//! Scan: every kind, direction and element type; every axis; empty, one, prime and long; NaN and
+//! infinities; views.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{Scan, ScanKind};
@@ -49,7 +50,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sums as exact as adding in f32 (f64 for f64) in blocks; products of many factors come near zero.
+/// Sums are as exact as adding in f32 (f64 for f64) in blocks. Products of many factors come near
+/// zero.
 fn tolerance(dtype: DType, kind: ScanKind) -> Tolerance {
     match dtype {
         _ if matches!(kind, ScanKind::Max | ScanKind::Min) => Tolerance::Exact,

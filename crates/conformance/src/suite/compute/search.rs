@@ -1,8 +1,8 @@
-//! Search: every pair of element types and every metric; empty, one and prime counts, more neighbours than rows, filters,
-//! given norms, views, ties, NaN, infinities and zero vectors.
+//! Search: every pair of element types and every metric; empty, one and prime counts, more
+//! neighbours than rows, filters, given norms, views, ties, NaN, infinities and zero vectors.
 //!
-//! Ids are compared like scores, so a case must not depend on how nearly equal scores are rounded: either the rows
-//! are few and random, or all scores are exact.
+//! Ids are compared like scores, so a case must not depend on the rounding of nearly equal scores:
+//! either the rows are few and random, or all scores are exact.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{Metric, Search};
@@ -67,13 +67,15 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sums of `dim` products of two factors, accumulated in f32: the error is a share of the largest possible sum.
+/// Sums of `dim` products of two factors, accumulated in f32: the error is a share of the largest
+/// possible sum.
 fn close(rows: DType, dim: usize) -> Tolerance {
     let largest = if rows == DType::I8 { 128.0 * 128.0 } else { 4.0 };
     Tolerance::Close { relative: 1.0e-6, absolute: largest * dim as f64 * 5.0e-7 }
 }
 
-/// A third of the rows may be returned, and for the last word a bit behind the last row is set too.
+/// About a quarter of the rows may be returned. In the last word, bits after the last row are set
+/// too.
 fn filtered(row_type: DType, query_type: DType, metric: Metric) -> Search {
     let mut random = Random::new(34);
     let words: Vec<f64> = (0..4).map(|_| f64::from((random.next_u64() & random.next_u64()) as u32)).collect();
@@ -81,7 +83,7 @@ fn filtered(row_type: DType, query_type: DType, metric: Metric) -> Search {
     Search::new(&rows, &queries, metric, 50).filter(&tensor_of(DType::U32, &[4], &words))
 }
 
-/// Every other row of a part, and the dimensions of the queries from the transposed side.
+/// Every other row of a part, and transposed queries.
 fn viewed(row_type: DType, query_type: DType, metric: Metric) -> Search {
     let rows = random_tensor(row_type, &[80, 9], 37).slice_step(0, 3, 80, 2).and_then(|rows| rows.slice(1, 2, 8));
     let queries = random_tensor(query_type, &[6, 5], 38).transpose();
@@ -91,7 +93,8 @@ fn viewed(row_type: DType, query_type: DType, metric: Metric) -> Search {
     }
 }
 
-/// Rows that repeat every five, so that most scores tie: small integers, whose sums and lengths are exact.
+/// Rows that repeat every five, so that most scores tie. They are small integers, whose sums and
+/// lengths are exact.
 fn tied(row_type: DType, query_type: DType, metric: Metric, queries: usize) -> Search {
     let rows: Vec<f64> = (0..400 * 8).map(|index| f64::from((index / 8 % 5) * (index % 8) % 7)).collect();
     let values: Vec<f64> = (0..queries * 8).map(|index| (index % 3) as f64 + 1.0).collect();
@@ -120,7 +123,8 @@ fn special() -> Vec<Case> {
     cases
 }
 
-/// Enough rows that engines choose from a sample first, or share them among workers. Their scores are whole numbers.
+/// Searches over enough rows that engines sample them first, or divide them among workers. The
+/// scores are whole numbers.
 fn long() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::I8] {
@@ -134,7 +138,7 @@ fn long() -> Vec<Case> {
             }
         }
     }
-    // Fewer rows with numbers than are asked for: those without follow by their ids.
+    // Fewer rows have scores than are requested. Rows with NaN follow in the order of their ids.
     for dtype in [DType::F16, DType::BF16] {
         let row = |row: usize| if row % 250 == 7 { (row / 250) as f64 } else { f64::NAN };
         let rows: Vec<f64> = (0..5000 * 8).map(|index| row(index / 8)).collect();
@@ -146,8 +150,8 @@ fn long() -> Vec<Case> {
     cases
 }
 
-/// Every other run of 128 rows is far nearer to a query of small numbers above zero than the runs between them, so that a sample
-/// of runs can miss all that matter.
+/// Every other run of 128 rows is far nearer to a query of small positive numbers than the runs
+/// between, so that a sample of runs can miss all relevant rows.
 fn uneven(row: u32, dimension: u32) -> u32 {
     let small = (row * 37 + dimension * dimension * 11) % 5;
     if row / 128 % 2 == 1 { small + 2 } else { small * (dimension / 15) }

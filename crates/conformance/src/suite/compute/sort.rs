@@ -1,5 +1,6 @@
-//! Sort, ArgSort and SortPairs: every ordered element type, both orders, every axis; empty, one, prime and long lines;
-//! ties, NaN, infinities and zeros of both signs; views; values of every type.
+//! Sort, ArgSort and SortPairs: every ordered element type, both orders, every axis; empty, one,
+//! prime and long lines; ties, NaN, infinities and zeros of both signs; views; values of every
+//! type.
 
 use panoply_core::op::compute::{ArgSort, Sort, SortPairs};
 use panoply_core::{DType, Tensor};
@@ -56,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Few different values, so that nearly everything ties.
+/// Only four distinct values, so that nearly all elements tie.
 fn ties(dtype: DType) -> Tensor {
     let values: Vec<f64> = (0..900).map(|index| f64::from(index * 7 % 4)).collect();
     tensor_of(dtype, &[3, 300], &values)

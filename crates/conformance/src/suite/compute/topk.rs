@@ -1,4 +1,5 @@
-//! TopK: every ordered element type; one, prime and long axes, every axis, both ends, ties, NaN and infinities, views.
+//! TopK: every ordered element type; one, prime and long axes, every axis, largest and smallest,
+//! ties, NaN and infinities, views.
 
 use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Tensor};
@@ -44,7 +45,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Few different values, so that nearly everything ties.
+/// Only four distinct values, so that nearly all elements tie.
 fn ties(dtype: DType) -> Tensor {
     let values: Vec<f64> = (0..300).map(|index| f64::from(index * 7 % 4)).collect();
     tensor_of(dtype, &[3, 100], &values)

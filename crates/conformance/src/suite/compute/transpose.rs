@@ -1,4 +1,4 @@
-//! Transpose: every element type; empty, one, prime, and views of views.
+//! Transpose: every element type; empty, one and prime sizes, and views of views.
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{DType, Tensor};

@@ -1,5 +1,5 @@
-//! Compress and Decompress: every format but zstd, every level, data of every sort; archives that are cut, altered, followed by
-//! something, or too long.
+//! Compress and Decompress: every format but zstd, every level, data of every sort; archives that
+//! are cut, altered, followed by other data, or too long.
 
 use panoply_core::op::crypto::{Compress, CryptoOp, Decompress, Format, Messages};
 use panoply_core::{Bytes, Op, Value};
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Repeats, runs and noise.
+/// Data of repeats, runs and noise.
 fn mixed(len: usize) -> Vec<u8> {
     let noise = random(len, 31);
     let of = |at: usize| match at / 50 % 4 {
@@ -47,7 +47,7 @@ fn mixed(len: usize) -> Vec<u8> {
     (0..len).map(of).collect()
 }
 
-/// What was compressed decompresses to what went in.
+/// Checks that the compressed data decompresses to the original message.
 fn round_trip(op: &Op, _: &Value, got: &Value) -> Option<String> {
     let Op::Crypto(CryptoOp::Compress(op)) = op else { return Some("not a compression".to_owned()) };
     let packed = match Messages::from_value(got.clone()) {

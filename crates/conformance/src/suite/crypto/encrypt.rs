@@ -1,4 +1,4 @@
-//! Encrypt and Decrypt: every key length and mode, counters that wrap, padding that is not one.
+//! Encrypt and Decrypt: every key length and mode, counters that wrap, malformed padding.
 
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{CipherAlgorithm, CipherMode, Decrypt, Encrypt, Key, Messages};
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
                 let encrypt = Encrypt::new(&key, mode, vectors(&messages), messages);
                 cases.push(Case::new(format!("encrypt/{name}"), encrypt, Judge::Bits));
             }
-            // Any text of whole blocks decrypts to something, but for the padding.
+            // Any text of whole blocks can be decrypted, except in CBC, which checks the padding.
             let lens: Vec<usize> = LENS.into_iter().filter(|len| mode == CipherMode::Ctr || len % 16 == 0).collect();
             if mode != CipherMode::Cbc {
                 for (form, messages) in batches(&lens, |len| random(len, len as u64 + 17)) {
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Initial vectors, of which the first wraps in the first block, the second in the lower half.
+/// Initial vectors. The first wraps in the first block, the second in its lower half.
 fn vectors(messages: &Messages) -> Bytes {
     let mut vectors = random(16 * messages.count(), 18);
     vectors.iter_mut().take(16).for_each(|byte| *byte = 0xff);
@@ -46,8 +46,8 @@ fn vectors(messages: &Messages) -> Bytes {
     Bytes::from_vec(vectors)
 }
 
-/// The last block of a text decrypts to the block before, altered: so every last byte of a message, and so every padding, can be made
-/// by choosing the initial vector, without knowing the key.
+/// The last block decrypts to a value that is combined with the initial vector. So the initial
+/// vector can be chosen to produce any last bytes, and any padding.
 fn padded(cases: &mut Vec<Case>, algorithm: CipherAlgorithm, key: &Key) {
     let text = random(16, 19);
     let plain = crate::reference::crypto::decrypt_block(key, &text);

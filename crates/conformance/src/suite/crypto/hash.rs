@@ -1,4 +1,5 @@
-//! Hash, Hmac and Hkdf, and Verify of tags: every algorithm, keys and salts shorter and longer than a block.
+//! Hash, Hmac and Hkdf, and Verify of tags: every algorithm, keys and salts shorter and longer than
+//! a block.
 
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{Hash, HashAlgorithm, Hkdf, Hmac, Key, Messages, Verify};
@@ -39,7 +40,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The right tag, one altered in its first and one in its last byte, one cut short, one too long, none.
+/// The right tag, tags altered in the first and in the last byte, one that is too short, one that
+/// is too long, and an empty one.
 fn tags(algorithm: HashAlgorithm) -> Case {
     let key = Key::hmac(algorithm, &random(40, 26)).unwrap_or_else(|error| panic!("a key: {error}"));
     let right = crate::reference::crypto::tag_of(&key, b"message");

@@ -1,6 +1,7 @@
-//! The crypto domain: every algorithm, messages of awkward lengths at odd addresses, in every form, and what must be refused.
+//! The crypto domain: every algorithm, messages of awkward lengths at odd addresses, in every form,
+//! and messages that must be refused.
 //!
-//! Signatures and zstd are checked by vectors alone (`crate::vectors`).
+//! Signatures and zstd are checked only by vectors (`crate::vectors`).
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ mod encrypt;
 mod hash;
 mod seal;
 
-/// Lengths around the blocks of ciphers (16, 64), of hashes (64, 128) and of what goes at a time (256 and more).
+/// Lengths around the blocks of ciphers (16, 64) and of hashes (64, 128), and around the chunks
+/// that engines process at a time (256 and more).
 const LENS: [usize; 24] =
     [0, 1, 3, 15, 16, 17, 31, 47, 55, 56, 63, 64, 65, 111, 112, 127, 128, 129, 255, 256, 257, 1000, 1024, 5003];
 
@@ -35,8 +37,8 @@ fn random(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| random.next_u64() as u8).collect()
 }
 
-/// The batches that every op is asked for: each length by itself, all as a list whose messages start at odd addresses, all in one
-/// buffer with a gap before the first, none, and many small ones.
+/// The batches for every op: each length alone, all lengths as a list whose messages start at odd
+/// addresses, all in one buffer with a gap before the first, no messages, and many small ones.
 fn batches(lens: &[usize], make: impl Fn(usize) -> Vec<u8>) -> Vec<(String, Messages)> {
     let mut batches: Vec<(String, Messages)> =
         lens.iter().map(|len| (format!("one/{len}"), make(*len).into())).collect();
@@ -46,7 +48,7 @@ fn batches(lens: &[usize], make: impl Fn(usize) -> Vec<u8>) -> Vec<(String, Mess
     batches.push(("packed/none".to_owned(), packed(std::iter::empty(), &make)));
     let short = lens.iter().copied().filter(|len| *len <= 64);
     batches.push(("packed/many".to_owned(), packed(short.cycle().take(300), &make)));
-    // Many of one length, as lanes take them.
+    // Many messages of one length, for engines that process messages in lanes.
     for len in lens.iter().copied().filter(|len| matches!(len, 16 | 55 | 56 | 112 | 128 | 256)) {
         batches.push((format!("packed/alike/{len}"), packed(std::iter::repeat_n(len, 37), &make)));
     }
@@ -63,7 +65,7 @@ fn packed(lens: impl Iterator<Item = usize>, make: &impl Fn(usize) -> Vec<u8>) -
     Messages::packed(Bytes::from_vec(bytes), offsets).unwrap_or_else(|error| panic!("a batch: {error}"))
 }
 
-/// A view that begins one byte behind an aligned address.
+/// A view that begins one byte after an aligned address.
 fn at_odd_address(bytes: &[u8]) -> Bytes {
     let shifted = Bytes::from_vec([&[1], bytes].concat());
     shifted.slice(1, bytes.len() + 1).unwrap_or_else(|error| panic!("a view: {error}"))

@@ -1,5 +1,5 @@
-//! Seal and Open: every algorithm, with and without associated data, tags behind the text and apart; tags, texts, nonces and associated
-//! data that were altered.
+//! Seal and Open: every algorithm, with and without associated data, tags appended and detached;
+//! altered tags, texts, nonces and associated data.
 
 use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Nonces, Open, Seal, Sealed, TAG_BYTES};
 use panoply_core::{Bytes, Operation};
@@ -45,14 +45,14 @@ fn add(cases: &mut Vec<Case>, name: &str, key: &Key, messages: &Messages) {
     cases.push(Case::new(format!("open/{name}/each"), each, Judge::Bits));
 }
 
-/// What the reference makes of it.
+/// The reference's answer.
 fn sealed(op: &Seal) -> Sealed {
     let value = op.clone().into_op().and_then(|op| reference(&op)).and_then(Seal::output);
     value.unwrap_or_else(|error| panic!("a sealed message: {error}"))
 }
 
-/// One bit of a message of 33 bytes altered, in its text and in its tag; the wrong nonce, associated data or key; one bad message
-/// among good ones.
+/// One altered bit in the text and in the tag of a message of 33 bytes; the wrong nonce, associated
+/// data or key; one bad message among good ones.
 fn refused(cases: &mut Vec<Case>, algorithm: AeadAlgorithm, key: &Key) {
     let wrong = |error| -> Bytes { panic!("a sealed message: {error}") };
     let nonce = [3; 12];

@@ -1,5 +1,6 @@
-//! The graph domain: networks as programs write them, the chains that must become one kernel, views, several outputs, an
-//! empty batch, and a few random graphs. (Thousands of those: [`crate::check_graphs`].)
+//! The graph domain: networks as programs write them, chains that must become one kernel, views,
+//! several outputs, an empty batch, and a few random graphs. ([`crate::check_graphs`] checks
+//! thousands of those.)
 
 use panoply_core::graph::{Graph, GraphBuilder, NodeId};
 use panoply_core::op::compute::{ConvOptions, Reduction, TopK};
@@ -11,7 +12,7 @@ use crate::random_graph::{RandomGraph, random_graph};
 use crate::suite::{Case, Tolerance};
 use crate::values::random_tensor;
 
-/// Random graphs that are part of every run of the suite.
+/// Number of random graphs in every run of the suite.
 const RANDOM_GRAPHS: u64 = 24;
 
 /// Every case of the domain.
@@ -97,7 +98,7 @@ fn layernorm(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     add_layernorm_gelu(g, x, y, weight, bias)
 }
 
-/// The lengths of rows, and another tensor's first column.
+/// The lengths of rows, combined with the first column of another tensor.
 fn lengths(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let length = norm_rows(g, x)?;
     let first = g.slice(y, 1, 0, 1, 1)?;
@@ -107,7 +108,7 @@ fn lengths(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     g.add(length, first)
 }
 
-/// A product with a residual, a bias that is a row, and what comes after it.
+/// A product with a residual, a bias row, and further elementwise ops.
 fn residual(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let (dtype, _) = g.type_of(x)?;
     let w = g.constant("w", &random_tensor(dtype, &[40, 40], 8))?;
@@ -122,7 +123,7 @@ fn residual(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     g.sigmoid(t)
 }
 
-/// Attention with two heads of eight, a mask that is the same for all, and a residual.
+/// Attention with two heads of eight, a common mask, and a residual.
 fn layer(dtype: DType) -> Result<Graph> {
     let mut g = Graph::builder("layer");
     let (batch, length) = (g.symbol("batch")?, g.symbol("length")?);
@@ -157,7 +158,7 @@ fn convolution(dtype: DType) -> Result<Graph> {
     let h = g.conv2d(x, w, options)?;
     let h = g.add(h, bias)?;
     let h = g.relu(h)?;
-    // A second one with a residual and an activation behind it.
+    // A second convolution, followed by a residual and an activation.
     let again = g.constant("again", &random_tensor(dtype, &[4, 4, 3, 3], 3))?;
     let again = g.map(&[again], |e| &e[0] * 0.2)?;
     let r = g.conv2d(h, again, options)?;

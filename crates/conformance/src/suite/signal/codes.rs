@@ -1,4 +1,5 @@
-//! Checks, Reed–Solomon, erasure and convolutional codes: words intact, mended, and beyond repair.
+//! Checks, Reed–Solomon, erasure and convolutional codes: intact words, correctable words, and
+//! words beyond repair.
 
 use panoply_core::op::crypto::Messages;
 use panoply_core::op::signal::{
@@ -69,9 +70,10 @@ fn add_reed_solomon(cases: &mut Vec<Case>) {
                 let op = RsDecode::new(shape, &received);
                 cases.push(Case::new(format!("rs_decode/{name}/{dims:?}/e{wrong}"), op, Judge::Bits));
             }
-            // Lost places and wrong bytes: as many as can be mended, and one too many.
+            // Lost positions and wrong bytes: as many as can be corrected, and one too many.
             for (lost, wrong) in [(shape.parity, 0), (shape.parity / 2, shape.parity / 4), (shape.parity, 1)] {
-                // Every second place from the end, so that data are lost too; what is there is wrong.
+                // Every second position from the end, so that data are lost too. The bytes at these
+                // positions are wrong.
                 let erased: Vec<usize> = (0..lost).map(|at| n - 1 - (2 * at) % n - 2 * at / n).collect();
                 let mut received = spoilt(words.clone(), n, wrong);
                 received.chunks_exact_mut(n).for_each(|word| erased.iter().for_each(|at| word[*at] ^= 0x5a));
@@ -83,7 +85,7 @@ fn add_reed_solomon(cases: &mut Vec<Case>) {
     }
 }
 
-/// Words of which each has so many wrong bytes, at other places in each, the first among the first `k`.
+/// Spoils the given number of bytes of each word, at different positions in each word.
 fn spoilt(mut words: Vec<u8>, n: usize, wrong: usize) -> Vec<u8> {
     let mut random = Random::new(98);
     for word in words.chunks_mut(n) {
@@ -101,7 +103,7 @@ fn add_erasure(cases: &mut Vec<Case>) {
         let op = ErasureEncode::new(&tensor(bytes(data * len, 99), &[data, len]), parity);
         cases.push(Case::new(format!("erasure_encode/{name}"), op, Judge::Bits));
         let total = data + parity;
-        // What stands in a missing shard's place does not count, so any bytes will do.
+        // The contents of a missing shard are ignored, so any bytes will do.
         let shards = tensor(bytes(total * len, 100), &[total, len]);
         for count in 0..=parity {
             let missing: Vec<usize> = (0..count).map(|at| (at * 3 + 1) % total).collect();
@@ -128,20 +130,68 @@ fn add_convolutional(cases: &mut Vec<Case>) {
     ];
     for (code_name, code) in codes {
         for ending in [Ending::Terminated, Ending::Open, Ending::TailBiting] {
-            for (frames, bits) in [(1, 0_usize), (0, 9), (1, 1), (3, 8), (2, 13), (70, 100), (5, 1000)] {
-                if ending == Ending::TailBiting && bits == 1 {
-                    continue; // Too short for a tail.
-                }
+            for (frames, bits) in [(1, 0_usize), (0, 9), (1, 1), (3, 8), (2, 13), (70, 100), (9, 113), (5, 1000)] {
+                // The reference tries all states of short tail-biting frames.
+                let frames = if ending == Ending::TailBiting { frames.min(9) } else { frames };
                 let name = format!("{code_name}/{ending:?}/{frames}x{bits}");
                 let data = tensor(bytes(frames * bits.div_ceil(8), 101), &[frames, bits.div_ceil(8)]);
                 let op = ConvolutionalEncode::new(&data, bits).code(code).ending(ending);
+                if op.clone().into_op().is_err() {
+                    continue; // Too short for a tail, or lossy.
+                }
                 let coded = op.coded_bits();
                 cases.push(Case::new(format!("convolutional_encode/{name}"), op, Judge::Bits));
-                // Any bytes have a likeliest path: no frame need have been sent.
+                // Any bytes have a most likely path, even if no frame was sent.
                 let softs = tensor(bytes(frames * coded, 102), &[frames, coded]);
                 let op = Viterbi::new(&softs, bits).code(code).ending(ending);
                 cases.push(Case::new(format!("viterbi/{name}"), op, Judge::Bits));
+                let op = Viterbi::new(&logarithms(frames, coded), bits).code(code).ending(ending);
+                cases.push(Case::new(format!("viterbi/{name}/f32"), op, Judge::Bits));
             }
+            add_clean_frames(cases, code_name, code, ending);
+        }
+    }
+}
+
+/// Log-likelihood ratios of any magnitude, including infinity and NaN.
+fn logarithms(frames: usize, coded: usize) -> Tensor {
+    let mut random = Random::new(103);
+    let mut one = |at: usize| match (at % 41, random.next_u64()) {
+        (7, _) => f32::NAN,
+        (11, number) => {
+            if number % 2 == 0 {
+                f32::INFINITY
+            } else {
+                f32::NEG_INFINITY
+            }
+        }
+        (_, number) => ((number % 20_001) as f32 / 10_000.0 - 1.0) * 6.0,
+    };
+    let values: Vec<f32> = (0..frames * coded).map(&mut one).collect();
+    Tensor::from_vec(values, [frames, coded]).unwrap_or_else(|error| panic!("a test tensor: {error}"))
+}
+
+/// Noise-free frames of the shortest lengths: every frame of six bits, and some of others.
+fn add_clean_frames(cases: &mut Vec<Case>, code_name: &str, code: Convolutional, ending: Ending) {
+    for bits in [6, 7, 9, 11, 18] {
+        let (count, each) = (64, usize::div_ceil(bits, 8));
+        // The first six bits count through all values, the others are random.
+        let mut data = bytes(count * each, 104);
+        data.chunks_mut(each).enumerate().for_each(|(at, frame)| frame[0] = (at << 2) as u8 | frame[0] & 3);
+        let op = ConvolutionalEncode::new(&tensor(data, &[count, each]), bits).code(code).ending(ending);
+        let coded = op.coded_bits();
+        let Ok(op) = op.into_op() else { continue };
+        let sent = reference(&op).and_then(|value| value.into_tensor()).and_then(|sent| sent.to_vec::<u8>());
+        let sent = sent.unwrap_or_else(|error| panic!("coded frames: {error}"));
+        let softs =
+            sent.chunks(coded.div_ceil(8)).flat_map(|frame| (0..coded).map(|at| frame[at / 8] >> (7 - at % 8) & 1));
+        let softs: Vec<f32> = softs.map(|bit| if bit == 1 { -3.0 } else { 3.0 }).collect();
+        let softs_of_bytes =
+            tensor(softs.iter().map(|soft| if *soft < 0.0 { 255 } else { 0 }).collect(), &[count, coded]);
+        let softs = Tensor::from_vec(softs, [count, coded]).unwrap_or_else(|error| panic!("a test tensor: {error}"));
+        for (name, softs) in [("u8", softs_of_bytes), ("f32", softs)] {
+            let op = Viterbi::new(&softs, bits).code(code).ending(ending);
+            cases.push(Case::new(format!("viterbi/{code_name}/{ending:?}/clean {bits}/{name}"), op, Judge::Bits));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! LdpcEncode, LdpcDecode, Interleave and Scramble: words with and without noise, words beyond repair, every size of element.
+//! LdpcEncode, LdpcDecode, Interleave and Scramble: words with and without noise, words beyond
+//! repair, every element size.
 
 use panoply_core::op::signal::{
     BaseGraph, Interleave, Interleaver, Ldpc, LdpcDecode, LdpcEncode, Scramble, Scrambler, TelemetryRate,
@@ -70,7 +71,7 @@ fn add_ldpc(cases: &mut Vec<Case>) {
             let op = LdpcEncode::new(code, &tensor(bytes(words * data, 145), &[words, data]));
             cases.push(Case::new(format!("ldpc_encode/{name}/{words}"), op, Judge::Bits));
         }
-        // Enough words for several turns, of which one is beyond repair, with noise that the code can do something about.
+        // Enough words for several rounds, with correctable noise, and one word beyond repair.
         let op = LdpcEncode::new(code, &tensor(bytes(data, 146), &[1, data]));
         let op = panoply_core::Operation::into_op(op).unwrap_or_else(|error| panic!("{name}: {error}"));
         let sent = reference(&op).and_then(panoply_core::Value::into_tensor);
@@ -95,7 +96,8 @@ fn add_ldpc(cases: &mut Vec<Case>) {
     }
 }
 
-/// The same words are decoded, to the same data, in about as many iterations; of those that are not, the data does not count.
+/// Accepts an answer that decodes the same words to the same data, with a difference of at most one
+/// iteration. The data of other words is ignored.
 fn same_words(_: &panoply_core::Op, expected: &panoply_core::Value, got: &panoply_core::Value) -> Option<String> {
     use panoply_core::Value;
     let (Value::Pair(data, counts), Value::Pair(got_data, got_counts)) = (expected, got) else {

@@ -1,4 +1,5 @@
-//! Fft and Ifft: complex and real; empty, one, powers, primes and what lies between; batches, axes, views, NaN.
+//! Fft and Ifft: complex and real; lengths of zero, one, powers, primes and others; batches, axes,
+//! views, NaN.
 
 use panoply_core::op::signal::{Fft, Ifft, half_spectrum_len};
 use panoply_core::{Complex64, DType, Tensor};
@@ -8,7 +9,7 @@ use crate::values::{Random, random_tensor};
 
 const LENGTHS: [usize; 20] = [0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 31, 97, 100, 128, 1000, 1009, 1024, 4095, 12_288, 65_536];
 
-/// How much finer f64 is than f32; the reference adds up in f64 as well.
+/// The factor by which f64 is finer than f32. The reference adds up in f64 as well.
 const WIDE: f64 = 1e-8;
 
 /// Batches before the transformed axis.
@@ -29,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The four kinds of transform of lines along this axis; `dims` are those of the signals.
+/// Adds the four kinds of transform of lines along this axis. `dims` are those of the signals.
 fn add_each_kind(cases: &mut Vec<Case>, what: &str, dims: &[usize], axis: usize) {
     let len = dims[axis];
     let signals = random_complex(dims, 70);
@@ -42,7 +43,7 @@ fn add_each_kind(cases: &mut Vec<Case>, what: &str, dims: &[usize], axis: usize)
     let mut half = dims.to_vec();
     half[axis] = half_spectrum_len(len);
     let real = Fft::new(&random_tensor(DType::F32, dims, 71)).axis(axis);
-    // The first and the last element have imaginary parts, which do not count.
+    // The first and the last element have imaginary parts, which must be ignored.
     add("f32", Some(real), Some(Ifft::new(&random_complex(&half, 72)).axis(axis).real(len)));
     let pairs = |dims: &[usize], seed: u64| random_tensor(DType::F64, &[dims, &[2]].concat(), seed);
     let wide = |tolerance: Tolerance| match tolerance {
@@ -59,7 +60,7 @@ fn add_each_kind(cases: &mut Vec<Case>, what: &str, dims: &[usize], axis: usize)
     cases.push(Case::new(format!("ifft/f64/{what}"), halves, inverse));
 }
 
-/// Views with an offset, a step, a stretched axis, and turned.
+/// Views with an offset, a step, a stretched axis, and transposed axes.
 fn views() -> Vec<Case> {
     let wrong = |error| -> Tensor { panic!("the view is wrong: {error}") };
     let view = |whole: Tensor| {
@@ -77,7 +78,8 @@ fn views() -> Vec<Case> {
     ]
 }
 
-/// A line with an element that is NaN in both parts is NaN throughout; the lines beside it are as without it.
+/// A line with an element whose parts are both NaN is NaN everywhere. The other lines are not
+/// affected.
 fn special() -> Vec<Case> {
     let mut cases = Vec::new();
     for len in [1, 8, 31, 1000] {
@@ -103,8 +105,8 @@ fn tensor(dims: impl AsRef<[usize]>, values: Vec<Complex64>) -> Tensor {
     Tensor::from_vec(values, dims).unwrap_or_else(|error| panic!("a test tensor: {error}"))
 }
 
-/// A spectrum's elements are about as large as the square root of the length; rounding adds up along the passes of a fast
-/// algorithm, whose number is the logarithm of the length.
+/// The elements of a spectrum are about as large as the square root of the length. Rounding errors
+/// add up over the passes of a fast algorithm, whose number is the logarithm of the length.
 pub(super) fn forward_tolerance(len: usize) -> Tolerance {
     let len = len.max(1) as f64;
     Tolerance::Close { relative: 1e-6, absolute: 1.5e-7 * len.sqrt() * (2.0 + len.log2()) }

@@ -1,4 +1,5 @@
-//! Fir, Iir and Convolve: taps from one to more than the signal has samples, rates, extents, views, NaN and infinity.
+//! Fir, Iir and Convolve: from one tap to more taps than the signal has samples, rates, extents,
+//! views, NaN and infinity.
 
 use panoply_core::op::signal::{Biquad, Convolve, Extent, Fir, Iir};
 use panoply_core::{DType, Tensor};
@@ -17,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sums of so many products of numbers up to 1, or the same by transforms.
+/// The tolerance for sums of `terms` products of numbers up to 1, also if computed by transforms.
 fn sums(terms: usize) -> Tolerance {
     Tolerance::Close { relative: 2e-6, absolute: 4e-7 * (terms.max(4) as f64).sqrt() * 8.0 }
 }
@@ -73,7 +74,8 @@ fn add_rates(cases: &mut Vec<Case>) {
 }
 
 fn add_convolve(cases: &mut Vec<Case>) {
-    for dtype in [DType::F32, DType::Complex64] {
+    let kinds = [(DType::F32, DType::F32), (DType::Complex64, DType::F32), (DType::Complex64, DType::Complex64)];
+    for (dtype, kernel_dtype) in kinds {
         for (kernel, dims) in [
             (1, &[1][..]),
             (3, &[0]),
@@ -85,8 +87,8 @@ fn add_convolve(cases: &mut Vec<Case>) {
             (1, &[3, 7]),
         ] {
             for extent in [Extent::Full, Extent::Same, Extent::Valid] {
-                let (input, other) = (samples(dtype, dims, 86), samples(dtype, &[kernel], 87));
-                let what = format!("{}/{dims:?}k{kernel}/{extent:?}", dtype.name());
+                let (input, other) = (samples(dtype, dims, 86), samples(kernel_dtype, &[kernel], 87));
+                let what = format!("{}x{}/{dims:?}k{kernel}/{extent:?}", dtype.name(), kernel_dtype.name());
                 let convolution = Convolve::new(&input, &other).extent(extent);
                 cases.push(Case::new(format!("convolve/{what}"), convolution, sums(kernel)));
                 let correlation = Convolve::correlation(&input, &other).extent(extent);
@@ -96,7 +98,7 @@ fn add_convolve(cases: &mut Vec<Case>) {
     }
 }
 
-/// Sections whose memory fades soon, slowly, not at all, and one that grows.
+/// Sections whose response decays fast, slowly, or not at all, and one whose response grows.
 fn filters() -> [(&'static str, Vec<Biquad>); 5] {
     let soon = Biquad { b: [0.2, 0.3, 0.1], a: [-0.5, 0.25] };
     let resonant = Biquad { b: [0.1, 0.0, -0.1], a: [-1.2, 0.9] };
@@ -125,7 +127,7 @@ fn add_iir(cases: &mut Vec<Case>) {
     }
 }
 
-/// What is not finite spoils what it is a term of, and no more.
+/// A NaN or an infinity affects only the sums that it is a term of.
 fn add_special(cases: &mut Vec<Case>) {
     for (name, value) in [("nan", f32::NAN), ("infinity", f32::INFINITY)] {
         for len in [40, 500] {

@@ -1,4 +1,4 @@
-//! Mix, Track, Adapt and Channelize: streams' ops over whole signals.
+//! Mix, Track, Adapt and Channelize: the ops of streams, over whole signals.
 
 use std::f64::consts::TAU;
 
@@ -39,7 +39,8 @@ fn add_mix(cases: &mut Vec<Case>) {
     }
 }
 
-/// Symbols of QPSK, shaped by a raised cosine, `samples` for each, sampled somewhat late, with a carrier.
+/// Symbols of QPSK, shaped by a raised cosine with `samples` per symbol, sampled with a delay, and
+/// with a carrier.
 pub(super) fn shaped(symbols: usize, samples: f64, late: f64, carrier: f64) -> Vec<Complex64> {
     let mut random = Random::new(123);
     let mut bit = || random.below(2) as f64 * 2.0 - 1.0;

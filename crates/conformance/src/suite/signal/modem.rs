@@ -1,4 +1,4 @@
-//! Modulate and Demodulate: every constellation, hard and soft, symbols that have no point, numbers that are none.
+//! Modulate and Demodulate: every constellation, hard and soft, symbols without a point, NaN.
 
 use panoply_core::op::signal::{Constellation, Demodulate, Modulate};
 use panoply_core::{Complex64, DType, Tensor};
@@ -11,7 +11,7 @@ use crate::values::Random;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let soft = Tolerance::Close { relative: 1e-5, absolute: 2e-4 };
-    // A point that lies between two symbols may be decided either way.
+    // A point between two symbols may be decided either way.
     let hard = Judge::Mostly { tolerance: Tolerance::Exact, share_max: 0.002 };
     for constellation in constellations() {
         let name = constellation.name();

@@ -1,4 +1,5 @@
-//! Dct, Stft, Istft, Psd, Fft2 and Hilbert: every kind, odd lengths, frames that do and do not fill the signal, views, NaN.
+//! Dct, Stft, Istft, Psd, Fft2 and Hilbert: every kind, odd lengths, frames that do and do not fill
+//! the signal, views, NaN.
 
 use panoply_core::op::signal::{Dct, DctKind, Fft2, Frames, Hilbert, Istft, PowerScale, Psd, Stft};
 use panoply_core::{Complex64, DType, Tensor};
@@ -81,7 +82,7 @@ fn add_hilbert(cases: &mut Vec<Case>) {
     cases.push(Case::new("hilbert/nan", Hilbert::new(&lines), looser(inverse_tolerance(1), 8.0)));
 }
 
-/// A window that is nowhere zero, so that every sample comes back.
+/// A window without zeros, so that every sample can be reconstructed.
 fn window(len: usize) -> Tensor {
     let weight = |at: usize| 0.2 + ((at as f32 + 0.5) / len as f32 * std::f32::consts::PI).sin();
     Tensor::from_vec((0..len).map(weight).collect(), [len]).unwrap_or_else(|error| panic!("{error}"))

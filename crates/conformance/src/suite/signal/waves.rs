@@ -1,4 +1,5 @@
-//! ModulateWave, DemodulateWave and ReadSamples: every kind, noise, symbols that have no tone, bytes of every format.
+//! ModulateWave, DemodulateWave and ReadSamples: every kind, noise, symbols without a tone, bytes
+//! of every format.
 
 use panoply_core::op::signal::{DemodulateWave, ModulateWave, ReadSamples, SampleFormat, Wave};
 use panoply_core::{Complex64, DType, Tensor};
@@ -42,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         for dims in [&[0][..], &[1], &[3, 100], &[2000]] {
             let op = ModulateWave::new(wave, &random_tensor(DType::F32, dims, 132));
             cases.push(Case::new(format!("modulate_wave/{name}/{dims:?}"), op, close));
-            // Far from where an angle jumps by a whole turn.
+            // Samples whose angles are far from the jump by a whole turn.
             let received = random_complex(dims, 133);
             let ahead = received.as_slice::<Complex64>().unwrap_or(&[]).iter();
             let ahead: Vec<Complex64> = ahead.map(|value| Complex64::new(value.re.abs() + 0.1, value.im)).collect();
@@ -63,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for format in SampleFormat::ALL {
         for (lines, count) in [(1, 0), (1, 1), (3, 33), (1, 5000)] {
-            // Bytes of any value are no f32 that may not be compared: NaN equals NaN.
+            // Bytes of any value can be compared as f32, since NaN equals NaN here.
             let raw = tensor(
                 bytes(lines * count * 2 * format.size_bytes(), 256, 136),
                 &[lines, count * 2 * format.size_bytes()],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply_core::{DeviceKind, Op, PciAddress};
 
-use crate::values::Random;
+use crate::random::Random;
 
 /// One way to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use panoply_core::{
     Warmth,
 };
 
-use super::engine::VirtualEngine;
-use super::script::{Fault, Script};
+use crate::engine::VirtualEngine;
+use crate::script::{Fault, Script};
 
 /// A backend of virtual devices whose answers come from another backend.
 pub struct VirtualBackend {

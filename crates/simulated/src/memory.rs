@@ -8,7 +8,7 @@ use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::Home;
 use panoply_core::{Buffer, DeviceBuffer, DeviceId, Error, HostBuffer, HostBufferMut, Result, Tensor};
 
-use super::backend::VirtualControl;
+use crate::backend::VirtualControl;
 
 /// What lives on one opened device.
 pub(super) struct VirtualMemory {

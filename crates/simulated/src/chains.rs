@@ -1,12 +1,12 @@
-//! Chains of ops that must become one kernel, recorded one by one as a program would write them: for the suite, the compiler's tests
-//! and the benchmarks.
+//! Chains of ops that must be fused into one kernel, recorded one by one as in a program: for the
+//! suite, the compiler's tests and the benchmarks.
 
 use panoply_core::Result;
 use panoply_core::expr::BinaryOp;
 use panoply_core::graph::{GraphBuilder, NodeId};
 use panoply_core::op::compute::Reduction;
 
-/// Ten elementwise ops and one more, of two tensors.
+/// Eleven elementwise ops on two tensors.
 pub fn chain10(g: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let z = g.with_number(BinaryOp::Mul, x, 2.0)?;
     let z = g.add(z, y)?;
@@ -41,14 +41,14 @@ pub fn softmax_mask(g: &mut GraphBuilder, x: NodeId, mask: NodeId) -> Result<Nod
     g.softmax(masked, 1)
 }
 
-/// The length of each row.
+/// The Euclidean norm of each row.
 pub fn norm_rows(g: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let square = g.mul(x, x)?;
     let sum = g.reduce(Reduction::Sum, square, &[1])?;
     g.sqrt(sum)
 }
 
-/// `softmax(q·kᵀ / √d + mask) · v`, op by op, where `d` is a number.
+/// `softmax(q·kᵀ / √d + mask) · v`, op by op; `d` must be a fixed size.
 pub fn attention(g: &mut GraphBuilder, q: NodeId, k: NodeId, v: NodeId, mask: Option<NodeId>) -> Result<NodeId> {
     let (_, dims) = g.type_of(k)?;
     let rank = dims.len();

@@ -11,10 +11,10 @@ use panoply_core::{
     Op, PartMut, Result, Tensor, Value,
 };
 
-use super::backend::VirtualControl;
-use super::memory::VirtualMemory;
-use super::script::Fault;
-use crate::check::run_one;
+use crate::backend::VirtualControl;
+use crate::memory::VirtualMemory;
+use crate::run::run_one;
+use crate::script::Fault;
 
 pub(super) struct VirtualEngine {
     info: DeviceInfo,

@@ -1,10 +1,12 @@
 //! Plans for Fourier transforms of f32 and f64, by rustfft and realfft.
 //!
-//! Both libraries are generic over the number type, so the crate that names their planners compiles all of their butterflies,
-//! for every instruction set. This crate is the only one that does; others see trait objects. In the CPU backend they were
-//! a fifth of all code, compiled once for the library and once more for its unit tests.
+//! Both libraries are generic over the number type, so the crate that names their planners compiles
+//! all of their butterflies, for every instruction set. This is the only crate that names them;
+//! other crates see trait objects. Before, the butterflies were a fifth of all code of the CPU
+//! backend, and were compiled once for the library and once more for its unit tests.
 //!
-//! The libraries know AVX2 at the most. Powers of two have transforms of their own where the CPU has AVX-512 (`wide`).
+//! The libraries use AVX2 at most. On a CPU with AVX-512, powers of two have their own transforms
+//! (`wide`).
 #![allow(unsafe_code)] // Vector instructions.
 
 #[cfg(target_arch = "x86_64")]
@@ -17,7 +19,7 @@ pub use realfft::{ComplexToReal, FftError, RealToComplex};
 pub use rustfft::Fft;
 use rustfft::FftPlanner;
 
-/// From signals of `len` complex numbers to their spectra.
+/// The transform from signals of `len` complex numbers to their spectra.
 #[inline(never)]
 pub fn forward(len: usize) -> Arc<dyn Fft<f32>> {
     #[cfg(target_arch = "x86_64")]
@@ -27,7 +29,7 @@ pub fn forward(len: usize) -> Arc<dyn Fft<f32>> {
     FftPlanner::new().plan_fft_forward(len)
 }
 
-/// From spectra of `len` complex numbers to the signals, multiplied by `len`.
+/// The transform from spectra of `len` complex numbers to the signals, multiplied by `len`.
 #[inline(never)]
 pub fn inverse(len: usize) -> Arc<dyn Fft<f32>> {
     #[cfg(target_arch = "x86_64")]
@@ -37,25 +39,25 @@ pub fn inverse(len: usize) -> Arc<dyn Fft<f32>> {
     FftPlanner::new().plan_fft_inverse(len)
 }
 
-/// From signals of `len` real numbers to half of their spectra.
+/// The transform from signals of `len` real numbers to the first half of their spectra.
 #[inline(never)]
 pub fn forward_real(len: usize) -> Arc<dyn RealToComplex<f32>> {
     RealFftPlanner::new().plan_fft_forward(len)
 }
 
-/// From half spectra to signals of `len` real numbers, multiplied by `len`.
+/// The transform from half spectra to signals of `len` real numbers, multiplied by `len`.
 #[inline(never)]
 pub fn inverse_real(len: usize) -> Arc<dyn ComplexToReal<f32>> {
     RealFftPlanner::new().plan_fft_inverse(len)
 }
 
-/// As [`forward`], of numbers in f64.
+/// As [`forward`], in f64.
 #[inline(never)]
 pub fn forward_wide(len: usize) -> Arc<dyn Fft<f64>> {
     FftPlanner::new().plan_fft_forward(len)
 }
 
-/// As [`inverse`], of numbers in f64.
+/// As [`inverse`], in f64.
 #[inline(never)]
 pub fn inverse_wide(len: usize) -> Arc<dyn Fft<f64>> {
     FftPlanner::new().plan_fft_inverse(len)

@@ -1,9 +1,11 @@
-//! Transforms of powers of two with AVX-512, real and imaginary parts in vectors of their own.
+//! Transforms of powers of two with AVX-512. Real and imaginary parts are in separate vectors.
 //!
-//! By Stockham: the first pass takes sixteen elements that lie a sixteenth of the line apart, for sixteen neighbours at once, and turns the square
-//! that they are; every later pass takes two, four or eight vectors to as many. So passes are few, and no other pass moves numbers within vectors. Between
-//! passes a block of sixteen complex numbers is sixteen real parts, then sixteen imaginary ones. An inverse transform is a forward one whose parts have
-//! changed places.
+//! The algorithm is Stockham's. The first pass is of radix 16: it takes sixteen elements whose
+//! distance is a sixteenth of the line, for sixteen neighbours at once, and transposes the
+//! resulting square. Every later pass has the radix 2, 4 or 8 and works on whole vectors. So there
+//! are few passes, and only the first pass transposes numbers within vectors. Between passes a
+//! block of sixteen complex numbers is sixteen real parts, then sixteen imaginary parts. An inverse
+//! transform is a forward transform with real and imaginary parts exchanged.
 
 use std::arch::x86_64::*;
 use std::f64::consts::TAU;
@@ -11,33 +13,35 @@ use std::f64::consts::TAU;
 use rustfft::num_complex::Complex;
 use rustfft::{Direction, Fft, FftDirection, Length};
 
-/// Numbers in a vector, which is what the first pass takes at a time.
+/// Number of elements of a vector, which is also the radix of the first pass.
 const LANES: usize = 16;
-/// Numbers of a block.
+/// Number of f32 in a block.
 const BLOCK: usize = 2 * LANES;
-/// Lengths for which this is faster than the library.
+/// The range of lengths for which this transform is faster than the library's.
 const LEN_MIN: usize = 256;
 const LEN_MAX: usize = 1 << 15;
-/// Complex numbers of a cache's line, to one of which scratch memory is aligned.
+/// Number of complex numbers in a cache line. Scratch memory is aligned to a cache line.
 const ALIGNED: usize = 8;
 
 /// A plan for lines of one length.
 pub(crate) struct Wide {
     len: usize,
     inverse: bool,
-    /// For sixteen neighbours of the first pass at a time, and each of its outputs but the first: a block of roots.
+    /// The roots of the first pass: a block for each group of sixteen neighbours and each output
+    /// but the first.
     first: Vec<f32>,
     passes: Vec<Pass>,
 }
 
 struct Pass {
     radix: usize,
-    /// For each group of the pass's butterflies, and each of their outputs but the first: a root's two parts.
+    /// The real and imaginary part of a root, for each group of the pass's butterflies and each of
+    /// their outputs but the first.
     roots: Vec<f32>,
 }
 
 impl Wide {
-    /// A plan, where this CPU and this length are fit for it.
+    /// A plan. `None` if the CPU lacks the instructions or the length is out of range.
     pub(crate) fn new(len: usize, inverse: bool) -> Option<Wide> {
         let can = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
         if !can || !len.is_power_of_two() || !(LEN_MIN..=LEN_MAX).contains(&len) {
@@ -56,7 +60,7 @@ impl Wide {
         }
         let (mut passes, mut left) = (Vec::new(), len / LANES);
         while left > 1 {
-            // Two fours rather than an eight and a two.
+            // Two passes of radix 4 are better than one of radix 8 and one of radix 2.
             let radix = if left == 16 { 4 } else { left.min(8) };
             let groups = (0..left / radix).flat_map(|group| (1..radix).map(move |output| group * output));
             passes.push(Pass { radix, roots: groups.flat_map(|power| root(left, power)).collect() });
@@ -65,15 +69,19 @@ impl Wide {
         Some(Wide { len, inverse, first, passes })
     }
 
-    /// One line, from `input` to `output`, which may be the same memory. The line after it is brought near meanwhile.
+    /// Transforms one line from `input` to `output`, which may be the same memory. Meanwhile the
+    /// next line is prefetched.
     ///
     /// # Safety
-    /// The CPU has AVX-512 F and DQ. There are `len` complex numbers to read at `input`, room for as many at `output`, and for twice as many at `scratch`.
+    /// The CPU has AVX-512 F and DQ. `input` is valid for reads of `len` complex numbers, `output`
+    /// for writes of as many, and `scratch` for reads and writes of twice as many.
     #[target_feature(enable = "avx512f,avx512dq")]
     unsafe fn line(&self, input: *const f32, output: *mut f32, scratch: *mut f32, after: Near) {
-        // SAFETY: as the caller has it; each half of the scratch memory has a block for every sixteen numbers, and so has the output.
+        // SAFETY: as the caller guarantees. Each half of the scratch memory, and the output, has a
+        // block for every sixteen complex numbers.
         unsafe {
-            // Where the last pass does not read what the first has written, that may be where the output will be: fewer cache lines are in use.
+            // If the last pass reads from scratch memory, the first pass may write into the
+            // output's memory, unless the transform is in place. Then fewer cache lines are in use.
             let is_free = self.passes.len().is_multiple_of(2) && !std::ptr::eq(input, output);
             let (mut from, mut to) = (if is_free { output } else { scratch.add(2 * self.len) }, scratch);
             match self.inverse {
@@ -102,14 +110,14 @@ impl Wide {
     }
 
     /// # Safety
-    /// There are `len` complex numbers to read, and room for their blocks.
+    /// `input` is valid for reads of `len` complex numbers, and `to` for writes of their blocks.
     #[target_feature(enable = "avx512f,avx512dq")]
     unsafe fn first_pass<const INVERSE: bool>(&self, input: *const f32, to: *mut f32) {
         let apart = self.len / LANES;
         for (number, roots) in self.first.as_chunks::<{ (LANES - 1) * BLOCK }>().0.iter().enumerate() {
             let mut values = [ZERO; LANES];
             for (row, value) in values.iter_mut().enumerate() {
-                // SAFETY: sixteen neighbours of each sixteenth of the line.
+                // SAFETY: reads sixteen neighbours in each sixteenth of the line.
                 *value = unsafe { load_pairs::<INVERSE>(input.add(2 * (row * apart + number * LANES))) };
             }
             let mut spectra = fft16::<INVERSE>(values);
@@ -120,7 +128,7 @@ impl Wide {
             let (mut re, mut im) = (spectra.map(|value| value.re), spectra.map(|value| value.im));
             (re, im) = (turned(re), turned(im));
             for (row, (re, im)) in re.into_iter().zip(im).enumerate() {
-                // SAFETY: each sixteen neighbours fill sixteen blocks.
+                // SAFETY: sixteen neighbours from each sixteenth of the line fill sixteen blocks.
                 unsafe { store(to.add((number * LANES + row) * BLOCK), Value { re, im }) };
             }
         }
@@ -129,7 +137,8 @@ impl Wide {
 
 impl Pass {
     /// # Safety
-    /// There are `RADIX · groups · blocks` blocks to read, and room for as many.
+    /// `from` is valid for reads of `RADIX · groups · blocks` blocks, and `to` for writes of as
+    /// many.
     #[target_feature(enable = "avx512f,avx512dq")]
     unsafe fn run<const RADIX: usize, const LAST: bool, const INVERSE: bool>(
         &self,
@@ -143,10 +152,11 @@ impl Pass {
             let roots = &self.roots[group * (RADIX - 1) * 2..(group + 1) * (RADIX - 1) * 2];
             for block in 0..blocks {
                 let mut values = [ZERO; RADIX];
-                // Places that follow from each other: the compiler would find many at once with vectors, which is slower.
+                // Each address is computed from the previous one. Computed independently, the
+                // compiler would use vectors for many addresses at once, which is slower.
                 let mut place = from.wrapping_add((group * blocks + block) * BLOCK);
                 for value in &mut values {
-                    // SAFETY: the row, the group and the block are below their numbers.
+                    // SAFETY: row, group and block are in range.
                     *value = unsafe { load(place) };
                     place = place.wrapping_add(groups * blocks * BLOCK);
                 }
@@ -181,12 +191,12 @@ impl Direction for Wide {
 }
 
 impl Wide {
-    /// Complex numbers of scratch memory, some of them to align it.
+    /// Number of complex numbers of scratch memory, including those needed to align it.
     fn scratch_len(&self) -> usize {
         2 * self.len + ALIGNED
     }
 
-    /// Where aligned scratch memory begins.
+    /// The start of the aligned part of the scratch memory.
     fn aligned(&self, scratch: &mut [Complex<f32>]) -> *mut f32 {
         let skipped = scratch.as_ptr().align_offset(ALIGNED * size_of::<Complex<f32>>()).min(ALIGNED);
         scratch[skipped..skipped + 2 * self.len].as_mut_ptr().cast()
@@ -199,7 +209,8 @@ impl Fft<f32> for Wide {
         let scratch = self.aligned(scratch);
         for line in buffer.chunks_exact_mut(self.len) {
             let line: *mut f32 = line.as_mut_ptr().cast();
-            // SAFETY: the plan was only made where the CPU has the instructions; the line and the scratch memory are as long as they must be.
+            // SAFETY: a plan is only made if the CPU has the instructions; the line and the scratch
+            // memory have the required lengths.
             unsafe { self.line(line, line, scratch, Near::NOTHING) };
         }
     }
@@ -248,10 +259,11 @@ impl Fft<f32> for Wide {
     }
 }
 
-/// Lines up to this length are brought near, since the nearest cache has room for them.
+/// The longest line that is prefetched: the level-1 cache has room for lines up to this length.
 const NEAR_MAX: usize = 1024;
 
-/// What is about to be read and written, and is asked for little by little: many questions at once would wait for each other.
+/// The memory that will be read and written next. It is prefetched little by little, because many
+/// prefetches at once would wait for each other.
 #[derive(Clone, Copy)]
 struct Near {
     input: *const f32,
@@ -261,7 +273,8 @@ struct Near {
 impl Near {
     const NOTHING: Near = Near { input: std::ptr::null(), output: std::ptr::null() };
 
-    /// Asks for a part that is as large as what a butterfly takes: of the output in the last pass, of the input in those before.
+    /// Prefetches as much memory as one butterfly covers: of the output during the last pass, of
+    /// the input during the other passes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
     fn bring<const RADIX: usize, const LAST: bool>(self, number: usize) {
@@ -271,7 +284,7 @@ impl Near {
         }
         for half in 0..2 * RADIX {
             let place = line.wrapping_add((2 * RADIX * number + half) * LANES).cast();
-            // Asking for memory changes nothing, whatever is there.
+            // A prefetch has no effect on memory and cannot fault, whatever the address.
             match LAST {
                 true => _mm_prefetch::<_MM_HINT_ET0>(place),
                 false => _mm_prefetch::<_MM_HINT_T0>(place),
@@ -287,7 +300,7 @@ struct Value {
     im: __m512,
 }
 
-// SAFETY: all bits zero are a vector of zeros.
+// SAFETY: the bit pattern of all zeros is a valid vector.
 const ZERO: Value = unsafe { std::mem::zeroed() };
 
 impl Value {
@@ -303,14 +316,14 @@ impl Value {
         Value { re: _mm512_sub_ps(self.re, other.re), im: _mm512_sub_ps(self.im, other.im) }
     }
 
-    /// Plus the other, turned by a right angle.
+    /// `self + i · other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
     fn plus_turned(self, other: Value) -> Value {
         Value { re: _mm512_sub_ps(self.re, other.im), im: _mm512_add_ps(self.im, other.re) }
     }
 
-    /// Minus the same.
+    /// `self - i · other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
     fn minus_turned(self, other: Value) -> Value {
@@ -364,7 +377,8 @@ fn fft8(x: [Value; 8]) -> [Value; 8] {
     let even = fft4([x[0], x[2], x[4], x[6]]);
     let odd = fft4([x[1], x[3], x[5], x[7]]);
     let half = _mm512_set1_ps(std::f32::consts::FRAC_1_SQRT_2);
-    // Turned back by half a right angle, and by one and a half, but for their sizes.
+    // The products with `1 - i` and `-1 - i`: rotations by -45° and -135°, without the factor
+    // `1/√2`.
     let one = Value { re: _mm512_add_ps(odd[1].re, odd[1].im), im: _mm512_sub_ps(odd[1].im, odd[1].re) };
     let three = Value {
         re: _mm512_sub_ps(odd[3].im, odd[3].re),
@@ -382,11 +396,11 @@ fn fft8(x: [Value; 8]) -> [Value; 8] {
     ]
 }
 
-/// Cosines of the first and the third sixteenth of a turn, of which the sines are the other one.
+/// cos(π/8) and cos(3π/8). Each is also the sine of the other angle.
 const COS_1: f32 = 0.923_879_5;
 const COS_3: f32 = 0.382_683_43;
 const HALF: f32 = std::f32::consts::FRAC_1_SQRT_2;
-/// The roots of degree 16 that come between its two steps of four, by their powers.
+/// The 16th roots of unity between the two radix-4 steps of `fft16`, by exponent.
 const ROOTS: [[f32; 2]; 10] = [
     [1.0, 0.0],
     [COS_1, -COS_3],
@@ -400,7 +414,7 @@ const ROOTS: [[f32; 2]; 10] = [
     [-COS_1, COS_3],
 ];
 
-/// The constant makes a function of its own for each place that calls one, so that it becomes a part of it.
+/// The constant gives each caller an instance of its own, so that the compiler inlines it there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn fft16<const INVERSE: bool>(x: [Value; 16]) -> [Value; 16] {
@@ -427,34 +441,34 @@ fn fft16<const INVERSE: bool>(x: [Value; 16]) -> [Value; 16] {
 }
 
 /// # Safety
-/// There is a block to read.
+/// `from` is valid for reads of a block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn load(from: *const f32) -> Value {
-    // SAFETY: as the caller has it.
+    // SAFETY: as the caller guarantees.
     unsafe { Value { re: _mm512_loadu_ps(from), im: _mm512_loadu_ps(from.add(LANES)) } }
 }
 
 /// # Safety
-/// There is room for a block.
+/// `to` is valid for writes of a block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn store(to: *mut f32, value: Value) {
-    // SAFETY: as the caller has it.
+    // SAFETY: as the caller guarantees.
     unsafe {
         _mm512_storeu_ps(to, value.re);
         _mm512_storeu_ps(to.add(LANES), value.im);
     }
 }
 
-/// Complex numbers from where their parts lie side by side.
+/// Loads complex numbers whose real and imaginary parts are interleaved.
 ///
 /// # Safety
-/// There are sixteen of them to read.
+/// `from` is valid for reads of sixteen complex numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn load_pairs<const INVERSE: bool>(from: *const f32) -> Value {
-    // SAFETY: as the caller has it.
+    // SAFETY: as the caller guarantees.
     let Value { re: low, im: high } = unsafe { load(from) };
     let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     let odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -462,8 +476,10 @@ unsafe fn load_pairs<const INVERSE: bool>(from: *const f32) -> Value {
     if INVERSE { Value { re: im, im: re } } else { Value { re, im } }
 }
 
+/// Stores complex numbers with interleaved real and imaginary parts.
+///
 /// # Safety
-/// There is room for sixteen complex numbers.
+/// `to` is valid for writes of sixteen complex numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn store_pairs<const INVERSE: bool>(to: *mut f32, value: Value) {
@@ -471,11 +487,11 @@ unsafe fn store_pairs<const INVERSE: bool>(to: *mut f32, value: Value) {
     let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
     let pairs = Value { re: _mm512_permutex2var_ps(re, low, im), im: _mm512_permutex2var_ps(re, high, im) };
-    // SAFETY: as the caller has it.
+    // SAFETY: as the caller guarantees.
     unsafe { store(to, pairs) };
 }
 
-/// Rows as columns: of pairs, of fours, and of the four quarters of vectors.
+/// Transposes a square of numbers: first in pairs, then in fours, then by quarters of vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn turned(rows: [__m512; LANES]) -> [__m512; LANES] {

@@ -1,4 +1,4 @@
-//! Plans are for the length that was asked for.
+//! Plans have the requested length and compute the right spectra.
 
 use panoply_fourier::{forward, forward_real, inverse, inverse_real};
 use rustfft::num_complex::Complex;
@@ -20,7 +20,7 @@ fn spectra_are_those_of_plain_sums_in_place_and_elsewhere() {
     for len in [1, 2, 16, 100, 128, 256, 512, 1024, 2048, 4096, 8192] {
         for (plan, sign) in [(forward(len), -1.0), (inverse(len), 1.0)] {
             let (input, mut output) = (line(3 * len, len), vec![Complex::default(); 3 * len]);
-            // Scratch memory may begin anywhere.
+            // Scratch memory need not be aligned.
             let scratch = plan.get_immutable_scratch_len().max(plan.get_inplace_scratch_len());
             let mut scratch = vec![Complex::default(); scratch + 1];
             plan.process_immutable_with_scratch(&input, &mut output, &mut scratch[1..]);

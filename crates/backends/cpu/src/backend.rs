@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, FirstGuess, Op,
+    Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op,
     OpenOptions, Result, Support,
 };
 
@@ -14,12 +14,12 @@ use crate::health::Sensors;
 use crate::memory::HostMemory;
 use crate::ops;
 use crate::simd::Simd;
-use crate::team::Team;
+use crate::team::{THREADS_MAX, Team};
 
-/// The most NUMA nodes that are looked for.
+/// Maximal number of NUMA nodes that are searched for.
 const NODES_MAX: u32 = 1024;
 
-/// The backend for the processor's own cores: one device per NUMA node that has CPUs this process may use.
+/// The CPU backend: one device per NUMA node with CPUs that this process may use.
 pub struct CpuBackend {
     root: PathBuf,
 }
@@ -64,7 +64,8 @@ impl Backend for CpuBackend {
         ops::can_run(op, device)
     }
 
-    /// Signatures differ from each other by far more than what one of them costs says: a batch is made in lanes, where there are some.
+    /// The cost of a signature depends strongly on the batch: batches are made in lanes, if there
+    /// are any.
     fn first_guess(&self, device: &DeviceInfo, op: &Op) -> FirstGuess {
         let guess = FirstGuess::of(device);
         let threads = device.compute_units.map_or(1, |units| units as usize);
@@ -79,8 +80,13 @@ impl Backend for CpuBackend {
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let team = Team::new(options.threads.unwrap_or(available));
-        let context = Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max));
+        let threads = options.threads.unwrap_or(available.min(THREADS_MAX));
+        if threads > THREADS_MAX {
+            return Err(Error::OutOfBounds { what: "threads of an engine", limit: THREADS_MAX, got: threads });
+        }
+        let team = Team::new(threads);
+        let context =
+            Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max), options.crypto_provider);
         Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root))))
     }
 }
@@ -102,11 +108,11 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     info.shares_host_memory = true;
     info.computes_in_submit = true;
     info.runs_on_cores = true;
-    info.capabilities = Capabilities { domains: ops::DOMAINS.to_vec(), features: features() };
+    info.capabilities = Capabilities { domains: ops::domains(), features: features() };
     info
 }
 
-/// A node's `meminfo` has no `MemAvailable`: free pages and the page cache come close.
+/// A node's `meminfo` has no `MemAvailable`: free pages plus the page cache come close.
 fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
     let cache = meminfo_bytes(meminfo, "FilePages:").unwrap_or(0);
     Some(meminfo_bytes(meminfo, "MemFree:")? + cache)
@@ -175,6 +181,17 @@ mod tests {
     }
 
     #[test]
+    fn more_threads_than_a_team_has_are_refused() {
+        let device = CpuBackend::new().discover().unwrap().remove(0);
+        for threads in [THREADS_MAX + 1, usize::MAX] {
+            let options = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
+            let refused = CpuBackend::new().open(&device, &options).map(drop);
+            let expected = Error::OutOfBounds { what: "threads of an engine", limit: THREADS_MAX, got: threads };
+            assert_eq!(refused, Err(expected));
+        }
+    }
+
+    #[test]
     fn a_batch_of_signatures_is_guessed_as_no_dearer_than_its_messages() {
         use panoply_core::Operation;
         use panoply_core::op::crypto::{EcdsaEncoding, Hash, HashAlgorithm, Key, Messages, Sign, SignatureAlgorithm};
@@ -194,7 +211,7 @@ mod tests {
                 "{few_ns} {many_ns}"
             );
         }
-        // Other ops are guessed as on any device that shares the host's memory.
+        // For other ops the guess is that of any device that shares the host's memory.
         let op = Hash::new(HashAlgorithm::Sha256, vec![0]);
         assert_eq!(CpuBackend::new().first_guess(&device, &op.into_op().unwrap()), FirstGuess::of(&device));
     }

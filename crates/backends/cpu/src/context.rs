@@ -1,27 +1,28 @@
-//! What an op has at hand while it runs: threads, vector level, memory for outputs, and workspaces that stay warm.
+//! The resources of a running op: threads, vector level, memory for outputs, and reusable
+//! workspaces.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 
 use panoply_core::buffer::HOST_ALIGN_BYTES;
-use panoply_core::{DType, Element, HostBufferMut, Result, Shape, Tensor, Value};
+use panoply_core::op::HostStates;
+use panoply_core::{CryptoProvider, DType, Element, Error, HostBufferMut, Result, Shape, Tensor, Value};
 use panoply_crypto::State;
 use panoply_graph::Order;
-use panoply_signal::Workspace as SignalWorkspace;
 
 use crate::attention::Scratch;
 use crate::conv::ConvWorkspace;
-use crate::fft::FftWorkspace;
 use crate::gemm::Workspace;
 use crate::map::PlanCache;
 use crate::memory::{HostMemory, Pages};
-use crate::ops::compute::transpose::copy_into;
-use crate::ops::{Graphs, Weights};
+use crate::ops::signal;
 use crate::simd::Simd;
+use crate::states::States;
 use crate::team::Team;
+use crate::transpose::{Strided, copy_strided_at};
+use crate::weights::Weights;
 
 /// Owned by the engine, lent to one op at a time.
 pub(crate) struct Context {
@@ -33,32 +34,48 @@ pub(crate) struct Context {
     pub(crate) memory: HostMemory,
     /// Compiled expressions.
     pub(crate) map_plans: PlanCache,
-    /// Tiles of attention, of each thread.
+    /// Attention tiles of each thread.
     pub(crate) attention: Vec<Mutex<Scratch>>,
     /// Panels and packed weights of convolutions.
     pub(crate) conv: ConvWorkspace,
     /// Workspaces of compression.
     pub(crate) crypto: State,
-    /// Plans and scratch of Fourier transforms.
-    pub(crate) fft: FftWorkspace,
+    /// The code that may process keys.
+    pub(crate) provider: CryptoProvider,
     /// Pack buffers of matrix products.
     pub(crate) gemm: Workspace,
-    /// Compiled graphs.
-    pub(crate) graphs: Graphs,
-    /// Tables of codes, plans of filters, and streams.
-    pub(crate) signal: SignalWorkspace,
-    /// Weights that graphs multiply with.
+    /// The ops' own state.
+    pub(crate) states: States,
+    /// What ops from outside the list keep. Only the engine's own context has it.
+    pub(crate) host_states: Option<HostStates>,
+    /// What the signal domain keeps.
+    pub(crate) signal: signal::State,
+    /// Packed weights of graphs.
     pub(crate) weights: Weights,
-    /// Where the outputs of a graph's steps go, while one runs.
+    /// Memory for the outputs of a graph's steps, while a graph runs.
     pub(crate) arena: Option<Arena>,
-    /// The order in which the axes of the output are to lie, while a step of a graph runs that has one: such an output has the shape of
-    /// its memory.
+    /// The memory order of the output's axes, while a graph step runs that prescribes one: the
+    /// output then has the shape of its memory.
     pub(crate) order: Option<Order>,
 }
 
 impl Context {
+    /// Drops the states whose last handles are gone.
+    pub(crate) fn collect(&mut self) {
+        self.signal.collect();
+        self.host_states.iter_mut().for_each(HostStates::collect);
+    }
+
+    /// Resets the graph state after a step that failed without a result: the next op gets its own
+    /// memory and axis order.
+    pub(crate) fn leave_graph(&mut self) {
+        self.arena = None;
+        self.order = None;
+        self.weights.end();
+    }
+
     /// A context over a team and memory.
-    pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory) -> Context {
+    pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory, provider: CryptoProvider) -> Context {
         Context {
             team,
             simd,
@@ -66,11 +83,12 @@ impl Context {
             map_plans: PlanCache::default(),
             attention: Vec::new(),
             conv: ConvWorkspace::new(),
-            crypto: State::new(simd == Simd::Avx512),
-            fft: FftWorkspace::default(),
+            crypto: State::new(simd == Simd::Avx512 && provider == CryptoProvider::Fastest),
+            provider,
             gemm: Workspace::new(),
-            graphs: Graphs::default(),
-            signal: SignalWorkspace::new(crate::ops::signal::level(simd)),
+            states: States::default(),
+            host_states: None,
+            signal: signal::State::new(simd),
             weights: Weights::default(),
             arena: None,
             order: None,
@@ -89,7 +107,7 @@ impl Context {
         Ok(OutputBytes { buffer, dtype, shape })
     }
 
-    /// Memory for an output: its place in the arena where it has one, else of the pool.
+    /// Memory for an output: its place in the arena if it has one, else from the pool.
     fn take(&mut self, bytes: usize) -> Result<HostBufferMut> {
         match self.arena.as_mut().and_then(|arena| arena.take(bytes)) {
             Some(buffer) => Ok(buffer),
@@ -97,7 +115,8 @@ impl Context {
         }
     }
 
-    /// The elements of a tensor one after the other: borrowed where they lie so already, else copied.
+    /// The elements of a tensor in contiguous order: borrowed if the tensor is contiguous, else
+    /// copied.
     pub(crate) fn contiguous<'a, T: Element>(&mut self, tensor: &'a Tensor) -> Result<Elements<'a, T>> {
         if tensor.is_contiguous() {
             return Ok(Elements::Borrowed(tensor.as_slice()?));
@@ -105,58 +124,104 @@ impl Context {
         tensor.host_elements::<T>()?;
         // A view may be far larger than the memory behind it.
         let mut copy = self.memory.take(tensor.len_bytes())?;
-        copy_into(tensor, self, copy.bytes_mut())?;
+        self.copy_view(tensor, copy.bytes_mut())?;
         Ok(Elements::Copied(copy))
+    }
+
+    /// Writes a view's elements contiguously.
+    pub(crate) fn copy_view(&self, view: &Tensor, out: &mut [u8]) -> Result<()> {
+        let strided = Strided {
+            bytes: view.host_bytes()?,
+            element_bytes: view.dtype().size_bytes(),
+            dims: view.shape(),
+            strides: view.strides(),
+            offset: view.offset(),
+        };
+        copy_strided_at(self.simd, &self.team, &strided, out)
+            .map_err(|error| Error::invalid("view", "one that lies inside its buffer", error))
     }
 }
 
-/// One block that the steps of a graph write their outputs to, each at the place that the graph's plan gives it.
+/// One block for the outputs of a graph's steps, each at the offset that the graph's plan assigns.
+///
+/// 1. A step announces all of its outputs, in the order of its value's tensors: each with its
+///    offset in the block, or without one if it has memory of its own.
+/// 2. The op asks for memory by size. It gets the place of the next announced output of that size.
+/// 3. After the step, each output is at its own place or outside the block. A tensor anywhere else
+///    in the block is copied out of it: an op may ask for its outputs in another order, or for
+///    scratch of the same size, or return an input.
+/// 4. Nothing stays announced after a step, whether it failed or not: between steps no request gets
+///    memory of the block, whatever its size.
 pub(crate) struct Arena {
     pages: Arc<Pages>,
-    /// The places of the outputs of the step under way, in order: where, and how many bytes.
-    expected: VecDeque<(usize, usize)>,
-    /// Where those that were given out begin.
-    given: Vec<usize>,
+    /// The outputs of the current step, in order.
+    announced: Vec<Announced>,
+    /// Number of announced outputs that the op has asked for.
+    asked: usize,
+}
+
+/// An output that a step is about to produce.
+#[derive(Clone, Copy)]
+pub(crate) struct Announced {
+    /// Offset in the block; `None` if the output has memory of its own.
+    pub(crate) offset: Option<usize>,
+    pub(crate) len_bytes: usize,
 }
 
 impl Arena {
     pub(crate) fn new(pages: Arc<Pages>) -> Arena {
-        Arena { pages, expected: VecDeque::new(), given: Vec::new() }
+        Arena { pages, announced: Vec::new(), asked: 0 }
     }
 
-    /// How large it is.
+    /// Size of the block in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.pages.bytes()
     }
 
-    /// The next step's outputs belong at these places: bytes that no live tensor of the graph has.
-    pub(crate) fn expect(&mut self, places: impl Iterator<Item = (usize, usize)>) {
-        self.expected.clear();
-        self.given.clear();
-        self.expected.extend(places);
+    /// Announces the next step's outputs. No live tensor of the graph has bytes at their places.
+    pub(crate) fn announce(&mut self, outputs: impl Iterator<Item = Announced>) {
+        self.announced.clear();
+        self.announced.extend(outputs);
+        self.asked = 0;
     }
 
+    /// The place of the next announced output, if it has one and is of this size.
     fn take(&mut self, bytes: usize) -> Option<HostBufferMut> {
-        let (offset, _) = *self.expected.front().filter(|(_, expected)| *expected == bytes)?;
-        self.expected.pop_front();
+        let next = *self.announced.get(self.asked).filter(|next| next.len_bytes == bytes)?;
+        self.asked += 1;
+        let offset = next.offset?;
         let end = offset.checked_add(bytes).filter(|end| *end <= self.pages.bytes())?;
         debug_assert!(end >= offset && offset.is_multiple_of(HOST_ALIGN_BYTES));
         // SAFETY: the place lies within the block.
         let start = unsafe { self.pages.start().add(offset) };
-        self.given.push(start.as_ptr() as usize);
-        // SAFETY: the bytes were zeroed when the block was made, begin on a multiple of the alignment, and the plan gives
-        // them to one slot at a time; the tensors of the one before are gone.
+        // SAFETY: the block was zeroed when it was made, and the place is aligned. The plan gives
+        // these bytes to one slot at a time; the tensors of the previous slot are gone.
         Some(unsafe { HostBufferMut::from_raw(start, bytes, Arc::clone(&self.pages) as Arc<dyn Any + Send + Sync>) })
     }
 
-    /// The step is over. An output that is a view of an input, whose bytes others will use, is copied.
-    pub(crate) fn settle(&mut self, value: Value) -> Result<Value> {
+    /// Clears the announced outputs: memory requested before the next step is not taken from the
+    /// block.
+    pub(crate) fn forget(&mut self) {
+        self.announced.clear();
+        self.asked = 0;
+    }
+
+    /// Ends a step: copies every output that is in the block, but not at its own place, out of it.
+    /// A failed step may have asked for none of its outputs; nothing of it stays announced.
+    pub(crate) fn settle(&mut self, made: Result<Value>) -> Result<Value> {
+        let settled = made.and_then(|value| self.copied_out(value));
+        self.forget();
+        settled
+    }
+
+    fn copied_out(&self, value: Value) -> Result<Value> {
         let block = self.pages.start().as_ptr() as usize;
         let block = block..block + self.pages.bytes();
-        self.expected.clear();
+        let mut announced = self.announced.iter();
         value.try_map(|tensor| {
+            let own = announced.next().and_then(|output| Some(block.start + output.offset?));
             let start = tensor.host_bytes()?.as_ptr() as usize;
-            if !block.contains(&start) || self.given.contains(&start) {
+            if !block.contains(&start) || own == Some(start) {
                 return Ok(tensor);
             }
             let mut copy = HostBufferMut::zeroed(tensor.len_bytes())?;
@@ -166,11 +231,11 @@ impl Arena {
     }
 }
 
-/// The elements of a tensor one after the other.
+/// The elements of a tensor in contiguous order.
 pub(crate) enum Elements<'a, T> {
-    /// Where the tensor has them.
+    /// In the tensor's own memory.
     Borrowed(&'a [T]),
-    /// In memory of the engine's.
+    /// In memory of the engine.
     Copied(HostBufferMut),
 }
 
@@ -193,7 +258,7 @@ pub(crate) struct Output<T: Element> {
 }
 
 impl<T: Element> Output<T> {
-    /// Ends the writing.
+    /// Finishes the output.
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
         Tensor::from_host(T::DTYPE, self.shape, self.buffer.freeze())
     }
@@ -226,7 +291,7 @@ impl OutputBytes {
         self.buffer.bytes_mut()
     }
 
-    /// Ends the writing.
+    /// Finishes the output.
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
         Tensor::from_host(self.dtype, self.shape, self.buffer.freeze())
     }

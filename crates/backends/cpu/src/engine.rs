@@ -1,14 +1,15 @@
-//! The CPU engine: runs what is submitted to its end, a batch as one piece of work.
+//! The CPU engine: runs each submitted item to completion, and a batch as one unit of work.
 
 use std::time::{Duration, Instant};
 
+use panoply_core::op::HostStates;
 use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
 use crate::health::Sensors;
 use crate::ops::together::{Members, Ran, run_batch, run_own};
 
-/// One NUMA node's cores, opened.
+/// The engine of the cores of one NUMA node.
 pub(crate) struct CpuEngine {
     info: DeviceInfo,
     context: Context,
@@ -18,9 +19,10 @@ pub(crate) struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine over a context.
+    /// Creates an engine with a context.
     pub(crate) fn new(info: DeviceInfo, mut context: Context, sensors: Sensors) -> CpuEngine {
         context.signal.keep_streams(info.id);
+        context.host_states = Some(HostStates::new(info.id));
         CpuEngine { info, context, members: Members::default(), finished: Vec::new(), sensors }
     }
 
@@ -39,7 +41,7 @@ impl Engine for CpuEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        self.context.signal.collect();
+        self.context.collect();
         if batch.len() == 1 {
             batch.drain(..).for_each(|item| self.run_alone(item));
             return;
@@ -56,8 +58,8 @@ impl Engine for CpuEngine {
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
-        self.context.signal.collect();
-        // An op is large: most of the time the lists can be exchanged instead of their contents.
+        self.context.collect();
+        // An op is large, so usually the lists can be swapped instead of copying their contents.
         if finished.is_empty() {
             std::mem::swap(finished, &mut self.finished)
         } else {
@@ -68,7 +70,7 @@ impl Engine for CpuEngine {
 
     fn memory(&mut self) -> MemoryStats {
         let mut sum = self.context.memory.stats();
-        let mut workspace_bytes = self.context.fft.bytes() + self.context.signal.bytes();
+        let mut workspace_bytes = self.context.signal.bytes();
         self.members.for_each_context(|context| {
             workspace_bytes += context.signal.bytes();
             let own = context.memory.stats();
@@ -84,7 +86,7 @@ impl Engine for CpuEngine {
     }
 
     fn health(&mut self) -> Health {
-        self.context.signal.collect();
+        self.context.collect();
         self.sensors.read()
     }
 }

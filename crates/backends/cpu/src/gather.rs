@@ -1,23 +1,24 @@
 //! Taking elements or rows by index.
 //!
-//! Indices are checked as a whole before anything is written; [`Indices`] is the proof. A negative index counts from
-//! the end, so `-1` is the last.
+//! All indices are checked before anything is written; [`Indices`] is the proof. A negative index
+//! counts from the end: `-1` is the last element.
 
 use crate::levels::simd_levels;
 use crate::parts::Parts;
 use crate::simd::Simd;
 use crate::team::Team;
 
-/// Less output than this is not worth waking another thread for.
+/// Minimum output bytes for which another thread is worth waking.
 const TASK_BYTES_MIN: usize = 64 * 1024;
-/// How many rows ahead of the copy the memory is asked for.
+/// Distance of prefetching ahead of the copy, in rows.
 const PREFETCH_ROWS: usize = 8;
-/// How many single elements ahead of the copy the memory is asked for.
+/// Distance of prefetching ahead of the copy, in single elements.
 const PREFETCH_ELEMENTS: usize = 64;
-/// A longer axis is not in the nearest caches: its elements are asked for ahead, which halved the time for 64 MiB.
+/// An axis of more bytes is not in the nearest caches: its elements are prefetched, which halved
+/// the time for 64 MiB.
 const NEAR_BYTES_MAX: usize = 1024 * 1024;
 
-/// Indices that are all below a known length.
+/// Indices that were checked to be below a known length.
 #[derive(Clone, Debug)]
 pub struct Indices<'a> {
     values: std::borrow::Cow<'a, [u32]>,
@@ -27,11 +28,11 @@ pub struct Indices<'a> {
 /// The first index that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// Where it is among the indices.
+    /// Position of the index among the indices.
     pub position: usize,
-    /// What it says.
+    /// The index itself.
     pub index: i64,
-    /// How long the axis is.
+    /// The length of the axis.
     pub len: usize,
 }
 
@@ -47,7 +48,7 @@ impl<'a> Indices<'a> {
         Err(OutOfRange { position, index: i64::from(values[position]), len })
     }
 
-    /// Checks indices against the length of their axis; negative ones count from its end.
+    /// Checks indices against the length of their axis; negative indices count from its end.
     pub fn signed(values: &'a [i32], len: usize) -> Result<Indices<'a>, OutOfRange> {
         let mut smallest = 0;
         min_signed(Simd::detect(), values, &mut smallest);
@@ -61,18 +62,19 @@ impl<'a> Indices<'a> {
             if from_start < 0 || from_start >= len as i64 {
                 return Err(OutOfRange { position, index, len });
             }
-            // A negative index into an axis of more than 2^32 could resolve beyond `u32`.
+            // On an axis of more than 2^32 elements, a negative index could resolve to a value
+            // beyond `u32`.
             resolved.push(u32::try_from(from_start).map_err(|_| OutOfRange { position, index, len })?);
         }
         Ok(Indices { values: resolved.into(), below: len })
     }
 
-    /// How many there are.
+    /// Number of indices.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// True when there are none.
+    /// True if there are no indices.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -90,11 +92,11 @@ simd_levels! {
     }
 }
 
-/// Takes whole rows: `output[o, n, ..] = input[o, indices[n], ..]`, where the input is `[outer, axis, row_bytes]` and
-/// the axis is the one that the indices were checked against.
+/// Copies whole rows: `output[o, n, ..] = input[o, indices[n], ..]`. The input is `[outer, axis,
+/// row_bytes]`, and the indices were checked against this axis.
 ///
 /// # Panics
-/// When a slice does not have its stated size.
+/// If a slice does not have its stated size.
 pub fn take(team: &Team, indices: &Indices<'_>, outer: usize, row_bytes: usize, input: &[u8], output: &mut [u8]) {
     assert_eq!(input.len(), outer * indices.below * row_bytes, "the input must have the stated size");
     assert_eq!(output.len(), outer * indices.len() * row_bytes, "the output must have the stated size");
@@ -111,11 +113,12 @@ pub fn take(team: &Team, indices: &Indices<'_>, outer: usize, row_bytes: usize, 
     }
 }
 
-/// Takes single elements along an axis: `output[o, n, i] = input[o, indices[o, n, i], i]`, where the input is
-/// `[outer, axis, inner]` elements of `element_bytes` and there are `outer · n · inner` indices.
+/// Copies single elements along an axis: `output[o, n, i] = input[o, indices[o, n, i], i]`. The
+/// input is `[outer, axis, inner]` elements of `element_bytes`, and there are `outer · n · inner`
+/// indices.
 ///
 /// # Panics
-/// When a slice does not have its stated size, or elements are not 1, 2, 4 or 8 bytes.
+/// If a slice does not have its stated size, or elements are not 1, 2, 4 or 8 bytes.
 pub fn take_along(
     team: &Team,
     indices: &Indices<'_>,
@@ -167,7 +170,7 @@ unsafe fn pick<const N: usize>(axis: &[[u8; N]], indices: &[u32], to: &mut [[u8;
     let (to_ahead, to_last) = to.split_at_mut(ahead.len());
     for ((to, &index), &soon) in to_ahead.iter_mut().zip(indices).zip(ahead) {
         prefetch(axis.as_ptr().wrapping_add(soon as usize).cast());
-        // SAFETY: the caller vouches for the indices.
+        // SAFETY: the caller guarantees the indices.
         *to = unsafe { *axis.get_unchecked(index as usize) };
     }
     for (to, &index) in to_last.iter_mut().zip(&indices[ahead.len()..]) {
@@ -190,14 +193,14 @@ fn take_rows(team: &Team, indices: &Indices<'_>, row_bytes: usize, input: &[u8],
                 prefetch(row.wrapping_add(64));
             }
             let start = indices.values[nth] as usize * row_bytes;
-            // SAFETY: each row is written by the one task that has it.
+            // SAFETY: each row is written by exactly one task.
             let to = unsafe { parts.range(row * row_bytes..(row + 1) * row_bytes) };
             to.copy_from_slice(&axis[start..start + row_bytes]);
         }
     });
 }
 
-/// Asks for memory that will be read soon.
+/// Prefetches memory that will be read soon.
 #[inline(always)]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -221,7 +224,7 @@ fn along_elements<const N: usize>(
     let count = indices.len() / (outer * inner);
     let parts = Parts::new(output);
     if inner == 1 {
-        // The last axis: all indices of a row pick of one run of elements.
+        // The last axis: all indices of a row pick from one run of elements.
         team.run_ranges(parts.len(), TASK_BYTES_MIN / N, &|range| {
             let mut at = range.start;
             while at < range.end {

@@ -1,5 +1,6 @@
-//! How the processor is, as far as the kernel tells: temperature from hwmon, power from RAPL, throttling from the processor's
-//! own counters, memory from `meminfo`. Which files there are is found out once; what cannot be read is `None`.
+//! The processor's health as reported by the kernel: temperature from hwmon, power from RAPL,
+//! throttling from the processor's own counters, memory from `meminfo`. The existing files are
+//! found once; values that cannot be read are `None`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use crate::backend::{meminfo_bytes, meminfo_percent};
 
 /// The drivers whose sensors are in the processor.
 const PROCESSOR_SENSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "apple_soc"];
-/// The most sensors and packages that are looked at.
+/// Maximum number of sensors and packages.
 const FILES_MAX: usize = 64;
 
-/// Where the kernel tells what.
+/// The files from which each value is read.
 pub(crate) struct Sensors {
     temperatures: Vec<PathBuf>,
     energies: Vec<PathBuf>,
@@ -25,7 +26,7 @@ pub(crate) struct Sensors {
 }
 
 impl Sensors {
-    /// The sensors of this machine, or those below another folder.
+    /// Finds the sensors below `root`, which is `/` except in tests.
     pub(crate) fn find(root: &Path) -> Sensors {
         let meminfo = root.join("proc/meminfo");
         let throttle = root.join("sys/devices/system/cpu/cpu0/thermal_throttle");
@@ -40,7 +41,7 @@ impl Sensors {
         }
     }
 
-    /// How the processor is now.
+    /// Reads the current health.
     pub(crate) fn read(&mut self) -> Health {
         let hottest = self.temperatures.iter().filter_map(|file| number(file)).max();
         let meminfo = fs::read_to_string(&self.meminfo).unwrap_or_default();
@@ -55,19 +56,19 @@ impl Sensors {
         }
     }
 
-    /// The energy used since the last look, over the time since.
+    /// The average power since the last reading.
     fn power_watts(&mut self) -> Option<f32> {
         let energies: Option<Vec<u64>> = self.energies.iter().map(|file| number(file)).collect();
         let microjoules: u64 = energies.filter(|energies| !energies.is_empty())?.into_iter().sum();
         let now = Instant::now();
         let (then, before) = self.last_energy.replace((now, microjoules))?;
         let seconds = (now - then).as_secs_f32();
-        // The counters wrap; a look that sees that tells nothing.
+        // The counters wrap; no power is reported if they have.
         let used = microjoules.checked_sub(before)?;
         (seconds > 0.0).then(|| used as f32 / 1e6 / seconds)
     }
 
-    /// Whether the processor slowed itself down since the last look.
+    /// Whether the processor throttled itself since the last reading.
     fn throttled(&mut self) -> Option<bool> {
         let counts: Option<Vec<u64>> = self.throttles.iter().map(|file| number(file)).collect();
         let count: u64 = counts.filter(|counts| !counts.is_empty())?.into_iter().sum();
@@ -76,7 +77,7 @@ impl Sensors {
     }
 }
 
-/// Bytes of the machine's memory that can still be had, where the kernel tells.
+/// Available bytes of the machine's memory, if the kernel reports them.
 pub(crate) fn available_bytes() -> Option<u64> {
     meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
@@ -97,7 +98,7 @@ fn temperatures(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The energy counters of whole packages that may be read.
+/// The readable energy counters of whole packages.
 fn energies(root: &Path) -> Vec<PathBuf> {
     let packages = folder(&root.join("sys/class/powercap"));
     let is_package = |zone: &PathBuf| {

@@ -1,8 +1,9 @@
 //! One plain loop, compiled once for each instruction level.
 //!
-//! Loops that the compiler vectorises well need no intrinsics, only the permission to use wide registers. The macro
-//! writes the function with a leading [`Simd`](crate::simd::Simd) argument and picks the version at run time; a level
-//! that this CPU lacks is lowered, so that the function is safe to call with any.
+//! Loops that the compiler vectorises well need no intrinsics, only the permission to use wide
+//! registers. The macro adds a leading [`Simd`](crate::simd::Simd) argument to the function and
+//! picks the version at run time. A level that this CPU lacks is lowered, so the function is safe
+//! to call with any level.
 
 /// `simd_levels! { pub fn name<T: Bound>(a: A, b: B) { … } }` defines `pub fn name<T: Bound>(simd: Simd, a: A, b: B)`.
 macro_rules! simd_levels {

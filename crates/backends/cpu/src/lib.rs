@@ -1,44 +1,37 @@
 //! The CPU backend: the reference answer and the fast path.
 //!
-//! One device per NUMA node. The worker thread that owns the engine computes on it; large ops spread over the node's
-//! cores with a [`team::Team`]. Modules in reading order: [`backend`] finds devices, `engine` runs ops in order, `ops`
-//! goes from an op to a kernel (one file per op), and every kernel is a folder of pure functions over slices that takes
-//! the [`simd::Simd`] level and the team as arguments.
+//! There is one device for each NUMA node. The worker thread that owns the engine computes on it;
+//! large ops are split among the node's cores with a [`team::Team`]. Modules in reading order:
+//! [`backend`] finds devices, `engine` runs ops in order, and `ops` maps each op to a kernel (one
+//! file per op). Every kernel is a folder of pure functions over slices that take the
+//! [`simd::Simd`] level and the team as arguments. The kernels that take long to compile are crates
+//! of their own in `kernels/`, which compile at the same time.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod attention;
 pub mod backend;
 pub mod color;
 mod context;
-pub mod conv;
 mod engine;
-pub mod extents;
+#[cfg(feature = "signal")]
 pub mod fft;
 pub mod gather;
-pub mod gemm;
 mod health;
-mod lanes;
-pub mod layernorm;
 mod levels;
-mod map;
-mod memory;
 pub mod normalize;
 mod ops;
-pub mod parts;
 pub mod pixel;
-pub mod pool2d;
-pub mod reduce;
 pub mod resize;
 mod row_map;
-pub mod scan;
-mod scratch;
-pub mod search;
-pub mod simd;
-pub mod softmax;
-pub mod sort;
-pub mod team;
-pub mod topk;
+mod states;
 pub mod transpose;
-pub mod vmath;
+mod weights;
 
 pub use backend::CpuBackend;
+use panoply_cpu_conv::{conv, pool2d};
+use panoply_cpu_gemm::gemm;
+pub use panoply_cpu_machine::simd;
+use panoply_cpu_machine::{extents, lanes, memory, parts, scratch, team};
+use panoply_cpu_map::map;
+use panoply_cpu_order::{search, sort, topk};
+use panoply_cpu_rows::{layernorm, reduce, scan, softmax};

@@ -1,8 +1,10 @@
-//! Normalising images: `(x · scale - mean[c]) / std[c]` for each channel `c`, with the element types fused in.
+//! Normalisation of images: `(x · scale - mean[c]) / std[c]` for each channel `c`, fused with the
+//! conversion of element types.
 //!
-//! A tensor is `[outer, channels, inner]`: NCHW has `inner = h·w`, NHWC has `inner = 1`. The formula is computed as
-//! `x · factor[c] + shift[c]` in `f32`, with `factor = scale / std` and `shift = -mean / std` formed in `f64`. NaN and
-//! infinities follow IEEE arithmetic; a `std` of zero gives infinities or NaN.
+//! A tensor is `[outer, channels, inner]`: NCHW has `inner = h·w`, NHWC has `inner = 1`. The
+//! formula is computed as `x · factor[c] + shift[c]` in `f32`, with `factor = scale / std` and
+//! `shift = -mean / std` computed in `f64`. NaN and infinities follow IEEE arithmetic; a `std` of
+//! zero gives infinities or NaN.
 
 use crate::levels::simd_levels;
 use crate::parts::Parts;
@@ -10,14 +12,15 @@ use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
 
-/// Less output than this is not worth waking another thread for.
+/// Minimum output elements for which another thread is worth waking.
 const TASK_ELEMENTS_MIN: usize = 32 * 1024;
-/// Elements worked on at a time; the intermediate rows stay in the first-level cache.
+/// Elements processed at a time; the intermediate rows stay in the first-level cache.
 const CHUNK: usize = 1024;
-/// Shorter runs of one channel are laid out in a table together with their neighbours.
+/// Minimum run length of one channel. Shorter runs are expanded into a table together with their
+/// neighbours.
 const RUN_MIN: usize = 64;
 
-/// What is done to each channel.
+/// The linear function of each channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
     factor: Vec<f32>,
@@ -25,7 +28,8 @@ pub struct Affine {
 }
 
 impl Affine {
-    /// The formula's figures. `mean` and `std` have one entry for each channel; the longer one is cut.
+    /// Computes the coefficients. `mean` and `std` have one entry for each channel; the longer one
+    /// is truncated.
     pub fn new(scale: f32, mean: &[f32], std: &[f32]) -> Affine {
         let each = || mean.iter().zip(std).map(|(mean, std)| (f64::from(*mean), f64::from(*std)));
         Affine {
@@ -34,7 +38,7 @@ impl Affine {
         }
     }
 
-    /// How many channels there are figures for.
+    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.factor.len()
     }
@@ -43,7 +47,7 @@ impl Affine {
 /// Normalises `input`, whose channels are `inner` elements long, into `output`.
 ///
 /// # Panics
-/// When the slices differ in length, or it is not a whole number of `channels · inner`.
+/// If the slices differ in length, or the length is not a multiple of `channels · inner`.
 pub fn normalize<I: Pixel, O: Pixel>(
     simd: Simd,
     team: &Team,
@@ -67,11 +71,11 @@ pub fn normalize<I: Pixel, O: Pixel>(
     });
 }
 
-/// The figures in the order in which the elements need them.
+/// The coefficients in the order in which the elements need them.
 enum Plan<'a> {
     /// Channels are long: each run has one factor and one shift.
     Runs { affine: &'a Affine, inner: usize },
-    /// Channels are short: figures for every element of some whole periods.
+    /// Channels are short: coefficients for every element of some whole periods.
     Table { factor: Vec<f32>, shift: Vec<f32>, period: usize },
 }
 
@@ -89,7 +93,7 @@ impl Plan<'_> {
         Plan::Table { factor: lay_out(&affine.factor), shift: lay_out(&affine.shift), period }
     }
 
-    /// Works through the elements from `start` on, in chunks.
+    /// Processes the elements from `start` on, in chunks.
     fn run<I: Pixel, O: Pixel>(&self, simd: Simd, start: usize, input: &[I], output: &mut [O]) {
         let (mut wide, mut result) = ([0.0; CHUNK], [0.0; CHUNK]);
         let mut done = 0;
@@ -116,7 +120,7 @@ impl Plan<'_> {
         }
     }
 
-    /// How many elements from `at` on can be worked on in one go.
+    /// The number of elements from `at` on that can be processed at once.
     fn run_left(&self, at: usize) -> usize {
         match self {
             Plan::Runs { affine, inner } if affine.channels() > 1 => inner - at % inner,

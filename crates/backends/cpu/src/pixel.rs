@@ -4,25 +4,26 @@ use crate::levels::simd_levels;
 use crate::simd::Simd;
 use half::{bf16, f16};
 
-/// An element of an image. Reading is exact; writing rounds to nearest, ties to even. A `u8` saturates at 0 and 255,
-/// and NaN becomes 0.
+/// An element of an image. Reading is exact; writing rounds to nearest, ties to even. A `u8`
+/// saturates at 0 and 255, and NaN becomes 0.
 pub trait Pixel: Copy + Default + Send + Sync + PartialEq + std::fmt::Debug + 'static {
-    /// Whether only whole numbers can be written.
+    /// Whether only integers can be written.
     const INTEGER: bool = false;
 
-    /// Reads elements as `f32`. Both slices have the same length; a longer one is cut.
+    /// Reads elements as `f32`. Both slices should have the same length; a longer one is truncated.
     fn widen(simd: Simd, from: &[Self], to: &mut [f32]);
 
-    /// Writes `f32` as elements. Both slices have the same length; a longer one is cut.
+    /// Writes `f32` as elements. Both slices should have the same length; a longer one is
+    /// truncated.
     fn narrow(simd: Simd, from: &[f32], to: &mut [Self]);
 
-    /// The row itself where elements already are `f32`.
+    /// The row itself if its elements are `f32`.
     fn as_f32(row: &[Self]) -> Option<&[f32]> {
         let _ = row;
         None
     }
 
-    /// The row itself where elements already are `f32`.
+    /// The row itself if its elements are `f32`.
     fn as_f32_mut(row: &mut [Self]) -> Option<&mut [f32]> {
         let _ = row;
         None

@@ -1,6 +1,7 @@
-//! A graph that ran before allocates the same few times however many steps it has: no planning, no copies of ops, no memory between steps.
+//! A graph that has run before makes the same few allocations for any number of steps: no planning,
+//! no copies of ops, no memory between steps.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
+#![allow(unsafe_code)] // The counting allocator.
 
 #[path = "../../../runtime/tests/support/counting.rs"]
 mod counting;
@@ -18,14 +19,15 @@ use panoply_cpu::CpuBackend;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a run asks for, whatever the graph: the caller's list of inputs, the list of finished ops, the list of outputs and the output's memory.
+/// Allocations of each run of any graph: the caller's list of inputs, the list of finished ops, the
+/// list of outputs and the output's memory.
 const PER_RUN: usize = 4;
 const RUNS: usize = 16;
 
 type Layer = fn(&mut GraphBuilder, NodeId) -> Result<NodeId>;
 
-/// Layers that do not become one step with those before and after them, and what the kernels of each ask for on every run: rows that a
-/// thread works on, where heads begin, which axes are reduced.
+/// Layers that are not fused with the layers before and after them, and the allocations of their
+/// kernels on every run: rows for threads, starts of heads, reduced axes.
 const LAYERS: [(&str, usize, Layer); 8] = [
     ("matmul + bias + relu", 0, |g, x| {
         let w = g.unnamed_constant(&Tensor::zeros(DType::F32, [32, 32])?)?;
@@ -88,7 +90,7 @@ fn run(engine: &mut dyn Engine, graph: &Graph, input: &Tensor, batch: &mut Vec<I
     finished.pop().unwrap().result.unwrap()
 }
 
-/// Allocations of one run that is like those before it, and bytes in use between runs that were not before.
+/// Allocations of one repeated run, and bytes in use that the repeated runs have added.
 fn steady(engine: &mut dyn Engine, graph: &Graph) -> (usize, isize) {
     let input = Tensor::zeros(DType::F32, [32, 32]).unwrap();
     let mut batch = Vec::with_capacity(1);
@@ -98,7 +100,7 @@ fn steady(engine: &mut dyn Engine, graph: &Graph) -> (usize, isize) {
     ((allocations() - before).div_ceil(RUNS), live_bytes() as isize - live as isize)
 }
 
-/// One test, since the allocator counts for the whole process.
+/// A single test, because the allocator counts for the whole process.
 #[test]
 fn steps_that_ran_before_allocate_nothing() {
     let backend = CpuBackend::new();

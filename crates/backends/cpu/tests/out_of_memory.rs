@@ -7,7 +7,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::op::compute::{ArgSort, Attention, Metric, Reduce, Search, Sort, TopK};
+use panoply_core::graph::Graph;
+use panoply_core::op::compute::{ArgSort, Attention, Conv2d, ConvOptions, Metric, Pool2d, Reduce, Search, Sort, TopK};
+use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, Error, Item, Op, OpenOptions, Operation, Result, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
@@ -103,11 +105,70 @@ fn ops() -> Vec<(&'static str, Op)> {
     ]
 }
 
+/// Two convolutions and a pool, between which images lie with their channels last.
+fn network(input: &Tensor) -> Op {
+    let mut g = Graph::builder("network");
+    let weights = |dims: [usize; 4]| {
+        let rows = numbers(DType::F32, [dims[0] * dims[1], dims[2] * dims[3]]);
+        rows.reshape(dims).unwrap()
+    };
+    let dims: Vec<_> = input.shape().iter().map(|size| (*size).into()).collect();
+    let x = g.input("x", DType::F32, &dims).unwrap();
+    let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
+    let w = g.unnamed_constant(&weights([32, 16, 3, 3])).unwrap();
+    let y = g.conv2d(x, w, options).unwrap();
+    let y = g.relu(y).unwrap();
+    let y = g.max_pool(y, [2, 2]).unwrap();
+    // A step that is not packed ahead: its weights are no constant.
+    let w = g.input("w", DType::F32, &[32.into(), 32.into(), 3.into(), 3.into()]).unwrap();
+    let y = g.conv2d(y, w, options).unwrap();
+    let y = g.max_pool(y, [2, 2]).unwrap();
+    g.output("y", y).unwrap();
+    let graph = g.finish().unwrap();
+    RunGraph::new(&graph, &[input, &weights([32, 32, 3, 3])]).into_op().unwrap()
+}
+
+/// After a graph whose step found no memory, an op by itself lays its output out as ever.
+fn images_after_a_graph_without_memory(engine: &mut dyn Engine) {
+    let image = numbers(DType::F32, [16 * 40, 40]).reshape([1, 16, 40, 40]).unwrap();
+    let weights = numbers(DType::F32, [8 * 16, 9]).reshape([8, 16, 3, 3]).unwrap();
+    let after: [Op; 2] =
+        [Conv2d::new(&image, &weights).into_op().unwrap(), Pool2d::max(&image, [2, 2]).into_op().unwrap()];
+    let bits = |value: Value| value.tensors().next().unwrap().to_vec::<f32>().unwrap();
+    let expected: Vec<Vec<f32>> = after.iter().map(|op| bits(run(engine, op, -1).0.unwrap())).collect();
+    let own = bits(run(engine, &network(&image), -1).0.unwrap());
+    let (mut granted, mut refused_in_kernels) = (0, 0);
+    loop {
+        // A graph of its own each time: what was packed or planned for one is not there for the next.
+        let graph = network(&image);
+        let (result, refused) = run(engine, &graph, granted);
+        for (op, expected) in after.iter().zip(&expected) {
+            let got = run(engine, op, -1).0.unwrap();
+            assert!(bits(got) == *expected, "after {granted} allocations of the graph: {op:?} is laid out otherwise");
+        }
+        assert!(
+            bits(run(engine, &graph, -1).0.unwrap()) == own,
+            "after {granted} allocations of the graph: it is another"
+        );
+        match result {
+            Ok(_) if !refused => break,
+            Ok(_) => {}
+            Err(Error::OutOfMemory { .. }) => refused_in_kernels += 1,
+            Err(error) => panic!("the graph, allocation {granted}: {error}"),
+        }
+        granted += 1;
+        assert!(granted < 10_000, "the graph allocates without end");
+    }
+    assert!(refused_in_kernels > 1, "{refused_in_kernels} of {granted} refused");
+    println!("a graph of images: {granted} large allocations, {refused_in_kernels} without which it cannot do");
+}
+
+/// One test, since the allocator refuses for the whole process.
 #[test]
 fn an_op_without_memory_is_out_of_memory_at_each_of_its_allocations() {
     let backend = CpuBackend::new();
     let device = backend.discover().unwrap().remove(0);
-    let options = OpenOptions { threads: Some(2), pool_bytes_max: Some(0) };
+    let options = OpenOptions { threads: Some(2), pool_bytes_max: Some(0), ..Default::default() };
     let mut engine = backend.open(&device, &options).unwrap();
     for (name, op) in ops() {
         let mut granted = 0;
@@ -125,4 +186,5 @@ fn an_op_without_memory_is_out_of_memory_at_each_of_its_allocations() {
         assert!(granted >= 1, "{name}: nothing was refused");
         println!("{name}: {granted} large allocations");
     }
+    images_after_a_graph_without_memory(engine.as_mut());
 }

@@ -1,4 +1,5 @@
-//! Streams on the CPU's engine: objects that several ops name, in one batch and in many, until their last handle is gone.
+//! Streams on the CPU's engine: objects that several ops reference, in one batch and in many, until
+//! their last handle is dropped.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::run_one;
@@ -26,7 +27,8 @@ fn pieces_in_one_batch_are_filtered_in_order() {
     let taps = Tensor::from_vec((0..33).map(|at| 1.0 / (at as f32 + 1.0)).collect::<Vec<f32>>(), [33]).unwrap();
     let (whole, stream) = (samples(4000), start(engine.as_mut(), Filter::fir(&taps)));
     let expected = run_one(engine.as_mut(), Fir::new(&whole, &taps).into_op().unwrap()).unwrap().into_tensor().unwrap();
-    // Small ops of other kinds between them would be spread over threads; pieces of a stream may not be.
+    // Small ops of other kinds between them would be split among threads; pieces of a stream must
+    // not be.
     let piece = |at: usize| whole.slice(0, at * 100, (at + 1) * 100).unwrap();
     let op = |at: usize| StreamFilter::new(&stream, &piece(at)).into_op().unwrap();
     let mut batch: Vec<Item> = (0..40).map(|at| Item { token: at as u64, op: op(at) }).collect();

@@ -1,4 +1,5 @@
-//! Graphs in which convolutions apply the map behind them, of every kind of convolution, against the same ops one by one.
+//! Graphs in which convolutions of every kind apply the following map, against the same ops one by
+//! one.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::reference::reference;
@@ -20,7 +21,8 @@ fn engine() -> Box<dyn Engine> {
 /// Batch, channels and size of images; filters, size, stride, padding and groups of the convolution.
 type Sizes = ([usize; 3], [usize; 5]);
 
-/// Winograd's way, many taps, one tap of large and small planes, few pixels, and planes by themselves.
+/// Winograd's algorithm, many taps, one tap on large and small planes, few pixels, and depthwise
+/// planes.
 const SIZES: [Sizes; 8] = [
     ([1, 32, 40], [32, 3, 1, 1, 1]),
     ([2, 16, 30], [24, 3, 2, 1, 1]),
@@ -34,7 +36,8 @@ const SIZES: [Sizes; 8] = [
 
 type Behind = fn(&mut GraphBuilder, NodeId, NodeId, NodeId) -> Result<NodeId>;
 
-/// What is behind the convolution, of its result, a tensor as large as that, and a number for each channel.
+/// The map after the convolution. Its inputs are the convolution's result, a tensor of the same
+/// size, and a number for each channel.
 const BEHIND: [(&str, Behind); 4] = [
     ("residual and bounds", |g, y, other, _| g.map(&[other, y], |e| (&e[0] + &e[1]).clamp(-0.5, 6.0))),
     ("gate", |g, y, _, _| g.map(&[y], |e| e[0].clone() * e[0].clone().sigmoid())),
@@ -60,7 +63,8 @@ fn network(([batch, channels, size], [filters, taps, stride, padding, groups]): 
     let (x, more) = (input(&mut g, "x", &image), input(&mut g, "more", &other));
     let of_channels = input(&mut g, "each", &each);
     let w = g.constant("w", &random_tensor(DType::F32, &[filters, channels / groups, taps, taps], 4)).unwrap();
-    // Both are made within the graph, so that they lie in its memory: what is read late must still be there.
+    // Both are computed within the graph, so that they are in its memory: inputs that are read late
+    // must still be valid.
     let x = g.map(&[x], |e| e[0].clone() * 0.1).unwrap();
     let more = g.map(&[more], |e| e[0].clone() + 0.1).unwrap();
     let y = g.conv2d(x, w, options).unwrap();

@@ -1,9 +1,13 @@
-//! Attention by tiles: some queries against some keys at a time, with a softmax that is corrected as larger scores come.
+//! Attention by tiles: some queries against some keys at a time, with a softmax that is corrected
+//! when larger scores appear (online softmax).
 //!
-//! A task has a tile of queries of one head and goes through the keys that they see. For each tile of keys: scores are one matrix
-//! product; each row's largest score so far is found, and what was summed under a smaller one is scaled down; the weights are
-//! exponentials, and the weighted values another product that is added. Threads share tasks, and each has buffers of the size of
-//! its tiles: memory does not grow with the sequence. Sums are in f32 throughout, the totals of weights in f64.
+//! A task has a tile of queries of one head and iterates over the keys that these queries see. For
+//! each tile of keys, the scores are one matrix product. The largest score of each row so far is
+//! updated, and the sums that were made under a smaller maximum are scaled down. The weights are
+//! exponentials of the scores; a second matrix product computes the weighted values, which are
+//! added to the sums. Threads share the tasks, and each thread has buffers of the size of its
+//! tiles: memory does not grow with the sequence. Sums are in f32 throughout, the totals of the
+//! weights in f64.
 
 mod rows;
 #[cfg(test)]
@@ -14,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::{bf16, f16};
 
-use crate::gemm::{Epilogue, Factor, Gemm, Isa, MatRef, OutOfMemory, Output, Workspace};
+use crate::gemm::{Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product, Workspace};
 use crate::lanes::dispatch;
 use crate::parts::Parts;
 use crate::scratch;
@@ -22,26 +26,28 @@ use crate::simd::Simd;
 use crate::team::Team;
 use rows::{AddRows, Finish, Gather, Soften, Widen};
 
-/// Queries of a task, where there are enough for all threads, and the fewest.
+/// Queries of a task: the maximum, used if there are enough queries for all threads, and the
+/// minimum.
 const ROWS_MAX: usize = 128;
 const ROWS_MIN: usize = 16;
 /// Keys of a tile.
 const KEYS: usize = 256;
-/// Tasks that each thread shall have at least, so that the last ones end together.
+/// Minimum number of tasks for each thread, so that all threads finish at about the same time.
 const TASKS_PER_THREAD: usize = 3;
 
-/// The matrices of one operand, one for each head of queries, all with the same step from row to row; columns are contiguous.
+/// The matrices of one operand, one for each head of queries. All have the same row stride; columns
+/// are contiguous.
 pub struct Heads<'a, T> {
-    /// What they lie in.
+    /// The elements of all heads.
     pub elements: &'a [T],
-    /// Where the matrix of each head begins.
+    /// Index of the first element of each head's matrix.
     pub starts: Vec<usize>,
-    /// Elements from row to row.
+    /// Row stride in elements.
     pub step: usize,
 }
 
 impl<'a, T> Heads<'a, T> {
-    /// Some rows of one head; `None` where they are not inside.
+    /// `count` rows of one head from row `first` on; `None` if they are out of bounds.
     fn rows(&self, head: usize, first: usize, count: usize, cols: usize) -> Option<MatRef<'a, T>> {
         if count == 0 || cols == 0 {
             return MatRef::new(&[], count, cols, 0, 1);
@@ -51,19 +57,19 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// What is added to the scores: any strides, of f32 or of the operands' type.
+/// An additive mask for the scores, with any strides, in f32 or in the operands' type.
 pub struct MaskHeads<'a, M> {
-    /// What it lies in.
+    /// The elements of all masks.
     pub elements: &'a [M],
-    /// Where the mask of each head begins.
+    /// Index of the first element of each head's mask.
     pub starts: Vec<usize>,
-    /// Elements from query to query, and from key to key.
+    /// Strides in elements from query to query and from key to key.
     pub steps: [usize; 2],
 }
 
-/// A mask of one of the types that it may have.
+/// The optional mask, in one of the two allowed types.
 pub enum Mask<'a, T> {
-    /// None.
+    /// No mask.
     None,
     /// In f32.
     Wide(MaskHeads<'a, f32>),
@@ -71,7 +77,7 @@ pub enum Mask<'a, T> {
     Same(MaskHeads<'a, T>),
 }
 
-/// Everything but the output.
+/// The inputs and parameters of one attention.
 pub struct Problem<'a, T> {
     /// The queries.
     pub q: Heads<'a, T>,
@@ -81,7 +87,7 @@ pub struct Problem<'a, T> {
     pub v: Heads<'a, T>,
     /// Added to the scaled scores.
     pub mask: Mask<'a, T>,
-    /// Queries and keys of a head.
+    /// Queries of a head.
     pub n_q: usize,
     /// Keys of a head.
     pub n_k: usize,
@@ -89,9 +95,9 @@ pub struct Problem<'a, T> {
     pub d: usize,
     /// Elements of a value.
     pub d_v: usize,
-    /// The factor of the products.
+    /// The factor by which the scores are multiplied.
     pub scale: f32,
-    /// Whether queries see no keys behind their own, the last one that of the last key.
+    /// Whether a query is masked from later keys; the last query is aligned with the last key.
     pub is_causal: bool,
 }
 
@@ -103,22 +109,23 @@ pub struct Scratch {
     values: Vec<f32>,
     weighted: Vec<f32>,
     sums: Vec<f32>,
-    /// The largest score of each row so far, and the sum of the weights under it.
+    /// The largest score of each row so far, and the sum of the weights relative to that maximum.
     largest: Vec<f32>,
     totals: Vec<f64>,
     corrections: Vec<f32>,
 }
 
-/// Why nothing useful was written.
+/// Why the attention failed; the output is then unspecified.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// A buffer could not grow.
     OutOfMemory(OutOfMemory),
-    /// A view reaches outside its elements.
+    /// A view reaches outside of its elements.
     Outside,
 }
 
-/// Writes the output, head after head. `buffers` has one place for each thread that works at once, and grows where it has fewer.
+/// Writes the output, head after head. `buffers` has one entry for each thread that works at once,
+/// and grows if it has fewer.
 pub fn attention<T: Attended>(
     team: &Team,
     simd: Simd,
@@ -147,11 +154,11 @@ pub fn attention<T: Attended>(
             if task >= heads * tiles {
                 break;
             }
-            // The longest tasks of a causal attention come first.
+            // The longest tasks of a causal attention are started first.
             let (head, first) = (task % heads, (tiles - 1 - task / heads) * rows);
             let tile = Tile { problem, head, first, rows: rows.min(problem.n_q - first), simd };
             let begin = (head * problem.n_q + first) * problem.d_v;
-            // SAFETY: every task has its own rows.
+            // SAFETY: the rows of different tasks are disjoint.
             let out = unsafe { shared.range(begin..begin + tile.rows * problem.d_v) };
             match tile.run(&single, &mut own, out) {
                 Ok(()) => {}
@@ -169,7 +176,7 @@ pub fn attention<T: Attended>(
     }
 }
 
-/// Queries of a task: as many as leave every thread some tasks.
+/// Queries of a task: small enough that every thread gets `TASKS_PER_THREAD` tasks if possible.
 fn tile_rows(heads: usize, n_q: usize, threads: usize) -> usize {
     let mut rows = ROWS_MAX;
     while rows > ROWS_MIN && threads > 1 && heads * n_q.div_ceil(rows) < threads * TASKS_PER_THREAD {
@@ -178,7 +185,7 @@ fn tile_rows(heads: usize, n_q: usize, threads: usize) -> usize {
     rows.min(n_q.max(1))
 }
 
-/// Queries of one head.
+/// A tile of queries of one head.
 struct Tile<'a, T> {
     problem: &'a Problem<'a, T>,
     head: usize,
@@ -192,7 +199,7 @@ impl<T: Attended> Tile<'_, T> {
         let Problem { n_q, n_k, d, d_v, .. } = *self.problem;
         let queries = self.problem.q.rows(self.head, self.first, self.rows, d).ok_or(Failure::Outside)?;
         own.prepare(self.rows, d_v);
-        // Under a causal mask, the keys that the last query sees.
+        // With a causal mask: only the keys that the last query sees.
         let end =
             if self.problem.is_causal { (self.first + self.rows + n_k).saturating_sub(n_q).min(n_k) } else { n_k };
         for begin in (0..end).step_by(KEYS) {
@@ -229,7 +236,8 @@ impl<T: Attended> Tile<'_, T> {
         Ok(())
     }
 
-    /// Adds the mask to scores of keys from `begin` on, and takes those out that are behind their query's own.
+    /// Adds the mask to the scores of the keys from `begin` on, and masks the keys that come after
+    /// their query.
     fn add_mask(&self, begin: usize, keys: usize, scores: &mut [f32]) -> Result<(), Failure> {
         match &self.problem.mask {
             Mask::None => {}
@@ -270,13 +278,14 @@ impl<T: Attended> Tile<'_, T> {
     }
 }
 
-/// An element type that attention has.
-pub trait Attended: Factor<Acc = f32> + Output<Acc = f32> {
-    /// A tile of values in f32: where it lies if it is that already, else in `room`. `None` where it is not inside.
+/// An element type that attention supports.
+pub trait Attended: Product<f32, Acc = f32> + Output<Acc = f32> {
+    /// A tile of values in f32: the tile itself if it is f32 already, else a copy in `room`. `None`
+    /// if the tile is out of bounds.
     fn values<'a>(tile: ValueTile<'a, Self>, room: &'a mut Vec<f32>) -> Option<MatRef<'a, f32>>;
 }
 
-/// Some values of one head.
+/// A tile of values of one head.
 pub struct ValueTile<'a, T> {
     heads: &'a Heads<'a, T>,
     head: usize,

@@ -1,4 +1,5 @@
-//! What happens to rows between the two products: weights of scores, sums under a new largest score, and the last division.
+//! Row operations between the two products: weights from scores, sums under a new maximum, and the
+//! final division.
 
 use crate::gemm::Output;
 use crate::lanes::{Kernel, Level, mul_add};
@@ -25,8 +26,8 @@ impl<M: Output<Acc = f32>> Kernel for AddRows<'_, M> {
     }
 }
 
-/// Makes weights of scores, in place. Each row's largest score and total move on; `corrections` says by how much what was summed
-/// before has to be scaled down.
+/// Replaces the scores by weights, in place, and updates each row's largest score and total.
+/// `corrections` receives the factors by which the previous sums have to be scaled down.
 pub(super) struct Soften<'a> {
     pub(super) scores: &'a mut [f32],
     pub(super) keys: usize,
@@ -42,9 +43,11 @@ impl Kernel for Soften<'_> {
         let stats = self.largest.iter_mut().zip(self.totals.iter_mut()).zip(self.corrections.iter_mut());
         for (scores, ((largest, total), correction)) in self.scores.chunks_exact_mut(self.keys).zip(stats) {
             let here = max_of_row::<f32, Greatest>(scores);
-            // NaN stays the largest, and becomes it through the weights at the latest.
+            // NaN stays the maximum once it is; a NaN in the middle of a row reaches the total
+            // through the weights.
             let now = if here > *largest || here.is_nan() { here } else { *largest };
-            // As long as every key is masked there is nothing to subtract.
+            // While every key so far is masked, the maximum is minus infinity and 0 is subtracted
+            // instead.
             let base = if now == f32::NEG_INFINITY { 0.0 } else { now };
             for score in scores.iter_mut() {
                 *score = Exponential::exp::<L>(*score - base);
@@ -56,7 +59,7 @@ impl Kernel for Soften<'_> {
     }
 }
 
-/// Scales sums down and adds to them.
+/// Scales the sums by the corrections and adds the weighted values.
 pub(super) struct Gather<'a> {
     pub(super) sums: &'a mut [f32],
     pub(super) weighted: &'a [f32],
@@ -77,7 +80,7 @@ impl Kernel for Gather<'_> {
     }
 }
 
-/// Divides by the totals; rows of which no key was seen are zeros.
+/// Divides the sums by the totals. Rows that see no key become zeros.
 pub(super) struct Finish<'a, T> {
     pub(super) sums: &'a [f32],
     pub(super) totals: &'a [f64],
@@ -102,7 +105,7 @@ impl<T: Output<Acc = f32>> Kernel for Finish<'_, T> {
     }
 }
 
-/// Rows of 16-bit floats as f32, one after the other.
+/// Converts rows of 16-bit floats to contiguous f32 rows.
 pub(super) struct Widen<'a, T> {
     pub(super) rows: &'a [T],
     pub(super) step: usize,

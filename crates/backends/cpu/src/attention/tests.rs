@@ -8,7 +8,7 @@ fn heads(elements: &[f32], count: usize, rows: usize, cols: usize) -> Heads<'_, 
     Heads { elements, starts: (0..count).map(|head| head * rows * cols).collect(), step: cols }
 }
 
-/// Plain loops in f64.
+/// The attention, computed with plain loops in f64.
 fn expected(problem: &Problem<'_, f32>) -> Vec<f32> {
     let mut out = Vec::new();
     let at = |heads: &Heads<'_, f32>, head: usize, row: usize, col: usize| {
@@ -35,7 +35,8 @@ fn expected(problem: &Problem<'_, f32>) -> Vec<f32> {
     out
 }
 
-/// More queries than a task has, more keys than a tile, and every level and number of threads.
+/// More queries than a task has, more keys than a tile has, on every level and with several numbers
+/// of threads.
 #[test]
 fn tiles_agree_with_plain_loops_on_every_level() {
     let (count, d, d_v) = (3, 20, 12);

@@ -1,6 +1,7 @@
-//! Taking interleaved bytes apart and putting them together.
+//! Splitting interleaved bytes into planes and joining planes.
 //!
-//! Three channels go sixteen pixels at a time with byte shuffles; two channels are loops that vectorise by themselves.
+//! Three channels are processed sixteen pixels at a time with byte shuffles. Two channels are
+//! simple loops that the compiler vectorises.
 
 use crate::levels::simd_levels;
 use crate::simd::Simd;
@@ -33,7 +34,7 @@ pub fn interleave3(simd: Simd, a: &[u8], b: &[u8], c: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Exchanges the first and the last of every three bytes.
+/// Swaps the first and the last of every three bytes.
 pub fn swap_outer_u8(simd: Simd, from: &[u8], to: &mut [u8]) {
     let len = (from.len() / 3).min(to.len() / 3);
     let done = match whole(simd, len) {
@@ -47,7 +48,7 @@ pub fn swap_outer_u8(simd: Simd, from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// How many of `len` pixels go through the byte shuffles; more than none only where the CPU has them.
+/// How many of `len` pixels are processed by the byte shuffles: 0 if the CPU has none.
 fn whole(simd: Simd, len: usize) -> usize {
     const PIXELS: usize = 16;
     if cfg!(target_arch = "x86_64") && simd.min(Simd::detect()) >= Simd::Avx2 { len - len % PIXELS } else { 0 }
@@ -75,14 +76,16 @@ simd_levels! {
 mod x86 {
     use std::arch::x86_64::*;
 
-    /// Pixels of three bytes that three registers hold.
+    /// Pixels of three bytes in three registers.
     pub const PIXELS: usize = 16;
-    /// A shuffle index that gives zero.
+    /// A shuffle index that yields zero.
     const NONE: u8 = 0x80;
 
-    /// `SPLIT[plane][block]` moves the bytes of `plane` in block `block` of 48 interleaved bytes to their places.
+    /// `SPLIT[plane][block]` moves the bytes of `plane` in block `block` of 48 interleaved bytes to
+    /// their positions in the plane.
     const SPLIT: [[[u8; 16]; 3]; 3] = split_tables();
-    /// `JOIN[block][plane]` moves the bytes of `plane` to their places in block `block` of 48 interleaved bytes.
+    /// `JOIN[block][plane]` moves the bytes of `plane` to their positions in block `block` of 48
+    /// interleaved bytes.
     const JOIN: [[[u8; 16]; 3]; 3] = join_tables();
 
     const fn split_tables() -> [[[u8; 16]; 3]; 3] {
@@ -105,7 +108,8 @@ mod x86 {
         tables
     }
 
-    /// Adds up three shuffles, of which each gives zeroes where another gives bytes.
+    /// Combines three shuffles with OR. At each position, one shuffle yields the byte and the other
+    /// two yield zero.
     #[target_feature(enable = "ssse3")]
     #[inline]
     fn combine(registers: [__m128i; 3], tables: &[[u8; 16]; 3]) -> __m128i {
@@ -148,7 +152,7 @@ mod x86 {
         }
     }
 
-    /// Exchanges outer bytes five pixels at a time and returns how many pixels are done.
+    /// Swaps the outer bytes of five pixels at a time and returns how many pixels are done.
     #[target_feature(enable = "ssse3")]
     pub fn swap_outer(from: &[u8], to: &mut [u8]) -> usize {
         const STEP: usize = 15;

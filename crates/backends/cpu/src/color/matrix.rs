@@ -1,34 +1,34 @@
-//! The figures of the conversions, formed in `f64` from the standards' weights.
+//! Coefficients of the conversions, computed in `f64` from the standards' weights.
 
 use panoply_core::op::compute::{ColorRange, ColorStandard};
 
-/// Weights for red, green, blue, and a constant: one row of a conversion to YUV.
+/// Weights of red, green and blue, and a constant: one row of a conversion to YUV.
 pub type Row = [f32; 4];
 
-/// Everything that a conversion multiplies by.
+/// All coefficients of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
     gray: [f32; 3],
-    /// Luma of red, green and blue.
+    /// Luma from red, green and blue.
     pub y: Row,
-    /// Blue difference of red, green and blue.
+    /// Blue difference (U) from red, green and blue.
     pub u: Row,
-    /// Red difference of red, green and blue.
+    /// Red difference (V) from red, green and blue.
     pub v: Row,
-    /// Grey of luma: factor and constant.
+    /// Grey from luma: factor and constant.
     pub gray_of_y: [f32; 2],
-    /// Luma of grey: factor and constant.
+    /// Luma from grey: factor and constant.
     pub y_of_gray: [f32; 2],
-    /// What V adds to red.
+    /// Contribution of V to red.
     pub red_of_v: f32,
-    /// What U and V add to green.
+    /// Contributions of U and V to green.
     pub green_of_uv: [f32; 2],
-    /// What U adds to blue.
+    /// Contribution of U to blue.
     pub blue_of_u: f32,
 }
 
 impl Matrix {
-    /// The figures of a standard and a range.
+    /// The coefficients of a standard and a range.
     pub fn new(standard: ColorStandard, range: ColorRange) -> Matrix {
         let [kr, kg, kb] = standard.weights();
         let (offset, luma, chroma) = match range {
@@ -53,7 +53,7 @@ impl Matrix {
         }
     }
 
-    /// The weights of grey, in the order of the channels.
+    /// The weights for grey, in the order of the channels.
     pub fn gray_weights(&self, blue_first: bool) -> [f32; 3] {
         let [red, green, blue] = self.gray;
         if blue_first { [blue, green, red] } else { [red, green, blue] }

@@ -1,8 +1,8 @@
 //! Colour conversion between interleaved RGB, BGR, grey and YUV 4:2:0.
 //!
-//! The formulas are those of [`panoply_core::op::compute::ColorConvert`]. Pixels are worked on in planar chunks that stay
-//! in the first-level cache: interleaved colours are taken apart with byte shuffles, the arithmetic is plain `f32` loops,
-//! and the results are put together again.
+//! The formulas are those of [`panoply_core::op::compute::ColorConvert`]. Pixels are processed in
+//! planar chunks that stay in the first-level cache: interleaved colours are split with byte
+//! shuffles, the arithmetic is plain `f32` loops, and the results are joined again.
 
 mod interleave;
 mod matrix;
@@ -18,37 +18,37 @@ pub(crate) use interleave::{deinterleave3, interleave3};
 use matrix::Matrix;
 use panoply_core::op::compute::{ColorFormat, ColorRange, ColorStandard};
 
-/// Pixels worked on at a time. Even, so that chroma never straddles two chunks.
+/// Pixels processed at a time. Even, so that chroma never straddles two chunks.
 const CHUNK: usize = 512;
-/// Fewer pixels than this are not worth waking another thread for.
+/// Minimum number of pixels for which another thread is worth waking.
 const TASK_PIXELS_MIN: usize = 16 * 1024;
 
-/// What to convert.
+/// Formats and sizes of one conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// The input's format.
     pub from: ColorFormat,
     /// The output's format.
     pub to: ColorFormat,
-    /// The weights of luma.
+    /// The standard that defines the weights of luma.
     pub standard: ColorStandard,
-    /// The codes of YUV.
+    /// The range of the YUV codes.
     pub range: ColorRange,
-    /// How many images.
+    /// Number of images.
     pub images: usize,
-    /// Rows of pixels of an image.
+    /// Rows of an image.
     pub height: usize,
     /// Pixels of a row.
     pub width: usize,
 }
 
 impl Conversion {
-    /// Pixels of all planes.
+    /// Number of pixels of all images.
     pub fn pixels(&self) -> usize {
         self.images * self.height * self.width
     }
 
-    /// Elements that the pixels take in a format.
+    /// Number of elements that the pixels take in a format.
     pub fn elements(&self, format: ColorFormat) -> usize {
         match format {
             ColorFormat::Rgb | ColorFormat::Bgr => self.pixels() * 3,
@@ -85,7 +85,7 @@ pub fn convert_u8(simd: Simd, team: &Team, conversion: &Conversion, input: &[u8]
     }
 }
 
-/// Converts images of floats, whatever their scale. YUV is bytes only.
+/// Converts images of floats of any scale. YUV is supported in bytes only.
 ///
 /// # Panics
 /// When a slice does not have its stated size, or a side is YUV.
@@ -106,7 +106,7 @@ pub fn convert_f32(simd: Simd, team: &Team, conversion: &Conversion, input: &[f3
     }
 }
 
-/// Spreads pixels of `FROM` elements, which become `TO` elements each, over the team.
+/// Splits the pixels among the team. `body` turns `FROM` elements of each pixel into `TO` elements.
 fn per_pixel<T: Copy + Send + Sync, const FROM: usize, const TO: usize>(
     team: &Team,
     input: &[T],
@@ -115,13 +115,13 @@ fn per_pixel<T: Copy + Send + Sync, const FROM: usize, const TO: usize>(
 ) {
     let parts = Parts::new(output);
     team.run_ranges(input.len() / FROM, TASK_PIXELS_MIN, &|pixels| {
-        // SAFETY: ranges of pixels are disjoint, so their elements are.
+        // SAFETY: ranges of pixels are disjoint, so the ranges of their elements are disjoint too.
         let to = unsafe { parts.range(pixels.start * TO..pixels.end * TO) };
         body(&input[pixels.start * FROM..pixels.end * FROM], to);
     });
 }
 
-/// Grey of interleaved bytes; the weights are in the order of the channels.
+/// Converts interleaved bytes to grey; the weights are in the order of the channels.
 fn gray_u8(simd: Simd, weights: [f32; 3], from: &[u8], to: &mut [u8]) {
     let mut planes = [[0_u8; CHUNK]; 3];
     for (from, to) in from.chunks(CHUNK * 3).zip(to.chunks_mut(CHUNK)) {

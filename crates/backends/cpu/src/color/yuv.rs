@@ -1,4 +1,4 @@
-//! YUV 4:2:0: two rows of pixels and the row of chroma that they share at a time.
+//! YUV 4:2:0, processed in units of two rows of pixels and the row of chroma that they share.
 
 use super::interleave::{deinterleave2, deinterleave3, interleave2, interleave3};
 use super::matrix::{Matrix, Row};
@@ -11,10 +11,10 @@ use crate::team::Team;
 use panoply_core::op::compute::ColorFormat;
 use std::ops::Range;
 
-/// The chroma code of grey.
+/// The chroma code of grey (no colour).
 const NEUTRAL: u8 = 128;
 
-/// Converts where at least one side is YUV.
+/// Converts if at least one side is YUV.
 pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix, input: &[u8], output: &mut [u8]) {
     let Conversion { from, to, images, height, width, .. } = *conversion;
     assert!(height % 2 == 0 && width % 2 == 0, "4:2:0 needs an even height and width");
@@ -31,7 +31,8 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
             let (image, row) = (pair / pairs_per_image, pair % pairs_per_image);
             let source = &input[image * in_image..(image + 1) * in_image];
             let first = image * out_image;
-            // SAFETY: the rows of one pair are given out once, and the rows of different pairs do not overlap.
+            // SAFETY: the rows of one pair are borrowed once, and the rows of different pairs do
+            // not overlap.
             let part = |range: Range<usize>| unsafe { parts.range(first + range.start..first + range.end) };
             let rows = Rows { width, height, row };
             match (from.is_yuv420(), to.is_yuv420()) {
@@ -53,20 +54,20 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
     });
 }
 
-/// Gives out ranges of the output image. A range may be asked for once.
+/// Borrows ranges of the output image. Each range may be borrowed once.
 type Part<'a> = &'a dyn Fn(Range<usize>) -> &'a mut [u8];
 
-/// Where two rows of pixels and their chroma are in an image.
+/// The position of two rows of pixels and of their chroma in an image.
 #[derive(Clone, Copy)]
 struct Rows {
     width: usize,
     height: usize,
-    /// The number of the pair.
+    /// Index of the pair of rows.
     row: usize,
 }
 
 impl Rows {
-    /// Both rows of luma (or grey), which follow each other.
+    /// Both rows of luma (or grey), which are adjacent.
     fn luma(&self) -> Range<usize> {
         2 * self.row * self.width..2 * (self.row + 1) * self.width
     }
@@ -77,7 +78,7 @@ impl Rows {
         row * self.width * 3..(row + 1) * self.width * 3
     }
 
-    /// The row of U and the row of V; NV12 has both in the first, and nothing in the second.
+    /// The rows of U and V. For NV12 the first range holds both, and the second is empty.
     fn chroma(&self, format: ColorFormat) -> [Range<usize>; 2] {
         let luma = self.width * self.height;
         let half = self.width / 2;
@@ -89,7 +90,7 @@ impl Rows {
         [u..u + half, v..v + half]
     }
 
-    /// Moves a row of chroma to the other 4:2:0 format.
+    /// Copies a row of chroma to the other 4:2:0 format.
     fn repack(&self, simd: Simd, from: ColorFormat, source: &[u8], part: Part<'_>) {
         let [u, v] = self.chroma(ColorFormat::I420);
         let [both, _] = self.chroma(ColorFormat::Nv12);
@@ -187,7 +188,7 @@ simd_levels! {
 }
 
 simd_levels! {
-    /// Weighs the means of 2×2 pixels.
+    /// Computes the weighted sum of the means of 2×2 pixels.
     fn weigh_squares(upper: [&[u8]; 3], lower: [&[u8]; 3], weights: Row, to: &mut [u8]) {
         let [r0, g0, b0] = upper.map(|plane| plane.as_chunks::<2>().0);
         let [r1, g1, b1] = lower.map(|plane| plane.as_chunks::<2>().0);
@@ -204,7 +205,7 @@ simd_levels! {
 }
 
 simd_levels! {
-    /// Red, green and blue of luma and full-size chroma.
+    /// Converts luma and full-size chroma to red, green and blue.
     fn colors_of(matrix: &Matrix, yuv: [&[u8]; 3], to: [&mut [u8]; 3]) {
         let ([y, u, v], [red, green, blue]) = (yuv, to);
         let center = f32::from(NEUTRAL);

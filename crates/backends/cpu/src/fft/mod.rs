@@ -1,11 +1,11 @@
-//! Fourier transforms of contiguous lines: rustfft's and realfft's plans, kept from call to call, with the lines spread
-//! over the team.
+//! Fourier transforms of contiguous lines, with rustfft's and realfft's plans cached between calls,
+//! and the lines split among the team.
 //!
-//! The libraries look for vector instructions by themselves. Lines are handed out in runs of about `RUN_ELEMENTS`, so that
-//! what a transform has just written is still in the cache when it is scaled.
+//! The libraries select vector instructions by themselves. Lines are assigned in runs of about
+//! `RUN_ELEMENTS`, so that a transform's output is still in the cache when it is scaled.
 //!
-//! Plans and scratch are bounded in number and in bytes, and [`FftWorkspace::bytes`] tells how many they are. Where nothing is
-//! to be transformed no plan is made, whatever the length.
+//! Plans and scratch are bounded in number and in bytes; [`FftWorkspace::bytes`] returns their
+//! size. If there is nothing to transform, no plan is made, regardless of the length.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,24 +25,25 @@ mod wide;
 
 pub use wide::Pair;
 
-/// Plans that are kept, and their bytes; beyond either all are made anew.
+/// Maximum number of cached plans, and their maximum bytes. If either is exceeded, the cache is
+/// cleared.
 const PLANS_MAX: usize = 256;
 const PLAN_BYTES_MAX: usize = 64 << 20;
-/// Scratch that is kept from one op to the next.
+/// Maximum bytes of scratch that are kept from one op to the next.
 const SCRATCH_BYTES_MAX: usize = 64 << 20;
-/// From so many bytes on it is made sure that there is memory for a plan before the library takes it.
+/// Minimum bytes of a plan from which memory is reserved as a test before the library allocates it.
 const CHECKED_BYTES_MIN: usize = 1 << 20;
-/// About so many elements are transformed between two looks at the counter of lines.
+/// Approximate number of elements that a thread transforms before it claims more lines.
 const RUN_ELEMENTS: usize = 8192;
 
 const ZERO: Complex64 = Complex64 { re: 0.0, im: 0.0 };
 
-/// Plans by length, and scratch memory. An engine owns one; once warm, a transform of a length seen before allocates
-/// nothing.
+/// Plans by length, and scratch memory. Each engine owns one workspace. A transform whose plan is
+/// cached allocates nothing.
 #[derive(Default)]
 pub struct FftWorkspace {
     plans: HashMap<(usize, Kind), Plan>,
-    /// What the plans take, all together.
+    /// Estimated bytes of all cached plans.
     plan_bytes: usize,
     scratch: Vec<Complex64>,
 }
@@ -76,7 +77,7 @@ impl FftWorkspace {
         self.complex(team, len, Kind::Inverse, input, output)
     }
 
-    /// What plans and scratch take, about.
+    /// Estimated bytes of plans and scratch.
     pub fn bytes(&self) -> usize {
         self.plan_bytes + self.scratch.capacity() * size_of::<Complex64>()
     }
@@ -96,7 +97,7 @@ impl FftWorkspace {
         let output = Parts::new(output);
         self.run(team, Work { lines, len, scratch: plan.get_immutable_scratch_len() }, &|run, scratch| {
             let places = run.start * len..run.end * len;
-            // SAFETY: each run of lines is handed out once.
+            // SAFETY: each run of lines is claimed once.
             let target = unsafe { output.range(places.clone()) };
             plan.process_immutable_with_scratch(&input[places], target, scratch);
             if kind == Kind::Inverse && len > 1 {
@@ -118,7 +119,7 @@ impl FftWorkspace {
             for line in run {
                 // The library destroys its input.
                 copy.copy_from_slice(&input[line * len..][..len]);
-                // SAFETY: each line is handed out once.
+                // SAFETY: each line is claimed once.
                 let target = unsafe { output.range(line * half..(line + 1) * half) };
                 sizes_agree(plan.process_with_scratch(copy, target, scratch));
             }
@@ -143,7 +144,7 @@ impl FftWorkspace {
                 if len.is_multiple_of(2) {
                     copy[half - 1].im = 0.0;
                 }
-                // SAFETY: each line is handed out once.
+                // SAFETY: each line is claimed once.
                 let target = unsafe { output.range(line * len..(line + 1) * len) };
                 sizes_agree(plan.process_with_scratch(copy, target, scratch));
             }
@@ -171,7 +172,8 @@ impl FftWorkspace {
             self.plans.clear();
             self.plan_bytes = 0;
         }
-        // One that is larger than all of them may be is made for each op, which takes far longer than making it.
+        // A plan that exceeds the limit by itself is made for each op, which takes far longer than
+        // making the plan.
         if bytes <= PLAN_BYTES_MAX {
             self.plan_bytes += bytes;
             self.plans.insert((len, kind), plan.clone());
@@ -179,7 +181,7 @@ impl FftWorkspace {
         Ok(plan)
     }
 
-    /// Hands out runs of lines until none is left, each thread with scratch of its own.
+    /// Assigns runs of lines until none is left. Each thread has its own scratch.
     fn run(&mut self, team: &Team, work: Work, body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync)) -> Result<()> {
         let run_lines = (RUN_ELEMENTS / work.len.max(1)).clamp(1, work.lines.max(1));
         let tasks = team.threads().min(work.lines.div_ceil(run_lines));
@@ -192,7 +194,7 @@ impl FftWorkspace {
         let scratch = Parts::new(&mut self.scratch);
         let next = AtomicUsize::new(0);
         team.run(tasks, &|task| {
-            // SAFETY: each task has a number of its own.
+            // SAFETY: each task has its own index.
             let scratch = unsafe { scratch.range(task * work.scratch..(task + 1) * work.scratch) };
             loop {
                 let start = next.fetch_add(run_lines, Ordering::Relaxed);
@@ -209,14 +211,14 @@ impl FftWorkspace {
     }
 }
 
-/// How many lines of a length there are; `None` where there is nothing to transform.
+/// Number of lines of length `len`; `None` if there is nothing to transform.
 fn lines(elements: usize, len: usize) -> Option<usize> {
     elements.checked_div(len).filter(|lines| *lines > 0)
 }
 
-/// What a plan takes, about: the libraries do not tell. A length of small factors has its twiddles once over all its stages,
-/// and once more in each stage's own order. Any other length is a convolution of more than twice the length, with a transform
-/// of its own.
+/// Estimated bytes of a plan, which the libraries do not report. A length of small factors has its
+/// twiddles once over all stages, and again in each stage's own order. Any other length is a
+/// convolution of more than twice the length, with its own transform.
 fn plan_bytes(len: usize, kind: Kind) -> usize {
     let complex_len = match kind {
         Kind::Forward | Kind::Inverse => len,
@@ -237,7 +239,7 @@ fn out_of_memory(bytes: usize) -> Error {
     Error::OutOfMemory { place: "the host".to_owned(), asked: bytes as u64, free: 0, largest: 0 }
 }
 
-/// How many lines there are, how long they are, and how much scratch each thread needs.
+/// Number of lines, their length, and the scratch of each thread.
 #[derive(Clone, Copy)]
 struct Work {
     lines: usize,
@@ -245,7 +247,7 @@ struct Work {
     scratch: usize,
 }
 
-/// The library answers with an error where a slice is too short, which would be a mistake in this file.
+/// The library returns an error if a slice is too short, which would be a bug in this file.
 fn sizes_agree(done: std::result::Result<(), FftError>) {
     debug_assert!(done.is_ok(), "{done:?}");
 }

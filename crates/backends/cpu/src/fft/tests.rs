@@ -1,4 +1,4 @@
-//! Transforms against the sum that defines them, and there and back.
+//! Transforms against the defining sum, and round trips.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use super::*;

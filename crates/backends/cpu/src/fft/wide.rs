@@ -1,4 +1,5 @@
-//! Transforms in f64, whose complex numbers are pairs. Real signals go as complex ones: what counts here is accuracy.
+//! Transforms in f64. Real signals are transformed as complex ones, since accuracy matters here
+//! rather than speed.
 
 use num_complex::Complex;
 use panoply_core::Result;
@@ -57,7 +58,8 @@ impl FftWorkspace {
         self.wide(team, (len, len), Kind::WideInverse, &load, output, &store)
     }
 
-    /// Lines of `len` as `load` brings them, transformed, and `each` elements of the output as `store` makes them.
+    /// Transforms lines of `len` numbers that `load` provides; `store` writes `each` elements of
+    /// the output for each line.
     fn wide<T: Send>(
         &mut self,
         team: &Team,
@@ -70,14 +72,14 @@ impl FftWorkspace {
         let Some(lines) = lines(output.len(), each) else { return Ok(()) };
         let Plan::Wide(plan) = self.plan(len, kind)? else { return Ok(()) };
         let output = Parts::new(output);
-        // The workspace's scratch is of f32.
+        // The workspace's scratch is in f32 and cannot be used.
         self.run(team, Work { lines, len, scratch: 0 }, &|run, _| {
             let mut own = vec![Pair::default(); len + plan.get_inplace_scratch_len()];
             let (line, scratch) = own.split_at_mut(len);
             for at in run {
                 load(at, line);
                 plan.process_with_scratch(line, scratch);
-                // SAFETY: each line is handed out once.
+                // SAFETY: each line is claimed once.
                 store(line, unsafe { output.range(at * each..(at + 1) * each) });
             }
         })

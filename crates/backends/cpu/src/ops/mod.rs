@@ -1,5 +1,6 @@
-//! From an op to a kernel: one folder per domain, one file per op. Each checks what only the data can tell, dispatches on the
-//! element type, and writes into an output of the context.
+//! Maps ops to kernels: one folder per domain, one file per op. Each file checks the conditions
+//! that depend on the data, dispatches on the element type, and writes into an output of the
+//! context.
 
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{DeviceInfo, Domain, Op, Result, Support, Value};
@@ -9,15 +10,29 @@ use crate::context::Context;
 pub(crate) mod compute;
 mod crypto;
 mod graph;
+#[cfg(feature = "signal")]
+pub(crate) mod signal;
+#[cfg(not(feature = "signal"))]
+#[path = "no_signal.rs"]
 pub(crate) mod signal;
 pub(crate) mod together;
 
-pub(crate) use graph::{Filters, Graphs, Matrix, Weights};
+// All ops of these domains are supported, except kernels without a closure.
+#[cfg(feature = "signal")]
+panoply_core::for_each_domain!(panoply_core::domain_modules);
+#[cfg(not(feature = "signal"))]
+panoply_core::domain_modules! {
+    Compute in compute;
+    Crypto in crypto;
+    Graph in graph;
+}
 
-/// The domains of which every op is run, but for kernels without a closure.
-pub(crate) const DOMAINS: &[Domain] = &[Domain::Compute, Domain::Crypto, Domain::Signal, Domain::Graph];
+/// The domains that a node runs. Ops outside the list run if they bring their code.
+pub(crate) fn domains() -> Vec<Domain> {
+    [DOMAINS, &[Domain::Extension]].concat()
+}
 
-/// Whether an op is run on a node.
+/// Whether a node supports an op, with a reason if not.
 pub(crate) fn supports(op: &Op, device: &DeviceInfo) -> Support {
     match op {
         Op::Graph(op) => graph::supports(op, device),
@@ -27,22 +42,30 @@ pub(crate) fn supports(op: &Op, device: &DeviceInfo) -> Support {
     }
 }
 
-/// The same, without a reason.
+/// Whether a node supports an op.
 pub(crate) fn can_run(op: &Op, device: &DeviceInfo) -> bool {
     match op {
         Op::Graph(op) => graph::supports(op, device).is_yes(),
         Op::Compute(ComputeOp::Kernel(op)) => op.program.runs_on_cpu(),
+        Op::Extension(op) => op.runs_on_host(),
         op => DOMAINS.contains(&op.domain()),
     }
 }
 
-/// Runs one op to its end on the calling thread and the context's team.
+/// Runs one op to completion on the calling thread and the context's team.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
-    match op {
-        Op::Compute(op) => compute::run(op, context),
-        Op::Crypto(op) => crypto::run(op, context),
-        Op::Signal(_) => signal::run(op, context),
-        Op::Graph(op) => graph::run(op, context),
-        op => Err(Support::unknown(op).refusal(op)),
+    // If a graph wants the output's axes in another order, the op itself handles the empty output.
+    if context.order.is_none()
+        && let Some(nothing) = op.empty_answer()
+    {
+        return Ok(nothing);
     }
+    by_domain!(op => run(op, context), run_own_code(op, context))
+}
+
+/// Runs an op from outside the list by its own code.
+fn run_own_code(op: &Op, context: &mut Context) -> Result<Value> {
+    let unknown = || Support::unknown(op).refusal(op);
+    let (Op::Extension(extension), Some(states)) = (op, &mut context.host_states) else { return Err(unknown()) };
+    extension.run_on_host(&context.team, states).unwrap_or_else(|| Err(unknown()))
 }

@@ -1,6 +1,7 @@
-//! A batch as one piece of work. Ops that are too small for several threads are spread over the team whole, in one parallel
-//! region for all of them; searches of the same rows become one pass with all their queries. What is large runs by itself, with
-//! the whole team. Each op has its own result: one that fails, or panics, fails alone.
+//! Runs a batch as one piece of work. Ops too small for several threads run whole, one per thread,
+//! in one parallel region. Searches of the same rows become one pass with all their queries. A
+//! large op runs alone, with the whole team. Each op has its own result: one that fails or panics
+//! fails alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,47 +22,49 @@ use crate::memory::HostMemory;
 use crate::scratch;
 use crate::team::Team;
 
-/// Work of which less is not worth waking a second thread for.
+/// Less work is not worth waking a second thread.
 const REGION_NS_MIN: f64 = 15_000.0;
-/// Multiplications from which a product is worth several threads, and up to which many products are spread whole.
+/// Number of multiplications from which a product is worth several threads, and up to which
+/// products of a large batch run whole.
 const PRODUCT_TINY: u64 = 96 * 96 * 96;
 const PRODUCT_MEDIUM: u64 = 256 * 256 * 256;
-/// The same for the bytes that an elementwise op reads, and for the elements that a search compares.
+/// The same for the bytes read by an elementwise op, and for the elements compared by a search.
 const MAP_BYTES_TINY: usize = 128 << 10;
 const MAP_BYTES_MEDIUM: usize = 1 << 20;
 const SEARCH_TINY: u64 = 1 << 17;
 const SEARCH_MEDIUM: u64 = 1 << 22;
-/// The nanoseconds that an op of the crypto domain takes on one thread.
+/// The same for the nanoseconds that a crypto op takes on one thread.
 const CRYPTO_NS_TINY: f64 = 50_000.0;
 const CRYPTO_NS_MEDIUM: f64 = 2_000_000.0;
-/// Bytes that any other op may read to count as small.
+/// Any other op is small up to this number of input bytes.
 const OTHER_BYTES_TINY: usize = 32 << 10;
-/// Ops of medium size are spread whole where there are so many for each thread; fewer would leave threads idle at the end.
+/// Medium-sized ops run whole if there are this many for each thread; fewer would leave threads
+/// idle at the end.
 const MEDIUM_PER_THREAD_MIN: usize = 4;
-/// The most queries that searches of the same rows are joined to.
+/// Maximal number of queries of joined searches.
 const QUERIES_MAX: usize = 4096;
-/// The most rows that runs of one graph are joined to.
+/// Maximal number of rows of joined runs of one graph.
 const GRAPH_ROWS_MAX: usize = 4096;
-/// What the memory of one thread's own ops keeps for reuse.
+/// Maximal size of each thread's memory pool for its own ops.
 const MEMBER_POOL_BYTES_MAX: usize = 64 << 20;
 
-/// What became of one op of a batch.
+/// Result of one op of a batch.
 pub(crate) struct Ran {
     pub(crate) result: Result<Value>,
-    /// How many ops ran together with it, itself included.
+    /// Number of ops that ran together with it, itself included.
     pub(crate) batch_size: u32,
-    /// Its share of the time that the engine worked on them.
+    /// Its share of the engine's time for them.
     pub(crate) time: Duration,
 }
 
-/// A context for each thread of the team, for the ops that it runs by itself.
+/// A context for each thread of the team, for ops that one thread runs alone.
 #[derive(Default)]
 pub(crate) struct Members {
     contexts: Vec<Mutex<Context>>,
 }
 
 impl Members {
-    /// Shows each of them.
+    /// Calls `visit` with each context.
     pub(crate) fn for_each_context(&mut self, mut visit: impl FnMut(&mut Context)) {
         for context in &self.contexts {
             visit(&mut lock(context));
@@ -71,17 +74,18 @@ impl Members {
     fn reserve(&mut self, count: usize, like: &Context) {
         while self.contexts.len() < count {
             let memory = HostMemory::new(Some(MEMBER_POOL_BYTES_MAX));
-            self.contexts.push(Mutex::new(Context::new(Team::single(), like.simd, memory)));
+            self.contexts.push(Mutex::new(Context::new(Team::single(), like.simd, memory, like.provider)));
         }
     }
 }
 
-/// Runs one op; a panic inside becomes its error, and so does a kernel's lack of memory.
+/// Runs one op; a panic, or a kernel's lack of memory, becomes its error.
 pub(crate) fn run_one(op: &Op, context: &mut Context, device: DeviceId) -> Result<Value> {
     caught(context, device, |context| super::run(op, context))
 }
 
-/// The same of an op that nobody else has: its answer takes the place of what it reads, where it allows that.
+/// The same for an op that has no other owner: its output may overwrite its input, if the op
+/// permits that.
 pub(crate) fn run_own(op: &mut Op, context: &mut Context, device: DeviceId) -> Result<Value> {
     match op {
         Op::Crypto(op) if is_in_place(op) => caught(context, device, |context| crypto::run_in_place(op, context)),
@@ -91,8 +95,7 @@ pub(crate) fn run_own(op: &mut Op, context: &mut Context, device: DeviceId) -> R
 
 fn caught(context: &mut Context, device: DeviceId, run: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
     catch_unwind(AssertUnwindSafe(|| run(context))).unwrap_or_else(|panic| {
-        // The next op's outputs are its own.
-        context.arena = None;
+        context.leave_graph();
         let panicked = || Error::EnginePanicked { device, message: panic_message(panic.as_ref()) };
         Err(scratch::error_of(panic.as_ref()).unwrap_or_else(panicked))
     })
@@ -122,18 +125,18 @@ pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Mem
     items.iter().zip(ran).map(alone).collect()
 }
 
-/// How an op is best run among others.
+/// The best way to run an op in a batch.
 #[derive(Clone, Copy, PartialEq)]
 enum Size {
     /// By one thread.
     Tiny,
-    /// By one thread where there are many, else by all.
+    /// By one thread if there are many such ops, else by all threads.
     Medium,
     /// By all threads.
     Large,
 }
 
-/// The op's size, and about how long one thread takes for it.
+/// The op's size class, and its estimated time on one thread.
 fn size(op: &Op) -> (Size, f64) {
     let graded = |amount: f64, tiny: f64, medium: f64, ns: f64| {
         let size = if amount < tiny {
@@ -158,6 +161,8 @@ fn size(op: &Op) -> (Size, f64) {
         Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
         Op::Crypto(op) => graded(panoply_crypto::estimate_ns(op), CRYPTO_NS_TINY, CRYPTO_NS_MEDIUM, 1.0),
         Op::Compute(ComputeOp::Transfer(_)) | Op::Graph(_) => (Size::Large, 0.0),
+        // Ops from outside the list keep their states in the engine's own context.
+        Op::Extension(_) => (Size::Large, 0.0),
         // Streams live in the engine's own context, and their pieces come in order.
         Op::Signal(SignalOp::StartFilter(_) | SignalOp::StreamFilter(_)) => (Size::Large, 0.0),
         // Nanoseconds for each coded bit.
@@ -166,7 +171,7 @@ fn size(op: &Op) -> (Size, f64) {
     }
 }
 
-/// Which of these items one parallel region shall run, each on one thread; none where that is not worth it.
+/// The items that one parallel region shall run, each on one thread; empty if that does not pay.
 fn spread_whole(items: &[Item], left: &[usize], threads: usize) -> Vec<usize> {
     if threads < 2 || left.len() < 2 {
         return Vec::new();
@@ -180,7 +185,7 @@ fn spread_whole(items: &[Item], left: &[usize], threads: usize) -> Vec<usize> {
     if region.len() < 2 || time_ns < REGION_NS_MIN { Vec::new() } else { region }
 }
 
-/// One parallel region: each idle thread takes the next op.
+/// Runs one parallel region: each idle thread takes the next op.
 fn side_by_side(
     items: &[Item],
     region: &[usize],
@@ -230,7 +235,8 @@ fn joinable_graphs(items: &[Item]) -> Vec<Vec<usize>> {
     groups.into_iter().map(|(_, _, group)| group).filter(|group| group.len() > 1).collect()
 }
 
-/// Runs a group as one graph with all rows. Where that fails they run one by one, so that none fails for another's sake.
+/// Runs a group as one graph with all rows. If that fails, its runs are executed one by one, so
+/// that none fails because of another.
 fn join_graphs(items: &[Item], group: &[usize], context: &mut Context, device: DeviceId, ran: &mut [Option<Ran>]) {
     let start = Instant::now();
     let ops: Vec<&RunGraph> = group.iter().filter_map(|index| as_graph(&items[*index])).collect();
@@ -251,7 +257,7 @@ fn as_graph(item: &Item) -> Option<&RunGraph> {
     }
 }
 
-/// Groups of at least two searches that differ in nothing but their queries.
+/// Groups of at least two searches that differ only in their queries.
 fn joinable_searches(items: &[Item]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
@@ -295,11 +301,11 @@ fn same_elements(a: &Tensor, b: &Tensor) -> bool {
     std::ptr::eq(first.bytes(), second.bytes()) && view(a) == view(b) && a.strides() == b.strides()
 }
 
-/// All searches of a group as one; where that fails they are left to be run by themselves.
+/// Runs all searches of a group as one. If that fails, they are left to run separately.
 fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &mut [Option<Ran>]) {
     let start = Instant::now();
     let ops: Vec<&Search> = group.iter().filter_map(|index| as_search(&items[*index])).collect();
-    // Where it fails or panics each is tried by itself, and the one at fault fails again, alone.
+    // If it fails or panics, each search is run separately, and only the faulty one fails again.
     let joined = catch_unwind(AssertUnwindSafe(|| search_joined(&ops, context)));
     let Ok(Ok(values)) = joined else { return };
     let time = start.elapsed() / group.len() as u32;
@@ -318,7 +324,8 @@ fn search_joined(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
     for op in ops {
         let shape = op.output_shape()?;
         let end = begin + shape.elements();
-        // Copied, so that a caller that keeps its own hits does not keep the hits of the whole batch in memory.
+        // Copied, so that a caller that keeps its hits does not keep those of the whole batch in
+        // memory.
         let mut own_ids = context.output::<u32>(shape)?;
         own_ids.copy_from_slice(&ids[begin..end]);
         let mut own_scores = context.output::<f32>(shape)?;

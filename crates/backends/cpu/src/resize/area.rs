@@ -1,8 +1,9 @@
 //! Area: each output pixel is the mean of the box of input pixels that it covers.
 //!
-//! The rows of a box are added up first, whole rows at a time, then the columns of that one row of sums. Sums of boxes
-//! below [`SMALL_BOX_PIXELS`] are `f32`, in which sums of bytes are exact and their quotient rounds to the right byte;
-//! larger boxes are summed in `f64`, with the same promise.
+//! The rows of a box are added first, whole rows at a time, then the columns of the resulting row
+//! of sums. Sums of boxes below [`SMALL_BOX_PIXELS`] are `f32`, in which sums of bytes are exact
+//! and their quotient rounds to the right byte. Larger boxes are summed in `f64`, with the same
+//! guarantee.
 
 use super::{Sizes, cover};
 use crate::levels::simd_levels;
@@ -12,8 +13,9 @@ use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
 
-/// Boxes of fewer pixels are summed in `f32`. With `n` pixels a mean of bytes that is no tie is at least `1 / 2n` away
-/// from one, and half a unit in the last place of an `f32` below 256 is at most `2^-17`.
+/// Boxes of fewer pixels are summed in `f32`. With `n` pixels, a mean of bytes that is not a tie is
+/// at least `1 / 2n` away from one, and half a unit in the last place of an `f32` below 256 is at
+/// most `2^-17`.
 const SMALL_BOX_PIXELS: usize = 1 << 16;
 /// Elements that are widened at a time.
 const WIDEN_LEN: usize = 512;
@@ -21,7 +23,7 @@ const WIDEN_LEN: usize = 512;
 /// Averages boxes of input pixels.
 ///
 /// # Panics
-/// When a slice does not have its stated size, or a non-empty output has an empty input.
+/// If a slice does not have its stated size, or a non-empty output has an empty input.
 pub fn area<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], output: &mut [T]) {
     if !sizes.check(input.len(), output.len()) {
         return;
@@ -31,11 +33,11 @@ pub fn area<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], outpu
     let rows_max = (0..sizes.output.0).map(|y| cover(y, sizes.input.0, sizes.output.0).len()).max().unwrap_or(0);
     let large = rows_max.saturating_mul(columns.len_max) >= SMALL_BOX_PIXELS;
     let (row_in, row_out) = (sizes.row_in(), sizes.row_out());
-    // The work is in reading, so the grain is one of input.
+    // Reading dominates, so the grain is measured in input.
     let grain = (super::TASK_BYTES_MIN / (row_in * size_of::<T>()).saturating_mul(rows_max).max(1)).max(1);
     let parts = Parts::new(output);
     team.run_ranges(sizes.rows_out(), grain, &|rows| {
-        // SAFETY: ranges of rows are disjoint, so their elements are.
+        // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let to = unsafe { parts.range(rows.start * row_out..rows.end * row_out) };
         let mut band =
             Band { simd, columns: &columns, input, row_in, sums: vec![0.0; row_in], means: vec![0.0; row_out] };
@@ -59,16 +61,16 @@ pub fn area<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], outpu
     });
 }
 
-/// The boxes' columns, for every element of an output row. All of them lie within `row_in`.
+/// The columns of the boxes, for every element of an output row. All of them are within `row_in`.
 struct Columns {
     row_in: usize,
     channels: usize,
     /// The first element of each box.
     start: Vec<u32>,
-    /// How many columns each box has.
+    /// Number of columns of each box.
     len: Vec<u32>,
     len_max: usize,
-    /// Every box is two columns of one channel, side by side.
+    /// True if every box is two adjacent columns of one channel.
     halves: bool,
 }
 
@@ -87,7 +89,7 @@ impl Columns {
         Columns { row_in: sizes.row_in(), channels: sizes.channels, start, len, len_max, halves }
     }
 
-    /// The mean of each box, given the sums of its `rows` rows.
+    /// Computes the mean of each box from the sums of its `rows` rows.
     fn means(&self, simd: Simd, sums: &[f32], rows: usize, to: &mut [f32]) {
         assert!(sums.len() == self.row_in && to.len() == self.start.len(), "rows must fit the tables");
         match simd {
@@ -105,7 +107,7 @@ impl Columns {
     }
 }
 
-/// One thread's rows of output.
+/// The rows of output of one thread.
 struct Band<'a, T> {
     simd: Simd,
     columns: &'a Columns,
@@ -151,7 +153,7 @@ impl<T: Pixel> Band<'_, T> {
     }
 }
 
-/// Shows a row as `f32`, in pieces, each with the position of its first element.
+/// Visits a row as `f32`, in pieces, each with the position of its first element.
 fn each_widened<T: Pixel>(simd: Simd, row: &[T], mut visit: impl FnMut(usize, &[f32])) {
     if let Some(row) = T::as_f32(row) {
         return visit(0, row);
@@ -189,7 +191,7 @@ mod x86 {
     use super::Columns;
     use std::arch::x86_64::*;
 
-    /// Wider boxes are summed one by one.
+    /// Maximum width of boxes for this function; wider boxes are summed one by one.
     pub const LEN_MAX: usize = 16;
     const LANES: usize = 16;
 
@@ -202,8 +204,9 @@ mod x86 {
         let (rows, step) = (_mm512_set1_ps(rows as f32), _mm512_set1_epi32(columns.channels as i32));
         for (block, to) in to.chunks_mut(LANES).enumerate() {
             let lanes: __mmask16 = if to.len() == LANES { !0 } else { (1 << to.len()) - 1 };
-            // SAFETY: the tables have `to.len()` entries from the block on, and masked-out lanes touch no memory. A
-            // lane is gathered only while its column is within its box, and boxes lie within `sums`.
+            // SAFETY: the tables have `to.len()` entries from the block on, and masked-out lanes
+            // access no memory. A lane is gathered only while its column is within its box, and
+            // boxes are within `sums`.
             unsafe {
                 let mut index = _mm512_maskz_loadu_epi32(lanes, columns.start.as_ptr().add(block * LANES).cast());
                 let len = _mm512_maskz_loadu_epi32(lanes, columns.len.as_ptr().add(block * LANES).cast());

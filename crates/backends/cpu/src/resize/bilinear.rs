@@ -1,7 +1,8 @@
-//! Bilinear: columns first, into rows that are kept while the output walks past them, then rows.
+//! Bilinear: columns first, into rows that are kept while the output rows need them, then rows.
 //!
-//! The column taps are tables over the *elements* of a row, so interleaved channels are no special case. With AVX-512,
-//! sixteen outputs whose inputs lie within 32 elements are permuted out of two registers; others are gathered.
+//! The column taps are tables over the *elements* of a row, so interleaved channels are no special
+//! case. With AVX-512, sixteen outputs whose inputs are within 32 elements are permuted from two
+//! registers; others are gathered.
 
 use super::{Sizes, divide};
 use crate::levels::simd_levels;
@@ -10,10 +11,10 @@ use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
 
-/// Weighs the four input pixels around each output pixel.
+/// Computes the weighted mean of the four input pixels around each output pixel.
 ///
 /// # Panics
-/// When a slice does not have its stated size, or a non-empty output has an empty input.
+/// If a slice does not have its stated size, or a non-empty output has an empty input.
 pub fn bilinear<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], output: &mut [T]) {
     if !sizes.check(input.len(), output.len()) {
         return;
@@ -31,7 +32,7 @@ pub fn bilinear<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], o
         let mut band = Band::new(simd, sizes, &columns, input);
         for row in range {
             let (plane, y) = (row / sizes.output.0, row % sizes.output.0);
-            // SAFETY: each row is written by the one task that has it.
+            // SAFETY: each row is written by exactly one task.
             let to = unsafe { parts.range(row * row_out..(row + 1) * row_out) };
             band.write_row(plane * sizes.input.0, &rows[y], to);
         }
@@ -51,7 +52,7 @@ fn copy<T: Pixel>(team: &Team, input: &[T], output: &mut [T]) {
 struct Tap {
     first: usize,
     second: usize,
-    /// The second pixel's weight; the first has the rest.
+    /// The second pixel's weight; the first pixel's weight is the complement to one.
     weight: f32,
 }
 
@@ -67,13 +68,15 @@ impl Tap {
 /// Elements that one block of the column tables covers.
 const LANES: usize = 16;
 
-/// The taps of every element of an output row. Indices are below `row_in`, which the constructor sees to.
+/// The taps of every element of an output row. The constructor ensures that indices are below
+/// `row_in`.
 struct Columns {
     row_in: usize,
     first: Vec<u32>,
     second: Vec<u32>,
     weight: Vec<f32>,
-    /// For each block of [`LANES`] elements, where its two windows of `2 * LANES` inputs start, if they suffice.
+    /// For each block of [`LANES`] elements, the starts of its two windows of `2 * LANES` inputs,
+    /// if the windows suffice.
     windows: Vec<Option<(u32, u32)>>,
 }
 
@@ -102,7 +105,7 @@ impl Columns {
         Columns { row_in: sizes.row_in(), first, second, weight, windows }
     }
 
-    /// Weighs the columns of one input row.
+    /// Applies the column weights to one input row.
     fn apply(&self, simd: Simd, row: &[f32], to: &mut [f32]) {
         assert!(row.len() == self.row_in && to.len() == self.first.len(), "rows must fit the tables");
         match simd {
@@ -125,7 +128,8 @@ impl Columns {
     }
 }
 
-/// One thread's walk down some output rows, with the two input rows in use already weighed by column.
+/// The pass of one thread over some output rows. It keeps the two current input rows with the
+/// column weights applied.
 struct Band<'a, T> {
     simd: Simd,
     sizes: &'a Sizes,
@@ -152,7 +156,7 @@ impl<'a, T: Pixel> Band<'a, T> {
 
     fn write_row(&mut self, first_row: usize, tap: &Tap, to: &mut [T]) {
         let (first, second) = (first_row + tap.first, first_row + tap.second);
-        // The row that stays in use keeps its place; the other place takes the new row.
+        // The row that stays in use keeps its slot; the other slot receives the new row.
         let upper = usize::from(self.kept[1].0 == Some(first));
         self.keep(upper, first);
         let lower = if second == first { upper } else { 1 - upper };
@@ -168,7 +172,7 @@ impl<'a, T: Pixel> Band<'a, T> {
         }
     }
 
-    /// Makes place `slot` hold input row `row`.
+    /// Ensures that `slot` holds input row `row`.
     fn keep(&mut self, slot: usize, row: usize) {
         if self.kept[slot].0 == Some(row) {
             return;
@@ -210,8 +214,8 @@ mod x86 {
         for (block, to) in to.chunks_mut(LANES).enumerate() {
             let lanes = mask(to.len());
             let at = block * LANES;
-            // SAFETY: the tables have `to.len()` entries from `at` on, and masked-out lanes touch no memory. Every
-            // index is below `row.len()`.
+            // SAFETY: the tables have `to.len()` entries from `at` on, and masked-out lanes access
+            // no memory. Every index is below `row.len()`.
             unsafe {
                 let first = _mm512_maskz_loadu_epi32(lanes, columns.first.as_ptr().add(at).cast());
                 let second = _mm512_maskz_loadu_epi32(lanes, columns.second.as_ptr().add(at).cast());
@@ -230,7 +234,7 @@ mod x86 {
         }
     }
 
-    /// Picks `row[index]` for each lane, where all indices are within 32 elements from `low` on.
+    /// Picks `row[index]` for each lane. All indices must be within 32 elements from `low` on.
     ///
     /// # Safety
     /// `low` must be below `row.len()`.

@@ -1,15 +1,16 @@
-//! Resizing images: nearest, bilinear and area.
+//! Resizing of images: nearest, bilinear and area.
 //!
-//! An image here is `[planes, height, width, channels]`: NCHW is `planes = n·c, channels = 1`, NHWC is `planes = n`.
-//! With `scale = in / out` for each axis, output pixel `i` takes
+//! An image here is `[planes, height, width, channels]`: NCHW is `planes = n·c, channels = 1`, NHWC
+//! is `planes = n`. With `scale = in / out` for each axis, output pixel `i` is
 //!
 //! * **nearest**: input pixel `floor(i · scale)`, in exact integers;
-//! * **bilinear**: the two input pixels around `max(0, (i + 0.5) · scale - 0.5)` (half-pixel centres, edges repeated),
-//!   weighted by distance, rows after columns; there is no antialiasing;
+//! * **bilinear**: the two input pixels around `max(0, (i + 0.5) · scale - 0.5)` (half-pixel
+//!   centres, edges repeated), weighted by distance, rows after columns; there is no antialiasing;
 //! * **area**: the mean of input pixels `floor(i · scale) .. ceil((i + 1) · scale)`.
 //!
-//! Sums are `f32`; over `u8` the area mode is exact all the same. `u8` results are rounded to nearest, ties to even.
-//! Not-a-numbers spread to every output pixel that weighs them, also by zero, as IEEE arithmetic has it.
+//! Sums are `f32`; over `u8` the area mode is exact nevertheless. `u8` results are rounded to
+//! nearest, ties to even. NaN propagates to every output pixel that weighs it, even by zero, as in
+//! IEEE arithmetic.
 
 mod area;
 mod bilinear;
@@ -19,13 +20,13 @@ pub use area::area;
 pub use bilinear::bilinear;
 pub use nearest::nearest;
 
-/// Less output than this is not worth waking another thread for.
+/// Minimum output bytes for which another thread is worth waking.
 const TASK_BYTES_MIN: usize = 64 * 1024;
 
 /// The sizes of a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Independent images.
+    /// Number of independent images.
     pub planes: usize,
     /// Interleaved values of one pixel.
     pub channels: usize,
@@ -56,7 +57,7 @@ impl Sizes {
         self.planes * self.output.0
     }
 
-    /// Checks the slices. False means that there is nothing to do.
+    /// Checks the slices. False if there is nothing to do.
     fn check(&self, input: usize, output: usize) -> bool {
         assert_eq!(input, self.rows_in() * self.row_in(), "the input must have the stated size");
         assert_eq!(output, self.rows_out() * self.row_out(), "the output must have the stated size");
@@ -64,7 +65,7 @@ impl Sizes {
         output > 0
     }
 
-    /// Output rows that one task takes at least.
+    /// Minimum output rows of one task.
     fn grain(&self, element_bytes: usize) -> usize {
         (TASK_BYTES_MIN / (self.row_out() * element_bytes)).max(1)
     }
@@ -77,7 +78,7 @@ fn cover(index: usize, input: usize, output: usize) -> std::ops::Range<usize> {
     start..end + usize::from(rest > 0)
 }
 
-/// Quotient and remainder of `max(0, a · b - c)` by `d`, in 64 bits where they suffice.
+/// Quotient and remainder of `max(0, a · b - c)` by `d`, in 64 bits if they suffice.
 fn divide(a: usize, b: usize, c: usize, d: usize) -> (usize, usize) {
     match a.checked_mul(b) {
         Some(product) => {

@@ -1,7 +1,7 @@
-//! Nearest: whole pixels are copied, whatever their elements mean.
+//! Nearest: copies whole pixels regardless of their element type.
 //!
-//! When an image grows, sixteen bytes of output come from at most sixteen bytes of input, so that a row is a sequence of
-//! byte shuffles whose tables are made once.
+//! When an image grows, sixteen bytes of output come from at most sixteen bytes of input. A row is
+//! then a sequence of byte shuffles whose tables are computed once.
 
 use super::{Sizes, cover};
 use crate::parts::Parts;
@@ -9,10 +9,10 @@ use crate::simd::Simd;
 use crate::team::Team;
 use bytemuck::Pod;
 
-/// Copies for each output pixel its nearest input pixel.
+/// Copies the nearest input pixel to each output pixel.
 ///
 /// # Panics
-/// When a slice does not have its stated size, or a non-empty output has an empty input.
+/// If a slice does not have its stated size, or a non-empty output has an empty input.
 pub fn nearest<T: Pod + Send + Sync>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], output: &mut [T]) {
     if !sizes.check(input.len(), output.len()) {
         return;
@@ -22,7 +22,7 @@ pub fn nearest<T: Pod + Send + Sync>(simd: Simd, team: &Team, sizes: &Sizes, inp
     let (row_in, row_out) = (sizes.row_in(), sizes.row_out());
     let parts = Parts::new(output);
     team.run_ranges(sizes.rows_out(), sizes.grain(size_of::<T>()), &|rows| {
-        // SAFETY: ranges of rows are disjoint, so their elements are.
+        // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let output = unsafe { parts.range(rows.start * row_out..rows.end * row_out) };
         let mut copied = None;
         for (index, row) in rows.enumerate() {
@@ -64,20 +64,22 @@ fn pick_pixels<T: Copy, const CHANNELS: usize>(from: &[T], columns: &[usize], to
     }
 }
 
-/// Bytes of output that one shuffle makes.
+/// Bytes of output of one shuffle.
 const SHUFFLE_BYTES: usize = 16;
 
-/// Where the bytes of an output row come from.
+/// The source of each byte of an output row.
 struct Shuffles {
     row_in_bytes: usize,
-    /// For each whole block of output: where its sixteen bytes of input start, and which of them goes where.
+    /// For each whole block of output: the start of its sixteen bytes of input, and the source
+    /// index of each output byte.
     blocks: Vec<(u32, [u8; SHUFFLE_BYTES])>,
     /// The sources of the bytes after the last whole block.
     tail: Vec<u32>,
 }
 
 impl Shuffles {
-    /// The tables, or nothing where the CPU lacks the shuffles or a block needs more than sixteen bytes of input.
+    /// Builds the tables. `None` if the CPU lacks the shuffles or a block needs more than sixteen
+    /// bytes of input.
     fn new(simd: Simd, sizes: &Sizes, columns: &[usize], element_bytes: usize) -> Option<Shuffles> {
         let (pixel_bytes, row_in_bytes) = (sizes.channels * element_bytes, sizes.row_in() * element_bytes);
         let row_out_bytes = sizes.row_out() * element_bytes;
@@ -105,7 +107,8 @@ impl Shuffles {
         assert!(from.len() == self.row_in_bytes && to.len() == whole + self.tail.len(), "rows must fit the tables");
         let (blocks, tail) = to.split_at_mut(whole);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: tables are made only where the CPU has AVX2, which includes the shuffles; the rows fit the tables.
+        // SAFETY: tables are built only if the CPU has AVX2, which includes the shuffles; the rows
+        // fit the tables.
         unsafe {
             shuffle_blocks(&self.blocks, from, blocks);
         }
@@ -124,7 +127,7 @@ impl Shuffles {
 unsafe fn shuffle_blocks(blocks: &[(u32, [u8; SHUFFLE_BYTES])], from: &[u8], to: &mut [u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_shuffle_epi8, _mm_storeu_si128};
     for ((base, indices), to) in blocks.iter().zip(to.as_chunks_mut::<SHUFFLE_BYTES>().0) {
-        // SAFETY: the caller vouches for the source; the table and the target are sixteen bytes.
+        // SAFETY: the caller guarantees the source; the table and the target are sixteen bytes.
         unsafe {
             let bytes = _mm_loadu_si128(from.as_ptr().add(*base as usize).cast());
             let table = _mm_loadu_si128(indices.as_ptr().cast());

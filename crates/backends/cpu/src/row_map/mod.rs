@@ -1,5 +1,5 @@
-//! RowMap: a map, a function of each row, and a map of its result, chunk by chunk of rows, so that what lies between them
-//! stays in the second-level cache.
+//! RowMap: a map, a function of each row, and a map of its result, computed in chunks of rows, so
+//! that intermediate values stay in the second-level cache.
 
 use panoply_core::op::compute::RowFunction;
 use panoply_core::{Element, Result, Shape, Tensor};
@@ -14,23 +14,24 @@ use crate::simd::Simd;
 use crate::softmax::{Soft, softmax};
 use crate::team::Team;
 
-/// Elements of the rows that are worked on at a time.
+/// Elements of the rows that are processed at a time.
 const CHUNK_ELEMENTS: usize = 8 << 10;
-/// Elements from which rows are shared between threads, also where they would be one chunk.
+/// Minimum elements for which rows are split among threads, even if they would be one chunk.
 const SHARED_ELEMENTS_MIN: usize = 6 << 10;
 
-/// What rows are computed in.
+/// An element type in which rows are computed.
 pub(crate) trait Row: Element + Soft + Normal + Sum + Mean<Output = Self> + Ordered {}
 impl<T: Element + Soft + Normal + Sum + Mean<Output = T> + Ordered> Row for T {}
 
-/// One call: the two maps and what is between them. `before` gives rows of `T`, and `after` takes them as its input 0.
+/// One call: the two maps and the function between them. `before` produces rows of `T`, and `after`
+/// reads the function's result as its input 0.
 pub(crate) struct RowPass<'a> {
     pub(crate) before: &'a Plan,
     pub(crate) inputs: &'a [Tensor],
     pub(crate) function: RowFunction,
     pub(crate) after: &'a Plan,
     pub(crate) more: &'a [Tensor],
-    /// The shape whose last axis is a row, and that of the output.
+    /// The shape whose last axis is a row, and the shape of the output.
     pub(crate) rows: Shape,
     pub(crate) output: Shape,
 }
@@ -69,7 +70,7 @@ impl RowPass<'_> {
     }
 }
 
-/// The function of each row of `len` elements.
+/// Applies the function to each row of `len` elements.
 fn apply<T: Row>(function: RowFunction, simd: Simd, team: &Team, values: &[T], len: usize, results: &mut [T]) {
     let count = if function.is_reduction() { results.len() } else { results.len() / len.max(1) };
     let extents = Extents::rows(count, len);

@@ -1,16 +1,17 @@
-//! Strided copies: any view of a tensor, written out contiguously.
+//! Strided copies: write any view of a tensor contiguously.
 //!
-//! A transpose, a slice with steps, a reversed axis and a broadcast are all the same thing here: a list of dimensions
-//! with a stride each. [`copy_strided`] drops the dimensions of one, joins neighbours that lie behind each other in
-//! memory, and then picks one of three loops:
+//! A transpose, a slice with steps, a reversed axis and a broadcast are all the same here: a list
+//! of dimensions with a stride each. [`copy_strided`] drops dimensions of length one, joins
+//! neighbouring dimensions that are contiguous in memory, and then picks one of three loops:
 //!
 //! * **rows**: the innermost dimension is contiguous, so whole runs are copied;
-//! * **tiles**: another dimension is contiguous, so square tiles are transposed in registers (see [`tile`]);
-//! * **gather**: nothing is contiguous (steps, reversed or repeated elements); one element at a time, in blocks that
-//!   keep the lines in use in the cache.
+//! * **tiles**: another dimension is contiguous, so square tiles are transposed in registers (see
+//!   [`tile`]);
+//! * **gather**: no dimension is contiguous (steps, reversed or repeated elements); elements are
+//!   copied one at a time, in blocks that keep the used lines in the cache.
 //!
-//! The whole view is checked against the source before anything is read. Every loop is spread over the team once it
-//! moves more than [`TASK_BYTES_MIN`].
+//! The whole view is checked against the source before anything is read. Every loop is split among
+//! the team if it moves more than [`TASK_BYTES_MIN`].
 
 pub mod tile;
 #[cfg(target_arch = "x86_64")]
@@ -22,15 +23,15 @@ use crate::team::Team;
 use std::fmt;
 use std::ops::Range;
 
-/// Less than this is not worth waking another thread for.
+/// Minimum bytes for which another thread is worth waking.
 const TASK_BYTES_MIN: usize = 128 * 1024;
-/// Edge of the blocks that the tile and gather loops work through: long enough in bytes to use whole pages' worth of
-/// address translations, short enough in elements to stay in the cache.
+/// Edge of the blocks of the tile and gather loops: long enough in bytes to use whole pages' worth
+/// of address translations, short enough in elements to stay in the cache.
 const fn block_edge(element_bytes: usize) -> usize {
     if element_bytes < 4 { 256 / element_bytes } else { 64 }
 }
 
-/// Elements in memory that a view refers to.
+/// A view of elements in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<'a> {
     /// The memory. It needs no alignment.
@@ -39,35 +40,36 @@ pub struct Strided<'a> {
     pub element_bytes: usize,
     /// Length of each dimension, outermost first.
     pub dims: &'a [usize],
-    /// Distance between neighbours in each dimension, in elements. Zero repeats and negative values walk backwards.
+    /// Distance between neighbours in each dimension, in elements. A stride of zero repeats an
+    /// element; a negative stride goes backwards.
     pub strides: &'a [isize],
-    /// Where the first element of the view is, in elements from the start of `bytes`.
+    /// Index of the view's first element, in elements from the start of `bytes`.
     pub offset: usize,
 }
 
-/// Why a strided copy was refused. Nothing was written.
+/// The reason why a strided copy was rejected. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StridedError {
     /// The element size is not 1, 2, 4, 8 or 16 bytes.
     ElementSize {
-        /// The size asked for.
+        /// The requested size.
         got: usize,
     },
-    /// There must be one stride for each dimension.
+    /// The numbers of dimensions and strides differ.
     Rank {
-        /// How many dimensions.
+        /// Number of dimensions.
         dims: usize,
-        /// How many strides.
+        /// Number of strides.
         strides: usize,
     },
     /// The output does not have exactly the view's size.
     OutputLen {
-        /// Bytes that the view takes.
+        /// Bytes of the view.
         expected: usize,
-        /// Bytes in the output.
+        /// Bytes of the output.
         got: usize,
     },
-    /// The view reaches outside its memory, or its size does not fit in memory at all.
+    /// The view reaches outside of its memory, or its size overflows.
     OutOfBounds,
 }
 
@@ -84,12 +86,13 @@ impl fmt::Display for StridedError {
 
 impl std::error::Error for StridedError {}
 
-/// Copies the view into `out`, contiguous and in row-major order, with the best instructions of this CPU.
+/// Copies the view into `out`, contiguously and in row-major order, with the best instructions of
+/// this CPU.
 pub fn copy_strided(team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     copy_strided_at(Simd::detect(), team, view, out)
 }
 
-/// [`copy_strided`] with an explicit instruction level; one that this CPU lacks is lowered.
+/// [`copy_strided`] with an explicit instruction level, which is lowered if this CPU lacks it.
 pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     let simd = simd.min(Simd::detect());
     let elements = view.check(out.len())?;
@@ -107,7 +110,7 @@ pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u
 }
 
 impl Strided<'_> {
-    /// Checks the view against its memory and the output, and returns how many elements it has.
+    /// Checks the view against its memory and the output, and returns its number of elements.
     fn check(&self, out_bytes: usize) -> Result<usize, StridedError> {
         if !matches!(self.element_bytes, 1 | 2 | 4 | 8 | 16) {
             return Err(StridedError::ElementSize { got: self.element_bytes });
@@ -136,7 +139,7 @@ impl Strided<'_> {
     }
 }
 
-/// One dimension of a canonical view: at least two long.
+/// One dimension of a canonical view; its length is at least two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     len: usize,
@@ -146,7 +149,8 @@ struct Axis {
     out_stride: usize,
 }
 
-/// Drops dimensions of one and joins each dimension with its inner neighbour where memory allows.
+/// Drops dimensions of length one and joins each dimension with its inner neighbour if the strides
+/// allow it.
 fn canonical(dims: &[usize], strides: &[isize]) -> Vec<Axis> {
     let mut axes: Vec<Axis> = Vec::with_capacity(dims.len());
     for (&len, &stride) in dims.iter().zip(strides).filter(|(len, _)| **len != 1) {
@@ -166,7 +170,8 @@ fn canonical(dims: &[usize], strides: &[isize]) -> Vec<Axis> {
     axes
 }
 
-/// The source of a checked copy: every position that the axes reach from `start` is within its memory.
+/// The source of a checked copy: every position that the axes reach from `start` is inside its
+/// memory.
 #[derive(Clone, Copy)]
 struct Source<'a, const N: usize> {
     elements: &'a [[u8; N]],
@@ -174,12 +179,12 @@ struct Source<'a, const N: usize> {
 }
 
 impl<const N: usize> Source<'_, N> {
-    /// Where the element `position` steps from the start is.
+    /// The address of the element `position` steps from the start.
     ///
     /// # Safety
-    /// `position` must be one that the checked axes reach.
+    /// The checked axes must reach `position`.
     unsafe fn at(&self, position: isize) -> *const [u8; N] {
-        // SAFETY: `Strided::check` proved that every reachable position is within `elements`.
+        // SAFETY: `Strided::check` proved that every reachable position is inside `elements`.
         unsafe { self.elements.as_ptr().add(self.start).offset(position) }
     }
 }
@@ -196,7 +201,7 @@ fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &Strided<'_>, ou
         copy_rows(team, source, outer, inner.len, out);
         return;
     }
-    // The axis with the closest neighbours is the one to walk together with the innermost.
+    // The outer axis with the smallest stride is traversed together with the innermost axis.
     let closest = (0..outer.len()).filter(|&index| outer[index].stride != 0).min_by_key(|&index| {
         let axis = &outer[index];
         (axis.stride.unsigned_abs(), usize::MAX - axis.len)
@@ -216,7 +221,7 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
     let rows = out.len() / run;
     let parts = Parts::new(out);
     if rows < team.threads() * 4 && run * N >= 2 * TASK_BYTES_MIN {
-        // Few long rows: the threads share each of them.
+        // There are few long rows: the threads share each row.
         let mut walk = Walk::new(outer, 0);
         for row in 0..rows {
             let position = walk.position;
@@ -234,7 +239,7 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
     }
     team.run_ranges(rows, (TASK_BYTES_MIN / (run * N)).max(1), &|range| {
         let mut walk = Walk::new(outer, range.start);
-        // SAFETY: ranges of rows are disjoint, so their elements are.
+        // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let out = unsafe { parts.range(range.start * run..range.end * run) };
         for row in out.chunks_exact_mut(run) {
             // SAFETY: `walk` is within the checked view, and each of its rows has `run` contiguous elements.
@@ -252,27 +257,28 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
 unsafe fn copy_run<const N: usize>(from: *const [u8; N], to: &mut [[u8; N]]) {
     if to.len() <= 4 {
         for (index, element) in to.iter_mut().enumerate() {
-            // SAFETY: `index` is below the length that the caller vouches for.
+            // SAFETY: `index` is below the length that the caller guarantees.
             *element = unsafe { *from.add(index) };
         }
     } else {
-        // SAFETY: the caller vouches for the source; `to` is a unique reference and cannot overlap it.
+        // SAFETY: the caller guarantees the source; `to` is a unique reference and cannot overlap
+        // it.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     }
 }
 
-/// Walks the innermost axis with its stride, one element at a time.
+/// Copies along the innermost axis with its stride, one element at a time.
 fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis], inner: Axis, out: &mut [[u8; N]]) {
     let rows = out.len() / inner.len;
     let parts = Parts::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {
         let mut walk = Walk::new(outer, rows.start);
         for row in rows {
-            // SAFETY: each (row, columns) pair is given out once, so the parts are disjoint.
+            // SAFETY: each (row, columns) pair is processed once, so the parts are disjoint.
             let to = unsafe { parts.range(row * inner.len + columns.start..row * inner.len + columns.end) };
             let start = walk.position + columns.start as isize * inner.stride;
             for (index, element) in to.iter_mut().enumerate() {
-                // SAFETY: the walk and `index` stay within the checked view.
+                // SAFETY: the walk and `index` stay inside the checked view.
                 *element = unsafe { *source.at(start + index as isize * inner.stride) };
             }
             walk.advance();
@@ -288,7 +294,8 @@ fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis
     }
 }
 
-/// Copies blocks of `across` × `inner`, where `across` has the smaller stride: as tiles when it is contiguous.
+/// Copies blocks of `across` × `inner`, where `across` has the smaller stride; as tiles if `across`
+/// is contiguous.
 fn copy_blocks<const N: usize>(
     simd: Simd,
     team: &Team,
@@ -299,7 +306,7 @@ fn copy_blocks<const N: usize>(
     out: &mut [[u8; N]],
 ) {
     let edge = block_edge(N);
-    // A short side leaves room for a longer other one.
+    // If one side is short, the other may be longer.
     let across_edge = edge * (edge / inner.len.min(edge)).max(1);
     let inner_edge = edge * (edge / across.len.min(edge)).max(1);
     let planes = out.len() / (across.len * inner.len);
@@ -316,7 +323,8 @@ fn copy_blocks<const N: usize>(
             let first_inner = in_plane % inner_blocks * inner_edge;
             let position = walk.position + first_across as isize * across.stride + first_inner as isize * inner.stride;
             let out_position = walk.out_position + first_across * across.out_stride + first_inner;
-            // SAFETY: the block lies within the checked view and within the output; blocks do not overlap.
+            // SAFETY: the block is inside the checked view and the output, and blocks do not
+            // overlap.
             unsafe {
                 let block = tile::Block {
                     from: source.at(position),
@@ -338,7 +346,8 @@ fn copy_blocks<const N: usize>(
     });
 }
 
-/// Walks some axes in row-major order, keeping the position in the source and in the output.
+/// Iterates over some axes in row-major order and tracks the position in the source and in the
+/// output.
 struct Walk<'a> {
     axes: &'a [Axis],
     index: Vec<usize>,
@@ -347,7 +356,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Starts at the `nth` combination.
+    /// Starts at the `nth` combination of indices.
     fn new(axes: &'a [Axis], nth: usize) -> Walk<'a> {
         let mut walk = Walk { axes, index: vec![0; axes.len()], position: 0, out_position: 0 };
         let mut left = nth;
@@ -360,7 +369,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// Goes on to the next combination; after the last it is back at the first.
+    /// Advances to the next combination; after the last one the first one follows.
     #[inline]
     fn advance(&mut self) {
         for (axis, index) in self.axes.iter().zip(&mut self.index).rev() {

@@ -3,23 +3,25 @@
 use super::tile::Block;
 use std::arch::x86_64::*;
 
-/// A source row stride that is a multiple of this puts the rows of a tile into the same few cache sets.
+/// A source row stride that is a multiple of this maps the rows of a tile to the same few cache
+/// sets.
 const CONFLICT_BYTES: usize = 2048;
 const LINE_BYTES: usize = 64;
 
-/// Copies a block with 64-byte registers where the output's rows are aligned to them, and what is left of the inner axis
-/// with 32-byte ones.
+/// Copies a block with 64-byte registers if the output's rows are aligned to them, and the rest of
+/// the inner axis with 32-byte registers.
 ///
 /// # Safety
-/// As [`Block::transpose`]; the CPU must have the features.
+/// As for [`Block::transpose`]; the CPU must have the features.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 pub unsafe fn transpose_avx512<const N: usize>(block: &Block<N>, stream: bool) {
-    // SAFETY: the caller vouches for the block and for the features; the rest is a part of the block.
+    // SAFETY: the caller guarantees the block and the features; the rest is a part of the block.
     unsafe {
         let narrow = block.lengths.1 * N <= 16;
         let aligned = (block.to as usize | (block.out_across * N)).is_multiple_of(LINE_BYTES);
         if !narrow && !aligned {
-            // Every store of a whole line would touch two lines. Halves do so half as often: a third faster.
+            // Every store of a whole line would touch two lines. Half lines do so half as often: a
+            // third faster.
             return transpose_avx2(block, false);
         }
         let done = match N {
@@ -34,13 +36,13 @@ pub unsafe fn transpose_avx512<const N: usize>(block: &Block<N>, stream: bool) {
     }
 }
 
-/// Copies a block with 32-byte registers, and what is left of the inner axis element by element.
+/// Copies a block with 32-byte registers, and the rest of the inner axis element by element.
 ///
 /// # Safety
-/// As [`Block::transpose`]; the CPU must have the features.
+/// As for [`Block::transpose`]; the CPU must have the features.
 #[target_feature(enable = "avx2")]
 pub unsafe fn transpose_avx2<const N: usize>(block: &Block<N>, _stream: bool) {
-    // SAFETY: the caller vouches for the block and for the features; the rest is a part of the block.
+    // SAFETY: the caller guarantees the block and the features; the rest is a part of the block.
     unsafe {
         let done = match N {
             1 => tiles_avx2::<N, 16>(block, false),
@@ -58,12 +60,13 @@ impl<const N: usize> Block<N> {
     /// # Safety
     /// `inner` must be below the inner length.
     unsafe fn rest_from(&self, inner: usize) -> Block<N> {
-        // SAFETY: the element is one of the block.
+        // SAFETY: the element belongs to the block.
         let (from, to) = unsafe { (self.from.offset(inner as isize * self.inner), self.to.add(inner)) };
         Block { from, to, lengths: (self.lengths.0, self.lengths.1 - inner), ..*self }
     }
 
-    /// Whether `rows` rows from `inner` on can be read up to column `end`, which may lie beyond the block.
+    /// Whether `rows` rows from `inner` on can be read up to column `end`, which may be beyond the
+    /// block.
     fn may_read(&self, inner: usize, rows: usize, end: usize) -> bool {
         let first = self.from.wrapping_offset(inner as isize * self.inner);
         let last = first.wrapping_offset((rows - 1) as isize * self.inner);
@@ -73,17 +76,17 @@ impl<const N: usize> Block<N> {
 
 macro_rules! tiles {
     ($name:ident, $features:literal, $bytes:literal, $tile:ident, $pixels:ident) => {
-        /// Copies whole tiles and returns how far along the inner axis the block is done.
+        /// Copies whole tiles and returns the completed length along the inner axis.
         ///
         /// # Safety
-        /// As [`Block::transpose`]; the CPU must have the features.
+        /// As for [`Block::transpose`]; the CPU must have the features.
         #[target_feature(enable = $features)]
         #[inline]
         unsafe fn $name<const N: usize, const K: usize>(block: &Block<N>, stream: bool) -> usize {
             const LANES: usize = $bytes / 16;
             let (across, inner) = block.lengths;
             if inner <= K && block.out_across == inner {
-                // SAFETY: the output's rows follow each other, and the caller vouches for the block.
+                // SAFETY: the output's rows are contiguous, and the caller guarantees the block.
                 unsafe { $pixels::<N, K>(block) };
                 return inner;
             }
@@ -97,8 +100,9 @@ macro_rules! tiles {
             for i in (0..whole_inner).step_by(LANES * K) {
                 for first in (0..across).step_by(line) {
                     let columns = line.min(across - first);
-                    // SAFETY: all rows of the tile are within the block. The last columns may be read beyond it, but
-                    // not beyond the source's memory, and are not written.
+                    // SAFETY: all rows of the tile are within the block. The last columns may be
+                    // read beyond the block, but not beyond the source's memory, and are not
+                    // written.
                     unsafe {
                         if !columns.is_multiple_of(K)
                             && !block.may_read(i, LANES * K, first + columns.next_multiple_of(K))
@@ -171,7 +175,7 @@ macro_rules! transpose_lanes_256 {
     };
 }
 
-/// Transposes `4·K` rows of 16 bytes into `K` rows of 64 bytes, of which the first `keep` are written.
+/// Transposes `4·K` rows of 16 bytes into `K` rows of 64 bytes and writes the first `keep` of them.
 ///
 /// # Safety
 /// All rows must be within their memory; with `stream`, the output rows must be aligned to 64 bytes.
@@ -187,7 +191,7 @@ unsafe fn tile_avx512<const K: usize>(
 ) {
     let mut lanes = [_mm512_setzero_si512(); K];
     for (index, register) in lanes.iter_mut().enumerate() {
-        // SAFETY: rows `index + l·K` for l < 4 are among the `4·K` that the caller vouches for.
+        // SAFETY: rows `index + l·K` for l < 4 are among the `4·K` rows that the caller guarantees.
         unsafe {
             let load = |lane: usize| _mm_loadu_si128(from.offset((index + lane * K) as isize * row).cast::<__m128i>());
             let low = _mm512_castsi128_si512(load(0));
@@ -199,7 +203,7 @@ unsafe fn tile_avx512<const K: usize>(
     transpose_lanes_512!(lanes, K);
     for (index, register) in lanes.iter().enumerate() {
         if index < keep {
-            // SAFETY: output row `index` is the caller's promise, as is the alignment when streaming.
+            // SAFETY: the caller guarantees output row `index`, and its alignment when streaming.
             unsafe {
                 let to = to.add(index * out_row).cast::<__m512i>();
                 if stream { _mm512_stream_si512(to, *register) } else { _mm512_storeu_si512(to, *register) }
@@ -208,8 +212,8 @@ unsafe fn tile_avx512<const K: usize>(
     }
 }
 
-/// Transposes `2·K` rows of 16 bytes into `K` rows of 32 bytes, of which the first `keep` are written. Half lines cannot
-/// be streamed: that measured ten times slower.
+/// Transposes `2·K` rows of 16 bytes into `K` rows of 32 bytes and writes the first `keep` of them.
+/// Half lines are never streamed: streaming them measured ten times slower.
 ///
 /// # Safety
 /// All rows must be within their memory.
@@ -225,7 +229,7 @@ unsafe fn tile_avx2<const K: usize>(
 ) {
     let mut lanes = [_mm256_setzero_si256(); K];
     for (index, register) in lanes.iter_mut().enumerate() {
-        // SAFETY: rows `index` and `index + K` are among the `2·K` that the caller vouches for.
+        // SAFETY: rows `index` and `index + K` are among the `2·K` rows that the caller guarantees.
         unsafe {
             let low = _mm_loadu_si128(from.offset(index as isize * row).cast::<__m128i>());
             let high = _mm_loadu_si128(from.offset((index + K) as isize * row).cast::<__m128i>());
@@ -235,17 +239,17 @@ unsafe fn tile_avx2<const K: usize>(
     transpose_lanes_256!(lanes, K);
     for (index, register) in lanes.iter().enumerate() {
         if index < keep {
-            // SAFETY: output row `index` is the caller's promise.
+            // SAFETY: the caller guarantees output row `index`.
             unsafe { _mm256_storeu_si256(to.add(index * out_row).cast::<__m256i>(), *register) };
         }
     }
 }
 
-/// Puts at most `K` planes together into pixels that follow each other. Each pixel is written as a whole lane; what is
-/// beyond its end is overwritten by the next pixel, and the last pixels are written one element at a time.
+/// Joins at most `K` planes into contiguous pixels. Each pixel is written as a whole lane. The next
+/// pixel overwrites the surplus, and the last pixels are written one element at a time.
 ///
 /// # Safety
-/// As [`Block::transpose`], and the inner length is at most `K` and equal to `out_across`.
+/// As for [`Block::transpose`]; and the inner length is at most `K` and equal to `out_across`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
@@ -281,7 +285,7 @@ unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
 /// [`pixels_avx512`] with 32-byte registers.
 ///
 /// # Safety
-/// As [`pixels_avx512`].
+/// As for [`pixels_avx512`].
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn pixels_avx2<const N: usize, const K: usize>(block: &Block<N>) {

@@ -1,10 +1,10 @@
-//! Colours against the documented formulas, at every vector level.
+//! Colour conversions against the documented formulas, at every vector level.
 
 use ColorFormat::{Bgr, Gray, I420, Nv12, Rgb};
 use panoply_core::op::compute::{ColorFormat, ColorRange, ColorStandard};
 use panoply_cpu::color::*;
-use panoply_cpu::simd::Simd;
-use panoply_cpu::team::Team;
+use panoply_cpu_machine::simd::Simd;
+use panoply_cpu_machine::team::Team;
 
 fn bytes(len: usize) -> Vec<u8> {
     let mut state = 99_u32;

@@ -3,8 +3,8 @@
 use half::{bf16, f16};
 use panoply_cpu::pixel::{Pixel, round_to_u8};
 use panoply_cpu::resize::*;
-use panoply_cpu::simd::Simd;
-use panoply_cpu::team::Team;
+use panoply_cpu_machine::simd::Simd;
+use panoply_cpu_machine::team::Team;
 
 const SIZES: [((usize, usize), (usize, usize)); 12] = [
     ((1, 1), (1, 1)),

@@ -1,4 +1,5 @@
-//! Batches: small ops share one parallel region, and searches of the same rows one pass over them.
+//! Batches: small ops share one parallel region, and searches of the same rows share one pass over
+//! them.
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Metric, Search};
@@ -17,7 +18,7 @@ fn values(seed: usize, dims: &[usize]) -> Tensor {
     Tensor::from_vec((0..count).map(value).collect(), dims).unwrap()
 }
 
-/// The outcomes of a batch, in the order of its ops.
+/// The results of a batch, in the order of its ops.
 fn run(ops: Vec<Op>) -> Vec<Finished> {
     let mut items: Vec<Item> =
         ops.into_iter().enumerate().map(|(token, op)| Item { token: token as u64, op }).collect();
@@ -28,7 +29,7 @@ fn run(ops: Vec<Op>) -> Vec<Finished> {
     finished
 }
 
-/// What the same ops give one by one.
+/// The results of the same ops, run one by one.
 fn alone(ops: &[Op]) -> Vec<Value> {
     let mut engine = engine();
     ops.iter().map(|op| run_one(&mut *engine, op.clone()).unwrap()).collect()
@@ -74,7 +75,8 @@ fn searches_of_the_same_rows_are_one_pass() {
 #[test]
 fn one_bad_item_fails_alone() {
     let good = |seed: usize| MatMul::new(&values(seed, &[64, 64]), &values(seed + 1, &[64, 64])).into_op().unwrap();
-    // Its operands do not fit: validation would have refused it, and so an engine must not fall over it.
+    // The operands do not fit. Validation would have rejected the op, but the engine must still not
+    // panic.
     let bad = Op::Compute(ComputeOp::MatMul(MatMul::new(&values(1, &[64, 64]), &values(2, &[63, 64]))));
     let ops = vec![good(1), good(2), bad, good(3), good(4), good(5)];
     let ran = run(ops);

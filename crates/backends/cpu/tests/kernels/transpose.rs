@@ -1,8 +1,8 @@
 //! Strided copies against the definition, at every vector level.
 
-use panoply_cpu::simd::Simd;
-use panoply_cpu::team::Team;
 use panoply_cpu::transpose::*;
+use panoply_cpu_machine::simd::Simd;
+use panoply_cpu_machine::team::Team;
 
 /// The definition: every element, one by one.
 fn naive(view: &Strided<'_>) -> Vec<u8> {

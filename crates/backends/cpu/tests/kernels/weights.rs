@@ -1,4 +1,5 @@
-//! Weights that a graph's products packed: right each time, and never taken for those of a graph that came after it.
+//! Weights that a graph's products have packed: correct each time, and never confused with those of
+//! a later graph.
 
 use panoply_conformance::run_one;
 use panoply_conformance::values::random_tensor;
@@ -8,7 +9,7 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, OpenOptions, Operation, Part, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
-/// Columns that are no whole vectors, so that the product is a packed one.
+/// Column counts that are not whole vectors, so that the packed product is used.
 const SIZES: [usize; 2] = [333, 517];
 
 fn graph(weights: &Tensor) -> Graph {
@@ -37,7 +38,7 @@ fn weights_are_those_of_the_graph_that_runs() {
     let backend = CpuBackend::new();
     let info = backend.discover().unwrap().remove(0);
     let mut engine = backend.open(&info, &OpenOptions::default()).unwrap();
-    // Weights of one size after the other: allocators give the same place again.
+    // Weights of the same size one after the other: the allocator returns the same address again.
     for seed in 0..8 {
         let weights = random_tensor(DType::F32, &SIZES, seed);
         let graph = graph(&weights);

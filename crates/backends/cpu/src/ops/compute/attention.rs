@@ -1,4 +1,5 @@
-//! Attention: from tensors to heads with evenly spaced rows. Views whose last dimension is contiguous are taken as they lie.
+//! Attention: maps tensors to heads with a constant row stride. Views whose last dimension is
+//! contiguous are read in place.
 
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Element, Error, Result, Tensor, Value, bf16, f16};
@@ -57,20 +58,20 @@ fn attend<T: Attended + Element>(op: &Attention, context: &mut Context) -> Resul
     output.into_tensor().map(Value::Tensor)
 }
 
-/// The tensor, or a copy where a stride is negative.
+/// The tensor, or a copy if a stride is negative.
 fn forwards(tensor: &Tensor, context: &mut Context) -> Result<Tensor> {
     let backwards = tensor.strides().iter().any(|step| *step < 0);
     if backwards { copy_view(tensor, context) } else { Ok(tensor.clone()) }
 }
 
-/// The tensor, or a copy where its last dimension is not contiguous or a stride is negative.
+/// The tensor, or a copy if its last dimension is not contiguous or a stride is negative.
 fn evenly(tensor: &Tensor, context: &mut Context) -> Result<Tensor> {
     let last = tensor.shape().rank() - 1;
     let lies = tensor.strides()[last] == 1 || tensor.shape()[last] <= 1;
     if lies { forwards(tensor, context) } else { copy_view(tensor, context) }
 }
 
-/// The matrices of a tensor of which each serves `group` heads of queries.
+/// The matrices of a tensor; each matrix serves `group` heads of queries.
 fn heads<'a, T: Element>(tensor: &'a Tensor, shape: &AttentionShape, group: usize) -> Result<Heads<'a, T>> {
     let rank = tensor.shape().rank();
     let mut all = scratch::reserved(shape.lines());
@@ -87,7 +88,7 @@ fn mask_heads<'a, M: Element>(mask: &'a Tensor, shape: &AttentionShape) -> Resul
     Ok(MaskHeads { elements: mask.host_elements::<M>()?, starts: all, steps })
 }
 
-/// Where each of `count` matrices begins; strides are not negative.
+/// Index of the first element of each of `count` matrices; strides are not negative.
 fn starts(tensor: &Tensor, count: usize) -> impl Iterator<Item = usize> + '_ {
     let axes = tensor.shape().rank() - 2;
     (0..count).map(move |number| {

@@ -1,4 +1,4 @@
-//! ColorConvert: bytes in every format, floats in the interleaved ones.
+//! ColorConvert: bytes in every format, floats in the interleaved formats.
 
 use panoply_core::op::compute::ColorConvert;
 use panoply_core::{DType, Error, Result, Value};

@@ -1,4 +1,4 @@
-//! Gather: indices are checked first, then bytes are copied, whatever they stand for.
+//! Gather: checks the indices first, then copies bytes regardless of the element type.
 
 use std::borrow::Cow;
 
@@ -11,6 +11,9 @@ use crate::ops::compute::transpose::copy_view;
 
 pub(crate) fn run(op: &Gather, context: &mut Context) -> Result<Value> {
     let len = op.input.shape()[op.axis];
+    if op.output_shape()?.elements() == 0 {
+        return nothing(op, len, context);
+    }
     match op.indices.dtype() {
         DType::U32 => {
             let indices = context.contiguous::<u32>(&op.indices)?;
@@ -22,6 +25,27 @@ pub(crate) fn run(op: &Gather, context: &mut Context) -> Result<Value> {
         }
         got => Err(Error::DTypeUnsupported { what: "gather: indices", expected: "i32 or u32", got }),
     }
+}
+
+/// Handles an output without elements. The indices are still checked, and the axis may have any
+/// length.
+fn nothing(op: &Gather, len: usize, context: &mut Context) -> Result<Value> {
+    let check = |(position, index): (usize, i64)| {
+        let from_start = if index < 0 { i128::from(index) + len as i128 } else { i128::from(index) };
+        let is_inside = (0..len as i128).contains(&from_start);
+        if is_inside { Ok(()) } else { Err(refuse(OutOfRange { position, index, len })) }
+    };
+    match op.indices.dtype() {
+        DType::I32 => {
+            let indices = context.contiguous::<i32>(&op.indices)?;
+            indices.iter().map(|index| i64::from(*index)).enumerate().try_for_each(check)?;
+        }
+        _ => {
+            let indices = context.contiguous::<u32>(&op.indices)?;
+            indices.iter().map(|index| i64::from(*index)).enumerate().try_for_each(check)?;
+        }
+    }
+    context.output_bytes(op.input.dtype(), op.output_shape()?)?.into_tensor().map(Value::Tensor)
 }
 
 fn gather(op: &Gather, indices: &Indices<'_>, context: &mut Context) -> Result<Value> {

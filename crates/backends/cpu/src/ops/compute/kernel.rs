@@ -1,4 +1,5 @@
-//! Kernel: the closure of a program of the caller's own, on the engine's thread; of a program in pieces, on all of them.
+//! Kernel: runs the closure of a user-defined program, on the engine's thread; a program in pieces
+//! runs on all threads.
 
 use std::sync::Mutex;
 
@@ -9,9 +10,10 @@ use crate::context::{Context, OutputBytes};
 use crate::ops::compute::transpose::copy_view;
 use crate::parts::Parts;
 
-/// Bytes that one thread makes zero before another one is asked to help.
+/// Bytes that one thread zeroes before another one is asked to help.
 const ZEROED_BYTES: usize = 256 << 10;
-/// The same for bytes that a closure writes piece by piece; so many are made zero before they are written, while they are in the caches.
+/// The same for bytes that a closure writes piece by piece. This many bytes are zeroed just before
+/// they are written, while they are in the caches.
 const PIECES_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
@@ -27,7 +29,7 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
     for (dtype, shape) in op.output_types() {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut output = context.output_bytes(dtype, shape)?;
-        // Memory of the pool has what earlier ops left there.
+        // Memory of the pool contains data of earlier ops.
         if !op.program.writes_all() {
             let parts = Parts::new(output.bytes_mut());
             // SAFETY: the ranges of one job do not overlap.
@@ -40,7 +42,7 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
     Ok(Kernel::value(tensors))
 }
 
-/// Runs of pieces side by side.
+/// Runs the pieces in parallel.
 fn run_pieces(op: &Kernel, inputs: &[Tensor], context: &mut Context) -> Result<Value> {
     let Some((dtype, shape)) = op.output_types().next() else { return Ok(Kernel::value([])) };
     let count = op.program.pieces().unwrap_or(1);

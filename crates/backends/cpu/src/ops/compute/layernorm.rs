@@ -1,4 +1,4 @@
-//! LayerNorm: from the tensor's last axes to a kernel over contiguous rows.
+//! LayerNorm: maps the tensor's last axes to a kernel over contiguous rows.
 
 use panoply_core::op::compute::LayerNorm;
 use panoply_core::{DType, Error, Result, Tensor, Value, bf16, f16};

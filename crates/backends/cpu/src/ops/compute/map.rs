@@ -1,4 +1,4 @@
-//! Map: the plan of the expression over the inputs' views.
+//! Map: runs the plan of the expression over the inputs' views.
 
 use panoply_core::op::compute::Map;
 use panoply_core::{Result, Value};

@@ -1,5 +1,5 @@
-//! MatMul: operands go to the packed product as the views that they are; a batch with one right operand becomes one
-//! product with more rows.
+//! MatMul: passes views of the operands to the packed product. A batch with one right operand
+//! becomes one product with more rows.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,9 @@ use panoply_core::op::compute::{Activation, MatMul, MatMulShape};
 use panoply_core::{Complex64, DType, Element, Error, Result, Shape, Tensor, Value, bf16, f16};
 
 use crate::context::Context;
-use crate::gemm::{Accumulator, BatchItem, Bias, Epilogue, Factor, Gemm, Isa, MatRef, OutOfMemory, Output};
-use crate::ops::Matrix;
+use crate::gemm::{Accumulator, BatchItem, Bias, Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product};
 use crate::ops::compute::transpose::copy_view;
+use crate::weights::Matrix;
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     match op.a.dtype() {
@@ -19,7 +19,7 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
         DType::F64 => product::<f64, f64, f64, f64>(op, context, f64::from),
         DType::Complex64 => product::<Complex64, Complex64, Complex64, Complex64>(op, context, |scale| scale),
         DType::I32 => product::<i32, i32, i32, i32>(op, context, |scale| scale as i32),
-        // Modulo 2^32 the product of signed and of unsigned numbers is the same.
+        // Modulo 2^32, the products of signed and of unsigned numbers are the same.
         DType::U32 => product::<u32, i32, u32, i32>(op, context, |scale| scale as i32),
         DType::I8 => product::<i8, i8, i32, i32>(op, context, |scale| scale as i32),
         DType::U8 => product::<u8, u8, i32, i32>(op, context, |scale| scale as i32),
@@ -28,8 +28,8 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
 
 type Scale<R> = <<R as crate::gemm::Operand>::Acc as Accumulator>::Scale;
 
-/// The product of `S`s, multiplied as `T`s, with results `R` that are stored as `D`s.
-fn product<S: Element, T: Factor, D: Element, R: Output<Acc = T::Acc>>(
+/// Computes the product of `S`s, multiplied as `T`s, with results `R` that are stored as `D`s.
+fn product<S: Element, T: Product<R>, D: Element, R: Output<Acc = T::Acc>>(
     op: &MatMul,
     context: &mut Context,
     scale: impl Fn(f32) -> Scale<R>,
@@ -50,7 +50,7 @@ fn product<S: Element, T: Factor, D: Element, R: Output<Acc = T::Acc>>(
         alpha: scale(op.alpha),
         add: None,
         bias: bias.map(|bias| if per_row { Bias::PerRow(bias) } else { Bias::PerColumn(bias) }),
-        // An unsigned number is never below zero, whatever its bits are as a signed one.
+        // An unsigned number is never below zero, so Relu must not interpret its bits as signed.
         activation: if S::DTYPE == DType::U32 { Activation::None } else { op.activation },
     };
     let mut output = context.output::<D>(output_shape)?;
@@ -63,7 +63,7 @@ fn product<S: Element, T: Factor, D: Element, R: Output<Acc = T::Acc>>(
     output.into_tensor().map(Value::Tensor)
 }
 
-/// Everything that a product is made of.
+/// The operands and parameters of a product.
 struct Parts<'a, R: Output> {
     shape: MatMulShape,
     a: Operand<'a>,
@@ -74,7 +74,7 @@ struct Parts<'a, R: Output> {
 }
 
 impl<R: Output> Parts<'_, R> {
-    fn multiply<S: Element, T: Factor<Acc = R::Acc>, D: Element>(
+    fn multiply<S: Element, T: Product<R, Acc = R::Acc>, D: Element>(
         &self,
         gemm: &mut Gemm<'_>,
         output: &mut [R],
@@ -92,7 +92,7 @@ impl<R: Output> Parts<'_, R> {
         let folds = count == 1 || (self.b.is_one_matrix() && self.rows_fold());
         let (count, m) = if folds { (1, count * self.shape.m) } else { (count, self.shape.m) };
         let (n, k) = (self.shape.n, self.shape.k);
-        // Every view is checked before the first product, so that a batch cannot fail half-way.
+        // Every view is checked before the first product, so that a batch cannot fail halfway.
         let item = |index: usize| {
             let mut epilogue = self.epilogue;
             if let (Some(operand), Some(elements)) = (&self.c, c) {
@@ -121,14 +121,15 @@ impl<R: Output> Parts<'_, R> {
         })
     }
 
-    /// Whether the rows of all matrices of the batch are evenly spaced, so that they are the rows of one matrix.
+    /// Whether the rows of all matrices of the batch have the same stride, so that they are the
+    /// rows of one matrix.
     fn rows_fold(&self) -> bool {
         let addend_folds = self.c.as_ref().is_none_or(|c| c.rows_fold(self.shape.m));
         self.a.rows_fold(self.shape.m) && addend_folds && !matches!(self.epilogue.bias, Some(Bias::PerRow(_)))
     }
 }
 
-/// A batch of matrices with strides that are not negative.
+/// A batch of matrices without negative strides.
 struct Operand<'a> {
     tensor: Cow<'a, Tensor>,
     batch: Shape,
@@ -142,7 +143,7 @@ impl<'a> Operand<'a> {
         Ok(Operand { tensor: Cow::Owned(forwards.broadcast_to(batch.joined(&matrix)?)?), batch: *batch })
     }
 
-    /// Strides are not negative, see [`Operand::new`].
+    /// The stride of an axis, which is never negative; see [`Operand::new`].
     fn stride(&self, axis: usize) -> usize {
         self.tensor.strides()[axis].unsigned_abs()
     }
@@ -151,7 +152,7 @@ impl<'a> Operand<'a> {
         (0..self.batch.rank()).all(|axis| self.batch[axis] == 1 || self.stride(axis) == 0)
     }
 
-    /// Where it is, if it is one matrix.
+    /// The identity of the operand, if it is a single matrix.
     fn as_one_matrix(&self, for_one_row: bool) -> Option<Matrix> {
         let (rank, start) = (self.batch.rank(), self.tensor.host_bytes().ok()?.as_ptr() as usize);
         let (dims, strides) = ([rank, rank + 1].map(|axis| self.tensor.shape()[axis]), [rank, rank + 1]);
@@ -171,7 +172,7 @@ impl<'a> Operand<'a> {
         })
     }
 
-    /// Matrix number `index` of the batch, with `rows` rows.
+    /// Matrix `index` of the batch, with `rows` rows.
     fn matrix<'e, T>(&self, elements: &'e [T], index: usize, rows: usize, cols: usize) -> Option<MatRef<'e, T>> {
         let (mut rest, mut offset) = (index, self.tensor.offset());
         for axis in (0..self.batch.rank()).rev() {

@@ -1,4 +1,4 @@
-//! Normalize: every pair of element types, fused.
+//! Normalize: supports every pair of element types, fused.
 
 use panoply_core::op::compute::{ImageLayout, Normalize};
 use panoply_core::{DType, Element, Error, Result, Value, bf16, f16};

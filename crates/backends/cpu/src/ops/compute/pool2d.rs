@@ -1,4 +1,4 @@
-//! Pool2d: from the op to the kernels of [`crate::pool2d`].
+//! Pool2d: maps the op to the kernels of [`crate::pool2d`].
 
 use panoply_core::op::compute::Pool2d;
 use panoply_core::{DType, Element, Error, Result, Shape, Value, bf16, f16};
@@ -32,14 +32,15 @@ where
     output.into_tensor().map(Value::Tensor)
 }
 
-/// Whether the output is to have its channels last. One pixel lies both ways, so there the input decides.
+/// Whether the output is to be channels-last. With an output of one pixel both layouts are equal,
+/// so the input decides.
 fn takes_pixels(op: &Pool2d, context: &Context) -> Result<bool> {
     let is_pixel = || op.pool_shape().map(|shape| shape.output() == [1, 1]);
     let lies = is_channels_last(&op.input) && !op.input.is_contiguous();
     Ok(context.order == Some(CHANNELS_LAST) || (lies && is_pixel()?))
 }
 
-/// The same with the channels last, of an input that need not lie so.
+/// Pools with a channels-last output; the input may have any layout.
 fn pool_pixels(op: &Pool2d, context: &mut Context) -> Result<Value> {
     let (shape, made) = (op.pool_shape()?, op.output_shape()?);
     let made = match context.order {

@@ -1,4 +1,4 @@
-//! Reduce: from a set of axes to one axis between the ones before and after it.
+//! Reduce: maps a set of axes to one axis between the axes before and after it.
 
 use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::{Complex64, DType, Element, Error, Result, Tensor, Value, bf16, f16};
@@ -59,8 +59,9 @@ fn apply<T: Element, U: Element>(
     output.into_tensor().map(Value::Tensor)
 }
 
-/// A view of the input with its axes in the order in which they lie in memory, one element after the other, and which of them are reduced:
-/// where the axes that stay keep their order, and those that are reduced keep theirs. So images with their channels last are read in place.
+/// A view of the input with its axes in memory order, and which of them are reduced. `None` if the
+/// input is contiguous already or has gaps, or if the order of the kept axes or that of the reduced
+/// axes would change. So channels-last images are read in place.
 fn as_it_lies(input: &Tensor, reduced: &[bool]) -> Result<Option<(Tensor, Vec<bool>)>> {
     let (dims, strides) = (input.shape().dims(), input.strides());
     if input.is_contiguous() {
@@ -75,8 +76,8 @@ fn as_it_lies(input: &Tensor, reduced: &[bool]) -> Result<Option<(Tensor, Vec<bo
     Ok(fits.then(|| (view, order.iter().map(|axis| reduced[*axis]).collect())))
 }
 
-/// The input as a view whose reduced axes are neighbours, and its extents around them. Axes of one element may stand
-/// anywhere; where the reduced axes are apart all the same, they are moved to the end.
+/// The input as a view whose reduced axes are adjacent, and its extents around them. Axes of one
+/// element may be anywhere. If the reduced axes are not adjacent, they are moved to the end.
 fn one_axis(input: &Tensor, reduced: &[bool]) -> Result<(Tensor, Extents)> {
     let dims = input.shape().dims();
     let wide = |axis: &usize| dims[*axis] != 1;
@@ -125,7 +126,8 @@ mod tests {
         };
         assert_eq!(lies([false, false, true, true]), Some((true, 2, 20, 3)));
         assert_eq!(lies([false, true, false, false]), Some((true, 40, 3, 1)));
-        // What stays would lie in another order, and so would what an index counts.
+        // The kept axes would be reordered, which would change the order of the output or the
+        // indices of arg reductions.
         assert_eq!(lies([true, false, false, true]), None);
         assert_eq!(lies([false, true, true, false]), None);
     }

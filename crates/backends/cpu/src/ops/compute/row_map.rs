@@ -1,4 +1,5 @@
-//! RowMap: rows of f64 are computed in f64, all others in f32, and nothing is rounded to 16 bits on the way.
+//! RowMap: computes rows of f64 in f64 and all others in f32; intermediate values are never rounded
+//! to 16 bits.
 
 use panoply_core::expr::{Expr, ExprError, Operand, Program};
 use panoply_core::op::compute::RowMap;
@@ -40,8 +41,8 @@ pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
     output.into_tensor().map(Value::Tensor)
 }
 
-/// The program with a result of f32, and its 16-bit inputs taken as f32. Where it casts to 16 bits itself, its operands
-/// would no longer be of one type; then its result alone is cast.
+/// The program with a result of f32, and its 16-bit inputs converted to f32. If the program itself
+/// casts to 16 bits, its operands would have different types; then only its result is cast.
 fn widened_before(program: &Program, inputs: &[DType]) -> Result<Program> {
     let cast = Expr::input(0).cast(DType::F32).finish()?;
     let result = |program: &Program| cast.compose(&[Operand::Result(program, &identity(inputs.len()))]);
@@ -52,7 +53,7 @@ fn widened_before(program: &Program, inputs: &[DType]) -> Result<Program> {
     }
 }
 
-/// The program with an input 0 of f32 where it had one of `row`, and the same output.
+/// The program with an input 0 of f32 in place of `row`, and the same output.
 fn widened_after(program: &Program, row: DType, inputs: &[DType], output: DType) -> Result<Program> {
     let cast = Expr::input(0).cast(DType::F32).finish()?;
     let stored = Expr::input(0).cast(output).finish()?;

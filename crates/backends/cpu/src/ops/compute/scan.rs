@@ -1,4 +1,4 @@
-//! Scan: from the tensor's axis to a kernel over contiguous slices.
+//! Scan: maps the tensor's axis to a kernel over contiguous slices.
 
 use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{DType, Error, Result, Value, bf16, f16};

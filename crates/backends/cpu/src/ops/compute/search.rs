@@ -1,4 +1,4 @@
-//! Search: from tensors to the slices of a scan.
+//! Search: maps tensors to the slices of a scan.
 
 use panoply_core::op::compute::Search;
 use panoply_core::{DType, Error, Result, Tensor, Value};
@@ -30,7 +30,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
     Ok(Value::Pair(ids.into_tensor()?, scores.into_tensor()?))
 }
 
-/// The same elements one after another: the tensor itself where they lie so already, else a copy.
+/// The tensor itself if it is contiguous, else a contiguous copy.
 pub(crate) fn contiguous(tensor: &Tensor, context: &mut Context) -> Result<Tensor> {
     if tensor.is_contiguous() { Ok(tensor.clone()) } else { copy_view(tensor, context) }
 }

@@ -1,4 +1,4 @@
-//! Softmax: from the tensor's axis to a kernel over contiguous slices.
+//! Softmax: maps the tensor's axis to a kernel over contiguous slices.
 
 use panoply_core::op::compute::Softmax;
 use panoply_core::{DType, Error, Result, Value, bf16, f16};

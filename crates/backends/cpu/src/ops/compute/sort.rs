@@ -1,4 +1,4 @@
-//! Sort, ArgSort and SortPairs: from the tensor's axis to kernels over contiguous slices.
+//! Sort, ArgSort and SortPairs: map the tensor's axis to kernels over contiguous slices.
 
 use panoply_core::op::compute::{ArgSort, Sort, SortPairs};
 use panoply_core::{Complex64, DType, Element, Error, Result, Tensor, Value, bf16, f16};
@@ -8,7 +8,7 @@ use crate::extents::Extents;
 use crate::ops::compute::search::contiguous;
 use crate::sort::{self, SortKey, take_along};
 
-/// Calls a function of the element type, which must have an order.
+/// Calls a function with the element type, which must be ordered.
 macro_rules! with_key {
     ($dtype:expr, $function:ident, $($argument:expr),*) => {
         match $dtype {

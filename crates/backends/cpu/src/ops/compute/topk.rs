@@ -1,4 +1,4 @@
-//! TopK: from the tensor's axis to lanes of a contiguous slice.
+//! TopK: maps the tensor's axis to lanes of a contiguous slice.
 
 use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Error, Result, Value, bf16, f16};

@@ -1,4 +1,4 @@
-//! Transfer on the CPU: the device's memory is the host's, so only views are copied.
+//! Transfer on the CPU: the device's memory is the host's memory, so only views are copied.
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::{Result, Value};

@@ -1,4 +1,5 @@
-//! The crypto domain, with the node's threads and memory. What is done is in the crate `panoply-crypto`.
+//! The crypto domain, run with the node's threads and memory. The crate `panoply-crypto` implements
+//! the ops.
 
 use panoply_core::op::crypto::CryptoOp;
 use panoply_core::{Result, Value};
@@ -11,9 +12,9 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     panoply_crypto::run(op, crypto, team, &mut |bytes| memory.take(bytes))
 }
 
-/// Runs one op in its messages' memory where that can be, else as any other.
+/// Runs one op in place, in its messages' memory, if possible, else as [`run`] does.
 pub(super) fn run_in_place(op: &mut CryptoOp, context: &mut Context) -> Result<Value> {
-    let Context { team, memory, .. } = &mut *context;
-    let ran = panoply_crypto::run_in_place(op, team, &mut |bytes| memory.take(bytes));
+    let Context { crypto, team, memory, .. } = &mut *context;
+    let ran = panoply_crypto::run_in_place(op, crypto, team, &mut |bytes| memory.take(bytes));
     ran.unwrap_or_else(|| run(op, context))
 }

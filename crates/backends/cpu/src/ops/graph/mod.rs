@@ -1,14 +1,11 @@
-//! The graph domain: a graph's plan, step by step, each with the whole team.
+//! The graph domain: runs a graph's plan step by step, each step with the whole team.
 
 mod run_graph;
-mod weights;
 
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
-pub(crate) use run_graph::Graphs;
-pub(crate) use weights::{Filters, Matrix, Weights};
 
 /// Runs one op of the domain.
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {

@@ -1,5 +1,7 @@
-//! RunGraph: the steps of the plan by the ops' own path, with what lies between them in one arena.
+//! RunGraph: runs the steps of the plan through the ops' own code, with intermediate tensors in one
+//! arena.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use panoply_core::op::compute::ComputeOp;
@@ -7,39 +9,45 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value};
 use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail};
 
-use crate::context::{Arena, Context};
+use crate::context::{Announced, Arena, Context};
 use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::conv2d;
 use crate::ops::compute::search::contiguous;
 
-/// An arena of at most so many bytes is kept for the next graph.
+/// An arena of at most this size is kept for the next graph.
 const ARENA_BYTES_MAX: usize = 256 << 20;
 
-/// Plans, what is kept for them, and the arena that they share: one graph runs at a time.
+/// Plans, their kept data, and the arena that they share: one graph runs at a time.
 #[derive(Default)]
-pub(crate) struct Graphs {
+struct Graphs {
     plans: Plans,
     arena: Option<Arena>,
 }
 
-/// Whether the node has the memory that the graph needs; it runs every op.
+/// Whether the node has enough memory for the graph; it runs every op.
 pub(crate) fn supports(op: &RunGraph, device: &DeviceInfo) -> Support {
     panoply_graph::fits(op, &Facts::CPU, device)
 }
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
-    let mut graphs = std::mem::take(&mut context.graphs);
+    context.with_state(|graphs: &mut Graphs, context| {
+        let ran = catch_unwind(AssertUnwindSafe(|| run_with(graphs, op, context)));
+        context.leave_graph();
+        ran.unwrap_or_else(|panic| {
+            // A plan may be half changed.
+            *graphs = Graphs::default();
+            resume_unwind(panic)
+        })
+    })
+}
+
+fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result<Value> {
     context.weights.begin(op.graph());
-    let Graphs { plans, arena } = &mut graphs;
-    let ran = plans.get(op, &Facts::CPU, &mut Steps { context, arena }).and_then(|ready| {
-        let ran = panoply_graph::run(ready, op, &mut Steps { context, arena });
-        *arena = context.arena.take().filter(|arena| arena.bytes() <= ARENA_BYTES_MAX);
-        ran
-    });
-    context.arena = None;
-    context.weights.end();
-    context.graphs = graphs;
+    let Graphs { plans, arena } = graphs;
+    let ready = plans.get(op, &Facts::CPU, &mut Steps { context, arena })?;
+    let ran = panoply_graph::run(ready, op, &mut Steps { context, arena });
+    *arena = context.arena.take().filter(|arena| arena.bytes() <= ARENA_BYTES_MAX);
     ran
 }
 
@@ -55,10 +63,12 @@ impl Executor for Steps<'_> {
         Room { place: "the host".to_owned(), free_bytes, shares_host_memory: true }
     }
 
-    /// The arena that is there, or a larger one.
+    /// Takes the existing arena if it is large enough, else a new one. No step is using it.
     fn prepare(&mut self, bytes: usize) -> Result<()> {
         self.context.arena = self.arena.take().filter(|arena| arena.bytes() >= bytes);
-        if self.context.arena.is_none() {
+        if let Some(arena) = &mut self.context.arena {
+            arena.forget();
+        } else {
             let place = "the host".to_owned();
             let none = || Error::OutOfMemory { place, asked: bytes as u64, free: 0, largest: 0 };
             self.context.arena = Some(Arena::new(Arc::new(Pages::zeroed(bytes).ok_or_else(none)?)));
@@ -79,7 +89,7 @@ impl Executor for Steps<'_> {
         self.placed(outputs, |context| crate::ops::run(op, context))
     }
 
-    /// Convolutions apply it to the sums that they have; what else there may be is followed by a map.
+    /// Convolutions apply the epilogue to their sums; for other ops it runs as a separate map.
     fn step_with(&mut self, op: &Op, tail: &Tail, outputs: &[Destination]) -> Result<Value> {
         match op {
             Op::Compute(ComputeOp::Conv2d(op)) if op.input.dtype() == DType::F32 => {
@@ -94,18 +104,19 @@ impl Executor for Steps<'_> {
 }
 
 impl Steps<'_> {
-    /// Runs a step whose outputs go where these say.
+    /// Runs a step whose outputs belong at these destinations.
     fn placed(&mut self, outputs: &[Destination], step: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
-            arena.expect(outputs.iter().filter_map(|output| Some((output.arena_offset?, output.len_bytes))));
+            arena.announce(
+                outputs.iter().map(|output| Announced { offset: output.arena_offset, len_bytes: output.len_bytes }),
+            );
         }
         self.context.order = outputs.first().and_then(|output| output.order);
-        let value = step(self.context);
+        let made = step(self.context);
         self.context.order = None;
-        let value = value?;
         match &mut self.context.arena {
-            Some(arena) => arena.settle(value),
-            None => Ok(value),
+            Some(arena) => arena.settle(made),
+            None => made,
         }
     }
 }

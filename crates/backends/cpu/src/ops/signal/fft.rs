@@ -1,4 +1,4 @@
-//! Fft and Ifft: lines along any axis, turned so that they are contiguous where they are not.
+//! Fft and Ifft: lines along any axis; lines that are not contiguous are transposed first.
 
 use panoply_core::op::signal::{Fft, Ifft};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
@@ -15,8 +15,8 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
             let mut output = context.output::<f64>(shape)?;
             let (input, spectra) = (input.as_slice::<f64>()?, bytemuck::cast_slice_mut::<f64, Pair>(&mut output));
             match op.pairs {
-                true => context.fft.forward_wide(&context.team, len, bytemuck::cast_slice(input), spectra)?,
-                false => context.fft.forward_real_wide(&context.team, len, input, spectra)?,
+                true => context.signal.fft.forward_wide(&context.team, len, bytemuck::cast_slice(input), spectra)?,
+                false => context.signal.fft.forward_real_wide(&context.team, len, input, spectra)?,
             }
             output.into_tensor()
         });
@@ -24,8 +24,8 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
         let mut output = context.output(shape)?;
         match input.dtype() {
-            DType::F32 => context.fft.forward_real(&context.team, len, input.as_slice()?, &mut output)?,
-            _ => context.fft.forward(&context.team, len, input.as_slice()?, &mut output)?,
+            DType::F32 => context.signal.fft.forward_real(&context.team, len, input.as_slice()?, &mut output)?,
+            _ => context.signal.fft.forward(&context.team, len, input.as_slice()?, &mut output)?,
         }
         output.into_tensor()
     })
@@ -38,10 +38,10 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
             let mut output = context.output::<f64>(shape)?;
             let spectra = bytemuck::cast_slice::<f64, Pair>(input.as_slice()?);
             match op.real_len {
-                Some(len) => context.fft.inverse_real_wide(&context.team, len, spectra, &mut output)?,
+                Some(len) => context.signal.fft.inverse_real_wide(&context.team, len, spectra, &mut output)?,
                 None => {
                     let signals = bytemuck::cast_slice_mut(&mut output);
-                    context.fft.inverse_wide(&context.team, len, spectra, signals)?;
+                    context.signal.fft.inverse_wide(&context.team, len, spectra, signals)?;
                 }
             }
             output.into_tensor()
@@ -50,18 +50,19 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| match op.real_len {
         Some(len) => {
             let mut output = context.output(shape)?;
-            context.fft.inverse_real(&context.team, len, input.as_slice()?, &mut output)?;
+            context.signal.fft.inverse_real(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
         None => {
             let mut output = context.output(shape)?;
-            context.fft.inverse(&context.team, len, input.as_slice()?, &mut output)?;
+            context.signal.fft.inverse(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
     })
 }
 
-/// Calls `transform` with contiguous lines along the last axis that is not one of pairs, and the shape of its output.
+/// Calls `transform` with contiguous lines along the last axis (not counting an axis of pairs) and
+/// the shape of its output.
 fn along_axis(
     input: &Tensor,
     axis: usize,
@@ -69,7 +70,7 @@ fn along_axis(
     context: &mut Context,
     transform: impl FnOnce(&Tensor, Shape, &mut Context) -> Result<Tensor>,
 ) -> Result<Value> {
-    // Either side may have pairs, the other real numbers.
+    // Either side may have pairs while the other has real numbers.
     let last = input.shape().rank().min(shape.rank()) - 1;
     let both = input.dtype() == DType::F64 && input.shape().rank() == shape.rank();
     let last = if both { last - 1 } else { last };

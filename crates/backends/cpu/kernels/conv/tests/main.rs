@@ -1,0 +1,9 @@
+//! The kernels against plain loops, at every level of vector instructions that this CPU has.
+
+#![allow(clippy::unwrap_used)] // A test reports failures by panicking.
+
+mod activation;
+mod ahead;
+mod conv;
+mod infinite_weights;
+mod pool2d;

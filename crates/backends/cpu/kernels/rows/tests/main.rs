@@ -1,0 +1,9 @@
+//! The kernels against plain loops, at every level of vector instructions that this CPU has.
+
+#![allow(clippy::unwrap_used)] // A test reports failures by panicking.
+
+mod exponential;
+mod layernorm;
+mod reduce;
+mod scan;
+mod softmax;

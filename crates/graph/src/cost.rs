@@ -1,35 +1,37 @@
-//! What a step costs: the bytes that it must read and write, its operations, and how long a device of known rates takes.
+//! The cost of a step: the bytes that it must read and write, its operations, and its time on a
+//! device of known rates.
 
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Describe, Op, Tensor};
 
-/// What one step moves and computes.
+/// The bytes and operations of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of its inputs, those that are stretched counted once, and of its outputs.
+    /// Bytes of its inputs (broadcast elements counted once) and of its outputs.
     pub bytes: u64,
     /// Additions, multiplications and functions.
     pub flops: u64,
 }
 
-/// How fast a device is, about.
+/// The approximate rates of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Bytes that it reads or writes in a nanosecond.
+    /// Bytes read or written per nanosecond.
     pub bytes_per_ns: f64,
-    /// Operations that it does in a nanosecond.
+    /// Operations per nanosecond.
     pub flops_per_ns: f64,
-    /// Nanoseconds from one kernel to the next.
+    /// Nanoseconds to launch a kernel.
     pub launch_ns: f64,
 }
 
 impl Rates {
-    /// Two cores of a server, and the memory behind them.
+    /// Two server cores and their memory.
     pub const CPU: Rates = Rates { bytes_per_ns: 20.0, flops_per_ns: 120.0, launch_ns: 1_000.0 };
     /// A large GPU.
     pub const GPU: Rates = Rates { bytes_per_ns: 4_000.0, flops_per_ns: 50_000.0, launch_ns: 2_000.0 };
 
-    /// How long a step takes: its bytes or its operations, whatever takes longer, and its start.
+    /// The time of a step in nanoseconds: the launch, plus the time for its bytes or its
+    /// operations, whichever is longer.
     pub fn time_ns(&self, cost: &Cost) -> f64 {
         self.launch_ns + (cost.bytes as f64 / self.bytes_per_ns).max(cost.flops as f64 / self.flops_per_ns)
     }
@@ -64,7 +66,7 @@ fn flops(op: &Op, elements: u64) -> u64 {
     }
 }
 
-/// Bytes of the elements that a view shows, each once.
+/// Bytes of the distinct elements of a view.
 pub(crate) fn touched_bytes(tensor: &Tensor) -> u64 {
     let axes = tensor.shape().iter().zip(tensor.strides().iter());
     let distinct = axes.filter(|(_, stride)| **stride != 0).map(|(size, _)| *size as u64).product::<u64>();

@@ -1,42 +1,47 @@
-//! Running plans: what engines share. An engine brings an [`Executor`], keeps [`Plans`], and calls [`run`].
+//! Runs plans; shared by all engines. An engine implements [`Executor`], keeps [`Plans`], and calls
+//! [`run`].
 //!
-//! A run of a plan that ran before allocates nothing here but the list of its outputs: the ops of its steps and the list of its slots are kept with
-//! the plan, and filled with the tensors of each run.
+//! A repeated run of a plan allocates only the list of its outputs: the ops that it fills with its
+//! tensors are kept with the plan (`stage`).
 
-use std::collections::{HashMap, hash_map};
+use std::collections::{HashMap, HashSet, hash_map};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use panoply_core::graph::{Graph, SymbolSizes, WeakGraph, fill_in, slot_of, view_of};
+use panoply_core::graph::{Graph, Instance, Step, SymbolSizes, WeakGraph, fill_in, slot_of};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Error, ErrorKind, HostBufferMut, Op, Part, Result, Tensor, Value};
+use panoply_core::{Error, ErrorKind, HostBufferMut, Op, Result, Tensor, Value};
 
 use crate::plan::{Joined, Order, Place, Plan, Tail};
+use crate::stage::Stage;
 use crate::{Facts, plan_of};
 
-/// Plans that an engine keeps; of more, the one that was not used for longest goes.
+/// Maximal number of plans that an engine keeps; the least recently used one is dropped.
 const PLANS_MAX: usize = 64;
 
-/// Stands for an output in the name of what was joined of constants; no step has so many.
-const JOINED: usize = usize::MAX;
+/// The key of data that plans of one graph share: the graph, a hash of the computation, and the
+/// number of the output. See [`computation`].
+type KeptKey = (u64, u64, usize);
 
-/// What an engine does for a plan.
+/// The operations of an engine that a plan needs.
 pub trait Executor {
-    /// The memory that there is, when a plan is used for the first time.
+    /// The available memory, asked when a plan is used for the first time.
     fn room(&mut self) -> Room;
 
-    /// Makes the arena at least so large. What is still under way may use the one before.
+    /// Makes the arena at least this large. Work in flight may still use the previous one.
     fn prepare(&mut self, arena_bytes: usize) -> Result<()>;
 
-    /// An input as the steps read it: its elements one after the other.
+    /// An input in the form that the steps read: contiguous.
     fn input(&mut self, tensor: &Tensor) -> Result<Tensor>;
 
-    /// A constant, where the engine's ops read it best, to be kept.
+    /// A constant in the form that the engine's ops read best, to be kept.
     fn constant(&mut self, tensor: &Tensor) -> Result<Tensor>;
 
-    /// Runs one op, whose outputs belong where these say.
+    /// Runs one op, whose outputs belong at these destinations.
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value>;
 
-    /// Runs one op and what is done to its output. Plans have such steps only where the facts say so.
+    /// Runs one op with a fused epilogue. Plans contain such steps only if the engine's facts
+    /// permit them.
     fn step_with(&mut self, op: &Op, tail: &Tail, outputs: &[Destination]) -> Result<Value> {
         let made = self.step(op, &[])?;
         let missing = || Error::invalid("graph: a step with a tail", "an output", "none");
@@ -46,66 +51,50 @@ pub trait Executor {
 
 /// The memory that an engine has left.
 pub struct Room {
-    /// Which memory, as messages name it.
+    /// Name of the memory, for messages.
     pub place: String,
-    /// Bytes that can be had, those that are kept for reuse included. `None`: nobody knows.
+    /// Free bytes, including those kept for reuse. `None` if unknown.
     pub free_bytes: Option<u64>,
-    /// Whether it is the host's, where inputs and constants are already.
+    /// Whether this is the host's memory, where inputs and constants already are.
     pub shares_host_memory: bool,
 }
 
-/// Where an output of a step belongs.
+/// The destination of a step's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The byte of the arena at which it begins; `None`: in memory of its own.
+    /// Byte offset in the arena; `None` if the output has memory of its own.
     pub arena_offset: Option<usize>,
-    /// Whether the graph hands it out.
+    /// Whether it is an output of the graph.
     pub is_output: bool,
-    /// Its bytes.
+    /// Length in bytes.
     pub len_bytes: usize,
-    /// The order in which its axes are to lie, where that is not the op's.
+    /// The memory order of its axes, if it differs from the op's.
     pub order: Option<Order>,
 }
 
-/// A plan, what stays on the device for it, and what a run of it needs.
+/// A plan with its constants on the device, and the data that a run needs.
 pub struct Ready {
-    /// The plan and what stays on the device, to be held while anything under way uses it.
+    /// The plan and its data on the device; to be held while any work in flight uses it.
     pub held: Arc<Held>,
     stage: Stage,
 }
 
-/// A plan and what stays on the device for it.
+/// A plan and its data on the device.
 pub struct Held {
     /// The plan.
     pub plan: Arc<Plan>,
-    /// By slot: constants, and what was made of them once.
-    kept: Vec<Option<Tensor>>,
+    /// Constants, and results computed once from constants.
+    #[allow(dead_code)] // Held so that their memory is not reused.
+    kept: Vec<Tensor>,
 }
 
-/// What is filled anew by each run.
-struct Stage {
-    steps: Vec<StagedStep>,
-    /// By slot: what it holds now.
-    filled: Vec<Option<Tensor>>,
-}
-
-/// One step, with an op of its own.
-struct StagedStep {
-    op: Op,
-    /// The op's tensors as the plan has them, in order: views of slots.
-    views: Vec<Tensor>,
-    tail: Option<Tail>,
-    /// The tail's tensors as the plan has them.
-    tail_views: Vec<Tensor>,
-    outputs: Vec<Destination>,
-}
-
-/// The plans of one engine, each made when it is first used.
+/// The plans of one engine, each made on first use.
 #[derive(Default)]
 pub struct Plans {
     entries: Vec<Entry>,
-    /// Constants and what was made of them, by graph, node and output: plans of one graph share them.
-    kept: HashMap<(u64, usize, usize), Tensor>,
+    /// Constants and results computed from them: plans of one graph share those whose computation
+    /// is the same. A result may depend on the sizes of the inputs though its length does not.
+    kept: HashMap<KeptKey, Tensor>,
     /// Counts uses.
     clock: u64,
 }
@@ -115,14 +104,17 @@ struct Entry {
     sizes: SymbolSizes,
     graph: WeakGraph,
     ready: Ready,
+    /// Keys of the entries of [`Plans::kept`] that the plan uses.
+    keys: Vec<KeptKey>,
     used: u64,
 }
 
 impl Plans {
-    /// The plan of an op's graph for the sizes of its inputs. One that was met before costs nothing; a new one is refused where the
-    /// memory that it needs at its peak is not there.
+    /// The plan of an op's graph for the sizes of its inputs. A known plan costs nothing; a new one
+    /// is refused if there is not enough memory for its peak.
     pub fn get(&mut self, op: &RunGraph, facts: &Facts, executor: &mut dyn Executor) -> Result<&mut Ready> {
-        let (graph, sizes) = (op.graph(), op.instance()?.sizes);
+        let (graph, instance) = (op.graph(), op.instance()?);
+        let sizes = instance.sizes;
         self.clock += 1;
         let known = self.entries.iter().position(|entry| entry.graph_id == graph.id() && entry.sizes == sizes);
         let place = match known {
@@ -131,9 +123,10 @@ impl Plans {
                 self.make_room();
                 let plan = plan_of(op, facts)?;
                 check_room(&plan, graph, executor)?;
-                let kept = self.keep(graph, &plan, executor)?;
+                let (kept, keys) = self.keep(graph, &plan, executor)?;
+                let ready = Ready::new(plan, graph, instance, kept);
                 let (graph_id, graph) = (graph.id(), graph.downgrade());
-                self.entries.push(Entry { graph_id, sizes, graph, ready: Ready::new(plan, kept), used: 0 });
+                self.entries.push(Entry { graph_id, sizes, graph, ready, keys, used: 0 });
                 self.entries.len() - 1
             }
         };
@@ -142,13 +135,13 @@ impl Plans {
         Ok(&mut entry.ready)
     }
 
-    /// Forgets everything that is on the device: it is gone.
+    /// Drops everything that is on the device, after the device's memory is gone.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.kept.clear();
     }
 
-    /// Lets go what belongs to graphs that nobody has, and the oldest where there are too many.
+    /// Drops the data of graphs that no longer exist, and the oldest plan if there are too many.
     fn make_room(&mut self) {
         self.entries.retain(|entry| entry.graph.is_alive());
         if self.entries.len() >= PLANS_MAX
@@ -156,19 +149,29 @@ impl Plans {
         {
             self.entries.swap_remove(oldest);
         }
-        let entries = &self.entries;
-        self.kept.retain(|(graph, _, _), _| entries.iter().any(|entry| entry.graph_id == *graph));
+        let used: HashSet<&KeptKey> = self.entries.iter().flat_map(|entry| &entry.keys).collect();
+        self.kept.retain(|key, _| used.contains(key));
     }
 
-    /// Brings the constants to the device and runs the steps that need nothing else.
-    fn keep(&mut self, graph: &Graph, plan: &Plan, executor: &mut dyn Executor) -> Result<Vec<Option<Tensor>>> {
-        let mut kept: Vec<Option<Tensor>> = vec![None; plan.slots.len()];
+    /// Brings the constants to the device, and runs the steps that depend only on constants.
+    /// Returns the data by slot, and its keys.
+    fn keep(
+        &mut self,
+        graph: &Graph,
+        plan: &Plan,
+        executor: &mut dyn Executor,
+    ) -> Result<(HashMap<usize, Tensor>, Vec<KeptKey>)> {
+        let (mut kept, mut hashes, mut keys) = (HashMap::new(), HashMap::new(), Vec::new());
         let read = slots_read(plan);
         for (slot, place) in plan.slots.iter().enumerate().map(|(index, slot)| (index, slot.place)) {
             let Place::Constant(node) = place else { continue };
             let Some(tensor) = graph.nodes()[node].constant().filter(|_| read[slot]) else { continue };
             let joined = plan.slots[slot].joined.as_ref();
-            let key = (graph.id(), node, if joined.is_some() { JOINED } else { 0 });
+            let hash = match joined {
+                Some(joined) => hash_of(&(&joined.nodes, joined.axis)),
+                None => hash_of(&node),
+            };
+            let key = (graph.id(), hash, 0);
             let brought = match self.kept.entry(key) {
                 hash_map::Entry::Occupied(place) => place.into_mut(),
                 hash_map::Entry::Vacant(place) => place.insert(match joined {
@@ -176,32 +179,63 @@ impl Plans {
                     None => executor.constant(tensor)?,
                 }),
             };
-            kept[slot] = Some(brought.clone());
+            kept.insert(slot, brought.clone());
+            hashes.insert(slot, hash_of(&key));
+            keys.push(key);
         }
         for step in &plan.once {
-            let key = |port: usize| (graph.id(), step.node, port + 1);
+            let hash = computation(step, &hashes)?;
+            let key = |port: usize| (graph.id(), hash, port);
             let known: Vec<Tensor> =
                 (0..step.outputs.len()).filter_map(|port| self.kept.get(&key(port)).cloned()).collect();
             let fits = |(tensor, slot): (&Tensor, &usize)| tensor.len_bytes() == plan.slots[*slot].slot.len_bytes();
             let known = match known.len() == step.outputs.len() && known.iter().zip(&step.outputs).all(fits) {
                 true => known,
                 false => {
-                    let mut op = step.op.clone();
-                    fill_in(&mut op, &|slot| kept[slot].clone())?;
+                    let mut op = Op::clone(&step.op);
+                    fill_in(&mut op, &|slot| kept.get(&slot).cloned())?;
                     let made = executor.step(&op, &[]).map_err(|cause| at_node(graph, step.node, cause))?;
                     made.tensors().cloned().collect()
                 }
             };
             for (port, (slot, tensor)) in step.outputs.iter().zip(known).enumerate() {
                 self.kept.insert(key(port), tensor.clone());
-                kept[*slot] = Some(tensor);
+                kept.insert(*slot, tensor);
+                hashes.insert(*slot, hash_of(&key(port)));
+                keys.push(key(port));
             }
         }
-        Ok(kept)
+        Ok((kept, keys))
     }
 }
 
-/// Several constants of a graph as one, on the host.
+/// A hash of what a step computes: its op with all numbers, and for each of its tensors the layout
+/// and the computation that makes it. Two steps of one graph with equal hashes have equal results.
+fn computation(step: &Step, hashes: &HashMap<usize, u64>) -> Result<u64> {
+    let mut op = Op::clone(&step.op);
+    let mut hasher = DefaultHasher::new();
+    // Stands for every tensor: a slot has another number in each plan.
+    let any = Tensor::scalar(0.0_f32)?;
+    op.for_each_tensor_mut(&mut |tensor| {
+        match slot_of(tensor) {
+            Some(slot) => hashes.get(&slot).hash(&mut hasher),
+            // A tensor of the op's own, which belongs to the node.
+            None => ("own", step.node).hash(&mut hasher),
+        }
+        (tensor.dtype(), tensor.shape(), tensor.strides(), tensor.offset()).hash(&mut hasher);
+        tensor.clone_from(&any);
+    });
+    format!("{op:?}").hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Joins several constants of a graph into one, on the host.
 pub(crate) fn join(graph: &Graph, joined: &Joined) -> Result<Tensor> {
     let missing = || Error::invalid("graph: a constant", "a tensor on the host", "nothing");
     let constants = joined.nodes.iter().map(|node| graph.nodes()[*node].constant().ok_or_else(missing));
@@ -223,7 +257,7 @@ pub(crate) fn join(graph: &Graph, joined: &Joined) -> Result<Tensor> {
     Tensor::from_host(first.dtype(), shape, target.freeze())
 }
 
-/// Compares what a plan needs at its peak with what there is.
+/// Compares a plan's peak memory with the available memory.
 fn check_room(plan: &Plan, graph: &Graph, executor: &mut dyn Executor) -> Result<()> {
     let Room { place, free_bytes, shares_host_memory } = executor.room();
     let asked = plan.peak.bytes(shares_host_memory);
@@ -236,120 +270,23 @@ fn check_room(plan: &Plan, graph: &Graph, executor: &mut dyn Executor) -> Result
     }
 }
 
-/// Runs a plan on the inputs of an op. The outputs come in the graph's order.
+/// Runs a plan on the inputs of an op. The outputs are in the graph's order.
 pub fn run(ready: &mut Ready, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
     let Ready { held, stage } = ready;
     executor.prepare(held.plan.arena_bytes)?;
-    let ran = stage.run(held, op, executor);
-    stage.clear(&held.plan);
+    let ran = stage.run(&held.plan, op, executor);
+    stage.clear();
     ran
 }
 
 impl Ready {
-    fn new(plan: Arc<Plan>, kept: Vec<Option<Tensor>>) -> Ready {
-        let destination = |slot: &usize| {
-            let planned = &plan.slots[*slot];
-            let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
-            let is_output = planned.place == Place::Own;
-            let (len_bytes, order) = (planned.slot.len_bytes(), planned.order);
-            Destination { arena_offset, is_output, len_bytes, order }
-        };
-        let steps = plan.steps.iter().zip(&plan.tails).map(|(step, tail)| {
-            let mut views = Vec::new();
-            step.op.for_each_tensor(&mut |tensor| views.push(tensor.clone()));
-            let tail_views = tail.iter().flat_map(|tail| tail.more.clone()).collect();
-            let outputs = step.outputs.iter().map(destination).collect();
-            StagedStep { op: step.op.clone(), views, tail: tail.clone(), tail_views, outputs }
-        });
-        let stage = Stage { steps: steps.collect(), filled: kept.clone() };
-        Ready { held: Arc::new(Held { plan, kept }), stage }
+    fn new(plan: Arc<Plan>, graph: &Graph, instance: &Instance, kept: HashMap<usize, Tensor>) -> Ready {
+        let stage = Stage::new(&plan, graph, instance, &kept);
+        Ready { held: Arc::new(Held { plan, kept: kept.into_values().collect() }), stage }
     }
 }
 
-impl Stage {
-    fn run(&mut self, held: &Held, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
-        let Held { plan, kept } = held;
-        let Stage { steps, filled } = self;
-        for ((place, slot), kept) in filled.iter_mut().zip(&plan.slots).zip(kept) {
-            *place = match slot.place {
-                Place::Input(input) => op.inputs().get(input).map(|tensor| executor.input(tensor)).transpose()?,
-                _ => kept.clone(),
-            };
-        }
-        for ((staged, step), ends) in steps.iter_mut().zip(&plan.steps).zip(&plan.ends) {
-            staged.fill(filled)?;
-            let made = match &staged.tail {
-                Some(tail) => executor.step_with(&staged.op, tail, &staged.outputs),
-                None => executor.step(&staged.op, &staged.outputs),
-            };
-            // The op's own handles end before its inputs' bytes are used again.
-            staged.clear();
-            let value = made.map_err(|cause| at_node(op.graph(), step.node, cause))?;
-            for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-                filled[*slot] = Some(tensor.clone());
-            }
-            ends.iter().for_each(|slot| filled[*slot] = None);
-        }
-        outputs(plan, op, filled)
-    }
-
-    /// Lets go of everything that belongs to the run.
-    fn clear(&mut self, plan: &Plan) {
-        for (place, slot) in self.filled.iter_mut().zip(&plan.slots) {
-            if !matches!(slot.place, Place::Constant(_) | Place::Kept) {
-                *place = None;
-            }
-        }
-    }
-}
-
-impl StagedStep {
-    /// Gives the op the tensors that its views show now.
-    fn fill(&mut self, filled: &[Option<Tensor>]) -> Result<()> {
-        let mut views = self.views.iter().chain(&self.tail_views);
-        let mut wrong = Ok(());
-        let mut fill = |tensor: &mut Tensor| {
-            let Some(view) = views.next() else { return };
-            let Some(slot) = slot_of(view) else { return };
-            let missing = || Error::invalid("graph: a slot", "a value", format!("none in {slot}"));
-            match filled[slot].as_ref().ok_or_else(missing).and_then(|actual| view_of(view, actual)) {
-                Ok(actual) => *tensor = actual,
-                Err(error) => wrong = Err(error),
-            }
-        };
-        self.op.for_each_tensor_mut(&mut fill);
-        self.tail.iter_mut().flat_map(|tail| &mut tail.more).for_each(fill);
-        if wrong.is_err() {
-            self.clear();
-        }
-        wrong
-    }
-
-    fn clear(&mut self) {
-        let mut views = self.views.iter().chain(&self.tail_views);
-        let mut clear = |tensor: &mut Tensor| views.next().into_iter().for_each(|view| tensor.clone_from(view));
-        self.op.for_each_tensor_mut(&mut clear);
-        self.tail.iter_mut().flat_map(|tail| &mut tail.more).for_each(clear);
-    }
-}
-
-fn outputs(plan: &Plan, op: &RunGraph, filled: &[Option<Tensor>]) -> Result<Value> {
-    let missing = || Error::invalid("graph: an output", "a tensor", "nothing");
-    let mut parts = Vec::with_capacity(plan.outputs.len());
-    for view in &plan.outputs {
-        let slot = slot_of(view).ok_or_else(missing)?;
-        let output = match (plan.slots[slot].place, &filled[slot]) {
-            (_, Some(actual)) => view_of(view, actual),
-            // A constant that no step reads was not brought to the device.
-            (Place::Constant(node), None) => view_of(view, op.graph().nodes()[node].constant().ok_or_else(missing)?),
-            _ => Err(missing()),
-        };
-        parts.push(Part::Tensor(output?));
-    }
-    Ok(Value::List(parts))
-}
-
-/// For each slot whether a step reads it.
+/// For each slot, whether a step reads it.
 fn slots_read(plan: &Plan) -> Vec<bool> {
     let mut read = vec![false; plan.slots.len()];
     let mut see = |tensor: &Tensor| {
@@ -362,8 +299,9 @@ fn slots_read(plan: &Plan) -> Vec<bool> {
     read
 }
 
-/// What the caller did wrong, with the node; what a device did stays what it is, so that the worker knows it.
-fn at_node(graph: &Graph, node: usize, cause: Error) -> Error {
+/// Adds the node to a caller's error; a device's error stays unchanged, so that the worker
+/// recognises it.
+pub(crate) fn at_node(graph: &Graph, node: usize, cause: Error) -> Error {
     match cause.kind() {
         ErrorKind::Caller => Error::Node { node: graph.node_text(node), cause: Box::new(cause) },
         ErrorKind::Device | ErrorKind::Capacity => cause,

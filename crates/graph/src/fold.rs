@@ -1,15 +1,17 @@
-//! What depends on constants alone: it runs once for each device, when the plan is first used, and stays there.
+//! Constant folding: steps that depend only on constants run once per device, when the plan is
+//! first used, and their results stay on the device.
 
 use panoply_core::graph::{Origin, slot_of};
 
 use crate::work::Work;
 
-/// The result of a folded step may be this much larger than what it reads: a constant that is stretched is not stored so.
+/// The largest factor by which the result of a folded step may exceed the bytes it reads, so that
+/// broadcast constants are not materialised.
 const GROWTH_MAX: usize = 4;
-/// And this much in any case.
+/// Results up to this size are folded in any case.
 const SMALL_BYTES_MAX: usize = 1 << 20;
 
-/// For each step whether it reads nothing but constants and what was made of them.
+/// For each step, whether it reads only constants and results of such steps.
 pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
     let mut once = vec![false; work.steps.len()];
     for index in 0..work.steps.len() {
@@ -26,7 +28,7 @@ pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
             };
         });
         let written: usize = step.outputs.iter().map(|slot| work.slots[*slot].len_bytes()).sum();
-        // A step that runs once has no place, and so no order, for its output.
+        // The output of a step that runs once cannot have a layout of its own.
         let is_plain = step.outputs.iter().all(|slot| work.orders[*slot].is_none());
         once[index] = constant && is_plain && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
     }

@@ -1,15 +1,16 @@
-//! Runs of one graph whose rows are independent, as one run.
+//! Joins several runs of one graph with independent rows into one run.
 
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, HostBufferMut, Part, Result, Shape, Tensor, Value};
 
-/// So many rows, or up to a quarter more: few sizes are met, so their plans are found again.
+/// Rounds the number of rows up by at most a quarter. This gives few different sizes, so their
+/// plans are found again.
 fn padded_rows(rows: usize) -> usize {
     let step = (rows.next_power_of_two() / 8).max(1);
     rows.next_multiple_of(step)
 }
 
-/// What each of several runs that were joined gets of the outputs.
+/// Splits the outputs of a joined run into those of each run.
 pub fn split_rows(value: &Value, rows: &[usize]) -> Result<Vec<Value>> {
     let mut start = 0;
     let part = |rows: &usize| {
@@ -21,8 +22,9 @@ pub fn split_rows(value: &Value, rows: &[usize]) -> Result<Vec<Value>> {
     rows.iter().map(part).collect()
 }
 
-/// Several runs of one graph whose rows are independent, as one run with all their rows and a few that mean nothing, and
-/// the rows of each. `None` where they are not of one graph, or inputs are not on the host.
+/// Joins several runs of one graph with independent rows into one run with all their rows plus
+/// padding. Also returns the number of rows of each. `None` if the runs have different graphs, or
+/// inputs are not on the host.
 pub fn join_rows(ops: &[&RunGraph]) -> Option<(RunGraph, Vec<usize>)> {
     let first = ops.first()?;
     let same = |op: &&RunGraph| op.graph() == first.graph() && op.graph().has_rows();

@@ -1,27 +1,38 @@
-//! The graph compiler: from a recorded graph, sizes for its symbols and the facts of a device to a [`Plan`].
+//! The graph compiler: turns a recorded graph, sizes for its symbols and the facts of a device into
+//! a [`Plan`].
 //!
 //! Each pass is a file, and they run in this order:
 //!
-//! 1. [`simplify`]: equal nodes become one, and nodes that no output needs are left out.
-//! 2. `core` makes an instance of what is left: ops over placeholders, with views as strides. The passes below rewrite this
-//!    list ([`work`]); an op stays an ordinary op throughout, so every device knows what it is asked to do.
-//! 3. [`fuse::copies`]: what only lays a view out contiguously is left out where its readers can take the view itself.
-//! 4. [`fuse::images`]: images lie with their channels last between convolutions, on devices that say so.
-//! 5. [`fuse::attention`]: `softmax(scale · Q·Kᵀ + mask) · V` becomes one op, which writes its heads side by side where they are read so.
-//! 6. [`fuse::epilogue`]: a product's or a convolution's bias, residual, factor and activation become its own.
-//! 7. [`fuse::products`]: products of one tensor with several constants become one, on devices that say so.
+//! 1. [`simplify`]: equal nodes become one, and nodes that no output needs are removed.
+//! 2. The graph's instance is a list of ops over placeholders, with views as strides. The passes
+//!    below rewrite this list ([`work`]). An op stays an ordinary op throughout, so every device
+//!    knows how to run it. Ops that no pass changes are shared by instance and plan.
+//! 3. [`fuse::copies`]: a copy that only makes a view contiguous is removed if its readers can take
+//!    the view itself.
+//! 4. [`fuse::images`]: images are channels-last between convolutions, on devices that support it.
+//! 5. [`fuse::attention`]: `softmax(scale · Q·Kᵀ + mask) · V` becomes one op, which writes its
+//!    heads next to each other if its reader needs them so.
+//! 6. [`fuse::epilogue`]: a bias, residual, factor and activation are fused into their product or
+//!    convolution.
+//! 7. [`fuse::products`]: products of one tensor with several constants become one, on devices that
+//!    support it.
 //! 8. [`fuse::elementwise`]: maps that read each other become one.
-//! 9. [`fuse::sums`]: sums of sums become one, on devices that say so.
-//! 10. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them ([`RowMap`]).
-//! 11. [`fold`]: what depends on constants alone runs once, when the plan is first used, and stays on the device.
-//! 12. [`fuse::tails`]: convolutions take whatever map is left behind them, on devices that say so.
-//! 13. [`order`]: small maps that only outputs wait for come last, side by side, on devices that say so.
-//! 14. [`memory`]: what lies between the steps shares one block by lifetime.
+//! 9. [`fuse::sums`]: sums of sums become one, on devices that support it.
+//! 10. [`fuse::rows`]: softmax, layer norm and reductions take the maps before and after them
+//!     ([`RowMap`]).
+//! 11. [`fold`]: steps that depend only on constants run once, when the plan is first used, and
+//!     their results stay on the device.
+//! 12. [`fuse::tails`]: convolutions take any remaining map after them, on devices that support it.
+//! 13. [`order`]: small maps that only outputs wait for are moved to the end and grouped by
+//!     expression, on devices that support it.
+//! 14. [`memory`]: values between steps share one block by lifetime.
 //!
-//! A plan is made once for each sort of device and kept with the graph ([`plan_of`]); [`fits`] compares the memory that it needs with what
-//! a device has, before anything runs. [`Plans`] keeps what an engine needs of plans; [`run`] goes through one, with the engine's [`Executor`].
-//! [`cost`] says what each step reads, writes, computes and is expected to take; [`text`] reads and writes graphs, [`listing`] and [`svg`] show them.
-//! Nothing here runs anything, or knows a device but by its [`Facts`].
+//! A plan is made once for each kind of device and kept with the graph ([`plan_of`]). [`fits`]
+//! compares the memory that it needs with the memory of a device, before anything runs. [`Plans`]
+//! keeps an engine's data for plans; [`run`] executes a plan with the engine's [`Executor`].
+//! [`cost`] estimates the bytes, operations and time of each step. [`text`] reads and writes
+//! graphs, [`listing`] and [`svg`] show them. Nothing here runs ops itself. A device is known only
+//! by its [`Facts`].
 //!
 //! [`RowMap`]: panoply_core::op::compute::RowMap
 
@@ -35,6 +46,7 @@ pub mod memory;
 mod order;
 mod plan;
 mod simplify;
+mod stage;
 pub mod svg;
 pub mod text;
 mod views;
@@ -46,39 +58,43 @@ pub use plan::{Joined, Order, Peak, Place, Plan, PlanSlot, Tail};
 
 use std::sync::Arc;
 
-use panoply_core::graph::{Graph, Instance, SymbolSizes};
+use panoply_core::graph::{Graph, SymbolSizes};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DeviceInfo, Result, Support};
 
-/// What matters of a device for what is fused.
+/// The properties of a device that fusion depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
-    /// The most inputs that one map may have.
+    /// The most inputs of one map.
     pub map_inputs_max: usize,
-    /// The most nodes that one map's expression may have.
+    /// The most nodes of one map's expression.
     pub map_nodes_max: usize,
-    /// The longest row that is kept between the parts of a fused row function; 0 where none are fused.
+    /// The longest row kept between the parts of a fused row function. 0 disables this fusion.
     pub row_len_max: usize,
     /// The most inputs of a fused row function.
     pub row_inputs_max: usize,
-    /// The most elements of an operand or of the result of fused attention; 0 where none is fused.
+    /// The most elements of an operand or of the result of fused attention. 0 disables this fusion.
     pub attention_elements_max: usize,
-    /// Whether convolutions of 16-bit numbers read and write images with their channels last, and products take residuals and activations.
+    /// Whether convolutions of 16-bit numbers read and write channels-last images, and products
+    /// take residuals and activations.
     pub channels_last: bool,
-    /// Whether ops of f32 read and write images with their channels last.
+    /// Whether ops of f32 read and write channels-last images.
     pub channels_last_f32: bool,
-    /// Whether attention writes the heads of a row side by side, and products of one tensor with several constants are one.
+    /// Whether attention writes the heads of a row next to each other, and products of one tensor
+    /// with several constants are joined.
     pub joins_heads: bool,
-    /// Whether sums of sums are one: reductions share a long sum among many threads, however its parts lie.
+    /// Whether sums of sums are joined: reductions share a long sum among many threads in any
+    /// layout.
     pub joins_sums: bool,
-    /// Maps of at most so many elements that only the graph's outputs wait for run last; 0 where steps keep their order.
+    /// Maps of at most this many elements that only the graph's outputs wait for run last. 0 keeps
+    /// the order of steps.
     pub last_elements_max: usize,
-    /// Whether convolutions of f32 apply any map to their sums.
+    /// Whether convolutions of f32 can apply any map to their sums.
     pub takes_tails: bool,
 }
 
 impl Facts {
-    /// Nothing is fused: ops run as they were recorded.
+    /// No fusion: ops run as they were recorded.
     pub const UNFUSED: Facts = Facts {
         map_inputs_max: 0,
         map_nodes_max: 0,
@@ -93,7 +109,8 @@ impl Facts {
         takes_tails: false,
     };
 
-    /// The processor: a map's blocks of scratch memory stay in the first-level cache, and rows in the second.
+    /// The CPU: a map's blocks of scratch memory stay in the first-level cache, and rows in the
+    /// second.
     pub const CPU: Facts = Facts {
         map_inputs_max: 12,
         map_nodes_max: 128,
@@ -108,8 +125,8 @@ impl Facts {
         takes_tails: true,
     };
 
-    /// GPUs of the C dialect: a map of more nodes has one element for each thread, longer rows do not fit registers, and kernels
-    /// count with 32 bits.
+    /// GPUs of the C dialect: a map with more nodes would process one element per thread, longer
+    /// rows do not fit registers, and kernels use 32-bit indices.
     pub const C_GPU: Facts = Facts {
         map_inputs_max: 12,
         map_nodes_max: 64,
@@ -124,7 +141,7 @@ impl Facts {
         takes_tails: false,
     };
 
-    /// A number that other facts do not have, in all likelihood.
+    /// A hash of the facts.
     fn sort(&self) -> u64 {
         let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, .. } = *self;
         let flags = [self.channels_last, self.channels_last_f32, self.joins_heads, self.joins_sums, self.takes_tails];
@@ -136,20 +153,21 @@ impl Facts {
     }
 }
 
-/// The plan of an op's graph on a device of these facts: made when it is first wanted, and kept with the graph's instance.
+/// The plan of an op's graph for a device with these facts. It is made on first use, and kept with
+/// the graph's instance.
 pub fn plan_of(op: &RunGraph, facts: &Facts) -> Result<Arc<Plan>> {
     let instance = op.instance()?;
     let make = || compile(op.graph(), &instance.sizes, facts);
     let kept = instance.compiled(facts.sort(), &|| Ok(Arc::new(make()?)))?;
     match kept.downcast::<Plan>() {
         Ok(plan) if plan.facts == *facts => Ok(plan),
-        // Two facts with one number.
+        // Two different facts have the same hash.
         _ => make().map(Arc::new),
     }
 }
 
-/// Whether a device has the memory that an op's graph needs at its peak, or how much is missing. A device that does not tell how much it has
-/// is assumed to have enough.
+/// Whether a device has the memory that an op's graph needs at its peak; if not, the reason holds
+/// both sizes. A device of unknown memory size is assumed to have enough.
 pub fn fits(op: &RunGraph, facts: &Facts, device: &DeviceInfo) -> Support {
     let peak = match plan_of(op, facts) {
         Ok(plan) => plan.peak,
@@ -164,11 +182,10 @@ pub fn fits(op: &RunGraph, facts: &Facts, device: &DeviceInfo) -> Support {
     }
 }
 
-/// A graph's plan for these sizes of its symbols, on a device of these facts.
+/// Compiles a graph for these sizes of its symbols and a device with these facts.
 pub fn compile(graph: &Graph, sizes: &SymbolSizes, facts: &Facts) -> Result<Plan> {
-    let simplified = simplify::simplify(graph);
-    let instance = Instance::of(graph, sizes, &|node| simplified[node])?;
-    let mut work = work::Work::new(instance);
+    let instance = graph.instance(sizes)?;
+    let mut work = work::Work::new(graph, &instance, &simplify::simplify(graph))?;
     if *facts != Facts::UNFUSED {
         fuse::copies::run(&mut work);
         fuse::images::run(&mut work, facts);

@@ -1,4 +1,5 @@
-//! A graph as a list of kernels, before and after fusion, with what each costs: what `panoply graph` shows.
+//! A graph as a list of kernels, before and after fusion, with the cost of each. The command
+//! `panoply graph` shows it.
 
 use panoply_core::expr::Program;
 use panoply_core::graph::{Graph, Instance, Slot, Step, SymbolSizes, slot_of};
@@ -18,13 +19,13 @@ pub struct Row {
     pub op: String,
     /// The element type and shape of its first output.
     pub output: String,
-    /// The rows of this list that it reads, in order. Inputs and constants are not among them.
+    /// The rows of this list that it reads, in order. Inputs and constants are not included.
     pub reads: Vec<usize>,
-    /// What it moves and computes.
+    /// Its bytes and operations.
     pub cost: Cost,
-    /// How long it is expected to take.
+    /// Its estimated time in nanoseconds.
     pub time_ns: f64,
-    /// Whether it runs once, for constants alone.
+    /// Whether it runs once, on constants only.
     pub is_once: bool,
 }
 
@@ -33,27 +34,27 @@ pub struct Row {
 pub struct Listing {
     /// The ops as they were recorded.
     pub before: Vec<Row>,
-    /// The steps of the plan; those that run once come first.
+    /// The steps of the plan. Steps that run once come first.
     pub after: Vec<Row>,
-    /// Bytes between steps that are held at once, and what the arena for them takes.
+    /// The most bytes held between steps at the same time.
     pub live_bytes_max: usize,
     /// The arena's bytes.
     pub arena_bytes: usize,
-    /// What the plan needs at its peak.
+    /// The memory that the plan needs at its peak.
     pub peak: Peak,
-    /// Steps that only lay elements out in another order, and the bytes that they read and write.
+    /// Number of steps that only change the layout, and the bytes that they read and write.
     pub layout_copies: (usize, u64),
 }
 
 impl Listing {
-    /// What becomes of a graph on a device of these facts and rates.
+    /// Lists a graph for a device with these facts and rates.
     pub fn new(graph: &Graph, sizes: &SymbolSizes, facts: &Facts, rates: &Rates) -> Result<Listing> {
         let instance = Instance::new(graph, sizes)?;
         let plan = compile(graph, sizes, facts)?;
         let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, None, false)), rates);
         let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot).collect();
         let Plan { once, steps, tails, .. } = &plan;
-        let each_run = steps.iter().zip(tails).map(|(step, tail)| (step, tail.as_ref(), false));
+        let each_run = steps.iter().zip(tails).map(|(step, tail)| (step, tail.as_deref(), false));
         let all = once.iter().map(|step| (step, None, true)).chain(each_run);
         let after = rows(graph, &slots, all, rates);
         let (live_bytes_max, arena_bytes) = (plan.live_bytes_max, plan.arena_bytes);
@@ -61,7 +62,7 @@ impl Listing {
         Ok(Listing { before, after, live_bytes_max, arena_bytes, peak: plan.peak, layout_copies })
     }
 
-    /// What all rows of a list that run each time cost together, and how long they take.
+    /// The total cost and time of the rows that run each time.
     pub fn total(rows: &[Row]) -> (Cost, f64) {
         rows.iter().filter(|row| !row.is_once).fold((Cost::default(), 0.0), |(sum, time), row| {
             let bytes = sum.bytes.saturating_add(row.cost.bytes);
@@ -113,7 +114,7 @@ fn rows<'a>(
     rows
 }
 
-/// The op and what was fused into it: `matmul + bias + relu`, `map: 7 operations`.
+/// The op and the ops fused into it: `matmul + bias + relu`, `map: 7 operations`.
 fn op_text(op: &Op) -> String {
     let Op::Compute(compute) = op else { return op.name().to_owned() };
     match compute {

@@ -1,7 +1,7 @@
 //! Memory by lifetime: slots that are not needed at the same time share bytes of one block.
 //!
-//! Steps are gone through in order. A slot gets the smallest hole that holds it when its step runs, or the end of the block,
-//! and gives its bytes back after its last reader; neighbouring holes are joined.
+//! Steps are visited in order. A slot gets the smallest hole that holds it when its step runs, or
+//! the end of the block. Its bytes are freed after its last reader; adjacent holes are merged.
 
 use std::collections::BTreeMap;
 
@@ -14,70 +14,65 @@ use crate::order::ordered;
 use crate::plan::{Peak, Place, Plan, PlanSlot, Tail};
 use crate::work::Work;
 
-/// Slots begin on multiples of this: what every device's copies and vectors need.
+/// The alignment of slots in bytes, sufficient for every device's copies and vector accesses.
 pub const ALIGN_BYTES: usize = 256;
 
-/// The plan of a finished list for a device of these facts; `once` says which steps run once.
-pub(crate) fn plan(work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
-    check_sum(&work)?;
-    let (mut first, mut steps, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+/// The plan of a finished list for a device with these facts. `once` marks the steps that run once.
+pub(crate) fn plan(mut work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
+    let mut first = Vec::new();
     let mut is_kept = vec![false; work.slots.len()];
     let mut is_made = vec![false; work.slots.len()];
-    for ((step, tail), once) in work.steps.iter().zip(&work.tails).zip(once) {
-        let Some(step) = step else { continue };
+    for (place, once) in work.steps.iter_mut().zip(once) {
+        let Some(step) = place else { continue };
         step.outputs.iter().for_each(|slot| (is_kept[*slot], is_made[*slot]) = (*once, true));
-        match once {
-            true => first.push(step.clone()),
-            false => {
-                steps.push(step.clone());
-                tails.push(tail.clone());
-            }
+        if *once {
+            first.extend(place.take());
         }
     }
-    // What a map behind a convolution reads, its own step does not name: with such maps, steps keep their order.
+    let is_there: Vec<bool> = work.steps.iter().map(Option::is_some).collect();
+    let tails = std::mem::take(&mut work.tails).into_iter().zip(&is_there);
+    let mut tails: Vec<_> = tails.filter_map(|(tail, is_there)| is_there.then_some(tail)).collect();
+    // Unlike `flatten`, this filters in place, so that a large graph has its steps in memory once.
+    #[allow(clippy::filter_map_identity)]
+    let mut steps: Vec<Step> = std::mem::take(&mut work.steps).into_iter().filter_map(|step| step).collect();
+    tails.shrink_to_fit();
+    steps.shrink_to_fit();
+    // The inputs of a tail are not part of its step's op. With tails, steps keep their order.
     let steps = if tails.iter().all(Option::is_none) { ordered(steps, work.slots.len(), facts) } else { steps };
     let last_readers = last_readers(&work, &steps, &tails);
     let mut ends = vec![Vec::new(); steps.len()];
     let place = |(slot, held): (usize, &Slot)| match held.origin {
         Origin::Input(input) => Place::Input(input),
-        Origin::Constant(node) => Place::Constant(node),
+        Origin::Constant(node) if work.is_read(slot) => Place::Constant(node),
+        Origin::Constant(_) => Place::Unread,
         Origin::Step(_) if !is_made[slot] => Place::Unread,
         Origin::Step(_) if is_kept[slot] => Place::Kept,
         Origin::Step(_) if work.is_output(slot) => Place::Own,
-        // Its offset is found below.
+        // Its offset is set below.
         Origin::Step(_) => Place::Arena(0),
     };
     let places: Vec<Place> = work.slots.iter().enumerate().map(place).collect();
+    check_sum(&work, &places)?;
     for (slot, reader) in last_readers.iter().enumerate() {
         if let (Some(reader), Place::Arena(_)) = (reader, places[slot]) {
             ends[*reader].push(slot);
         }
     }
-    let ordered = work.slots.iter().zip(places).zip(work.orders.iter().zip(&work.parts));
-    let mut slots: Vec<PlanSlot> = ordered
-        .map(|((slot, place), (order, joined))| PlanSlot { slot: *slot, place, order: *order, joined: joined.clone() })
-        .collect();
+    let Work { slots, orders, parts, outputs, .. } = work;
+    let ordered = slots.into_iter().zip(places).zip(orders.into_iter().zip(parts));
+    let mut slots: Vec<PlanSlot> =
+        ordered.map(|((slot, place), (order, joined))| PlanSlot { slot, place, order, joined }).collect();
     let (arena_bytes, live_bytes_max) = lay_out(&mut slots, &steps, &ends, &last_readers);
     let peak = Peak::of(&slots, arena_bytes);
-    Ok(Plan {
-        facts: *facts,
-        slots,
-        once: first,
-        steps,
-        tails,
-        ends,
-        outputs: work.outputs,
-        arena_bytes,
-        live_bytes_max,
-        peak,
-    })
+    Ok(Plan { facts: *facts, slots, once: first, steps, tails, ends, outputs, arena_bytes, live_bytes_max, peak })
 }
 
-/// Whether all slots together can be counted, so that nothing below overflows.
-fn check_sum(work: &Work) -> Result<()> {
+/// Checks that the sizes of all slots can be added without overflow.
+fn check_sum(work: &Work, places: &[Place]) -> Result<()> {
     let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGN_BYTES);
     let add = |sum: usize, slot: &Slot| sum.checked_add(aligned(slot.len_bytes())?);
-    match work.slots.iter().try_fold(0, add) {
+    let there = work.slots.iter().zip(places).filter(|(_, place)| **place != Place::Unread);
+    match there.map(|(slot, _)| slot).try_fold(0, add) {
         Some(sum) if sum <= TENSOR_BYTES_MAX => Ok(()),
         _ => {
             let (what, got) = ("graph: bytes of all tensors together", vec![work.slots.len()]);
@@ -87,7 +82,7 @@ fn check_sum(work: &Work) -> Result<()> {
 }
 
 /// For each slot the last step that reads it.
-fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Tail>]) -> Vec<Option<usize>> {
+fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Box<Tail>>]) -> Vec<Option<usize>> {
     let mut last = vec![None; work.slots.len()];
     for (index, (step, tail)) in steps.iter().zip(tails).enumerate() {
         let mut read = |tensor: &Tensor| {
@@ -101,7 +96,8 @@ fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Tail>]) -> Vec<Opti
     last
 }
 
-/// Gives every slot of the arena its place. Returns the arena's bytes, and the most that are in use at once.
+/// Assigns every slot of the arena its offset. Returns the arena's bytes, and the most that are in
+/// use at the same time.
 fn lay_out(slots: &mut [PlanSlot], steps: &[Step], ends: &[Vec<usize>], last: &[Option<usize>]) -> (usize, usize) {
     let mut arena = Arena::default();
     for (step, ended) in steps.iter().zip(ends) {
@@ -120,12 +116,12 @@ fn lay_out(slots: &mut [PlanSlot], steps: &[Step], ends: &[Vec<usize>], last: &[
     (arena.end, arena.used_max)
 }
 
-/// One block, its holes and how much of it is in use.
+/// One block, its holes and the bytes in use.
 #[derive(Default)]
 struct Arena {
-    /// Holes by where they begin, none beside another.
+    /// Holes by their start; no two are adjacent.
     holes: BTreeMap<usize, usize>,
-    /// The same by size.
+    /// The same holes by size.
     sizes: BTreeMap<(usize, usize), ()>,
     end: usize,
     used: usize,
@@ -141,7 +137,8 @@ impl Arena {
         let (offset, size) = match fitting {
             Some(hole) => hole,
             None => {
-                // The last hole may reach the end: then the block grows by what is missing.
+                // The last hole may reach the end of the block. Then the block grows only by the
+                // missing bytes.
                 let last = self.holes.last_key_value().map(|(offset, size)| (*offset, *size));
                 let start =
                     last.filter(|(offset, size)| offset + size == self.end).map_or(self.end, |(offset, _)| offset);

@@ -1,5 +1,6 @@
-//! The order of steps, where it does not matter to what they make: small maps that only the graph's outputs wait for run last, and those of
-//! one expression side by side. Devices that run neighbours of one expression as one then have an optimiser's steps of all parameters in a few.
+//! Reorders independent steps: small maps that only the graph's outputs wait for run last, grouped
+//! by expression. Devices that run adjacent maps of one expression as one kernel then need few
+//! kernels for an optimiser's updates of all parameters.
 
 use std::collections::HashMap;
 
@@ -9,10 +10,10 @@ use panoply_core::{Op, Result};
 
 use crate::Facts;
 
-/// What stays where it is.
+/// The key of steps that keep their position.
 const FIRST: (usize, u64) = (0, 0);
 
-/// The steps in the order in which they are to run; `slots` is how many slots there are.
+/// The steps in their final order. `slots` is the number of slots.
 pub(crate) fn ordered(steps: Vec<Step>, slots: usize, facts: &Facts) -> Vec<Step> {
     if facts.last_elements_max == 0 {
         return steps;
@@ -26,16 +27,17 @@ pub(crate) fn ordered(steps: Vec<Step>, slots: usize, facts: &Facts) -> Vec<Step
     let keys: Vec<(usize, u64)> = steps.iter().enumerate().map(key).collect();
     let mut counts: HashMap<(usize, u64), usize> = HashMap::new();
     keys.iter().for_each(|key| *counts.entry(*key).or_default() += 1);
-    // One without its like that reads none of the others has nothing to wait for, and what it reads would.
+    // A map with a unique expression that reads none of the other last steps gains nothing by
+    // moving, and its inputs would live longer.
     let stays = |key: &(usize, u64)| key.0 == 1 && counts[key] == 1;
     let mut keyed: Vec<((usize, u64), Step)> =
         keys.into_iter().map(|key| if stays(&key) { FIRST } else { key }).zip(steps).collect();
-    // Stable: whatever is equal stays in its order.
+    // The sort is stable, so equal keys keep their order.
     keyed.sort_by_key(|(key, _)| *key);
     keyed.into_iter().map(|(_, step)| step).collect()
 }
 
-/// For each step whether it is a small map that nothing reads but others of the sort.
+/// For each step, whether it is a small map that is read only by such maps.
 fn runs_last(steps: &[Step], slots: usize, facts: &Facts) -> Vec<bool> {
     let is_small = |map: &Map| -> Result<bool> { Ok(map.output_shape()?.elements() <= facts.last_elements_max) };
     let mut is_read = vec![false; slots];
@@ -50,7 +52,7 @@ fn runs_last(steps: &[Step], slots: usize, facts: &Facts) -> Vec<bool> {
     last
 }
 
-/// For each of the last steps how many of them come before it at least.
+/// For each of the last steps, the length of the longest chain of last steps before it.
 fn levels(steps: &[Step], last: &[bool], slots: usize) -> Vec<usize> {
     let mut of_slot = vec![0; slots];
     let mut levels = vec![0; steps.len()];
@@ -64,5 +66,5 @@ fn levels(steps: &[Step], last: &[bool], slots: usize) -> Vec<usize> {
 }
 
 fn map(step: &Step) -> Option<&Map> {
-    if let Op::Compute(ComputeOp::Map(map)) = &step.op { Some(map) } else { None }
+    if let Op::Compute(ComputeOp::Map(map)) = &*step.op { Some(map) } else { None }
 }

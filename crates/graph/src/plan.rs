@@ -1,4 +1,4 @@
-//! Plans: what a device is to do for a graph, and where everything lies meanwhile.
+//! Plans: the steps that a device runs for a graph, and the locations of all values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,36 +17,37 @@ use crate::fuse::copies::copied;
 pub struct Plan {
     /// The facts that it was compiled for.
     pub facts: Facts,
-    /// What there is between the steps, and where.
+    /// The values, and their locations.
     pub slots: Vec<PlanSlot>,
-    /// Steps of constants alone, to be run once.
+    /// Steps of constants only, which run once.
     pub once: Vec<Step>,
     /// Steps of each run, in order.
     pub steps: Vec<Step>,
-    /// For each of those what is done to its output as it is made, where it is more than its op.
-    pub tails: Vec<Option<Tail>>,
-    /// For each step the slots that nobody reads after it.
+    /// For each step in `steps`, its fused epilogue beyond the op's own, if any.
+    pub tails: Vec<Option<Box<Tail>>>,
+    /// For each step, the slots that are not read after it.
     pub ends: Vec<Vec<usize>>,
     /// The outputs: views of slots.
     pub outputs: Vec<Tensor>,
     /// Bytes of the block that the slots in the arena share.
     pub arena_bytes: usize,
-    /// The most bytes that slots in the arena hold at the same time: no arena is smaller.
+    /// The most bytes that slots in the arena hold at the same time, a lower bound of the arena's
+    /// size.
     pub live_bytes_max: usize,
-    /// What it needs at its peak.
+    /// The memory that the plan needs at its peak.
     pub peak: Peak,
 }
 
-/// The memory that a plan needs at its peak, in bytes: never is more in use for one run of it.
+/// The memory that one run of a plan needs at its peak, in bytes. A run never uses more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// Inputs.
     pub input_bytes: u64,
     /// Constants.
     pub constant_bytes: u64,
-    /// What is made of constants once.
+    /// Results of steps that run once.
     pub kept_bytes: u64,
-    /// What lies between steps.
+    /// Values between steps.
     pub arena_bytes: u64,
     /// Outputs.
     pub output_bytes: u64,
@@ -68,7 +69,7 @@ impl Peak {
         peak
     }
 
-    /// All of it. Where a device computes in the host's memory, inputs and constants are there already.
+    /// The total. If a device computes in host memory, inputs and constants take no extra memory.
     pub fn bytes(&self, shares_host_memory: bool) -> u64 {
         let brought = if shares_host_memory { [0; 2] } else { [self.input_bytes, self.constant_bytes] };
         let made = [self.kept_bytes, self.arena_bytes, self.output_bytes];
@@ -84,19 +85,20 @@ impl fmt::Display for Peak {
     }
 }
 
-/// The axes of an op's output in the order in which they lie in memory, the outermost first.
+/// The axes of an op's output in memory order, the outermost first.
 pub type Order = [usize; 4];
 
-/// Constants that lie one behind the other along an axis, as one.
+/// Constants concatenated along an axis.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Joined {
     /// The nodes.
     pub nodes: Vec<usize>,
-    /// Along which of their axes.
+    /// The axis of concatenation.
     pub axis: usize,
 }
 
-/// What is done to each element of a step's output: an expression whose input 0 is the element, and its other inputs.
+/// The epilogue of a step, applied to each element of its output: an expression whose input 0 is
+/// the element, and its other inputs.
 #[derive(Clone, Debug)]
 pub struct Tail {
     /// The expression.
@@ -106,45 +108,47 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The same as an op of its own, of what a step made.
+    /// The tail as a separate op on a step's output.
     pub fn op(&self, made: &Tensor) -> Op {
         let inputs: Vec<&Tensor> = std::iter::once(made).chain(&self.more).collect();
         Op::Compute(ComputeOp::Map(Map::with_program(&self.program, &inputs)))
     }
 }
 
-/// A slot and where it lies.
+/// A slot and its location.
 #[derive(Clone, Debug)]
 pub struct PlanSlot {
-    /// What it holds. Where it has an order, its shape is that of the memory.
+    /// Its element type, shape and origin. If it has an `order`, the shape is that of the memory.
     pub slot: Slot,
-    /// Where it lies.
+    /// Its location.
     pub place: Place,
-    /// How the output of the step that makes it lies in it; `None`: one element after the other, as the op has them.
+    /// The memory order of the output of the step that makes it. `None` stands for the op's own
+    /// row-major order.
     pub order: Option<Order>,
-    /// What it is made of, where it is several constants.
+    /// The constants that it consists of, if there are several.
     pub joined: Option<Arc<Joined>>,
 }
 
-/// Where a slot lies while the plan runs.
+/// The location of a slot while the plan runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is this input.
+    /// The input with this index.
     Input(usize),
-    /// It is the constant that is this node, brought to the device once.
+    /// The constant of this node, copied to the device once.
     Constant(usize),
-    /// A step of constants makes it once.
+    /// The output of a step that runs once.
     Kept,
-    /// In the arena, at this byte.
+    /// In the arena, at this byte offset.
     Arena(usize),
-    /// In memory of its own: it is an output.
+    /// In an allocation of its own, for an output.
     Own,
-    /// Nobody reads it.
+    /// Not read by any step.
     Unread,
 }
 
 impl Plan {
-    /// How many steps of each run do nothing but lay elements out in another order, and the bytes that they read and write.
+    /// Number of steps of each run that only change the layout, and the bytes that they read and
+    /// write.
     pub fn layout_copies(&self) -> (usize, u64) {
         let copies = self.steps.iter().filter_map(|step| copied(&step.op));
         let bytes = |view: &Tensor| touched_bytes(view).saturating_add(view.len_bytes() as u64);

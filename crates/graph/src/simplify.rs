@@ -1,55 +1,73 @@
-//! Equal nodes become one, and nodes that no output needs are left out.
+//! Merges equal nodes, and removes nodes that no output needs.
 
 use std::collections::HashMap;
-use std::fmt::Write;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
-use panoply_core::graph::{Graph, Kind};
+use panoply_core::Op;
+use panoply_core::graph::{Graph, Kind, Node};
 
-/// For each node the one that stands for it: itself, an equal one before it, or none where no output needs it.
+/// For each node, the node that represents it: itself, or an earlier equal node. `None` if no
+/// output needs it.
 pub(crate) fn simplify(graph: &Graph) -> Vec<Option<usize>> {
     let equal = equal_nodes(graph);
     let needed = needed_nodes(graph, &equal);
     equal.iter().map(|first| needed[*first].then_some(*first)).collect()
 }
 
-/// For each node the first that is equal to it: the same op with the same arguments, of equal operands.
+/// For each node, the first node equal to it: the same op with the same arguments, and equal
+/// operands.
 fn equal_nodes(graph: &Graph) -> Vec<usize> {
-    // Texts are long and nodes may be many: the map has a text's hash, and two of the same hash are compared.
-    let mut known: HashMap<u64, usize> = HashMap::new();
+    // The map holds hashes of nodes, and nodes with equal hashes are compared.
+    let keys = RandomState::new();
+    let mut known: HashMap<u64, usize> = HashMap::with_capacity(graph.nodes().len());
     let mut equal: Vec<usize> = Vec::with_capacity(graph.nodes().len());
-    let (mut text, mut other) = (String::new(), String::new());
     for index in 0..graph.nodes().len() {
-        write_node(&mut text, graph, index, &equal);
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        let first = *known.entry(hasher.finish()).or_insert(index);
+        let what = What::of(graph, index);
+        let operands = |node: &Node| node.operands.iter().map(|operand| equal[*operand as usize]).collect::<Vec<_>>();
+        let node = &graph.nodes()[index];
+        let first = *known.entry(keys.hash_one((&what, node.dtype, &node.dims, operands(node)))).or_insert(index);
         let same = first == index || {
-            write_node(&mut other, graph, first, &equal);
-            text == other
+            let other = &graph.nodes()[first];
+            (node.dtype, &node.dims) == (other.dtype, &other.dims)
+                && what == What::of(graph, first)
+                && operands(node) == operands(other)
         };
         equal.push(if same { first } else { index });
     }
     equal
 }
 
-/// What tells a node from others: its op with all arguments, its type, and its operands.
-fn write_node(text: &mut String, graph: &Graph, index: usize, equal: &[usize]) {
-    let node = &graph.nodes()[index];
-    text.clear();
-    // Writing into a string does not fail.
-    let _ = match &node.kind {
-        Kind::Input => write!(text, "input {index}"),
-        // Constants are told apart by where they lie: comparing their contents would read all weights.
-        Kind::Constant(tensor) => {
-            let place = tensor.host_bytes().map_or(index, |bytes| bytes.as_ptr() as usize);
-            write!(text, "const {place} {}", tensor.offset())
+/// The identity of a node, without its type and its operands.
+#[derive(PartialEq, Eq, Hash)]
+enum What<'a> {
+    Input(usize),
+    /// Constants are identified by their address: comparing their contents would read all weights.
+    Constant(usize, usize),
+    Reshape,
+    Broadcast,
+    Permute(&'a [usize]),
+    Slice([usize; 4]),
+    /// A graph stores equal ops once, so the address identifies an op.
+    Op(*const Op),
+    Part(usize),
+}
+
+impl<'a> What<'a> {
+    fn of(graph: &'a Graph, index: usize) -> What<'a> {
+        match &graph.nodes()[index].kind {
+            Kind::Input => What::Input(index),
+            Kind::Constant(tensor) => {
+                let place = tensor.host_bytes().map_or(index, |bytes| bytes.as_ptr() as usize);
+                What::Constant(place, tensor.offset())
+            }
+            Kind::Reshape => What::Reshape,
+            Kind::Broadcast => What::Broadcast,
+            Kind::Permute(order) => What::Permute(order),
+            Kind::Slice { axis, start, end, step } => What::Slice([*axis, *start, *end, *step]),
+            Kind::Op(op) => What::Op(Arc::as_ptr(op)),
+            Kind::Part(port) => What::Part(*port),
         }
-        kind => write!(text, "{kind:?}"),
-    };
-    let _ = write!(text, "|{}{:?}|", node.dtype, node.dims);
-    for operand in &node.operands {
-        let _ = write!(text, " {}", equal[*operand as usize]);
     }
 }
 
@@ -58,7 +76,7 @@ fn needed_nodes(graph: &Graph, equal: &[usize]) -> Vec<bool> {
     for (_, node) in graph.outputs() {
         needed[equal[*node]] = true;
     }
-    // Inputs keep their numbers, and so their slots.
+    // Inputs keep their numbers, and thus their slots.
     for node in graph.inputs() {
         needed[equal[*node]] = true;
     }

@@ -1,10 +1,10 @@
-//! A listing as a picture: the ops as they were recorded on the left, the kernels that they became on the right.
+//! A listing as an SVG picture: the recorded ops on the left, the resulting kernels on the right.
 
 use std::fmt::Write;
 
 use crate::listing::{Listing, Row};
 
-/// The most rows that are drawn of either list.
+/// The most rows drawn of each list.
 pub const ROWS_MAX: usize = 400;
 
 const WIDTH: usize = 1180;

@@ -1,4 +1,4 @@
-//! Views of views: what a tensor looks like through the view that somebody has of what is computed from it.
+//! Composition of views: a tensor seen through a view of a value computed from it.
 
 use panoply_core::{RANK_MAX, Shape, Strides, Tensor};
 
@@ -9,24 +9,26 @@ pub(crate) fn is_same(a: &Tensor, b: &Tensor) -> bool {
         && (a.shape(), a.strides(), a.offset(), a.dtype()) == (b.shape(), b.strides(), b.offset(), b.dtype())
 }
 
-/// Whether a placeholder shows its slot's elements from the first to the last.
+/// Whether a placeholder covers its slot's elements in order.
 pub(crate) fn is_whole(tensor: &Tensor, slot_elements: usize) -> bool {
     tensor.offset() == 0 && tensor.is_contiguous() && tensor.elements() == slot_elements
 }
 
-/// `source`, which is broadcast to `shape` and computed on element by element, as `view` shows what comes of it: `view` is
-/// a view of a contiguous tensor of `shape`. `None` where no strides can say it.
+/// Composes views: `source` is broadcast to `shape` and computed on elementwise, and `view` is a
+/// view of the contiguous result. Returns the view of `source` that corresponds to `view`. `None`
+/// if strides cannot express it.
 pub(crate) fn through(view: &Tensor, shape: &Shape, source: &Tensor) -> Option<Tensor> {
     if shape.elements() == 0 || view.elements() == 0 {
         return None;
     }
     let source = source.broadcast_to(shape).ok()?;
-    // Where the view has several axes as one, so must the source: also where it is the same along all of them.
+    // If the view merges several axes, the source must do so too, including axes along which it is
+    // constant.
     let joined = || is_whole(view, shape.elements()).then(|| reshaped(&source, view.shape())).flatten();
     by_axes(view, shape, &source).or_else(|| by_elements(view, &source)).or_else(joined)
 }
 
-/// Each axis of the view walks along one axis of the shape.
+/// Case 1: each axis of the view steps along one axis of the shape.
 fn by_axes(view: &Tensor, shape: &Shape, source: &Tensor) -> Option<Tensor> {
     let steps = shape.contiguous_strides();
     let mut offset = source.offset() as isize;
@@ -62,7 +64,7 @@ fn by_axes(view: &Tensor, shape: &Shape, source: &Tensor) -> Option<Tensor> {
     inside.then(|| made(source, view.shape(), &strides[..view.shape().rank()], offset)).flatten()
 }
 
-/// The source lies element by element as what is computed from it, or is one element for all.
+/// Case 2: the source has the element order of the result, or is one element for all.
 fn by_elements(view: &Tensor, source: &Tensor) -> Option<Tensor> {
     if source.strides().iter().zip(source.shape().iter()).all(|(stride, size)| *stride == 0 || *size == 1) {
         return made(source, view.shape(), &[0; RANK_MAX][..view.shape().rank()], source.offset() as isize);
@@ -71,7 +73,7 @@ fn by_elements(view: &Tensor, source: &Tensor) -> Option<Tensor> {
     source.is_contiguous().then(|| made(source, view.shape(), view.strides(), offset)).flatten()
 }
 
-/// The same elements, in the same order, in another shape, where strides can say it.
+/// The same elements in the same order in another shape. `None` if strides cannot express it.
 pub(crate) fn reshaped(tensor: &Tensor, shape: &Shape) -> Option<Tensor> {
     if tensor.elements() != shape.elements() || shape.elements() == 0 {
         return None;
@@ -86,7 +88,8 @@ pub(crate) fn reshaped(tensor: &Tensor, shape: &Shape) -> Option<Tensor> {
             axis += 1;
             continue;
         }
-        // The fewest axes of either shape with the same number of elements; those of the old one must lie as one.
+        // The smallest groups of axes of both shapes with equal numbers of elements. The old axes
+        // of a group must be contiguous with each other.
         let (mut count, mut end) = (shape[axis], axis + 1);
         let (mut had, first) = (old.get(next)?.0, next);
         next += 1;
@@ -134,7 +137,7 @@ mod tests {
         tensor.to_vec().unwrap()
     }
 
-    /// Whatever view is taken of a copy, the view of the source shows the same.
+    /// Every view of a copy shows the same elements as the composed view of the source.
     #[test]
     fn a_view_of_a_copy_is_a_view_of_the_source() {
         let base = numbers(&[4, 3, 2]);

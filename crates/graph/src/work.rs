@@ -1,40 +1,105 @@
-//! The list of steps that passes rewrite, with who reads each slot.
+//! The list of steps that passes rewrite, with the readers of each slot.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use panoply_core::graph::{Instance, Origin, Slot, Step, slot_of};
+use panoply_core::graph::{Graph, Instance, Origin, Slot, Step, placeholder, slot_of, view_of};
 use panoply_core::op::compute::{ComputeOp, Map};
-use panoply_core::{Op, Shape, Tensor};
+use panoply_core::{Op, Result, Shape, Tensor};
 
 use crate::plan::{Joined, Order, Tail};
 use crate::views::through;
 
-/// An instance being rewritten. Steps that were fused into others leave a gap, so numbers stay.
+/// An instance being rewritten. Fused steps leave gaps, so step numbers are stable.
 pub(crate) struct Work {
     pub(crate) slots: Vec<Slot>,
     pub(crate) steps: Vec<Option<Step>>,
     pub(crate) outputs: Vec<Tensor>,
-    /// By slot: in which order the axes of its maker's output lie, where it is another than the op's.
+    /// By slot, the memory order of the output, if it differs from the op's.
     pub(crate) orders: Vec<Option<Order>>,
-    /// By slot: the constants that lie one behind the other in it, where it is made of several.
+    /// By slot, the concatenated constants that it consists of, if there are several.
     pub(crate) parts: Vec<Option<Arc<Joined>>>,
-    /// By step: what is done to its output as it is made.
-    pub(crate) tails: Vec<Option<Tail>>,
+    /// By step, its fused epilogue.
+    pub(crate) tails: Vec<Option<Box<Tail>>>,
     readers: Vec<Readers>,
     is_output: Vec<bool>,
 }
 
-/// The steps that read a slot: how many, and the sum of their numbers, which is the number of the only one. So a slot that every
-/// step reads costs no more than others.
+/// The readers of a slot: their count and the sum of their step numbers. If there is one reader,
+/// the sum is its number. A slot that every step reads thus costs no more than others.
 #[derive(Clone, Copy, Default)]
 struct Readers {
     count: usize,
     sum: usize,
 }
 
+/// For each slot of an instance, the slot with the same value that replaces it after nodes were
+/// merged.
+struct Moved(Vec<usize>);
+
+impl Moved {
+    fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Moved {
+        let mut moved: Vec<usize> = (0..instance.slots.len()).collect();
+        // A node has at most one step or one constant, and equal nodes come after the first of
+        // them.
+        let mut outputs: Vec<Range<usize>> = vec![0..0; graph.nodes().len()];
+        for (slot, held) in instance.slots.iter().enumerate() {
+            let node = match held.origin {
+                Origin::Constant(node) => node,
+                Origin::Step(step) => instance.steps[step].node,
+                Origin::Input(_) => continue,
+            };
+            let own = &mut outputs[node];
+            *own = if own.start == own.end { slot..slot + 1 } else { own.start..slot + 1 };
+            let place = slot - own.start;
+            if let Some(first) = simplified[node].filter(|first| *first != node) {
+                moved[slot] = outputs[first].start + place;
+            }
+        }
+        Moved(moved)
+    }
+
+    /// The same view of the replacement slot. `None` if the slot is not replaced.
+    fn tensor(&self, tensor: &Tensor, slots: &[Slot]) -> Result<Option<Tensor>> {
+        match slot_of(tensor).map(|slot| (slot, self.0[slot])) {
+            Some((own, other)) if own != other => {
+                let whole = placeholder(slots[other].dtype, slots[other].shape, other)?;
+                view_of(tensor, &whole).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The op with all tensors on replacement slots. Returns the same op if nothing changes.
+    fn op(&self, op: &Arc<Op>, slots: &[Slot]) -> Result<Arc<Op>> {
+        let mut is_moved = false;
+        op.for_each_tensor(&mut |tensor| is_moved |= slot_of(tensor).is_some_and(|slot| self.0[slot] != slot));
+        if !is_moved {
+            return Ok(Arc::clone(op));
+        }
+        let (mut changed, mut done) = (Op::clone(op), Ok(()));
+        changed.for_each_tensor_mut(&mut |tensor| match self.tensor(tensor, slots) {
+            Ok(Some(other)) => *tensor = other,
+            Ok(None) => {}
+            Err(error) => done = Err(error),
+        });
+        done.map(|()| Arc::new(changed))
+    }
+}
+
 impl Work {
-    pub(crate) fn new(instance: Instance) -> Work {
-        let Instance { slots, steps, outputs, .. } = instance;
+    /// The list of an instance's steps. `simplified` gives for each node the node that represents
+    /// it, if any.
+    pub(crate) fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Result<Work> {
+        let moved = Moved::new(graph, instance, simplified);
+        let kept = |step: &Step| match simplified[step.node] == Some(step.node) {
+            true => Ok(Some(Step { op: moved.op(&step.op, &instance.slots)?, ..step.clone() })),
+            false => Ok(None),
+        };
+        let steps: Vec<Option<Step>> = instance.steps.iter().map(kept).collect::<Result<_>>()?;
+        let output = |view: &Tensor| moved.tensor(view, &instance.slots).map(|moved| moved.unwrap_or(view.clone()));
+        let outputs: Vec<Tensor> = instance.outputs.iter().map(output).collect::<Result<_>>()?;
+        let slots = instance.slots.clone();
         let mut is_output = vec![false; slots.len()];
         outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
         let mut work = Work {
@@ -43,22 +108,22 @@ impl Work {
             parts: vec![None; slots.len()],
             tails: vec![None; steps.len()],
             slots,
-            steps: steps.into_iter().map(Some).collect(),
+            steps,
             outputs,
             is_output,
         };
         for index in 0..work.steps.len() {
             work.enter_reads(index);
         }
-        work
+        Ok(work)
     }
 
-    /// The op of a step that is still there.
+    /// The op of a step, unless it was removed.
     pub(crate) fn op(&self, step: usize) -> Option<&Op> {
-        self.steps.get(step)?.as_ref().map(|step| &step.op)
+        self.steps.get(step)?.as_ref().map(|step| &*step.op)
     }
 
-    /// The map of a step, where it is one.
+    /// The map of a step, if its op is a map.
     pub(crate) fn map(&self, step: usize) -> Option<&Map> {
         match self.op(step)? {
             Op::Compute(ComputeOp::Map(map)) => Some(map),
@@ -74,10 +139,15 @@ impl Work {
         }
     }
 
-    /// The one step that reads a slot, where there is only one and the slot is no output.
+    /// The only step that reads a slot. `None` if there are several or the slot is an output.
     pub(crate) fn only_reader(&self, slot: usize) -> Option<usize> {
         let Readers { count, sum } = self.readers[slot];
         (count == 1 && !self.is_output[slot]).then_some(sum)
+    }
+
+    /// Whether a step reads a slot, or the slot is an output.
+    pub(crate) fn is_read(&self, slot: usize) -> bool {
+        self.readers[slot].count > 0 || self.is_output[slot]
     }
 
     /// Whether a slot is an output.
@@ -85,7 +155,8 @@ impl Work {
         self.is_output[slot]
     }
 
-    /// The step that makes what this tensor views, where that has one output and no reader but `reader`.
+    /// The step that makes a tensor's slot, if the step has one output, and `reader` is its only
+    /// reader.
     pub(crate) fn private_maker(&self, tensor: &Tensor, reader: usize) -> Option<usize> {
         let slot = slot_of(tensor)?;
         let maker = self.maker(slot)?;
@@ -93,32 +164,32 @@ impl Work {
         (alone && self.steps[maker].as_ref()?.outputs.len() == 1).then_some(maker)
     }
 
-    /// Gives a step another op with the same outputs.
+    /// Replaces the op of a step. The outputs stay.
     pub(crate) fn replace(&mut self, step: usize, op: Op) {
         self.leave_reads(step);
         if let Some(step) = &mut self.steps[step] {
-            step.op = op;
+            step.op = Arc::new(op);
         }
         self.enter_reads(step);
     }
 
-    /// Gives a step another op with the same outputs, and something that is done to them.
+    /// Replaces the op of a step and sets its epilogue. The outputs stay.
     pub(crate) fn replace_with_tail(&mut self, step: usize, op: Op, tail: Tail) {
         self.leave_reads(step);
         if let Some(step) = &mut self.steps[step] {
-            step.op = op;
+            step.op = Arc::new(op);
         }
-        self.tails[step] = Some(tail);
+        self.tails[step] = Some(Box::new(tail));
         self.enter_reads(step);
     }
 
-    /// Takes a step away. Nobody may read its outputs any more.
+    /// Removes a step. Its outputs must have no readers.
     pub(crate) fn remove(&mut self, step: usize) {
         self.leave_reads(step);
         self.steps[step] = None;
     }
 
-    /// Takes a step away that nobody reads.
+    /// Removes a step if its outputs are unused.
     pub(crate) fn remove_if_unread(&mut self, step: usize) {
         let unread = self.steps[step].as_ref().is_some_and(|step| {
             step.outputs.iter().all(|slot| self.readers[*slot].count == 0 && !self.is_output[*slot])
@@ -128,7 +199,7 @@ impl Work {
         }
     }
 
-    /// A slot that is one more than there were.
+    /// Appends a slot and returns its index.
     pub(crate) fn new_slot(&mut self, slot: Slot) -> usize {
         self.slots.push(slot);
         self.orders.push(None);
@@ -138,17 +209,18 @@ impl Work {
         self.slots.len() - 1
     }
 
-    /// A step behind all others, with one output; it must be one of constants, since its reader is before it.
+    /// Appends a step with one output and returns the output's slot. The step must depend on
+    /// constants only, because its reader precedes it.
     pub(crate) fn push_once(&mut self, node: usize, op: Op, mut output: Slot) -> usize {
         output.origin = Origin::Step(self.steps.len());
         let slot = self.new_slot(output);
-        self.steps.push(Some(Step { node, op, outputs: vec![slot] }));
+        self.steps.push(Some(Step { node, op: Arc::new(op), outputs: vec![slot] }));
         self.tails.push(None);
         self.enter_reads(self.steps.len() - 1);
         slot
     }
 
-    /// For each slot the steps that read it, in order.
+    /// For each slot, the steps that read it, in order.
     pub(crate) fn all_readers(&self) -> Vec<Vec<usize>> {
         let mut readers = vec![Vec::new(); self.slots.len()];
         for step in 0..self.steps.len() {
@@ -157,7 +229,8 @@ impl Work {
         readers
     }
 
-    /// Whether these steps can read what lay one element after the other in `slot`, in a tensor of `shape`, through `seen`.
+    /// Whether these steps can read `slot`, so far a contiguous tensor of `shape`, through `seen`
+    /// instead.
     pub(crate) fn can_see(&self, slot: usize, readers: &[usize], shape: &Shape, seen: &Tensor) -> bool {
         readers.iter().all(|step| {
             let mut all = true;
@@ -170,7 +243,7 @@ impl Work {
         })
     }
 
-    /// Lets a step read a slot of `shape` through `seen`.
+    /// Makes a step read a slot of `shape` through `seen`.
     pub(crate) fn see(&mut self, step: usize, slot: usize, shape: &Shape, seen: &Tensor) {
         let Some(op) = self.op(step) else { return };
         let mut changed = op.clone();

@@ -1,23 +1,25 @@
-//! Plans in the hands of an engine: memory is checked before any work, constants are brought once, and a failed step leaves nothing behind.
+//! Plans executed by an engine: memory is checked before any work, constants are copied once, and a
+//! failed step leaves nothing behind.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::random_graph::{RandomGraph, random_graph};
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
 use panoply_core::graph::Graph;
+use panoply_core::op::compute::Reduction;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{
     Api, DType, DeviceId, DeviceInfo, DeviceKind, Error, Op, Operation, Result, Support, Tensor, Value,
 };
 use panoply_graph::{Destination, Executor, Facts, Plans, Room, fits, plan_of, run};
 
-/// Runs steps by the reference, and counts what it is asked for.
+/// Runs steps with the reference, and counts the calls.
 #[derive(Default)]
 struct Counting {
     free_bytes: Option<u64>,
     constants: usize,
     steps: usize,
-    /// The step that fails, counted from now.
+    /// The number of steps until the one that fails.
     failing: Option<usize>,
 }
 
@@ -55,7 +57,7 @@ impl Executor for Counting {
     }
 }
 
-/// Two products with a constant between them that is made once.
+/// Two products, with a constant between them that is folded once.
 fn network() -> Graph {
     let mut g = Graph::builder("network");
     let batch = g.symbol("batch").unwrap();
@@ -89,7 +91,7 @@ fn a_graph_whose_peak_does_not_fit_is_refused_before_any_work() {
     assert_eq!((executor.constants, executor.steps), (0, 0));
     executor.free_bytes = Some(peak);
     assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
-    // A plan that is there has its memory.
+    // A cached plan already has its memory.
     executor.free_bytes = Some(0);
     assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
     assert!(plans.get(&on(&graph, 65), &Facts::CPU, &mut executor).is_err());
@@ -159,7 +161,7 @@ fn a_step_that_fails_names_its_node_and_leaves_nothing_behind() {
     assert!((0..steps).any(|step| named(step).contains("weights = softmax")));
 }
 
-/// Repeated runs on other inputs, of graphs of every form.
+/// Repeated runs on different inputs, of graphs of every form.
 #[test]
 fn runs_that_are_repeated_give_their_own_answers() {
     for seed in 0..300 {
@@ -180,4 +182,75 @@ fn runs_that_are_repeated_give_their_own_answers() {
             }
         }
     }
+}
+
+/// The sum of a constant stretched along a symbol has one length for all sizes, and another value for
+/// each.
+#[test]
+fn results_of_constants_that_depend_on_sizes_are_computed_for_each() {
+    let mut g = Graph::builder("sums");
+    let batch = g.symbol("batch").unwrap();
+    let x = g.input("x", DType::F32, &[batch, 16.into()]).unwrap();
+    let c = g.constant("c", &random_tensor(DType::F32, &[16], 1)).unwrap();
+    let stretched = g.broadcast(c, &[batch, 16.into()]).unwrap();
+    let sum = g.reduce(Reduction::Sum, stretched, &[0]).unwrap();
+    let y = g.mul(x, sum).unwrap();
+    g.output("y", y).unwrap();
+    let graph = g.finish().unwrap();
+    for facts in [Facts::CPU, Facts::C_GPU, Facts::UNFUSED] {
+        let mut plans = Plans::default();
+        [2, 5, 3, 2].into_iter().for_each(|size| expect_answer(&mut plans, &facts, &on(&graph, size)));
+    }
+}
+
+/// Two products that share a weight are joined, each with its own others.
+#[test]
+fn weights_that_are_joined_twice_are_joined_with_their_own() {
+    for widths in [[16, 16, 16], [16, 8, 24]] {
+        let mut g = Graph::builder("joined");
+        let (x, z) =
+            (g.input("x", DType::F32, &[4.into(), 16.into()]), g.input("z", DType::F32, &[4.into(), 16.into()]));
+        let (x, z) = (x.unwrap(), z.unwrap());
+        let weights = [0, 1, 2].map(|place| {
+            let weight = random_tensor(DType::F32, &[16, widths[place]], place as u64);
+            g.constant(&format!("w{place}"), &weight).unwrap()
+        });
+        for (place, (input, weight)) in [(x, 0), (x, 1), (z, 0), (z, 2)].into_iter().enumerate() {
+            let product = g.matmul(input, weights[weight]).unwrap();
+            let share = g.softmax(product, 1).unwrap();
+            let sum = g.add(share, product).unwrap();
+            g.output(&format!("y{place}"), sum).unwrap();
+        }
+        let graph = g.finish().unwrap();
+        let inputs = [7, 8].map(|seed| random_tensor(DType::F32, &[4, 16], seed));
+        let op = RunGraph::new(&graph, &[&inputs[0], &inputs[1]]);
+        [Facts::CPU, Facts::C_GPU].iter().for_each(|facts| expect_answer(&mut Plans::default(), facts, &op));
+    }
+}
+
+/// Engines take host tensors only if they are contiguous.
+#[test]
+fn a_view_of_a_constant_that_no_step_reads_is_handed_out_contiguous() {
+    let mut g = Graph::builder("view");
+    let x = g.input("x", DType::F32, &[4.into(), 16.into()]).unwrap();
+    let c = g.constant("c", &random_tensor(DType::F32, &[4, 6], 1)).unwrap();
+    let (y, permuted) = (g.neg(x).unwrap(), g.permute(c, &[1, 0]).unwrap());
+    g.output("y", y).unwrap();
+    g.output("permuted", permuted).unwrap();
+    let graph = g.finish().unwrap();
+    let op = on(&graph, 4);
+    let (mut plans, mut executor) = (Plans::default(), Counting::default());
+    let ready = plans.get(&op, &Facts::C_GPU, &mut executor).unwrap();
+    assert!(run(ready, &op, &mut executor).unwrap().tensors().all(Tensor::is_contiguous));
+    expect_answer(&mut plans, &Facts::C_GPU, &op);
+}
+
+fn expect_answer(plans: &mut Plans, facts: &Facts, op: &RunGraph) {
+    let mut executor = Counting::default();
+    let expected = reference(&op.clone().into_op().unwrap()).unwrap();
+    let ready = plans.get(op, facts, &mut executor).unwrap();
+    let got = run(ready, op, &mut executor).unwrap();
+    let close = panoply_conformance::Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+    let pairs = expected.tensors().zip(got.tensors());
+    pairs.for_each(|(expected, got)| assert_eq!(difference(expected, got, close), None));
 }

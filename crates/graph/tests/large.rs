@@ -1,6 +1,7 @@
-//! Graphs of a hundred thousand nodes, of every form: time and memory grow with the nodes, and nothing is recursive.
+//! Graphs of a hundred thousand nodes of every form: time and memory grow linearly with the nodes,
+//! and nothing is recursive.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
+#![allow(unsafe_code)] // A counting allocator.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
@@ -17,7 +18,7 @@ use panoply_graph::{Facts, Plan, compile, text};
 static ALLOCATOR: Counting = Counting;
 
 const NODES: usize = 100_000;
-/// For so many nodes; a machine that is busy with other things has room.
+/// The time limit for `NODES` nodes, with a margin for busy machines.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 type Form = fn(&mut GraphBuilder, NodeId, usize) -> Result<NodeId>;
@@ -81,7 +82,7 @@ fn compiled(graph: &Graph) -> Plan {
     compile(graph, &SymbolSizes([1; 4]), &Facts::CPU).unwrap()
 }
 
-/// One test, since the allocator counts for the whole process.
+/// This is one test, because the allocator counts for the whole process.
 #[test]
 fn time_and_memory_grow_with_the_nodes() {
     for (name, form) in FORMS {
@@ -99,11 +100,11 @@ fn time_and_memory_grow_with_the_nodes() {
         assert!(whole.1 < 1 << 30, "{name}: {} bytes", whole.1);
         assert!(whole.1 < tenth.1 * 14, "{name}: {} bytes, a tenth has {}", whole.1, tenth.1);
         assert!(whole.2 < tenth.2 * 14, "{name}: {} allocations, a tenth needs {}", whole.2, tenth.2);
-        // Twice as much as ten times as many nodes should take, and what a busy machine adds.
+        // Twice the linear time, plus a margin for busy machines.
         let most = tenth.0 * 20 + Duration::from_secs(2);
         assert!(whole.0 < most, "{name}: {:?}, a tenth takes {:?}", whole.0, tenth.0);
     }
-    // As text, there and back.
+    // Writes the graph as text and reads it back.
     let graph = built(FORMS[3].1, NODES);
     let start = Instant::now();
     let again = text::parse(&text::write(&graph).unwrap()).unwrap();

@@ -1,13 +1,17 @@
-//! Attention: products of queries and keys, scaled and masked, their softmax, and its product with the values become one op.
+//! Attention: products of queries and keys, scaled and masked, their softmax, and its product with
+//! the values become one op.
 //!
-//! What is looked for, from its end: `softmax(scale · Q·Kᵀ + mask) · V`, where the softmax is along the last axis. The factor may be one
-//! of the products, of the queries or of the keys, a number or a constant of one element; Kᵀ may be a view, a flag of the product or
-//! a transposed copy; there may be one addend, and changes of the element type between floats of 32 bits and less. Scores may be
-//! viewed in another shape on their way, as long as their rows and columns stay.
+//! The pattern, matched from its end: `softmax(scale · Q·Kᵀ + mask) · V`, with the softmax along
+//! the last axis. The factor may belong to the product, to the queries or to the keys, and is a
+//! number or a constant of one element. Kᵀ may be a view, a flag of the product or a transposed
+//! copy. There may be one addend, and changes of the element type between floats of at most 32
+//! bits. Scores may be reshaped on the way, as long as their rows and columns stay.
 //!
-//! Every value on the way has one reader and is no output, so nobody misses it. The two meanings differ in one case, where every score of
-//! a query is -∞: a softmax says NaN, attention zeros. A constant mask is looked at, and refused where a query of it sees no key; one that is
-//! causal becomes the op's own flag. Of a mask that is given when the graph runs, nobody can tell; what a graph means says so.
+//! Every intermediate value has exactly one reader and is not an output, so it can be removed. The
+//! results differ in one case: if every score of a query is -∞, softmax returns NaN and attention
+//! zeros. A constant mask is inspected, and refused if one of its queries sees no key; a causal one
+//! becomes the op's flag. A mask that is an input cannot be inspected. The semantics of graphs
+//! allow both results for such masks.
 
 use panoply_core::graph::{Graph, Origin, slot_of, view_of};
 use panoply_core::op::compute::{Activation, Attention, ComputeOp, MatMul, Softmax};
@@ -18,7 +22,7 @@ use crate::Facts;
 use crate::views::{is_whole, reshaped, through};
 use crate::work::Work;
 
-/// The most maps between two of the three: a cast, a factor, a mask and a cast, each twice.
+/// The most maps between two of the three ops: a cast, a factor, a mask and a cast, each twice.
 const MAPS_MAX: usize = 8;
 
 pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
@@ -29,23 +33,24 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
         let found = Search { work, graph }.attention(step, facts);
         if let Some(Found { op, taken }) = found {
             work.replace(step, Op::Compute(ComputeOp::Attention(op)));
-            // From the last to the first: each has no reader once the one behind it is gone.
+            // From the last to the first: each has no reader after the removal of the next one.
             taken.into_iter().for_each(|step| work.remove_if_unread(step));
         }
     }
 }
 
-/// An attention, and the steps that it takes the place of, from the last to the first.
+/// An attention op, and the steps that it replaces, from the last to the first.
 struct Found {
     op: Attention,
     taken: Vec<usize>,
 }
 
-/// Values on their way from a product to where they are read.
+/// The path of values from an op to their reader.
 struct Way {
-    /// The step that makes them in the first place.
+    /// The step that makes the first value.
     origin: usize,
-    /// The maps on the way, from the last to the first, with the view of its input that each changes.
+    /// The maps on the path, from the last to the first, each with the view of the input that it
+    /// changes.
     maps: Vec<(usize, Tensor)>,
 }
 
@@ -92,8 +97,8 @@ impl Search<'_> {
         fits(&op, facts, last.output_shape().ok()?.elements()).then_some(Found { op, taken })
     }
 
-    /// The way of a value back to what is wanted, over at most so many maps, as long as each on it has one reader and passes on all
-    /// of what it reads.
+    /// The path of a value back to a wanted op, over at most `maps_max` maps. Each value on the
+    /// path must have one reader, and each view must cover its whole source.
     fn way(&self, tensor: &Tensor, reader: usize, wanted: fn(&ComputeOp) -> bool, maps_max: usize) -> Option<Way> {
         let origin = self.work.private_maker(tensor, reader)?;
         let elements = self.work.slots[slot_of(tensor)?].shape.elements();
@@ -114,7 +119,7 @@ impl Search<'_> {
         })
     }
 
-    /// Nothing but changes of the element type.
+    /// Checks that a path only changes the element type.
     fn only_casts(&self, way: &Way) -> Option<()> {
         for (step, input) in &way.maps {
             for change in changes(self.work, self.graph, self.work.map(*step)?, input)? {
@@ -124,7 +129,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// The factor of the scores, and what is then added to them, in the shape of the softmax.
+    /// The factor of the scores, and the addend applied next, in the shape of the softmax.
     fn factor_and_addend(&self, way: &Way, shape: &Shape) -> Option<(f64, Option<Tensor>)> {
         let (mut factor, mut addend) = (1.0, None);
         for (step, input) in way.maps.iter().rev() {
@@ -145,7 +150,8 @@ impl Search<'_> {
         Some((factor, addend))
     }
 
-    /// What a tensor is before a factor that nobody else wants, and the factor.
+    /// Splits off the factor of a tensor with no other reader. Returns the tensor before the
+    /// factor, and the factor.
     fn unscaled(&self, tensor: &Tensor, reader: usize, taken: &mut Vec<usize>) -> (Tensor, f64) {
         let behind = || {
             let maker = self.work.private_maker(tensor, reader)?;
@@ -168,7 +174,8 @@ impl Search<'_> {
         }
     }
 
-    /// With a mask: the op's own flag where a constant is causal, `None` where a query of a constant sees no key.
+    /// Adds a mask. A causal constant becomes the op's flag. `None` if a query of a constant mask
+    /// sees no key.
     fn masked(&self, op: Attention, mask: &Tensor) -> Option<Attention> {
         let Origin::Constant(node) = self.work.slots[slot_of(mask)?].origin else { return Some(op.mask(mask)) };
         let sizes: [usize; 2] = mask.shape()[mask.shape().rank() - 2..].try_into().ok()?;
@@ -187,7 +194,7 @@ impl Way {
     }
 }
 
-/// The product without anything else.
+/// The product, if it has no epilogue.
 fn plain_product(op: &Op) -> Option<&MatMul> {
     let Op::Compute(ComputeOp::MatMul(op)) = op else { return None };
     let is_plain = op.c.is_none() && op.bias.is_none() && op.activation == Activation::None;
@@ -198,7 +205,8 @@ fn is_narrow(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Whether the op is a proper one of what is kept, within the device's reach.
+/// Whether the op is valid, computes as many elements as the steps that it replaces, and is within
+/// the device's limits.
 fn fits(op: &Attention, facts: &Facts, elements: usize) -> bool {
     let operands = [Some(&op.q), Some(&op.k), Some(&op.v), op.mask.as_ref()];
     let reach = operands.into_iter().flatten().map(Tensor::elements).max().unwrap_or(0).max(elements);
@@ -206,7 +214,7 @@ fn fits(op: &Attention, facts: &Facts, elements: usize) -> bool {
     same && reach <= facts.attention_elements_max && op.scale.is_some_and(f32::is_finite) && op.validate().is_ok()
 }
 
-/// The axes before rows and columns, the last of which are the heads.
+/// The axes before rows and columns, the last of which is the heads.
 struct Batch {
     dims: Vec<usize>,
 }
@@ -216,19 +224,20 @@ impl Batch {
         Batch { dims: if dims.is_empty() { vec![1] } else { dims.to_vec() } }
     }
 
-    /// The matrices of an operand, which a product stretched to its own batch, for this one.
+    /// The matrices of an operand, broadcast to the product's own batch `own`, in the axes of this
+    /// batch.
     fn of(&self, operand: &Tensor, own: &Shape) -> Option<Tensor> {
         let sizes = &operand.shape()[operand.shape().rank() - 2..];
         self.matrices(&operand.broadcast_to([own.dims(), sizes].concat()).ok()?)
     }
 
-    /// As many matrices in another order of axes.
+    /// The same number of matrices with other batch axes.
     fn matrices(&self, tensor: &Tensor) -> Option<Tensor> {
         let sizes = &tensor.shape()[tensor.shape().rank() - 2..];
         reshaped(tensor, &Shape::new([self.dims.as_slice(), sizes].concat()).ok()?)
     }
 
-    /// Keys and values of one head where all heads have the same.
+    /// Reduces keys and values to one head if all heads share them.
     fn shared(&self, k: Tensor, v: Tensor) -> (Tensor, Tensor) {
         let heads = self.dims.len() - 1;
         let is_shared = self.dims[heads] > 1 && k.strides()[heads] == 0 && v.strides()[heads] == 0;
@@ -239,19 +248,20 @@ impl Batch {
     }
 }
 
-/// What the queries of a mask see.
+/// The keys that the queries of a mask see.
 #[derive(Debug, PartialEq, Eq)]
 enum Visible {
-    /// Each some key.
+    /// Every query sees at least one key.
     Some,
-    /// Each the keys up to its own, without another addend.
+    /// Every query sees the keys up to its own position, with no other addend.
     Causal,
-    /// One of them none.
+    /// At least one query sees no key.
     None,
 }
 
 impl Visible {
-    /// Looks at the matrices of a mask on the host, each of `[queries, keys]`, those that are the same once.
+    /// Inspects the matrices of a mask on the host, each `[queries, keys]`. Broadcast matrices are
+    /// inspected once.
     fn of(mask: &Tensor, [queries, keys]: [usize; 2]) -> Option<Visible> {
         let mut mask = mask.clone();
         for axis in 0..mask.shape().rank() - 1 {
@@ -271,7 +281,7 @@ impl Visible {
         }
     }
 
-    /// Of values in rows, so many for each matrix.
+    /// Inspects values in row-major order, with `rows` rows per matrix.
     fn among(values: impl Iterator<Item = f32>, rows: usize, [queries, keys]: [usize; 2]) -> Option<Visible> {
         let (mut causal, mut seen) = (rows == queries, true);
         let mut row_seen = false;

@@ -1,4 +1,5 @@
-//! What a map does to one of its inputs, one thing after the other: a factor, an addend, a function, another element type.
+//! The changes that a map applies to one of its inputs, in order: a factor, an addend, a function,
+//! another element type.
 
 use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp};
 use panoply_core::graph::{Graph, Origin, slot_of};
@@ -8,17 +9,28 @@ use panoply_core::{DType, Tensor, bf16, f16};
 use crate::views::is_same;
 use crate::work::Work;
 
-/// One thing that a map does to a result, in order.
+/// One change that a map applies to a result.
 pub(super) enum Change<'a> {
     Scale(f64),
     Add(&'a Tensor),
-    /// A tensor times a number is added.
+    /// Adds a tensor times a number.
     AddTimes(&'a Tensor, f64),
     Activate(Activation),
     Cast(DType),
 }
 
-/// What a map does to its input `result`, one after the other; `None` where it is anything else.
+impl Change<'_> {
+    /// The tensor that is added, if any.
+    pub(super) fn addend(&self) -> Option<&Tensor> {
+        match self {
+            Change::Add(addend) | Change::AddTimes(addend, _) => Some(addend),
+            Change::Scale(_) | Change::Activate(_) | Change::Cast(_) => None,
+        }
+    }
+}
+
+/// The changes that a map applies to its input `result`, in order. `None` if the map is anything
+/// else.
 pub(super) fn changes<'a>(work: &Work, graph: &Graph, map: &'a Map, result: &Tensor) -> Option<Vec<Change<'a>>> {
     let program = map.program().ok()?;
     let inputs: Vec<&Tensor> = map.inputs().collect();
@@ -70,7 +82,7 @@ fn only_reader(program: &Program, node: u32) -> Option<u32> {
     readers.next().is_none().then_some(first)
 }
 
-/// The number that a tensor is for every element: a constant of one element.
+/// The value of a constant tensor of one element.
 fn number(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<f64> {
     let slot = &work.slots[slot_of(tensor)?];
     let Origin::Constant(node) = slot.origin else { return None };

@@ -1,4 +1,4 @@
-//! Copies that only lay a view out contiguously are left out where their readers can take the view itself.
+//! Removes copies that only make a view contiguous, if their readers can take the view itself.
 
 use panoply_core::expr::Node;
 use panoply_core::graph::slot_of;
@@ -11,7 +11,7 @@ use crate::work::Work;
 pub(crate) fn run(work: &mut Work) {
     for step in 0..work.steps.len() {
         let Some(op) = work.op(step) else { continue };
-        // An op that looks at its tensors one by one finds the views of several copies in one pass.
+        // A single pass over an op's tensors collects the views of all its copies.
         let mut views: Vec<(Tensor, Tensor, usize)> = Vec::new();
         op.for_each_tensor(&mut |tensor| {
             if let Some((source, copy)) = behind(work, tensor) {
@@ -44,7 +44,7 @@ fn behind(work: &Work, tensor: &Tensor) -> Option<(Tensor, usize)> {
     Some((through(tensor, &work.slots[slot].shape, &source)?, copy))
 }
 
-/// What an op copies, where it does nothing else: the view whose elements it writes one after the other.
+/// The view that an op copies to contiguous memory, if the op does nothing else.
 pub(crate) fn copied(op: &Op) -> Option<Tensor> {
     match op {
         Op::Compute(ComputeOp::Map(map)) => {

@@ -1,7 +1,11 @@
-//! Maps that read each other become one: a map takes the expression of every map that it alone reads.
+//! Fuses maps that read each other: a map takes the expression of every map of which it is the only
+//! reader.
 //!
-//! Only what is read by one step is taken, so nothing is computed twice; what is stretched by broadcasting is taken where
-//! computing it again for every element costs less than reading it.
+//! Only values with one reader are fused, so nothing is computed twice. A broadcast value is fused
+//! if computing it again for every element costs less than reading it.
+//!
+//! Small maps are fused to larger ones in two rounds. If a map took one maker after the other, it
+//! would be composed anew each time, which costs the square of its size in a long chain.
 
 use panoply_core::expr::{BinaryOp, INPUTS_MAX, Node, Operand, Program, UnaryOp};
 use panoply_core::graph::slot_of;
@@ -12,21 +16,37 @@ use crate::Facts;
 use crate::views::{is_same, is_whole, reshaped, through};
 use crate::work::Work;
 
+/// The most nodes of two expressions together in the first round.
+const FIRST_ROUND_NODES_MAX: usize = 24;
+
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
+    join(work, facts, FIRST_ROUND_NODES_MAX);
+    join(work, facts, usize::MAX);
+}
+
+/// Fuses maps with their makers while both expressions have at most `nodes_max` nodes together.
+fn join(work: &mut Work, facts: &Facts, nodes_max: usize) {
     for step in 0..work.steps.len() {
-        while let Some((map, maker)) = work.map(step).and_then(|map| fused(work, step, map, facts)) {
+        while let Some((map, maker)) = work.map(step).and_then(|map| fused(work, step, map, facts, nodes_max)) {
             work.replace(step, Op::Compute(ComputeOp::Map(map)));
             work.remove_if_unread(maker);
         }
     }
 }
 
-/// The map with the first of its makers taken in that can be, and the step of that.
-fn fused(work: &Work, step: usize, map: &Map, facts: &Facts) -> Option<(Map, usize)> {
+/// The map fused with the first of its makers for which that works, and that maker's step.
+fn fused(work: &Work, step: usize, map: &Map, facts: &Facts, nodes_max: usize) -> Option<(Map, usize)> {
+    let nodes = map.program().ok()?.nodes().len();
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
+        let made = work.map(maker)?.program().ok()?.nodes().len();
+        // A composed expression has at least the nodes of either part.
+        if made.saturating_add(nodes) > nodes_max || made.max(nodes) > facts.map_nodes_max {
+            return None;
+        }
         let as_it_is = || taken_in(work, maker, map, input, facts);
-        // What is made of a view that was laid out in another shape can be made in the shape of the view.
+        // If a view was reshaped, the reading map can be computed in the shape of the view's
+        // source.
         let fused = as_it_is().or_else(|| {
             let (map, input) = in_shape_of(work.map(maker)?, map, input)?;
             taken_in(work, maker, &map, &input, facts)
@@ -35,12 +55,12 @@ fn fused(work: &Work, step: usize, map: &Map, facts: &Facts) -> Option<(Map, usi
     })
 }
 
-/// The map with what makes one of its inputs taken in.
+/// The map with the maker of one of its inputs inlined.
 fn taken_in(work: &Work, maker: usize, map: &Map, input: &Tensor, facts: &Facts) -> Option<Map> {
     let shape = map.output_shape().ok()?;
     let inlined = Inlined::new(work, maker, input, facts)?;
     let slot = slot_of(input);
-    // Every other view of the same slot would need the expression once more.
+    // Every other view of the same slot would need the expression again.
     if map.inputs().any(|other| slot_of(other) == slot && !is_same(other, input)) {
         return None;
     }
@@ -50,7 +70,8 @@ fn taken_in(work: &Work, maker: usize, map: &Map, input: &Tensor, facts: &Facts)
     (fits && fused.output_shape().ok()? == shape && fused.validate().is_ok()).then_some(fused)
 }
 
-/// The map, and its input, in the shape of the map that makes the input, where elements keep their order.
+/// The map and its input, in the shape of the map that makes the input. Requires that elements keep
+/// their order.
 fn in_shape_of(maker: &Map, map: &Map, input: &Tensor) -> Option<(Map, Tensor)> {
     let (own, other) = (map.output_shape().ok()?, maker.output_shape().ok()?);
     if own == other || !is_whole(input, other.elements()) || own.elements() != other.elements() {
@@ -62,14 +83,15 @@ fn in_shape_of(maker: &Map, map: &Map, input: &Tensor) -> Option<(Map, Tensor)> 
     Some((map, turned(input)?))
 }
 
-/// The expression of a map that is taken in, and its inputs as the reader's view shows them.
+/// The expression of an inlined map, and its inputs through the reader's view.
 pub(super) struct Inlined<'a> {
     program: &'a Program,
     inputs: Vec<Tensor>,
 }
 
 impl<'a> Inlined<'a> {
-    /// The map of a step, seen through a view of its output. `None` where the step is no map, or no strides can say it.
+    /// The map of a step, through a view of its output. `None` if the step is not a map, or if
+    /// strides cannot express the composed view.
     pub(super) fn new(work: &'a Work, maker: usize, view: &Tensor, facts: &Facts) -> Option<Inlined<'a>> {
         let map = work.map(maker)?;
         let program = map.program().ok()?;
@@ -82,7 +104,8 @@ impl<'a> Inlined<'a> {
         (!inputs.is_empty()).then_some(Inlined { program, inputs })
     }
 
-    /// `reader` with its inputs that are `view` replaced by this expression, and the inputs of both, each once.
+    /// `reader` with its inputs equal to `view` replaced by this expression, and the inputs of
+    /// both, each once.
     pub(super) fn into_program<'t>(
         self,
         reader: &Program,
@@ -104,7 +127,7 @@ impl<'a> Inlined<'a> {
     }
 }
 
-/// The number of a tensor among the inputs, to which it is added unless it is there.
+/// The index of a tensor among the inputs. The tensor is appended if it is new.
 pub(super) fn place(inputs: &mut Vec<Tensor>, tensor: &Tensor) -> u32 {
     let known = inputs.iter().position(|known| is_same(known, tensor));
     known.unwrap_or_else(|| {
@@ -113,7 +136,7 @@ pub(super) fn place(inputs: &mut Vec<Tensor>, tensor: &Tensor) -> u32 {
     }) as u32
 }
 
-/// Whether an expression costs less than reading its result.
+/// Whether computing an expression costs less than reading its result.
 fn is_cheap(program: &Program) -> bool {
     use UnaryOp::{Abs, Ceil, Floor, Neg, Not, Relu, Round};
     program.nodes().len() <= 8

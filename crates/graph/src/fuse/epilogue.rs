@@ -1,6 +1,6 @@
-//! Products and convolutions take what is done to their result: a factor, a bias, a residual, an activation.
+//! Fuses epilogues into products and convolutions: a factor, a bias, a residual, an activation.
 //!
-//! A map is taken whole or not at all: one that stays reads the result anyway.
+//! A map is fused entirely or not at all: a remaining map would read the result anyway.
 
 use panoply_core::graph::{Graph, slot_of};
 use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, LayerNorm, Map, MatMul};
@@ -8,10 +8,11 @@ use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 
 use super::changes::{Change, changes};
 use crate::Facts;
-use crate::views::is_whole;
+use crate::views::{is_same, is_whole};
 use crate::work::Work;
 
-/// Beyond so many sums of 16-bit numbers, writing them in f32 for a function that follows takes longer than a map of rounded ones.
+/// For more 16-bit sums than this, writing them in f32 for the function that follows takes longer
+/// than a separate map on rounded sums.
 const ROUNDED_LATE_MAX: usize = 1 << 20;
 
 pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
@@ -24,7 +25,7 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
     }
 }
 
-/// What lay in another order lies so in the slot of the step that takes its place.
+/// Copies the layout of a step's output to the step that replaces it.
 pub(super) fn pass_order_on(work: &mut Work, from: usize, to: usize) {
     let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first().copied());
     if let (Some(from), Some(to)) = (slot(from), slot(to)) {
@@ -32,7 +33,7 @@ pub(super) fn pass_order_on(work: &mut Work, from: usize, to: usize) {
     }
 }
 
-/// The product or convolution that a map reads, with all of the map in it, and its step.
+/// The product or convolution that a map reads, with the whole map fused into it, and its step.
 fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -> Option<(Op, usize)> {
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
@@ -43,11 +44,17 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
             return None;
         }
         let changes = changes(work, graph, map, input)?;
-        // The CPU adds a part of a tensor in a pass of its own, which takes longer than the map.
+        // A second view of the same product would remain to be read, and keep the product itself.
+        if map.inputs().any(|other| slot_of(other) == Some(slot) && !is_same(other, input))
+            || changes.iter().any(|change| change.addend().is_some_and(|addend| slot_of(addend) == Some(slot)))
+        {
+            return None;
+        }
+        // The CPU adds a scaled tensor in a separate pass, which takes longer than the map.
         if *facts == Facts::CPU && changes.iter().any(|change| matches!(change, Change::AddTimes(..))) {
             return None;
         }
-        // A function of each number is the same in every shape.
+        // An elementwise function is the same in every shape.
         let only_activates = changes.iter().all(|change| matches!(change, Change::Activate(_)));
         let is_same = *input.shape() == shape && output == shape;
         let is_product = matches!(work.op(maker)?, Op::Compute(ComputeOp::MatMul(_)));
@@ -79,8 +86,8 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
     })
 }
 
-/// Whether the sum that a map of 16-bit numbers makes is read by a norm alone, which adds as it reads: a product that adds would have to keep
-/// its sums in f32 first.
+/// Whether the sum made by a map of 16-bit numbers is read by a norm alone. The norm adds while it
+/// reads; a product that adds would have to keep its sums in f32 first.
 fn norm_takes_it(work: &Work, step: usize, map: &Map, facts: &Facts) -> bool {
     let reader = || {
         let slot = *work.steps[step].as_ref()?.outputs.first()?;
@@ -107,7 +114,7 @@ fn product(mut op: MatMul, changes: &[Change<'_>], shape: &Shape) -> Option<MatM
             Change::Activate(activation) => op.activation = *activation,
             Change::Scale(factor) => {
                 let single = *factor as f32;
-                // Factors of a product are f32, which is too little for a product of f64.
+                // Factors of a product are f32, which is not precise enough for a product of f64.
                 let is_exact = op.a.dtype() != DType::F64 || f64::from(single) == *factor && op.alpha == 1.0;
                 if op.bias.is_some() || !single.is_finite() || !is_exact {
                     return None;
@@ -159,7 +166,7 @@ fn convolution(mut op: Conv2d, changes: &[Change<'_>], shape: &Shape, channels: 
     Some(op)
 }
 
-/// The tensor along one axis, where it is the same along all others.
+/// The tensor along one axis, if it is constant along all others.
 fn along(tensor: &Tensor, axis: usize) -> Option<Tensor> {
     let same = |other: &usize| *other == axis || tensor.strides()[*other] == 0 || tensor.shape()[*other] == 1;
     if !(0..tensor.shape().rank()).all(|axis| same(&axis)) {

@@ -1,4 +1,5 @@
-//! Attention whose heads are read side by side writes them so: the copy behind it is left out.
+//! Attention writes the heads of a row next to each other (`[batch, rows, heads, columns]` in
+//! memory) if its reader needs them so. This removes the copy after it.
 
 use panoply_core::graph::slot_of;
 use panoply_core::op::compute::ComputeOp;
@@ -9,7 +10,8 @@ use crate::Facts;
 use crate::plan::Order;
 use crate::work::Work;
 
-/// The axes of attention's output (batch, heads, rows, columns) with the heads of a row side by side.
+/// The memory order of attention's output axes (batch, heads, rows, columns) with the heads of a
+/// row next to each other.
 pub const HEADS_INSIDE: Order = [0, 2, 1, 3];
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
@@ -27,7 +29,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
     }
 }
 
-/// The step that does nothing but lay the heads of this step's attention side by side, and its slot.
+/// The step that only moves the heads of this step's attention next to each other, and its slot.
 fn copy_behind(work: &Work, step: usize) -> Option<(usize, usize)> {
     let Op::Compute(ComputeOp::Attention(_)) = work.op(step)? else { return None };
     let slot = *work.steps[step].as_ref()?.outputs.first()?;

@@ -1,9 +1,10 @@
-//! Images with their channels last, where convolutions want them so.
+//! Channels-last (NHWC) images between convolutions.
 //!
-//! Steps are gone through in order. A convolution writes its output with the channels of a pixel side by side, and a map, a pool or a
-//! kernel of such an image does the same, so that nothing is turned between them; weights are laid out once. One of a single pixel with a step of one is a
-//! product of matrices, which takes a residual besides. Whoever reads such an image sees it through strides: where strides cannot say what a
-//! reader wants, and where the image is an output of the graph, it stays as it was.
+//! Steps are visited in order. A convolution writes its output channels-last, and a map, a pool or
+//! a kernel of such an image does the same, so that nothing is permuted between them. Weights are
+//! laid out once. A convolution with a 1 × 1 kernel and stride one is a matrix product, which can
+//! also take a residual. Readers of such an image read it through strides. If strides cannot
+//! express a reader's view, or the image is an output of the graph, the image stays as it was.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Origin, Slot, placeholder, slot_of};
@@ -16,12 +17,13 @@ use crate::plan::Order;
 use crate::views::is_whole;
 use crate::work::Work;
 
-/// The axes of an image with its channels last, and those of such an image as ops name them.
+/// The memory order of the axes of a channels-last image. `BACK` is the inverse permutation.
 pub const CHANNELS_LAST: Order = [0, 2, 3, 1];
 const BACK: Order = [0, 3, 1, 2];
-/// Channels and filters of 16-bit numbers come in groups of so many.
+/// Channels and filters of 16-bit numbers come in multiples of this.
 const GROUP: usize = 8;
-/// Filters of f32 are the lanes of vectors: fewer leave most of them idle, which pays only where the image would have to be turned.
+/// The fewest f32 filters for channels-last. Filters are the vector lanes, so fewer filters leave
+/// most lanes idle. That pays off only if the image would have to be permuted otherwise.
 const FILTERS_MIN: usize = 12;
 
 pub(crate) fn run(work: &mut Work, facts: &Facts) {
@@ -51,13 +53,13 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
     }
 }
 
-/// What becomes of a step whose output lies with its channels last.
+/// The replacement of a step whose output becomes channels-last.
 enum Turned {
-    /// The same op; its output lies so.
+    /// The same op, with channels-last output.
     Ordered(Op),
-    /// The same convolution, with weights that lie so.
+    /// The same convolution, with channels-last weights.
     Convolution(Conv2d),
-    /// An op whose output is the image with its channels last.
+    /// An op whose output has the permuted shape of a channels-last image.
     Plain(Op),
 }
 
@@ -67,7 +69,7 @@ impl Turned {
             Turned::Ordered(op) => Some((op, Some(CHANNELS_LAST))),
             Turned::Plain(op) => Some((op, None)),
             Turned::Convolution(mut op) => {
-                // Fewer channels are filled up with zeros, by who reads them.
+                // Fewer channels are padded with zeros by the device.
                 if op.weights.shape()[1] >= GROUP {
                     op.weights = turned_weights(work, step, &op.weights)?;
                 }
@@ -99,11 +101,12 @@ fn pool(op: &Pool2d, facts: &Facts) -> Option<Op> {
     turns.then(|| Op::Compute(ComputeOp::Pool2d(op.clone())))
 }
 
-/// The kernel of images with their channels last, where most of what it reads lies so and it says how.
+/// The kernel for channels-last images, if most of the bytes it reads are channels-last and the
+/// kernel has a permuted form.
 fn kernel(op: &Kernel) -> Option<Op> {
     let (mut turned_bytes, mut other_bytes) = (0_usize, 0_usize);
     for image in op.inputs.iter().filter(|input| input.shape().rank() == 4) {
-        // What has one channel or one pixel lies both ways.
+        // An image with one channel or one pixel has both layouts.
         match (has_channels_side_by_side(image), is_channels_last(image) && image.is_contiguous()) {
             (_, true) => {}
             (true, _) => turned_bytes = turned_bytes.saturating_add(image.len_bytes()),
@@ -124,7 +127,8 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether a tensor's channels, its second axis, lie side by side, and nothing lies between its pixels.
+/// Whether a tensor is channels-last: its second axis is innermost in memory, and its pixels are
+/// contiguous.
 pub fn is_channels_last(tensor: &Tensor) -> bool {
     let (Ok(dims), strides) = (<[usize; 4]>::try_from(tensor.shape().dims()), tensor.strides()) else { return false };
     let mut step = 1;
@@ -136,7 +140,8 @@ pub fn is_channels_last(tensor: &Tensor) -> bool {
     lies && tensor.elements() > 0
 }
 
-/// Whether the channels of each pixel of a tensor lie side by side, whatever lies between pixels: also of some channels of an image.
+/// Whether the channels of each pixel are adjacent in memory, with any distance between pixels.
+/// This includes views of some channels of an image.
 fn has_channels_side_by_side(tensor: &Tensor) -> bool {
     let (Ok([_, channels, ..]), strides) = (<[usize; 4]>::try_from(tensor.shape().dims()), tensor.strides()) else {
         return false;
@@ -152,13 +157,14 @@ fn conv2d(op: Conv2d) -> Op {
     Op::Compute(ComputeOp::Conv2d(op))
 }
 
-/// Whether weights are all of a constant.
+/// Whether weights are a whole constant.
 fn is_constant(work: &Work, weights: &Tensor) -> bool {
     let slot = slot_of(weights).and_then(|slot| work.slots.get(slot));
     slot.is_some_and(|slot| matches!(slot.origin, Origin::Constant(_)) && is_whole(weights, slot.shape.elements()))
 }
 
-/// Whether a convolution of f32 has its filters in the lanes of vectors: all of them read all channels, or each one its own.
+/// Whether an f32 convolution should use vector lanes for filters. Each filter has to read all
+/// channels, or one channel of its own.
 fn is_for_lanes(work: &Work, op: &Conv2d) -> bool {
     op.conv_shape().is_ok_and(|shape| {
         let is_depthwise = shape.groups == shape.channels && shape.channels == shape.filters;
@@ -189,7 +195,7 @@ fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
     Some(Turned::Plain(Op::Compute(ComputeOp::MatMul(product))))
 }
 
-/// The weights with their channels last, made once.
+/// The channels-last weights, made once.
 fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tensor> {
     let view = weights.permute(&CHANNELS_LAST).ok()?;
     let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&view]);
@@ -200,7 +206,7 @@ fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tens
     placeholder(weights.dtype(), shape, slot).ok()?.permute(&BACK).ok()
 }
 
-/// The map of images, with their channels last, where one of them lies so.
+/// The map in channels-last order, if one of its images is channels-last.
 fn map(op: &Map) -> Option<Op> {
     let shape = op.output_shape().ok()?;
     let lies = |input: &Tensor| *input.shape() == shape && has_channels_side_by_side(input);

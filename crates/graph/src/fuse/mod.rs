@@ -1,4 +1,5 @@
-//! Fusing: each pass makes fewer steps of more, and leaves the list in an order in which it can run.
+//! Fusion: each pass replaces several steps by fewer, larger ones, and leaves the list in an
+//! executable order.
 
 pub mod attention;
 mod changes;

@@ -1,5 +1,6 @@
-//! Products of one tensor with several constants, such as an attention's queries, keys and values, become one: the constants lie side by
-//! side, and whoever read one of the results reads columns of the one.
+//! Joins products of one tensor with several constants, such as an attention's queries, keys and
+//! values. The constants are concatenated by columns, and the readers of each result read their
+//! columns of the joined result.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::plan::Joined;
 use crate::views::{is_same, is_whole};
 use crate::work::Work;
 
-/// How many are joined, and how many columns they may have together.
+/// The most products that are joined, and the most columns of them together.
 const MEMBERS_MAX: usize = 8;
 const COLUMNS_MAX: usize = 1 << 14;
-/// How far apart they may be in the list.
+/// The largest distance of two joined products in the list.
 const DISTANCE_MAX: usize = 64;
-/// Rows and columns of weights that a library for convolutions takes come in groups of so many.
+/// A convolution library takes 16-bit weights whose rows and columns are multiples of this.
 const GROUP: usize = 8;
 
 pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
@@ -43,14 +44,14 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
         }
         if all.len() > 1 {
             let readers = readers.get_or_insert_with(|| work.all_readers());
-            // Where it cannot be, the list stays as it was.
+            // If joining is impossible, the list is left unchanged.
             let _ = join(work, &all, readers);
         }
     }
 }
 
-/// Lays the columns of a product's constant out one after the other, once, where something follows that a library for convolutions does before it
-/// rounds: it wants its weights so.
+/// Stores a product's constant column by column, once, if an epilogue follows that a convolution
+/// library fuses before it rounds. The library requires this weight layout.
 fn turn_weights(work: &mut Work, graph: &Graph, step: usize) -> Option<()> {
     let op = product(work, step)?;
     let follows = op.c.is_some() || matches!(op.activation, Activation::Relu | Activation::Gelu);
@@ -79,7 +80,7 @@ struct Member {
     weights: usize,
     bias: Option<usize>,
     columns: usize,
-    /// The axis of the constant along which its columns are.
+    /// The axis of the constant that holds its columns.
     axis: usize,
 }
 
@@ -101,7 +102,7 @@ fn product(work: &Work, step: usize) -> Option<&MatMul> {
     }
 }
 
-/// The product of a step, where it can be one of several.
+/// The product of a step, if it can be joined with others.
 fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
     let op = product(work, step)?;
     let slot = *work.steps[step].as_ref()?.outputs.first()?;
@@ -122,7 +123,7 @@ fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
     (b.shape().rank() == 2).then(|| Member { step, slot, weights, bias, columns: b.shape()[1], axis })
 }
 
-/// The node of the constant on the host that a tensor is, all of it.
+/// The node of the host constant that a tensor covers entirely.
 fn constant(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<usize> {
     let slot = slot_of(tensor)?;
     let Origin::Constant(node) = work.slots[slot].origin else { return None };
@@ -131,7 +132,7 @@ fn constant(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<usize> {
     (is_plain && constant.host_bytes().is_ok() && constant.shape() == tensor.shape()).then_some(node)
 }
 
-/// Puts one product in the place of the first, and leaves the others out.
+/// Replaces the first product by the joined one, and removes the others.
 fn join(work: &mut Work, members: &[Member], readers: &[Vec<usize>]) -> Option<()> {
     let first = &members[0];
     let mut op = product(work, first.step)?.clone();

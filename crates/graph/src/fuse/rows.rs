@@ -1,5 +1,5 @@
-//! Softmax, layer norm and reductions of the last axes take the map before and the map after them: a row is read once,
-//! and written once. Those without either stay the ops that they are.
+//! Softmax, layer norm and reductions of the last axes are fused with the maps before and after
+//! them: a row is read once, and written once. Ops without such a map are left unchanged.
 
 use panoply_core::expr::{Expr, INPUTS_MAX, Operand, Program};
 use panoply_core::graph::slot_of;
@@ -21,7 +21,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
             continue;
         }
         let Some(op) = rows.into_op() else { continue };
-        // The later of the two steps has the inputs of both.
+        // The later of the two steps runs after the makers of all inputs.
         work.replace(after.unwrap_or(step), op);
         if after.is_some() {
             work.remove(step);
@@ -30,20 +30,20 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
     }
 }
 
-/// A row function with the expressions around it.
+/// A row function with the expressions before and after it.
 struct Rows {
     function: RowFunction,
     before: Program,
     inputs: Vec<Tensor>,
     after: Program,
     more: Vec<Tensor>,
-    /// The axes before the rows, then the elements of a row.
+    /// The axes before the rows, followed by the elements of a row.
     shape: Shape,
     inputs_max: usize,
 }
 
 impl Rows {
-    /// The op as a function of rows, where it is one of the last axes, of floats.
+    /// The op as a row function, if it works on the last axes of floats.
     fn of(op: &Op, facts: &Facts) -> Option<Rows> {
         let Op::Compute(op) = op else { return None };
         let (function, input, axes) = match op {
@@ -53,7 +53,7 @@ impl Rows {
             ComputeOp::LayerNorm(LayerNorm { input, axes, epsilon, is_rms, .. }) => {
                 (RowFunction::Norm { epsilon: *epsilon, is_rms: *is_rms }, input, *axes)
             }
-            // Channels that lie side by side are reduced side by side, which is no function of rows.
+            // Adjacent channels are reduced in parallel vector lanes, which is not a row function.
             ComputeOp::Reduce(op) if facts.channels_last_f32 && lies_across(&op.input) => return None,
             ComputeOp::Reduce(op) => (reduction(op.reduction)?, &op.input, trailing(op)?),
             _ => return None,
@@ -75,7 +75,7 @@ impl Rows {
         Some(Rows { function, before: identity, inputs: input, after, more, shape, inputs_max })
     }
 
-    /// With the map that the rows come from, and the step of that.
+    /// Fuses the map that makes the rows. Returns its step too.
     fn with_before(mut self, work: &Work, step: usize, facts: &Facts) -> (Rows, Option<usize>) {
         let view = self.inputs[0].clone();
         let taken = work.private_maker(&view, step).and_then(|maker| {
@@ -93,7 +93,7 @@ impl Rows {
         }
     }
 
-    /// With the map that reads the result, and the step of that.
+    /// Fuses the map that reads the result. Returns its step too.
     fn with_after(mut self, work: &Work, step: usize, facts: &Facts) -> (Rows, Option<usize>) {
         let taken = self.reader(work, step).and_then(|(reader, map)| {
             let (after, more) = self.composed(work, step, map)?;
@@ -109,14 +109,15 @@ impl Rows {
         }
     }
 
-    /// The one map that reads the result.
+    /// The map that is the only reader of the result.
     fn reader<'w>(&self, work: &'w Work, step: usize) -> Option<(usize, &'w Map)> {
         let slot = *work.steps[step].as_ref()?.outputs.first()?;
         let reader = work.only_reader(slot)?;
         Some((reader, work.map(reader)?))
     }
 
-    /// The map's expression of the result as it is now, and its other inputs, in the result's shape.
+    /// The map's expression applied to the current result, and its other inputs, in the result's
+    /// shape.
     fn composed(&self, work: &Work, step: usize, map: &Map) -> Option<(Program, Vec<Tensor>)> {
         let slot = *work.steps[step].as_ref()?.outputs.first()?;
         let elements = work.slots[slot].shape.elements();
@@ -157,7 +158,7 @@ fn lies_across(image: &Tensor) -> bool {
     is_channels_last(image) && !image.is_contiguous()
 }
 
-/// Whether two shapes differ in dimensions of one alone, so that elements keep their order.
+/// Whether two shapes differ only in dimensions of one, so that elements keep their order.
 fn same_but_ones(a: &Shape, b: &Shape) -> bool {
     let wide = |shape: &Shape| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
     wide(a) == wide(b)
@@ -173,7 +174,7 @@ fn reduction(reduction: Reduction) -> Option<RowFunction> {
     })
 }
 
-/// How many of the last axes are reduced, where those and no others are.
+/// Number of trailing axes that are reduced. `None` if other axes are reduced too.
 fn trailing(op: &Reduce) -> Option<usize> {
     let reduced = op.reduced().ok()?;
     let count = reduced.iter().rev().take_while(|reduced| **reduced).count();

@@ -1,5 +1,6 @@
-//! A sum of sums is one sum, on devices that say so: what is added up along the last axes and then along others is read once, and nothing
-//! lies between. Sums of what a map makes stay two: the first of them takes the map ([`super::rows`]).
+//! Joins sums of sums, on devices that support it: sums along the last axes and then along other
+//! axes read the input once, without an intermediate tensor. Sums of a map's result stay separate:
+//! the first sum fuses with the map ([`super::rows`]).
 
 use panoply_core::op::compute::{ComputeOp, Reduce, Reduction};
 use panoply_core::{DType, Describe, Op};
@@ -20,7 +21,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
     }
 }
 
-/// A sum or mean of sums or means as one, and the step of those.
+/// A sum or mean of sums or means as one op, and the step of the inner one.
 fn joined(work: &Work, step: usize) -> Option<(Op, usize)> {
     let outer = sum(work, step)?;
     let maker = work.private_maker(&outer.input, step)?;
@@ -28,7 +29,8 @@ fn joined(work: &Work, step: usize) -> Option<(Op, usize)> {
     let shape = inner.output_shape().ok()?;
     let is_same = *outer.input.shape() == shape && is_whole(&outer.input, shape.elements());
     let (first, then) = (inner.reduced().ok()?, outer.reduced().ok()?);
-    // The sums of a row are its neighbours; and where a map makes the row, the first sum is to take it.
+    // The rows to sum are contiguous. If a map makes them, the first sum should fuse with the map
+    // instead.
     let is_of_rows = *first.last()? && inner.input.is_contiguous();
     let is_of_map = work.private_maker(&inner.input, maker).is_some_and(|before| work.map(before).is_some());
     if inner.reduction != outer.reduction || !is_same || !is_of_rows || is_of_map {
@@ -39,7 +41,7 @@ fn joined(work: &Work, step: usize) -> Option<(Op, usize)> {
     op.validate().is_ok().then_some((op, maker))
 }
 
-/// The sum or mean of f32 numbers that a step is, with its axes left as ones.
+/// The sum or mean of f32 elements computed by a step, with reduced axes kept as ones.
 fn sum(work: &Work, step: usize) -> Option<&Reduce> {
     let Op::Compute(ComputeOp::Reduce(op)) = work.op(step)? else { return None };
     let is_sum = matches!(op.reduction, Reduction::Sum | Reduction::Mean);

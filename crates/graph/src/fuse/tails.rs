@@ -1,6 +1,8 @@
-//! Convolutions take the map that alone reads them, whatever its expression: it is applied to sums while they are in the caches.
+//! Convolutions take the map that is their only reader, with any expression. It is applied to sums
+//! while they are in the caches.
 //!
-//! The last of all passes: what is left of maps behind convolutions (a residual with its activation, `x * sigmoid(x)`, bounds) is a tail.
+//! This is the last pass. The maps that remain after convolutions (a residual with its activation,
+//! `x * sigmoid(x)`, bounds) become tails.
 
 use panoply_core::expr::Operand;
 use panoply_core::graph::slot_of;
@@ -14,7 +16,7 @@ use crate::plan::Tail;
 use crate::views::{is_same, is_whole};
 use crate::work::Work;
 
-/// `once` says which steps run once: those are left as they are.
+/// Runs the pass. `once` marks the steps that run once; they are left unchanged.
 pub(crate) fn run(work: &mut Work, once: &[bool], facts: &Facts) {
     if !facts.takes_tails {
         return;
@@ -27,8 +29,8 @@ pub(crate) fn run(work: &mut Work, once: &[bool], facts: &Facts) {
     }
 }
 
-/// The convolution that takes a map, the map as its tail, and the convolution's step. Of several the last one, which is the one whose output is
-/// still in the caches.
+/// The convolution that takes a map, the map as its tail, and the convolution's step. Of several
+/// convolutions the last one is used, because its output is still in the caches.
 fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail, usize)> {
     let makers = map.inputs().filter_map(|input| Some((work.private_maker(input, step)?, input)));
     let (maker, result) =

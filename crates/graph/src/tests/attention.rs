@@ -1,4 +1,4 @@
-//! Attention is recognised however it is written, and nothing else is taken for it.
+//! Attention is recognised in every notation, and similar graphs are left unchanged.
 
 use panoply_conformance::Tolerance;
 use panoply_conformance::reference::reference;
@@ -26,11 +26,12 @@ struct Parts {
     q: NodeId,
     k: NodeId,
     v: NodeId,
-    /// Of the shape of all scores.
+    /// In the shape of all scores.
     mask: NodeId,
 }
 
-/// What a graph over queries, keys, values and a mask becomes, after its answer was compared with the reference's, unfused and fused.
+/// Compiles a graph over queries, keys, values and a mask. Returns the plan after comparing its
+/// result with that of the unfused ops in the reference.
 fn plan_with(
     dtype: DType,
     batch: &[usize],
@@ -112,7 +113,7 @@ fn constant(g: &mut GraphBuilder, values: impl Fn(usize, usize) -> f32) -> Resul
 }
 
 fn attention_of(plan: &Plan) -> &panoply_core::op::compute::Attention {
-    match &plan.steps[0].op {
+    match &*plan.steps[0].op {
         Op::Compute(ComputeOp::Attention(op)) => op,
         other => panic!("{other:?}"),
     }
@@ -182,14 +183,14 @@ fn the_factor_may_stand_anywhere_before_the_mask() {
 #[test]
 fn masks_are_taken_as_they_are_or_are_causal() {
     for batch in BATCHES {
-        // The mask first, the factor in the same map, and a mask that is the same for all queries.
+        // The mask first, the factor in the same map, and one mask for all queries.
         expect(DType::F32, batch, |g, p| {
             let scores = products(g, p.q, p.k)?;
             let row = g.slice(p.mask, batch.len(), 1, 2, 1)?;
             let scores = g.map(&[row, scores], |e| &e[0] + &e[1] * 0.25)?;
             ended(g, scores, p.v)
         });
-        // A mask that is computed, and that nobody else reads.
+        // A computed mask with no other reader.
         let plan = plan_with(DType::F32, batch, &FACTS, &|g, p| {
             let scores = products(g, p.q, p.k)?;
             let mask = g.map(&[p.mask], |e| (&e[0] - 1.0) * 100.0)?;
@@ -229,7 +230,7 @@ fn types_and_shapes_may_change_on_the_way() {
             g.matmul(weights, p.v)
         });
     }
-    // Heads are joined with the batch for the products, and apart for the mask.
+    // Heads are merged with the batch for the products, and separate for the mask.
     let plan = expect(DType::F32, &[6], |g, p| {
         let scores = products(g, p.q, p.k)?;
         let apart: [Dim; 4] = [2.into(), 3.into(), QUERIES.into(), KEYS.into()];
@@ -241,7 +242,7 @@ fn types_and_shapes_may_change_on_the_way() {
         g.matmul(weights, p.v)
     });
     assert_eq!(attention_of(&plan).q.shape().dims(), [2, 3, QUERIES, WIDTH]);
-    // What comes after it stays.
+    // A map after it stays.
     let plan = plan_with(DType::F32, &[2, 3], &FACTS, &|g, p| {
         let scores = products(g, p.q, p.k)?;
         let y = ended(g, scores, p.v)?;
@@ -262,7 +263,7 @@ fn heads_that_share_keys_share_them() {
     assert_eq!(attention_of(&plan).k.shape().dims(), [2, 1, KEYS, WIDTH]);
 }
 
-/// Three layers that read each other, with symbols for batch and sequence.
+/// Three consecutive layers, with symbols for batch and sequence.
 #[test]
 fn layers_of_a_network_become_three_attentions() {
     let mut g = Graph::builder("layers");
@@ -319,7 +320,7 @@ fn values_that_somebody_else_wants_are_kept() {
         let twice = g.add(scores, scores)?;
         Ok(vec![ended(g, twice, p.v)?])
     });
-    // A factor of the queries that others read is not taken apart, but the rest is.
+    // A factor of the queries that others read too stays, and the rest is fused.
     let plan = plan_with(DType::F32, batch, &FACTS, &|g, p| {
         let q = scaled(g, p.q, 0.5)?;
         let scores = products(g, q, p.k)?;
@@ -331,7 +332,7 @@ fn values_that_somebody_else_wants_are_kept() {
 #[test]
 fn what_only_looks_like_attention_is_left_alone() {
     let batch: &[usize] = &[3];
-    // The softmax of the queries, or its logarithm.
+    // The softmax along the queries, or its logarithm.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.k)?;
         let weights = g.op(&[scores], |t| Softmax::new(&t[0]).axis(1))?;
@@ -342,7 +343,7 @@ fn what_only_looks_like_attention_is_left_alone() {
         let weights = g.op(&[scores], |t| Softmax::new(&t[0]).log())?;
         Ok(vec![g.matmul(weights, p.v)?])
     });
-    // A factor behind the mask, a second mask, another function, changed weights.
+    // A factor after the mask, a second mask, another function, changed weights.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.k)?;
         let scores = g.add(scores, p.mask)?;
@@ -377,7 +378,7 @@ fn what_only_looks_like_attention_is_left_alone() {
 #[test]
 fn views_that_are_no_attention_are_left_alone() {
     let batch: &[usize] = &[3];
-    // Rows of several queries together.
+    // Rows that span several queries.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.k)?;
         let flat = g.reshape(scores, &[3.into(), (QUERIES * KEYS).into()])?;
@@ -385,14 +386,14 @@ fn views_that_are_no_attention_are_left_alone() {
         let weights = g.reshape(weights, &[3.into(), QUERIES.into(), KEYS.into()])?;
         Ok(vec![g.matmul(weights, p.v)?])
     });
-    // Some of the keys alone.
+    // Only some of the keys.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.k)?;
         let some = g.slice(scores, 2, 0, KEYS - 1, 1)?;
         let v = g.slice(p.v, 1, 0, KEYS - 1, 1)?;
         Ok(vec![ended(g, some, v)?])
     });
-    // Weights that are the values as well, and weights that are turned.
+    // Weights that are the values too, and transposed weights.
     refuse(batch, |g, p| {
         let scores = products(g, p.q, p.q)?;
         let weights = g.op(&[scores], |t| Softmax::new(&t[0]))?;
@@ -405,7 +406,7 @@ fn views_that_are_no_attention_are_left_alone() {
         let weights = g.permute(weights, &[0, 2, 1])?;
         Ok(vec![g.matmul(weights, p.q)?])
     });
-    // Values for several of what there is one of.
+    // Values with a batch that the scores lack.
     refuse(&[], |g, p| {
         let many = g.broadcast(p.v, &[4.into(), KEYS.into(), VALUES.into()])?;
         let many = g.exp(many)?;
@@ -423,7 +424,7 @@ fn what_the_op_does_not_take_is_left_alone() {
         Ok(vec![ended(g, scores, p.v)?])
     });
     assert!(!names(&plan).contains(&"attention"));
-    // More than the device reaches.
+    // More elements than the device's limit.
     let small = Facts { attention_elements_max: 3 * QUERIES * WIDTH - 1, ..FACTS };
     let plan = plan_with(DType::F32, batch, &small, &|g, p| {
         let scores = products(g, p.q, p.k)?;
@@ -432,8 +433,8 @@ fn what_the_op_does_not_take_is_left_alone() {
     assert!(!names(&plan).contains(&"attention"));
 }
 
-/// A softmax of nothing but -∞ is NaN. A constant mask that would make attention say zeros instead is seen; one that is given when the
-/// graph runs is not, and what a graph means allows for that.
+/// A softmax over -∞ only is NaN. A constant mask for which attention would return zeros is
+/// refused. A mask that is an input is not inspected, and the semantics of graphs allow for that.
 #[test]
 fn queries_that_see_no_key() {
     let blind = |query: usize, key: usize| if query == 2 { f32::NEG_INFINITY } else { key as f32 * 0.1 };

@@ -1,4 +1,5 @@
-//! Graphs and files that are wrong, hostile or extreme: each is refused with what is wrong and where, or works.
+//! Invalid, hostile or extreme graphs and files: each is refused with the problem and its location,
+//! or works.
 
 use panoply_core::graph::{Dim, Graph, NODES_MAX, PORTS_MAX, SymbolSizes};
 use panoply_core::op::compute::{Gather, Softmax};
@@ -34,7 +35,7 @@ fn nodes_of_another_graph_and_shapes_that_do_not_match_are_refused_by_name() {
     named(g.slice(x, 3, 0, 1, 1).unwrap_err(), "axis");
     named(g.slice(x, 0, 5, 1, 0).unwrap_err(), "start");
     named(g.cast(x, DType::F16).and_then(|half| g.add(x, half)).unwrap_err(), "add");
-    // What was refused leaves nothing behind.
+    // Refused nodes leave nothing behind.
     let y = g.neg(x).unwrap();
     g.output("y", y).unwrap();
     let graph = g.finish().unwrap();
@@ -47,7 +48,7 @@ fn nodes_of_another_graph_and_shapes_that_do_not_match_are_refused_by_name() {
     assert!(RunGraph::new(&graph, &[&zeros(&[2, 3]), &zeros(&[2, 3])]).instance().is_err());
 }
 
-/// A slice that a batch is too small for is told with its node when the graph runs.
+/// If a batch is too small for a slice, the run fails with the node's name.
 #[test]
 fn sizes_that_only_the_inputs_tell_are_checked_then() {
     let mut g = Graph::builder("late");
@@ -64,7 +65,7 @@ fn sizes_that_only_the_inputs_tell_are_checked_then() {
     }
 }
 
-/// Every op on a batch of nothing.
+/// Every op on an empty batch.
 #[test]
 fn a_batch_of_zero_gives_nothing() {
     let mut g = Graph::builder("empty");
@@ -107,7 +108,7 @@ fn counts_are_bounded() {
     assert!(g.finish().is_ok());
 }
 
-/// Shapes that exist, but of which no two fit into the address space.
+/// Shapes that are valid alone, of which no two fit the address space together.
 #[test]
 fn memory_that_cannot_be_counted_is_refused() {
     let rows = 1_usize << 59;
@@ -179,7 +180,7 @@ fn hostile_files_are_refused_with_their_line() {
             Ok(_) => panic!("{shown} was read"),
         }
     }
-    // What is merely large works, or is refused when it is planned.
+    // Large graphs work, or are refused when they are planned.
     let doubled = text::parse(&after(&format!("y = {doubling}")));
     assert!(doubled.is_ok() || doubled.unwrap_err().line == 2);
     let huge = text::parse("symbol b\ninput x f32 [b, 1152921504606846975]\ny = softmax(x)\nz = softmax(y)\noutput z");

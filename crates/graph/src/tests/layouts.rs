@@ -1,4 +1,4 @@
-//! Images with their channels last, heads side by side, and products of one tensor with several constants.
+//! Channels-last images, adjacent heads, and joined products of one tensor with several constants.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn half(dims: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(wide.iter().map(|x| panoply_core::f16::from_f32(x * 0.1)).collect(), dims).unwrap()
 }
 
-/// The plan of a graph, after comparing what it means with what the ops mean one by one.
+/// The plan of a graph, after comparing its result with that of the ops one by one.
 fn checked(graph: &Graph, inputs: &[&Tensor], close: Tolerance) -> Plan {
     let (plan, op) = planned(graph, inputs, &FACTS);
     let expected = reference(&op.clone().into_op().unwrap()).unwrap();
@@ -41,7 +41,8 @@ fn conv(g: &mut GraphBuilder, x: NodeId, dims: [usize; 4], options: ConvOptions)
     g.add(y, bias).unwrap()
 }
 
-/// A picture of three channels, a pool, a block with a residual, and the means of its channels; `shows` makes the block an output.
+/// A network with a three-channel image, a pool, a block with a residual, and channel means.
+/// `shows` makes the block an output.
 fn residual_network(shows: bool) -> Graph {
     let mut g = Graph::builder("residual");
     let x = g.input("x", DType::F16, &[2.into(), 3.into(), 12.into(), 10.into()]).unwrap();
@@ -68,17 +69,17 @@ fn residual_network(shows: bool) -> Graph {
 fn images_lie_with_their_channels_last_between_convolutions() {
     let x = half(&[2, 3, 12, 10], 9);
     let plan = checked(&residual_network(false), &[&x], F16);
-    // One map has the bias of the first convolution only where that was taken in: nothing is left between the ops.
+    // Nothing is left between the ops only if the first convolution took its bias.
     assert_eq!(names(&plan), ["conv2d", "pool2d", "matmul", "conv2d", "matmul", "pool2d"]);
     assert_eq!(plan.layout_copies(), (0, 0));
     let ordered = plan.slots.iter().filter(|slot| slot.order.is_some() && slot.place != Place::Unread).count();
     assert_eq!(ordered, 3, "both convolutions and the first pool; the last is an output");
-    let residual = plan.steps.iter().filter(|step| match &step.op {
+    let residual = plan.steps.iter().filter(|step| match &*step.op {
         panoply_core::Op::Compute(panoply_core::op::compute::ComputeOp::MatMul(op)) => op.c.is_some(),
         _ => false,
     });
     assert_eq!(residual.count(), 1);
-    // An output lies as its op says.
+    // An output has the layout of its op.
     let shown = checked(&residual_network(true), &[&x], F16);
     assert!(shown.slots.iter().all(|slot| slot.place != Place::Own || slot.order.is_none()));
 }
@@ -120,7 +121,7 @@ fn queries_keys_and_values_are_one_product_and_heads_lie_side_by_side() {
     assert_eq!(plan.slots.iter().filter(|slot| slot.joined.is_some()).count(), 2);
 }
 
-/// A kernel that doubles images, and says how in other orders of axes.
+/// A kernel that doubles images, and has a permuted form for other axis orders.
 fn doubled(image: &Tensor) -> Kernel {
     fn program() -> Arc<KernelProgram> {
         let body = |call: &mut KernelCall<'_>| -> Result<()> {
@@ -161,7 +162,7 @@ fn pools_and_kernels_of_images_with_their_channels_last_write_them_so() {
         [[2, 8, 6, 5], [2, 4, 3, 5], [2, 4, 3, 5], [2, 4, 3, 3], [2, 2, 1, 3]].map(|dims| dims.to_vec())
     );
     assert_eq!(plan.slots.iter().filter(|slot| slot.order.is_some()).count(), 2, "both pools");
-    // Without the fact nothing is turned.
+    // Without the facts nothing is permuted.
     let facts = Facts { channels_last: false, channels_last_f32: false, ..FACTS };
     let (plan, _) = planned(&graph, &[&x], &facts);
     assert!(plan.slots.iter().all(|slot| slot.order.is_none()));

@@ -1,4 +1,5 @@
-//! What the passes make of graphs: how many steps are left, of what, and that the answer stays the same.
+//! The results of the passes on graphs: the number and kind of the remaining steps, and an
+//! unchanged answer.
 
 mod attention;
 mod bad_input;
@@ -45,7 +46,7 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
         };
     }
     for (index, step) in plan.once.iter().chain(&plan.steps).enumerate() {
-        let mut one = step.op.clone();
+        let mut one = panoply_core::Op::clone(&step.op);
         fill_in(&mut one, &|slot| filled[slot].clone())?;
         let mut made = reference(&one)?;
         let tail = index.checked_sub(plan.once.len()).and_then(|index| plan.tails[index].as_ref());
@@ -60,7 +61,7 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
                 None => tensor.clone(),
             });
         }
-        // What nobody reads any more is gone, as it is where memory is shared.
+        // Values without further readers are dropped, as in shared memory.
         if let Some(ends) = index.checked_sub(plan.once.len()).and_then(|index| plan.ends.get(index)) {
             ends.iter().for_each(|slot| filled[*slot] = None);
         }
@@ -133,7 +134,7 @@ fn products_take_bias_residual_and_activation() {
         g.mul(h, gate)
     });
     assert_eq!(twice, ["matmul", "map"], "what is read twice is kept");
-    // What momentum keeps: a part of a tensor and a product, in either order.
+    // An optimiser's momentum: a scaled tensor plus a product, in either order.
     for is_first in [false, true] {
         let kept = steps(|g, x, y| {
             let w = g.constant("w", &random_tensor(DType::F32, &[40, 40], 3))?;
@@ -153,7 +154,66 @@ fn products_take_bias_residual_and_activation() {
     assert_eq!(own, ["matmul", "map"], "a part of itself is no residual");
 }
 
-/// A convolution takes its bias, its activation, and any map behind it that reads nothing else in another shape.
+/// However a sum reads a product, the product is computed once.
+#[test]
+fn products_are_computed_once() {
+    let products = |names: &[&str]| names.iter().filter(|name| **name == "matmul").count();
+    let weight = |g: &mut GraphBuilder, seed| g.constant("w", &random_tensor(DType::F32, &[40, 40], seed));
+    let square = |g: &mut GraphBuilder, x: NodeId| {
+        let turned = g.permute(x, &[1, 0])?;
+        g.matmul(turned, x)
+    };
+    let mirrored = steps(|g, x, _| {
+        let h = square(g, x)?;
+        let product = g.matmul(h, h)?;
+        let mirrored = g.permute(product, &[1, 0])?;
+        g.add(product, mirrored)
+    });
+    assert_eq!(mirrored, ["matmul", "matmul", "map"], "the other view is no residual");
+    let row_of_itself = steps(|g, x, _| {
+        let product = square(g, x)?;
+        let row = g.slice(product, 0, 3, 4, 1)?;
+        g.add(product, row)
+    });
+    assert_eq!(row_of_itself, ["matmul", "map"], "its own row is no bias");
+    let scaled_view = steps(|g, x, _| {
+        let product = square(g, x)?;
+        let mirrored = g.permute(product, &[1, 0])?;
+        g.map(&[product, mirrored], |e| e[0].clone() + e[1].clone() * 0.5)
+    });
+    assert_eq!(scaled_view, ["matmul", "map"], "nor is a factor of its own view");
+    let both_orders = steps(|g, x, _| {
+        let w = weight(g, 3)?;
+        let product = g.matmul(x, w)?;
+        let one = g.add(x, product)?;
+        let again = g.matmul(x, w)?;
+        let other = g.add(again, x)?;
+        let one = g.tanh(one)?;
+        let other = g.exp(other)?;
+        g.mul(one, other)
+    });
+    assert_eq!(products(&both_orders), 1, "{both_orders:?}");
+    let layers = steps(|g, x, _| {
+        let first = weight(g, 3)?;
+        let second = g.constant("v", &random_tensor(DType::F32, &[40, 40], 4))?;
+        let product = g.matmul(x, first)?;
+        let h = g.add(x, product)?;
+        let product = g.matmul(h, second)?;
+        g.add(h, product)
+    });
+    assert_eq!(layers, ["matmul", "matmul"]);
+    let of_one_product = steps(|g, x, y| {
+        let w = weight(g, 3)?;
+        let product = g.matmul(x, w)?;
+        let (one, other) = (g.add(x, product)?, g.add(y, product)?);
+        let (one, other) = (g.softmax(one, 1)?, g.softmax(other, 1)?);
+        g.sub(one, other)
+    });
+    assert_eq!(products(&of_one_product), 1, "{of_one_product:?}");
+}
+
+/// A convolution takes its bias, its activation, and any map after it whose other inputs have the
+/// same shape.
 #[test]
 fn convolutions_take_bias_and_activation() {
     let convolution = |g: &mut GraphBuilder, x: NodeId| -> Result<(NodeId, NodeId)> {
@@ -180,7 +240,7 @@ fn convolutions_take_bias_and_activation() {
         let (h, image) = convolution(g, x)?;
         let gate = g.sigmoid(h)?;
         let h = g.mul(h, gate)?;
-        // Both read the image, which lives until the later one.
+        // Both read the image, which lives until the later of them.
         let other = g.mul(image, image)?;
         g.sub(other, h)
     });
@@ -246,7 +306,7 @@ fn constants_are_folded_and_memory_is_shared() {
     assert_eq!((plan.arena_bytes, plan.live_bytes_max), (2 * 64 * 64 * 4, 2 * 64 * 64 * 4));
     let matrix = 64 * 64 * 4;
     assert_eq!((plan.peak.constant_bytes, plan.peak.kept_bytes), (matrix, matrix));
-    // One input, one constant, what is made of it, two between the steps, one output.
+    // One input, one constant, one folded result, two values between the steps, one output.
     assert_eq!((plan.peak.bytes(false), plan.peak.bytes(true)), (6 * matrix, 4 * matrix));
     let costs: Vec<_> = plan.steps.iter().map(|step| crate::cost::cost(&step.op)).collect();
     assert_eq!((costs[0].bytes, costs[0].flops), (3 * 64 * 64 * 4, 2 * 64 * 64 * 64));

@@ -1,4 +1,4 @@
-//! What training steps are made of: figures of channels, and the steps of an optimiser.
+//! Parts of training steps: statistics of channels, and the steps of an optimiser.
 
 use panoply_core::op::compute::Reduce;
 
@@ -8,7 +8,8 @@ fn mean(g: &mut GraphBuilder, x: NodeId, axis: usize) -> Result<NodeId> {
     g.op(&[x], |t| Reduce::mean(&t[0]).axes(&[axis]).keep_dims())
 }
 
-/// Distances from the mean of a channel are squared while they are summed up, though an image's rows and columns are one axis there.
+/// Squared deviations from a channel's mean are computed inside the sum, although an image's rows
+/// and columns are one axis there.
 #[test]
 fn figures_of_channels_are_made_while_they_are_summed_up() {
     let variance = steps(|g, x, _| {
@@ -55,7 +56,8 @@ fn sums_of_sums_are_one() {
     assert_eq!(the_other_way, ["reduce", "reduce"]);
 }
 
-/// Steps of an optimiser: those of one expression side by side behind all else, and each after what it reads.
+/// Steps of an optimiser: those of one expression are adjacent after all other steps, and each
+/// comes after the steps it reads.
 #[test]
 fn steps_that_only_outputs_wait_for_come_last() {
     let mut g = Graph::builder("step");

@@ -14,34 +14,41 @@
 //!
 //! `docs/graph-text.md` has every op with its arguments.
 //!
-//! A node names those before it, so a file cannot have a cycle: a name that comes later is refused with both lines. The values of
-//! a constant are a list (`[1, 2.5]`), `fill(number)`, `random(seed)` (between -1 and 1), or `hex(bytes)`, which keeps every
-//! bit. [`write`] writes what [`parse`] reads; files may be anyone's, so every fault is a [`TextError`] with its line, and
-//! sizes are bounded.
+//! A node can only refer to earlier ones, so a file cannot have a cycle: a name that is defined
+//! later is refused with both lines. The values of a constant are a list (`[1, 2.5]`),
+//! `fill(number)`, `random(seed)` (between -1 and 1), or `hex(bytes)`, which preserves every bit.
+//! [`write`] writes the format that [`parse`] reads. Files may come from untrusted sources, so
+//! every fault is a [`TextError`] with its line, and sizes are bounded.
 
+mod expression;
+mod fields;
 mod lexer;
 mod ops;
 mod parse;
+mod signal_fields;
+mod table;
 mod values;
 mod write;
 
 pub use parse::parse;
 pub use write::write;
 
-/// The longest text that is read.
+/// Maximal length of a text.
 pub const TEXT_BYTES_MAX: usize = 256 << 20;
-/// The most bytes of all constants that a text may ask for.
+/// Maximal number of bytes of all constants of a text.
 pub const CONSTANT_BYTES_MAX: usize = 1 << 30;
-/// The most nodes of one expression.
-pub const EXPRESSION_NODES_MAX: usize = 1024;
+/// Maximal number of values of one argument: the maximum of an interleaver's order.
+pub const LIST_NUMBERS_MAX: usize = 1 << 24;
+/// Maximal number of nodes of one expression.
+pub const EXPRESSION_NODES_MAX: usize = panoply_core::expr::NODES_MAX;
 
-/// What is wrong with a text, and where.
+/// An error in a text, with its line.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct TextError {
     /// The line, counted from one.
     pub line: usize,
-    /// What is wrong, what was expected.
+    /// The fault, and the expected text.
     pub reason: String,
 }
 

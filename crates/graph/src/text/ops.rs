@@ -1,16 +1,17 @@
-//! The ops that text knows: from a name, operands and arguments to a node, and back to the arguments.
+//! The ops in texts: from a name, operands and arguments to a node, and back to the arguments.
 
 use std::collections::BTreeMap;
 
 use panoply_core::expr::{BinaryOp, TernaryOp, UnaryOp};
 use panoply_core::graph::{GraphBuilder, NodeId};
 use panoply_core::op::compute::{
-    Activation, Attention, ComputeOp, Conv2d, ConvOptions, Gather, LayerNorm, MatMul, Pool2d, PoolKind, Reduce,
-    Reduction, Softmax, TopK, Transpose,
+    Activation, Attention, ComputeOp, Conv2d, ConvOptions, LayerNorm, MatMul, Pool2d, PoolKind, Precision, Reduce,
+    Reduction, Transpose,
 };
 use panoply_core::{DType, Op, Result};
 
-use super::lexer::clipped;
+use super::fields::{Field, Words};
+use super::lexer::{Number, clipped};
 
 /// The arguments of an op, by name: numbers, lists of numbers, or words.
 #[derive(Debug, Default)]
@@ -18,14 +19,18 @@ pub(super) struct Arguments(pub(super) BTreeMap<String, Argument>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Argument {
-    Number(f64),
-    Sizes(Vec<usize>),
+    Number(Number),
+    List(Vec<Number>),
     Word(String),
 }
 
 impl Arguments {
-    /// Takes a number out.
-    fn number(&mut self, name: &str) -> Result<Option<f64>, String> {
+    /// Takes a number.
+    pub(super) fn number(&mut self, name: &str) -> Result<Option<f64>, String> {
+        Ok(self.numeral(name)?.map(Number::real))
+    }
+
+    fn numeral(&mut self, name: &str) -> Result<Option<Number>, String> {
         match self.0.remove(name) {
             None => Ok(None),
             Some(Argument::Number(number)) => Ok(Some(number)),
@@ -33,34 +38,43 @@ impl Arguments {
         }
     }
 
-    fn size(&mut self, name: &str) -> Result<Option<usize>, String> {
-        match self.number(name)? {
-            Some(number) if number >= 0.0 && number.fract() == 0.0 && number < 1e15 => Ok(Some(number as usize)),
-            Some(number) => Err(format!("expected a whole number for `{name}`, got {number}")),
-            None => Ok(None),
-        }
+    pub(super) fn size(&mut self, name: &str) -> Result<Option<usize>, String> {
+        self.numeral(name)?.map(|number| whole(name, number)).transpose()
     }
 
-    fn sizes<const N: usize>(&mut self, name: &str) -> Result<Option<[usize; N]>, String> {
-        match self.0.remove(name) {
-            None => Ok(None),
-            Some(Argument::Sizes(sizes)) => {
-                let count = sizes.len();
-                sizes.try_into().map(Some).map_err(|_| format!("expected {N} numbers for `{name}`, got {count}"))
-            }
-            Some(_) => Err(format!("expected {N} numbers in brackets for `{name}`")),
-        }
+    pub(super) fn sizes<const N: usize>(&mut self, name: &str) -> Result<Option<[usize; N]>, String> {
+        let Some(sizes) = self.list(name)? else { return Ok(None) };
+        let count = sizes.len();
+        sizes.try_into().map(Some).map_err(|_| format!("expected {N} numbers for `{name}`, got {count}"))
     }
 
-    fn list(&mut self, name: &str) -> Result<Option<Vec<usize>>, String> {
+    pub(super) fn list(&mut self, name: &str) -> Result<Option<Vec<usize>>, String> {
+        let Some(numbers) = self.numerals(name)? else { return Ok(None) };
+        numbers.into_iter().map(|number| whole(name, number)).collect::<Result<_, _>>().map(Some)
+    }
+
+    pub(super) fn numbers(&mut self, name: &str) -> Result<Option<Vec<f64>>, String> {
+        Ok(self.numerals(name)?.map(|numbers| numbers.into_iter().map(Number::real).collect()))
+    }
+
+    fn numerals(&mut self, name: &str) -> Result<Option<Vec<Number>>, String> {
         match self.0.remove(name) {
             None => Ok(None),
-            Some(Argument::Sizes(sizes)) => Ok(Some(sizes)),
+            Some(Argument::List(numbers)) => Ok(Some(numbers)),
             Some(_) => Err(format!("expected numbers in brackets for `{name}`")),
         }
     }
 
-    fn word(&mut self, name: &str) -> Result<Option<String>, String> {
+    /// Bits: an integer, or a hexadecimal number such as `0x1f`.
+    pub(super) fn bits(&mut self, name: &str) -> Result<Option<u64>, String> {
+        let Some(Argument::Word(_)) = self.0.get(name) else { return Ok(self.size(name)?.map(|bits| bits as u64)) };
+        let word = self.word(name)?.unwrap_or_default();
+        let bits = word.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let expected = || format!("expected a number such as 0x1f for `{name}`, got `{}`", clipped(&word));
+        bits.map(Some).ok_or_else(expected)
+    }
+
+    pub(super) fn word(&mut self, name: &str) -> Result<Option<String>, String> {
         match self.0.remove(name) {
             None => Ok(None),
             Some(Argument::Word(word)) => Ok(Some(word)),
@@ -68,7 +82,7 @@ impl Arguments {
         }
     }
 
-    fn flag(&mut self, name: &str) -> Result<bool, String> {
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, String> {
         match self.number(name)? {
             None | Some(0.0) => Ok(false),
             Some(1.0) => Ok(true),
@@ -77,7 +91,13 @@ impl Arguments {
     }
 }
 
-/// Adds the op of this name. Says what is wrong with it; arguments that it does not have are left.
+/// A non-negative integer.
+fn whole(name: &str, number: Number) -> Result<usize, String> {
+    let whole = number.whole().and_then(|whole| usize::try_from(whole).ok());
+    whole.ok_or_else(|| format!("expected a whole number for `{name}`, got {}", number.real()))
+}
+
+/// Adds the op of this name, or returns an error text. Unknown arguments are left.
 pub(super) fn build(
     g: &mut GraphBuilder,
     name: &str,
@@ -123,15 +143,6 @@ pub(super) fn build(
                 (size("axis", None)?, size("start", Some(0))?, size("end", None)?, size("step", Some(1))?);
             text(g.slice(operands[0], axis, start, end, step))
         }
-        "softmax" => {
-            of(1)?;
-            let (axis, is_log) = (arguments.size("axis")?, arguments.flag("log")?);
-            text(g.op(operands, |t| {
-                let op = Softmax::new(&t[0]);
-                let op = if let Some(axis) = axis { op.axis(axis) } else { op };
-                if is_log { op.log() } else { op }
-            }))
-        }
         _ => build_larger(g, name, operands, arguments),
     }
 }
@@ -154,10 +165,16 @@ fn build_larger(
         "layernorm" => {
             between(1, 3)?;
             let (axes, epsilon) = (arguments.size("axes")?.unwrap_or(1), arguments.number("epsilon")?);
-            let is_rms = arguments.flag("rms")?;
+            let (is_rms, bias_only) = (arguments.flag("rms")?, arguments.flag("bias_only")?);
+            if bias_only && operands.len() != 2 {
+                return Err(format!("layernorm with `bias_only=1` has 2 operands, got {}", operands.len()));
+            }
             text(g.op(operands, |t| {
                 let op = LayerNorm::new(&t[0]).trailing_axes(axes).epsilon(epsilon.unwrap_or(LayerNorm::EPSILON));
                 let op = if is_rms { op.rms() } else { op };
+                if bias_only {
+                    return op.bias(&t[1]);
+                }
                 let op = t.get(1).map_or(op.clone(), |weight| op.weight(weight));
                 t.get(2).map_or(op.clone(), |bias| op.bias(bias))
             }))
@@ -186,19 +203,6 @@ fn build_larger(
             between(3, 4)?;
             attention(g, operands, arguments)
         }
-        "gather" => {
-            between(2, 2)?;
-            let (axis, along) = (arguments.size("axis")?.unwrap_or(0), arguments.flag("along")?);
-            text(g.op(operands, |t| match along {
-                true => Gather::along(&t[0], &t[1], axis),
-                false => Gather::new(&t[0], &t[1], axis),
-            }))
-        }
-        "topk" => {
-            between(1, 1)?;
-            let k = arguments.size("k")?.ok_or("expected `k=`")?;
-            text(g.op(operands, |t| TopK::new(&t[0], k)))
-        }
         _ => Err(format!("there is no op `{}`; there are {}", clipped(name), op_names().join(", "))),
     }
 }
@@ -207,13 +211,19 @@ fn matmul(g: &mut GraphBuilder, operands: &[NodeId], arguments: &mut Arguments) 
     let (turn_a, turn_b) = (arguments.flag("transpose_a")?, arguments.flag("transpose_b")?);
     let (alpha, beta) = (arguments.number("alpha")?, arguments.number("beta")?);
     let activation = activation(arguments)?;
+    let precision = match arguments.word("precision")?.as_deref() {
+        None | Some("full") => Precision::Full,
+        Some("tf32") => Precision::Tf32,
+        Some(other) => return Err(format!("expected `precision=` full or tf32, got `{}`", clipped(other))),
+    };
     let has_bias = arguments.flag("bias")?;
     let wanted = 2 + usize::from(beta.is_some()) + usize::from(has_bias);
     if operands.len() != wanted {
         return Err(format!("matmul with these arguments has {wanted} operands, got {}", operands.len()));
     }
     text(g.op(operands, |t| {
-        let op = MatMul::new(&t[0], &t[1]).activation(activation).alpha(alpha.unwrap_or(1.0) as f32);
+        let op = MatMul { precision, ..MatMul::new(&t[0], &t[1]) };
+        let op = op.activation(activation).alpha(alpha.unwrap_or(1.0) as f32);
         let op = if turn_a { op.transpose_a() } else { op };
         let op = if turn_b { op.transpose_b() } else { op };
         let op = if let Some(beta) = beta { op.beta(beta as f32, &t[2]) } else { op };
@@ -287,85 +297,80 @@ const ACTIVATIONS: [(&str, Activation); 5] = [
     ("tanh", Activation::Tanh),
 ];
 
-/// The arguments of an op as text, each with a comma before it. `None`: text has no words for it.
+/// The arguments of an op as text, each preceded by a comma. `None` if the text format cannot
+/// express the op.
 pub(super) fn arguments_of(op: &Op) -> Option<String> {
-    let Op::Compute(op) = op else { return None };
-    let mut text = String::new();
-    let mut say = |name: &str, value: String| text.push_str(&format!(", {name}={value}"));
-    let one = || "1".to_owned();
+    let mut words = Words::default();
     match op {
-        ComputeOp::Softmax(op) => {
-            say("axis", op.axis.to_string());
-            op.is_log.then(|| say("log", one()));
+        Op::Compute(ComputeOp::LayerNorm(op)) => {
+            op.axes.say("axes", &mut words);
+            op.epsilon.say("epsilon", &mut words);
+            op.is_rms.say("rms", &mut words);
+            (op.weight.is_none() && op.bias.is_some()).say("bias_only", &mut words);
         }
-        ComputeOp::LayerNorm(op) if op.weight.is_some() || op.bias.is_none() => {
-            say("axes", op.axes.to_string());
-            say("epsilon", op.epsilon.to_string());
-            op.is_rms.then(|| say("rms", one()));
+        Op::Compute(ComputeOp::Reduce(op)) => {
+            words.say("by", op.reduction.name());
+            op.named_axes().say("axes", &mut words);
+            op.keeps_dims.say("keep", &mut words);
         }
-        ComputeOp::Reduce(op) => {
-            let reduced = op.reduced().ok()?;
-            let axes: Vec<usize> = (0..reduced.len()).filter(|axis| reduced[*axis]).collect();
-            say("by", op.reduction.name().to_owned());
-            say("axes", format!("{axes:?}"));
-            op.keeps_dims.then(|| say("keep", one()));
-        }
-        ComputeOp::MatMul(op) if op.precision == Default::default() => {
-            op.transpose_a.then(|| say("transpose_a", one()));
-            op.transpose_b.then(|| say("transpose_b", one()));
-            (op.alpha != 1.0).then(|| say("alpha", op.alpha.to_string()));
-            op.c.is_some().then(|| say("beta", op.beta.to_string()));
-            op.bias.is_some().then(|| say("bias", one()));
-            say_activation(op.activation, &mut say);
-        }
-        ComputeOp::Conv2d(op) => {
-            let ConvOptions { stride, padding, dilation, groups } = op.options;
-            say("stride", format!("{stride:?}"));
-            say("padding", format!("{padding:?}"));
-            say("dilation", format!("{dilation:?}"));
-            say("groups", groups.to_string());
-            say_activation(op.activation, &mut say);
-        }
-        ComputeOp::Pool2d(op) => {
-            say("kernel", format!("{:?}", op.kernel));
-            say("stride", format!("{:?}", op.stride));
-            say("padding", format!("{:?}", op.padding));
-            if let PoolKind::Average { count_padding } = op.kind {
-                say("by", "average".to_owned());
-                count_padding.then(|| say("count_padding", one()));
+        Op::Compute(ComputeOp::MatMul(op)) => {
+            op.transpose_a.say("transpose_a", &mut words);
+            op.transpose_b.say("transpose_b", &mut words);
+            (op.alpha != 1.0).then_some(op.alpha).say("alpha", &mut words);
+            op.c.is_some().then_some(op.beta).say("beta", &mut words);
+            op.bias.is_some().say("bias", &mut words);
+            say_activation(op.activation, &mut words)?;
+            match op.precision {
+                Precision::Full => {}
+                Precision::Tf32 => words.say("precision", "tf32"),
+                _ => return None,
             }
         }
-        ComputeOp::Transpose(op) => say("order", format!("{:?}", op.order())),
-        ComputeOp::Attention(op) => {
-            op.scale.into_iter().for_each(|scale| say("scale", scale.to_string()));
-            op.is_causal.then(|| say("causal", one()));
+        Op::Compute(ComputeOp::Conv2d(op)) => {
+            let ConvOptions { stride, padding, dilation, groups } = op.options;
+            stride.say("stride", &mut words);
+            padding.say("padding", &mut words);
+            dilation.say("dilation", &mut words);
+            groups.say("groups", &mut words);
+            say_activation(op.activation, &mut words)?;
         }
-        ComputeOp::Gather(op) => {
-            say("axis", op.axis.to_string());
-            op.elementwise.then(|| say("along", one()));
+        Op::Compute(ComputeOp::Pool2d(op)) => {
+            op.kernel.say("kernel", &mut words);
+            op.stride.say("stride", &mut words);
+            op.padding.say("padding", &mut words);
+            if let PoolKind::Average { count_padding } = op.kind {
+                words.say("by", "average");
+                count_padding.say("count_padding", &mut words);
+            }
         }
-        _ => return None,
+        Op::Compute(ComputeOp::Transpose(op)) => op.order().say("order", &mut words),
+        Op::Compute(ComputeOp::Attention(op)) => {
+            op.scale.say("scale", &mut words);
+            op.is_causal.say("causal", &mut words);
+        }
+        op => return super::table::arguments_of(op),
     }
-    Some(text)
+    Some(words.0)
 }
 
-fn say_activation(activation: Activation, say: &mut dyn FnMut(&str, String)) {
-    if let Some((name, _)) = ACTIVATIONS.iter().find(|(_, known)| *known == activation) {
-        say("activation", (*name).to_owned());
+/// Writes an activation. `None` if the text format has no word for it.
+fn say_activation(activation: Activation, words: &mut Words) -> Option<()> {
+    if activation != Activation::None {
+        words.say("activation", ACTIVATIONS.iter().find(|(_, known)| *known == activation)?.0);
     }
+    Some(())
 }
 
-/// The ops that are no functions of single elements, as [`build`] and the parser know them.
-const OTHERS: [&str; 15] = [
+/// The ops that are not elementwise functions, as known to [`build`] and the parser.
+const OTHERS: [&str; 14] = [
     "matmul",
     "conv2d",
     "pool2d",
-    "softmax",
     "layernorm",
     "attention",
     "reduce",
-    "gather",
     "map",
+    "row_map",
     "cast",
     "transpose",
     "permute",
@@ -374,12 +379,12 @@ const OTHERS: [&str; 15] = [
     "slice",
 ];
 
-/// Every op that a text can name.
+/// Every op name of the text format.
 pub(super) fn op_names() -> Vec<&'static str> {
     let unary = UnaryOp::ALL.iter().map(|op| op.name());
     let binary = BinaryOp::ALL.iter().map(|op| op.name());
     let ternary = TernaryOp::ALL.iter().map(|op| op.name());
-    OTHERS.into_iter().chain(unary).chain(binary).chain(ternary).collect()
+    OTHERS.into_iter().chain(super::table::names()).chain(["part"]).chain(unary).chain(binary).chain(ternary).collect()
 }
 
 /// Every element type, for messages.

@@ -1,20 +1,20 @@
-//! From text to a graph.
+//! Parses a graph.
 
 use std::collections::HashMap;
 
-use panoply_core::expr::{BinaryOp, Expr, TernaryOp, UnaryOp};
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
-use panoply_core::op::compute::Map;
+use panoply_core::op::compute::{Map, RowFunction, RowMap};
 use panoply_core::{DType, Shape};
 
+use super::fields::needed;
 use super::lexer::{Line, clipped};
 use super::ops::{Argument, Arguments, build, dtype_named, dtype_names};
-use super::{CONSTANT_BYTES_MAX, EXPRESSION_NODES_MAX, TEXT_BYTES_MAX, TextError, values};
+use super::{CONSTANT_BYTES_MAX, LIST_NUMBERS_MAX, TEXT_BYTES_MAX, TextError, expression, table, values};
 
-/// The most operands of a node and numbers of a list.
+/// Maximal number of operands of a node, arguments of a node, and dimensions of a shape.
 const LIST_MAX: usize = 64;
 
-/// Reads a graph.
+/// Parses a graph.
 pub fn parse(text: &str) -> Result<Graph, TextError> {
     if text.len() > TEXT_BYTES_MAX {
         let reason = format!("expected at most {TEXT_BYTES_MAX} bytes of text, got {}", text.len());
@@ -36,6 +36,8 @@ struct Reader<'a> {
     text: &'a str,
     builder: GraphBuilder,
     nodes: HashMap<String, NodeId>,
+    /// The second output of an op, by the first.
+    seconds: HashMap<NodeId, NodeId>,
     symbols: HashMap<String, Dim>,
     constant_bytes: usize,
     is_named: bool,
@@ -43,11 +45,12 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str) -> Reader<'a> {
-        let (nodes, symbols) = (HashMap::new(), HashMap::new());
-        Reader { text, builder: Graph::builder("graph"), nodes, symbols, constant_bytes: 0, is_named: false }
+        let (nodes, seconds, symbols) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Reader { text, builder: Graph::builder("graph"), nodes, seconds, symbols, constant_bytes: 0, is_named: false }
     }
 
-    /// One line. The words that begin statements are names of nodes too: `output = relu(x)` makes one.
+    /// Parses one line. The words that begin statements are also valid names of nodes: `output =
+    /// relu(x)` defines one.
     fn statement(&mut self, line: &mut Line<'_>) -> Result<(), String> {
         let word = line.name().ok_or_else(|| format!("expected a statement, got {}", line.rest()))?;
         match word {
@@ -127,8 +130,19 @@ impl<'a> Reader<'a> {
             ("broadcast", [x], Some(dims)) => self.builder.broadcast(*x, &dims).map_err(|error| error.to_string()),
             ("reshape" | "broadcast", ..) => return Err(format!("expected `{op}(x, to=[…])`")),
             ("map", _, None) => self.map(&operands, line),
+            ("row_map", _, None) => self.row_map(&operands, &mut arguments, line),
+            ("part", [x], None) if arguments.size("port")? == Some(1) => {
+                self.seconds.get(x).copied().ok_or_else(|| "expected an op with two outputs".to_owned())
+            }
+            ("part", ..) => return Err("expected `part(x, port=1)`".to_owned()),
             (_, _, Some(_)) => return Err(format!("`{op}` has no argument `to` that is a shape")),
-            _ => build(&mut self.builder, op, &operands, &mut arguments),
+            _ => match table::build(&mut self.builder, op, &operands, &mut arguments) {
+                Some(made) => made.map(|(first, second)| {
+                    second.map(|second| self.seconds.insert(first, second));
+                    first
+                }),
+                None => build(&mut self.builder, op, &operands, &mut arguments),
+            },
         };
         let node = node.map_err(|reason| in_the_file(reason, name, op))?;
         if let Some(unknown) = arguments.0.keys().next() {
@@ -139,7 +153,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Names, then arguments, up to the closing parenthesis. A shape is an argument of its own.
+    /// Names, then arguments, up to the closing parenthesis. A shape is an argument of its own
+    /// kind.
     #[allow(clippy::type_complexity)] // Three lists, named where they are used.
     fn operands(&mut self, line: &mut Line<'_>) -> Result<(Vec<NodeId>, Arguments, Option<Vec<Dim>>), String> {
         let (mut operands, mut arguments, mut shape) = (Vec::new(), Arguments::default(), None);
@@ -164,30 +179,27 @@ impl<'a> Reader<'a> {
         Ok((operands, arguments, shape))
     }
 
-    /// `{ %0 = x0; %1 = 2; %2 = mul(%0, %1) }`: an expression of the operands.
+    /// `map(x, …) { … }`: an expression of the operands.
     fn map(&mut self, operands: &[NodeId], line: &mut Line<'_>) -> Result<NodeId, String> {
-        if !line.takes("{") {
-            return Err(format!("expected `{{` and an expression, got {}", line.rest()));
+        let expression = expression::read(line)?;
+        let made = self.builder.op(operands, |t| Map::new(expression, &t.iter().collect::<Vec<_>>()));
+        made.map_err(|error| error.to_string())
+    }
+
+    /// `row_map(x, …, inputs=1, by=softmax) { before } { after }`: a function of the rows of
+    /// `before`, which takes the first operands, and `after` of its result and the other operands.
+    fn row_map(&mut self, operands: &[NodeId], a: &mut Arguments, line: &mut Line<'_>) -> Result<NodeId, String> {
+        let inputs = a.size("inputs")?.unwrap_or(operands.len());
+        if inputs > operands.len() {
+            return Err(format!("expected `inputs=` at most {}, as there are operands, got {inputs}", operands.len()));
         }
-        let body = line.until("}").ok_or("expected `}` after the expression")?;
-        let mut values: Vec<Expr> = Vec::new();
-        for part in body.split(';') {
-            if values.len() == EXPRESSION_NODES_MAX {
-                return Err(format!("expected at most {EXPRESSION_NODES_MAX} nodes of an expression, got more"));
-            }
-            let mut part = Line::new(part);
-            let place = part.name().and_then(|name| name.strip_prefix('%')?.parse::<usize>().ok());
-            if place != Some(values.len()) || !part.takes("=") {
-                return Err(format!("expected `%{} =` in the expression, got {}", values.len(), part.rest()));
-            }
-            let value = expression_node(&mut part, &values)?;
-            if !part.is_empty() {
-                return Err(format!("expected `;` or `}}` after %{}, got {}", values.len(), part.rest()));
-            }
-            values.push(value);
-        }
-        let last = values.pop().ok_or("expected an expression")?;
-        let made = self.builder.op(operands, |t| Map::new(last, &t.iter().collect::<Vec<_>>()));
+        let function: RowFunction = needed("by", a)?;
+        let (before, after) = (expression::read(line)?, expression::read(line)?);
+        let made = self.builder.op(operands, |t| {
+            let t: Vec<_> = t.iter().collect();
+            let (inputs, more) = t.split_at(inputs);
+            RowMap::new(before, inputs, function).after(after, more)
+        });
         made.map_err(|error| error.to_string())
     }
 
@@ -240,7 +252,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the builder says of a node which it knows by its number alone, with the file's names of the node and of its op.
+/// Replaces the builder's name of a node, which is only a number, by the file's names of the node
+/// and of its op.
 fn in_the_file(reason: String, name: &str, op: &str) -> String {
     let numbered = reason.strip_prefix('n').map(|rest| rest.trim_start_matches(|letter: char| letter.is_ascii_digit()));
     match numbered.and_then(|rest| rest.strip_prefix(" = ")).and_then(|rest| rest.split_once('(')) {
@@ -253,64 +266,21 @@ fn expect_name<'l>(line: &mut Line<'l>) -> Result<&'l str, String> {
     line.name().ok_or_else(|| format!("expected a name, got {}", line.rest()))
 }
 
-/// A number, a list of whole numbers, or a word.
+/// A number, a list of numbers, or a word.
 fn argument(line: &mut Line<'_>) -> Result<Argument, String> {
     if line.takes("[") {
-        let mut sizes = Vec::new();
+        let mut numbers = Vec::new();
         while !line.takes("]") {
-            sizes.push(line.size().ok_or_else(|| format!("expected a whole number or `]`, got {}", line.rest()))?);
+            numbers.push(line.numeral().ok_or_else(|| format!("expected a number or `]`, got {}", line.rest()))?);
             line.takes(",");
-            if sizes.len() > LIST_MAX {
-                return Err(format!("expected at most {LIST_MAX} numbers, got more"));
+            if numbers.len() > LIST_NUMBERS_MAX {
+                return Err(format!("expected at most {LIST_NUMBERS_MAX} numbers, got more"));
             }
         }
-        return Ok(Argument::Sizes(sizes));
+        return Ok(Argument::List(numbers));
     }
-    match line.number() {
+    match line.numeral() {
         Some(number) => Ok(Argument::Number(number)),
         None => Ok(Argument::Word(expect_name(line)?.to_owned())),
     }
-}
-
-/// One node of an expression: an input, a constant, or a function of earlier nodes.
-fn expression_node(part: &mut Line<'_>, values: &[Expr]) -> Result<Expr, String> {
-    if let Some(number) = part.number() {
-        return Ok(Expr::constant(number));
-    }
-    let word = expect_name(part)?;
-    if let Some(index) = word.strip_prefix('x').and_then(|index| index.parse::<u32>().ok()) {
-        return Ok(Expr::input(index));
-    }
-    let mut operands = Vec::new();
-    if part.takes("(") {
-        while !part.takes(")") {
-            let known = part.name().and_then(|name| values.get(name.strip_prefix('%')?.parse::<usize>().ok()?));
-            operands.push(
-                known.ok_or_else(|| format!("expected an earlier node such as %0, got {}", part.rest()))?.clone(),
-            );
-            part.takes(",");
-            if operands.len() > 3 {
-                return Err("expected at most three operands in an expression".to_owned());
-            }
-        }
-    }
-    let mut operands = operands.into_iter();
-    let made = match (operands.next(), operands.next(), operands.next()) {
-        (Some(a), None, None) => match word.strip_prefix("cast_").and_then(dtype_named) {
-            Some(dtype) => Some(a.cast(dtype)),
-            None => UnaryOp::ALL.iter().find(|op| op.name() == word).map(|op| a.unary(*op)),
-        },
-        (Some(a), Some(b), None) => BinaryOp::ALL.iter().find(|op| op.name() == word).map(|op| a.binary(*op, b)),
-        (Some(a), Some(b), Some(c)) => {
-            TernaryOp::ALL.iter().find(|op| op.name() == word).map(|op| a.ternary(*op, b, c))
-        }
-        _ => None,
-    };
-    made.ok_or_else(|| {
-        let unary = UnaryOp::ALL.iter().map(|op| op.name());
-        let larger = BinaryOp::ALL.iter().map(|op| op.name()).chain(TernaryOp::ALL.iter().map(|op| op.name()));
-        let known: Vec<&str> = unary.chain(larger).collect();
-        let (word, known) = (clipped(word), known.join(", "));
-        format!("there is no function `{word}` of so many operands; there are {known}, and cast_ with an element type")
-    })
 }

@@ -1,4 +1,4 @@
-//! Graphs survive the round trip, and whatever is wrong with a text is said with its line.
+//! Graphs survive the round trip, and every fault in a text is reported with its line.
 
 use panoply_conformance::random_graph::{RandomGraph, random_graph};
 use panoply_conformance::reference::reference;
@@ -108,14 +108,14 @@ fn faults_are_told_with_their_lines() {
     }
 }
 
-/// The words that begin statements are names like others.
+/// Words that begin statements are valid names.
 #[test]
 fn a_node_may_be_called_output() {
     let graph = parse("input x f32 [3]\noutput = relu(x)\noutput y = output").unwrap();
     assert_eq!(graph.node_name(1), "output");
 }
 
-/// The list in the message about an unknown op has no name that is not known.
+/// The message about an unknown op lists only known names.
 #[test]
 fn every_op_that_is_listed_is_known() {
     for op in super::ops::op_names() {
@@ -124,7 +124,7 @@ fn every_op_that_is_listed_is_known() {
     }
 }
 
-/// The document has every op, and its example is a graph.
+/// The document has every op, and its example is a valid graph.
 #[test]
 fn the_document_is_complete() {
     let document = include_str!("../../../../docs/graph-text.md");
@@ -144,7 +144,7 @@ fn values_that_fit_are_kept() {
     assert!(text.contains("[-128, 127, 0]") && text.contains("[inf, NaN, 0.1"), "{text}");
 }
 
-/// Whatever is cut, doubled or replaced, the reader answers.
+/// However a text is cut, duplicated or overwritten, the reader returns a result.
 #[test]
 fn damaged_texts_are_refused_or_read() {
     let mut state = 1_u64;

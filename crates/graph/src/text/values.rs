@@ -6,10 +6,10 @@ use panoply_core::{Complex64, DType, Element, HostBufferMut, Shape, Tensor, bf16
 
 use super::lexer::Line;
 
-/// Constants of at most so many elements are written as numbers.
+/// Constants of at most this many elements are written as a list.
 const LISTED_MAX: usize = 16;
 
-/// A constant's values: a list, `fill(…)`, `random(…)` or `hex(…)`. Says what is wrong with it.
+/// A constant's values: a list, `fill(…)`, `random(…)` or `hex(…)`. The error describes the fault.
 pub(super) fn read(line: &mut Line<'_>, dtype: DType, shape: Shape) -> Result<Tensor, String> {
     let count = shape.elements();
     let expected = |what: &str, line: &Line<'_>| format!("expected {what}, got {}", line.rest());
@@ -47,7 +47,7 @@ pub(super) fn read(line: &mut Line<'_>, dtype: DType, shape: Shape) -> Result<Te
     }
 }
 
-/// The values of a tensor on the host, as [`read`] reads them.
+/// Writes the values of a tensor on the host in the format of [`read`].
 pub(super) fn write(text: &mut String, tensor: &Tensor) {
     let bytes = tensor.as_bytes().unwrap_or_default();
     // Writing into a string does not fail.
@@ -98,7 +98,7 @@ fn made(dtype: DType, shape: Shape, values: impl Iterator<Item = f64>) -> Result
     }
 }
 
-/// A tensor of the values as `convert` gives them; `None` where the element type does not hold one.
+/// A tensor of converted values; `None` if the element type cannot represent one of them.
 fn filled<T: Element>(
     dtype: DType,
     shape: Shape,
@@ -118,7 +118,7 @@ fn finite<T: Copy>(value: f64, rounded: T, is_finite: impl Fn(T) -> bool) -> Opt
     (!value.is_finite() || is_finite(rounded)).then_some(rounded)
 }
 
-/// Whether it is a whole number from `min` to `max`.
+/// Whether the value is an integer from `min` to `max`.
 fn whole(value: f64, min: impl Into<f64>, max: impl Into<f64>) -> bool {
     value.fract() == 0.0 && value >= min.into() && value <= max.into()
 }
@@ -142,7 +142,7 @@ fn hex(digits: &str, dtype: DType, shape: Shape) -> Result<Tensor, String> {
     Tensor::from_host(dtype, shape, buffer.freeze()).map_err(|error| error.to_string())
 }
 
-/// Numbers between -1 and 1, the same for the same seed everywhere (SplitMix64).
+/// Numbers between -1 and 1, the same for the same seed on every platform (SplitMix64).
 fn random(mut state: u64) -> impl Iterator<Item = f64> {
     std::iter::repeat_with(move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

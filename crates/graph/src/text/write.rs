@@ -1,16 +1,18 @@
-//! From a graph to text.
+//! Writes a graph as text.
 
 use std::fmt::Write;
 
 use panoply_core::expr::Node as ExprNode;
 use panoply_core::graph::{Dim, Graph, Kind};
-use panoply_core::op::compute::{ComputeOp, Map};
+use panoply_core::op::compute::{ComputeOp, Map, RowMap};
 use panoply_core::{Error, Op, Result};
 
+use super::fields::{Field, Words};
 use super::ops::arguments_of;
 use super::values;
 
-/// A graph as text, which [`parse`](super::parse) reads. Fails, naming the node, for ops that the text has no words for.
+/// A graph as text, for [`parse`](super::parse). Fails, naming the node, for ops that the text
+/// format cannot express.
 pub fn write(graph: &Graph) -> Result<String> {
     let mut text = String::new();
     // Writing into a string does not fail.
@@ -35,7 +37,7 @@ pub fn write(graph: &Graph) -> Result<String> {
                     node.operands.iter().map(|operand| graph.node_name(*operand as usize)).collect();
                 let call = call(kind, &operands.join(", "), &dims);
                 let unknown = || {
-                    let reason = "the text of graphs has no words for it".to_owned();
+                    let reason = reason_without_words(kind).to_owned();
                     let cause = Box::new(Error::Unsupported { op: kind.name(), reason });
                     Error::Node { node: graph.node_text(index), cause }
                 };
@@ -49,6 +51,17 @@ pub fn write(graph: &Graph) -> Result<String> {
     Ok(text)
 }
 
+/// Why a node cannot be written.
+fn reason_without_words(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Op(op) if matches!(**op, Op::Compute(ComputeOp::Kernel(_))) => {
+            "a kernel is code that its program trusts, and may be a closure, while a text may be anyone's; add the \
+             kernel in the program, with `GraphBuilder::op`"
+        }
+        _ => "the text of graphs has no words for it",
+    }
+}
+
 fn call(kind: &Kind, operands: &str, dims: &str) -> Option<String> {
     Some(match kind {
         Kind::Reshape | Kind::Broadcast => format!("{}({operands}, to={dims})", kind.name()),
@@ -58,13 +71,16 @@ fn call(kind: &Kind, operands: &str, dims: &str) -> Option<String> {
         }
         Kind::Op(op) => match &**op {
             Op::Compute(ComputeOp::Map(map)) => map_call(map, operands)?,
+            Op::Compute(ComputeOp::RowMap(map)) => row_map_call(map, operands)?,
             op => format!("{}({operands}{})", kind.name(), arguments_of(op)?),
         },
-        Kind::Input | Kind::Constant(_) | Kind::Part(_) => return None,
+        Kind::Part(port) => format!("part({operands}, port={port})"),
+        Kind::Input | Kind::Constant(_) => return None,
     })
 }
 
-/// The function's own name where the map is one function of its inputs in order, else its expression.
+/// The function's own name if the map is a single function of its inputs in order, else its
+/// expression.
 fn map_call(map: &Map, operands: &str) -> Option<String> {
     let program = map.program().ok()?;
     let count = map.inputs().len();
@@ -76,6 +92,14 @@ fn map_call(map: &Map, operands: &str) -> Option<String> {
         }
         _ => format!("map({operands}) {{ {program} }}"),
     })
+}
+
+/// The row function, then the expressions before and after it.
+fn row_map_call(map: &RowMap, operands: &str) -> Option<String> {
+    let (before, after) = (map.before_program().ok()?, map.after_program().ok()?);
+    let mut words = Words::default();
+    map.function.say("by", &mut words);
+    Some(format!("row_map({operands}, inputs={}{}) {{ {before} }} {{ {after} }}", map.inputs().len(), words.0))
 }
 
 fn dims(graph: &Graph, dims: &[Dim]) -> String {

@@ -1,0 +1,157 @@
+//! The time and the memory of planning large graphs: of mixed ops, of one chain, of diamonds. Planning is all that
+//! an engine does before the first step runs: the plan, and what its runs fill.
+//!
+//! How fast a release build is: `cargo test --release -p panoply-graph --test planning -- --ignored --nocapture`.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(unsafe_code)] // The allocator that counts.
+
+#[path = "support/peak.rs"]
+mod peak;
+
+use std::time::{Duration, Instant};
+
+use panoply_core::expr::BinaryOp;
+use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
+use panoply_core::op::compute::{Reduce, Reduction};
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{DType, Op, Result, Tensor, Value};
+use panoply_graph::{Destination, Executor, Facts, Plans, Room};
+use peak::{PeakCounting, forget_peak, live_bytes, peak_bytes};
+
+#[global_allocator]
+static ALLOCATOR: PeakCounting = PeakCounting;
+
+/// So many nodes are planned within the bounds below.
+const NODES: usize = 100_000;
+/// The longest that planning them may take in a release build.
+const SECONDS_MAX: f64 = 1.0;
+/// The most that planning twice the nodes may take, as a multiple of planning them once.
+const DOUBLE_MAX: f64 = 3.0;
+
+type Form = fn(&mut GraphBuilder, NodeId, usize) -> Result<NodeId>;
+
+/// Products, reductions, views, maps that fuse and maps that do not.
+fn mixed(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
+    let weights = Tensor::from_vec(vec![0.5_f32; 64], [8, 8])?;
+    let weights = g.constant("weights", &weights)?;
+    let mut last = x;
+    // Twelve nodes each time.
+    for number in 0..count / 12 {
+        let product = g.matmul(last, weights)?;
+        let turned = g.permute(product, &[1, 0])?;
+        let scaled = g.with_number(BinaryOp::Mul, turned, 1.0 + (number % 97) as f64)?;
+        let bent = g.tanh(scaled)?;
+        let sums = g.op(&[bent], |t| Reduce::new(&t[0], Reduction::Sum).axes(&[1]).keep_dims())?;
+        let wide = g.broadcast(sums, &[8.into(), 8.into()])?;
+        let shares = g.softmax(wide, 1)?;
+        let flat = g.reshape(shares, &[64.into()])?;
+        let part = g.slice(flat, 0, 0, 64, 1)?;
+        let again = g.reshape(part, &[8.into(), 8.into()])?;
+        let sum = g.add(again, last)?;
+        last = g.relu(sum)?;
+    }
+    Ok(last)
+}
+
+fn chain(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
+    (0..count).try_fold(x, |x, number| g.with_number(BinaryOp::Mul, x, number as f64))
+}
+
+fn unfused(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
+    (0..count).try_fold(x, |x, _| g.softmax(x, 1))
+}
+
+fn diamonds(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
+    (0..count / 3).try_fold(x, |x, _| {
+        let (left, right) = (g.tanh(x)?, g.neg(x)?);
+        g.add(left, right)
+    })
+}
+
+/// With the most bytes that recording and planning may hold at once. In the mixed form half of the nodes are ops, as in models; in
+/// the others every node is one, and in the chain every op is another, since its number is.
+const FORMS: [(&str, Form, usize); 4] = [
+    ("mixed ops", mixed, 150_000_000),
+    ("one chain", chain, 275_000_000),
+    ("a chain that does not fuse", unfused, 176_000_000),
+    ("diamonds", diamonds, 166_000_000),
+];
+
+fn built(form: Form, count: usize) -> Graph {
+    let mut g = Graph::builder("large");
+    let x = g.input("x", DType::F32, &[Dim::fixed(8), Dim::fixed(8)]).unwrap();
+    let y = form(&mut g, x, count).unwrap();
+    g.output("y", y).unwrap();
+    g.finish().unwrap()
+}
+
+/// How long planning takes, and how much recording and planning hold at once.
+fn measured(form: Form, count: usize, facts: &Facts) -> (Duration, Duration, usize) {
+    let before = live_bytes();
+    forget_peak();
+    let start = Instant::now();
+    let graph = built(form, count);
+    let recorded = start.elapsed();
+    let input = Tensor::zeros(DType::F32, [8, 8]).unwrap();
+    let op = RunGraph::new(&graph, &[&input]);
+    let mut plans = Plans::default();
+    let start = Instant::now();
+    let ready = plans.get(&op, facts, &mut Nothing).unwrap();
+    assert!(!ready.held.plan.steps.is_empty());
+    (recorded, start.elapsed(), peak_bytes() - before)
+}
+
+/// An engine that has memory and runs nothing.
+struct Nothing;
+
+impl Executor for Nothing {
+    fn room(&mut self) -> Room {
+        Room { place: "nowhere".to_owned(), free_bytes: None, shares_host_memory: true }
+    }
+
+    fn prepare(&mut self, _arena_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn input(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        Ok(tensor.clone())
+    }
+
+    fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
+        Ok(tensor.clone())
+    }
+
+    fn step(&mut self, op: &Op, _outputs: &[Destination]) -> Result<Value> {
+        panic!("{op:?} is no part of planning")
+    }
+}
+
+/// One test, since the allocator counts for the whole process.
+#[test]
+fn planning_is_linear_and_lean() {
+    for (name, form, bytes_max) in FORMS {
+        for (device, facts) in [("CPU", Facts::CPU), ("GPU", Facts::C_GPU)] {
+            let (_, half, _) = measured(form, NODES / 2, &facts);
+            let (recorded, whole, bytes) = measured(form, NODES, &facts);
+            let mib = bytes as f64 / f64::from(1 << 20);
+            println!("{name} for a {device}: recorded in {recorded:?}, planned in {whole:?}, {mib:.1} MiB at most");
+            assert!(bytes < bytes_max, "{name}: {bytes} bytes, expected less than {bytes_max}");
+            // A busy machine adds to either.
+            let most = half.mul_f64(DOUBLE_MAX) + Duration::from_millis(500);
+            assert!(whole < most, "{name}: {whole:?}, half of it takes {half:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "a claim about speed: run it alone, in a release build"]
+fn a_hundred_thousand_nodes_are_planned_in_a_second() {
+    for (name, form, _) in FORMS {
+        for (device, facts) in [("CPU", Facts::CPU), ("GPU", Facts::C_GPU)] {
+            let (recorded, planned, bytes) = measured(form, NODES, &facts);
+            let mib = bytes as f64 / f64::from(1 << 20);
+            println!("{name} for a {device}: recorded in {recorded:?}, planned in {planned:?}, {mib:.1} MiB at most");
+            assert!(planned.as_secs_f64() <= SECONDS_MAX, "{name} for a {device}: {planned:?}");
+        }
+    }
+}

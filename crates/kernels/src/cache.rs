@@ -1,14 +1,16 @@
 //! Compiled kernels in files of the user's cache folder, shared by every backend that compiles.
 //!
-//! 1. The folder is `PANOPLY_CACHE`, else `panoply` in `XDG_CACHE_HOME`, else in `~/.cache` (`LOCALAPPDATA` on Windows). A variable that
-//!    is empty or not an absolute path counts as unset: nothing ever lands in the current folder.
-//! 2. The folder belongs to the user and nobody else may look into it (0700): what lies there is loaded and run. A folder of somebody
-//!    else is not used.
-//! 3. A file is written under another name and renamed, so it is whole or not there. One that was damaged does not match the checksum
-//!    in its header, and counts as missing.
-//! 4. Files and bytes are bounded; beyond [`FILES_MAX`] or [`BYTES_MAX`] the files that were not used for the longest time go.
+//! 1. The folder is `PANOPLY_CACHE`, else `panoply` in `XDG_CACHE_HOME`, else in `~/.cache`
+//!    (`LOCALAPPDATA` on Windows). A variable that is empty or not an absolute path counts as
+//!    unset, so no file is ever written to the current folder.
+//! 2. The folder belongs to the user and is closed to others (0700), because its files are loaded
+//!    and executed. A folder of another user is not used.
+//! 3. A file is written under another name and renamed, so it is complete or absent. A damaged file
+//!    does not match the checksum in its header, and counts as missing.
+//! 4. Files and bytes are bounded. Beyond [`FILES_MAX`] or [`BYTES_MAX`] the least recently used
+//!    files are removed.
 //!
-//! A cache that cannot be used is a [`CacheError`] that says why, and only makes things slower.
+//! A cache that cannot be used is a [`CacheError`] with the reason. It only makes things slower.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,30 +21,30 @@ use std::time::{Duration, SystemTime};
 /// The first bytes of a file.
 const MAGIC: &[u8; 8] = b"panoply2";
 const HEADER_BYTES: usize = 16;
-/// The most bytes that one file may have.
+/// The most bytes of one file.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The most files of one cache, and their bytes together.
+/// The most files of one cache.
 pub const FILES_MAX: usize = 16_384;
-/// See [`FILES_MAX`].
+/// The most bytes of all files of one cache.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// Files written between two looks at the folder.
+/// Number of writes between two checks of the folder's size.
 const WRITES_PER_LOOK: u64 = 256;
-/// A file that is read is marked as used if the last mark is older.
+/// A read updates a file's modification time only if it is older than this.
 const MARK_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Names another folder for the cache.
+/// The variable that names another folder for the cache.
 const FOLDER_VARIABLE: &str = "PANOPLY_CACHE";
 
-/// Why there is no cache.
+/// The reason why there is no cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
     /// No variable names a folder.
     #[error("no folder: {tried} are unset, empty or not absolute")]
     NoFolder {
-        /// The variables.
+        /// The names of the variables.
         tried: &'static str,
     },
-    /// The user has named a folder that depends on where the program is started.
+    /// `PANOPLY_CACHE` is a relative path, which depends on the current folder.
     #[error("PANOPLY_CACHE: expected an absolute path, got {got}; nothing is kept")]
     NotAbsolute {
         /// The path.
@@ -53,9 +55,9 @@ pub enum CacheError {
     NotOurs {
         /// The folder.
         folder: String,
-        /// Whose it is.
+        /// The owner's user id.
         owner: u32,
-        /// Who we are.
+        /// This process's user id.
         user: u32,
     },
     /// The folder cannot be made or used.
@@ -63,7 +65,7 @@ pub enum CacheError {
     Unusable {
         /// The folder.
         folder: String,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
 }
@@ -73,7 +75,7 @@ pub fn user_folder() -> Result<PathBuf, CacheError> {
     folder_by(|name| std::env::var_os(name).map(PathBuf::from))
 }
 
-/// As [`user_folder`], with variables from elsewhere.
+/// As [`user_folder`], with a given lookup of variables.
 fn folder_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, CacheError> {
     let absolute = |name: &str| variable(name).filter(|folder| folder.is_absolute());
     if let Some(folder) = variable(FOLDER_VARIABLE).filter(|folder| !folder.as_os_str().is_empty()) {
@@ -87,7 +89,8 @@ fn folder_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Cach
         .ok_or(CacheError::NoFolder { tried: "PANOPLY_CACHE, XDG_CACHE_HOME and HOME" })
 }
 
-/// A folder that is there, is the user's, and is closed to everybody else; what is missing is made.
+/// Ensures that a folder exists, belongs to the user, and is closed to others. Creates missing
+/// folders.
 pub fn private_folder(folder: &Path) -> Result<(), CacheError> {
     let unusable =
         |error: io::Error| CacheError::Unusable { folder: folder.display().to_string(), reason: error.to_string() };
@@ -111,7 +114,7 @@ pub fn private_folder(folder: &Path) -> Result<(), CacheError> {
     Ok(())
 }
 
-/// Files by their keys, in one folder.
+/// A folder of files that are found by their keys.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
@@ -119,7 +122,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache of this name in the user's folder.
+    /// The cache with this name in the user's folder.
     pub fn open(name: &str) -> Result<Cache, CacheError> {
         Cache::open_in(user_folder()?.join(name))
     }
@@ -130,7 +133,7 @@ impl Cache {
         Ok(Cache { folder, written: AtomicU64::new(0) })
     }
 
-    /// What was written under this key, if it is there and whole.
+    /// The value stored under this key, if it exists and is intact.
     pub fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
         let file = self.file(key);
         let metadata =
@@ -143,14 +146,14 @@ impl Cache {
         }
         let now = SystemTime::now();
         if metadata.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > MARK_AGE)) {
-            // A file that cannot be marked goes a little earlier.
+            // A file that cannot be marked is merely evicted earlier.
             let _ = fs::File::options().append(true).open(&file).and_then(|file| file.set_modified(now));
         }
         bytes.drain(..HEADER_BYTES);
         Some(bytes)
     }
 
-    /// Leaves a value, whole or not at all. A cache that cannot be written is only slower.
+    /// Stores a value atomically. A failed write is ignored, because it only makes things slower.
     pub fn write(&self, key: &[u8], value: &[u8]) {
         if value.len() as u64 + HEADER_BYTES as u64 > FILE_BYTES_MAX {
             return;
@@ -166,7 +169,8 @@ impl Cache {
         }
     }
 
-    /// Removes files until a quarter below the limits, where one of them is exceeded; the least recently used first.
+    /// If a limit is exceeded, removes the least recently used files until the cache is a quarter
+    /// below both limits.
     fn evict(&self, files_max: usize, bytes_max: u64) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -186,7 +190,7 @@ impl Cache {
             if left <= files_max / 4 * 3 && bytes <= bytes_max / 4 * 3 {
                 break;
             }
-            // Another process may have been faster.
+            // Another process may have removed the file already.
             let _ = fs::remove_file(path);
             left -= 1;
             bytes -= len;
@@ -198,7 +202,7 @@ impl Cache {
     }
 }
 
-/// A file that nobody else has, with the value behind its header.
+/// Creates a new file with a header and the value.
 fn write_new(file: &Path, value: &[u8]) -> io::Result<()> {
     let mut options = fs::File::options();
     options.write(true).create_new(true);
@@ -260,7 +264,7 @@ mod tests {
         }
         cache.write(b"key", b"");
         assert_eq!(cache.read(b"key").as_deref(), Some(&b""[..]));
-        // Nothing under way is left behind.
+        // No temporary file is left behind.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
     }
@@ -299,7 +303,7 @@ mod tests {
         fs::set_permissions(folder.join("kernels"), fs::Permissions::from_mode(0o755)).unwrap();
         assert!(private_folder(&folder.join("kernels")).is_ok());
         assert_eq!(mode(&folder.join("kernels")), 0o700);
-        // A file where the folder should be, and a folder that is somebody else's.
+        // A file where the folder should be, and a folder of another user.
         let error = Cache::open_in(cache.file(b"key")).unwrap_err();
         assert!(matches!(error, CacheError::Unusable { .. }), "{error}");
         if !rustix::process::geteuid().is_root() {

@@ -1,38 +1,38 @@
-//! Which ops a device has run before, so that nothing must be compiled for them any more. The backend asks on callers'
-//! threads, the engine adds on its own; neither waits for the other.
+//! Remembers which ops a device has run before, whose kernels are therefore compiled. The backend
+//! reads on callers' threads, the engine writes on its own thread; neither waits for the other.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::DefaultHashBuilder;
+use foldhash::fast::RandomState;
 use panoply_core::{Describe, Op};
 
-/// Places in the table. When they run out, ops that would need one stay cold, which costs them nothing but a detour.
+/// Entries of the table. If it is full, further ops stay cold, which costs only a detour.
 const PLACES: usize = 4096;
-/// Places that are looked at for one op.
+/// The most entries examined for one op.
 const PROBES_MAX: usize = 16;
 
 /// A set that only grows.
 pub struct Warm {
     places: Box<[AtomicU64]>,
-    hashes: DefaultHashBuilder,
+    hashes: RandomState,
 }
 
 impl Default for Warm {
     fn default() -> Warm {
         let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Warm { places, hashes: DefaultHashBuilder::default() }
+        Warm { places, hashes: RandomState::default() }
     }
 }
 
 impl Warm {
-    /// Whether an op like this one has run.
+    /// Whether a similar op has run.
     pub fn contains(&self, op: &Op) -> bool {
         let signature = self.signature(op);
         self.probes(signature).any(|place| place.load(Ordering::Relaxed) == signature)
     }
 
-    /// An op like this one has run.
+    /// Records that a similar op has run.
     pub fn insert(&self, op: &Op) {
         let signature = self.signature(op);
         for place in self.probes(signature) {
@@ -48,8 +48,9 @@ impl Warm {
         (0..PROBES_MAX).map(move |step| &self.places[(signature as usize).wrapping_add(step) % PLACES])
     }
 
-    /// What decides which kernels an op needs, as far as can be told from outside: its name, its inputs' element types and
-    /// ranks, whether they are contiguous, about how large they are, and its own signature. Never zero.
+    /// A hash of the properties that determine an op's kernels, as far as they are visible here:
+    /// its name, its inputs' element types and ranks, whether they are contiguous, their size
+    /// classes, and its own signature. Never zero.
     fn signature(&self, op: &Op) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         op.name().hash(&mut hasher);

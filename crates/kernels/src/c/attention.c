@@ -63,7 +63,9 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) attention(GLOBAL T *out, GLOBAL const T *q, GLO
             here = fmaxf(here, score[j]);
         }
         here = max_of_sharers(here);
-        f32 base = exponent_base(here, factor), correction = exp2_below(largest * factor - base), added = 0.0f;
+        f32 base = exponent_base(here, factor), added = 0.0f;
+        // Exactly one where the largest score stays: `base` is rounded, and a fused product is not.
+        f32 correction = largest == here ? 1.0f : exp2_below(largest * factor - base);
         largest = here;
         // The last tile's weights have been read.
         BARRIER();

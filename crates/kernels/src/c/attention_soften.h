@@ -90,7 +90,8 @@ DEVICE void soften(scores_t score, masks_t mask, f32 largest[ROW_TILES][2], f32 
             *x = exp2_below(fmaf(*x, factor, -base));
             part[i % 2] += *x;
         }
-        f32 down = exp2_below(fmaf(largest[r / 2][r % 2], factor, -base));
+        // Exactly one where the largest score stays: `base` is rounded, and the fused product is not.
+        f32 before = largest[r / 2][r % 2], down = before == now[r] ? 1.0f : exp2_below(fmaf(before, factor, -base));
         correction[r / 2][r % 2] = down;
         total[r / 2][r % 2] = total[r / 2][r % 2] * down + (part[0] + part[1]);
         largest[r / 2][r % 2] = now[r];

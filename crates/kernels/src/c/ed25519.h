@@ -227,6 +227,9 @@ DEVICE field encoded(point p)
 
 // The hash of `words` words and a text, as a number of sixteen words. The lowest byte of a word comes first. `first` is the state that SHA-512
 // begins with.
+#ifndef HEAD_WORDS
+#define HEAD_WORDS 16u
+#endif
 DEVICE void hashed(u32 *result, const u32 *head, u32 words, GLOBAL const u8 *text, u64 len, GLOBAL const u64 *first)
 {
     u64 state[8], w[16], before = 4 * words, all = len + before, blocks = (all + 17 + 127) / 128;
@@ -236,7 +239,7 @@ DEVICE void hashed(u32 *result, const u32 *head, u32 words, GLOBAL const u8 *tex
             u64 value = 0;
             if (block == 0 && 2 * i < words) {
                 // Words at constant places stay in registers.
-                value = (u64)swap_bytes(head[2 * i % 16]) << 32 | swap_bytes(head[(2 * i + 1) % 16]);
+                value = (u64)swap_bytes(head[2 * i % HEAD_WORDS]) << 32 | swap_bytes(head[(2 * i + 1) % HEAD_WORDS]);
             } else {
                 ROLLED for (u32 j = 0; j < 8; j++) {
                     u64 at = 128 * block + 8 * i + j;

@@ -1,5 +1,10 @@
 // Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and what is wanted is picked by masks: no branch and
 // no address depends on the key or on what is made of it.
+//
+// Where HEDGED is 1 the nonce is hashed from fresh randomness too. RFC 8032 hashes prefix || message, so that two signatures of one message have one
+// nonce, and tell the key where a fault made one of them differ. Here the hash begins with a whole block: randomness (32 bytes), prefix (32 bytes),
+// the message's number in the op (8 bytes), zeros; then the message. So no two signatures share a nonce, neither those of two ops nor those of one,
+// and without the randomness the nonce is still a secret of the prefix.
 
 #define WINDOW 4u
 #define WINDOWS 64u
@@ -38,23 +43,30 @@ NOINLINE point multiplied(field factor, GLOBAL const addend *table)
 }
 
 #if EXPAND
-// What is made of a key's seed, eight words each: the factor, what is hashed before a message, and the public key. One thread.
+// What is made of a key's seed, eight words each: the factor, what is hashed before a message, the public key, x and y of its opposite, and the
+// public key once more; signatures are verified with the last three. One thread.
 KERNEL LAUNCH_BOUNDS(32, 1) ed25519_expand(GLOBAL u32 *RESTRICT expanded, GLOBAL const u8 *RESTRICT seed, GLOBAL const addend *RESTRICT table,
     GLOBAL const u64 *RESTRICT first)
 {
     if (thread_x() != 0) return;
-    u32 head[16], hash[16];
+    u32 head[HEAD_WORDS], hash[16];
     load_words(head, seed, 8);
     hashed(hash, head, 8, seed, 0, first);
     hash[0] &= 0xfffffff8u;
     hash[7] = (hash[7] & 0x7fffffffu) | 0x40000000u;
     field factor;
     UNROLL for (u32 i = 0; i < 8; i++) factor.w[i] = hash[i];
-    field key = encoded(multiplied(factor, table));
+    point public_key = multiplied(factor, table);
+    field zero, one_over = inverse(public_key.z);
+    UNROLL for (u32 i = 0; i < 8; i++) zero.w[i] = 0;
+    field x = reduced(multiply(public_key.x, one_over)), y = reduced(multiply(public_key.y, one_over));
+    field opposite = reduced(subtract(zero, x));
     UNROLL for (u32 i = 0; i < 8; i++) {
         expanded[i] = hash[i];
         expanded[8 + i] = hash[8 + i];
-        expanded[16 + i] = key.w[i];
+        expanded[16 + i] = expanded[40 + i] = y.w[i] | (i == 7 ? x.w[0] << 31 : 0);
+        expanded[24 + i] = opposite.w[i];
+        expanded[32 + i] = y.w[i];
     }
 }
 
@@ -76,17 +88,26 @@ DEVICE void multiply_add(u32 *result, const u32 *a, GLOBAL const u32 *b, field c
     modulo_order(result, wide);
 }
 
-// `expanded` is what was made of the key, `first` the state that SHA-512 begins with. A signature has 64 bytes.
+// `expanded` is what was made of the key, `first` the state that SHA-512 begins with, `noise` 32 random bytes of this op, which nobody reads unless
+// HEDGED. A signature has 64 bytes.
 KERNEL LAUNCH_BOUNDS(64, 2) ed25519_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
-    GLOBAL const addend *RESTRICT table, GLOBAL const u32 *RESTRICT expanded, GLOBAL const u64 *RESTRICT first, FIXED batch all)
+    GLOBAL const addend *RESTRICT table, GLOBAL const u32 *RESTRICT expanded, GLOBAL const u64 *RESTRICT first, GLOBAL const u8 *RESTRICT noise,
+    FIXED batch all)
 {
     u64 number = (u64)block_x() * block_size_x() + thread_x();
     if (number >= all.count) return;
     message text = message_at(&all, rows, number);
-    u32 head[16], hash[16], h[8], s[8];
+    u32 head[HEAD_WORDS], hash[16], h[8], s[8];
     field nonce;
+#if HEDGED
+    load_words(head, noise, 8);
+    UNROLL for (u32 i = 0; i < 8; i++) head[8 + i] = expanded[8 + i];
+    UNROLL for (u32 i = 16; i < HEAD_WORDS; i++) head[i] = i == 16 ? (u32)number : i == 17 ? (u32)(number >> 32) : 0;
+    hashed(hash, head, HEAD_WORDS, source + text.source, text.len, first);
+#else
     UNROLL for (u32 i = 0; i < 8; i++) head[i] = expanded[8 + i];
     hashed(hash, head, 8, source + text.source, text.len, first);
+#endif
     modulo_order(nonce.w, hash);
     field r = encoded(multiplied(nonce, table));
     UNROLL for (u32 i = 0; i < 8; i++) {

@@ -1,16 +1,18 @@
 //! Elementwise expressions as kernels in the C dialect.
 //!
-//! [`map_kernel`] writes one kernel for a program, the dtypes of its inputs, and the way each input lies in memory; sizes,
-//! strides and constants stay arguments, so one text serves every shape of its class and all expressions that differ in their
-//! numbers alone. [`activation`] names the function of `elementwise.h`
-//! for a matrix product's or a convolution's epilogue.
+//! [`map_kernel`] writes one kernel for a program, the dtypes of its inputs, and the layout of each
+//! input. Sizes, strides and constants stay arguments, so one text serves every shape of its class,
+//! and all expressions that differ in their constants only. [`activation`] names the function of
+//! `elementwise.h` for the epilogue of a matrix product or a convolution.
 //!
-//! The kernel's entry is `map(target, inputs…, constants, count)` where all inputs lie as the output does ([`Reach::Flat`]), or else
-//! `map(target, inputs…, sizes, strides, constants, count)`. Each input is a pointer; `sizes` is a structure of `rank` u32, the last
-//! axis first, and `strides` one of `rank` i64 for each input. `constants` is a structure of 64-bit words where there are up to
-//! [`ARGUMENT_CONSTANTS_MAX`], a pointer to them where there are more, and missing where there are none. A kernel for many maps at
-//! once has a table of addresses in place of target and inputs: for each map the output's, then the inputs'; `block_y` counts the
-//! maps. Where the table is an argument, each map has its own count before its addresses, and the last argument is how many maps there are.
+//! The kernel's entry is `map(target, inputs…, constants, count)` if all inputs have the layout of
+//! the output ([`Reach::Flat`]), otherwise `map(target, inputs…, sizes, strides, constants,
+//! count)`. Each input is a pointer. `sizes` is a structure of `rank` u32, the last axis first, and
+//! `strides` one of `rank` i64 for each input. `constants` is a structure of 64-bit words for up to
+//! [`ARGUMENT_CONSTANTS_MAX`] constants, a pointer to them for more, and omitted without constants.
+//! A kernel for many maps has a table of addresses instead of target and inputs: for each map the
+//! output's address, followed by the inputs'. `block_y` is the index of the map. If the table is an
+//! argument, each map's count precedes its addresses, and the last argument is the number of maps.
 
 use std::fmt::Write;
 
@@ -24,60 +26,64 @@ pub const ELEMENTWISE: &str = include_str!("elementwise.h");
 /// Threads in a block of a generated kernel.
 pub const MAP_BLOCK_THREADS: u32 = 256;
 
-/// Programs with more nodes are interpreted, because compilers take more than linear time for one long function.
+/// Programs with more nodes are interpreted, because compilers take more than linear time for one
+/// long function.
 pub const GENERATED_NODES_MAX: usize = 256;
 
-/// How a generated kernel reads one input.
+/// The access pattern of one input in a generated kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Neighbours in the output are neighbours here: whole vectors are read.
+    /// Consecutive elements of the output are consecutive here: whole vectors are read.
     Vector,
-    /// One element for all neighbours of a vector.
+    /// One element for all elements of a vector.
     Same,
     /// Element by element, each at its own place.
     Single,
 }
 
-/// How a generated kernel goes over the output.
+/// The iteration of a generated kernel over the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Inputs are as long as the output, or single elements; each thread takes so many vectors.
+    /// Inputs have the output's length, or are single elements. Each thread processes several
+    /// vectors.
     Flat {
-        /// Vectors of each thread.
+        /// Vectors per thread.
         vectors: u32,
     },
-    /// Inputs have strides along this many axes; each thread takes one vector along the last.
+    /// Inputs have strides along this many axes. Each thread processes one vector along the last
+    /// axis.
     Strided {
         /// Axes, after collapsing.
         rank: u32,
-        /// Whether positions need 64 bits.
+        /// Whether element offsets need 64 bits.
         is_wide: bool,
     },
 }
 
-/// How many maps a launch computes, and how it is told where their memory is.
+/// The number of maps of a launch, and the source of their addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Together {
-    /// One.
+    /// One map.
     One,
-    /// Many of one shape, by a table in memory.
+    /// Many maps of one shape, with a table in memory.
     Table,
-    /// At most so many, each as long as it is, by a table that is an argument. The reach must be flat.
+    /// At most this many maps, each with its own length, with a table as an argument. The reach
+    /// must be flat.
     Listed(u32),
 }
 
-/// Everything but the program that decides a kernel's text.
+/// All properties besides the program that determine a kernel's text.
 #[derive(Clone, Copy, Debug)]
 pub struct MapForm<'a> {
     /// The dtypes of the inputs.
     pub dtypes: &'a [DType],
-    /// How each is read.
+    /// The access pattern of each input.
     pub accesses: &'a [Access],
-    /// How the output is gone over.
+    /// The iteration over the output.
     pub reach: Reach,
     /// Elements of a vector: a power of two.
     pub width: u32,
-    /// Whether a launch computes many maps, each with memory of its own.
+    /// The number of maps of a launch.
     pub together: Together,
 }
 
@@ -89,11 +95,11 @@ pub const ARGUMENT_CONSTANTS_MAX: usize = 32;
 pub struct MapKernel {
     /// The complete text, entry `map`.
     pub text: String,
-    /// What the argument `constants` holds.
+    /// The content of the argument `constants`.
     pub constants: Vec<u64>,
 }
 
-/// A program's kernel. `types` are the program's for the form's dtypes.
+/// The kernel of a program. `types` are the program's types for the form's dtypes.
 pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKernel {
     let mut constants = Vec::new();
     let compute = compute_function("compute", program, types, form.dtypes, &mut constants);
@@ -108,7 +114,8 @@ pub fn map_kernel(program: &Program, types: &Types, form: &MapForm<'_>) -> MapKe
     MapKernel { text, constants }
 }
 
-/// The function of this name that is the program for one element of each input. Its constants are added to those that are there.
+/// A function `name` that evaluates the program for one element of each input. Its constants are
+/// appended to `constants`.
 pub(super) fn compute_function(
     name: &str,
     program: &Program,
@@ -122,7 +129,7 @@ pub(super) fn compute_function(
     compute.text
 }
 
-/// How kernels are given constants: a parameter, how it is handed on, and how one is read.
+/// Writes the macros for constants: the parameter, its forwarding, and the access to one constant.
 pub(super) fn write_constants_type(text: &mut String, count: usize) -> std::fmt::Result {
     match count {
         0 => writeln!(text, "#define CONSTANTS\n#define CONSTANTS_HERE"),
@@ -138,7 +145,7 @@ pub(super) fn write_constants_type(text: &mut String, count: usize) -> std::fmt:
     }
 }
 
-/// The function of `elementwise.h` that an activation is, for f32.
+/// The function of `elementwise.h` for an activation of f32.
 pub const fn activation(activation: Activation) -> &'static str {
     match activation {
         Activation::Relu => "relu_f32",
@@ -150,7 +157,7 @@ pub const fn activation(activation: Activation) -> &'static str {
     }
 }
 
-/// What carries a dtype's values from node to node.
+/// The C type that carries a dtype's values between nodes.
 pub(super) const fn carrier(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => "f32",
@@ -161,7 +168,7 @@ pub(super) const fn carrier(dtype: DType) -> &'static str {
     }
 }
 
-/// How a dtype is stored, and the functions from there to its carrier and back.
+/// The storage type of a dtype, and the functions that convert to its carrier and back.
 pub(super) const fn storage(dtype: DType) -> (&'static str, &'static str, &'static str) {
     match dtype {
         DType::F16 => ("u16", "f16_to_f32", "f32_to_f16"),
@@ -172,14 +179,15 @@ pub(super) const fn storage(dtype: DType) -> (&'static str, &'static str, &'stat
     }
 }
 
-/// Exponents that compilers know how to do without a power.
+/// Exponents for which compilers replace the power by cheaper operations.
 const PLAIN_EXPONENTS: [f64; 5] = [2.0, 3.0, 0.5, -0.5, -1.0];
 
-/// A function under construction: the program for one element of each input.
+/// A function under construction that evaluates the program for one element of each input.
 struct Compute<'a> {
     text: String,
     types: &'a Types,
-    /// The number of each node's variable. Constants are not counted: whether two of them are one node must not show in the text.
+    /// The number of each node's variable. Constants have no number, so that the text does not
+    /// depend on whether two constants share a node.
     names: Vec<usize>,
     constants: &'a mut Vec<u64>,
 }
@@ -215,7 +223,7 @@ impl Compute<'_> {
         Ok(())
     }
 
-    /// One node that is not a constant, as a variable of its own.
+    /// Writes a node as a variable. Constants have no variable.
     fn node(&mut self, id: usize, node: Node, dtype: DType) -> std::fmt::Result {
         let wrap = match dtype {
             DType::I8 => "(i32)(i8)",
@@ -259,7 +267,7 @@ impl Compute<'_> {
         Ok(())
     }
 
-    /// A node where it is used: its variable, or the constant that it is, rounded to the dtype beside it.
+    /// Writes the use of a node: its variable, or its constant, rounded to `dtype`.
     fn operand(&mut self, id: u32, dtype: DType) -> std::fmt::Result {
         match self.types.values()[id as usize] {
             Value::Typed(_) => write!(self.text, "v{}", self.names[id as usize]),
@@ -267,7 +275,7 @@ impl Compute<'_> {
         }
     }
 
-    /// A constant of this dtype, as an argument of the kernel.
+    /// Writes the read of a constant of this dtype from the kernel's arguments.
     fn constant(&mut self, value: f64, dtype: DType) -> std::fmt::Result {
         let (bits, read) = match dtype {
             DType::F32 | DType::F16 | DType::BF16 => (u64::from((value as f32).to_bits()), "bits_f32((u32)"),
@@ -282,14 +290,14 @@ impl Compute<'_> {
     }
 }
 
-/// Whether an operand is an exponent that is better known when the kernel is compiled.
+/// Whether an operand is an exponent that should be known at compile time.
 fn is_plain_power(node: Node, value: f64, dtype: DType) -> bool {
     matches!(node, Node::Binary(BinaryOp::Pow, ..))
         && matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
         && PLAIN_EXPONENTS.contains(&value)
 }
 
-/// The vectors and the structure of pointers.
+/// Writes the vector types and the structure of input pointers.
 fn write_types(text: &mut String, output: DType, form: &MapForm<'_>) -> std::fmt::Result {
     let width = form.width;
     let mut vector = |name: &str, dtype: DType| {
@@ -304,12 +312,13 @@ fn write_types(text: &mut String, output: DType, form: &MapForm<'_>) -> std::fmt
     for (index, dtype) in form.dtypes.iter().enumerate() {
         write!(text, " GLOBAL const {} *p{index};", storage(*dtype).0)?;
     }
-    // A program of constants alone has no inputs, and C has no empty structures.
+    // A program of constants only has no inputs, and C has no empty structures.
     text.push_str(if form.dtypes.is_empty() { " u64 none; } inputs_t;\n" } else { " } inputs_t;\n" });
     Ok(())
 }
 
-/// The entry up to the place where its output and its inputs are known; `further` are its parameters after those.
+/// Writes the entry up to the point where its output and inputs are known. `further` are its other
+/// parameters.
 fn write_entry(text: &mut String, output: DType, form: &MapForm<'_>, further: &str) -> std::fmt::Result {
     let (threads, stored, inputs) = (MAP_BLOCK_THREADS, storage(output).0, form.dtypes.len());
     let entry = format!("KERNEL LAUNCH_BOUNDS({threads}, 1) map(");
@@ -341,7 +350,7 @@ fn write_entry(text: &mut String, output: DType, form: &MapForm<'_>, further: &s
     Ok(())
 }
 
-/// `compute` of what `element` says for each input, as it is stored.
+/// Writes the call of `compute` with the stored element of each input given by `element`.
 fn write_result(
     text: &mut String,
     output: DType,
@@ -391,7 +400,8 @@ fn write_flat(text: &mut String, output: DType, form: &MapForm<'_>, vectors: u32
         ";\n            }}\n            *(GLOBAL vector_out *)(target + first + u * {step}) = r;\n        }}"
     )?;
     text.push_str("        return;\n    }\n");
-    // The last vectors, element by element, which is rare: one copy of the expression is enough.
+    // The last vectors go element by element. This is rare, so one copy of the expression is
+    // enough.
     writeln!(text, "    ROLLED\n    for (u32 u = 0; u < {vectors}; u++) {{")?;
     writeln!(text, "        ROLLED\n        for (u32 e = 0; e < {width}; e++) {{")?;
     writeln!(text, "            u64 i = first + u * {step} + e;\n            if (i < count) target[i] = ")?;
@@ -512,11 +522,11 @@ mod tests {
         assert_eq!(one.constants, [3.0_f32, -0.5].map(|value| u64::from(value.to_bits())));
         assert_ne!(one.constants, other.constants);
         assert_eq!(one.text, of(2.0, 2.0).text, "one node or two");
-        // More than fit into the arguments are read from memory.
+        // Constants that do not fit into the arguments are read from memory.
         let many = |first: f64| kernel(&(0..40).fold(Expr::input(0), |sum, i| sum * (first + f64::from(i)) + 1.0));
         assert!(many(2.0).text.contains("GLOBAL const u64 *RESTRICT constants,"));
         assert_eq!((many(2.0).text, many(2.0).constants.len()), (many(100.5).text, 80));
-        // A square is not worth a power.
+        // A square is compiled as a constant exponent, because it needs no general power.
         assert!(kernel(&Expr::input(0).pow(2.0)).text.contains("pow_f32(v0, (f32)2.0)"));
         assert_eq!(kernel(&Expr::input(0).pow(2.5)).text, kernel(&Expr::input(0).pow(7.0)).text);
     }

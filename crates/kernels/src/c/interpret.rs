@@ -1,5 +1,5 @@
-//! Elementwise expressions as instructions for the kernel of `interpret.c`, which runs programs of any length. Its text and
-//! this file agree on the numbers.
+//! Elementwise expressions as instructions for the kernel of `interpret.c`, which runs programs of
+//! any length. The numeric codes here and in `interpret.c` must agree.
 
 use panoply_core::DType;
 use panoply_core::expr::{Node, NodeId, Program, Types, Value};
@@ -17,13 +17,13 @@ const CODE_TERNARY: u32 = 128;
 /// A program for the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instructions {
-    /// Eight words for each.
+    /// Eight words per instruction.
     pub words: Vec<u32>,
-    /// Values that are alive at once.
+    /// Number of values alive at the same time.
     pub slots: u32,
 }
 
-/// The number that stands for a dtype in the interpreter.
+/// The number of a dtype in the interpreter.
 pub const fn stored(dtype: DType) -> u32 {
     match dtype {
         DType::F32 => 0,
@@ -65,7 +65,8 @@ impl Assembler {
         for (place, operand) in node.operands().enumerate() {
             sources[place] = match types.values()[operand as usize] {
                 Value::Typed(_) => self.slots.of[operand as usize],
-                // A constant is cast from f64, and has the result's dtype everywhere else.
+                // As the operand of a cast a constant is f64. Everywhere else it has the result's
+                // dtype.
                 Value::Constant(value) => {
                     let beside = if matches!(node, Node::Cast(..)) { DType::F64 } else { dtype };
                     let slot = self.constant(value, beside);
@@ -76,7 +77,8 @@ impl Assembler {
         }
         constants.iter().flatten().for_each(|slot| self.slots.free.push(*slot));
         let [a, b, c] = sources;
-        // A result may take the place of an operand that is not needed again: operands are read first.
+        // Operands are read before the result is written, so a result may reuse the slot of an
+        // operand that is not needed again.
         self.slots.release(id, node);
         let target = self.slots.take(id);
         match node {
@@ -96,7 +98,7 @@ impl Assembler {
         }
     }
 
-    /// An instruction that puts a constant into a slot of its own.
+    /// Emits an instruction that loads a constant into a new slot.
     fn constant(&mut self, value: f64, dtype: DType) -> u32 {
         let slot = self.slots.any();
         self.push([CODE_CONSTANT, 0, slot, 0, 0, 0], bits(value, dtype));
@@ -109,10 +111,10 @@ impl Assembler {
     }
 }
 
-/// The carrier of a cast that changes nothing.
+/// The carrier code of a cast that changes nothing.
 const COPY: u32 = 4;
 
-/// The number of a dtype's carrier and of what narrows it.
+/// The number of a dtype's carrier and of its narrowing.
 const fn carrier(dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => 0,
@@ -135,7 +137,7 @@ fn bits(value: f64, dtype: DType) -> u64 {
     }
 }
 
-/// Which slot holds which node's value; slots are used again after the last use.
+/// The slot of each node's value. Slots are reused after a value's last use.
 struct Slots {
     of: Vec<u32>,
     last_use: Vec<NodeId>,
@@ -167,7 +169,7 @@ impl Slots {
         self.of[id]
     }
 
-    /// Frees the slots of operands that this node is the last to read.
+    /// Frees the slots of operands whose last reader is this node.
     fn release(&mut self, id: usize, node: Node) {
         for operand in node.operands() {
             let slot = self.of[operand as usize];

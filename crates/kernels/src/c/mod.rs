@@ -1,11 +1,13 @@
-//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, by hiprtc for HIP, by the drivers of OpenCL, and by
-//! a C++ compiler for the host, where the same kernels run block by block in tests. The width of a warp is a word of the prelude: 32, 64,
-//! or 1. Kernels keep to what OpenCL C can say (no templates, no headers, address spaces named, the block's memory declared in kernels alone), so
-//! that another API is another header beside the prelude and not another set of files.
+//! The C dialect: C99 plus the macros of `prelude.h`. It is compiled by NVRTC for CUDA, by hiprtc
+//! for HIP, by the drivers of OpenCL, and by a C++ compiler for the host, which runs the same
+//! kernels block by block in tests. The macro `WARP` is the width of a warp: 32, 64, or 1. Kernels
+//! use only features of OpenCL C (no templates, no headers, explicit address spaces, shared memory
+//! declared only in kernels). Another API thus needs another header beside the prelude, not another
+//! set of files.
 //!
-//! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters; [`Kernel::source`] is the
-//! complete text that a compiler takes. A kernel is cheap to build and to hash, so that a backend finds the compiled one
-//! without touching the heap.
+//! A [`Unit`] is one file of kernels. A [`Kernel`] names one entry of a unit with its parameters;
+//! [`Kernel::source`] is the complete text for a compiler. A kernel is cheap to build and to hash,
+//! and a backend finds the compiled kernel without an allocation.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -23,25 +25,25 @@ pub mod row_map;
 
 pub use program::CHECKED;
 
-/// The macros that make one text compile everywhere.
+/// The macros that make one text compile for every target.
 pub const PRELUDE: &str = include_str!("prelude.h");
-/// CUDA's side of it.
+/// The header for CUDA.
 const CUDA: &str = include_str!("cuda.h");
-/// What comes before an entry's name in a program of OpenCL's, where some names are functions already.
+/// The prefix of entry names in OpenCL programs, where some names are built-in functions.
 pub const OPENCL_ENTRY_PREFIX: &str = "panoply_entry_";
-/// HIP's.
+/// The header for HIP.
 const HIP: &str = include_str!("hip.h");
-/// OpenCL's.
+/// The header for OpenCL.
 const OPENCL: &str = include_str!("opencl.h");
-/// The host's: threads of a block as fibres, for tests without a GPU.
+/// The header for the host: threads of a block as fibres, for tests without a GPU.
 const HOST: &str = concat!(include_str!("emulation.h"), include_str!("host.h"));
-/// Threads of a block as fibres without the words of a dialect, for tests of other dialects.
+/// Threads of a block as fibres without the macros of a dialect, for tests of other dialects.
 pub const EMULATION: &str = include_str!("emulation.h");
 
 /// The most parameters of one kernel.
 const PARAMETERS_MAX: usize = 18;
 
-/// What compiles the text.
+/// The compiler of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// NVRTC.
@@ -50,16 +52,18 @@ pub enum Dialect {
     Hip,
     /// A C++ compiler for the host; blocks run one after the other.
     Host,
-    /// The compiler of an OpenCL driver. Macros that the driver passes to it say what the device has; see `opencl.h`.
+    /// The compiler of an OpenCL driver. The driver passes macros that describe the device; see
+    /// `opencl.h`.
     OpenCl,
 }
 
-/// What a kernel's text is written for.
+/// The target of a kernel's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// What compiles it.
+    /// The compiler.
     pub dialect: Dialect,
-    /// Lanes of a warp: 32 or 64, or 1 where threads do not see each other's values. The text sees it as `WARP`.
+    /// Lanes of a warp: 32 or 64, or 1 if threads cannot exchange values. The text sees it as
+    /// `WARP`.
     pub warp_lanes: u32,
 }
 
@@ -71,13 +75,13 @@ impl Target {
 /// One file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
-    /// The file's name, without its ending.
+    /// The file's name, without its extension.
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
 }
 
-/// Declares a unit per file of this folder. A unit may stand on headers, which come before its own text.
+/// Declares a unit per file of this folder. A unit may include headers, which precede its own text.
 macro_rules! units {
     ($($(#[$doc:meta])* $name:ident = $file:literal $(on $($header:literal),*)?;)*) => {
         $(
@@ -95,7 +99,7 @@ macro_rules! units {
 units! {
     /// Products of matrices.
     MATMUL = "matmul" on "matmul_finish.h";
-    /// Products of f32 matrices, as fast as the multipliers are.
+    /// Products of f32 matrices, at the full rate of the multipliers.
     MATMUL_TILES = "matmul_tiles" on "matmul_finish.h";
     /// Products of 16-bit floats on matrix units.
     MATMUL_UNITS = "matmul_units" on "matmul_finish.h";
@@ -103,21 +107,21 @@ units! {
     MATMUL_THIN = "matmul_thin" on "matmul_finish.h";
     /// Copies between layouts.
     STRIDED = "strided" on "walk.h";
-    /// Elementwise expressions that are too long to be compiled.
+    /// Elementwise expressions that are too long to compile.
     INTERPRET = "interpret" on "elementwise.h";
     /// Reductions along axes.
     REDUCE = "reduce" on "walk.h", "accumulate.h";
-    /// Running sums and their like.
+    /// Prefix sums and related scans.
     SCAN = "scan" on "walk.h";
     /// Softmax along an axis.
     SOFTMAX = "softmax" on "rows.h";
-    /// Elements or rows picked by index.
+    /// Elements or rows selected by index.
     GATHER = "gather";
     /// Images scaled and shifted channel by channel.
     NORMALIZE = "normalize";
     /// Layer normalisation.
     LAYERNORM = "layernorm" on "rows.h";
-    /// Images in another arrangement of colours.
+    /// Colour conversions of images.
     COLOR = "color";
     /// Convolutions and their gradients.
     CONV = "conv";
@@ -127,7 +131,7 @@ units! {
     FFT_TILES = "fft_tiles";
     /// Maxima and averages of windows.
     POOL = "pool";
-    /// Images of another size.
+    /// Resized images.
     RESIZE = "resize";
     /// Sort, argsort and sort by key.
     SORT = "sort";
@@ -143,7 +147,7 @@ units! {
     CHACHA = "chacha" on "messages.h", "chacha.h";
     /// The tags of ChaCha20-Poly1305.
     POLY1305 = "poly1305" on "messages.h", "chacha.h";
-    /// SHA-2, and HMAC with it.
+    /// SHA-2 and HMAC-SHA-2.
     SHA = "sha" on "messages.h", "sha2.h";
     /// Signatures of Ed25519, verified.
     ED25519 = "ed25519" on "messages.h", "sha2.h", "ed25519.h";
@@ -163,29 +167,29 @@ units! {
     INFLATE = "inflate" on "messages.h";
     /// Blocks of LZ4.
     LZ4 = "lz4" on "messages.h";
-    /// Filters of finite response.
+    /// Finite impulse response (FIR) filters.
     FIR = "fir";
-    /// Long filters of finite response, by spectra.
+    /// Long FIR filters, by multiplication of spectra.
     FIR_SPECTRA = "fir_spectra";
-    /// Frames of signals, around transforms.
+    /// Frames of signals, before and after transforms.
     FRAMES = "frames";
-    /// Cosine transforms, around transforms.
+    /// Cosine transforms, as steps before and after Fourier transforms.
     DCT = "dct";
     /// Convolutions of planes.
     CONVOLVE = "convolve";
     /// Peaks of lines and planes.
     PEAKS = "peaks";
-    /// Recursive filters.
+    /// Recursive (IIR) filters.
     IIR = "iir";
-    /// Symbols and points.
+    /// Mapping between symbols and constellation points.
     MODEM = "modem";
     /// Cyclic redundancy checks.
     CRC = "crc" on "messages.h";
     /// Reed–Solomon and erasure codes.
     GALOIS = "galois";
-    /// Viterbi's decoder.
+    /// The Viterbi decoder.
     VITERBI = "viterbi";
-    /// Codes of sparse parity checks.
+    /// Low-density parity-check (LDPC) codes.
     LDPC = "ldpc";
     /// Rows padded with zeros, for search.
     SEARCH_PACK = "search_pack";
@@ -194,12 +198,12 @@ units! {
 /// Attention in plain arithmetic.
 pub const ATTENTION: Unit =
     Unit { name: "attention", text: concat!(include_str!("attention.h"), include_str!("attention.c")) };
-/// Attention by tiles that a warp multiplies.
+/// Attention with tiles multiplied by one warp.
 pub const ATTENTION_TILES: Unit = Unit {
     name: "attention_tiles",
     text: concat!(include_str!("attention.h"), include_str!("attention_soften.h"), include_str!("attention_tiles.c")),
 };
-/// Attention with four warps that multiply together.
+/// Attention with tiles multiplied by four warps together.
 pub const ATTENTION_GROUPS: Unit = Unit {
     name: "attention_groups",
     text: concat!(
@@ -210,7 +214,7 @@ pub const ATTENTION_GROUPS: Unit = Unit {
     ),
 };
 
-/// Attention of f32 numbers with four warps that multiply together.
+/// Attention of f32 with tiles multiplied by four warps together.
 pub const ATTENTION_SPLIT: Unit = Unit {
     name: "attention_split",
     text: concat!(
@@ -221,7 +225,7 @@ pub const ATTENTION_SPLIT: Unit = Unit {
     ),
 };
 
-/// Search with few queries: scores and the choice of the nearest in one pass.
+/// Search with few queries: scores and selection of the nearest in one pass.
 pub const SEARCH_FEW: Unit = Unit {
     name: "search_few",
     text: concat!(
@@ -233,7 +237,7 @@ pub const SEARCH_FEW: Unit = Unit {
     ),
 };
 
-/// Search where threads do not see each other's values.
+/// Search for devices whose threads cannot exchange values.
 pub const SEARCH_HEAPS: Unit = Unit {
     name: "search_heaps",
     text: concat!(
@@ -245,12 +249,12 @@ pub const SEARCH_HEAPS: Unit = Unit {
     ),
 };
 
-/// Search with many queries: what must be known of the queries beforehand.
+/// Search with many queries: the precomputation on queries.
 pub const SEARCH_MEASURE: Unit = Unit {
     name: "search_measure",
     text: concat!(include_str!("search_keys.h"), include_str!("search_score.h"), include_str!("search_measure.c")),
 };
-/// Search with many queries: candidates from the matrix unit.
+/// Search with many queries: candidates computed on matrix units.
 pub const SEARCH_MANY: Unit = Unit {
     name: "search_many",
     text: concat!(
@@ -262,24 +266,24 @@ pub const SEARCH_MANY: Unit = Unit {
         include_str!("search_many.c")
     ),
 };
-/// Search with many queries: the nearest of the candidates.
+/// Search with many queries: selection of the nearest candidates.
 pub const SEARCH_SELECT: Unit = Unit {
     name: "search_select",
     text: concat!(include_str!("search_keys.h"), include_str!("sorted_keys.h"), include_str!("search_select.c")),
 };
 
-/// The largest or smallest along an axis.
+/// The largest or smallest elements along an axis.
 pub const TOPK: Unit = Unit {
     name: "topk",
     text: concat!(include_str!("sorted_keys.h"), include_str!("nearest_keys.h"), include_str!("topk.c")),
 };
-/// The same where threads do not see each other's values; with the flag `HEAPS`.
+/// [`TOPK`] for devices whose threads cannot exchange values, with the flag `HEAPS`.
 pub const TOPK_HEAPS: Unit = Unit {
     name: "topk_heaps",
     text: concat!(include_str!("sorted_keys.h"), include_str!("heaps.h"), include_str!("topk.c")),
 };
 
-/// How kernels count activations.
+/// The number of an activation in kernels.
 pub const fn activation_number(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
@@ -303,9 +307,10 @@ pub struct Kernel {
 #[derive(Clone, Debug)]
 enum Text {
     Unit(Unit),
-    /// Generated text, its name, and its hash, so that finding the compiled kernel does not read the text.
+    /// Generated text, its name, and its hash, so that finding the compiled kernel does not read
+    /// the text.
     Generated(Arc<str>, &'static str, u64),
-    /// The caller's own.
+    /// A custom kernel of the caller.
     Program(Arc<KernelProgram>),
 }
 
@@ -314,9 +319,9 @@ enum Text {
 enum Parameter {
     /// An element type; see [`Kernel::dtype`].
     DType(DType),
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// A name of the prelude or of the unit.
+    /// A name defined in the prelude or in the unit.
     Word(&'static str),
 }
 
@@ -333,12 +338,13 @@ impl Kernel {
         Kernel::of(Text::Generated(text, name, hasher.finish()), entry)
     }
 
-    /// The C form of a program of the caller's own. Without one the text is empty, and lacks its entry.
+    /// The C form of a custom kernel. If the program has no C form, the text is empty and lacks its
+    /// entry.
     pub fn of_program(program: &Arc<KernelProgram>) -> Kernel {
         Kernel::of(Text::Program(Arc::clone(program)), "")
     }
 
-    /// The program of the caller's own that it is, where it is one.
+    /// The custom kernel's program. `None` for other kernels.
     pub fn program(&self) -> Option<&KernelProgram> {
         match &self.text {
             Text::Program(program) => Some(program),
@@ -346,7 +352,7 @@ impl Kernel {
         }
     }
 
-    /// The name of the function.
+    /// The name of the entry function.
     pub fn entry(&self) -> &str {
         match self.program() {
             Some(program) => program.c().map_or("", |source| &source.entry),
@@ -358,29 +364,30 @@ impl Kernel {
         Kernel { text, entry, parameters: [("", Parameter::Integer(0)); PARAMETERS_MAX], count: 0 }
     }
 
-    /// With an element type. For the name `T` the text sees `T` (how an element is stored), `T_ACC` (what it is computed in),
-    /// `T_LOAD(x)` and `T_STORE(x)` (from one to the other), `T_BYTES`, and `T_IS_f16` or its like as 1.
+    /// Adds an element type as a parameter. For the name `T` the text sees `T` (the storage type),
+    /// `T_ACC` (the type of computations), `T_LOAD(x)` and `T_STORE(x)` (the conversions between
+    /// them), `T_BYTES`, and a macro like `T_IS_f16` as 1.
     pub fn dtype(self, name: &'static str, dtype: DType) -> Kernel {
         self.with(name, Parameter::DType(dtype))
     }
 
-    /// With a number.
+    /// Adds an integer as a parameter.
     pub fn integer(self, name: &'static str, value: impl TryInto<i64>) -> Kernel {
         self.with(name, Parameter::Integer(value.try_into().unwrap_or(i64::MAX)))
     }
 
-    /// With 1 or 0.
+    /// Adds 1 or 0 as a parameter.
     pub fn flag(self, name: &'static str, value: bool) -> Kernel {
         self.integer(name, i64::from(value))
     }
 
-    /// With a name that the text knows.
+    /// Adds a name known to the text as a parameter.
     pub fn word(self, name: &'static str, value: &'static str) -> Kernel {
         self.with(name, Parameter::Word(value))
     }
 
-    /// More parameters than there is room for is a mistake in this workspace, found by the first test of that kernel:
-    /// the text then lacks a macro and does not compile.
+    /// Adds a parameter. More than [`PARAMETERS_MAX`] is a bug in this workspace, and the first
+    /// test of that kernel finds it: the text then lacks a macro and does not compile.
     fn with(mut self, name: &'static str, value: Parameter) -> Kernel {
         if let Some(place) = self.parameters.get_mut(self.count) {
             *place = (name, value);
@@ -439,7 +446,7 @@ impl Kernel {
     }
 }
 
-/// How an element is stored.
+/// The storage type of an element.
 fn stored(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",
@@ -500,7 +507,7 @@ impl Hash for Kernel {
 mod tests {
     use super::*;
 
-    /// A kernel that has one as a name compiles everywhere but there.
+    /// Such a kernel would fail to compile with OpenCL only.
     #[test]
     fn no_unit_has_a_keyword_of_opencl_as_a_name() {
         let keywords = ["constant", "global", "local", "private", "kernel", "pipe"];

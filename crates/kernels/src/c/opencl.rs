@@ -1,12 +1,14 @@
-//! Kernels' parameters as OpenCL takes them. OpenCL's memory has no addresses, a value's size is checked to the byte, and the block's
-//! memory that a launch asks for is an argument of its own. So the text of every entry is rewritten:
+//! Rewrites kernels' parameters for OpenCL. OpenCL's memory has no addresses, the size of an
+//! argument must match exactly, and dynamic shared memory is an argument. The text of every entry
+//! is therefore rewritten:
 //!
-//! * a pointer becomes a buffer and a number of bytes from its beginning,
-//! * a value becomes a union with whole words of 64 bits, which is how a launch has it,
-//! * its name gets a prefix, since OpenCL has functions of many names,
-//! * an entry that has `DYNAMIC_SHARED` gets one more parameter, the last.
+//! * a pointer becomes a buffer and a byte offset,
+//! * a value becomes a union with 64-bit words, the form in which a launch holds it,
+//! * the entry's name gets a prefix, because OpenCL has many built-in functions,
+//! * an entry that uses `DYNAMIC_SHARED` gets one more parameter, the last.
 //!
-//! The body is as it was: it begins with variables of the names that the parameters had.
+//! The body stays unchanged after definitions of variables with the names of the original
+//! parameters.
 
 use std::fmt::Write;
 
@@ -39,7 +41,7 @@ pub(super) fn with_plain_parameters(text: &str) -> String {
     rewritten
 }
 
-/// The parameters of an entry as they are written, without their names; `None` where there is no such entry.
+/// The types of an entry's parameters as written. `None` if there is no such entry.
 pub(super) fn parameter_types(text: &str, entry: &str) -> Option<Vec<String>> {
     let mut rest = text;
     while let Some(at) = next_entry(rest) {
@@ -52,20 +54,20 @@ pub(super) fn parameter_types(text: &str, entry: &str) -> Option<Vec<String>> {
     None
 }
 
-/// What an entry begins with.
+/// The keyword that begins an entry.
 const KEYWORD: &str = "KERNEL";
-/// What may stand between that and its name.
+/// The macros that may stand between the keyword and the name.
 const BOUNDS: [&str; 2] = ["LAUNCH_BOUNDS", "LAUNCH_UP_TO"];
 const DYNAMIC: &str = "DYNAMIC_SHARED";
 
 /// An entry up to the brace that opens its body.
 struct Entry<'a> {
-    /// `LAUNCH_BOUNDS(…)` or its like, where there is one.
+    /// `LAUNCH_BOUNDS(…)` or a similar macro. Empty if there is none.
     bounds: &'a str,
     name: &'a str,
     parameters: Vec<Parameter>,
     is_dynamic: bool,
-    /// Bytes of the text that it takes.
+    /// Length of the entry in bytes.
     len: usize,
 }
 
@@ -75,7 +77,8 @@ struct Parameter {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry from its first word on. `before` is the text in which macros of its parameters are defined.
+    /// Parses an entry from its first word on. `before` is the text that may define macros of its
+    /// parameters.
     fn read(text: &'a str, before: &str) -> Option<Entry<'a>> {
         let mut rest = text[KEYWORD.len()..].trim_start();
         let mut bounds = "";
@@ -120,12 +123,12 @@ impl<'a> Entry<'a> {
             let comma = if parameters.is_empty() { "" } else { ", " };
             write!(text, "{comma}LOCAL uint4 *panoply_shared")?;
         }
-        // The body goes on in the line that it was on, for messages.
+        // The body continues on its original line, so that line numbers in messages stay correct.
         text.push_str(") {");
         for (place, Parameter { kind, name }) in parameters.iter().enumerate() {
             match kind.contains('*') {
                 true => write!(text, " {kind} {name} = ({})(panoply_of_{place} + panoply_at_{place});", plain(kind))?,
-                // A launch has the bits of an f64, also where the device computes with less.
+                // A launch holds the bits of an f64, even if the device computes in f32.
                 false if kind == "f64" => write!(text, " f64 {name} = bits_f64(panoply_of_{place}.words[0]);")?,
                 false => write!(text, " {} {name} = panoply_of_{place}.value;", plain(kind))?,
             }
@@ -144,14 +147,14 @@ impl Parameter {
     }
 }
 
-/// A type without the words that only a parameter has.
+/// A type without the qualifiers that only parameters have.
 fn plain(kind: &str) -> String {
     let words = kind.replace('*', " * ");
     let words = words.split_whitespace().filter(|word| !matches!(*word, "RESTRICT" | "FIXED"));
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Where the next entry begins: the keyword as a word of its own, outside of comments and definitions.
+/// The start of the next entry: the keyword as a whole word, outside of comments and definitions.
 fn next_entry(text: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find(KEYWORD) {
@@ -171,7 +174,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Where the parenthesis closes that the text begins with.
+/// The index of the parenthesis that closes the first one.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_i32;
     for (at, c) in text.char_indices() {
@@ -187,7 +190,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// The parameters of a list. A macro that is a list of parameters itself is written out.
+/// The parameters of a list. A macro that is itself a list of parameters is expanded.
 fn parameters(list: &str, before: &str) -> Option<Vec<Parameter>> {
     let list = written_out(list, before);
     let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "void");
@@ -199,7 +202,7 @@ fn parameters(list: &str, before: &str) -> Option<Vec<Parameter>> {
     parts.map(parameter).collect()
 }
 
-/// A list with the macros in it that are nothing, or end with a comma.
+/// Expands the macros of a list that are empty or end with a comma.
 fn written_out(list: &str, before: &str) -> String {
     let mut text = String::new();
     for word in list.split_inclusive(|c: char| !is_word(c)) {
@@ -215,7 +218,7 @@ fn written_out(list: &str, before: &str) -> String {
     text
 }
 
-/// What a macro without arguments stands for.
+/// The body of a macro without arguments.
 fn definition<'a>(name: &str, text: &'a str) -> Option<&'a str> {
     if name.is_empty() {
         return None;

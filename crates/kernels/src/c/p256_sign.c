@@ -1,6 +1,9 @@
 // Signatures of ECDSA over P-256 made under one key, a thread for each, with the nonces of RFC 6979. Tables are read whole, and what is wanted is picked
 // by masks: no branch and no address depends on the key or on a nonce, but on that a candidate is too large to be one, which comes once in 2^32 and
 // tells of that candidate alone.
+//
+// Where HEDGED is 1 a nonce is hashed from fresh randomness too, as RFC 6979 has it in 3.6 (additional data k'): 32 random bytes of the op, with the
+// message's number added bit by bit. So no two signatures share a nonce: two of one message that did would tell the key where a fault made one differ.
 
 #define WINDOW 4u
 #define WINDOWS 64u
@@ -32,39 +35,58 @@ DEVICE number begun(number key, u32 pad, number first)
     return compressed(first, block);
 }
 
-// HMAC of a value (BARE), of it and a byte (WITH_BYTE), or of it, a byte, the private key and the hash (WITH_KEY).
+// What a nonce is made of.
+typedef struct { number secret, hash, noise; } seed;
+
+// HMAC of a value (BARE), of it and a byte (WITH_BYTE), or of it, a byte, the private key, the hash and, where HEDGED, the randomness (WITH_KEY).
 #define BARE 32u
 #define WITH_BYTE 33u
-#define WITH_KEY 97u
-NOINLINE number keyed(number key, number value, u32 byte, number secret, number hash, u32 len, number first)
+#define WITH_KEY (HEDGED ? 129u : 97u)
+NOINLINE number keyed(number key, number value, u32 byte, seed from, u32 len, number first)
 {
     words16 block, next;
+#if HEDGED
+    words16 last;
+#endif
     UNROLL for (u32 i = 0; i < 16; i++) {
         block.w[i] = i < 8 ? value.w[i % 8] : 0;
         next.w[i] = 0;
     }
     if (len == WITH_KEY) {
         UNROLL for (u32 i = 0; i < 8; i++) {
-            u32 before = i > 0 ? secret.w[(i + 7) % 8] : byte, before_hash = i > 0 ? hash.w[(i + 7) % 8] : secret.w[7];
-            block.w[8 + i] = before << 24 | secret.w[i] >> 8;
-            next.w[i] = before_hash << 24 | hash.w[i] >> 8;
+            u32 before = i > 0 ? from.secret.w[(i + 7) % 8] : byte, before_hash = i > 0 ? from.hash.w[(i + 7) % 8] : from.secret.w[7];
+            block.w[8 + i] = before << 24 | from.secret.w[i] >> 8;
+            next.w[i] = before_hash << 24 | from.hash.w[i] >> 8;
         }
-        next.w[8] = hash.w[7] << 24 | 0x800000u;
+#if HEDGED
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            u32 before = i > 0 ? from.noise.w[(i + 7) % 8] : from.hash.w[7];
+            next.w[8 + i] = before << 24 | from.noise.w[i] >> 8;
+            last.w[i] = last.w[8 + i] = 0;
+        }
+        last.w[0] = from.noise.w[7] << 24 | 0x800000u;
+        last.w[15] = 8 * (64 + len);
+#else
+        next.w[8] = from.hash.w[7] << 24 | 0x800000u;
         next.w[15] = 8 * (64 + len);
+#endif
     } else {
         block.w[8] = len == BARE ? 0x80000000u : byte << 24 | 0x800000u;
         block.w[15] = 8 * (64 + len);
     }
     number inner = compressed(begun(key, 0x36363636u, first), block);
     if (len == WITH_KEY) inner = compressed(inner, next);
+#if HEDGED
+    if (len == WITH_KEY) inner = compressed(inner, last);
+#endif
     UNROLL for (u32 i = 0; i < 16; i++) block.w[i] = i < 8 ? inner.w[i % 8] : 0;
     block.w[8] = 0x80000000u;
     block.w[15] = 8 * (64 + 32);
     return compressed(begun(key, 0x5c5c5c5cu, first), block);
 }
 
-// The nonce for a hash, which is below the order.
-DEVICE number nonce_of(number secret, number hash, number first)
+// The nonce, which is below the order.
+DEVICE number nonce_of(seed from, number first)
 {
     number key, value, nonce, most = order();
     UNROLL for (u32 i = 0; i < 8; i++) {
@@ -72,15 +94,15 @@ DEVICE number nonce_of(number secret, number hash, number first)
         value.w[i] = 0x01010101u;
     }
     ROLLED for (u32 i = 0; i < 2; i++) {
-        key = keyed(key, value, i, secret, hash, WITH_KEY, first);
-        value = keyed(key, value, 0, secret, hash, BARE, first);
+        key = keyed(key, value, i, from, WITH_KEY, first);
+        value = keyed(key, value, 0, from, BARE, first);
     }
     ROLLED for (u32 turn = 0; turn < TURNS_MAX; turn++) {
-        value = keyed(key, value, 0, secret, hash, BARE, first);
+        value = keyed(key, value, 0, from, BARE, first);
         nonce = turned(value);
         if (!is_zero(nonce) && is_below(nonce, most.w)) break;
-        key = keyed(key, value, 0, secret, hash, WITH_BYTE, first);
-        value = keyed(key, value, 0, secret, hash, BARE, first);
+        key = keyed(key, value, 0, from, WITH_BYTE, first);
+        value = keyed(key, value, 0, from, BARE, first);
     }
     return nonce;
 }
@@ -151,11 +173,12 @@ DEVICE void store_number(GLOBAL u32 *to, number a)
     UNROLL for (u32 i = 0; i < 8; i++) to[i] = swap_bytes(a.w[7 - i]);
 }
 
-// `key` is the private key and both coordinates of the public one, the highest byte first, `first` the state that SHA-256 begins with. A signature has
-// 64 bytes: r and s, the highest byte first. One thread more than there are messages finds out whether the keys belong together: all ones, or 1.
+// `key` is the private key and both coordinates of the public one, the highest byte first, `first` the state that SHA-256 begins with, `noise` 32
+// random bytes of this op, which nobody reads unless HEDGED. A signature has 64 bytes: r and s, the highest byte first. One thread more than there are
+// messages finds out whether the keys belong together: all ones, or 1.
 KERNEL LAUNCH_BOUNDS(64, 2) p256_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
-    GLOBAL const affine *RESTRICT table, GLOBAL const u8 *RESTRICT key, GLOBAL const u32 *RESTRICT first, GLOBAL u64 *RESTRICT complaint,
-    FIXED batch all)
+    GLOBAL const affine *RESTRICT table, GLOBAL const u8 *RESTRICT key, GLOBAL const u32 *RESTRICT first, GLOBAL const u8 *RESTRICT noise,
+    GLOBAL u64 *RESTRICT complaint, FIXED batch all)
 {
     u64 own = (u64)block_x() * block_size_x() + thread_x();
     if (own > all.count) return;
@@ -165,7 +188,13 @@ KERNEL LAUNCH_BOUNDS(64, 2) p256_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL co
         message text = message_at(&all, rows, own);
         hash = hashed(source + text.source, text.len, first);
         hash = reduced(hash.w, 0, most.w);
-        nonce = nonce_of(turned(secret), turned(hash), state);
+        seed from = {turned(secret), turned(hash), none().x};
+#if HEDGED
+        from.noise = turned(number_at(noise, 32));
+        from.noise.w[6] ^= (u32)(own >> 32);
+        from.noise.w[7] ^= (u32)own;
+#endif
+        nonce = nonce_of(from, state);
     }
     affine found = multiplied(nonce, table);
     if (own == all.count) {

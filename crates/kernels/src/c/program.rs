@@ -1,4 +1,4 @@
-//! The C form of a program of the caller's own: its text as it was written, and a check of its entry.
+//! The C form of a custom kernel: its text as written, and a check of its entry.
 
 use std::fmt::Write;
 
@@ -6,15 +6,17 @@ use panoply_core::op::compute::KernelProgram;
 
 use super::{Dialect, opencl, stored};
 
-/// How a text begins whose accesses, barriers and time the emulated device checks.
+/// The first line of texts for the emulated device, which checks memory accesses, barriers and
+/// time.
 pub const CHECKED: &str = "#define PANOPLY_CHECKED 1\n";
 
-/// Compares types without a header.
+/// A type comparison without a header.
 const SAME: &str = "template <class A, class B> struct panoply_same { enum { value = 0 }; };
 template <class A> struct panoply_same<A, A> { enum { value = 1 }; };";
 
-/// The text, written so that a compiler counts its lines, and behind it that the entry must be there and take the arguments
-/// of the program: a launch passes them by address, and could not tell.
+/// The program's text with `#line` directives, followed by a compile-time check that the entry
+/// exists and takes the program's arguments. A launch passes arguments by address, so it could not
+/// detect a mismatch.
 pub(super) fn text(program: &KernelProgram, dialect: Dialect) -> String {
     let Some(source) = program.c() else { return String::new() };
     let (name, entry, arguments) = (program.name(), &source.entry, arguments(program));

@@ -1,9 +1,11 @@
-//! Functions of rows between two elementwise expressions, as kernels in the C dialect: `row_map.c` with the expressions as
-//! functions and the reading of the inputs as macros in front of it.
+//! Row functions between two elementwise expressions, as kernels in the C dialect: `row_map.c`,
+//! preceded by the expressions as functions and the reads of the inputs as macros.
 //!
-//! The kernel's entry is `row_map(target, inputs…, sizes, strides, constants, rows, len, epsilon)`. `sizes` is a structure of the
-//! axes before the rows, the last first, as u32; `strides` one of i64: for each input its step along the row, then its steps
-//! along those axes. `constants` is as in [`generate`](super::generate). The parameters of `rows.h` are the kernel's.
+//! The kernel's entry is `row_map(target, inputs…, sizes, strides, constants, rows, len, epsilon)`.
+//! `sizes` is a structure of u32 with the axes before the rows, the last first. `strides` is a
+//! structure of i64: for each input its stride along the row, followed by its strides along those
+//! axes. `constants` is as in [`generate`](super::generate). The kernel also has the parameters of
+//! `rows.h`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,26 +20,27 @@ use super::generate::{Access, ELEMENTWISE, carrier, compute_function, storage, w
 const ROWS: &str = include_str!("rows.h");
 const ROW_MAP: &str = include_str!("row_map.c");
 
-/// Everything that decides the text, beside the expressions.
+/// All properties besides the expressions that determine the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowForm {
-    /// The function's kind; see [`RowFunction::name`].
+    /// The function's name; see [`RowFunction::name`].
     pub function: &'static str,
-    /// The inputs' element types: of the expression before the function, then of the one after it from 1 on.
+    /// The inputs' element types: those of the first expression, followed by those of the second
+    /// from input 1 on.
     pub dtypes: Vec<DType>,
-    /// How each is read along the row.
+    /// The access pattern of each input along the row.
     pub accesses: Vec<Access>,
-    /// How many of them are of the expression before the function.
+    /// Number of inputs of the first expression.
     pub before: usize,
-    /// The element type of a row, and of the output.
+    /// The element type of a row before and after the function.
     pub row: DType,
-    /// The output's.
+    /// The element type of the output.
     pub output: DType,
-    /// Axes before the rows, after collapsing; at least one.
+    /// Number of axes before the rows, after collapsing; at least one.
     pub rank: usize,
-    /// Threads of a row, vectors of a thread, elements of a vector.
+    /// Threads per row, vectors per thread, elements per vector.
     pub shares: [usize; 3],
-    /// Whether the threads' elements are the row exactly.
+    /// Whether the threads' elements cover the row exactly.
     pub is_full: bool,
 }
 
@@ -46,11 +49,11 @@ pub struct RowForm {
 pub struct RowKernel {
     /// The kernel.
     pub kernel: Kernel,
-    /// What its argument `constants` holds.
+    /// The content of its argument `constants`.
     pub constants: Vec<u64>,
 }
 
-/// The kernel for a function of rows between two expressions with these types.
+/// The kernel for a row function between two expressions with these types.
 pub fn row_kernel(
     function: RowFunction,
     (before, before_types): (&Program, &Types),
@@ -120,7 +123,7 @@ fn write_macros(text: &mut String, form: &RowForm, reduces: bool) -> std::fmt::R
         writeln!(text, "    i64 o{index} = 0; \\")?;
     }
     for axis in 0..rank {
-        // What is left is the place along the outermost axis.
+        // The remainder is the index along the outermost axis.
         let last = axis + 1 == rank;
         let place = if last { "rest".to_owned() } else { format!("rest % size.at[{axis}]") };
         writeln!(text, "    i64 at{axis} = (i64)({place}); \\")?;
@@ -139,7 +142,8 @@ fn write_macros(text: &mut String, form: &RowForm, reduces: bool) -> std::fmt::R
     write_call(text, "AFTER", "after", form, form.before..all.end, reduces)
 }
 
-/// Reads the vectors at place `i` of the row; of one number for a row the element alone.
+/// Writes a macro that reads the vectors at index `i` of the row. With `alone`, a row is one
+/// number, and the macro reads that element.
 fn write_loads(
     text: &mut String,
     name: &str,
@@ -172,7 +176,8 @@ fn write_loads(
     Ok(())
 }
 
-/// The expression of element `e` of what was read; of the second one the function's result comes first, as `value`.
+/// Writes a macro that applies an expression to element `e` of the inputs read. The second
+/// expression takes the function's result `value` first.
 fn write_call(
     text: &mut String,
     name: &str,

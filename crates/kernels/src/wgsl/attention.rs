@@ -1,16 +1,18 @@
 //! Attention by tiles, in `attention.wgsl`.
 //!
-//! Parameters: heads of queries in all, tiles of [`ATTENTION_ROWS`] queries, parts of [`ATTENTION_COLUMNS`] columns, queries, keys, elements of
-//! a query and of a value, 1 where queries see no keys behind their own, the scale; offset and row stride of queries, keys and
-//! values; offset, row and column stride of the mask; then `rank` dimensions of the heads, with the strides of all four for each.
+//! Parameters: total heads of queries, tiles of [`ATTENTION_ROWS`] queries, parts of
+//! [`ATTENTION_COLUMNS`] columns, queries, keys, elements of a query and of a value, 1 for a causal
+//! mask, the scale; offset and row stride of queries, keys and values; offset, row and column
+//! stride of the mask; then `rank` dimensions of the heads, with the strides of all four tensors
+//! for each.
 
 use panoply_core::DType;
 
 use super::template::Template;
 
-/// Queries of a workgroup.
+/// Queries per workgroup.
 pub const ATTENTION_ROWS: usize = 64;
-/// Columns of the values of a workgroup.
+/// Columns of the values per workgroup.
 pub const ATTENTION_COLUMNS: usize = 64;
 
 /// Attention of f32, f16 or bf16.
@@ -18,9 +20,9 @@ pub const ATTENTION_COLUMNS: usize = 64;
 pub struct AttentionKernel {
     /// The type of queries, keys and values.
     pub dtype: DType,
-    /// The type of the mask, where there is one.
+    /// The type of the mask, if there is one.
     pub mask: Option<DType>,
-    /// Dimensions of the heads.
+    /// Number of dimensions of the heads.
     pub rank: u8,
 }
 

@@ -6,6 +6,23 @@ var<private> inf_bits: u32 = 0x7f800000u;
 fn nan_value() -> f32 { return bitcast<f32>(nan_bits); }
 fn inf_value() -> f32 { return bitcast<f32>(inf_bits); }
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+
+// Zero, order, sign and magnitude by bits: devices that flush subnormal numbers take them for zero in comparisons, and
+// shader compilers may assume that no operand is NaN.
+fn is_zero(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0u; }
+fn neg_(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ 0x80000000u); }
+fn abs_(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0x7fffffffu); }
+// Integers in the order of the numbers, NaN aside; both zeros are 0.
+fn order_of(x: f32) -> i32 {
+  let u = bitcast<u32>(x);
+  let magnitude = bitcast<i32>(u & 0x7fffffffu);
+  return select(magnitude, -magnitude, u >= 0x80000000u);
+}
+fn either_nan(a: f32, b: f32) -> bool { return is_nan(a) || is_nan(b); }
+fn eq_(a: f32, b: f32) -> bool { return order_of(a) == order_of(b) && !either_nan(a, b); }
+fn lt_(a: f32, b: f32) -> bool { return order_of(a) < order_of(b) && !either_nan(a, b); }
+fn le_(a: f32, b: f32) -> bool { return order_of(a) <= order_of(b) && !either_nan(a, b); }
+
 // By its bits: drivers make a maximum of comparisons, and lose NaN.
 fn relu_(x: f32) -> f32 {
   let u = bitcast<u32>(x);

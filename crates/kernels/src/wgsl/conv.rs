@@ -1,12 +1,12 @@
-//! Convolutions and their gradients as tiled matrix products, in `conv.wgsl` and the files `conv_*.wgsl`, which say what rows, columns
-//! and inner steps are, and what the parameters.
+//! Convolutions and their gradients as tiled matrix products, in `conv.wgsl` and the files
+//! `conv_*.wgsl`. The latter document rows, columns, inner steps and parameters.
 
 use panoply_core::DType;
 
 use super::gemm::{Accumulate, Epilogue, Load, Tile, finished, tiled};
 use super::template::Template;
 
-/// What is computed.
+/// The kind of convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvPass {
     /// The convolution.
@@ -22,7 +22,7 @@ pub enum ConvPass {
 pub struct ConvKernel {
     /// The type of all operands.
     pub dtype: DType,
-    /// What is computed.
+    /// The kind of convolution.
     pub pass: ConvPass,
     /// Bias (per row) and activation.
     pub epilogue: Epilogue,
@@ -30,9 +30,10 @@ pub struct ConvKernel {
     pub tile: Tile,
 }
 
-/// The windows of images, of elements of 16 bits, as columns. Parameters: eights of elements in all; places of the output and
-/// its width; lines of an image's columns, channels, taps and the kernel's width; height and width of the input; stride, dilation
-/// and padding at top and left; the offset.
+/// The windows of images of 16-bit elements, as columns (im2col). Parameters: total groups of eight
+/// elements; positions of the output and its width; lines of an image's columns, channels, taps and
+/// the kernel's width; height and width of the input; stride, dilation and padding at top and left;
+/// the offset.
 pub(super) fn columns() -> String {
     Template::new(include_str!("columns.wgsl")).text()
 }
@@ -46,7 +47,8 @@ impl ConvKernel {
     }
 }
 
-/// Images with their channels last. Parameters: images, channels, places, channels of the output, the offset.
+/// Converts images to channels-last. Parameters: images, channels, positions, channels of the
+/// output, the offset.
 pub(super) fn channels_last() -> String {
     Template::new(include_str!("channels_last.wgsl")).text()
 }

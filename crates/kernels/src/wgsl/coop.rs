@@ -1,4 +1,5 @@
-//! Products of f16 on a device's matrix units, summed up in f32: `activation(alpha · A·B + beta · C + bias)`.
+//! Products of f16 on a device's matrix units, accumulated in f32: `activation(alpha · A·B + beta ·
+//! C + bias)`.
 //!
 //! The kernel is `coop_product.wgsl`. Parameters and buffers are those of [`super::gemm`].
 
@@ -7,40 +8,44 @@ use super::template::Template;
 
 /// Rows and columns of a workgroup's tile.
 pub const COOP_TILE: usize = 128;
-/// Steps of the inner dimension in a tile.
+/// Inner steps of a tile.
 pub const COOP_DEPTH: usize = 32;
-/// Elements that are read at once: both operands' strides, offsets and contiguous lengths are multiples of it.
+/// Elements read at once. Both operands' strides, offsets and contiguous lengths are multiples of
+/// it.
 pub const COOP_STEP: usize = 8;
-/// Matrices of a subgroup along each dimension, of 16 × 16.
+/// Matrices of 16 × 16 per subgroup along each dimension.
 const MATRICES: usize = 4;
-/// Vectors of four from one line of a tile to the next: two more than a line has, so that banks of memory take turns.
+/// The stride between lines of a tile, in vectors of four. It is two more than a line's length, to
+/// avoid bank conflicts.
 const LONG_LINE: usize = COOP_TILE / 4 + 2;
 const SHORT_LINE: usize = COOP_DEPTH / 4 + 2;
 
 /// A product of f16 on matrix units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CoopKernel {
-    /// Whether the left operand is contiguous along the inner dimension ([`Load::AlongInner`]) or along its rows.
+    /// The contiguous dimension of the left operand: the inner one ([`Load::AlongInner`]) or its
+    /// rows.
     pub load_a: Load,
-    /// The same of the right operand.
+    /// The contiguous dimension of the right operand.
     pub load_b: Load,
-    /// What happens to the sums.
+    /// The epilogue.
     pub epilogue: Epilogue,
-    /// Stores vectors of four: n is a multiple of four.
+    /// Whether to store vectors of four: n is a multiple of four.
     pub vector_store: bool,
-    /// All tiles are whole: m and n are multiples of [`COOP_TILE`], and k of [`COOP_DEPTH`].
+    /// Whether all tiles are whole: m and n are multiples of [`COOP_TILE`], and k of
+    /// [`COOP_DEPTH`].
     pub whole: bool,
 }
 
 impl CoopKernel {
-    /// Workgroup memory that a kernel takes, in bytes.
+    /// Workgroup memory of a kernel in bytes.
     pub fn workgroup_bytes() -> u32 {
         let tile = (COOP_TILE * SHORT_LINE).max(COOP_DEPTH * LONG_LINE);
         (2 * tile * 8 + 4 * 16 * 16 * MATRICES * 4) as u32
     }
 
     pub(super) fn source(&self) -> String {
-        // Sums go to memory as they are.
+        // Sums are stored without an epilogue.
         let direct = self.whole && self.epilogue == Epilogue::none(self.epilogue.addend_dtype);
         let template = finished(Template::new(include_str!("coop_product.wgsl")), &self.epilogue);
         let template = template.flag("DIRECT", direct).flag("VECTOR_OUT", self.vector_store && !direct);
@@ -52,7 +57,8 @@ impl CoopKernel {
     }
 }
 
-/// Vectors of four from a line of a tile to the next, eights in a line, and vectors of four in all.
+/// The line stride of a tile in vectors of four, the groups of eight per line, and the vectors of
+/// four in total.
 fn lines(load: Load) -> [usize; 3] {
     match load {
         Load::AlongInner => [SHORT_LINE, COOP_DEPTH / COOP_STEP, COOP_TILE * SHORT_LINE],

@@ -1,27 +1,28 @@
 //! One pass of a Fourier transform, in `fft.wgsl`.
 //!
-//! Parameters: elements that are written, those of a line, the line's length, the present lines' length and how many are interleaved, the factor, the
-//! input's offset, 1 for the inverse, what the output is multiplied with as bits of f32.
+//! Parameters: number of output elements, output elements per line, the line's length, the current
+//! lines' length and how many are interleaved, the factor, the input's offset, 1 for the inverse,
+//! and the scale of the output as bits of f32.
 
 use super::template::Template;
 
-/// How a line lies in memory.
+/// The representation of a line in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FftLine {
     /// Complex numbers.
     Complex,
     /// Real numbers.
     Real,
-    /// The first half of a spectrum whose other half mirrors it.
+    /// The first half of a spectrum whose second half mirrors it.
     Half,
 }
 
-/// A pass between lines of these sorts.
+/// A pass between lines of these representations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FftKernel {
-    /// What is read.
+    /// The representation of the input.
     pub from: FftLine,
-    /// What is written.
+    /// The representation of the output.
     pub to: FftLine,
 }
 

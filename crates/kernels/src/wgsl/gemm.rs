@@ -1,13 +1,16 @@
-//! Matrix products by tiles, in `product.wgsl` and `tile.wgsl`: `activation(alpha · A·B + beta · C + bias)`.
+//! Matrix products by tiles, in `product.wgsl` and `tile.wgsl`: `activation(alpha · A·B + beta · C
+//! + bias)`.
 //!
-//! A workgroup of 16 × 16 invocations makes a tile of `64 · rows` × `64 · columns` outputs; an invocation holds blocks of
-//! 4 × 4 of them in registers. Tiles of both operands, sixteen steps of the inner dimension deep, go through workgroup
-//! memory; while one is multiplied the next is on its way into registers. Workgroups walk the output in bands of eight
-//! tiles, so that neighbours in time share operands in the cache.
+//! A workgroup of 16 × 16 invocations computes a tile of `64 · rows` × `64 · columns` outputs. Each
+//! invocation holds blocks of 4 × 4 outputs in registers. Tiles of both operands, sixteen inner
+//! steps deep, go through workgroup memory; while one is multiplied, the next is loaded into
+//! registers. Workgroups traverse the output in bands of eight tiles, so that consecutive
+//! workgroups share operands in the cache.
 //!
-//! Parameters: m, n, k, tiles along m and n, batches, then offset, row stride and column stride of A and of B, six
-//! dimensions of the batch with the strides of A and of B for each, offset, row and column stride and six batch strides of
-//! C, offset and stride of the bias, alpha and beta in the output's carrier.
+//! Parameters: m, n, k, tiles along m and n, batches, then offset, row stride and column stride of
+//! A and of B, six dimensions of the batch with the strides of A and of B for each, offset, row and
+//! column stride and six batch strides of C, offset and stride of the bias, alpha and beta in the
+//! output's carrier.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{Activation, Metric};
@@ -15,19 +18,20 @@ use panoply_core::op::compute::{Activation, Metric};
 use super::prelude::{carrier, word};
 use super::template::Template;
 
-/// How many steps of the inner dimension a tile is deep.
+/// Inner steps of a tile.
 pub(super) const TILE_DEPTH: u32 = 16;
 
 /// The size of a workgroup's tile, in units of 64 outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// 64 rows each: 1 or 2.
+    /// Units of 64 rows: 1 or 2.
     pub rows: u8,
-    /// 64 columns each: 1 or 2.
+    /// Units of 64 columns: 1 or 2.
     pub columns: u8,
-    /// Two tiles of each operand in workgroup memory: twice the memory, half the barriers.
+    /// Double buffering: two tiles of each operand in workgroup memory. Twice the memory, half the
+    /// barriers.
     pub double: bool,
-    /// The steps through a tile are written out: faster on hardware, slower to compile.
+    /// Whether the steps through a tile are unrolled: faster on hardware, slower to compile.
     pub unrolled: bool,
 }
 
@@ -42,25 +46,26 @@ impl Tile {
         64 * usize::from(self.columns)
     }
 
-    /// Bytes of workgroup memory that the tile takes.
+    /// Workgroup memory of the tile in bytes.
     pub fn workgroup_bytes(&self) -> u32 {
         let single = (self.m() + self.n()) as u32 * TILE_DEPTH * 4;
         if self.double { 2 * single } else { single }
     }
 }
 
-/// How an operand is read.
+/// The access pattern of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
-    /// Vectors of four along the inner dimension, which is contiguous and a multiple of four, as are all strides.
+    /// Vectors of four along the inner dimension, which is contiguous and a multiple of four, as
+    /// are all strides.
     AlongInner,
     /// Vectors of four along the outer dimension (m or n), under the same conditions.
     AlongOuter,
-    /// Element by element, by strides.
+    /// Element by element, with strides.
     Single,
 }
 
-/// How products are added up.
+/// The terms of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Accumulate {
     /// `a · b`.
@@ -70,7 +75,7 @@ pub enum Accumulate {
 }
 
 impl Accumulate {
-    /// What the scores of a search under this metric are made of.
+    /// The terms of a search's scores for this metric.
     pub fn of(metric: Metric) -> Accumulate {
         match metric {
             Metric::Euclidean => Accumulate::SquaredDifference,
@@ -79,7 +84,7 @@ impl Accumulate {
     }
 }
 
-/// A tensor that is added to the result.
+/// A tensor added to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addend {
     /// Nothing.
@@ -90,23 +95,23 @@ pub enum Addend {
     PerRow,
 }
 
-/// What happens to a sum before it is stored.
+/// The epilogue of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epilogue {
-    /// Multiplied by alpha.
+    /// Multiply by alpha.
     pub scaled: bool,
-    /// With `beta · C`.
+    /// Add `beta · C`.
     pub with_c: bool,
-    /// With a bias.
+    /// Add a bias.
     pub bias: Addend,
     /// The type of C and of the bias.
     pub addend_dtype: DType,
-    /// Applied last.
+    /// The activation, applied last.
     pub activation: Activation,
 }
 
 impl Epilogue {
-    /// Nothing at all.
+    /// No epilogue.
     pub fn none(dtype: DType) -> Epilogue {
         let (bias, activation) = (Addend::None, Activation::None);
         Epilogue { scaled: false, with_c: false, bias, addend_dtype: dtype, activation }
@@ -120,22 +125,22 @@ pub struct GemmKernel {
     pub a: DType,
     /// The type of the right operand, with the same carrier.
     pub b: DType,
-    /// How the left operand is read.
+    /// The access pattern of the left operand.
     pub load_a: Load,
-    /// How the right operand is read.
+    /// The access pattern of the right operand.
     pub load_b: Load,
-    /// How products are added up.
+    /// The terms of the sums.
     pub accumulate: Accumulate,
-    /// What happens to the sums.
+    /// The epilogue.
     pub epilogue: Epilogue,
     /// The size of a workgroup's tile.
     pub tile: Tile,
-    /// Stores vectors of four: n is a multiple of four.
+    /// Whether to store vectors of four: n is a multiple of four.
     pub vector_store: bool,
 }
 
 impl GemmKernel {
-    /// What sums are kept in. Bytes of either sort are added up as signed integers.
+    /// The type of sums. Bytes, signed or unsigned, are accumulated in signed integers.
     fn carrier(&self) -> &'static str {
         if self.a == DType::U8 { "i32" } else { carrier(self.a) }
     }
@@ -149,7 +154,7 @@ impl GemmKernel {
     }
 }
 
-/// How a product's operands are read.
+/// Sets the template values for reading a product's operands.
 pub(super) fn loaded(template: Template, [a, b]: [(DType, Load); 2]) -> Template {
     let words = |(dtype, load): (DType, Load)| match load {
         Load::Single => word(dtype).to_owned(),
@@ -159,8 +164,8 @@ pub(super) fn loaded(template: Template, [a, b]: [(DType, Load); 2]) -> Template
     template.set("LOAD_A", format!("{:?}", a.1)).set("LOAD_B", format!("{:?}", b.1))
 }
 
-/// The values of `tile.wgsl`. `order` says which neighbours of each operand lie along the inner dimension, so that
-/// neighbouring invocations read neighbouring memory.
+/// Sets the template values of `tile.wgsl`. `order` gives for each operand the dimension that
+/// adjacent invocations follow, so that they read adjacent memory.
 pub(super) fn tiled(template: Template, tile: Tile, accumulate: Accumulate, order: [Load; 2]) -> Template {
     let (rows, columns) = (u32::from(tile.rows), u32::from(tile.columns));
     let copies = if tile.double { 2 } else { 1 };
@@ -174,7 +179,7 @@ pub(super) fn tiled(template: Template, tile: Tile, accumulate: Accumulate, orde
     template.set("ORDER_A", format!("{:?}", order[0])).set("ORDER_B", format!("{:?}", order[1]))
 }
 
-/// The values of `finish.wgsl`.
+/// Sets the template values of `finish.wgsl`.
 pub(super) fn finished(template: Template, epilogue: &Epilogue) -> Template {
     let template = template.dtype("ADDEND", epilogue.addend_dtype);
     let template = template.flag("SCALED", epilogue.scaled).flag("WITH_C", epilogue.with_c);

@@ -1,32 +1,34 @@
-//! Images: resizing, normalising and colours, in `resize.wgsl`, `normalize.wgsl` and `color.wgsl`. One invocation for each output element, written as a carrier.
+//! Resizing, normalising and colour conversion of images, in `resize.wgsl`, `normalize.wgsl` and
+//! `color.wgsl`. One invocation per output element, written as a carrier.
 //!
-//! Parameters of [`ResizeKernel`]: planes, input height and width, output height and width, interleaved channels, offset.
-//! Of [`NormalizeKernel`]: elements, channels, elements behind the channel axis, offset, the place of the first element in
-//! its image; it reads factors and summands, one pair for each channel. Of [`ColorKernel`]: images, height, width, offset, the weights of red, green and blue, the code
-//! of black, the spans of luma and of chroma.
+//! Parameters of [`ResizeKernel`]: planes, input height and width, output height and width,
+//! interleaved channels, offset. Of [`NormalizeKernel`]: elements, channels, elements after the
+//! channel axis, offset, the index of the first element in its image; it reads factors and
+//! summands, one pair for each channel. Of [`ColorKernel`]: images, height, width, offset, the
+//! weights of red, green and blue, the code of black, the spans of luma and of chroma.
 
 use panoply_core::DType;
 use panoply_core::op::compute::{ColorFormat, ResizeMode};
 
 use super::template::Template;
 
-/// Images of another size.
+/// Resizes images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResizeKernel {
     /// The type of the elements: f32, f16, bf16 or u8.
     pub dtype: DType,
-    /// How pixels are found.
+    /// The interpolation.
     pub mode: ResizeMode,
 }
 
-/// Images scaled and shifted.
+/// Scales and shifts images by channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NormalizeKernel {
     /// The type of the input.
     pub dtype: DType,
 }
 
-/// Images in another arrangement of colours.
+/// Converts the colour format of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ColorKernel {
     /// u8 or f32.

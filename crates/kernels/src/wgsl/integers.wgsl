@@ -5,12 +5,12 @@ var<private> zero_bits: u32 = 0u;
 fn min_(a: f32, b: f32) -> f32 {
   if (is_nan(a)) { return a; }
   if (is_nan(b)) { return b; }
-  return select(b, a, a < b);
+  return select(b, a, order_of(a) < order_of(b));
 }
 fn max_(a: f32, b: f32) -> f32 {
   if (is_nan(a)) { return a; }
   if (is_nan(b)) { return b; }
-  return select(b, a, a > b);
+  return select(b, a, order_of(a) > order_of(b));
 }
 fn div_i32(a: i32, b: i32) -> i32 {
   if (b == 0) { return 0; }

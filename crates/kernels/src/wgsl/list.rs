@@ -1,10 +1,13 @@
-//! Candidates of a search with many queries, in `search_lists.wgsl`: a matrix product by tiles whose sums are not written. Those whose scores are not worse
-//! than the query's limit go to its list.
+//! Candidates of a search with many queries, in `search_lists.wgsl`: a tiled matrix product whose
+//! sums are not stored. Rows whose scores are within a query's limit are appended to the query's
+//! list.
 //!
-//! Parameters as in [`super::gemm`], with queries as A, rows as B and no C; in place of the last five the id of the first row, the
-//! offsets of the filter, of the row norms and of the query norms, and the places of a list; then how many limits each query has,
-//! of which the last counts. Written: pairs of key and id, and how many each list would have. Reads queries, rows, limits
-//! (pairs), then filter bits, row norms and query norms where they are needed.
+//! Parameters as in [`super::gemm`], with queries as A, rows as B and no C. The last five are
+//! replaced by the id of the first row, the offsets of the filter, of the row norms and of the
+//! query norms, and the capacity of a list; one more parameter is the number of limits per query,
+//! of which the last one applies. Written: pairs of key and id, and the number of candidates of
+//! each list, those beyond its capacity included. Reads queries, rows, limits (pairs), then filter
+//! bits, row norms and query norms if needed.
 
 use panoply_core::DType;
 use panoply_core::op::compute::Metric;
@@ -13,16 +16,16 @@ use super::gemm::{Accumulate, Load, Tile, loaded, tiled};
 use super::select::scored;
 use super::template::Template;
 
-/// The candidates of many queries.
+/// Selects the candidates of many queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListKernel {
-    /// How queries are read.
+    /// The access pattern of queries.
     pub load_a: Load,
-    /// How rows are read.
+    /// The access pattern of rows.
     pub load_b: Load,
-    /// How scores are made.
+    /// The metric of the scores.
     pub metric: Metric,
-    /// Only rows whose bit is set.
+    /// Whether only rows whose bit is set are candidates.
     pub filtered: bool,
     /// The size of a workgroup's tile.
     pub tile: Tile,

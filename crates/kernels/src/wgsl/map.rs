@@ -1,12 +1,14 @@
 //! Map: one kernel for a whole elementwise expression.
 //!
-//! Parameters: the number of output elements; the expression's constants; for each input that is read its offset in
-//! elements; where any is strided, the output's `rank` dimensions, then `rank` strides for each strided input. Without `vector` an invocation makes one
-//! output word, with it [`MapKernel::vectors_at_once`] vectors of four.
+//! Parameters: the number of output elements; the expression's constants; for each input that is
+//! read its offset in elements; if any input is strided, the output's `rank` dimensions, then
+//! `rank` strides for each strided input. Without `vector` an invocation computes one output word,
+//! with `vector` [`MapKernel::vectors_at_once`] vectors of four.
 //!
-//! With `joined` a dispatch is many maps, all in one buffer. Parameters: the number of output elements of each map; the number
-//! of maps; two words that are not used; the constants, filled up to a multiple of four; then for each map where its output begins, and each input that is read, in vectors
-//! of four. An invocation makes one vector.
+//! With `joined` a dispatch computes many maps, all in one buffer. Parameters: the number of output
+//! elements of each map; the number of maps; two unused words; the constants, padded to a multiple
+//! of four; then for each map the start of its output, and of each input that is read, in vectors
+//! of four. An invocation computes one vector.
 
 use std::fmt::Write;
 
@@ -19,24 +21,26 @@ use super::prelude::{
     params, word,
 };
 
-/// The most nodes of an expression that becomes a kernel: drivers need seconds to compile longer ones.
+/// The most nodes of an expression that becomes a kernel. Drivers need seconds to compile longer
+/// ones.
 pub const MAP_NODES_MAX: usize = 1024;
 
-/// Up to so many nodes an invocation makes two vectors of four, beyond them one: long texts take long to compile, and
-/// compute long enough to hide the latency of memory.
+/// With up to this many nodes an invocation computes two vectors of four, otherwise one: long texts
+/// take long to compile, and compute long enough to hide the latency of memory.
 const TWO_VECTORS_NODES_MAX: usize = 24;
 
-/// The most constants of an expression that are parameters; with more they stand in the text.
+/// The most constants of an expression that are parameters. If there are more, they are literals in
+/// the text.
 pub const CONSTANTS_MAX: usize = 256;
 
-/// How an input's elements are found.
+/// The layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputLayout {
-    /// One after the other, in the order of the outputs.
+    /// Contiguous, in the order of the outputs.
     Dense,
-    /// The same one for every output.
+    /// One element for every output.
     Scalar,
-    /// By strides.
+    /// Strided.
     Strided,
 }
 
@@ -45,23 +49,25 @@ pub enum InputLayout {
 pub struct MapKernel {
     /// The expression.
     pub body: MapBody,
-    /// The element type and the layout of every input, read or not.
+    /// The element type and the layout of every input, including inputs that are not read.
     pub inputs: Vec<(DType, InputLayout)>,
-    /// Dimensions of the output, where any input is strided.
+    /// Number of dimensions of the output, used if any input is strided.
     pub rank: u8,
-    /// Four elements at a time: nothing strided, every type of four bytes, offsets of dense inputs multiples of four.
+    /// Four elements at a time. Requires no strided input, types of four bytes, and offsets of
+    /// dense inputs that are multiples of four.
     pub vector: bool,
-    /// All inputs lie in one buffer of words, because there are more than an adapter binds.
+    /// Whether all inputs lie in one buffer of words, because they exceed the number of bindings of
+    /// an adapter.
     pub arena: bool,
-    /// Many maps at once, with all that they read and write in one buffer, and so many words of parameters, a multiple of
-    /// four. Of the others only `vector` is set as well, and all inputs are dense.
+    /// Many maps at once, with all inputs and outputs in one buffer, and this many words of
+    /// parameters, a multiple of four. Requires `vector`, no `arena`, and dense inputs.
     pub joined: Option<u16>,
 }
 
-/// The words of a joined kernel's parameters before those of its first map, without constants.
+/// Words of a joined kernel's parameters before those of its first map, without constants.
 pub const JOINED_HEADER_WORDS: usize = 4;
 
-/// Whether an expression over these types can be a kernel, or why not.
+/// Whether an expression over these types can be a kernel. The error is the reason.
 pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
     if program.nodes().len() > MAP_NODES_MAX {
         let nodes = program.nodes().len();
@@ -73,12 +79,13 @@ pub fn map_support(program: &Program, inputs: &[DType]) -> Result<(), String> {
 }
 
 impl MapKernel {
-    /// How many vectors of four an invocation makes, where the kernel works on vectors.
+    /// Number of vectors of four per invocation of a vector kernel.
     pub fn vectors_at_once(&self) -> usize {
         if self.body.nodes.len() <= TWO_VECTORS_NODES_MAX { 2 } else { 1 }
     }
 
-    /// The indices of the inputs that the expression reads, in rising order: those that are bound.
+    /// The indices of the inputs that the expression reads, in ascending order. These inputs are
+    /// bound.
     pub fn inputs_read(program: &Program) -> Vec<usize> {
         inputs_read(program.nodes())
     }
@@ -105,7 +112,7 @@ impl MapKernel {
         let _ = writeln!(text, "  let w = group * 256u + lid;\n  if (w * {lanes}u >= p.n) {{ return; }}");
         let mut names = Vec::new();
         for lane in 0..lanes {
-            // A word may reach behind the last element: its rest repeats that element.
+            // A word may extend beyond the last element. Its rest repeats that element.
             let _ = writeln!(text, "  let i{lane} = min(w * {lanes}u + {lane}u, p.n - 1u);");
             self.addresses(&mut text, &read, lane);
             let _ = writeln!(text, "  let r{lane} = body({});", arguments(&format!("_{lane}")));
@@ -115,8 +122,8 @@ impl MapKernel {
         text
     }
 
-    /// The vectors of an invocation: all are read before any is written, so that their latencies overlap. Those behind the
-    /// end are read as the last one.
+    /// Writes the vectors of an invocation. All are read before any is written, so that their
+    /// latencies overlap. Vectors beyond the end read the last one.
     fn vectors(&self, text: &mut String, read: &[usize], output: DType) {
         text.push_str("  if (group * $GROUPu >= (p.n + 3u) / 4u) { return; }\n  let last = (p.n - 1u) / 4u;\n");
         let scalar = |index: &usize| self.inputs[*index].1 == InputLayout::Scalar;
@@ -144,7 +151,7 @@ impl MapKernel {
         *text = text.replace("$GROUP", &(256 * self.vectors_at_once()).to_string());
     }
 
-    /// One vector of one of many maps.
+    /// Writes the computation of one vector of one of many maps.
     fn joined_vectors(&self, text: &mut String, read: &[usize], output: DType) {
         let words = 1 + read.len();
         text.push_str("  let vectors = (p.n + 3u) / 4u;\n  let id = group * 256u + lid;\n");
@@ -205,7 +212,7 @@ impl MapKernel {
         text
     }
 
-    /// The lines that read every input's element for one output.
+    /// Writes the reads of every input's element for one output.
     fn addresses(&self, text: &mut String, read: &[usize], lane: usize) {
         let strided = |index: &&usize| self.inputs[**index].1 == InputLayout::Strided;
         if read.iter().any(|index| strided(&index)) {
@@ -228,8 +235,9 @@ impl MapKernel {
     }
 }
 
-/// The functions that nodes are made of. `small` is a parameter below 2^31, from which a zero is made that no compiler knows.
-/// Parsing texts that are not used costs more than anything else about a small kernel.
+/// Appends the functions that the nodes use. `small` is a parameter below 2^31, from which the text
+/// derives a zero unknown to the compiler. Unused functions are omitted, because parsing them would
+/// dominate the cost of a small kernel.
 pub(super) fn functions(text: &mut String, nodes: &[Node], small: &str) {
     let uses = |wanted: fn(&Node) -> bool| nodes.iter().any(wanted);
     if uses(needs_math) {
@@ -238,7 +246,7 @@ pub(super) fn functions(text: &mut String, nodes: &[Node], small: &str) {
     more_functions(text, nodes, small);
 }
 
-/// Those beside [`MATH`].
+/// Appends the functions other than [`MATH`].
 pub(super) fn more_functions(text: &mut String, nodes: &[Node], small: &str) {
     let uses = |wanted: fn(&Node) -> bool| nodes.iter().any(wanted);
     if uses(|node| matches!(node, Node::Unary(UnaryOp::Sin | UnaryOp::Cos, _))) {
@@ -251,7 +259,7 @@ pub(super) fn more_functions(text: &mut String, nodes: &[Node], small: &str) {
     text.push_str(INTEGERS);
 }
 
-/// Whether a node is a function that WGSL's own is not good enough for.
+/// Whether a node is a function for which WGSL's built-in one is not accurate enough.
 fn needs_math(node: &Node) -> bool {
     match node {
         Node::Unary(op, _) => !matches!(
@@ -269,7 +277,7 @@ fn needs_math(node: &Node) -> bool {
     }
 }
 
-/// The indices of the inputs that nodes read, in rising order.
+/// The indices of the inputs that nodes read, in ascending order.
 pub(super) fn inputs_read(nodes: &[Node]) -> Vec<usize> {
     let read = nodes.iter().filter_map(|node| match node {
         Node::Input(index) => Some(*index as usize),
@@ -301,7 +309,7 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// Integers of eight bits wrap after every step.
+/// Wraps 8-bit integers after every operation.
 fn wrapped(dtype: DType, value: String) -> String {
     match dtype {
         DType::I8 => format!("extractBits({value}, 0u, 8u)"),
@@ -316,6 +324,12 @@ fn truth(dtype: DType, condition: &str) -> String {
         "u32" => format!("select(0u, 1u, {condition})"),
         _ => format!("select(0.0, 1.0, {condition})"),
     }
+}
+
+/// Whether a value is zero. Floats are tested by their bits, because devices may flush subnormal
+/// numbers in comparisons.
+fn is_zero(dtype: DType, x: &str) -> String {
+    if carrier(dtype) == "f32" { format!("is_zero({x})") } else { format!("{x} == 0") }
 }
 
 pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
@@ -338,19 +352,23 @@ pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> String {
         };
     }
     match op {
-        UnaryOp::Neg => format!("(-{x})"),
-        UnaryOp::Abs => format!("abs({x})"),
+        UnaryOp::Neg => format!("neg_({x})"),
+        UnaryOp::Abs => format!("abs_({x})"),
         UnaryOp::Relu => format!("relu_({x})"),
         UnaryOp::Floor => format!("floor({x})"),
         UnaryOp::Ceil => format!("ceil({x})"),
         UnaryOp::Round => format!("round({x})"),
-        UnaryOp::Not => truth(dtype, &format!("{x} == 0.0")),
+        UnaryOp::Not => truth(dtype, &is_zero(dtype, x)),
         other => format!("{}_({x})", other.name()),
     }
 }
 
 pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
-    let compared = |operator: &str| truth(dtype, &format!("{a} {operator} {b}"));
+    let is_float = carrier(dtype) == "f32";
+    let compared = |operator: &str, function: &str, [a, b]: [&str; 2]| match is_float {
+        true => truth(dtype, &format!("{function}_({a}, {b})")),
+        false => truth(dtype, &format!("{a} {operator} {b}")),
+    };
     if dtype == DType::Complex64 {
         return match op {
             BinaryOp::Add => format!("({a} + {b})"),
@@ -360,7 +378,6 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
         };
     }
     let name = carrier(dtype);
-    let zero = if name == "f32" { "0.0" } else { "0" };
     match op {
         BinaryOp::Add => wrapped(dtype, format!("({a} + {b})")),
         BinaryOp::Sub => wrapped(dtype, format!("({a} - {b})")),
@@ -373,24 +390,21 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
         BinaryOp::Div | BinaryOp::Rem | BinaryOp::Pow => wrapped(dtype, format!("{}_{name}({a}, {b})", op.name())),
         BinaryOp::Min => format!("min({a}, {b})"),
         BinaryOp::Max => format!("max({a}, {b})"),
-        BinaryOp::Eq => compared("=="),
-        // Drivers' own inequality is false for NaN.
-        BinaryOp::Ne => truth(dtype, &format!("!({a} == {b})")),
-        BinaryOp::Lt => compared("<"),
-        BinaryOp::Le => compared("<="),
-        BinaryOp::Gt => compared(">"),
-        BinaryOp::Ge => compared(">="),
-        BinaryOp::And => truth(dtype, &format!("!({a} == {zero}) && !({b} == {zero})")),
-        BinaryOp::Or => truth(dtype, &format!("!({a} == {zero}) || !({b} == {zero})")),
+        BinaryOp::Eq => compared("==", "eq", [a, b]),
+        BinaryOp::Ne if is_float => truth(dtype, &format!("!eq_({a}, {b})")),
+        BinaryOp::Ne => truth(dtype, &format!("{a} != {b}")),
+        BinaryOp::Lt => compared("<", "lt", [a, b]),
+        BinaryOp::Le => compared("<=", "le", [a, b]),
+        BinaryOp::Gt => compared("<", "lt", [b, a]),
+        BinaryOp::Ge => compared("<=", "le", [b, a]),
+        BinaryOp::And => truth(dtype, &format!("!({}) && !({})", is_zero(dtype, a), is_zero(dtype, b))),
+        BinaryOp::Or => truth(dtype, &format!("!({}) || !({})", is_zero(dtype, a), is_zero(dtype, b))),
     }
 }
 
 pub(super) fn ternary(op: TernaryOp, dtype: DType, a: &str, b: &str, c: &str) -> String {
     match op {
-        TernaryOp::Select => {
-            let zero = if carrier(dtype) == "f32" { "0.0" } else { "0" };
-            format!("select({b}, {c}, {a} == {zero})")
-        }
+        TernaryOp::Select => format!("select({b}, {c}, {})", is_zero(dtype, a)),
         TernaryOp::Clamp => {
             let lower = binary(BinaryOp::Max, dtype, a, b);
             binary(BinaryOp::Min, dtype, &lower, c)

@@ -1,5 +1,5 @@
-//! The expression of a map without the values of its constants, which are parameters: expressions that differ in nothing else
-//! share a kernel.
+//! The expression of a map without the values of its constants, which are parameters. Expressions
+//! that differ only in constants share a kernel.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,22 +13,22 @@ use super::prelude::carrier;
 /// An expression over inputs of certain types.
 #[derive(Clone, Debug)]
 pub struct MapBody {
-    /// A hash of the rest.
+    /// A hash of the other fields.
     hash: u64,
-    /// What is computed. Constants have no value here, and neither has what is made of constants alone.
+    /// The nodes. Constants, and nodes computed from constants only, have no value here.
     pub(super) nodes: Box<[Node]>,
-    /// The type of every node; none where it is a constant.
+    /// The type of every node. `None` for constants.
     types: Box<[Option<DType>]>,
     /// The type of the result.
     pub(super) output: DType,
     /// The types of constants, in the order in which nodes use them.
     constants: Box<[DType]>,
-    /// Their words, where they are too many to be parameters.
+    /// The words of the constants, if they are too many to be parameters.
     literals: Option<Box<[u32]>>,
 }
 
 impl MapBody {
-    /// The expression, and the words of its constants, which the kernel's parameters hold.
+    /// The expression, and the words of its constants for the kernel's parameters.
     pub fn new(program: &Program, inputs: &[DType]) -> Result<(MapBody, Vec<u32>), ExprError> {
         let types = program.types(inputs)?;
         let uses = uses(program, &types);
@@ -50,7 +50,7 @@ impl MapBody {
         Ok((MapBody { hash, nodes: nodes.into(), types: own.into(), output, constants, literals }, words))
     }
 
-    /// How many constants are parameters.
+    /// Number of constants that are parameters.
     pub(super) fn parameters(&self) -> usize {
         if self.literals.is_some() { 0 } else { self.constants.len() }
     }
@@ -60,18 +60,18 @@ impl MapBody {
         self.names_as("k")
     }
 
-    /// The same, with names that begin so.
+    /// As `names`, with this prefix.
     pub(super) fn names_as(&self, prefix: &str) -> impl Iterator<Item = String> {
         let of = move |(number, dtype): (usize, &DType)| format!("{prefix}{number}: {}", scalar(*dtype));
         self.constants[..self.parameters()].iter().enumerate().map(of)
     }
 
-    /// `fn body(...)`: the expression, one line for each node.
+    /// The text of `fn body(...)`: the expression, one line for each node.
     pub(super) fn text(&self, read: &[usize], dtypes: &[DType]) -> String {
         self.text_as("body", "k", read, dtypes)
     }
 
-    /// The same as a function of this name, with constants whose names begin so.
+    /// As `text`, with this function name and this prefix of constants.
     pub(super) fn text_as(&self, name: &str, prefix: &str, read: &[usize], dtypes: &[DType]) -> String {
         let arguments = read.iter().map(|index| format!("x{index}: {}", carrier(dtypes[*index])));
         let arguments = arguments.collect::<Vec<_>>().join(", ");
@@ -113,14 +113,15 @@ impl MapBody {
         text
     }
 
-    /// The constant with this number.
+    /// The use of the constant with this number.
     fn constant(&self, prefix: &str, number: usize) -> String {
         let dtype = self.constants[number];
         let value = match (&self.literals, scalar(dtype)) {
             (None, _) => format!("p.{prefix}{number}"),
             (Some(words), "i32") => format!("bitcast<i32>({:#x}u)", words[number]),
             (Some(words), "u32") => format!("{:#x}u", words[number]),
-            // `zero_bits` hides the constant from the front end, which takes neither NaN nor numbers that are subnormal.
+            // `zero_bits` hides the constant from the compiler's front end, which rejects NaN and
+            // subnormal literals.
             (Some(words), _) => format!("bitcast<f32>(zero_bits | {:#x}u)", words[number]),
         };
         if dtype == DType::Complex64 { format!("vec2<f32>({value}, 0.0)") } else { value }
@@ -146,7 +147,7 @@ impl Hash for MapBody {
     }
 }
 
-/// The type of one word of such a constant.
+/// The type of one word of a constant.
 fn scalar(dtype: DType) -> &'static str {
     match carrier(dtype) {
         "vec2<f32>" => "f32",
@@ -172,7 +173,7 @@ fn uses(program: &Program, types: &Types) -> Vec<(DType, u32)> {
     found
 }
 
-/// A constant as a word beside operands of this type.
+/// The word of a constant used with operands of this type.
 fn word(value: f64, dtype: DType) -> u32 {
     if dtype.is_integer() { value as i64 as u32 } else { (value as f32).to_bits() }
 }

@@ -25,13 +25,55 @@ fn is_moderate(x: f32) -> bool {
   return e > 60u && e < 194u;
 }
 
+fn is_special(x: f32) -> bool {
+  let u = bitcast<u32>(x) & 0x7fffffffu;
+  return u == 0u || u == 0x7f800000u;
+}
+
+// Zeros and infinities as they are, everything else as one of the same sign.
+fn one_unless_special(x: f32) -> f32 {
+  return select(bitcast<f32>((bitcast<u32>(x) & 0x80000000u) | 0x3f800000u), x, is_special(x));
+}
+
+// Where the leading bit of a number is: 2 to this power is at most the number. By bits, since a device may take subnormal
+// numbers for zero.
+fn exponent_of(x: f32) -> i32 {
+  let u = bitcast<u32>(x) & 0x7fffffffu;
+  if (u < 0x00800000u) { return -118 - i32(countLeadingZeros(u)); }
+  return i32(u >> 23u) - 127;
+}
+
+// The magnitude of a number divided by 2 to the power of its exponent: from one up to two.
+fn fraction_of(x: f32) -> f32 {
+  let u = bitcast<u32>(x) & 0x7fffffffu;
+  if (u < 0x00800000u) {
+    return bitcast<f32>(((u << (countLeadingZeros(u) - 8u)) & 0x007fffffu) | 0x3f800000u);
+  }
+  return bitcast<f32>((u & 0x007fffffu) | 0x3f800000u);
+}
+
+// Two to a power from -126 to 127.
+fn power_of_two(e: i32) -> f32 { return bitcast<f32>(bitcast<u32>(e + 127) << 23u); }
+
 fn div_(a: f32, b: f32) -> f32 {
-  let q = a / b;
   if (is_moderate(a) && is_moderate(b)) {
+    let q = a / b;
     return q + residue(q, b, a) / b;
   }
   if (is_nan(a) || is_nan(b)) { return nan_value(); }
-  return q;
+  if (is_special(a) || is_special(b)) { return one_unless_special(a) / one_unless_special(b); }
+  // Devices divide by the reciprocal, which is zero or infinite for the largest and the smallest numbers. So fractions are
+  // divided, and the exponent is applied in steps.
+  let x = fraction_of(a);
+  let y = fraction_of(b);
+  let q = x / y;
+  let magnitude = q + residue(q, y, x) / y;
+  let e = exponent_of(a) - exponent_of(b);
+  let first = clamp(e, -126, 127);
+  let second = clamp(e - first, -126, 127);
+  let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
+  let signed = bitcast<f32>(bitcast<u32>(magnitude) | sign);
+  return ((signed * power_of_two(first)) * power_of_two(second)) * power_of_two(e - first - second);
 }
 
 fn recip_(x: f32) -> f32 { return div_(1.0, x); }
@@ -41,8 +83,15 @@ fn sqrt_(x: f32) -> f32 {
     let s = sqrt(x);
     return s + residue(s, s, x) / (2.0 * s);
   }
-  if (is_nan(x) || x < 0.0) { return nan_value(); }
-  if (x == 0.0 || bitcast<u32>(x) == 0x7f800000u) { return x; }
+  let u = bitcast<u32>(x);
+  if (is_nan(x) || u > 0x80000000u) { return nan_value(); }
+  if (is_zero(x) || u == 0x7f800000u) { return x; }
+  if (u < 0x00800000u) {
+    // Subnormal: x is f32(u) times 2^-149, so its root is that of twice f32(u) times 2^-75.
+    let w = 2.0 * f32(u);
+    let s = sqrt(w);
+    return (s + residue(s, s, w) / (2.0 * s)) * bitcast<f32>(0x1a000000u);
+  }
   return sqrt(x);
 }
 
@@ -95,8 +144,8 @@ fn exp_(x: f32) -> f32 {
 }
 
 fn log_(x: f32) -> f32 {
-  if (is_nan(x) || x < 0.0) { return nan_value(); }
-  if (x == 0.0) { return -inf_value(); }
+  if (is_nan(x) || bitcast<u32>(x) > 0x80000000u) { return nan_value(); }
+  if (is_zero(x)) { return -inf_value(); }
   if (bitcast<u32>(x) == 0x7f800000u) { return x; }
   var v = x;
   var e0 = 0.0;

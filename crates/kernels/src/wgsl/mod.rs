@@ -1,21 +1,29 @@
-//! Kernels in WGSL, for wgpu and through it for Vulkan, Metal and DX12, or compiled directly to SPIR-V.
+//! Kernels in WGSL, for wgpu and through it for Vulkan, Metal and DX12, or compiled directly to
+//! SPIR-V.
 //!
-//! A kernel's text stands in a `.wgsl` file of this folder, with a few directives that `template` describes; the `.rs` file of its
-//! family has the options that become values of the template. The texts of maps are generated (`map`, `map_body`).
+//! A kernel's text is a `.wgsl` file of this folder, with a few directives described in `template`.
+//! The `.rs` file of its family has the options that become values of the template. The texts of
+//! maps are generated (`map`, `map_body`).
 //!
-//! The contract between a kernel and whoever runs it:
+//! The contract between a kernel and its caller:
 //!
-//! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order that the kernel's file documents; they
-//!    take at most [`PARAMS_WORDS_MAX`] words. Where a device takes so many words with the dispatch itself, the same text
-//!    declares them so ([`with_immediates`]). Group 1 holds storage buffers: first the written ones, then those read.
-//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, but for [`Kernel::Coop`], which has half, and [`Kernel::Wide`]. Workgroups are counted along one line that may be folded into two
-//!    dimensions; workgroups behind the end of the work do nothing.
-//! 3. Elements of 8 and 16 bits lie packed in 32-bit words. A kernel reads any type, computes in the type's *carrier*
-//!    (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers; [`Kernel::Narrow`] packs them. Only [`Kernel::Map`]
-//!    and the moves pack by themselves, whole words at a time, so that no two invocations write to one word.
-//! 4. A buffer's size is a multiple of 16 bytes: the last vector of four may reach behind the last element.
-//! 5. NaN is told by its bits, and orders are orders of integers: shader compilers may assume that there is no NaN.
-//! 6. Indices stay inside their buffers and loops end, whatever the data: kernels run without run-time checks.
+//! 1. Group 0, binding 0 is a uniform buffer of 32-bit parameters in the order documented in the
+//!    kernel's file; they take at most [`PARAMS_WORDS_MAX`] words. If a device takes that many
+//!    words with the dispatch itself, the same text declares them so ([`with_immediates`]). Group 1
+//!    holds storage buffers: the written ones come first, then those read.
+//! 2. A workgroup has [`WORKGROUP_SIZE`] invocations, except for [`Kernel::Coop`], which has half,
+//!    and [`Kernel::Wide`]. Workgroups are numbered along one line, which may be folded into two
+//!    dimensions; workgroups beyond the end of the work do nothing.
+//! 3. Elements of 8 and 16 bits are packed in 32-bit words. A kernel reads any type, computes in
+//!    the type's *carrier* (f32 for f16 and bf16, i32 for i8, u32 for u8) and writes carriers;
+//!    [`Kernel::Narrow`] packs them. Only [`Kernel::Map`] and the moves pack by themselves, whole
+//!    words at a time, so that no two invocations write to one word.
+//! 4. A buffer's size is a multiple of 16 bytes: the last vector of four may extend beyond the last
+//!    element.
+//! 5. NaN is detected by its bits, and elements are compared as integers, because shader compilers
+//!    may assume that there is no NaN.
+//! 6. Indices stay inside their buffers and loops terminate for any data: kernels run without
+//!    run-time checks.
 
 mod attention;
 mod conv;
@@ -75,72 +83,74 @@ pub use wide::{WIDE_STEP, WideKernel, WideSource, WideTarget, WideTile};
 /// Invocations of a workgroup.
 pub const WORKGROUP_SIZE: u32 = 256;
 
-/// The most 32-bit words that a kernel's parameters take.
+/// The most 32-bit words of a kernel's parameters.
 pub const PARAMS_WORDS_MAX: usize = 1024;
 
-/// One kernel with its element types and options fixed: the key of pipeline caches and the source behind it.
+/// One kernel with its element types and options fixed. It is the key of pipeline caches, and
+/// determines the source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// A fused elementwise expression.
     Map(MapKernel),
     /// Carriers packed into elements of 8 or 16 bits.
     Narrow(panoply_core::DType),
-    /// Elements in another arrangement.
+    /// Elements copied between layouts.
     Move(MoveKernel),
     /// The last two axes exchanged, by tiles.
     Transpose(TransposeKernel),
-    /// Elements picked by index.
+    /// Elements selected by index.
     Gather(GatherKernel),
-    /// Many elements become one.
+    /// Reductions.
     Reduce(ReduceKernel),
-    /// Running sums and the like.
+    /// Prefix sums and related scans.
     Scan(ScanKernel),
     /// Softmax and layer normalisation.
     Rows(RowKernel),
     /// Values weighted by the softmax of scores.
     Attention(AttentionKernel),
-    /// A function of lines between two expressions.
+    /// A row function between two expressions.
     RowMap(RowMapKernel),
     /// Matrix products by tiles.
     Gemm(GemmKernel),
     /// Matrix products on matrix units.
     Coop(CoopKernel),
-    /// Matrix products one output at a time, for the types that have no vectors of four.
+    /// Matrix products one output at a time, for types without vectors of four.
     NaiveGemm(NaiveGemmKernel),
     /// Convolutions as matrix products.
     Conv(ConvKernel),
-    /// Matrix products, convolutions and candidates of searches on matrix units, where the driver makes the matrices.
+    /// Matrix products, convolutions and candidates of searches on matrix units, for drivers that
+    /// form the matrices themselves.
     Wide(WideKernel),
-    /// The windows of a convolution written out, for [`Kernel::Coop`].
+    /// The windows of a convolution as columns, for [`Kernel::Coop`].
     Columns,
-    /// Images of 16-bit elements with their channels last, for [`Kernel::Wide`].
+    /// Conversion of images of 16-bit elements to channels-last, for [`Kernel::Wide`].
     ChannelsLast,
     /// The maximum or average of windows.
     Pool(PoolKernel),
     /// The best k of a line.
     Select(SelectKernel),
-    /// Scores of all rows for a few queries, with their best k.
+    /// Scores of all rows for a few queries, and their best k.
     Search(SearchKernel),
     /// Candidates of many queries.
     List(ListKernel),
-    /// Scores as keys to sort by, and back.
+    /// Conversions between scores and sort keys.
     Rank(RankKernel),
-    /// Lengths of vectors.
+    /// Norms of vectors.
     Norm(NormKernel),
     /// One step of a sort.
     Sort(SortKernel),
-    /// One step of a sort by eight bits at a time.
+    /// One step of a radix sort with eight bits per pass.
     Radix(RadixKernel),
-    /// Images of another size.
+    /// Resized images.
     Resize(ResizeKernel),
     /// Images scaled and shifted channel by channel.
     Normalize(NormalizeKernel),
-    /// Images in another arrangement of colours.
+    /// Colour conversions of images.
     Color(ColorKernel),
     /// One pass of a Fourier transform.
     Fft(FftKernel),
-    /// A program of the caller's own, to which the contract above does not apply: its buffers are as long as its tensors,
-    /// its groups have three dimensions, and it is compiled with checks of bounds.
+    /// A custom kernel of the caller. The contract above does not apply: its buffers are as long as
+    /// its tensors, its groups have three dimensions, and it is compiled with bounds checks.
     Program(ProgramKernel),
 }
 

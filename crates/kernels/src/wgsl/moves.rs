@@ -1,37 +1,40 @@
-//! Moves, in `move.wgsl`, `gather.wgsl` and `narrow.wgsl`: elements copied bit by bit to other places. An invocation writes one word, or one element of eight bytes.
+//! Moves, in `move.wgsl`, `gather.wgsl` and `narrow.wgsl`: bitwise copies of elements. An
+//! invocation writes one word, or one element of eight bytes.
 //!
-//! Parameters of [`MoveKernel`]: elements, offset, then `rank` dimensions of the output and `rank` strides of the input;
-//! through a window, the index of the first element to write and the number of elements that the input's window holds.
-//! Parameters of [`GatherKernel`]: elements, the input's offset, the indices' offset, the axis' length, the picked count,
-//! the elements behind the axis (`inner`), and 1 where every element has its own index. A bad index sets the first word
-//! of the second written buffer to one more than the index of the offending index.
+//! Parameters of [`MoveKernel`]: elements, offset, then `rank` dimensions of the output and `rank`
+//! strides of the input; with a window, the index of the first element to write and the number of
+//! elements in the input's window. Parameters of [`GatherKernel`]: elements, the input's offset,
+//! the indices' offset, the axis' length, the number of indices, the elements after the axis
+//! (`inner`), and 1 if every element has its own index. For an index out of range, the first word
+//! of the second written buffer becomes one more than the position of that index.
 
 use panoply_core::DType;
 
 use super::prelude::elements_per_word;
 use super::template::Template;
 
-/// A strided view written out contiguously.
+/// Copies a strided view to contiguous memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MoveKernel {
     /// Bytes of one element: 1, 2, 4 or 8.
     pub element_bytes: u8,
-    /// Dimensions of the view.
+    /// Number of dimensions of the view.
     pub rank: u8,
-    /// Only a window of the input is seen, and a part of the output is written, from an element on that the parameters
-    /// name. What lies outside the window stays as it is.
+    /// Whether only a window of the input is visible, and only a part of the output is written,
+    /// starting at an element given by the parameters. Elements outside the window are left
+    /// unchanged.
     pub windowed: bool,
 }
 
-/// Elements picked along one axis.
+/// Selects elements along one axis by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GatherKernel {
     /// Bytes of one element: 1, 2, 4 or 8.
     pub element_bytes: u8,
     /// Whether indices may be negative, and then count from the end.
     pub signed: bool,
-    /// Only some rows are seen: two more parameters say which is the first and how many there are. Elements of others stay
-    /// as they are.
+    /// Whether only some rows are visible: two more parameters give the first and their number.
+    /// Elements of other rows are left unchanged.
     pub windowed: bool,
 }
 
@@ -58,7 +61,7 @@ pub(super) fn narrow(dtype: DType) -> String {
     template.set("LANES", lanes).set("BITS", 32 / lanes).text()
 }
 
-/// How elements of so many bytes lie in words.
+/// Sets the template values for elements of this many bytes in words.
 fn words(template: Template, element_bytes: u8) -> Template {
     let lanes = (4 / u32::from(element_bytes)).max(1);
     let bits = 32 / lanes;

@@ -1,5 +1,5 @@
-//! Matrix products one output at a time, in `complex_product.wgsl`, for complex numbers, which have no vectors of four. Parameters as in
-//! [`super::gemm`], with alpha and beta as f32.
+//! Matrix products one output at a time, in `complex_product.wgsl`, for complex numbers, which have
+//! no vectors of four. Parameters as in [`super::gemm`], with alpha and beta as f32.
 
 use super::gemm::Addend;
 use super::template::Template;
@@ -7,9 +7,9 @@ use super::template::Template;
 /// A matrix product of complex64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NaiveGemmKernel {
-    /// With `beta · C`.
+    /// Whether to add `beta · C`.
     pub with_c: bool,
-    /// With a bias.
+    /// The bias.
     pub bias: Addend,
 }
 

@@ -1,18 +1,19 @@
-//! Pool2d, in `pool.wgsl`: one invocation for each output.
+//! Pool2d, in `pool.wgsl`: one invocation per output element.
 //!
-//! Parameters: planes, height and width of input, kernel, stride and output, padding at top and left, the offset.
+//! Parameters: planes, height and width of input, kernel, stride and output, padding at top and
+//! left, the offset.
 
 use panoply_core::DType;
 use panoply_core::op::compute::PoolKind;
 
 use super::template::Template;
 
-/// A pooling of f32, f16 or bf16.
+/// A pool of f32, f16 or bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKernel {
     /// The type of the elements.
     pub dtype: DType,
-    /// What becomes of a window.
+    /// The reduction of a window.
     pub kind: PoolKind,
 }
 

@@ -1,31 +1,36 @@
 // Remainders and powers. Needs math.wgsl and a function `zero_word()` whose zero no compiler can know.
 
-// The remainder with the sign of a, exactly: long division of the mantissas.
+// The remainder with the sign of a, exactly: long division of the mantissas. Both mantissas have their leading bit in bit 23, those
+// of subnormal numbers too, whose exponents are then 0 or less: a step leaves a remainder below the divisor only where they have.
 fn rem_(a: f32, b: f32) -> f32 {
   let ua = bitcast<u32>(a) & 0x7fffffffu;
   let ub = bitcast<u32>(b) & 0x7fffffffu;
   if (ua >= 0x7f800000u || ub > 0x7f800000u || ub == 0u) { return nan_value(); }
   if (ua < ub) { return a; }
-  var ea = ua >> 23u;
-  let eb0 = ub >> 23u;
-  var ma = (ua & 0x7fffffu) | 0x800000u;
-  var mb = (ub & 0x7fffffu) | 0x800000u;
-  if (ea == 0u) { ma = ua & 0x7fffffu; ea = 1u; }
-  var eb = eb0;
-  if (eb0 == 0u) { mb = ub & 0x7fffffu; eb = 1u; }
-  for (var steps = ea - eb; steps > 0u; steps = steps - 1u) {
+  let sa = leading_shift(ua);
+  let sb = leading_shift(ub);
+  var ma = mantissa_of(ua) << sa;
+  let mb = mantissa_of(ub) << sb;
+  let eb = max(i32(ub >> 23u), 1) - i32(sb);
+  for (var steps = max(i32(ua >> 23u), 1) - i32(sa) - eb; steps > 0; steps = steps - 1) {
     if (ma >= mb) { ma = ma - mb; }
     ma = ma << 1u;
   }
   if (ma >= mb) { ma = ma - mb; }
   let sign = bitcast<u32>(a) & 0x80000000u;
   if (ma == 0u) { return bitcast<f32>(sign); }
-  // Back to a float: shift the leading bit into its place, as far as the exponent allows.
-  let shift = min(countLeadingZeros(ma) - 8u, eb - 1u);
-  let shifted = ma << shift;
-  let exponent = select(0u, eb - shift, shifted >= 0x800000u);
-  return bitcast<f32>(sign | (exponent << 23u) | (shifted & 0x7fffffu));
+  // Back to a float. A subnormal remainder is a multiple of the smallest number, so no bit is shifted out.
+  let shift = countLeadingZeros(ma) - 8u;
+  let exponent = eb - i32(shift);
+  if (exponent >= 1) { return bitcast<f32>(sign | (u32(exponent) << 23u) | ((ma << shift) & 0x7fffffu)); }
+  if (eb >= 1) { return bitcast<f32>(sign | (ma << u32(eb - 1))); }
+  return bitcast<f32>(sign | (ma >> u32(1 - eb)));
 }
+fn mantissa_of(magnitude: u32) -> u32 {
+  let fraction = magnitude & 0x7fffffu;
+  return select(fraction | 0x800000u, fraction, magnitude < 0x00800000u);
+}
+fn leading_shift(magnitude: u32) -> u32 { return countLeadingZeros(mantissa_of(magnitude)) - 8u; }
 
 // The same number, of which compilers know nothing: they take (a + b) - a for b otherwise.
 fn opaque(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ zero_word()); }
@@ -81,10 +86,11 @@ fn pow_magnitude(x: f32, y: f32) -> f32 {
 }
 
 fn pow_(x: f32, y: f32) -> f32 {
-  if (y == 0.0 || x == 1.0) { return 1.0; }
+  // By bits: a compiler that assumes that there is no NaN takes NaN for equal to anything. These two are 1 beside NaN as well.
+  if (is_zero(y) || bitcast<u32>(x) == 0x3f800000u) { return 1.0; }
   if (is_nan(x) || is_nan(y)) { return nan_value(); }
-  let ax = abs(x);
-  let ay = abs(y);
+  let ax = abs_(x);
+  let ay = abs_(y);
   let y_infinite = bitcast<u32>(ay) == 0x7f800000u;
   let x_infinite = bitcast<u32>(ax) == 0x7f800000u;
   if (y_infinite) {
@@ -95,13 +101,13 @@ fn pow_(x: f32, y: f32) -> f32 {
   let is_odd = is_whole && ay < 16777216.0 && (u32(ay) & 1u) == 1u;
   let is_negative = (bitcast<u32>(x) & 0x80000000u) != 0u;
   var magnitude = 0.0;
-  if (ax == 0.0 || x_infinite) {
-    magnitude = select(0.0, inf_value(), x_infinite == (y > 0.0));
+  if (is_zero(ax) || x_infinite) {
+    magnitude = select(0.0, inf_value(), x_infinite == (bitcast<u32>(y) < 0x80000000u));
   } else if (ay > 1.0e12) {
     if (ax == 1.0) { magnitude = 1.0; } else { magnitude = select(0.0, inf_value(), (ax > 1.0) == (y > 0.0)); }
   } else {
     if (is_negative && !is_whole) { return nan_value(); }
     magnitude = pow_magnitude(ax, y);
   }
-  return select(magnitude, -magnitude, is_negative && is_odd);
+  return select(magnitude, neg_(magnitude), is_negative && is_odd);
 }

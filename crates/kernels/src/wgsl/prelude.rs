@@ -1,4 +1,5 @@
-//! What generated texts are made of: how elements are read and packed, and how parameters and buffers are declared.
+//! Building blocks of generated texts: reading and packing of elements, and declarations of
+//! parameters and buffers.
 
 use std::fmt::Write;
 
@@ -25,7 +26,7 @@ pub fn carrier(dtype: DType) -> &'static str {
     }
 }
 
-/// The WGSL type of which a buffer of such elements is an array.
+/// The WGSL element type of a buffer of such elements.
 pub(super) fn word(dtype: DType) -> &'static str {
     if dtype.size_bytes() < 4 { "u32" } else { carrier(dtype) }
 }
@@ -43,12 +44,12 @@ pub(super) fn params(names: &[&str]) -> String {
     text
 }
 
-/// How parameters are declared that come in a buffer, and those that come with the dispatch.
+/// The declarations of parameters in a buffer, and of parameters passed with the dispatch.
 const PARAMS_IN_BUFFER: &str = "@group(0) @binding(0) var<uniform> p: Params;\n";
 const PARAMS_IMMEDIATE: &str = "var<immediate> p: Params;\n";
 
-/// A kernel's text with parameters that come with the dispatch, and how many words they are; nothing where they are more
-/// than `words_max`.
+/// A kernel's text with parameters passed with the dispatch, and their number of words. `None` if
+/// they exceed `words_max`.
 pub fn with_immediates(source: &str, words_max: usize) -> Option<(String, usize)> {
     let (before, behind) = source.split_once(PARAMS_IN_BUFFER)?;
     let words = before.lines().skip_while(|line| *line != "struct Params {").skip(1).take_while(|line| *line != "}");
@@ -56,16 +57,17 @@ pub fn with_immediates(source: &str, words_max: usize) -> Option<(String, usize)
     (words <= words_max).then(|| (format!("{before}{PARAMS_IMMEDIATE}{behind}"), words))
 }
 
-/// How a table of four words each begins, in a declaration of parameters; how many follows.
+/// The beginning of a declared table of vectors of four words. The length follows.
 pub(super) const TABLE: &str = "array<vec4<u32>, ";
 
-/// The words of one declared parameter.
+/// Number of words of one declared parameter.
 fn words_of(line: &str) -> usize {
     let table = line.split_once(TABLE).and_then(|(_, count)| count.trim_end_matches(">,").parse::<usize>().ok());
     table.map_or(1, |count| 4 * count)
 }
 
-/// The declarations of storage buffers: the written ones, then those that are read, as `(name, element type)`.
+/// The declarations of storage buffers as `(name, element type)`: the written ones, then those that
+/// are read.
 pub(super) fn buffers(writes: &[(&str, &str)], reads: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let all = writes.iter().map(|buffer| (buffer, "read_write")).chain(reads.iter().map(|buffer| (buffer, "read")));
@@ -80,7 +82,8 @@ pub(super) fn load(name: &str, dtype: DType) -> String {
     load_from(name, name, dtype, false)
 }
 
-/// As [`load`], from a buffer with another name; with `raw` that buffer is an array of u32 whatever the type.
+/// As [`load`], from a buffer with another name. With `raw` the buffer is an array of u32 for any
+/// type.
 pub(super) fn load_from(name: &str, buffer: &str, dtype: DType, raw: bool) -> String {
     let carrier = carrier(dtype);
     let body = match dtype {
@@ -97,7 +100,7 @@ pub(super) fn load_from(name: &str, buffer: &str, dtype: DType, raw: bool) -> St
     format!("fn ld_{name}(i: u32) -> {carrier} {{ {body} }}\n")
 }
 
-/// How many elements one written word (or the two words of an element of eight bytes) holds.
+/// Number of elements in one written word. 1 for elements of eight bytes.
 pub(super) fn elements_per_word(dtype: DType) -> usize {
     (4 / dtype.size_bytes()).max(1)
 }
@@ -118,7 +121,8 @@ pub(super) fn pack(dtype: DType, names: &[String]) -> String {
     }
 }
 
-/// The signature and the first lines of a generated kernel: `group` counts workgroups, `lid` the invocations of one.
+/// The signature and the first lines of a generated kernel: `group` counts workgroups, `lid` the
+/// invocations of one.
 pub(super) const ENTRY: &str = "
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
@@ -126,15 +130,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let group = wid.y * nwg.x + wid.x;
 ";
 
-/// What NaN is, and the packed forms of f32.
+/// NaN tests, and the packed forms of f32.
 pub(super) const BITS: &str = include_str!("bits.wgsl");
-/// Division, roots, exponentials and what is made of them. Needs [`BITS`].
+/// Division, roots, exponentials and functions derived from them. Needs [`BITS`].
 pub(super) const MATH: &str = include_str!("math.wgsl");
 /// Sine and cosine. Needs [`MATH`].
 pub(super) const CIRCULAR: &str = include_str!("circular.wgsl");
-/// Remainders and powers. Needs [`MATH`] and a function `zero_word()` whose zero no compiler can know.
+/// Remainders and powers. Needs [`MATH`] and a function `zero_word()` that returns a zero unknown
+/// to the compiler.
 pub(super) const POWER: &str = include_str!("power.wgsl");
-/// Integers as expressions know them.
+/// Integer operations of expressions.
 pub(super) const INTEGERS: &str = include_str!("integers.wgsl");
 
 /// As [`load`], with the element converted to this type.

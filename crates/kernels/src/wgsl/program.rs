@@ -1,5 +1,5 @@
-//! The WGSL form of a program of the caller's own: its text as it was written, and behind it what is declared for it. (WGSL
-//! knows no order of declarations, so that lines count from the caller's first.)
+//! The WGSL form of a custom kernel: its text as written, followed by its declarations. WGSL allows
+//! declarations in any order, so line numbers start at the caller's first line.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use panoply_core::DType;
 use panoply_core::op::compute::KernelProgram;
 
-/// A program, with blocks of one size.
+/// A custom kernel with a fixed block size.
 #[derive(Clone, Debug)]
 pub struct ProgramKernel {
     /// The program.
@@ -18,12 +18,12 @@ pub struct ProgramKernel {
 }
 
 impl ProgramKernel {
-    /// The function to start.
+    /// The entry function.
     pub fn entry(&self) -> &str {
         self.program.wgsl().map_or("", |source| &source.entry)
     }
 
-    /// The complete text. Without a WGSL form it is what would be declared.
+    /// The complete text. If the program has no WGSL form, only the declarations.
     pub(super) fn source(&self) -> String {
         let program = &self.program;
         let mut text = program.wgsl().map_or_else(String::new, |source| source.text.to_string());
@@ -51,7 +51,8 @@ impl ProgramKernel {
     }
 }
 
-/// What a buffer of such elements is an array of: small ones lie packed in words, the first in the lowest bits.
+/// The WGSL element type of a buffer of such elements. Small elements are packed in words, the
+/// first in the lowest bits.
 fn element(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",

@@ -1,50 +1,54 @@
-//! A radix sort by eight bits at a time, in `radix_count.wgsl` and `radix_scatter.wgsl`, for adapters with subgroups. Stable, as the one by four bits in [`super::sort`].
+//! A radix sort with eight bits per pass, in `radix_count.wgsl` and `radix_scatter.wgsl`, for
+//! adapters with subgroups. Stable, like the sort with four bits per pass in [`super::sort`].
 //!
-//! | step | writes | reads | parameters |
-//! | --- | --- | --- | --- |
-//! | `Count` | for each line, digit and block, how many | keys | lines, axis, blocks, shift |
-//! | `Scatter` | keys, positions | keys, counts (scanned), positions unless `first` | lines, axis, blocks, shift |
+//! Buffers and parameters of each step:
 //!
-//! A subgroup takes a run of neighbouring keys, one for each invocation at a time. Invocations with equal digits find each
-//! other by voting on the digit's bits; the first of them counts for all, in the subgroup's own counters, so that a key's
-//! rank is what was counted before plus how many of its equals stand before it. Two counters of sixteen bits share a word,
-//! digits below 128 the lower half. Keys are put in order in workgroup memory first, so that they leave it in runs.
+//! * `Count` writes the number of occurrences for each line, digit and block. Reads keys.
+//!   Parameters: lines, axis, blocks, shift.
+//! * `Scatter` writes keys and positions. Reads keys, counts (scanned) and, unless `first`,
+//!   positions. Parameters: lines, axis, blocks, shift.
+//!
+//! A subgroup takes a run of adjacent keys, one per invocation at a time. Invocations with equal
+//! digits find each other by voting on the digit's bits. The first of them counts for all, in the
+//! subgroup's own counters, so a key's rank is the previous count plus the number of equal digits
+//! before it. Two 16-bit counters share a word, digits below 128 in the lower half. Keys are first
+//! put in order in workgroup memory, so that they are written in runs.
 
 use super::template::Template;
 
-/// Digits of a pass.
+/// Number of digit values of a pass.
 pub const RADIX_DIGITS: usize = 256;
 
 /// One step of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RadixKernel {
-    /// Invocations of a subgroup: 8, 16 or 32, on this adapter always the same number.
+    /// Invocations of a subgroup: 8, 16 or 32, constant on the adapter.
     pub lanes: u8,
-    /// What the step does.
+    /// The step.
     pub step: RadixStep,
 }
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RadixStep {
-    /// How often each digit occurs.
+    /// Counts the occurrences of each digit.
     Count,
-    /// Keys to their places, with their positions where `positions`.
+    /// Moves keys to their sorted positions.
     Scatter {
-        /// Positions are moved along.
+        /// Whether positions are moved with the keys.
         positions: bool,
-        /// Positions are those of the keys themselves: nothing was moved before.
+        /// Whether this is the first pass, in which positions are the keys' own indices.
         first: bool,
     },
 }
 
 impl RadixKernel {
-    /// Whether subgroups of so many invocations can do it.
+    /// Whether subgroups of this size are supported.
     pub fn takes(lanes: u8) -> bool {
         matches!(lanes, 8 | 16 | 32)
     }
 
-    /// Keys that each invocation takes: fewer where many subgroups have counters of their own.
+    /// Keys per invocation: fewer for many subgroups, because each has its own counters.
     fn keys(lanes: u8) -> usize {
         if lanes >= 16 { 16 } else { 8 }
     }
@@ -54,7 +58,7 @@ impl RadixKernel {
         256 * RadixKernel::keys(lanes)
     }
 
-    /// Workgroup memory that a step takes, in bytes.
+    /// Workgroup memory of a step in bytes.
     pub fn workgroup_bytes(lanes: u8) -> u32 {
         let subgroups = 256 / u32::from(lanes);
         4 * (RadixKernel::block(lanes) as u32 + 128 * subgroups + 2 * 256 + subgroups)

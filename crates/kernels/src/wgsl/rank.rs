@@ -1,8 +1,10 @@
-//! Ranking all rows of a search, in `rank_keys.wgsl` and `rank_scores.wgsl`: scores become keys whose rising order is the wanted one, and sorted keys scores again.
+//! Ranks all rows of a search, in `rank_keys.wgsl` and `rank_scores.wgsl`: scores become keys whose
+//! ascending order is the wanted one, and sorted keys become scores again.
 //!
-//! NaN is the worst score and comes before rows that are filtered out; no other score has either of their keys. Parameters
-//! of `Keys`: queries, rows, the rows of all chunks, the first row, the offsets of the filter and of the row norms, the first
-//! query. Parameters of `Ranked`: queries, rows, k, the first place to write to, the score of what is missing.
+//! NaN is the worst score and comes before rows that are filtered out. Other scores never have the
+//! keys of these two. Parameters of `Keys`: queries, rows, the rows of all chunks, the first row,
+//! the offsets of the filter and of the row norms, the first query. Parameters of `Ranked`:
+//! queries, rows, k, the first position to write, the score of missing results.
 
 use panoply_core::op::compute::Metric;
 
@@ -12,16 +14,16 @@ use super::template::Template;
 /// One step of a ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RankKernel {
-    /// Sums become keys. Reads sums, then filter bits, row norms and query norms where they are needed.
+    /// Converts sums to keys. Reads sums, then filter bits, row norms and query norms if needed.
     Keys {
-        /// How scores are made.
+        /// The metric of the scores.
         metric: Metric,
-        /// Only rows whose bit is set.
+        /// Whether only rows whose bit is set are ranked.
         filtered: bool,
     },
     /// Writes ids and scores of the first k. Reads keys and their order.
     Ranked {
-        /// How scores were made.
+        /// The metric of the scores.
         metric: Metric,
     },
 }

@@ -1,9 +1,11 @@
-//! Reduce, in `reduce.wgsl`: sums, means, extremes and their positions along one axis, in one stage or in two.
+//! Reductions, in `reduce.wgsl`: sums, means, extremes and their positions along one axis, in one
+//! or two stages.
 //!
-//! A line is what becomes one element. Parameters: lines outside the axis (`outer`), its length, the elements behind it
-//! (`inner`), chunks per line, elements per chunk, the input's offset, the count that a mean divides by, and the position of
-//! the first element on its line. The first
-//! stage may leave one partial result per line and chunk, which the second reads as lines of `chunks` elements.
+//! A line holds the elements that are reduced to one. Parameters: lines outside the axis (`outer`),
+//! its length, the elements after the axis (`inner`), chunks per line, elements per chunk, the
+//! input's offset, the divisor of a mean, and the position of the first element on its line. The
+//! first stage may write one partial result per line and chunk, which the second reads as lines of
+//! `chunks` elements.
 
 use panoply_core::DType;
 use panoply_core::op::compute::Reduction;
@@ -11,14 +13,15 @@ use panoply_core::op::compute::Reduction;
 use super::prelude::{carrier, word};
 use super::template::Template;
 
-/// How the work is spread.
+/// The distribution of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceForm {
-    /// One invocation for each line and chunk.
+    /// One invocation per line and chunk.
     Serial,
-    /// One workgroup for each line and chunk.
+    /// One workgroup per line and chunk.
     Cooperative,
-    /// As `Cooperative`, reading vectors of four: types of four bytes, `inner` of one, everything a multiple of four.
+    /// As `Cooperative`, with vectors of four. Requires types of four bytes, `inner` of one, and
+    /// sizes and offsets that are multiples of four.
     Vector,
 }
 
@@ -27,24 +30,25 @@ pub enum ReduceForm {
 pub struct ReduceKernel {
     /// The type of the reduced elements.
     pub dtype: DType,
-    /// What is computed.
+    /// The reduction.
     pub reduction: Reduction,
-    /// How the work is spread.
+    /// The distribution of the work.
     pub form: ReduceForm,
-    /// Reads partial results instead of elements.
+    /// Whether the input consists of partial results instead of elements.
     pub from_partial: bool,
-    /// Writes partial results instead of carriers.
+    /// Whether the output consists of partial results instead of carriers.
     pub to_partial: bool,
 }
 
-/// What is kept while reducing: its type, its start, how an element joins it, how two join, and what becomes of it.
+/// The accumulator of a reduction: its type, its initial value, and expressions that convert an
+/// element, combine two accumulators, and convert the result.
 struct Accumulator {
     kind: &'static str,
     start: &'static str,
-    /// From the element `x` at `place`.
+    /// The accumulator of the element `x` at `place`.
     make: String,
     join: &'static str,
-    /// The carrier of the output made of `a`.
+    /// The output's carrier, computed from `a`.
     finish: String,
     output: &'static str,
 }

@@ -1,8 +1,10 @@
-//! Functions of lines of f32 between two expressions, in `row_map.wgsl`: a line is read once and written once.
+//! Row functions of f32 between two expressions, in `row_map.wgsl`: a line is read once and written
+//! once.
 //!
-//! Parameters: the number of lines, a line's length (a multiple of four), epsilon as a float; the constants of both expressions; then
-//! for each input its offset and the step from line to line, in elements. Buffers read: the inputs of the first expression, then
-//! those of the second from 1 on. [`RowForm::Cached`] and [`RowForm::Subgroup`] spread the work.
+//! Parameters: the number of lines, a line's length (a multiple of four), epsilon as a float; the
+//! constants of both expressions; then for each input its offset and the stride between lines, in
+//! elements. Buffers read: the inputs of the first expression, followed by those of the second from
+//! input 1 on. [`RowForm::Cached`] and [`RowForm::Subgroup`] distribute the work.
 
 use panoply_core::DType;
 
@@ -12,49 +14,50 @@ use super::prelude::{BITS, MATH, buffers, params};
 use super::rows::RowForm;
 use super::template::Template;
 
-/// The most vectors of four in each invocation.
+/// The most vectors of four per invocation.
 pub const ROW_MAP_CHUNKS_MAX: usize = 8;
 
-/// What becomes of a line.
+/// The function of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowMapFunction {
-    /// One number, the sum.
+    /// The sum, one number.
     Sum,
-    /// One number, the mean.
+    /// The mean, one number.
     Mean,
-    /// Exponentials that add up to one.
+    /// Softmax.
     Softmax,
-    /// Their logarithms.
+    /// The logarithm of softmax.
     LogSoftmax,
-    /// Mean zero and variance one.
+    /// Normalisation to mean zero and variance one.
     Norm,
-    /// A mean square of one.
+    /// Normalisation to a mean square of one.
     RmsNorm,
 }
 
-/// How an input lies.
+/// The layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowInput {
-    /// Its elements follow each other along a line, from a multiple of four on.
+    /// Contiguous along a line, starting at a multiple of four.
     Line,
     /// One element for a whole line.
     One,
 }
 
-/// One kernel.
+/// A row function with its expressions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowMapKernel {
-    /// The expression of the elements of a line. All its inputs, and all of the other, are f32.
+    /// The expression before the function. All inputs of both expressions are f32.
     pub before: MapBody,
-    /// What becomes of a line.
+    /// The function of a line.
     pub function: RowMapFunction,
-    /// The expression of the result, its input 0.
+    /// The expression after the function. Its input 0 is the result.
     pub after: MapBody,
-    /// How the inputs lie: those of the first expression, then those of the second from 1 on.
+    /// The layouts of the inputs: those of the first expression, followed by those of the second
+    /// from input 1 on.
     pub inputs: Vec<RowInput>,
-    /// How many are of the first.
+    /// Number of inputs of the first expression.
     pub first: usize,
-    /// How the work is spread: cached, or by subgroups.
+    /// The distribution of the work: cached, or by subgroups.
     pub form: RowForm,
 }
 
@@ -93,7 +96,8 @@ impl RowMapKernel {
         text
     }
 
-    /// The expressions, and what applies them to four elements of a line: `first`, and `last` or `last_one`.
+    /// Appends the expressions, and the functions that apply them to four elements of a line:
+    /// `first`, and `last` or `last_one`.
     fn bodies(&self, text: &mut String) {
         let count = self.inputs.len();
         let dtypes = vec![DType::F32; count + 1];
@@ -120,7 +124,7 @@ impl RowMapKernel {
         text.push_str(&format!("  return vec4<f32>({});\n}}\n", calls.join(", ")));
         let read = inputs_read(&self.after.nodes);
         text.push_str(&self.after.text_as("after", "j", &read, &dtypes));
-        // Input 0 is the result; the others come behind those of the first expression.
+        // Input 0 is the result. The other inputs are bound after those of the first expression.
         let own = |index: &usize| self.first + index - 1;
         let further = loads(&mut read.iter().filter(|index| **index > 0).map(own));
         let call = |lane: &str, value: &str| {

@@ -1,63 +1,66 @@
-//! Softmax and layer normalisation, in `rows.wgsl`: a line is read, what it comes to is found, and the line is written.
+//! Softmax and layer normalisation, in `rows.wgsl`: a line is read, its statistics are computed,
+//! and the line is written.
 //!
-//! Parameters: `outer`, the line's length, `inner`, the input's offset, epsilon as a float, and the offsets of weight and
-//! bias. Buffers read: the input, then weight and bias where there are any. In [`RowForm::Cached`] every invocation keeps
-//! its part of the line, up to `chunks` vectors of four, in registers.
+//! Parameters: `outer`, the line's length, `inner`, the input's offset, epsilon as a float, and the
+//! offsets of weight and bias. Buffers read: the input, then weight and bias if there are any. In
+//! [`RowForm::Cached`] every invocation keeps its part of the line, up to `chunks` vectors of four,
+//! in registers.
 
 use panoply_core::DType;
 
 use super::prelude::word;
 use super::template::Template;
 
-/// What becomes of a line.
+/// The function of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowOp {
-    /// Exponentials that add up to one.
+    /// Softmax.
     Softmax {
-        /// Their logarithms instead.
+        /// Whether to return its logarithm.
         log: bool,
     },
-    /// Mean zero and variance one, or with `rms` a mean square of one.
+    /// Normalisation to mean zero and variance one, or with `rms` to a mean square of one.
     LayerNorm {
-        /// Leaves the mean alone.
+        /// Whether to leave the mean unchanged.
         rms: bool,
-        /// Multiplied by weights.
+        /// Whether to multiply by weights.
         weight: bool,
-        /// With summands.
+        /// Whether to add a bias.
         bias: bool,
     },
 }
 
-/// How the work is spread.
+/// The distribution of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowForm {
-    /// One invocation for each line.
+    /// One invocation per line.
     Serial,
-    /// One workgroup for each line, which is read three times.
+    /// One workgroup per line, which is read three times.
     Cooperative,
-    /// One workgroup for each line of f32, which is read once: at most `chunks` · 1024 elements, a multiple of four.
+    /// One workgroup per line of f32, which is read once: at most `chunks` · 1024 elements, a
+    /// multiple of four.
     Cached {
-        /// Vectors of four in each invocation.
+        /// Vectors of four per invocation.
         chunks: u8,
     },
-    /// One subgroup for each line of f32, which is read once, and no barrier: at most `chunks` · 4 · `lanes` elements, a
-    /// multiple of four.
+    /// One subgroup per line of f32, which is read once, without barriers: at most `chunks` · 4 ·
+    /// `lanes` elements, a multiple of four.
     Subgroup {
-        /// Vectors of four in each invocation.
+        /// Vectors of four per invocation.
         chunks: u8,
-        /// Invocations of a subgroup, on this adapter always the same number.
+        /// Invocations of a subgroup, constant on the adapter.
         lanes: u8,
     },
 }
 
-/// One kernel over lines.
+/// Softmax or layer normalisation over lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowKernel {
     /// The type of the elements: f32, f16 or bf16.
     pub dtype: DType,
-    /// What becomes of a line.
+    /// The function of a line.
     pub op: RowOp,
-    /// How the work is spread.
+    /// The distribution of the work.
     pub form: RowForm,
 }
 
@@ -87,7 +90,7 @@ impl RowKernel {
     fn written(&self, cached: bool, weight: bool, bias: bool) -> String {
         match self.op {
             RowOp::Softmax { log: true } => "(x - top - log_total)".to_owned(),
-            // The exponentials are in place of the elements already.
+            // The elements were replaced by their exponentials already.
             RowOp::Softmax { log: false } if cached => "(x * scale)".to_owned(),
             RowOp::Softmax { log: false } => "(exp_(x - top) / total)".to_owned(),
             RowOp::LayerNorm { .. } => {

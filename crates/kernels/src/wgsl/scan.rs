@@ -1,12 +1,13 @@
-//! Scan, in `scan.wgsl`: running values along one axis.
+//! Scans, in `scan.wgsl`: running values along one axis.
 //!
-//! A line is the elements along the axis. Parameters: `outer`, the axis' length, `inner`, chunks per line, elements per
-//! chunk, the input's offset, 1 to go from the last element to the first, 1 to leave each place's own element out; then the
-//! first chunk of all lines' chunks to work on and the one behind the last, and what is added to the output's indices. Both
-//! offsets count from the line's start and may be below zero, modulo 2³²: buffers then begin in the middle of a line.
-//! [`ScanForm::Total`] leaves what each chunk comes to, in one word per line and chunk;
-//! [`ScanForm::Chunks`] scans every chunk, from the carry in the second buffer where `carried`. Totals are scanned, without
-//! their own chunk, as lines of `chunks` words.
+//! A line is the elements along the axis. Parameters: `outer`, the axis' length, `inner`, chunks
+//! per line, elements per chunk, the input's offset, 1 for reverse order, 1 for an exclusive scan;
+//! then the first chunk to work on and the end of the range, counted over all lines, and the number
+//! added to the output's indices. Both offsets count from the line's start and may be negative,
+//! modulo 2³²: buffers then begin in the middle of a line. [`ScanForm::Total`] writes the total of
+//! each chunk, one word per line and chunk; [`ScanForm::Chunks`] scans every chunk, starting from
+//! the carry in the second buffer if `carried`. Totals are scanned exclusively, as lines of
+//! `chunks` words.
 
 use panoply_core::DType;
 use panoply_core::op::compute::ScanKind;
@@ -14,16 +15,16 @@ use panoply_core::op::compute::ScanKind;
 use super::prelude::{carrier, word};
 use super::template::Template;
 
-/// What one kernel of a scan does.
+/// The role of one kernel of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScanForm {
-    /// One invocation for each line.
+    /// One invocation per line.
     Serial,
-    /// One workgroup for each line and chunk.
+    /// One workgroup per line and chunk.
     Chunks,
-    /// As `Chunks`, but only what each chunk comes to.
+    /// As `Chunks`, but only computes the total of each chunk.
     Total,
-    /// One workgroup for each line of totals, exclusive.
+    /// An exclusive scan of totals, one workgroup per line.
     Carries,
 }
 
@@ -32,15 +33,16 @@ pub enum ScanForm {
 pub struct ScanKernel {
     /// The type of the elements.
     pub dtype: DType,
-    /// What is accumulated.
+    /// The operation.
     pub kind: ScanKind,
-    /// What this kernel does.
+    /// The role of the kernel.
     pub form: ScanForm,
     /// Whether chunks start from a carry.
     pub carried: bool,
-    /// Reads and writes vectors of four: types of four bytes, `inner` of one, forwards, everything a multiple of four.
+    /// Whether to use vectors of four. Requires types of four bytes, `inner` of one, forward order,
+    /// and sizes and offsets that are multiples of four.
     pub vector: bool,
-    /// Sums over subgroups of so many invocations, and few barriers; only for sums and products.
+    /// Scan over subgroups of this many invocations, with few barriers; only for sums and products.
     pub lanes: Option<u8>,
 }
 

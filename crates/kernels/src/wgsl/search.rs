@@ -1,15 +1,18 @@
-//! Search for one query, in `search.wgsl`: every row is scored and the best k are kept, in one pass over the rows.
+//! Search for one query, in `search.wgsl`: scores every row and keeps the best k, in one pass over
+//! the rows.
 //!
-//! A workgroup takes 256 rows at a time. Eight invocations share eight rows: each reads every eighth vector of four of all
-//! of them, so that eight loads are on their way at once and neighbours read neighbouring memory; their partial sums meet in
-//! workgroup memory, and each invocation ends up with the score of one row. The best k are kept as in [`super::select`].
+//! A workgroup takes 256 rows at a time. Eight invocations share eight rows: each reads every
+//! eighth vector of four of all of them, so that eight loads are in flight at once and adjacent
+//! invocations read adjacent memory. Their partial sums are combined in workgroup memory, and each
+//! invocation gets the score of one row. The best k are kept as in [`super::select`].
 //!
-//! Parameters as in [`super::select`], with the rows as the axis and the query's line in place of the query norms' offset,
-//! then the vectors' length and the offsets of the query and of its norm. Reads rows, query (f32), then filter bits, row norms and the
-//! query's norm where they are needed.
+//! Parameters as in [`super::select`], with the rows as the axis and the query's line in place of
+//! the query norms' offset, then the vectors' length and the offsets of the query and of its norm.
+//! Reads rows, query (f32), then filter bits, row norms and the query's norm if needed.
 //!
-//! Of queries with lists, those whose list ran over are searched: workgroups are counted query by query, and the places of a
-//! list are one more parameter. Reads how many each list would have behind the query. Others get nothing.
+//! With `listed`, only queries whose list overflowed are searched. Workgroups are counted query by
+//! query, and the capacity of a list is one more parameter. The number of candidates of each list
+//! is read after the query. Other queries get no results.
 
 use panoply_core::DType;
 use panoply_core::op::compute::Metric;
@@ -23,25 +26,27 @@ use super::template::Template;
 pub struct SearchKernel {
     /// The type of the rows: f32, f16, bf16 or i8.
     pub rows: DType,
-    /// How scores are made.
+    /// The metric of the scores.
     pub metric: Metric,
-    /// Only rows whose bit is set.
+    /// Whether only rows whose bit is set are searched.
     pub filtered: bool,
-    /// Row norms are given; else cosine computes them on the way.
+    /// Whether row norms are given. Otherwise the cosine metric computes them on the fly.
     pub norms_given: bool,
-    /// Rows and query are read in vectors of four: lengths and offsets are multiples of four.
+    /// Whether rows and query are read in vectors of four: lengths and offsets are multiples of
+    /// four.
     pub quads: bool,
-    /// Rows of f16 or bf16 are read eight at a time: their lengths and offset are multiples of eight, the query's of four.
+    /// Whether rows of f16 or bf16 are read eight elements at a time: their lengths and offset are
+    /// multiples of eight, the query's of four.
     pub octs: bool,
-    /// Writes results instead of pairs.
+    /// Whether to write results instead of pairs.
     pub last: bool,
-    /// Queries whose lists ran over.
+    /// Whether to search only queries whose lists overflowed.
     pub listed: bool,
     list: u16,
 }
 
-/// The lengths of vectors, in `norms.wgsl`. Parameters: rows, their length, the offset, and the place
-/// of the first length.
+/// Computes the norms of vectors, in `norms.wgsl`. Parameters: rows, their length, the offset, and
+/// the position of the first norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NormKernel {
     /// The type of the vectors.
@@ -49,8 +54,8 @@ pub struct NormKernel {
 }
 
 impl SearchKernel {
-    /// The kernel for a k of at most 256. The vectors' length and the rows' offset are multiples of `aligned_to`, and so is
-    /// the query's offset, at least of the four of it.
+    /// The kernel for a k of at most 256. The vectors' length and the rows' offset are multiples of
+    /// `aligned_to`. The query's offset is a multiple of four if `aligned_to` is.
     pub fn new(
         rows: DType,
         metric: Metric,

@@ -1,14 +1,17 @@
-//! Select, in `select.wgsl`: the best k of every line, by one workgroup for each line and part.
+//! Top-k selection, in `select.wgsl`: the best k of every line, with one workgroup per line and
+//! part.
 //!
-//! A candidate is a key and an id; the larger key is better, and among equals the smaller id. The workgroup keeps the best
-//! k in workgroup memory, sorted, with room behind them: candidates better than the worst of the k are appended, and when
-//! the room is short everything is sorted and cut. Once the k are good, hardly any candidate passes.
+//! A candidate is a key and an id. The larger key is better, and among equal keys the smaller id.
+//! The workgroup keeps the best k in workgroup memory, sorted, with free entries after them.
+//! Candidates better than the worst of the k are appended. When the free entries run short,
+//! everything is sorted and truncated. Once the k are good, hardly any candidate passes.
 //!
-//! Parameters: lines, the line's length, `inner` (elements behind the axis; for scores, how far apart their rows are), parts per line, elements per part, k, the
-//! source's offset, the id of the first element, the offset of the filter, of the row norms and of the query norms, and the
-//! score of what is missing, the slots of a line and the first of them to write to. Written: pairs of key and id, `k` for
-//! each line and slot, a part taking one slot; or, with `last`, the ids and the scores (only the ids for
-//! [`SelectSource::Elements`]), in places `(outer · k + j) · inner + i`.
+//! Parameters: lines, the line's length, `inner` (elements after the axis; for scores, the stride
+//! between their rows), parts per line, elements per part, k, the source's offset, the id of the
+//! first element, the offset of the filter, of the row norms and of the query norms, the score of
+//! missing results, the slots of a line and the first of them to write. Written: pairs of key and
+//! id, `k` for each line and slot, a part taking one slot; or, with `last`, the ids and the scores
+//! (only the ids for [`SelectSource::Elements`]), at index `(outer · k + j) · inner + i`.
 
 use panoply_core::DType;
 use panoply_core::op::compute::Metric;
@@ -16,59 +19,59 @@ use panoply_core::op::compute::Metric;
 use super::prelude::word;
 use super::template::Template;
 
-/// The most elements that a select keeps.
+/// The largest k.
 pub const SELECT_K_MAX: usize = 512;
 
-/// Where candidates come from.
+/// The source of candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SelectSource {
-    /// Elements of a tensor, the largest or the smallest of them.
+    /// The largest or smallest elements of a tensor.
     Elements {
         /// Their type.
         dtype: DType,
-        /// The largest are wanted, NaN before all.
+        /// Whether the largest are selected, with NaN first.
         largest: bool,
     },
-    /// Sums that become scores of a search, NaN the worst.
+    /// Sums that become scores of a search, with NaN as the worst.
     Scores {
-        /// How scores are made.
+        /// The metric of the scores.
         metric: Metric,
-        /// Only rows whose bit is set.
+        /// Whether only rows whose bit is set are candidates.
         filtered: bool,
     },
-    /// Pairs of lists that may not be full. A list that would have more is taken for empty.
+    /// Pairs in lists that may be partly filled. A list that overflowed counts as empty.
     Lists {
-        /// How scores were made.
+        /// The metric of the scores.
         metric: Metric,
     },
-    /// Pairs of an earlier select.
+    /// Pairs of an earlier selection.
     Pairs {
-        /// The metric whose scores the keys stand for; nothing for elements.
+        /// The metric whose scores the keys represent. `None` for elements.
         metric: Option<Metric>,
     },
 }
 
-/// One select.
+/// One selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SelectKernel {
-    /// Where candidates come from.
+    /// The source of candidates.
     pub source: SelectSource,
-    /// Writes results instead of pairs.
+    /// Whether to write results instead of pairs.
     pub last: bool,
     /// Entries of the list: 512 for a k of at most 256, else 1024.
     pub list: u16,
 }
 
-/// How many entries a list for this k has.
+/// Number of entries of a list for this k.
 pub(super) fn list_entries(k: usize) -> u16 {
     if k <= 256 { 512 } else { 1024 }
 }
 
-/// Candidates that an invocation takes at once. Most of them are hopeless, which costs one barrier for all.
+/// Candidates that an invocation takes at once. Most of them fail, so one barrier serves all.
 const TAKEN: usize = 8;
 
 impl SelectKernel {
-    /// The select for a k.
+    /// The selection for this k.
     pub fn new(source: SelectSource, last: bool, k: usize) -> SelectKernel {
         SelectKernel { source, last, list: list_entries(k) }
     }
@@ -100,7 +103,8 @@ impl SelectKernel {
     }
 }
 
-/// A kernel that makes keys of scores, or scores of keys; where it `finishes`, also scores of sums.
+/// Sets the template values for conversions between keys and scores; with `finishes` also from sums
+/// to scores.
 pub(super) fn scored(template: Template, metric: Metric, finishes: bool) -> Template {
     let template = template.set("METRIC", format!("{metric:?}")).flag("FINISHES", finishes);
     template.flag("NEARER_IS_SMALLER", metric.smaller_is_nearer())

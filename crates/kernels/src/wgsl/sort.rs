@@ -1,15 +1,21 @@
-//! Sorting lines, in the files `sort_*.wgsl`: short ones in workgroup memory, long ones by radix, four bits at a time. Everything is stable.
+//! Sorts lines, in the files `sort_*.wgsl`: short ones in workgroup memory, long ones by radix sort
+//! with four bits per pass. Every sort is stable.
 //!
-//! | step | writes | reads | parameters |
-//! | --- | --- | --- | --- |
-//! | `Line` | positions | elements | lines, axis, inner, offset |
-//! | `Keys` | keys, line by line | elements | lines, axis, inner, offset |
-//! | `Count` | for each line, digit and block, how many | keys | lines, axis, blocks, shift |
-//! | `Scatter` | keys, positions | keys, counts (scanned), positions unless `first` | lines, axis, blocks, shift |
-//! | `Values` | carriers | keys | lines, axis, inner |
-//! | `Positions` | positions in the tensor's layout | positions, line by line | lines, axis, inner |
-//! | `Rank` | for each key of a piece, how many keys come before it | the piece's keys, another's | keys of both, 1 the first time |
-//! | `Place` | positions in a window of a line | places, positions in a piece | keys, start and size of the window, start of the piece |
+//! Buffers and parameters of each step:
+//!
+//! * `Line` writes positions. Reads elements. Parameters: lines, axis, inner, offset.
+//! * `Keys` writes keys, line by line. Reads elements. Parameters: lines, axis, inner, offset.
+//! * `Count` writes the number of occurrences for each line, digit and block. Reads keys.
+//!   Parameters: lines, axis, blocks, shift.
+//! * `Scatter` writes keys and positions. Reads keys, counts (scanned) and, unless `first`,
+//!   positions. Parameters: lines, axis, blocks, shift.
+//! * `Values` writes carriers. Reads keys. Parameters: lines, axis, inner.
+//! * `Positions` writes positions in the tensor's layout. Reads positions, line by line.
+//!   Parameters: lines, axis, inner.
+//! * `Rank` writes, for each key of a piece, the number of keys before it. Reads the piece's keys
+//!   and another piece's. Parameters: the number of keys of both, 1 the first time.
+//! * `Place` writes positions in a window of a line. Reads places and positions in a piece.
+//!   Parameters: keys, start and size of the window, start of the piece.
 
 use panoply_core::DType;
 
@@ -25,48 +31,50 @@ pub const SORT_BLOCK: usize = 2048;
 /// One step of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SortKernel {
-    /// Whole lines of at most `size` elements, a power of two.
+    /// Sorts whole lines of at most `size` elements, a power of two.
     Line {
         /// The type of the elements.
         dtype: DType,
-        /// The largest first.
+        /// Whether the order is descending.
         falls: bool,
-        /// Places in workgroup memory.
+        /// Entries in workgroup memory.
         size: u16,
     },
-    /// Keys whose rising order is the wanted one.
+    /// Converts elements to keys whose ascending order is the wanted one.
     Keys {
         /// The type of the elements.
         dtype: DType,
-        /// The largest first.
+        /// Whether the order is descending.
         falls: bool,
-        /// Zeros of both signs have two keys, so that elements can be made of keys again.
+        /// Whether positive and negative zero have different keys, so that keys can be converted
+        /// back to elements.
         exact: bool,
     },
-    /// How often each digit occurs.
+    /// Counts the occurrences of each digit.
     Count,
-    /// Keys to their places, with their positions where `positions`.
+    /// Moves keys to their sorted positions.
     Scatter {
-        /// Positions are moved along.
+        /// Whether positions are moved with the keys.
         positions: bool,
-        /// Positions are those of the keys themselves: nothing was moved before.
+        /// Whether this is the first pass, in which positions are the keys' own indices.
         first: bool,
     },
-    /// Elements made of exact keys.
+    /// Converts exact keys to elements.
     Values {
         /// The type of the elements, of four bytes.
         dtype: DType,
-        /// The largest first.
+        /// Whether the order is descending.
         falls: bool,
     },
-    /// Positions from line by line to the tensor's layout.
+    /// Copies positions from line by line to the tensor's layout.
     Positions,
-    /// Keys counted that come before those of a sorted piece, in another sorted piece of the same line.
+    /// For each key of a sorted piece, counts the keys before it in another sorted piece of the
+    /// same line.
     Rank {
-        /// The other piece lies before this one, so that equals in it come first.
+        /// Whether the other piece precedes this one, so that its equal keys come first.
         before: bool,
     },
-    /// Positions to their places among all of a line.
+    /// Writes positions of a piece to their places in the whole line.
     Place,
 }
 

@@ -1,16 +1,18 @@
-//! Kernels as files: WGSL, with a few directives that are comments of a kind of their own.
+//! Templates: WGSL files with a few directives, which are special comments.
 //!
-//! | in the file | what becomes of it |
-//! | --- | --- |
-//! | `$NAME`, `${NAME}` | the value that the kernel's Rust file sets: a number, a type, an expression |
-//! | `//# if NAME`, `//# if not NAME`, `//# if NAME is A or B`, `//# else`, `//# end` | lines that are kept where it holds: where a value is set and is not `0` |
-//! | `//# for J in COUNT`, `//# end` | lines once for each number below the count, which is a number or a value's name; `$J` is the number. `//# down J in COUNT` counts down |
-//! | `//# include FILE`, `//# include FILE with NAME=VALUE …` | another file of this folder, with values of its own |
-//! | `//# load NAME TYPE` | `fn ld_NAME(i: u32)`, which reads an element of the buffer `NAME` into its carrier |
-//! | `@binding(next)` | the next number: bindings that a kernel does not need leave no gap |
+//! * `$NAME`, `${NAME}`: the value set by the kernel's Rust file: a number, a type, an expression.
+//! * `//# if NAME`, `//# if not NAME`, `//# if NAME is A or B`, `//# else`, `//# end`: lines that
+//!   are kept if the condition holds. A name holds if its value is set and is not `0`.
+//! * `//# for J in COUNT`, `//# end`: lines that are repeated for each number below the count,
+//!   which is a number or a value's name. `$J` is the number. `//# down J in COUNT` counts down.
+//! * `//# include FILE`, `//# include FILE with NAME=VALUE …`: another file of this folder, with
+//!   values of its own.
+//! * `//# load NAME TYPE`: `fn ld_NAME(i: u32)`, which reads an element of the buffer `NAME` into
+//!   its carrier.
+//! * `@binding(next)`: the next number. Bindings that a kernel does not need leave no gap.
 //!
-//! A type that is set as `TYPE` is also there as `$TYPE_WORD` (what a buffer of such elements is an array of) and as
-//! `$TYPE_CARRIER` (what carries one in registers).
+//! A type set as `TYPE` also defines `$TYPE_WORD` (the element type of a buffer of such elements)
+//! and `$TYPE_CARRIER` (the type of one element in registers).
 
 use panoply_core::DType;
 
@@ -34,7 +36,7 @@ impl Template {
         self
     }
 
-    /// Sets a value that holds or does not.
+    /// Sets a boolean value.
     pub(super) fn flag(self, name: &str, holds: bool) -> Template {
         self.set(name, u8::from(holds))
     }
@@ -47,7 +49,7 @@ impl Template {
             .set(&format!("{name}_CARRIER"), carrier(dtype))
     }
 
-    /// The kernel.
+    /// The kernel's text.
     pub(super) fn text(mut self) -> String {
         let mut out = String::with_capacity(2 * self.text.len());
         let lines: Vec<&'static str> = self.text.lines().collect();
@@ -55,7 +57,7 @@ impl Template {
         numbered(&out)
     }
 
-    /// Adds what becomes of these lines.
+    /// Appends the expansion of these lines.
     fn expand(&mut self, lines: &[&'static str], out: &mut String) {
         let mut at = 0;
         while let Some(line) = lines.get(at) {
@@ -95,13 +97,13 @@ impl Template {
                     self.values.truncate(before);
                 }
                 "load" => out.push_str(&self.load(rest)),
-                // A directive that is none stays, and does not compile.
+                // An unknown directive becomes text that does not compile.
                 _ => out.push_str(&line.replace("//#", "#")),
             }
         }
     }
 
-    /// The value of this name; one that is another's name with a dollar is that other's.
+    /// The value with this name. A value of the form `$OTHER` is resolved to the value of `OTHER`.
     fn value(&self, name: &str) -> Option<&str> {
         let value = self.values.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.as_str())?;
         match value.strip_prefix('$') {
@@ -120,7 +122,8 @@ impl Template {
         }
     }
 
-    /// `NAME TYPE`, or `NAME TYPE as OTHER` for an element that is converted to another type.
+    /// Expands `NAME TYPE`, or `NAME TYPE as OTHER` for an element that is converted to another
+    /// type.
     fn load(&self, rest: &str) -> String {
         let words: Vec<&str> = rest.split(' ').collect();
         let dtype = |name: &str| self.dtypes.iter().find(|(own, _)| *own == name).map(|(_, dtype)| *dtype);
@@ -134,7 +137,7 @@ impl Template {
         .unwrap_or_default()
     }
 
-    /// Adds a line with its values.
+    /// Appends a line with its values filled in.
     fn fill(&self, line: &str, out: &mut String) {
         let mut rest = line;
         while let Some((before, behind)) = rest.split_once('$') {
@@ -148,10 +151,10 @@ impl Template {
                 }
             };
             match self.value(name) {
-                // A value may have values in it.
+                // A value may contain references to values.
                 Some(value) if value.contains('$') => self.fill(value, out),
                 Some(value) => out.push_str(value),
-                // What nobody set stays, and does not compile.
+                // An unset value becomes text that does not compile.
                 None => out.push_str(&format!("$[{name}]")),
             }
             rest = after;
@@ -160,7 +163,7 @@ impl Template {
     }
 }
 
-/// Where a block's `else` is, or else its end, and its end.
+/// The index of a block's `else` (or its end if it has none), and the index of its end.
 fn block(lines: &[&str], start: usize) -> (usize, usize) {
     let (mut depth, mut middle) = (0, None);
     for (at, line) in lines.iter().enumerate().skip(start) {
@@ -191,7 +194,7 @@ macro_rules! files {
         fn included(name: &str) -> &'static str {
             match name {
                 $($name => include_str!($name),)*
-                // A file that is not there leaves its name, which does not compile.
+                // A missing file becomes text that does not compile.
                 _ => "# include",
             }
         }

@@ -1,10 +1,11 @@
-//! Matrices turned over by tiles of 32 × 32, in `transpose.wgsl`.
+//! Matrix transposition with tiles of 32 × 32, in `transpose.wgsl`.
 //!
-//! Parameters: matrices, rows, columns, tiles along rows and columns, the offset. Elements have four bytes.
+//! Parameters: matrices, rows, columns, tiles along rows and columns, the offset. Elements have
+//! four bytes.
 
 use super::template::Template;
 
-/// The last two axes of contiguous elements of four bytes, exchanged.
+/// Swaps the last two axes of contiguous elements of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransposeKernel;
 

@@ -1,8 +1,11 @@
-//! Products of f16 or bf16 on a device's matrix units, in `wide_product.wgsl`, where the driver makes 16-bit matrices of those that
-//! the text calls f32: `activation(alpha · A·B + beta · C + bias)`, convolutions, and candidates of a search.
+//! Products of f16 or bf16 on a device's matrix units, in `wide_product.wgsl`, for drivers that
+//! turn matrices declared as f32 into 16-bit matrices: `activation(alpha · A·B + beta · C + bias)`,
+//! convolutions, and candidates of a search.
 //!
-//! Parameters and buffers of products are those of [`super::gemm`], those of candidates are [`super::list`]'s; those of convolutions
-//! are in `wide_window_params.wgsl`. Images of a convolution have their channels last, in whole eights ([`super::Kernel::ChannelsLast`]).
+//! Parameters and buffers of products are those of [`super::gemm`], those of candidates are those
+//! of [`super::list`]. Those of convolutions are in `wide_window_params.wgsl`. Images of a
+//! convolution are channels-last, with channels in whole groups of eight
+//! ([`super::Kernel::ChannelsLast`]).
 
 use panoply_core::DType;
 use panoply_core::op::compute::Metric;
@@ -11,14 +14,14 @@ use super::gemm::{Epilogue, Load, finished};
 use super::select::scored;
 use super::template::Template;
 
-/// Elements that are read at once: operands' strides, offsets and contiguous lengths are multiples of it.
+/// Elements read at once. Operands' strides, offsets and contiguous lengths are multiples of it.
 pub const WIDE_STEP: usize = 8;
 /// Rows and columns of a matrix.
 const MATRIX: usize = 16;
-/// Quads of workgroup memory that the sums of a subgroup take on their way out.
+/// Vectors of four in workgroup memory for the sums of a subgroup while they are stored.
 const SUMS: usize = 144;
 
-/// How a workgroup's tile is shared by its subgroups.
+/// The distribution of a workgroup's tile over its subgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WideTile {
     /// Subgroups along the rows and the columns of the tile.
@@ -27,12 +30,14 @@ pub struct WideTile {
     pub rows: u8,
     /// Pairs of matrices of a subgroup along its columns.
     pub pairs: u8,
-    /// Steps of the inner dimension: a multiple of sixteen.
+    /// Inner steps: a multiple of sixteen.
     pub depth: u8,
-    /// Two tiles of each operand in workgroup memory: twice the memory, half the barriers.
+    /// Double buffering: two tiles of each operand in workgroup memory. Twice the memory, half the
+    /// barriers.
     pub double: bool,
-    /// What was fetched goes to workgroup memory with the next tile's beginning and not with this one's end: its stores, and what they wait
-    /// for, lie beside a tile's products. Only with two tiles.
+    /// Whether fetched data is stored to workgroup memory at the start of the next tile instead of
+    /// the end of this one. The stores, and the loads that they wait for, then overlap with a
+    /// tile's products. Requires `double`.
     pub early: bool,
 }
 
@@ -51,7 +56,8 @@ impl WideTile {
         usize::from(self.subgroups[0]) * usize::from(self.subgroups[1]) * 32
     }
 
-    /// Whether a workgroup can be so: invocations fetch whole eights, as many each, in whole lines.
+    /// Whether a workgroup of this shape works: all invocations fetch the same number of whole
+    /// groups of eight, and one fetch of all invocations covers whole lines.
     pub fn is_sound(&self) -> bool {
         let (depth, invocations) = (usize::from(self.depth), self.invocations());
         let shared = |length: usize| {
@@ -69,12 +75,12 @@ impl WideTile {
             && shared(self.n())
     }
 
-    /// The most bytes of workgroup memory that a kernel with this tile takes.
+    /// The most bytes of workgroup memory of a kernel with this tile.
     pub fn workgroup_bytes(&self) -> u32 {
         let most = |length| {
             stage_eights(length, self.depth, Load::AlongInner).max(stage_eights(length, self.depth, Load::AlongOuter))
         };
-        // Searches have a limit for each row besides.
+        // Searches also keep a limit for each row.
         self.eights(most(self.m()) + most(self.n())) as u32 * 16 + self.m() as u32 * 4
     }
 
@@ -84,7 +90,7 @@ impl WideTile {
     }
 }
 
-/// What is multiplied with what.
+/// The right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WideSource {
     /// A matrix.
@@ -93,21 +99,22 @@ pub enum WideSource {
     Windows,
 }
 
-/// What becomes of the sums.
+/// The use of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WideTarget {
-    /// Outputs.
+    /// Outputs of a product.
     Sums {
-        /// What is done to them.
+        /// The epilogue.
         epilogue: Epilogue,
-        /// Written as elements, four at a time: n, or the places of an image, are a multiple of four. Else as carriers.
+        /// Whether to write elements, four at a time: n, or the positions of an image, are a
+        /// multiple of four. Otherwise carriers are written.
         packed: bool,
     },
-    /// Candidates of queries, which are A.
+    /// Candidates of queries. The queries are A.
     Lists {
-        /// How scores are made.
+        /// The metric of the scores.
         metric: Metric,
-        /// Only rows whose bit is set.
+        /// Whether only rows whose bit is set are candidates.
         filtered: bool,
     },
 }
@@ -117,13 +124,13 @@ pub enum WideTarget {
 pub struct WideKernel {
     /// f16 or bf16.
     pub dtype: DType,
-    /// How the left operand lies.
+    /// The access pattern of the left operand.
     pub load_a: Load,
     /// The right operand.
     pub b: WideSource,
-    /// What becomes of the sums.
+    /// The use of the sums.
     pub target: WideTarget,
-    /// All tiles are whole: m, n and k are multiples of the tile's. Not for windows.
+    /// Whether all tiles are whole: m, n and k are multiples of the tile's sizes. Not for windows.
     pub whole: bool,
     /// The size of a workgroup's tile.
     pub tile: WideTile,
@@ -165,13 +172,14 @@ impl WideKernel {
     }
 }
 
-/// Eights from a line of a tile to the next, one more than it has, and those that it has.
+/// The line stride of a tile in groups of eight, one more than the line's length, and the line's
+/// length.
 fn line(length: usize, depth: usize, load: Load) -> [usize; 2] {
     let eights = if load == Load::AlongInner { depth } else { length } / WIDE_STEP;
     [eights + 1, eights]
 }
 
-/// Eights of an operand's tile.
+/// Size of an operand's tile in groups of eight.
 fn stage_eights(length: usize, depth: u8, load: Load) -> usize {
     let depth = usize::from(depth);
     let lines = if load == Load::AlongInner { length } else { depth };

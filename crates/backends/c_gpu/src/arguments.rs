@@ -7,12 +7,13 @@ use panoply_core::{Error, Result};
 use crate::driver::Address;
 use crate::layout::Layout;
 
-/// Room for one launch's arguments.
+/// Bytes available for the arguments of one launch.
 pub const ARGUMENT_BYTES_MAX: usize = 1792;
-/// The most arguments of a kernel.
+/// Maximum number of arguments of a kernel.
 pub const ARGUMENTS_MAX: usize = 72;
 
-/// The arguments of one launch, in the order of the kernel's parameters. They live on the stack: building them touches no heap.
+/// The arguments of one launch, in the order of the kernel's parameters. They are stored on the
+/// stack, so building them allocates nothing.
 #[derive(Clone)]
 pub struct Arguments {
     storage: [u64; ARGUMENT_BYTES_MAX / 8],
@@ -20,38 +21,39 @@ pub struct Arguments {
     offsets: [u16; ARGUMENTS_MAX],
     pointers: [*mut c_void; ARGUMENTS_MAX],
     count: usize,
-    /// A bit for each argument that is an address.
+    /// One bit per argument, set if the argument is an address.
     addresses: u128,
-    /// A size that the kernel cannot count to.
+    /// A size that exceeds the kernel's 32 bits, if there was one.
     too_large: Option<usize>,
-    /// What a kernel of the caller's own may reach; empty for those of this project.
+    /// The memory that a caller's own kernel may access; empty for this project's kernels.
     bounds: Vec<Bounds>,
 }
 
-/// Memory that a kernel is given, for drivers that check its accesses.
+/// A memory range passed to a kernel, for drivers that check its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Bounds {
-    /// Where it begins.
+    /// The first byte.
     pub start: Address,
-    /// How many bytes there are.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Whether it may be written.
+    /// Whether the kernel may write to the range.
     pub writable: bool,
 }
 
-/// One argument, for drivers that are given them one by one.
+/// One argument, for drivers that take arguments individually.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument<'a> {
-    /// A place in device memory.
+    /// An address in device memory.
     Address(Address),
-    /// A number or a structure, in whole words; numbers narrower than a word lie in its low bytes.
+    /// A number or a structure, in whole words; a number narrower than a word is in the word's low
+    /// bytes.
     Value(&'a [u64]),
 }
 
 impl Arguments {
-    /// No argument yet.
-    #[allow(clippy::new_without_default)] // Built at one place for each launch, never by default.
+    /// An empty list of arguments.
+    #[allow(clippy::new_without_default)] // Built explicitly for each launch, never by default.
     pub fn new() -> Arguments {
         Arguments {
             storage: [0; ARGUMENT_BYTES_MAX / 8],
@@ -71,55 +73,56 @@ impl Arguments {
         self.push(&[address.0])
     }
 
-    /// A pointer to so many bytes of device memory, which is all that the kernel may reach there.
+    /// A pointer to `bytes` bytes of device memory, the only bytes that the kernel may access
+    /// there.
     pub fn memory(mut self, start: Address, bytes: usize, writable: bool) -> Arguments {
         self.bounds.push(Bounds { start, bytes: bytes as u64, writable });
         self.address(start)
     }
 
-    /// What the kernel may reach; empty where nobody has to check.
+    /// The memory that the kernel may access; empty if accesses are not checked.
     pub fn bounds(&self) -> &[Bounds] {
         &self.bounds
     }
 
-    /// A number of 32 bits.
+    /// A 32-bit number.
     pub fn u32(self, value: u32) -> Arguments {
         self.push(&[u64::from(value)])
     }
 
-    /// A count for which the kernel has 32 bits. One that is larger is refused when the kernel is launched.
+    /// A count that is a 32-bit number in the kernel. A larger count is refused at launch.
     pub fn size(mut self, value: usize) -> Arguments {
         self.note(value);
         self.push(&[value as u64])
     }
 
-    /// A number of 64 bits.
+    /// A 64-bit number.
     pub fn u64(self, value: u64) -> Arguments {
         self.push(&[value])
     }
 
-    /// A number of 64 bits with a sign.
+    /// A signed 64-bit number.
     pub fn i64(self, value: i64) -> Arguments {
         self.push(&[value as u64])
     }
 
-    /// A float.
+    /// A 32-bit float.
     pub fn f32(self, value: f32) -> Arguments {
         self.push(&[u64::from(value.to_bits())])
     }
 
-    /// A float of 64 bits.
+    /// A 64-bit float.
     pub fn f64(self, value: f64) -> Arguments {
         self.push(&[value.to_bits()])
     }
 
-    /// The prelude's `layout`.
+    /// A `layout` structure of the kernels' prelude.
     pub fn layout(mut self, layout: &Layout) -> Arguments {
         layout.axes().for_each(|(size, _)| self.note(size));
         self.push(&layout.words())
     }
 
-    /// A structure of pairs of counts, for each of which the kernel has 32 bits.
+    /// A structure of pairs of counts, each a 32-bit number in the kernel.
     pub fn sizes(mut self, pairs: &[[usize; 2]]) -> Arguments {
         let begin = self.used;
         for [low, high] in pairs {
@@ -133,18 +136,20 @@ impl Arguments {
         self
     }
 
-    /// A structure of the kernel's own, as words in the target's layout.
+    /// A structure of the kernel's own, as words in the target's memory layout.
     pub fn structure(self, words: &[u64]) -> Arguments {
         self.push(words)
     }
 
-    /// With a structure's counts checked as [`Arguments::size`] does, which the caller has packed into words itself.
+    /// Checks the counts in a structure that the caller has packed into words itself, as
+    /// [`Arguments::size`] does.
     pub fn counting(mut self, sizes: impl IntoIterator<Item = usize>) -> Arguments {
         sizes.into_iter().for_each(|size| self.note(size));
         self
     }
 
-    /// Numbers narrower than a word lie in its low bytes, which come first on every machine that has these devices.
+    /// A number narrower than a word is in the word's low bytes, which come first on every
+    /// (little-endian) host of these devices.
     fn push(mut self, words: &[u64]) -> Arguments {
         debug_assert!(self.used + words.len() <= self.storage.len() && self.count < ARGUMENTS_MAX);
         self.storage[self.used..self.used + words.len()].copy_from_slice(words);
@@ -160,7 +165,7 @@ impl Arguments {
         }
     }
 
-    /// Whether the kernel can count to all that it is given.
+    /// Checks that all counts fit the kernel's 32 bits.
     pub(crate) fn check(&self) -> Result<()> {
         match self.too_large {
             None => Ok(()),
@@ -168,7 +173,8 @@ impl Arguments {
         }
     }
 
-    /// Pointers to the values, made when they no longer move: what CUDA and HIP take.
+    /// Pointers to the values, as CUDA and HIP take them. They are made last, because the values
+    /// must not move afterwards.
     pub fn pointers(&mut self) -> &mut [*mut c_void] {
         for index in 0..self.count {
             self.pointers[index] = (&raw mut self.storage[usize::from(self.offsets[index])]).cast();
@@ -176,7 +182,7 @@ impl Arguments {
         &mut self.pointers[..self.count]
     }
 
-    /// Each argument: what OpenCL takes.
+    /// Each argument individually, as OpenCL takes them.
     pub fn each(&self) -> impl Iterator<Item = Argument<'_>> {
         (0..self.count).map(|index| {
             let end = if index + 1 < self.count { self.offsets[index + 1].into() } else { self.used };
@@ -195,10 +201,11 @@ mod tests {
         let layout = Layout::new(&[2, 3, 5], &[15, -5, 1]);
         let mut arguments = Arguments::new().u32(7).layout(&layout).address(Address(9));
         let pointers = arguments.pointers().to_vec();
-        // SAFETY: the second argument is a layout, stored by the builder: its rank, then the sizes, the last axis first.
+        // SAFETY: the second argument is a layout, stored by the builder: its rank, then the sizes,
+        // the last axis first.
         let stored = unsafe { pointers[1].cast::<[u32; 10]>().read() };
         assert_eq!(stored[..4], [3, 5, 3, 2]);
-        // SAFETY: the strides follow on the next boundary of eight bytes.
+        // SAFETY: the strides follow at the next multiple of eight bytes.
         let strides = unsafe { pointers[1].cast::<i64>().add(5).cast::<[i64; 3]>().read() };
         assert_eq!(strides, [1, -5, 15]);
         // SAFETY: the third argument is one word.

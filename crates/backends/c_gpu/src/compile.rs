@@ -1,12 +1,17 @@
-//! Compiling kernels ahead and side by side.
+//! Compiling kernels ahead of time and in parallel.
 //!
-//! 1. A [`CompileQueue`] belongs to one kind of device. Engines of several devices of that kind share it: each kernel is compiled once.
-//! 2. A kernel that was asked for ahead is compiled by one of a bounded set of threads, which end when nothing is left to do.
-//! 3. An engine waits for the kernel that it needs and for no other: where nobody has begun with it, it compiles it itself.
-//! 4. What was compiled is kept on disk, where there is a cache, and in memory up to [`IMAGES_BYTES_MAX`].
-//! 5. A kernel that did not compile is tried again when it is next needed.
+//! 1. A [`CompileQueue`] serves one kind of device. Engines of several devices of that kind share
+//!    the queue, so each kernel is compiled once.
+//! 2. A kernel requested ahead of time is compiled by one of a bounded set of threads, which end
+//!    when the queue is empty.
+//! 3. An engine waits only for the kernel that it needs. If no thread has begun to compile that
+//!    kernel, the engine compiles it itself.
+//! 4. Compiled kernels are cached on disk, if there is a cache, and in memory up to
+//!    [`IMAGES_BYTES_MAX`].
+//! 5. A kernel that failed to compile is tried again when it is next needed.
 //!
-//! The lock is taken where a kernel is launched for the first time, and not on the path of an op whose kernels are loaded.
+//! The lock is taken when a kernel is launched for the first time, and not for ops whose kernels
+//! are loaded.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,22 +22,24 @@ use panoply_core::error::panic_message;
 use panoply_kernels::c::{Kernel, Target};
 use panoply_kernels::cache::Cache;
 
-/// The most threads that compile, besides those of engines that wait.
+/// Maximum number of compiling threads, in addition to waiting engines.
 pub const COMPILERS_MAX: usize = 16;
-/// Compiled kernels that are kept in memory, in bytes; the oldest go first.
+/// Maximum bytes of compiled kernels kept in memory; the oldest are dropped first.
 pub const IMAGES_BYTES_MAX: usize = 256 << 20;
-/// How often progress is told while nothing happens.
+/// Interval of progress reports while no compilation finishes.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
-/// Turns a kernel's complete text into what a driver loads. Any thread may ask, several at once.
+/// Compiles a kernel's complete text into a driver's loadable image. Called from any thread, also
+/// concurrently.
 pub trait Compiler: Send + Sync {
-    /// What texts are written for.
+    /// The target of the generated texts.
     fn target(&self) -> Target;
 
-    /// Everything but the text that decides the result (architecture, versions, options): a part of the cache's key.
+    /// Everything besides the text that determines the result (architecture, versions, options):
+    /// part of the cache's key.
     fn identity(&self) -> String;
 
-    /// The compiled text, or what the compiler says about it.
+    /// The compiled image, or the compiler's message.
     fn compile(&self, source: &str) -> Result<Vec<u8>, String>;
 }
 
@@ -46,7 +53,8 @@ pub struct CompileQueue {
 
 struct Shared {
     compiler: Arc<dyn Compiler>,
-    /// Another compiler that must take every kernel too: what runs emulated here must compile for a GPU.
+    /// A second compiler that must accept every kernel too: kernels that run emulated here must
+    /// compile for a GPU.
     checker: Option<Arc<dyn Compiler>>,
     cache: Option<Cache>,
     threads_max: usize,
@@ -57,15 +65,15 @@ struct Shared {
 #[derive(Default)]
 struct State {
     kernels: HashMap<Kernel, Progress>,
-    /// Kernels that nobody has begun with, and some with which somebody has.
+    /// Queue of kernels to compile. Some of them may have been started since.
     waiting: VecDeque<Kernel>,
-    /// Compiled kernels, the oldest first, and their bytes.
+    /// Compiled kernels, oldest first, and their total size.
     finished: VecDeque<Kernel>,
     image_bytes: usize,
-    /// Kernels that are waiting or being compiled.
+    /// Number of kernels that are waiting or being compiled.
     unfinished: usize,
     threads: usize,
-    /// Kernels that no cache had.
+    /// Number of kernels that were in no cache.
     compiled: usize,
 }
 
@@ -77,7 +85,7 @@ enum Progress {
 }
 
 impl CompileQueue {
-    /// An empty queue before this compiler.
+    /// An empty queue for this compiler.
     pub fn new(compiler: Arc<dyn Compiler>, checker: Option<Arc<dyn Compiler>>, cache: Option<Cache>) -> CompileQueue {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads_max = (cores - 1).clamp(1, COMPILERS_MAX);
@@ -85,7 +93,7 @@ impl CompileQueue {
         CompileQueue { shared: Arc::new(Shared { compiler, checker, cache, threads_max, state, changed }) }
     }
 
-    /// Has a kernel compiled, some time.
+    /// Requests that a kernel be compiled at some time.
     pub(crate) fn request(&self, kernel: &Kernel) {
         let mut state = self.shared.state();
         if state.kernels.contains_key(kernel) {
@@ -99,11 +107,12 @@ impl CompileQueue {
         }
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("panoply-compile".to_owned());
-        // Where there is no thread to be had, whoever needs the kernel compiles it.
+        // If no thread can be started, the engine that needs the kernel compiles it.
         state.threads += usize::from(thread.spawn(move || shared.work()).is_ok());
     }
 
-    /// The compiled kernel; waits for it, or compiles it here. The error is the compiler's message.
+    /// The compiled kernel. Waits for it, or compiles it on this thread. The error is the
+    /// compiler's message.
     pub(crate) fn get(&self, kernel: &Kernel) -> Result<Image, String> {
         let mut state = self.shared.state();
         loop {
@@ -126,13 +135,14 @@ impl CompileQueue {
         }
     }
 
-    /// Compiles a kernel whatever the cache has of it, which is replaced: for one that a driver did not load.
+    /// Compiles a kernel again and replaces its cached image, after a driver failed to load that
+    /// image.
     pub(crate) fn renew(&self, kernel: &Kernel) -> Result<Image, String> {
         let fresh = catch_unwind(AssertUnwindSafe(|| self.shared.fresh(self.shared.compiler.as_ref(), kernel)));
         let image = fresh.unwrap_or_else(|panic| Err(panic_message(panic.as_ref())))?;
         let mut state = self.shared.state();
         state.compiled += 1;
-        // Others that have the old one in their hands will ask as well.
+        // Engines that still hold the old image will ask as well.
         let before = match state.kernels.get_mut(kernel) {
             Some(Progress::Done(kept)) => Some(std::mem::replace(kept, Arc::clone(&image))),
             _ => None,
@@ -143,7 +153,8 @@ impl CompileQueue {
         Ok(image)
     }
 
-    /// Waits until all that was asked for is compiled, and helps with it. Tells how many are done, of how many.
+    /// Waits until all requested kernels are compiled, and helps to compile them. Reports the
+    /// number done and the total.
     pub(crate) fn finish(&self, progress: &mut dyn FnMut(usize, usize)) {
         let total = self.shared.state().unfinished;
         loop {
@@ -161,7 +172,8 @@ impl CompileQueue {
         }
     }
 
-    /// Kernels that did not compile, and what the compiler said, as far as nobody has needed them since.
+    /// Kernels that failed to compile, with the compiler's message. A failure is removed when the
+    /// kernel is next needed.
     pub fn failed(&self) -> Vec<(String, String)> {
         let state = self.shared.state();
         let failure = |(kernel, progress): (&Kernel, &Progress)| match progress {
@@ -171,7 +183,7 @@ impl CompileQueue {
         state.kernels.iter().filter_map(failure).collect()
     }
 
-    /// How many kernels were compiled: those that came from the cache do not count.
+    /// Number of kernels compiled, not counting those from the cache.
     pub fn compiled(&self) -> usize {
         self.shared.state().compiled
     }
@@ -179,13 +191,13 @@ impl CompileQueue {
 
 impl Drop for CompileQueue {
     fn drop(&mut self) {
-        // The threads end after what they are at.
+        // Each thread ends after its present kernel.
         self.shared.state().waiting.clear();
     }
 }
 
 impl State {
-    /// A kernel that nobody has begun with; from now on somebody has.
+    /// Takes a kernel that no thread has begun to compile, and marks it as running.
     fn next(&mut self) -> Option<Kernel> {
         while let Some(kernel) = self.waiting.pop_front() {
             if let Some(progress @ Progress::Waiting) = self.kernels.get_mut(&kernel) {
@@ -212,7 +224,7 @@ impl State {
 }
 
 impl Shared {
-    /// What the lock guards is whole after every statement, so that a panic elsewhere changes nothing.
+    /// Every statement leaves the locked state consistent, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,7 +233,7 @@ impl Shared {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of the threads, until nothing is left to do.
+    /// The loop of a compiling thread. It ends when the queue is empty.
     fn work(&self) {
         loop {
             let mut state = self.state();
@@ -234,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Compiles a kernel that is marked as running, and says so to those who wait.
+    /// Compiles a kernel that is marked as running, and wakes the waiting threads.
     fn compile(&self, kernel: &Kernel) {
         let result = catch_unwind(AssertUnwindSafe(|| self.image(kernel)));
         let result = result.unwrap_or_else(|panic| Err(panic_message(panic.as_ref())));
@@ -251,7 +263,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The kernel from the cache, or compiled; and whether it was.
+    /// The kernel from the cache, or newly compiled; and whether it was compiled.
     fn image(&self, kernel: &Kernel) -> Result<(Image, bool), String> {
         if let Some(checker) = &self.checker {
             self.image_by(checker.as_ref(), kernel)?;
@@ -268,7 +280,7 @@ impl Shared {
         }
     }
 
-    /// The kernel as it is compiled now, which the cache has from here on.
+    /// Compiles the kernel and stores it in the cache.
     fn fresh(&self, compiler: &dyn Compiler, kernel: &Kernel) -> Result<Image, String> {
         let source = kernel.source(compiler.target());
         let image = compiler.compile(&source)?;
@@ -279,7 +291,7 @@ impl Shared {
     }
 }
 
-/// What a compiled text has its place in the cache by.
+/// The cache's key of a compiled text.
 fn key(compiler: &dyn Compiler, source: &str) -> Vec<u8> {
     [source, &compiler.identity()].join("\0").into_bytes()
 }
@@ -292,7 +304,8 @@ mod tests {
 
     use super::*;
 
-    /// A compiler that takes a while, counts, and does not like texts with «bad» in them.
+    /// A test compiler that takes some time, counts its calls, and rejects texts that contain
+    /// «bad».
     #[derive(Default)]
     struct Slow {
         calls: AtomicUsize,
@@ -355,7 +368,7 @@ mod tests {
         assert_eq!(slow.calls.load(Ordering::Relaxed), 30);
         let cores = std::thread::available_parallelism().unwrap().get();
         assert!(slow.at_once_max.load(Ordering::Relaxed) <= COMPILERS_MAX.min(cores) + 1);
-        // Nothing is left to do, so nobody waits.
+        // Nothing is left to compile, so this does not wait.
         queue.finish(&mut |done, total| assert_eq!((done, total), (0, 0)));
     }
 

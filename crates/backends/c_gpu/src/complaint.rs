@@ -1,5 +1,6 @@
-//! Errors that only a kernel can find, such as an index out of range: each op that may have one gets a word of pinned host memory, which
-//! its kernel writes and the host reads when the op has finished. Nothing is copied, and an op without an error costs nothing.
+//! Errors that only a kernel can detect, such as an index out of range. Each op that may have such
+//! an error gets a word of pinned host memory. The kernel writes the word, and the host reads it
+//! when the op has finished. Nothing is copied, and an op without an error costs nothing.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -9,9 +10,9 @@ use panoply_core::{DeviceId, Error, Result};
 
 use crate::driver::{Address, Driver};
 
-/// What a kernel writes where it must say that all is well.
+/// The value by which a kernel confirms success, for ops that need a confirmation.
 const APPROVED: u64 = u64::MAX;
-/// Words of one page of pinned memory.
+/// Number of words in one page of pinned memory.
 const PAGE_WORDS: usize = 512;
 
 #[repr(C, align(4096))]
@@ -25,19 +26,20 @@ pub(crate) struct Complaints {
     free: Vec<(usize, usize)>,
 }
 
-/// A word that an op under way may write, and what it means.
+/// A word that an op in flight may write, with its meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Complaint {
     place: (usize, usize),
-    /// Makes an error of a word that is not zero, and of `detail`.
+    /// Makes an error from a non-zero word and `detail`.
     describe: fn(u64, u64) -> Error,
     detail: u64,
-    /// Whether silence is an error too.
+    /// Whether an unwritten word is an error too.
     is_approval: bool,
 }
 
 impl Complaint {
-    /// A word that is an error unless a kernel says that all is well, with all ones.
+    /// Turns this into a word that is an error unless a kernel confirms success by writing all
+    /// ones.
     pub(crate) fn approval(self) -> Complaint {
         Complaint { is_approval: true, ..self }
     }
@@ -48,7 +50,7 @@ impl Complaints {
         Complaints { driver, device, pages: Vec::new(), free: Vec::new() }
     }
 
-    /// A word that is zero, and where the device finds it.
+    /// Lends a zeroed word, with its device address.
     pub(crate) fn lend(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<(Complaint, Address)> {
         if self.free.is_empty() {
             self.grow()?;
@@ -60,7 +62,8 @@ impl Complaints {
         Ok((Complaint { place, describe, detail, is_approval: false }, address))
     }
 
-    /// The error that the op's kernels wrote, if any. The op must have finished.
+    /// Returns the word, with the error that the op's kernels wrote, if any. The op must have
+    /// finished.
     pub(crate) fn settle(&mut self, complaint: Complaint) -> Result<()> {
         self.free.push(complaint.place);
         let word = self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire);
@@ -76,7 +79,7 @@ impl Complaints {
 
     fn grow(&mut self) -> Result<()> {
         let page = Box::new(Page([const { AtomicU64::new(0) }; PAGE_WORDS]));
-        // SAFETY: the page lives in this table, which unpins it before it goes.
+        // SAFETY: the page is owned by this table, which unpins the page before dropping it.
         unsafe { self.driver.pin(NonNull::from(&*page).cast(), size_of::<Page>())? };
         self.free.extend((0..PAGE_WORDS).map(|word| (self.pages.len(), word)));
         self.pages.push(page);
@@ -106,11 +109,11 @@ mod tests {
         let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
         let (silent, _) = complaints.lend(describe, 1).unwrap();
         let (loud, address) = complaints.lend(describe, 2).unwrap();
-        // SAFETY: the word was just lent and lives in the table.
+        // SAFETY: the word was just lent and is owned by the table.
         unsafe { (address.0 as *mut u64).write_volatile(7) };
         assert_eq!(complaints.settle(silent), Ok(()));
         assert_eq!(complaints.settle(loud), Err(describe(7, 2)));
-        // Where approval is asked for, silence is the device's fault.
+        // If a confirmation is required, an unwritten word is a device fault.
         for (word, expected) in [(u64::MAX, Ok(())), (3, Err(describe(3, 4)))] {
             let (approval, address) = complaints.lend(describe, 4).unwrap();
             // SAFETY: as above.
@@ -119,7 +122,7 @@ mod tests {
         }
         let (silent, _) = complaints.lend(describe, 4).unwrap();
         assert!(matches!(complaints.settle(silent.approval()), Err(Error::DeviceFault { .. })));
-        // A word that comes back is clean again, however many were lent.
+        // A returned word is zeroed when it is lent again, for any number of words.
         let lent: Vec<_> = (0..2 * PAGE_WORDS).map(|_| complaints.lend(describe, 0).unwrap().0).collect();
         assert!(lent.into_iter().all(|complaint| complaints.settle(complaint).is_ok()));
     }

@@ -1,5 +1,6 @@
-//! Copies of views on the device: whole where a view is contiguous, in words as wide as they can be where its last axis is,
-//! through the blocks' memory where another axis is, and element by element otherwise.
+//! Copies of views on the device. A contiguous view is copied whole. A view with a contiguous last
+//! axis is copied in the widest possible words. A view with another contiguous axis goes through
+//! block memory. All others are copied element by element.
 
 use panoply_core::{DType, Result};
 use panoply_kernels::c::{Kernel, STRIDED};
@@ -12,11 +13,11 @@ use crate::strides::Axes;
 
 const BLOCK_THREADS: usize = 256;
 const WORD_BYTES_MAX: usize = 16;
-/// Axes shorter than this are not worth a square of the block's memory.
+/// Minimum size of an axis for a tiled copy through block memory.
 const TILED_SIZE_MIN: usize = 8;
 
 impl Context {
-    /// The elements of a view, one after the other.
+    /// Copies the elements of a view to contiguous memory.
     pub fn copy_view(&mut self, target: Address, view: &View, dtype: DType, elements: usize) -> Result<()> {
         if elements == 0 {
             return Ok(());
@@ -44,7 +45,7 @@ impl Context {
         self.launch(&kernel, launch, &mut arguments)
     }
 
-    /// A view whose axis `axis` is contiguous, and not its last.
+    /// Copies a view whose contiguous axis is `axis`, which is not the last.
     fn copy_tiles(&mut self, target: Address, source: Address, axes: &Axes<1>, axis: usize, size: usize) -> Result<()> {
         let (mut from, mut to) = (Axes::<1>::new(), Axes::<1>::new());
         let mut contiguous = [1_i64; LAYOUT_AXES_MAX];
@@ -75,7 +76,8 @@ impl Context {
     }
 }
 
-/// Turns axes of elements into axes of the widest words that divide every run; gives their size in bytes.
+/// Converts axes of elements into axes of the widest words that divide every contiguous run.
+/// Returns the word size in bytes.
 fn widen(axes: &mut Axes<1>, address: Address, size: usize) -> usize {
     if axes.strides[0][0] != 1 {
         return size;
@@ -98,7 +100,7 @@ fn widen(axes: &mut Axes<1>, address: Address, size: usize) -> usize {
     bytes
 }
 
-/// The kernels' name of a word.
+/// The name of a word type in kernels.
 pub(crate) fn word(bytes: usize) -> &'static str {
     match bytes {
         1 => "u8",

@@ -1,4 +1,5 @@
-//! What the engines of one backend have in common: which ops are warm, who reads whose memory, and what was compiled.
+//! The state shared by the engines of one backend: warm ops, access to peers' memory, and compiled
+//! kernels.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,22 +12,21 @@ use crate::compile::{CompileQueue, Compiler};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::engine::GpuEngine;
+pub use crate::peers::DEVICES_MAX;
 use crate::peers::Peers;
 
-/// What the pool keeps for reuse where the caller does not say: this share of the device's memory.
+/// Share of the device's memory that the pool keeps for reuse, unless the caller sets a limit.
 const POOL_SHARE: f64 = 0.5;
-/// Devices whose compiled kernels are remembered apart, and that may read each other's memory.
-pub const DEVICES_MAX: usize = 32;
 /// The folder of compiled kernels within the user's cache folder.
 const CACHE_NAME: &str = "kernels";
 
-/// A backend whose engines are this crate's.
+/// A backend whose engines are `GpuEngine`s.
 pub trait GpuBackend: Backend {
-    /// As [`Backend::open`], with the engine's own type.
+    /// [`Backend::open`] with the engine's own type.
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine>;
 
-    /// Compiles the kernels of these ops, side by side, without running anything. Tells how many are done, of how many. Engines that
-    /// are opened later find them.
+    /// Compiles the kernels of these ops in parallel, without running anything. Reports the number
+    /// done and the total. Engines opened later find the compiled kernels.
     fn compile_ahead(
         &self,
         device: &DeviceInfo,
@@ -41,17 +41,18 @@ pub trait GpuBackend: Backend {
 /// The devices of one backend.
 #[derive(Clone)]
 pub struct Devices {
-    /// What each device has run, by its index.
+    /// The ops that each device has run, by the device's index.
     warm: [Arc<Warm>; DEVICES_MAX],
     peers: Arc<Peers>,
-    /// For each device a bit for every other whose memory it reads by itself; found out when it is first asked.
+    /// For each device, one bit per other device whose memory it can read directly. Determined on
+    /// first use.
     reach: Arc<OnceLock<Reach>>,
     queues: Arc<Mutex<Vec<KindOfDevice>>>,
 }
 
-/// What compiles for one kind of device.
+/// The compile queue of one kind of device.
 struct KindOfDevice {
-    /// What its compiler calls itself.
+    /// The identity of its compiler.
     identity: String,
     queue: Arc<CompileQueue>,
 }
@@ -67,11 +68,12 @@ impl Default for Devices {
     }
 }
 
-/// For each device a bit for every other whose memory it reads by itself.
+/// For each device, one bit per other device whose memory it can read directly.
 pub type Reach = [u64; DEVICES_MAX];
 
 impl Devices {
-    /// An engine on a driver that was just opened on the calling thread. `reach` is asked once.
+    /// Makes an engine on a driver that was just opened on the calling thread. `reach` is called at
+    /// most once.
     pub fn open(
         &self,
         driver: Rc<dyn Driver>,
@@ -94,7 +96,7 @@ impl Devices {
         if self.warm(device).contains(op) { Warmth::Warm } else { Warmth::Cold }
     }
 
-    /// Whether a device reads the memory of another one of this backend.
+    /// Whether a device can read the memory of another device of this backend.
     pub fn reaches(&self, device: &DeviceInfo, owner: DeviceId, reach: impl FnOnce() -> Reach) -> bool {
         let others = self.reach.get_or_init(reach).get(device.id.index as usize).copied().unwrap_or(0);
         owner.api == device.id.api && others.checked_shr(owner.index).unwrap_or(0) & 1 != 0
@@ -116,7 +118,8 @@ impl Devices {
     }
 }
 
-/// What a device's features say about the cache of compiled kernels: that there is one, or why not.
+/// The feature string of a device for the cache of compiled kernels: available, or the reason why
+/// not.
 pub fn cache_feature() -> String {
     match Cache::open(CACHE_NAME) {
         Ok(_) => "kernel-cache".to_owned(),

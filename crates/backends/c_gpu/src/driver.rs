@@ -1,9 +1,11 @@
-//! The floor between the engine and an API: memory, streams, events and launches, with typed errors.
+//! The layer between the engine and an API: memory, streams, events and launches, with typed
+//! errors.
 //!
-//! An API of the C dialect (CUDA, HIP, OpenCL) implements [`Driver`] for one opened device, and [`Compiler`](crate::compile::Compiler)
-//! for its kernels; the [emulated](crate::emulated) one runs the same kernels on the host. Nothing above this module knows which
-//! of them it has. One thread owns a driver, so none of its methods takes a lock; a driver is a trait object, because a virtual
-//! call is nothing beside a launch.
+//! An API of the C dialect (CUDA, HIP, OpenCL) implements [`Driver`] for one opened device, and
+//! [`Compiler`](crate::compile::Compiler) for its kernels; the [emulated](crate::emulated) driver
+//! runs the same kernels on the host. Code above this module does not know which driver it uses.
+//! One thread owns a driver, so its methods take no lock. A driver is a trait object, because a
+//! virtual call costs nothing compared with a launch.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -19,44 +21,47 @@ use crate::arguments::Arguments;
 use crate::compile::Compiler;
 use crate::library::{Convolutions, Products, Sensors, Transforms};
 
-/// A place in a device's memory: 64 bits whose meaning is the driver's.
+/// A 64-bit address in device memory, interpreted by the driver.
 ///
-/// Where memory has addresses (CUDA, HIP, OpenCL with shared virtual memory) it is a pointer. A driver without them (OpenCL's
-/// buffers) gives each allocation a number in the upper bits and counts bytes in the lower [`Address::OFFSET_BITS`]; it says so in
-/// [`Properties::pointers`], and takes both apart in its calls. Either way allocations begin on multiples of 256 bytes, an address
-/// moves on by adding bytes, and it is a multiple of whatever the place is.
+/// If memory has addresses (CUDA, HIP, OpenCL with shared virtual memory), this is a pointer. A
+/// driver without addresses (OpenCL buffers) gives each allocation a number in the upper bits and
+/// counts bytes in the lower [`Address::OFFSET_BITS`]; the driver reports that in
+/// [`Properties::pointers`] and separates the two parts in its calls. In both cases allocations
+/// begin at multiples of 256 bytes, adding bytes advances the address, and the address has the same
+/// alignment as the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// No place: kernels get a null pointer.
+    /// No memory: kernels get a null pointer.
     pub const NULL: Address = Address(0);
-    /// Bits of the offset where an address is not a pointer: an allocation has at most a tebibyte.
+    /// Number of offset bits in an address that is not a pointer: an allocation has at most one
+    /// tebibyte.
     pub const OFFSET_BITS: u32 = 40;
 
-    /// A place in an allocation that has a number instead of an address.
+    /// The address of a byte in an allocation that has a number instead of an address.
     pub const fn of_buffer(number: u32, offset: u64) -> Address {
         Address(((number as u64) << Address::OFFSET_BITS) | offset)
     }
 
-    /// The number of the allocation, and the bytes from its beginning.
+    /// The number of the allocation, and the byte offset in it.
     pub const fn in_buffer(self) -> (u32, u64) {
         ((self.0 >> Address::OFFSET_BITS) as u32, self.0 & ((1 << Address::OFFSET_BITS) - 1))
     }
 
-    /// Whether it is no place.
+    /// Whether the address is null.
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether elements of this alignment can begin here.
+    /// Whether elements of this alignment can begin at the address.
     pub const fn is_multiple_of(self, bytes: u64) -> bool {
         self.0.is_multiple_of(bytes)
     }
 }
 
-/// So many bytes further on.
+/// Advances the address by bytes.
 impl Add<usize> for Address {
     type Output = Address;
 
@@ -65,7 +70,8 @@ impl Add<usize> for Address {
     }
 }
 
-/// What divides this divides both.
+/// Combines two addresses for alignment tests: a power of two divides the result only if it
+/// divides both.
 impl BitOr for Address {
     type Output = Address;
 
@@ -80,31 +86,34 @@ impl fmt::LowerHex for Address {
     }
 }
 
-/// What the device can do, as far as launches depend on it.
+/// The device's properties that affect launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Multiprocessors: how many blocks run at once depends on it.
+    /// Number of multiprocessors, which limits the number of concurrent blocks.
     pub multiprocessors: u32,
-    /// Bytes of block memory that a launch may ask for.
+    /// Maximum bytes of block memory per launch.
     pub shared_bytes_max: u32,
-    /// Threads of a block, at most: 256 or more.
+    /// Maximum threads per block: 256 or more.
     pub block_threads_max: u32,
-    /// Lanes of a warp: 32, or 64; 1 where threads do not see each other's values.
+    /// Lanes per warp: 32 or 64; 1 if threads cannot see each other's values.
     pub warp_lanes: u32,
-    /// Whether kernels may find addresses in memory: tables of pointers, for many ops in one launch, and those of a map that is
-    /// interpreted. Without it ops run one by one, but for those that are in [`Driver::shared_buffer`].
+    /// Whether kernels may load addresses from memory: tables of pointers for many ops in one
+    /// launch, and for an interpreted map. Otherwise ops run one by one, except ops whose memory is
+    /// in [`Driver::shared_buffer`].
     pub pointers: bool,
-    /// Whether warps of 32 multiply tiles of 16 × 8, and copies to the block's memory go on by themselves: the prelude's `multiply_…`,
-    /// `load_matrices`, `copy_async_16` and `gate`. Without it, kernels of plain arithmetic do the same.
+    /// Whether warps of 32 multiply tiles of 16 × 8, and copies to block memory run asynchronously:
+    /// the prelude's `multiply_…`, `load_matrices`, `copy_async_16` and `gate`. Otherwise kernels
+    /// of plain arithmetic do the same.
     pub matrix_tiles: bool,
-    /// Whether warps multiply tiles of 16 × 16 × 16 by an instruction: the prelude's `tile16`. Without it plain arithmetic is faster.
+    /// Whether warps have an instruction that multiplies tiles of 16 × 16 × 16: the prelude's
+    /// `tile16`. Otherwise plain arithmetic is faster.
     pub tiles_of_16: bool,
-    /// Whether four warps multiply together out of the block's memory: `group_multiply.h`.
+    /// Whether four warps multiply together from block memory: `group_multiply.h`.
     pub warp_groups: bool,
 }
 
 impl Properties {
-    /// A small device without anything of its own, for tests of what depends on properties.
+    /// A small device without special features, for tests of code that depends on properties.
     #[cfg(test)]
     pub(crate) fn plain() -> Properties {
         Properties {
@@ -120,7 +129,8 @@ impl Properties {
     }
 }
 
-/// The three queues of a device. Work on one is done in order; work on different ones overlaps.
+/// The three queues of a device. Work on one stream runs in order; work on different streams
+/// overlaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Host to device.
@@ -131,101 +141,107 @@ pub enum Stream {
     Download,
 }
 
-/// A compiled kernel, loaded on the device; what it points to is the driver's.
+/// A compiled kernel, loaded on the device. The driver owns the memory behind the pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function(pub NonNull<c_void>);
 
-/// A point in a stream. Made by [`Driver::event`], owned by the driver, and used again and again.
+/// A point in a stream. Created by [`Driver::event`], owned by the driver, and reusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub NonNull<c_void>);
 
-/// What was captured of the compute stream; what it points to is the driver's.
+/// A captured sequence of work of the compute stream. The driver owns the memory behind the
+/// pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured(pub NonNull<c_void>);
 
-/// Compute streams that can be captured: what is queued is recorded, and queued again and again as one.
+/// Capturing of the compute stream: queued work is recorded, and can then be queued repeatedly as
+/// one unit.
 pub trait Captures {
-    /// From here on what is queued on the compute stream is recorded instead of run.
+    /// Starts a recording: from now on, work queued on the compute stream is recorded instead of
+    /// run.
     fn begin(&self) -> Result<()>;
 
-    /// Ends the recording. Where it fails nothing is recorded, and the stream works as before.
+    /// Ends the recording. After an error nothing is recorded, and the stream works as before.
     fn end(&self) -> Result<Captured>;
 
-    /// Queues what was recorded on the compute stream.
+    /// Queues the recorded work on the compute stream.
     ///
     /// # Safety
-    /// Every address and every kernel that was recorded must be valid until it has run.
+    /// All recorded addresses and kernels must be valid until the work has run.
     unsafe fn replay(&self, captured: Captured) -> Result<()>;
 
-    /// Lets a recording go. Nothing under way may use it.
+    /// Releases a recording. No work in flight may use it.
     fn release(&self, captured: Captured);
 }
 
-/// Shared ownership of a device's context: device memory stays valid while a clone of it exists.
+/// Shared ownership of a device's context: device memory stays valid while a clone of the handle
+/// exists.
 pub type ContextHandle = Arc<dyn Any + Send + Sync>;
 
-/// The most blocks along the axes of a grid.
+/// Maximum number of blocks along each axis of a grid.
 pub const GRID_MAX: [usize; 3] = [i32::MAX as usize, GRID_YZ_MAX, GRID_YZ_MAX];
-/// The most blocks along the second and the third axis.
+/// Maximum number of blocks along the second and the third axis.
 pub const GRID_YZ_MAX: usize = 65_535;
 
-/// The size of a launch. Blocks are counted as they are wanted; what no grid holds is refused when it is launched.
+/// The size of a launch. The number of blocks is unlimited here; a grid that is too large is
+/// refused at launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Blocks along each axis.
     pub blocks: [usize; 3],
     /// Threads of a block along each axis.
     pub block: [u32; 3],
-    /// Bytes of block memory beyond what the kernel declares.
+    /// Bytes of block memory in addition to those that the kernel declares.
     pub shared_bytes: u32,
 }
 
 impl Launch {
-    /// So many blocks of so many threads, all along the first axis.
+    /// A launch of `blocks` blocks of `threads` threads, all along the first axis.
     pub fn new(blocks: usize, threads: usize) -> Launch {
         Launch::grid([blocks, 1, 1], threads)
     }
 
-    /// With this grid.
+    /// A launch with this grid.
     pub fn grid(blocks: [usize; 3], threads: usize) -> Launch {
         Launch { blocks, block: [threads as u32, 1, 1], shared_bytes: 0 }
     }
 
-    /// With block memory sized by the launch.
+    /// Sets the bytes of dynamic block memory.
     pub fn shared(mut self, bytes: usize) -> Launch {
         self.shared_bytes = bytes as u32;
         self
     }
 
-    /// The blocks as a driver takes them; what is too large was refused before.
+    /// The grid in the form that drivers take. Larger grids were refused before.
     pub fn grid_u32(&self) -> [u32; 3] {
         self.blocks.map(|count| count as u32)
     }
 }
 
-/// What an engine asks of its device. One thread owns it.
+/// The operations that an engine needs from its device. One thread owns the driver.
 pub trait Driver {
-    /// What the device can do.
+    /// The device's properties.
     fn properties(&self) -> &Properties;
 
-    /// Makes this the device that the calling thread's calls are about. A driver that was just opened is; where a thread has
-    /// several, each call below counts on it.
+    /// Makes this device the current one of the calling thread. A driver that was just opened is
+    /// current. If a thread has several devices, every call below requires its device to be
+    /// current.
     fn make_current(&self) -> Result<()>;
 
-    /// What compiles kernels for the device, on any thread.
+    /// The compiler of the device's kernels, usable on any thread.
     fn compiler(&self) -> Arc<dyn Compiler>;
 
-    /// Loads what the compiler made; `entry` is the kernel's name in it.
+    /// Loads a compiled image; `entry` is the kernel's name in it.
     fn load(&self, name: &str, image: &[u8], entry: &str) -> Result<Function>;
 
-    /// Lets a kernel go. Nothing under way may use it.
+    /// Unloads a kernel. No work in flight may use it.
     fn unload(&self, function: Function);
 
     /// Starts a kernel.
     ///
     /// # Safety
-    /// The arguments must be those of the kernel, in order, and every address among them must be valid for what the kernel does
-    /// until it has run.
+    /// The arguments must match the kernel's parameters in order. Every address among them must be
+    /// valid for the kernel's accesses until the kernel has run.
     unsafe fn launch(
         &self,
         function: Function,
@@ -234,47 +250,49 @@ pub trait Driver {
         stream: Stream,
     ) -> Result<()>;
 
-    /// Device memory. [`panoply_core::Error::OutOfMemory`] where there is none.
+    /// Allocates device memory. [`panoply_core::Error::OutOfMemory`] if there is not enough.
     fn allocate(&self, bytes: usize) -> Result<Address>;
 
-    /// Gives device memory back. Nothing under way may use it.
+    /// Frees device memory. No work in flight may use it.
     fn free(&self, address: Address);
 
-    /// Bytes of device memory that are free, and in all.
+    /// Free and total bytes of device memory.
     fn memory_info(&self) -> Result<(u64, u64)>;
 
-    /// Pins host memory, so that the device reaches it by itself.
+    /// Pins host memory, so that the device can access it directly.
     ///
     /// # Safety
     /// The range must stay allocated until it is unpinned or the driver is dropped.
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()>;
 
-    /// Lets pinned memory go. Nothing under way may use it.
+    /// Unpins host memory. No work in flight may use it.
     fn unpin(&self, start: NonNull<u8>);
 
-    /// Whether this host memory is pinned, by whomever.
+    /// Whether this host memory is pinned, by any owner.
     fn is_pinned(&self, start: *const u8) -> bool;
 
-    /// Where kernels find a byte of pinned host memory.
+    /// The device address of a byte of pinned host memory.
     fn pinned_address(&self, byte: *const u8) -> Result<Address>;
 
-    /// The buffer that small allocations share, on a device whose memory has no addresses: tables for kernels count bytes from its beginning.
-    /// What is not in it can be in no table.
+    /// The buffer that small allocations share, on a device whose memory has no addresses. Tables
+    /// for kernels hold offsets from the beginning of this buffer, so only allocations in this
+    /// buffer may be referenced from tables.
     fn shared_buffer(&self) -> Option<Address> {
         None
     }
 
-    /// Where kernels read this host memory as it is, on a device that shares it and where that is worth it; `None` where it is to be
-    /// copied. The address is given back by [`Driver::free`].
+    /// Lends host memory to kernels in place, on a device that shares memory with the host and if
+    /// that is worthwhile. `None` if the memory must be copied. The address is released by
+    /// [`Driver::free`].
     ///
     /// # Safety
-    /// The range must stay as it is until then.
+    /// The range must not change until then.
     unsafe fn lend(&self, _start: *const u8, _bytes: usize) -> Option<Address> {
         None
     }
 
-    /// Copies from the host. Pinned memory must stay as it is until the stream has passed this point; other memory has been read when
-    /// this returns.
+    /// Copies from the host. Pinned memory must not change until the stream has passed this point;
+    /// other memory has been read when this returns.
     ///
     /// # Safety
     /// Both ranges must be valid until then.
@@ -283,28 +301,29 @@ pub trait Driver {
     /// Copies to the host.
     ///
     /// # Safety
-    /// Both ranges must be valid, and nobody may read the target, until the stream has passed this point.
+    /// Both ranges must be valid, and the target must not be read, until the stream has passed this
+    /// point.
     unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()>;
 
-    /// Copies within the device, or from one that was [reached](Driver::reach).
+    /// Copies within the device, or from a device that was [reached](Driver::reach).
     fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()>;
 
     /// Fills memory with one byte.
     fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()>;
 
-    /// A new event. It lives as long as the driver.
+    /// Creates an event, which lives as long as the driver.
     fn event(&self) -> Result<Event>;
 
-    /// Marks where a stream is now.
+    /// Records the present end of a stream in the event.
     fn record(&self, event: Event, stream: Stream) -> Result<()>;
 
-    /// Whether the stream has passed the mark.
+    /// Whether the stream has passed the event.
     fn is_past(&self, event: Event) -> Result<bool>;
 
-    /// Lets a stream wait for a mark of another.
+    /// Makes a stream wait for an event of another stream.
     fn wait_for(&self, stream: Stream, event: Event) -> Result<()>;
 
-    /// The time between two marks that have been passed.
+    /// The time between two events that have been passed.
     fn between(&self, start: Event, stop: Event) -> Result<Duration>;
 
     /// Waits for everything on a stream.
@@ -313,30 +332,31 @@ pub trait Driver {
     /// Shared ownership of the device's context.
     fn context_handle(&self) -> ContextHandle;
 
-    /// Lets copies and kernels of this device read the memory of another, while that one's context handle exists.
+    /// Lets copies and kernels of this device read the memory of another device, while the other's
+    /// context handle exists.
     fn reach(&self, other: &ContextHandle) -> Result<()>;
 
-    /// Recording and repeating what is queued, where the API can.
+    /// Capturing of queued work, if the API supports it.
     fn captures(&self) -> Option<&dyn Captures> {
         None
     }
 
-    /// The vendor's products of matrices, where the device has them.
+    /// The vendor's matrix products, if available.
     fn products(&self) -> Option<&dyn Products> {
         None
     }
 
-    /// The vendor's convolutions.
+    /// The vendor's convolutions, if available.
     fn convolutions(&self) -> Option<&dyn Convolutions> {
         None
     }
 
-    /// The vendor's Fourier transforms.
+    /// The vendor's Fourier transforms, if available.
     fn transforms(&self) -> Option<&dyn Transforms> {
         None
     }
 
-    /// The vendor's sensors.
+    /// The vendor's sensors, if available.
     fn sensors(&self) -> Option<&dyn Sensors> {
         None
     }

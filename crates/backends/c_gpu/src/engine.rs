@@ -1,4 +1,4 @@
-//! The engine: queues each item on the device and hands it back when the device has passed it.
+//! The engine: queues each item on the device and returns it when the device has passed it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,9 +16,10 @@ use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
 
-/// For how long after a submission the device is asked without a pause: a pause costs a short op more than it takes.
+/// Time after a submission during which the device is polled without a pause: a pause would cost a
+/// short op more than the op takes.
 const EAGER_MAX: Duration = Duration::from_millis(2);
-/// The pause between questions after that.
+/// The pause between polls after that.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// One opened device.
@@ -28,12 +29,13 @@ pub struct GpuEngine {
     warm: Arc<Warm>,
     /// Items on the device, in the order in which it passes them.
     flights: VecDeque<Flight>,
-    /// Items that only copy to the host, in order: they wait for no kernel, and may finish before items that do.
+    /// Items that only copy to the host, in order. They wait for no kernel, and may finish before
+    /// items that do.
     downloads: VecDeque<Flight>,
-    /// The events that a group of items shares, once the device has passed them, and the time between them: the driver is asked
-    /// once for the whole group.
+    /// The events that a group of items shares, after the device has passed them, and the time
+    /// between them. The driver is asked once for the whole group.
     passed: Option<(Marks, Option<Duration>)>,
-    /// When the last batch was submitted.
+    /// Time of the last submission.
     submitted: Option<Instant>,
     lost: Option<Error>,
 }
@@ -43,13 +45,14 @@ struct Flight {
     item: Item,
     result: Result<Value>,
     marks: Option<Marks>,
-    /// Whether its marks and its copies' are free once it has landed: of a group that shares them, the last one's are.
+    /// Whether a later item still uses its events: in a group that shares them, only the last item
+    /// releases them.
     keeps_marks: bool,
     queued: Queued,
     batch_size: u32,
 }
 
-/// What came of queueing something.
+/// The result of queueing work.
 struct Attempt<T> {
     result: Result<T>,
     marks: Marks,
@@ -69,12 +72,13 @@ impl GpuEngine {
         GpuEngine { info, context, warm, flights, downloads, passed: None, submitted: None, lost: None }
     }
 
-    /// What ops work with, for tests that look inside.
+    /// The ops' context, for tests that inspect it.
     pub fn context_mut(&mut self) -> &mut Context {
         &mut self.context
     }
 
-    /// Compiles the kernels of these ops, side by side, and runs nothing. Tells how many are done, of how many.
+    /// Compiles the kernels of these ops in parallel, and runs nothing. Reports the number done and
+    /// the total.
     pub fn compile_ahead(&mut self, ops: &mut dyn Iterator<Item = &Op>, progress: &mut dyn FnMut(usize, usize)) {
         self.make_current();
         for op in ops {
@@ -83,8 +87,8 @@ impl GpuEngine {
         self.context.compile_queue().finish(progress);
     }
 
-    /// Finds what an op needs, alone and joined with others. A rehearsal that failed is over all the same: the op itself will
-    /// show why.
+    /// Requests or loads the kernels of an op, both alone and batched with others. Errors of a
+    /// rehearsal are ignored: the op itself reports them when it runs.
     fn rehearse(&mut self, mode: Mode, op: &Op) {
         self.context.rehearse(mode, |context| drop(ops::run(op, context)));
         self.context.rehearse(mode, |context| ops::together::rehearse(op, context));
@@ -106,7 +110,8 @@ impl GpuEngine {
         }
     }
 
-    /// Queues items as one launch; where that fails, each by itself, so that none fails for its neighbours' sake.
+    /// Queues items as one launch. If that fails, queues each separately, so that no item fails
+    /// because of its neighbours.
     fn start_together(&mut self, items: Vec<Item>) {
         match self.attempt(Stream::Compute, |context| ops::together::run(&items, context)) {
             Err(error) => items.into_iter().for_each(|item| self.refuse(item, &error)),
@@ -118,7 +123,8 @@ impl GpuEngine {
                 self.context.give_back(marks.stop);
                 let first = self.flights.len();
                 items.into_iter().for_each(|item| self.start(item));
-                // Whatever was queued together comes before the first of them, and is over when that one has landed.
+                // The work queued together before the failure precedes the first of the items, and
+                // is complete when that one has landed.
                 if let Some(flight) = self.flights.get_mut(first) {
                     flight.queued.absorb(queued);
                 }
@@ -126,7 +132,8 @@ impl GpuEngine {
         }
     }
 
-    /// Items that were queued as one: they share their marks, and the last one holds what they need.
+    /// Adds items that were queued as one. They share their events, and the last item holds the
+    /// resources.
     fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: Queued) {
         if let Some(first) = items.first() {
             self.warm.insert(&first.op);
@@ -145,8 +152,8 @@ impl GpuEngine {
         }
     }
 
-    /// Lets `run` queue its work, which begins on the stream `first`, between two marks. Fails where nothing can be queued at
-    /// all.
+    /// Lets `run` queue its work, which begins on the stream `first`, between two events. Fails if
+    /// nothing can be queued at all.
     fn attempt<T>(&mut self, first: Stream, run: impl FnOnce(&mut Context) -> Result<T>) -> Result<Attempt<T>> {
         if let Some(error) = self.lost.clone() {
             return Err(error);
@@ -161,7 +168,8 @@ impl GpuEngine {
         });
         let wiped = self.context.wipe_secrets(ran.is_err());
         let mut queued = self.context.take_queued();
-        // Also after a failure: what was queued before it still uses the scratch, and outputs that nobody will see.
+        // Also after a failure: work queued before it still uses the scratch memory, and outputs
+        // that no caller will see.
         let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
         let result = self.context.driver.record(marks.stop, stream).and(wiped).and(ran);
         if let Err(error) = &result {
@@ -177,7 +185,8 @@ impl GpuEngine {
         self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
     }
 
-    /// A thread may own several engines, and a driver's calls are about the device that is current on it.
+    /// Makes this engine's device current: a thread may own several engines, and driver calls apply
+    /// to its current device.
     fn make_current(&mut self) {
         if self.lost.is_none()
             && let Err(error) = self.context.driver.make_current()
@@ -203,7 +212,7 @@ impl GpuEngine {
         self.lost = Some(error);
     }
 
-    /// Hands back what the device has passed.
+    /// Returns the items that the device has passed.
     fn collect(&mut self, finished: &mut Vec<Finished>) {
         let lines: [fn(&mut GpuEngine) -> &mut VecDeque<Flight>; 2] =
             [|engine| &mut engine.downloads, |engine| &mut engine.flights];
@@ -220,7 +229,7 @@ impl GpuEngine {
         }
     }
 
-    /// Whether the device has passed these marks. Nothing is waited for on one that is lost.
+    /// Whether the device has passed these events. True for a lost device, which is not waited for.
     fn is_past(&mut self, marks: Option<Marks>) -> bool {
         let (Some(marks), None) = (marks, &self.lost) else { return true };
         if self.passed.is_some_and(|(passed, _)| passed == marks) {
@@ -235,12 +244,13 @@ impl GpuEngine {
         }
     }
 
-    /// How many items have not been handed back.
+    /// Number of items that have not been returned.
     fn under_way(&self) -> usize {
         self.flights.len() + self.downloads.len()
     }
 
-    /// The time between two marks that the device has passed. Unless somebody after this one `keeps` them they are free then.
+    /// The time between two events that the device has passed. The events are released unless a
+    /// later item `keeps` them.
     fn time_between(&mut self, marks: Marks, keeps: bool) -> Option<Duration> {
         let known = self.passed.filter(|(passed, _)| *passed == marks).map(|(_, time)| time);
         let time = known.unwrap_or_else(|| self.context.driver.between(marks.start, marks.stop).ok());
@@ -267,7 +277,8 @@ impl GpuEngine {
     }
 }
 
-/// Copies a small output on the host out of pinned memory: pinned memory is scarce, and a caller may keep its result for long.
+/// Copies a small output on the host out of pinned memory, because pinned memory is scarce and a
+/// caller may keep its result for long.
 fn settled(tensor: Tensor) -> Result<Tensor> {
     if tensor.location() != Location::Host || tensor.len_bytes() > SMALL_BYTES_MAX || tensor.buffer().is_secret() {
         return Ok(tensor);
@@ -277,7 +288,7 @@ fn settled(tensor: Tensor) -> Result<Tensor> {
     Tensor::from_host(tensor.dtype(), *tensor.shape(), copy.freeze())
 }
 
-/// A device that cannot even say whether it has passed a mark is gone.
+/// Turns any error of polling an event into a lost device.
 fn lost(info: &DeviceInfo, error: Error) -> Error {
     match error {
         error @ Error::DeviceLost { .. } => error,
@@ -345,7 +356,7 @@ impl Engine for GpuEngine {
     fn warm_up(&mut self, op: &Op) {
         self.make_current();
         if self.lost.is_none() {
-            // First all kernels are asked for, so that they are compiled side by side; then each is waited for.
+            // First request all kernels, so that they compile in parallel; then wait for each.
             self.rehearse(Mode::Request, op);
             self.rehearse(Mode::Load, op);
             self.warm.insert(op);
@@ -355,7 +366,7 @@ impl Engine for GpuEngine {
 
 impl Drop for GpuEngine {
     fn drop(&mut self) {
-        // What the engine owns is given back to its own device.
+        // The engine's resources are released on its own device.
         self.make_current();
     }
 }

@@ -1,5 +1,6 @@
-//! Kernels that are loaded on one device: each is compiled and loaded when it is first launched, and then found by its name and
-//! parameters without touching the heap. The table is bounded: kernels that were not used for the longest time make room.
+//! The kernels loaded on one device. Each is compiled and loaded at its first launch, and then
+//! looked up by name and parameters without allocation. The table is bounded: the least recently
+//! used kernels are evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use panoply_kernels::c::Kernel;
 use crate::compile::CompileQueue;
 use crate::driver::{Driver, Function};
 
-/// Kernels that are loaded at once.
+/// Maximum number of loaded kernels.
 pub const LOADED_MAX: usize = 4096;
 
 pub(crate) struct Kernels {
@@ -18,9 +19,9 @@ pub(crate) struct Kernels {
     queue: Arc<CompileQueue>,
     loaded: HashMap<Kernel, Loaded>,
     loaded_max: usize,
-    /// Counts launches, so that each kernel's last one is known.
+    /// Counts launches, to record each kernel's last use.
     clock: u64,
-    /// Kernels that made room; ops under way may still use them.
+    /// Evicted kernels, which ops in flight may still use.
     retired: Vec<Function>,
 }
 
@@ -45,7 +46,7 @@ impl Kernels {
         let function = match driver.load(&kernel.name(), &image, kernel.entry()) {
             Ok(function) => function,
             Err(lost @ Error::DeviceLost { .. }) => return Err(lost),
-            // What the cache has may be of another driver: the text is compiled here and now, once.
+            // The cached image may be of another driver: compile the text again, once.
             Err(_) => {
                 let image = self.queue.renew(kernel).map_err(|message| self.refusal(kernel, message))?;
                 driver.load(&kernel.name(), &image, kernel.entry())?
@@ -58,7 +59,7 @@ impl Kernels {
         Ok(function)
     }
 
-    /// What does not compile is the caller's fault where the text is, and else the device's.
+    /// A compile error: the caller's fault for the caller's own text, the device's fault otherwise.
     fn refusal(&self, kernel: &Kernel, message: String) -> Error {
         match kernel.program() {
             Some(program) => Error::KernelSource { kernel: program.name().to_owned(), language: "C", message },
@@ -69,29 +70,30 @@ impl Kernels {
         }
     }
 
-    /// Has the kernel compiled, but neither waits for it nor loads it.
+    /// Requests that the kernel be compiled, without waiting for it or loading it.
     pub(crate) fn request(&self, kernel: &Kernel) {
         if !self.loaded.contains_key(kernel) {
             self.queue.request(kernel);
         }
     }
 
-    /// Where kernels are compiled.
+    /// The queue in which kernels are compiled.
     pub(crate) fn queue(&self) -> &CompileQueue {
         &self.queue
     }
 
-    /// Kernels that nobody will launch again. They are unloaded when every op that was queued so far has finished.
+    /// Takes the evicted kernels, which will not be launched again. They may be unloaded when every
+    /// op queued so far has finished.
     pub(crate) fn take_retired(&mut self) -> Vec<Function> {
         std::mem::take(&mut self.retired)
     }
 
-    /// How many kernels are loaded.
+    /// Number of loaded kernels.
     pub(crate) fn count(&self) -> usize {
         self.loaded.len()
     }
 
-    /// A quarter of the kernels goes: those whose last launch is longest ago.
+    /// Evicts the least recently used quarter of the kernels.
     fn make_room(&mut self) {
         let mut uses: Vec<u64> = self.loaded.values().map(|loaded| loaded.used).collect();
         uses.sort_unstable();
@@ -100,7 +102,7 @@ impl Kernels {
         self.retired.extend(retired.map(|(_, loaded)| loaded.function));
     }
 
-    /// With room for so many kernels.
+    /// Sets the maximum number of loaded kernels.
     #[cfg(test)]
     pub(crate) fn limit(&mut self, loaded_max: usize) {
         self.loaded_max = loaded_max;
@@ -115,7 +117,7 @@ mod tests {
 
     use crate::{EmulatedBackend, GpuBackend};
 
-    /// Kernels make room for others, and are loaded again where they are needed again: every answer stays right.
+    /// Kernels are evicted and loaded again when needed: every result stays correct.
     #[test]
     fn kernels_make_room() {
         let backend = match EmulatedBackend::new() {

@@ -1,17 +1,17 @@
-//! Where a tensor's elements lie on the device.
+//! The layout of a tensor's elements on the device.
 
 use panoply_core::Tensor;
 
 use crate::driver::Address;
 use crate::strides::Axes;
 
-/// The most axes of a layout; see `layout` in the kernels' prelude.
+/// Maximum number of axes of a layout; see `layout` in the kernels' prelude.
 pub const LAYOUT_AXES_MAX: usize = 8;
 
-/// A tensor's elements on the device, in any layout.
+/// The elements of a tensor on the device, in any layout.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// The first element.
+    /// Address of the first element.
     pub address: Address,
     /// Sizes and strides in elements.
     pub layout: Layout,
@@ -36,7 +36,7 @@ impl Layout {
         layout
     }
 
-    /// The layout of one of several views.
+    /// The layout of one of several views with the same axes.
     pub(crate) fn of_axes<const N: usize>(axes: &Axes<N>, view: usize) -> Layout {
         let mut layout = Layout { rank: axes.rank, ..Layout::default() };
         layout.size[..axes.rank].copy_from_slice(&axes.sizes[..axes.rank]);
@@ -44,12 +44,13 @@ impl Layout {
         layout
     }
 
-    /// Size and stride of each axis, the last one first.
+    /// Size and stride of each axis, last axis first.
     pub fn axes(&self) -> impl Iterator<Item = (usize, i64)> {
         (0..self.rank).map(|axis| (self.size[axis], self.stride[axis]))
     }
 
-    /// The `layout` of the kernels' prelude: its sizes have 32 bits, which whoever launches checks.
+    /// The `layout` structure of the kernels' prelude. Its sizes have 32 bits; the launch checks
+    /// that they fit.
     pub(crate) fn words(&self) -> [u64; 13] {
         let mut words = [0_u64; 13];
         let size = |axis: usize| self.size[axis] as u64 & 0xffff_ffff;
@@ -66,13 +67,13 @@ impl Layout {
 }
 
 impl View {
-    /// A tensor whose buffer begins here.
+    /// The view of a tensor whose buffer begins at `start`.
     pub(crate) fn of_tensor(start: Address, tensor: &Tensor) -> View {
         let offset = if tensor.elements() == 0 { 0 } else { tensor.offset() * tensor.dtype().size_bytes() };
         View { address: start + offset, layout: Layout::new(tensor.shape(), tensor.strides()) }
     }
 
-    /// One of several views that go over the same axes.
+    /// One of several views with the same axes.
     pub(crate) fn of_axes<const N: usize>(address: Address, axes: &Axes<N>, view: usize) -> View {
         View { address, layout: Layout::of_axes(axes, view) }
     }

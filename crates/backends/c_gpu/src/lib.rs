@@ -1,24 +1,30 @@
-//! What every API that compiles C for a GPU has in common: CUDA, HIP, OpenCL. Such a backend is a small folder beside this one: a
-//! driver, a compiler, the vendor's libraries where there are any, quirks, and the discovery of devices.
+//! The parts shared by all APIs that compile C for a GPU: CUDA, HIP and OpenCL. Each of those
+//! backends is a small crate: a driver, a compiler, the vendor's libraries if there are any,
+//! quirks, and the discovery of devices.
 //!
-//! * `driver` is what a device must do (memory, streams, events, launches), `compile` what turns a kernel's text into something to
-//!   load, and `library` what a vendor's libraries may do besides, each of them optional. `loading` says why one is not loaded.
-//! * `devices` is what the engines of a backend share; `engine` submits ops and collects what has finished. Three streams overlap
-//!   upload, kernels and download.
-//! * `context` is what an op has at hand: device memory, kernels, launches. `ops/` goes from an op to launches, one file for each, in
-//!   folders by domain.
-//! * `memory` pools device memory, `staging` brings ordinary host memory to the device through pinned chunks.
-//! * `peers` lets engines read each other's memory, where devices do.
-//! * `copies` moves views about on the device, `layout` says how they lie, `strides` brings layouts to as few axes as possible.
-//! * `complaint` is how a kernel says that its input is wrong.
-//! * `kernels` keeps those that are loaded; their text is in `panoply-kernels`.
-//! * `emulated` is a device for tests, on any machine with a C++ compiler.
+//! * `driver` defines the required operations of a device (memory, streams, events, launches),
+//!   `compile` the compilation of a kernel's text to a loadable image, and `library` the optional
+//!   operations of a vendor's libraries. `loading` explains why a library is not loaded.
+//! * `devices` is the state shared by a backend's engines; `engine` submits ops and collects
+//!   finished ones. Three streams overlap upload, kernels and download.
+//! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops
+//!   to launches, one file per op, in folders by domain.
+//! * `memory` pools device memory; `staging` uploads ordinary host memory through pinned chunks.
+//! * `peers` lets engines read each other's memory, if the devices can.
+//! * `copies` copies views on the device, `layout` describes views, and `strides` reduces layouts
+//!   to as few axes as possible.
+//! * `address_table` lets one launch read the memory of many tensors.
+//! * `complaint` lets a kernel report that its input is wrong.
+//! * `kernels` is the table of loaded kernels; their text is in `panoply-kernels`.
+//! * `emulated` is a test device for any machine with a C++ compiler.
 //!
-//! Nothing here names an API.
+//! This crate names no API.
 
-// Devices are reached through raw addresses, and kernels through untyped arguments; every block says why it holds.
+// Devices are accessed through raw addresses, and kernels through untyped arguments; every block
+// states why it is sound.
 #![allow(unsafe_code)]
 
+mod address_table;
 pub mod arguments;
 pub mod compile;
 mod complaint;

@@ -1,7 +1,9 @@
-//! What a vendor's libraries can do for an op, each a trait of its own: a device has any of them, or none.
+//! The operations of a vendor's libraries that ops can use, each as a separate trait. A device may
+//! have any of them, or none.
 //!
-//! A library answers a problem with a plan, or with nothing; the op that asked then takes its own kernels. Plans are kept by the
-//! library and are cheap to hand out again. Everything is queued on the compute stream.
+//! A library answers a problem with a plan, or with `None`; the op then uses its own kernels. The
+//! library caches its plans, so that asking again is cheap. Everything is queued on the compute
+//! stream.
 
 use std::rc::Rc;
 
@@ -10,23 +12,23 @@ use panoply_core::{DType, Health, Result};
 
 use crate::driver::Address;
 
-/// Products of matrices (cuBLASLt, hipBLASLt).
+/// Matrix products (cuBLASLt, hipBLASLt).
 pub trait Products {
-    /// A plan for a problem; nothing where the library does not take it.
+    /// A plan for a problem; `None` if the library does not support the problem.
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>>;
 }
 
-/// A way to multiply, for one problem.
+/// A plan of the multiplication for one problem.
 pub trait ProductPlan {
-    /// Scratch that [`ProductPlan::multiply`] wants.
+    /// Bytes of scratch memory that [`ProductPlan::multiply`] needs.
     fn workspace_bytes(&self) -> usize;
 
-    /// How many ways there are of which none was chosen yet; one where there is nothing to choose.
+    /// Number of candidate algorithms while none has been chosen; 1 if there is nothing to choose.
     fn ways(&self) -> usize {
         1
     }
 
-    /// Takes this way from now on. Where it is for good there is nothing left to choose.
+    /// Selects an algorithm from now on. If the choice is for good, no candidates are left.
     fn take(&self, _way: usize, _for_good: bool) {}
 
     /// Queues `D = epilogue(alpha · A·B + beta · C)`. The addresses are those of A, B, C and D.
@@ -39,7 +41,7 @@ pub trait ProductPlan {
     ) -> Result<()>;
 }
 
-/// How a matrix lies.
+/// The storage order of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Each row contiguous.
@@ -51,22 +53,22 @@ pub enum Order {
 /// A batch of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
-    /// Which way it is contiguous.
+    /// The contiguous direction.
     pub order: Order,
-    /// From one row (or column) to the next, in elements.
+    /// Distance between rows (or columns), in elements.
     pub step: i64,
-    /// From one matrix to the next, in elements; 0 where all are the same.
+    /// Distance between matrices, in elements; 0 if all are the same matrix.
     pub batch_step: i64,
 }
 
-/// The sizes and types of a product. The output lies row by row without gaps.
+/// The sizes and types of a product. The output is row-major without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProductProblem {
-    /// Of the factors.
+    /// Type of the factors.
     pub dtype: DType,
     /// Whether f32 may be rounded to tf32.
     pub tf32: bool,
-    /// Of the output.
+    /// Type of the output.
     pub output: DType,
     /// Rows of A and of the output.
     pub m: usize,
@@ -74,71 +76,76 @@ pub struct ProductProblem {
     pub n: usize,
     /// Columns of A, rows of B.
     pub k: usize,
-    /// How many products.
+    /// Number of products.
     pub batches: usize,
     /// The left factors.
     pub a: Matrix,
     /// The right factors.
     pub b: Matrix,
-    /// What every matrix' address is a multiple of; see [`alignment`]. The library loads no wider words than it allows.
+    /// Common alignment of the addresses of all matrices; see [`alignment`]. The library loads no
+    /// wider words than this allows.
     pub align_bytes: u32,
 }
 
-/// Libraries tell no addresses apart that are multiples of this.
+/// Maximum alignment that libraries distinguish.
 const ALIGN_BYTES_MAX: u64 = 256;
 
-/// The largest power of two that divides all addresses, up to what libraries care about.
+/// The largest power of two that divides all addresses, up to the maximum that libraries
+/// distinguish.
 pub(crate) fn alignment(addresses: impl IntoIterator<Item = Address>) -> u32 {
     let joined = addresses.into_iter().fold(ALIGN_BYTES_MAX, |joined, address| joined | address.0);
     1 << joined.trailing_zeros()
 }
 
-/// What the library does to its sums.
+/// The fused epilogue of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
     None,
-    /// Adds a row.
+    /// Adds a bias row.
     Bias,
     /// `max(x, 0)`.
     Relu,
-    /// Both, in this order.
+    /// Adds a bias row, then applies `max(x, 0)`.
     ReluBias,
 }
 
-/// Convolutions and their gradients (cuDNN, MIOpen). Which plan is best is timed by the op, once for each problem, and kept here.
+/// Convolutions and their gradients (cuDNN, MIOpen). The op times the plans once for each problem,
+/// and stores its choice here.
 pub trait Convolutions {
-    /// Plans for a problem, the most promising first; why there is none.
+    /// Plans for a problem, the most promising first; the error is the reason why there are none.
     fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String>;
 
-    /// What was chosen for a problem: nothing yet, or a plan, or that there is none.
+    /// The choice for a problem: `None` if not yet made, else the plan, or `None` if no plan is
+    /// used.
     fn choice(&self, problem: &ConvolutionProblem) -> Option<Option<Rc<dyn ConvolutionPlan>>>;
 
-    /// Keeps the plan for a problem, or that there is none.
+    /// Stores the chosen plan for a problem, or that no plan is used.
     fn choose(&self, problem: ConvolutionProblem, plan: Option<Rc<dyn ConvolutionPlan>>);
 
-    /// Whether plans for images with their channels last add a residual and apply relu or gelu before they round.
+    /// Whether plans for channels-last (NHWC) images add a residual and apply relu or gelu before
+    /// rounding.
     fn fuses(&self) -> bool {
         false
     }
 }
 
-/// A way to convolve, for one problem.
+/// A plan of the convolution for one problem.
 pub trait ConvolutionPlan {
-    /// What it was made for.
+    /// The problem of the plan.
     fn problem(&self) -> &ConvolutionProblem;
 
-    /// Scratch that [`ConvolutionPlan::run`] wants.
+    /// Bytes of scratch memory that [`ConvolutionPlan::run`] needs.
     fn workspace_bytes(&self) -> usize;
 
-    /// Queues it; why the library refuses.
+    /// Queues the convolution; the error is the library's reason for a refusal.
     fn run(&self, tensors: &ConvolutionTensors, workspace: Address) -> Result<(), String>;
 
-    /// The library's name for it, for messages.
+    /// The library's name for the plan, for messages.
     fn name(&self) -> String;
 }
 
-/// What the library may assume of every address of a convolution.
+/// Alignment that the library may assume of every address of a convolution.
 pub const CONVOLUTION_ALIGN_BYTES: u64 = 16;
 
 /// A convolution or one of its gradients.
@@ -152,36 +159,37 @@ pub enum ConvolutionKind {
     Weights,
 }
 
-/// The sizes and types of a convolution. Dimensions are `batch × channels × height × width`, however they lie in memory.
+/// The sizes and types of a convolution. Dimensions are `batch × channels × height × width` in any
+/// memory layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvolutionProblem {
-    /// Of all tensors.
+    /// Type of all tensors.
     pub dtype: DType,
-    /// What is computed.
+    /// The quantity to compute.
     pub kind: ConvolutionKind,
-    /// Whether the channels of a pixel lie side by side.
+    /// Whether tensors are channels-last (NHWC).
     pub channels_last: bool,
     /// Dimensions of the input.
     pub input: [i64; 4],
-    /// Of the weights.
+    /// Dimensions of the weights.
     pub weights: [i64; 4],
-    /// Of the output.
+    /// Dimensions of the output.
     pub output: [i64; 4],
-    /// From one output pixel to the next, in input pixels.
+    /// Distance between output pixels, in input pixels.
     pub stride: [i64; 2],
-    /// From one tap to the next.
+    /// Distance between taps, in input pixels.
     pub dilation: [i64; 2],
-    /// Zeros above and to the left, and below and to the right.
+    /// Padding with zeros: above and left, then below and right.
     pub padding: [[i64; 2]; 2],
-    /// Whether a bias is added, one number for each channel of the output.
+    /// Whether a bias is added: one number for each channel of the output.
     pub has_bias: bool,
-    /// Whether a tensor that lies like the output is added.
+    /// Whether a residual is added: a tensor with the layout of the output.
     pub has_residual: bool,
-    /// What follows: none, relu or gelu.
+    /// The fused activation: none, relu or gelu.
     pub activation: Activation,
 }
 
-/// Where the tensors of a convolution are.
+/// The addresses of a convolution's tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvolutionTensors {
     /// The image.
@@ -190,49 +198,49 @@ pub struct ConvolutionTensors {
     pub weights: Address,
     /// The result, or its gradient.
     pub output: Address,
-    /// One number for each filter.
+    /// The bias: one number for each filter.
     pub bias: Option<Address>,
-    /// What is added to the result.
+    /// The residual, which is added to the result.
     pub residual: Option<Address>,
 }
 
 /// Fourier transforms of contiguous lines (cuFFT, rocFFT).
 pub trait Transforms {
-    /// The plan for `lines` lines of `len` elements, which counts the real ones where one side is real; nothing where the library
-    /// does not take it.
+    /// The plan for `lines` lines of `len` elements. If one side is real, `len` counts the real
+    /// elements. `None` if the library does not support the problem.
     fn plan(&self, len: usize, lines: usize, kind: TransformKind) -> Option<Rc<dyn TransformPlan>>;
 
-    /// The same for numbers in f64; nothing where the library is not asked for them.
+    /// The same in f64; `None` if the library is not used for f64.
     fn plan_wide(&self, _len: usize, _lines: usize, _kind: TransformKind) -> Option<Rc<dyn TransformPlan>> {
         None
     }
 }
 
-/// A way to transform, for one length.
+/// A plan of the transform for one length.
 pub trait TransformPlan {
-    /// Scratch that [`TransformPlan::run`] wants.
+    /// Bytes of scratch memory that [`TransformPlan::run`] needs.
     fn workspace_bytes(&self) -> usize;
 
-    /// Queues it.
+    /// Queues the transform.
     fn run(&self, source: Address, target: Address, workspace: Address) -> Result<()>;
 }
 
-/// What is transformed into what. Nothing is scaled.
+/// The kind of a transform. Results are not scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransformKind {
     /// Complex signals to spectra.
     Forward,
     /// Spectra to complex signals.
     Inverse,
-    /// Real signals to halves of spectra. The source starts on 8 bytes.
+    /// Real signals to half spectra. The source is aligned to 8 bytes.
     FromReal,
-    /// Halves of spectra to real signals. The source is overwritten.
+    /// Half spectra to real signals. The source is overwritten.
     ToReal,
 }
 
-/// How a device is (NVML, ROCm SMI).
+/// The health of a device (NVML, ROCm SMI).
 pub trait Sensors {
-    /// What they say now.
+    /// The present readings.
     fn health(&self) -> Health;
 }
 

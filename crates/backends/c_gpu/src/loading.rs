@@ -1,11 +1,13 @@
-//! What is said about a vendor's library that cannot be loaded.
+//! The message for a vendor's library that cannot be loaded.
 
 use std::error::Error;
 
-/// Why a library cannot be loaded though it is there, in the system's words; `None` where it is not there.
+/// The reason why an existing library cannot be loaded, in the system's words; `None` if the
+/// library is not installed.
 pub fn fault(name: &str, error: &libloading::Error) -> Option<String> {
     let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-    // A library that is missing is named itself; one that needs another which is missing names that.
+    // For a missing library the message names that library; for a missing dependency it names the
+    // dependency.
     let is_missing = words.starts_with(&format!("{name}: cannot open shared object file: No such file"));
     let is_told = cfg!(target_os = "linux") && !is_missing;
     is_told.then(|| format!("{name} cannot be loaded: {words}"))
@@ -17,7 +19,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_told_from_a_damaged_one() {
-        // SAFETY: neither is a library, so nothing is run.
+        // SAFETY: neither file is a library, so loading runs no code.
         let opened = |name: &str| unsafe { libloading::Library::new(name) }.err().and_then(|error| fault(name, &error));
         assert_eq!(opened("libNoSuchLibrary.so.9"), None);
         let path = std::env::temp_dir().join(format!("panoply-damaged-{}.so", std::process::id()));

@@ -1,7 +1,8 @@
-//! Device memory of one engine: a pool of blocks, lent to tensors that travel, and to ops as scratch.
+//! The device memory of one engine: a pool of blocks for tensors and for the scratch memory of ops.
 //!
-//! A block comes back to the pool only when the ops that used it have finished: an op holds its inputs and its scratch until
-//! then, and its outputs are handed out then. So a block from the pool can be used on any stream at once.
+//! A block returns to the pool only when the ops that used it have finished: an op holds its inputs
+//! and its scratch memory until then, and its outputs are handed out then. Therefore a block from
+//! the pool can be used on any stream immediately.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,10 +17,11 @@ use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 use crate::driver::{Address, Driver};
 use crate::peers::Peer;
 
-/// Names of allocations, unique in this process, so that a handle from an engine that is gone is never mistaken.
+/// The next allocation token. Tokens are unique in this process, so that a handle of a dropped
+/// engine is never mistaken for another.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
-/// A block on loan to the engine itself.
+/// A block lent to the engine itself.
 pub(crate) type Block = Lease<Pooled<DeviceBlock>>;
 
 /// One allocation of the driver.
@@ -31,12 +33,12 @@ pub(crate) struct DeviceMemory {
     pool: Pool<DeviceSource>,
     home: Home<DeviceAllocation>,
     tensors: HashMap<u64, Block>,
-    /// How other engines see it, where there are any.
+    /// The view of this memory for other engines, if there are any.
     peer: Option<Arc<Peer>>,
 }
 
 impl DeviceMemory {
-    /// Memory whose pool keeps at most so many bytes for reuse.
+    /// Memory whose pool keeps at most `cached_bytes_max` bytes for reuse.
     pub(crate) fn new(
         driver: Rc<dyn Driver>,
         device: DeviceId,
@@ -47,7 +49,7 @@ impl DeviceMemory {
         DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new(), peer }
     }
 
-    /// Memory for a tensor: its handle, and where it is.
+    /// Memory for a tensor: its handle and its address.
     pub(crate) fn tensor(&mut self, bytes: usize) -> Result<(DeviceBuffer, Address)> {
         let block = self.scratch(bytes)?;
         let address = block.block.0;
@@ -66,12 +68,12 @@ impl DeviceMemory {
         self.pool.lend(bytes)
     }
 
-    /// The least name that a tensor to come can have.
+    /// The smallest token that a future tensor can have.
     pub(crate) fn next_token(&self) -> u64 {
         NEXT_TOKEN.load(Ordering::Relaxed)
     }
 
-    /// Takes the memory of every tensor from this name on: an op that failed hands none of them out.
+    /// Takes the memory of every tensor from this token on: a failed op hands out none of them.
     pub(crate) fn tensors_since(&mut self, first_token: u64) -> impl Iterator<Item = Block> {
         let DeviceMemory { tensors, peer, .. } = self;
         tensors.extract_if(move |token, _| *token >= first_token).map(move |(token, block)| {
@@ -80,7 +82,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Where a tensor's memory is.
+    /// The address of a tensor's memory.
     pub(crate) fn address(&self, buffer: &DeviceBuffer) -> Result<Address> {
         self.tensors.get(&buffer.token()).map(|block| block.block.0).ok_or_else(|| Error::DeviceFault {
             device: self.device,
@@ -94,7 +96,7 @@ impl DeviceMemory {
         self.pool.stats()
     }
 
-    /// Takes back the memory of tensors whose last handle is gone.
+    /// Reclaims the memory of tensors whose last handle is gone.
     fn collect(&mut self) {
         let DeviceMemory { home, tensors, peer, .. } = self;
         home.take_back(|allocation| {
@@ -103,7 +105,7 @@ impl DeviceMemory {
         });
     }
 
-    /// The device is lost: nobody shall read its memory.
+    /// Marks the device as lost: its memory must not be read any more.
     pub(crate) fn lose(&mut self) {
         self.peer.iter().for_each(|peer| peer.lose());
     }

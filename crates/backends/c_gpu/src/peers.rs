@@ -1,10 +1,13 @@
-//! Memory of other GPUs that a GPU reads by itself, where the hardware lets it. The rules:
+//! Direct access of a GPU to the memory of other GPUs, if the hardware allows it. The rules:
 //!
-//! 1. Each engine has a [`Peer`] in the backend's table, at its device's place; it says where the engine's tensors are.
-//! 2. Only what has been handed out is read, so it is complete. The op that reads holds the tensor's handle, so its memory is not
-//!    lent again; and it holds the peer, whose context handle keeps the memory valid, so an engine may be dropped meanwhile.
-//! 3. Nobody waits for anybody: the table's locks are held for one look, and only where there is more than one GPU.
-//! 4. What a device that is lost holds is not read any more.
+//! 1. Each engine has a [`Peer`] in the backend's table, at its device's index; the peer knows the
+//!    addresses of the engine's tensors.
+//! 2. Only tensors that were handed out are read, so they are complete. The reading op holds the
+//!    tensor's handle, so the memory is not lent again. The op also holds the peer, whose context
+//!    handle keeps the memory valid, so the owning engine may be dropped meanwhile.
+//! 3. No engine waits for another: the table's locks are held for a single lookup, and only if
+//!    there are several GPUs.
+//! 4. The memory of a lost device is no longer read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use panoply_core::{DeviceBuffer, DeviceId};
 
-use crate::devices::DEVICES_MAX;
 use crate::driver::{Address, ContextHandle};
+
+/// Maximum number of devices with access to each other's memory, and with separate records of warm
+/// ops.
+pub const DEVICES_MAX: usize = 32;
 
 /// The engines of one backend that may read each other's memory.
 #[derive(Default)]
@@ -21,7 +27,7 @@ pub struct Peers {
     places: [Mutex<Weak<Peer>>; DEVICES_MAX],
 }
 
-/// One engine's memory, as others see it.
+/// One engine's memory as other engines see it.
 pub(crate) struct Peer {
     pub(crate) context_handle: ContextHandle,
     tensors: Mutex<HashMap<u64, Address>>,
@@ -29,7 +35,7 @@ pub(crate) struct Peer {
 }
 
 impl Peers {
-    /// An engine that was just opened; it takes the place of the one before.
+    /// Registers an engine that was just opened; it replaces the previous engine of the device.
     pub(crate) fn join(&self, device: DeviceId, context_handle: ContextHandle) -> Arc<Peer> {
         let (tensors, is_lost) = (Mutex::default(), AtomicBool::new(false));
         let peer = Arc::new(Peer { context_handle, tensors, is_lost });
@@ -37,7 +43,8 @@ impl Peers {
         peer
     }
 
-    /// Where a tensor of another engine is, and what must be held while it is read.
+    /// The address of another engine's tensor, and the peer that must be held while the tensor is
+    /// read.
     pub(crate) fn find(&self, buffer: &DeviceBuffer) -> Option<(Arc<Peer>, Address)> {
         let peer = locked(self.place(buffer.device())).upgrade()?;
         let address = locked(&peer.tensors).get(&buffer.token()).copied()?;
@@ -50,23 +57,23 @@ impl Peers {
 }
 
 impl Peer {
-    /// The engine has a tensor of this name.
+    /// Records a tensor of the engine.
     pub(crate) fn insert(&self, token: u64, address: Address) {
         locked(&self.tensors).insert(token, address);
     }
 
-    /// And has it no more.
+    /// Removes a tensor.
     pub(crate) fn remove(&self, token: u64) {
         locked(&self.tensors).remove(&token);
     }
 
-    /// The device is lost, or the engine gone.
+    /// Marks the device as lost, or the engine as dropped.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
     }
 }
 
-/// What a lock guards is whole after every statement, so that a panic elsewhere changes nothing.
+/// Every statement leaves the locked state consistent, so a poisoned lock can be used.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

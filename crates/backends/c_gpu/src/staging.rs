@@ -1,9 +1,9 @@
-//! Host memory on its way to the device and back.
+//! Transfers between host memory and the device.
 //!
-//! * Pinned memory is copied by the device itself, in one piece.
-//! * Ordinary memory is copied by several threads into pinned chunks, each of which the device fetches while the next are
-//!   filled. The worker's thread alone talks to the driver; the others only copy.
-//! * What comes from the device goes into pinned memory from a pool, which the tensor then keeps.
+//! * The device itself copies pinned memory, in one piece.
+//! * Several threads copy ordinary memory into pinned chunks; the device fetches each chunk while
+//!   the next are filled. Only the worker's thread calls the driver; the other threads only copy.
+//! * Downloads go into pinned memory from a pool, and the tensor keeps that memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -16,19 +16,19 @@ use panoply_core::{Error, HostBufferMut, MemoryStats, Result};
 
 use crate::driver::{Address, Driver, Event, Stream};
 
-/// One chunk of the ring, and how many there are.
+/// Size of one chunk of the ring, and number of chunks.
 const CHUNK_BYTES: usize = 4 << 20;
 const CHUNKS: usize = 16;
-/// Below this the worker copies alone: threads would cost more than they bring.
+/// Below this size the worker copies alone: threads would cost more than they save.
 const SPREAD_BYTES_MIN: usize = 8 << 20;
-/// The most threads that copy.
+/// Maximum number of copying threads.
 const COPIERS_MAX: usize = 8;
-/// Below this the driver's own copy from ordinary memory is as good as any.
+/// Up to this size the driver's own copy from ordinary memory is as fast as any.
 pub(crate) const SMALL_BYTES_MAX: usize = 256 << 10;
-/// Pinned memory that is kept for reuse.
+/// Maximum bytes of pinned memory kept for reuse.
 const PINNED_CACHE_BYTES: usize = 4 << 30;
 const PAGE_BYTES: usize = 4096;
-/// Blocks of at least this size ask for huge pages: the device's copies then touch fewer of them.
+/// Minimum size of blocks that request huge pages, so that the device's copies touch fewer pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The pinned memory of one engine.
@@ -39,13 +39,13 @@ pub(crate) struct Staging {
     copiers: usize,
 }
 
-/// Chunks that are filled and fetched in turn. Chunk number `g`, counted from the start of time, lives in place
-/// `g % CHUNKS`.
+/// Chunks that are filled and fetched in turn. Chunk number `g`, counted since the ring was made,
+/// uses slot `g % CHUNKS`.
 struct Ring {
     places: Vec<Place>,
-    /// Chunks that have been handed to the device.
+    /// Number of chunks submitted to the device.
     sent: u64,
-    /// Chunks that the device has fetched.
+    /// Number of chunks that the device has fetched.
     fetched: u64,
 }
 
@@ -61,11 +61,11 @@ impl Staging {
         Staging { driver, pool, ring: None, copiers: (cores / 2).clamp(1, COPIERS_MAX) }
     }
 
-    /// Queues a copy to the device on the upload stream. Pinned memory must stay as it is until the stream has passed this
-    /// point; ordinary memory has been read when this returns.
+    /// Queues a copy to the device on the upload stream. Pinned memory must not change until the
+    /// stream has passed this point; ordinary memory has been read when this returns.
     pub(crate) fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
         if self.driver.is_pinned(bytes.as_ptr()) {
-            // SAFETY: the op that is being submitted holds the bytes until it has finished, and the target too.
+            // SAFETY: the op being submitted holds the bytes and the target until it has finished.
             return unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Upload) };
         }
         if self.ring.is_none() {
@@ -76,15 +76,16 @@ impl Staging {
         ring.send(&*self.driver, target, bytes, copiers)
     }
 
-    /// Pinned memory for what comes from the device.
+    /// Pinned memory for a download.
     pub(crate) fn target(&mut self, bytes: usize) -> Result<HostBufferMut> {
         let lease = self.pool.lend(bytes)?;
         let start = lease.block.start;
-        // SAFETY: the block holds at least `bytes` initialised bytes, aligned to a page, and belongs to the lease alone.
+        // SAFETY: the block holds at least `bytes` initialised bytes, is aligned to a page, and
+        // belongs to the lease alone.
         Ok(unsafe { HostBufferMut::from_raw(start, bytes, Arc::new(lease)) })
     }
 
-    /// What the pinned pool holds.
+    /// Figures of the pinned pool.
     pub(crate) fn stats(&mut self) -> MemoryStats {
         self.pool.stats()
     }
@@ -92,7 +93,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What is still pinned and not lent is let go while the context stands.
+        // Release the pinned blocks that are not lent while the context still exists.
         self.pool.trim(0);
         for place in self.ring.iter().flat_map(|ring| &ring.places) {
             self.driver.unpin(place.pages.start);
@@ -105,7 +106,7 @@ impl Ring {
         let mut places = Vec::new();
         for _ in 0..CHUNKS {
             let pages = Pages::new(CHUNK_BYTES)?;
-            // SAFETY: the pages live as long as the ring, which unpins them before it goes.
+            // SAFETY: the pages live as long as the ring, which unpins them before dropping them.
             unsafe { driver.pin(pages.start, CHUNK_BYTES)? };
             places.push(Place { pages, fetched: driver.event()? });
         }
@@ -116,15 +117,16 @@ impl Ring {
         let first = self.sent;
         let count = bytes.len().div_ceil(CHUNK_BYTES) as u64;
         let starts: Vec<ChunkStart> = self.places.iter().map(|place| ChunkStart(place.pages.start)).collect();
-        // How many chunks have been fetched, told to those who fill; and which chunk each place holds.
+        // The number of chunks fetched, for the filling threads to read; and the chunk in each
+        // slot.
         let fetched = AtomicU64::new(self.fetched);
         let holds: Vec<AtomicU64> = (0..CHUNKS).map(|_| AtomicU64::new(0)).collect();
         let fill = |number: u64| {
             let place = (number % CHUNKS as u64) as usize;
             let begin = (number - first) as usize * CHUNK_BYTES;
             let part = &bytes[begin..bytes.len().min(begin + CHUNK_BYTES)];
-            // SAFETY: the chunk has room for the part, and whoever fills it is alone with it: the device has fetched what
-            // was there, and each number is filled by one thread.
+            // SAFETY: the chunk has room for the part, and one thread has exclusive access to it:
+            // the device has fetched the previous content, and each number is filled by one thread.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), starts[place].0.as_ptr(), part.len()) };
             holds[place].store(number + 1, Ordering::Release);
         };
@@ -158,7 +160,7 @@ impl Ring {
                 let begin = (number - first) as usize * CHUNK_BYTES;
                 let len = CHUNK_BYTES.min(bytes.len() - begin);
                 let Place { pages, fetched: mark } = &self.places[place];
-                // SAFETY: the chunk stays as it is until its mark has been passed.
+                // SAFETY: the chunk does not change until its event has been passed.
                 unsafe { driver.upload(target + begin, pages.start.as_ptr(), len, Stream::Upload)? };
                 driver.record(*mark, Stream::Upload)?;
                 self.sent = number + 1;
@@ -182,14 +184,14 @@ impl Ring {
     }
 }
 
-/// Where a chunk begins, for the threads that fill it.
+/// The address of a chunk, for the threads that fill it.
 #[derive(Clone, Copy)]
 struct ChunkStart(NonNull<u8>);
 
-// SAFETY: an address alone; who may write there is decided by the protocol in `Ring::send`.
+// SAFETY: only an address; the protocol in `Ring::send` decides which thread may write there.
 unsafe impl Sync for ChunkStart {}
 
-/// Page-aligned host memory that outlives the engine where a tensor holds it.
+/// Page-aligned host memory. It outlives the engine if a tensor holds it.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
@@ -205,7 +207,8 @@ impl Pages {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
         #[cfg(target_os = "linux")]
         if bytes >= HUGE_PAGE_BYTES {
-            // SAFETY: whole pages of memory that was just allocated; the advice changes no contents.
+            // SAFETY: whole pages of memory that was just allocated; the advice changes no
+            // contents.
             unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(Pages { start, layout })
@@ -221,7 +224,7 @@ impl Drop for Pages {
 
 // SAFETY: plain memory with one owner.
 unsafe impl Send for Pages {}
-// SAFETY: sharing it shares its address only.
+// SAFETY: a shared reference gives access only to the address.
 unsafe impl Sync for Pages {}
 
 pub(crate) struct PinnedSource {
@@ -233,7 +236,8 @@ impl Source for PinnedSource {
 
     fn allocate(&mut self, bytes: usize) -> Result<Pages> {
         let pages = Pages::new(bytes)?;
-        // SAFETY: the pages are unpinned before they are freed, or their context is gone by then.
+        // SAFETY: the pages are unpinned before they are freed, or the context no longer exists by
+        // then.
         unsafe { self.driver.pin(pages.start, bytes)? };
         Ok(pages)
     }

@@ -1,4 +1,5 @@
-//! Layouts with as few axes as possible. Axes are listed from the last to the first, as in the kernels' `layout`.
+//! Layouts with as few axes as possible. Axes are listed from the last to the first, as in the
+//! kernels' `layout`.
 
 use crate::layout::LAYOUT_AXES_MAX;
 
@@ -11,12 +12,12 @@ pub(crate) struct Axes<const N: usize> {
 }
 
 impl<const N: usize> Axes<N> {
-    /// No axes: one element.
+    /// No axes: a single element.
     pub(crate) fn new() -> Axes<N> {
         Axes { rank: 0, sizes: [1; LAYOUT_AXES_MAX], strides: [[0; LAYOUT_AXES_MAX]; N] }
     }
 
-    /// Axes of these sizes, the last one first; the strides are still to be set.
+    /// Axes of these sizes, last axis first; all strides are 0.
     pub(crate) fn of_sizes(sizes: impl DoubleEndedIterator<Item = usize>) -> Axes<N> {
         let mut axes = Axes::new();
         for (place, size) in axes.sizes.iter_mut().zip(sizes.rev()) {
@@ -26,7 +27,7 @@ impl<const N: usize> Axes<N> {
         axes
     }
 
-    /// One more axis, outside the others.
+    /// Adds an axis outside the others.
     pub(crate) fn push(&mut self, size: usize, strides: [i64; N]) {
         self.sizes[self.rank] = size;
         for (view, stride) in self.strides.iter_mut().zip(strides) {
@@ -35,14 +36,15 @@ impl<const N: usize> Axes<N> {
         self.rank += 1;
     }
 
-    /// Elements in all.
+    /// Total number of elements.
     pub(crate) fn elements(&self) -> usize {
         self.sizes[..self.rank].iter().product()
     }
 
-    /// Drops axes of one element, and joins neighbours that every one of the first `used` views walks through evenly. Kernels count
-    /// along an axis with 32 bits, so that no axis becomes longer, unless it is the only one and nobody has to walk: every view is
-    /// contiguous, or a single element.
+    /// Drops axes of one element, and joins adjacent axes with matching strides in all of the first
+    /// `used` views. Kernels number positions along an axis with 32 bits, so no joined axis becomes
+    /// longer than that. Exception: a single axis may be longer if every view is contiguous or a
+    /// single element, because no kernel then computes positions along it.
     pub(crate) fn collapse(&mut self, used: usize) {
         const LONGEST: usize = u32::MAX as usize;
         if self.elements() <= LONGEST {
@@ -57,7 +59,7 @@ impl<const N: usize> Axes<N> {
         *self = whole;
     }
 
-    /// Joins axes as long as they do not become longer than this.
+    /// Joins axes up to the length `longest`.
     fn join(&mut self, used: usize, longest: usize) {
         let mut kept = 0;
         for axis in 0..self.rank {
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn even_neighbours_are_joined() {
-        // [2, 3, 1, 5], contiguous in the first view, and a row for all in the second.
+        // [2, 3, 1, 5]: contiguous in the first view; in the second, one row broadcast to all.
         let mut axes = Axes::<2>::of_sizes([2, 3, 1, 5].into_iter());
         axes.strides[0][..4].copy_from_slice(&[1, 5, 5, 15]);
         axes.strides[1][..4].copy_from_slice(&[1, 0, 0, 0]);

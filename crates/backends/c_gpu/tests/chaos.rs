@@ -1,8 +1,9 @@
-//! The emulated device's engine is killed again and again under load.
+//! Kills the emulated device's engine repeatedly under load.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/chaos.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod chaos;
 
 use std::sync::Arc;

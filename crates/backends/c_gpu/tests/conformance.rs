@@ -1,16 +1,20 @@
-//! A sample of the suite on the emulated device, with warps of 32 lanes and of 64, where there is a C++ compiler: every kernel must be
-//! compiled by it, so that the whole suite would take long. `PANOPLY_CASES=prefix` runs all cases whose names begin so.
+//! A sample of the suite on the emulated device, with warps of 32 and of 64 lanes, if there is a
+//! C++ compiler. The compiler must compile every kernel, so the whole suite would take long.
+//! `PANOPLY_CASES=prefix` runs all cases whose names have that prefix.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+#[path = "bench/graphs.rs"]
+mod graphs;
 #[path = "bench/suite.rs"]
 mod suite;
 
 use panoply_c_gpu::EmulatedBackend;
-use panoply_conformance::{Case, Seeds, cases};
+use panoply_conformance::{Case, cases};
 use panoply_core::{Absence, Backend};
 
-/// The emulated device gets every n-th case; that with wide warps, which differ in a few families alone, fewer.
+/// The emulated device runs every n-th case; with wide warps, which differ only in a few families,
+/// fewer.
 const SAMPLE: usize = 17;
 const WIDE_SAMPLE: usize = 41;
 
@@ -31,21 +35,19 @@ fn a_sample_of_cases_with_warps_of_64() {
     with(EmulatedBackend::new().map(EmulatedBackend::wide_warps), |backend| suite::run(backend, WIDE_SAMPLE));
 }
 
-/// Each structure has kernels of its own, which the C++ compiler takes its time for, so graphs share a few. `PANOPLY_GRAPHS=n` runs n different
-/// ones.
+/// Each structure has separate kernels, which take long to compile, so graphs share a few
+/// structures.
 #[test]
 fn random_graphs_on_the_emulated_device() {
-    let seeds = Seeds::or_asked(300, 12);
-    with(EmulatedBackend::new(), |backend| {
-        let device = backend.discover().unwrap().remove(0);
-        let summary = panoply_conformance::check_graphs(backend, &device, seeds).unwrap();
-        assert!(summary.failed.is_empty(), "{summary}");
-        assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, seeds.count);
-        assert!(summary.unsupported.is_empty(), "{:?}", summary.unsupported);
-    });
+    with(EmulatedBackend::new(), |backend| graphs::random(backend, 120, 12));
 }
 
-/// One of those that are too slow for the sample: a transform by tiles, and its inverse.
+#[test]
+fn suite_graphs_on_the_emulated_device() {
+    with(EmulatedBackend::new(), |backend| graphs::of_the_suite(backend, 24));
+}
+
+/// A case that is too slow for the sample: a transform by tiles, and its inverse.
 #[test]
 fn a_long_transform_on_the_emulated_device() {
     with(EmulatedBackend::new(), |backend| {
@@ -54,7 +56,7 @@ fn a_long_transform_on_the_emulated_device() {
     });
 }
 
-/// Frames of long filters that only devices with much block memory have room for.
+/// Frames of long filters that fit only devices with much block memory.
 #[test]
 fn long_filters_on_the_emulated_device() {
     with(EmulatedBackend::new().map(EmulatedBackend::warp_groups), |backend| {
@@ -63,7 +65,8 @@ fn long_filters_on_the_emulated_device() {
     });
 }
 
-/// Attention in groups of four warps, which the other devices do not have: every type, masks and views.
+/// Attention in groups of four warps, which the other devices do not have: every type, masks and
+/// views.
 #[test]
 fn attention_in_groups_of_warps_on_the_emulated_device() {
     const SAMPLE: usize = 5;
@@ -74,4 +77,26 @@ fn attention_in_groups_of_warps_on_the_emulated_device() {
             cases().into_iter().filter(|case| case.name.starts_with("attention/")).step_by(step).collect();
         suite::check(backend, &device, &cases);
     });
+}
+
+/// Short tail-biting frames: warps of 64 lanes decode two, whose searches do not end at the same
+/// time.
+#[test]
+fn short_tail_biting_frames_on_the_emulated_device() {
+    for wide in [false, true] {
+        let backend = EmulatedBackend::new().map(|backend| if wide { backend.wide_warps() } else { backend });
+        with(backend, |backend| {
+            let device = backend.discover().unwrap().remove(0);
+            let is_short = |case: &Case| case.name.starts_with("viterbi/171_133/seven_eighths/TailBiting/clean");
+            let cases: Vec<Case> = cases().into_iter().filter(is_short).collect();
+            assert!(!cases.is_empty());
+            suite::check(backend, &device, &cases);
+        });
+    }
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them; `PANOPLY_SEED=s` sets the seed.
+#[test]
+fn random_ops_on_the_emulated_device() {
+    with(EmulatedBackend::new(), |backend| panoply_conformance::run_ops(backend, 60));
 }

@@ -1,9 +1,10 @@
-//! How a vendor's convolutions are tried, on the emulated device.
+//! Tests of the trial of a vendor's convolutions, on the emulated device.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/convolutions.rs"]
-#[allow(dead_code)] // The emulated device has no library, so that nothing is chosen on it.
+#[allow(dead_code)] // The emulated device has no library, so nothing is chosen on it.
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod convolutions;
 
 use panoply_c_gpu::{EmulatedBackend, GpuBackend};

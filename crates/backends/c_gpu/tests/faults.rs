@@ -1,8 +1,9 @@
-//! What goes wrong on the emulated device, with warps of 32 lanes and of 64.
+//! Faults on the emulated device, with warps of 32 and of 64 lanes.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/faults.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod faults;
 
 use panoply_c_gpu::EmulatedBackend;
@@ -11,7 +12,7 @@ use panoply_c_gpu::driver::Launch;
 use panoply_core::Backend;
 use panoply_kernels::c::Kernel;
 
-/// The devices that the tests run on. Says why there are none.
+/// The devices that the tests run on. If there are none, prints the reason.
 fn backends() -> Vec<EmulatedBackend> {
     match EmulatedBackend::new() {
         Ok(backend) => vec![backend.clone(), backend.wide_warps()],
@@ -50,14 +51,15 @@ on_each_device! {
     kernels_are_compiled_ahead,
 }
 
-/// Set in the process whose kernel uses an address that does not fit its type.
+/// Set in the child process whose kernel uses a misaligned address.
 const MISALIGN: &str = "PANOPLY_TEST_MISALIGN";
 
-/// x86 reads from any address, GPUs do not: the emulated device is as strict as they are, and ends the process.
+/// x86 reads from any address, GPUs do not: the emulated device is as strict as a GPU and ends the
+/// process.
 #[test]
 fn the_emulated_device_finds_misaligned_addresses() {
     let this = std::env::current_exe().unwrap();
-    let name = "read_a_misaligned_address";
+    let name = "faults::read_a_misaligned_address";
     let child =
         std::process::Command::new(this).args(["--exact", name, "--nocapture"]).env(MISALIGN, "1").output().unwrap();
     let told = String::from_utf8_lossy(&child.stdout);

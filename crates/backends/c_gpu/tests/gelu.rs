@@ -1,6 +1,6 @@
 //! Gelu of every f16 number, on the emulated device.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_c_gpu::{EmulatedBackend, GpuBackend};
 use panoply_conformance::reference::reference;
@@ -10,7 +10,8 @@ use panoply_core::expr::UnaryOp;
 use panoply_core::op::compute::Map;
 use panoply_core::{Backend, OpenOptions, Operation, Tensor, f16};
 
-/// One unit in the last place: where the exact result lies in the middle between two numbers, either is as good.
+/// One unit in the last place: if the exact result is halfway between two numbers, either is
+/// correct.
 const CLOSE: Tolerance = Tolerance::Close { relative: 1.001 / 1024.0, absolute: 1.001 / (1_u32 << 24) as f64 };
 
 #[test]
@@ -25,7 +26,7 @@ fn gelu_of_every_number_is_a_neighbour_of_the_exact_one() {
     let x = Tensor::from_vec(numbers, [256, 256]).unwrap();
     let op = Map::unary(UnaryOp::Gelu, &x).into_op().unwrap();
     let expected = reference(&op).unwrap().into_tensor().unwrap();
-    // Several times, since what runs at first may be interpreted.
+    // Several runs, since the first ones may be interpreted.
     for _ in 0..3 {
         let got = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
         assert_eq!(difference(&expected, &got, CLOSE), None);

@@ -1,6 +1,7 @@
-//! Graphs on the emulated device: recorded when they run again, with constants that are brought there once.
+//! Graphs on the emulated device: recorded when they run repeatedly, with constants that are
+//! uploaded once.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
 use panoply_conformance::reference::reference;
@@ -9,10 +10,14 @@ use panoply_conformance::{Tolerance, chains, run_one, run_there};
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::{ConvOptions, Gather, Reduction, Transfer};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Backend, DType, Engine, OpenOptions, Operation, Tensor};
+use panoply_core::{Absence, Backend, DType, Engine, OpenOptions, Operation, Tensor};
 
 fn engine() -> Option<GpuEngine> {
-    match EmulatedBackend::new() {
+    engine_of(EmulatedBackend::new())
+}
+
+fn engine_of(backend: Result<EmulatedBackend, Absence>) -> Option<GpuEngine> {
+    match backend {
         Ok(backend) => {
             let device = backend.discover().unwrap().remove(0);
             Some(backend.open_engine(&device, &OpenOptions::default()).unwrap())
@@ -24,7 +29,7 @@ fn engine() -> Option<GpuEngine> {
     }
 }
 
-/// So many layers of 16 neurons.
+/// A graph of `count` layers of 16 neurons.
 fn layers(count: u64) -> Graph {
     let mut g = Graph::builder("layers");
     let batch = g.symbol("batch").unwrap();
@@ -39,7 +44,7 @@ fn layers(count: u64) -> Graph {
     g.finish().unwrap()
 }
 
-/// So many layers of attention, in two heads of eight.
+/// A graph of `count` layers of attention, with two heads of eight.
 fn attentions(count: u64) -> Graph {
     let mut g = Graph::builder("attentions");
     let rows = g.symbol("rows").unwrap();
@@ -57,7 +62,7 @@ fn attentions(count: u64) -> Graph {
     g.finish().unwrap()
 }
 
-/// So many convolutions of pictures of four by four pixels.
+/// A graph of `count` convolutions of images of four by four pixels.
 fn convolutions(count: u64) -> Graph {
     let mut g = Graph::builder("convolutions");
     let rows = g.symbol("rows").unwrap();
@@ -98,7 +103,7 @@ fn is_one_call(engine: &mut GpuEngine, graph: &Graph) {
     }
     assert!(launches[0] >= 7, "{launches:?}: step by step");
     assert_eq!(launches[2..], [0, 0, 0], "recorded, and repeated without a launch of its own: {launches:?}");
-    // Another size is another recording, and the first is found again.
+    // Another size gets another recording, and the first recording is found again.
     (10..13).for_each(|seed| check(engine, graph, 5, seed));
     check(engine, graph, 3, 20);
 }
@@ -113,8 +118,9 @@ fn to_host(engine: &mut GpuEngine, tensor: &Tensor) -> Tensor {
     run_one(engine, Transfer::to_host(tensor).into_op().unwrap()).unwrap().into_tensor().unwrap()
 }
 
-/// Two steps are not worth copies, so what has no launches of its own is repeated where its inputs and outputs are. Outputs that the caller
-/// keeps stay as they are, inputs that it drops are gone.
+/// Copies do not pay for only two steps, so recordings use the inputs and outputs in place, and
+/// repeated runs need no launches. Outputs that the caller keeps stay unchanged; recordings do not
+/// hold inputs and outputs that the caller drops.
 #[test]
 fn a_graph_is_repeated_where_its_inputs_and_outputs_are() {
     let Some(mut engine) = engine() else { return };
@@ -145,7 +151,7 @@ fn a_graph_is_repeated_where_its_inputs_and_outputs_are() {
     assert!(engine.memory().lent_bytes < lent, "recordings do not hold what they were given");
 }
 
-/// A recording keeps the block between its steps when a larger graph gets another one.
+/// A recording keeps the block between its steps when a larger graph gets another block.
 #[test]
 fn a_larger_graph_takes_no_memory_from_recordings() {
     let Some(mut engine) = engine() else { return };
@@ -179,7 +185,8 @@ fn constants_are_brought_once_and_go_with_the_graph() {
     assert!(lent(&mut engine) < first, "what belonged to the graph is gone");
 }
 
-/// A step as training takes them: `w` is large, `b` small and `rate` on the host; labels are looked up, so that one of them may be wrong.
+/// A training step: `w` is large, `b` is small and `rate` is on the host. Labels are looked up, so
+/// that one of them may be wrong.
 fn training_step() -> Graph {
     let mut g = Graph::builder("step");
     let x = g.input("x", DType::F32, &[4.into(), 16.into()]).unwrap();
@@ -204,11 +211,12 @@ fn training_step() -> Graph {
     g.finish().unwrap()
 }
 
-/// Elements of what is not small.
+/// Number of elements of the large parameter.
 const LARGE: usize = 70_000;
 
-/// Parameters go in and come out, the losses are kept, and small things come from the host: after a few steps each is one call and the copies around
-/// it. A wrong label is the error of its own step.
+/// Parameters go in and come out, the losses are kept, and small tensors come from the host. After
+/// a few steps each step is one call and the copies around it. A wrong label is the error of its
+/// own step only.
 #[test]
 fn steps_of_training_are_repeated() {
     let Some(mut engine) = engine() else { return };
@@ -247,7 +255,8 @@ fn steps_of_training_are_repeated() {
     }
 }
 
-/// Runs a graph three times, with its inputs on the host, and compares it with the reference; gives how many launches the first run took.
+/// Runs a graph three times with its inputs on the host, compares the results with the reference,
+/// and returns the launches of the first run.
 fn first_launches(engine: &mut GpuEngine, graph: &Graph, inputs: &[Tensor]) -> u64 {
     let close = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
     let op = RunGraph::new(graph, &inputs.iter().collect::<Vec<_>>()).into_op().unwrap();
@@ -287,7 +296,7 @@ fn steps_of_one_expression_are_one_launch_whatever_their_lengths() {
     assert_eq!(first_launches(&mut engine, &graph, &inputs), 2, "one for what is kept, one for the values");
 }
 
-/// A step that needs the one before it does not wait with it.
+/// A step that needs the previous one is not deferred together with it.
 #[test]
 fn steps_that_read_each_other_are_launches_of_their_own() {
     let Some(mut engine) = engine() else { return };
@@ -300,4 +309,28 @@ fn steps_that_read_each_other_are_launches_of_their_own() {
     }
     let graph = g.finish().unwrap();
     assert_eq!(first_launches(&mut engine, &graph, &[random_tensor(DType::F32, &[300], 5)]), 9);
+}
+
+/// A copy from the host may still be under way when the call that queued it is over. What it reads is then a
+/// contiguous copy of the caller's view, of which the running op has the only handle.
+#[test]
+fn views_of_the_host_are_read_after_the_call_that_queued_them() {
+    let Some(mut engine) = engine_of(EmulatedBackend::new().map(EmulatedBackend::late_uploads)) else { return };
+    let mut g = Graph::builder("views");
+    let x = g.input("x", DType::F32, &[24.into(), 40.into()]).unwrap();
+    let y = g.input("y", DType::F32, &[24.into(), 40.into()]).unwrap();
+    let sum = g.add(x, y).unwrap();
+    let shares = g.softmax(sum, 1).unwrap();
+    g.output("shares", shares).unwrap();
+    let graph = g.finish().unwrap();
+    for seed in 0..8 {
+        let view = |seed| random_tensor(DType::F32, &[40, 24], seed).transpose().unwrap();
+        let (x, y) = (view(seed), view(seed + 100));
+        let op = RunGraph::new(&graph, &[&x, &y]).into_op().unwrap();
+        let (expected, got) = (reference(&op).unwrap(), run_one(&mut engine, op).unwrap());
+        let close = Tolerance::Close { relative: 1e-5, absolute: 1e-6 };
+        for (expected, got) in expected.tensors().zip(got.tensors()) {
+            assert_eq!(difference(expected, got, close), None, "seed {seed}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! Kernels of the caller's own on the emulated device, with warps of 32 lanes and of 64: what is wrong with them is told, and
-//! the engine goes on.
+//! A caller's own kernels on the emulated device, with warps of 32 and of 64 lanes: their faults
+//! are reported, and the engine continues.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,7 +135,8 @@ fn each_program_is_compiled_once() {
     }
 }
 
-/// An op whose kernel does not end has an outcome when its time is up. Its thread is given up, and the device opened again.
+/// An op with an endless kernel ends at its timeout. Its thread is abandoned, and the device is
+/// opened again.
 #[test]
 fn an_endless_loop_ends_with_the_ops_time() {
     let backend = match EmulatedBackend::new() {
@@ -146,7 +147,8 @@ fn an_endless_loop_ends_with_the_ops_time() {
     let runtime = Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap();
     let device = DeviceId { api: Api::SIMULATED, index: 0 };
     let on_device = || RunOptions::require(device).to_host();
-    // Compiling is not part of what shall be limited here: the first op may take its time, and is asked for again.
+    // Compilation is not to be limited here: the first op may exceed its time, and is then run
+    // again.
     let doubled = || runtime.run_with(kernel(DOUBLE, "f"), on_device()).wait();
     let started = Instant::now();
     while doubled().is_err() {
@@ -166,7 +168,8 @@ fn an_endless_loop_ends_with_the_ops_time() {
     }
 }
 
-/// On the CPU a program is its closure. One that panics, or does not end, ends its own op.
+/// On the CPU a program is its closure. A closure that panics or does not end fails only its own
+/// op.
 #[test]
 fn closures_that_go_wrong_end_their_ops_alone() {
     let limits = WorkerLimits { op_time_max: Duration::from_secs(3), ..WorkerLimits::default() };
@@ -207,7 +210,8 @@ fn closures_that_go_wrong_end_their_ops_alone() {
     expect_doubled();
 }
 
-/// A program that multiplies by a number. All have the same name, so that only their texts tell them apart.
+/// A program that multiplies by a number. All these programs have the same name, so only their
+/// texts distinguish them.
 fn times(factor: u32) -> Arc<KernelProgram> {
     let source = format!(
         "KERNEL f(GLOBAL const f32 *x, GLOBAL f32 *y, u32 n)
@@ -230,7 +234,7 @@ fn times_call(program: &Arc<KernelProgram>, x: &Tensor) -> Kernel {
     call.launch(LaunchSize::over(x.elements(), 64))
 }
 
-/// The CPU and the emulated device, each in a runtime of its own.
+/// The CPU and the emulated device, each in a separate runtime.
 fn runtimes() -> Vec<Arc<Runtime>> {
     let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(CpuBackend::new())];
     match EmulatedBackend::new() {
@@ -259,7 +263,7 @@ fn a_kernel_is_a_stage_of_a_pipeline() {
             .unwrap();
         assert_eq!(sixfold, (0..20).map(|n| vec![6.0 * n as f32; ELEMENTS]).collect::<Vec<_>>());
         assert_eq!(report.stage("triple").unwrap().given, 20);
-        // What does not compile is the stage's error, with the compiler's words.
+        // A compile error becomes the stage's error, with the compiler's message.
         let wrong = |x: &Tensor| Kernel { inputs: vec![x.clone()], ..kernel("KERNEL f(int", "f") };
         let stage = Pipeline::builder().source([row(1)]).op("wrong", Arc::clone(&runtime), wrong);
         let error = stage.collect().run().unwrap_err().to_string();
@@ -274,7 +278,7 @@ fn a_kernel_is_a_node_of_a_graph() {
     let x = g.input("x", DType::F32, &[ELEMENTS.into()]).unwrap();
     let more = g.add(x, x).unwrap();
     let first = g.op(&[more], |x| times_call(&double, &x[0])).unwrap();
-    // The same name, parameters and operands: another kernel all the same.
+    // The same name, parameters and operands, but a different kernel.
     let second = g.op(&[more], |x| times_call(&triple, &x[0])).unwrap();
     let again = g.op(&[more], |x| times_call(&triple, &x[0])).unwrap();
     let sum = g.add(first, second).unwrap();

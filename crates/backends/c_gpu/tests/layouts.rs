@@ -1,7 +1,7 @@
-//! Graphs whose images lie with their channels last and whose heads lie side by side, on the emulated device: with a library for convolutions, and
-//! by kernels of our own.
+//! Graphs with channels-last images, and with heads adjacent in a row, on the emulated device: with
+//! a library for convolutions, and with our own kernels.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_c_gpu::{EmulatedBackend, GpuBackend, GpuEngine};
 use panoply_conformance::reference::reference;
@@ -31,7 +31,7 @@ fn half(dims: &[usize], seed: u64, scale: f32) -> Tensor {
     Tensor::from_vec(wide.iter().map(|x| f16::from_f32(x * scale)).collect(), dims).unwrap()
 }
 
-/// A convolution with weights of its own and a bias.
+/// A convolution with separate weights and a bias.
 fn conv(g: &mut GraphBuilder, x: NodeId, dims: [usize; 4], stride: usize) -> NodeId {
     let seed = dims.iter().sum::<usize>() as u64;
     let terms = (dims[1] * dims[2] * dims[3]) as f32;
@@ -42,7 +42,8 @@ fn conv(g: &mut GraphBuilder, x: NodeId, dims: [usize; 4], stride: usize) -> Nod
     g.add(y, bias).unwrap()
 }
 
-/// Pictures of three channels, a pool, a block with a residual, one with a step of two, and the means of the channels.
+/// A network on images of three channels: a pool, a block with a residual, a block with a stride of
+/// two, and the channels' means.
 fn residual_network() -> Graph {
     let mut g = Graph::builder("residual");
     let batch = g.symbol("batch").unwrap();
@@ -66,10 +67,11 @@ fn residual_network() -> Graph {
     g.finish().unwrap()
 }
 
-/// The same answer step by step, recorded and repeated; returns the launches of each run.
+/// Checks that the result is the same step by step, recorded and repeated; returns the launches of
+/// each run.
 fn launches(engine: &mut GpuEngine, graph: &Graph, dims: &[usize], close: Tolerance) -> Vec<u64> {
     let run = |seed: u64| {
-        // Larger scores of an attention would be rounded more where they are written in between.
+        // Larger attention scores would be rounded more if they are stored in between.
         let x = half(dims, seed, 0.25);
         let op = RunGraph::new(graph, &[&x]).into_op().unwrap();
         let expected = reference(&op).unwrap();
@@ -90,13 +92,14 @@ fn networks_of_images_answer_the_same_with_their_channels_last() {
     let Some(mut by_library) = engine(EmulatedBackend::convolutions) else { return };
     let with = launches(&mut by_library, &graph, &[3, 3, 40, 36], close);
     assert_eq!(with[2..], [0, 0], "recorded, the library's calls too: {with:?}");
-    // Small ones are no matter of the library's, and lie the same way.
+    // Small images do not use the library, and have the same layout.
     launches(&mut by_library, &graph, &[1, 3, 40, 36], close);
     let Some(mut by_kernels) = engine(|backend| backend) else { return };
     launches(&mut by_kernels, &graph, &[1, 3, 40, 36], close);
 }
 
-/// Attention in so many heads of so many numbers, as a network has it: three products of one tensor, and a mask of keys.
+/// Attention with `heads` heads of `size` numbers, as in a network: three products of one tensor,
+/// and a mask of keys.
 fn layer(heads: usize, size: usize) -> Graph {
     let mut g = Graph::builder("layer");
     let (batch, rows) = (g.symbol("batch").unwrap(), g.symbol("rows").unwrap());
@@ -115,7 +118,7 @@ fn layer(heads: usize, size: usize) -> Graph {
     let scores = g.matmul(q, k).unwrap();
     let scale = g.unnamed_constant(&half(&[], 20, 0.3)).unwrap();
     let scores = g.mul(scores, scale).unwrap();
-    // The first number of each row says how much its key counts, for every query.
+    // The first number of each row is the weight of its key, for every query.
     let mask = g.slice(x, 2, 0, 1, 1).unwrap();
     let mask = g.reshape(mask, &[batch, 1.into(), 1.into(), rows]).unwrap();
     let scores = g.add(scores, mask).unwrap();

@@ -1,15 +1,16 @@
 //! Two emulated devices that reach each other's memory.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/peers.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod peers;
 
 use std::sync::Arc;
 
 use panoply_c_gpu::EmulatedBackend;
 
-/// Two devices. Says why there are none.
+/// Two devices. If there are none, prints the reason.
 fn backend() -> Option<EmulatedBackend> {
     let backend = EmulatedBackend::new().map(|backend| backend.devices(2));
     backend.inspect_err(|absence| println!("skipped: {absence}")).ok()

@@ -1,13 +1,14 @@
 //! A sample of the suite with its inputs on the emulated device.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/resident.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod resident;
 
 use panoply_c_gpu::EmulatedBackend;
 
-/// The emulated device gets every n-th case.
+/// The emulated device runs every n-th case.
 const SAMPLE: usize = 37;
 
 #[test]

@@ -1,8 +1,9 @@
 //! Published vectors of the crypto domain on the emulated device, with warps of 32 lanes and of 64.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "bench/vectors.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod vectors;
 
 use panoply_c_gpu::EmulatedBackend;

@@ -60,7 +60,7 @@ impl GpuBackend for CudaBackend {
     }
 }
 
-/// The error of a device that is not there any more.
+/// The error of a device that is no longer available.
 pub(crate) fn unavailable(device: DeviceId, reason: impl Into<String>) -> Error {
     Error::DeviceUnavailable { device, reason: reason.into() }
 }

@@ -1,4 +1,5 @@
-//! NVRTC. A kernel is compiled for the device's own architecture where NVRTC knows it, else to PTX that the driver finishes.
+//! The NVRTC compiler. A kernel is compiled for the device's own architecture if NVRTC supports it,
+//! otherwise to PTX, which the driver finishes.
 
 use std::ffi::{CStr, CString, c_int};
 
@@ -8,32 +9,32 @@ use panoply_kernels::c::Target;
 
 use crate::quirks;
 
-/// Lines of the compiler's complaint that are repeated.
+/// The most lines of a compiler's message that are repeated.
 const MESSAGE_LINES_MAX: usize = 12;
 
-/// The first version that surely takes `--minimal`.
+/// The first version that is sure to accept `--minimal`.
 const MINIMAL_SINCE: (c_int, c_int) = (13, 0);
 
-/// NVRTC for one architecture, behind one driver.
+/// NVRTC for one architecture and one driver version.
 pub struct Nvrtc {
     capability: u32,
     driver_version: String,
 }
 
 impl Nvrtc {
-    /// A compiler for devices of this compute capability (90 for 9.0) behind this driver.
+    /// A compiler for devices of this compute capability (90 for 9.0) with this driver.
     pub(crate) fn new(driver_version: String, capability: u32) -> Nvrtc {
         Nvrtc { capability, driver_version }
     }
 
-    /// NVRTC for this compute capability, where it is installed; no driver is needed to compile.
+    /// NVRTC for this compute capability, if it is installed; compiling needs no driver.
     pub fn for_capability(capability: u32) -> Option<Nvrtc> {
         Nvrtc::is_present().then(|| Nvrtc::new(String::new(), capability))
     }
 
     /// Whether NVRTC is installed.
     pub fn is_present() -> bool {
-        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        // SAFETY: looks for the library by name, which only runs its initialisers.
         unsafe { sys::is_culib_present() }
     }
 }
@@ -57,7 +58,8 @@ impl Compiler for Nvrtc {
         let (target, binary) = target(self.capability);
         let mut options = vec![target, "--std=c++17".to_owned(), "--disable-warnings".to_owned()];
         if version() >= MINIMAL_SINCE {
-            // The same code, without reading declarations that no kernel uses: a fifth of a short kernel's time.
+            // Generates the same code without reading declarations that no kernel uses: saves a
+            // fifth of a short kernel's compile time.
             options.push("--minimal".to_owned());
         }
         // SAFETY: the program was just created and is destroyed below.
@@ -94,7 +96,9 @@ fn version() -> (c_int, c_int) {
     (major, minor)
 }
 
-/// The compiler's target for a device: its own architecture where NVRTC knows it, else the newest that it does, as PTX.
+/// The compiler's target for a device: its own architecture if NVRTC supports it, otherwise PTX for
+/// the newest one that NVRTC supports and the device can run. The flag says whether the output is a
+/// binary.
 fn target(capability: u32) -> (String, bool) {
     let mut count = 0;
     // SAFETY: writes one number.

@@ -1,4 +1,4 @@
-//! Kernels of every unit, compiled for a GPU where NVRTC is installed.
+//! Compiles kernels of every unit for a GPU, if NVRTC is installed.
 
 use panoply_core::DType;
 use panoply_kernels::c::{
@@ -9,7 +9,7 @@ use panoply_kernels::c::{
 
 use super::*;
 
-/// One kernel of each unit, with the parameters of an everyday launch.
+/// One kernel of each unit, with the parameters of a typical launch.
 fn representatives() -> Vec<Kernel> {
     let f32_rows = |unit, entry, mode| {
         let kernel = Kernel::new(unit, entry).dtype("T", DType::F32).integer("GROUP", 32).integer("ITEMS", 8);
@@ -75,7 +75,7 @@ fn representatives() -> Vec<Kernel> {
     ]
 }
 
-/// The same of images, convolutions, sorts and searches.
+/// The same for images, convolutions, sorts and searches.
 fn further_representatives() -> Vec<Kernel> {
     let f32 = |unit, entry| Kernel::new(unit, entry).dtype("T", DType::F32);
     vec![
@@ -115,8 +115,8 @@ fn further_representatives() -> Vec<Kernel> {
     ]
 }
 
-/// Units of the crypto and signal domains. Their kernels take more than a few words to describe; `tests/conformance.rs` compiles those that the
-/// suite needs.
+/// Units of the crypto and signal domains. Their kernels need long descriptions;
+/// `tests/conformance.rs` compiles the ones that the suite needs.
 const OF_OTHER_DOMAINS: [&str; 28] = [
     "aes_expand",
     "aes_counter",
@@ -158,7 +158,8 @@ fn every_unit_of_the_compute_domain_compiles_for_cuda() {
     assert_compile(kernels);
 }
 
-/// The emulated device does not run them, so this is what a machine without a GPU can say of them.
+/// The emulated device does not run these kernels, so compiling is the only check on a machine
+/// without a GPU.
 #[test]
 fn kernels_of_warp_groups_compile() {
     let mut kernels = Vec::new();
@@ -191,7 +192,7 @@ fn kernels_of_warp_groups_compile() {
     assert_compile(kernels);
 }
 
-/// Every kernel of attention, the ones of groups among them.
+/// Every kernel of attention, including those of warp groups.
 #[test]
 fn kernels_of_attention_compile() {
     let kernel = |unit, entry, dtype, is_masked: bool, dim: i64| {

@@ -17,25 +17,25 @@ use panoply_c_gpu::driver::{
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
-use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Error, PciAddress, Result};
+use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Error, PciAddress, Result};
 
 use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
 use crate::libraries::Libraries;
 use crate::quirks;
 
-/// The driver's library, by the name that its installers give it.
+/// The driver's library, by the name that its installers use.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// The GPUs that the driver shows to this process, or why there are none.
+/// The GPUs that the driver shows to this process, or the reason why there are none.
 pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
     let absent = |error: DriverError| Absence::NoDevice { reason: describe(error) };
     (0..count()?).map(|index| info(index).map_err(absent)).collect()
 }
 
-/// How many GPUs there are: at least one.
+/// Number of GPUs, at least one.
 fn count() -> Result<c_int, Absence> {
-    // SAFETY: looks for the driver's library by name, which runs no more than its initialisers.
+    // SAFETY: looks for the driver's library by name, which only runs its initialisers.
     if !unsafe { sys::is_culib_present() } {
         // SAFETY: as above.
         let error = unsafe { libloading::Library::new(LIBRARY) }.err();
@@ -46,7 +46,7 @@ fn count() -> Result<c_int, Absence> {
     }
     // Calling a function that the library lacks would panic.
     for function in ["cuInit", "cuDeviceGetCount"] {
-        // SAFETY: the library is there; the address is looked for and not called.
+        // SAFETY: the library is loaded; the address is looked up and not called.
         if unsafe { sys::culib().get::<*const c_void>(function.as_bytes()) }.is_err() {
             let reason = format!("the library {LIBRARY} lacks {function}, so it is not the driver's");
             return Err(Absence::NoDevice { reason });
@@ -75,7 +75,7 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     let id = DeviceId { api: Api::CUDA, index: index as u32 };
     let mut info = DeviceInfo::new(id, result::device::get_name(device)?, DeviceKind::DiscreteGpu);
     use sys::CUdevice_attribute as A;
-    // SAFETY: the device was given by the driver.
+    // SAFETY: the driver gave the device.
     let attribute = |which: A| unsafe { result::device::get_attribute(device, which) };
     if attribute(A::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0 {
         info.kind = DeviceKind::IntegratedGpu;
@@ -108,13 +108,14 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     if major >= 8 {
         features.extend(["bf16".to_owned(), "tf32".to_owned()]);
     }
-    info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features };
+    info.capabilities = Capabilities { domains: panoply_c_gpu::ops::DOMAINS.to_vec(), features };
     Ok(info)
 }
 
-/// Which of the vendor's libraries are there, and what their absence means.
+/// Features that say which of the vendor's libraries are present, and the consequence if one is
+/// missing.
 fn library_features() -> Vec<String> {
-    // SAFETY: each looks for a library by its names, which runs no more than its initialisers.
+    // SAFETY: each call looks for a library by its names, which only runs its initialisers.
     let libraries = unsafe {
         [
             ("nvrtc", cudarc::nvrtc::sys::is_culib_present(), "no kernel can be compiled"),
@@ -129,7 +130,7 @@ fn library_features() -> Vec<String> {
     libraries.map(told).to_vec()
 }
 
-/// What the driver calls an error, and what it says about it.
+/// The driver's name and text of an error.
 pub(crate) fn describe(error: DriverError) -> String {
     let name = error.error_name().map(CStr::to_string_lossy);
     let text = error.error_string().map(CStr::to_string_lossy);
@@ -139,14 +140,14 @@ pub(crate) fn describe(error: DriverError) -> String {
     }
 }
 
-/// Which GPUs read which others' memory by themselves: for each a bit for every other.
+/// Which GPUs can read which other GPUs' memory directly: for each GPU a bit for every other.
 pub(crate) fn reach<const COUNT: usize>() -> [u64; COUNT] {
     let count = count().map_or(0, |count| usize::try_from(count).unwrap_or(0).min(COUNT));
     let reads = |reader: usize, owner: usize| {
         let device = |index: usize| result::device::get(index as c_int).ok();
         let (Some(reader), Some(owner)) = (device(reader), device(owner)) else { return false };
         let mut can = 0;
-        // SAFETY: writes one number; the devices were given by the driver.
+        // SAFETY: writes one number; the driver gave the devices.
         let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, reader, owner) };
         asked == sys::CUresult::CUDA_SUCCESS && can != 0
     };
@@ -160,14 +161,15 @@ pub(crate) fn reach<const COUNT: usize>() -> [u64; COUNT] {
 /// A context, and everything in it.
 struct OwnedContext(sys::CUcontext);
 
-// SAFETY: a handle that the driver takes from any thread.
+// SAFETY: the driver accepts the handle from any thread.
 unsafe impl Send for OwnedContext {}
 // SAFETY: as above.
 unsafe impl Sync for OwnedContext {}
 
 impl Drop for OwnedContext {
     fn drop(&mut self) {
-        // SAFETY: the context was created by `open`; destroying it frees streams, events, modules and memory with it.
+        // SAFETY: `open` created the context; destroying it frees its streams, events, modules and
+        // memory.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.0) };
     }
 }
@@ -179,7 +181,7 @@ pub(crate) struct CudaDriver {
     context: Arc<OwnedContext>,
     streams: [sys::CUstream; 3],
     compiler: Arc<Nvrtc>,
-    /// Each function's module.
+    /// The module of each function.
     modules: RefCell<HashMap<NonNull<c_void>, sys::CUmodule>>,
     libraries: Option<Libraries>,
 }
@@ -191,7 +193,8 @@ impl CudaDriver {
         let failed = |error: DriverError| unavailable(info.id, describe(error));
         let index = c_int::try_from(info.id.index).map_err(|_| unavailable(info.id, "no such device"))?;
         let device = result::device::get(index).map_err(failed)?;
-        // A context of our own, so that a fault in another library's does not take ours with it, nor ours theirs.
+        // A context of our own, so that a fault in another library's context does not destroy ours,
+        // and the reverse.
         let mut context = std::ptr::null_mut();
         let flags = sys::CUctx_flags_enum::CU_CTX_SCHED_SPIN as c_uint;
         // SAFETY: writes one handle; no parameters are given.
@@ -224,7 +227,8 @@ impl CudaDriver {
         result.map_err(|error| self.error(error))
     }
 
-    /// The errors after which a context answers nothing but errors mean that the device is lost.
+    /// Turns a driver error into a typed error. Errors after which a context returns nothing but
+    /// errors mean that the device is lost.
     fn error(&self, error: DriverError) -> Error {
         use sys::CUresult::*;
         let (device, reason) = (self.device, describe(error));
@@ -252,10 +256,10 @@ impl CudaDriver {
     }
 }
 
-/// The compute capability, 90 for 9.0, and what launches depend on.
+/// The compute capability (90 for 9.0), and the properties that launches depend on.
 fn properties(device: sys::CUdevice) -> Result<(u32, Properties), DriverError> {
     use sys::CUdevice_attribute as A;
-    // SAFETY: the device was given by the driver.
+    // SAFETY: the driver gave the device.
     let attribute = |which: A| unsafe { result::device::get_attribute(device, which) };
     let major = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32;
     let minor = attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32;
@@ -282,7 +286,7 @@ impl Driver for CudaDriver {
         if result::ctx::get_current().is_ok_and(|current| current == Some(self.context.0)) {
             return Ok(());
         }
-        // SAFETY: the context stands as long as the driver.
+        // SAFETY: the context exists as long as the driver.
         self.check(unsafe { result::ctx::set_current(self.context.0) })
     }
 
@@ -294,7 +298,7 @@ impl Driver for CudaDriver {
         let Some(other) = other.downcast_ref::<OwnedContext>() else {
             return Err(Error::DeviceFault { device: self.device, reason: "the other is no GPU".to_owned() });
         };
-        // SAFETY: both contexts stand, and this one is current.
+        // SAFETY: both contexts exist, and this one is current.
         match unsafe { sys::cuCtxEnablePeerAccess(other.0, 0) } {
             sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             told => self.check(told.result()),
@@ -302,7 +306,7 @@ impl Driver for CudaDriver {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        // SAFETY: memory comes back uninitialised; the pool's users write it before they read it.
+        // SAFETY: the memory is uninitialised; the pool's users write it before they read it.
         unsafe { result::malloc_sync(bytes) }.map(Address).map_err(|error| match self.error(error) {
             Error::OutOfMemory { place, free, largest, .. } => {
                 Error::OutOfMemory { place, asked: bytes as u64, free, largest }
@@ -312,19 +316,20 @@ impl Driver for CudaDriver {
     }
 
     fn free(&self, address: Address) {
-        // SAFETY: the pool gives back what `allocate` gave, once. A context that is lost frees its memory as a whole.
+        // SAFETY: the pool returns each address that `allocate` gave once. A lost context frees its
+        // memory as a whole.
         let _ = unsafe { result::free_sync(address.0) };
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        // Mapped, so that kernels can write a word there themselves.
+        // Mapped, so that kernels can write words to it.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the caller vouches for the range.
         self.check(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), bytes, flags) }.result())
     }
 
     fn unpin(&self, start: NonNull<u8>) {
-        // SAFETY: a range that is not pinned is an error that changes nothing.
+        // SAFETY: a range that is not pinned causes an error and changes nothing.
         let _ = unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) };
     }
 
@@ -338,7 +343,7 @@ impl Driver for CudaDriver {
     }
 
     fn pinned_address(&self, byte: *const u8) -> Result<Address> {
-        // Pinned memory has one address for both sides.
+        // Pinned memory has one address for host and device.
         Ok(Address(byte as u64))
     }
 
@@ -357,7 +362,8 @@ impl Driver for CudaDriver {
 
     fn unload(&self, function: Function) {
         if let Some(module) = self.modules.borrow_mut().remove(&function.0) {
-            // SAFETY: the module was loaded with the function, which nobody launches any more and no kernel under way uses.
+            // SAFETY: the module was loaded with the function, which is not launched any more and
+            // not used by kernels in flight.
             let _ = unsafe { result::module::unload(module) };
         }
     }
@@ -395,7 +401,7 @@ impl Driver for CudaDriver {
     }
 
     fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
-        // SAFETY: both addresses are allocations of this context, kept by the op under way.
+        // SAFETY: both addresses are allocations of this context, kept by the op in flight.
         self.check(unsafe { result::memcpy_dtod_async(target.0, source.0, bytes, self.raw(stream)) })
     }
 
@@ -462,10 +468,10 @@ impl Driver for CudaDriver {
     }
 }
 
-/// CUDA graphs.
+/// Captures as CUDA graphs.
 impl Captures for CudaDriver {
     fn begin(&self) -> Result<()> {
-        // Memory may be allocated meanwhile, which the other modes forbid.
+        // The relaxed mode: the others forbid memory allocations during the capture.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is the driver's own.
         self.check(unsafe { result::stream::begin_capture(self.raw(Stream::Compute), mode) })
@@ -480,41 +486,41 @@ impl Captures for CudaDriver {
             return Err(invalid());
         }
         let mut made: sys::CUgraphExec = std::ptr::null_mut();
-        // SAFETY: the graph was just given by the driver; no flags are set.
+        // SAFETY: the driver just gave the graph; no flags are set.
         let instantiated = unsafe { sys::cuGraphInstantiateWithFlags(&mut made, graph, 0) }.result();
-        // SAFETY: what was instantiated needs the graph no more.
+        // SAFETY: the instantiated graph does not need the graph any more.
         let _ = unsafe { sys::cuGraphDestroy(graph) }.result();
         self.check(instantiated)?;
         NonNull::new(made.cast()).map(Captured).ok_or_else(invalid)
     }
 
     unsafe fn replay(&self, captured: Captured) -> Result<()> {
-        // SAFETY: made by `end`; the caller vouches for what was recorded.
+        // SAFETY: `end` made the graph; the caller vouches for the recorded work.
         self.check(unsafe { sys::cuGraphLaunch(captured.0.as_ptr().cast(), self.raw(Stream::Compute)) }.result())
     }
 
     fn release(&self, captured: Captured) {
-        // SAFETY: made by `end`, given back once, and nothing under way uses it.
+        // SAFETY: `end` made the graph; it is released once, and no work in flight uses it.
         let _ = unsafe { sys::cuGraphExecDestroy(captured.0.as_ptr().cast()) }.result();
     }
 }
 
 impl CudaDriver {
-    /// Loads compiled code: a cubin, or PTX text with its closing zero, which the driver compiles to its end. Code that is
-    /// newer than the driver is an error that says so.
+    /// Loads compiled code: a cubin, or PTX text with its closing zero, which the driver compiles
+    /// further. Code that is newer than the driver supports is a typed error.
     fn load_image(&self, image: &[u8], entry: &str) -> Result<Function> {
         // SAFETY: the image is a complete cubin or PTX text with its closing zero.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|error| self.error(error))?;
         let function = self.function(module, entry);
         match &function {
             Ok(function) => drop(self.modules.borrow_mut().insert(function.0, module)),
-            // SAFETY: the module was just loaded, and nobody has a function of it.
+            // SAFETY: the module was just loaded, and no function of it is in use.
             Err(_) => drop(unsafe { result::module::unload(module) }),
         }
         function
     }
 
-    /// A function of a module, with all the block memory that the device has.
+    /// A function of a module, allowed to use all the block memory of the device.
     fn function(&self, module: sys::CUmodule, entry: &str) -> Result<Function> {
         let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
         // SAFETY: the module was just loaded and lives as long as its function.
@@ -530,7 +536,7 @@ impl CudaDriver {
         NonNull::new(function.cast()).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
     }
 
-    /// For use while an error is made: never asks for the memory again.
+    /// Makes an error without asking for the free memory, for use in `memory_info` itself.
     fn error_without_memory(&self, error: DriverError) -> Error {
         Error::DeviceFault { device: self.device, reason: describe(error) }
     }
@@ -538,7 +544,7 @@ impl CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
-        // Libraries let go of their handles while the context still stands.
+        // Libraries release their handles while the context still exists.
         self.libraries = None;
     }
 }
@@ -547,7 +553,7 @@ impl Drop for CudaDriver {
 mod tests {
     use super::*;
 
-    /// A driver that is older than the code says so, and goes on.
+    /// Code that is newer than the driver is a typed error, and the driver continues to work.
     #[test]
     fn code_that_is_newer_than_the_driver_is_refused() {
         let devices = match discover() {

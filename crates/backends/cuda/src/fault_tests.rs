@@ -1,7 +1,7 @@
-//! What goes wrong on a GPU.
+//! Fault tests on GPUs.
 
 #[path = "../../c_gpu/tests/bench/faults.rs"]
-#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#[allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 mod faults;
 
 use panoply_c_gpu::GpuBackend;
@@ -14,7 +14,7 @@ use panoply_kernels::c::Kernel;
 
 use crate::CudaBackend;
 
-/// Every GPU. Says why there is none.
+/// Every GPU. If there is none, prints the reason.
 fn devices() -> Vec<DeviceInfo> {
     CudaBackend::new().discover().unwrap_or_else(|absence| {
         println!("skipped: {absence}");
@@ -48,11 +48,12 @@ on_each_device! {
     kernels_are_compiled_ahead,
 }
 
-/// Set in the process that spoils its GPU.
+/// Set in the child process that loses its GPU.
 const SPOIL: &str = "PANOPLY_TEST_SPOIL";
 
-/// An access to memory that is not there loses the context: every op that follows is answered so, and opening the device
-/// again works or says why not. The driver holds a process responsible for good, so this one has a process of its own.
+/// An access to an invalid address loses the context: every later op returns that error, and
+/// opening the device again works or returns a reason. The driver keeps the error for the rest of
+/// the process, so the test uses a child process.
 #[test]
 fn an_illegal_address_loses_the_device() {
     if devices().is_empty() {

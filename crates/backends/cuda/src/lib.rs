@@ -1,13 +1,16 @@
-//! The CUDA backend. A binary built on a machine without CUDA finds the driver and the vendor's libraries at run time, and
-//! says what is missing where they are not there.
+//! The CUDA backend. A binary that was built without CUDA finds the driver and the vendor's
+//! libraries at run time, and reports missing ones.
 //!
-//! * [`CudaBackend`] finds devices and opens them; engines, ops and memory are those of `panoply-c-gpu`.
-//! * `driver` talks to CUDA's driver, `compiler` is NVRTC, `libraries` holds cuBLASLt, cuDNN, cuFFT and NVML.
-//! * `quirks` says what differs between architectures.
+//! - [`CudaBackend`] finds devices and opens them; engines, ops and memory are those of
+//!   `panoply-c-gpu`.
+//! - `driver` calls CUDA's driver, `compiler` is NVRTC, `libraries` holds cuBLASLt, cuDNN, cuFFT
+//!   and NVML.
+//! - `quirks` holds differences between architectures.
 //!
-//! FFI has three floors: cudarc's `sys` is raw, the modules here check and own, and nothing above names a raw call.
+//! FFI has three layers: cudarc's `sys` is raw, the modules here check and own, and the layer above
+//! makes no raw calls.
 
-// CUDA is reached through C functions and raw addresses; every block says why it holds.
+// CUDA is reached through C functions and raw addresses; every unsafe block states its reason.
 #![allow(unsafe_code)]
 
 mod backend;

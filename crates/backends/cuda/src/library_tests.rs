@@ -1,7 +1,7 @@
-//! cuDNN's convolutions, on every GPU.
+//! Tests of cuDNN's convolutions, on every GPU.
 
 #[path = "../../c_gpu/tests/bench/convolutions.rs"]
-#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#[allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 mod convolutions;
 
 use panoply_c_gpu::GpuBackend;

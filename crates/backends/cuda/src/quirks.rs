@@ -1,12 +1,14 @@
-//! What differs between architectures, as data: which kernels a compute capability (90 for 9.0) has the instructions for.
+//! Differences between architectures, as data: for which kernels a compute capability (90 for 9.0)
+//! has the instructions.
 
-/// The first capability that multiplies tiles of 16 × 8 of every type, and copies to a block's memory by itself.
+/// The first capability with tile products of 16 × 8 in every type, and with asynchronous copies to
+/// block memory.
 const MATRIX_TILES_MIN: u32 = 80;
-/// The one with instructions for four warps together in the form that kernels use; its own instructions need the architecture's full
-/// name.
+/// The only capability with warp-group instructions in the form that the kernels use. These
+/// instructions need the architecture's full name.
 const WARP_GROUPS: u32 = 90;
 
-/// Whether warps multiply tiles, and copies go on by themselves.
+/// Whether warps multiply tiles, and copies are asynchronous.
 pub(crate) const fn matrix_tiles(capability: u32) -> bool {
     capability >= MATRIX_TILES_MIN
 }
@@ -16,7 +18,7 @@ pub(crate) const fn warp_groups(capability: u32) -> bool {
     capability == WARP_GROUPS
 }
 
-/// What follows the number in the architecture's name.
+/// The suffix of the architecture's name after the number.
 pub(crate) const fn architecture_suffix(capability: u32) -> &'static str {
     if capability == WARP_GROUPS { "a" } else { "" }
 }

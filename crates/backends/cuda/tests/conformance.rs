@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
+#[path = "../../c_gpu/tests/bench/graphs.rs"]
+mod graphs;
 #[path = "../../c_gpu/tests/bench/suite.rs"]
 mod suite;
 
@@ -29,6 +31,17 @@ fn every_case_on_every_gpu() {
     suite::run(&CudaBackend::new(), 1);
 }
 
+/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+#[test]
+fn random_graphs_on_every_device() {
+    graphs::random(&CudaBackend::new(), 300, 100);
+}
+
+#[test]
+fn suite_graphs_on_every_device() {
+    graphs::of_the_suite(&CudaBackend::new(), 400);
+}
+
 /// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
 #[test]
 fn kernels_compile_ahead() {
@@ -48,4 +61,10 @@ fn emulated_kernels_compile_for_cuda() {
         Ok(backend) => suite::run(&backend.checked_by(Arc::new(nvrtc)), SAMPLE),
         Err(absence) => println!("skipped: {absence}"),
     }
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+#[test]
+fn random_ops_on_every_device() {
+    panoply_conformance::run_ops(&CudaBackend::new(), 400);
 }

@@ -1,8 +1,9 @@
-//! This machine's GPUs reading each other's memory, where there are two.
+//! Tests that this machine's GPUs read each other's memory, if there are two.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 #[path = "../../c_gpu/tests/bench/peers.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod peers;
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! The suite's cases with their inputs on every GPU of this machine.
+//! The suite's cases with resident inputs, on every GPU of this machine.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 #[path = "../../c_gpu/tests/bench/resident.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod resident;
 
 use panoply_cuda::CudaBackend;

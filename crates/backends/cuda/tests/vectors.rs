@@ -1,8 +1,9 @@
 //! Published vectors of the crypto domain on every GPU of this machine.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 #[path = "../../c_gpu/tests/bench/vectors.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod vectors;
 
 use panoply_cuda::CudaBackend;

@@ -19,7 +19,7 @@ pub struct HipBackend {
     devices: Devices,
 }
 
-/// The names by which the vendor's libraries are looked for.
+/// The file names under which each of the vendor's libraries is searched.
 #[derive(Clone)]
 pub(crate) struct Names {
     pub(crate) runtime: Vec<String>,
@@ -49,12 +49,12 @@ impl Default for Names {
 }
 
 impl HipBackend {
-    /// The backend for this machine's GPUs.
+    /// Creates the backend for this machine's GPUs.
     pub fn new() -> HipBackend {
         HipBackend::default()
     }
 
-    /// With this file in the place of the runtime and of every other library of the vendor's.
+    /// Loads `library` in place of the runtime and of every other library of the vendor.
     pub fn through(self, library: &str) -> HipBackend {
         let one = || vec![library.to_owned()];
         let names = Names {
@@ -70,7 +70,7 @@ impl HipBackend {
         HipBackend { names: Arc::new(names), ..self }
     }
 
-    /// With this machine's compiler, and without any other library of the vendor's but the runtime.
+    /// Uses this machine's compiler and the configured runtime, and no other library of the vendor.
     pub fn compiled_here(self) -> HipBackend {
         let none = Vec::new;
         let names = Names {
@@ -124,7 +124,7 @@ impl GpuBackend for HipBackend {
     }
 }
 
-/// The error of a device that is not there any more.
+/// The error for a device that can no longer be reached.
 pub(crate) fn unavailable(device: DeviceId, reason: impl Into<String>) -> Error {
     Error::DeviceUnavailable { device, reason: reason.into() }
 }

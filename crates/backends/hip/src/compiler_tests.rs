@@ -1,10 +1,11 @@
-//! hiprtc, where it is installed: what it says about a wrong text, and what it is not asked.
+//! Tests with hiprtc, where it is installed: its messages about faulty source, and the
+//! architectures that it is never asked to compile for.
 
 use panoply_kernels::c::Kernel;
 
 use super::*;
 
-/// hiprtc for an architecture that every version knows. Says why there is none.
+/// hiprtc for an architecture that every version supports. Prints the reason if hiprtc is missing.
 fn hiprtc() -> Option<Hiprtc> {
     Hiprtc::for_architecture("gfx90a", 64).inspect_err(|absence| println!("skipped: {absence}")).ok()
 }

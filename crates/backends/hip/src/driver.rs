@@ -1,7 +1,7 @@
-//! One GPU. Every call's result is checked and becomes a typed error.
+//! One GPU. The status of every call is checked and becomes a typed error.
 //!
-//! HIP has one context for each GPU of a process, so that what an engine has made is given back piece by piece: streams, events and
-//! kernels with the driver, memory when nobody reads it any more.
+//! HIP has one context for each GPU of a process, so an engine's objects must be released one by
+//! one: streams, events and kernels with the driver, memory when its last reader is gone.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,8 @@ use crate::quirks;
 use crate::runtime::{HipError, Runtime};
 use crate::sys::{self, Functions, Handle, Status};
 
-/// A GPU's memory, as far as an engine allocated it. It is freed as a whole, when nobody reads it any more.
+/// The GPU memory that one engine allocated. All of it is freed together when the last handle is
+/// dropped.
 struct DeviceMemory {
     runtime: Arc<Runtime>,
     index: c_int,
@@ -40,7 +41,8 @@ impl DeviceMemory {
 
     fn free(&self, address: u64) {
         if self.addresses().remove(&address) {
-            // SAFETY: allocated by this runtime, and taken out of the table that knew it. A device that is lost answers with an error.
+            // SAFETY: this runtime allocated the address, and the address was just removed from the
+            // table. A lost device returns an error.
             let _ = unsafe { (self.runtime.functions.hipFree)(address as *mut c_void) };
         }
     }
@@ -48,14 +50,15 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the last handle may be dropped on any thread, which has no device of its own yet.
+        // SAFETY: `hipSetDevice` may be called on any thread. It is needed because the last handle
+        // may be dropped on a thread without a current device.
         let _ = unsafe { (self.runtime.functions.hipSetDevice)(self.index) };
         let addresses: Vec<u64> = self.addresses().iter().copied().collect();
         addresses.into_iter().for_each(|address| self.free(address));
     }
 }
 
-/// One GPU with streams of its own.
+/// One GPU with its own streams.
 pub(crate) struct HipDriver {
     device: DeviceId,
     index: c_int,
@@ -65,7 +68,7 @@ pub(crate) struct HipDriver {
     streams: [Handle; 3],
     events: RefCell<Vec<Handle>>,
     compiler: Arc<Hiprtc>,
-    /// Each function's module.
+    /// The module of each function.
     modules: RefCell<HashMap<NonNull<c_void>, Handle>>,
     libraries: Option<Libraries>,
 }
@@ -78,7 +81,7 @@ impl HipDriver {
         let index = c_int::try_from(info.id.index).ok().filter(|index| *index < count);
         let index = index.ok_or_else(|| unavailable(info.id, "no such device"))?;
         let failed = |error: HipError| unavailable(info.id, error.to_string());
-        // SAFETY: the device is one of those that were counted.
+        // SAFETY: the index is below the device count.
         runtime.check(unsafe { (runtime.functions.hipSetDevice)(index) }).map_err(failed)?;
         let properties = platform::properties(&runtime, index).map_err(failed)?;
         let architecture = platform::architecture(&runtime, index).map_err(failed)?;
@@ -101,7 +104,7 @@ impl HipDriver {
         };
         for place in 0..driver.streams.len() {
             let flags = sys::STREAM_NON_BLOCKING;
-            // SAFETY: writes one handle.
+            // SAFETY: the call writes one handle.
             let made = |stream| unsafe { (driver.runtime.functions.hipStreamCreateWithFlags)(stream, flags) };
             driver.streams[place] = driver.made(made).map_err(|error| unavailable(info.id, error.to_string()))?;
         }
@@ -121,14 +124,15 @@ impl HipDriver {
         self.runtime.check(status).map_err(|error| self.error(error))
     }
 
-    /// What a call hands out through its pointer.
+    /// Calls `make` and returns the handle that it writes through its pointer.
     fn made(&self, make: impl FnOnce(*mut Handle) -> Status) -> Result<Handle> {
         let mut handle = null_mut();
         self.check(make(&raw mut handle))?;
         Ok(handle)
     }
 
-    /// The errors after which a device answers nothing but errors mean that it is lost.
+    /// Converts an error of the runtime. Statuses after which a device only returns errors mean
+    /// that the device is lost.
     fn error(&self, error: HipError) -> Error {
         let (device, reason) = (self.device, error.to_string());
         match error.status {
@@ -157,7 +161,7 @@ impl Driver for HipDriver {
     }
 
     fn make_current(&self) -> Result<()> {
-        // SAFETY: the device was counted when the driver was opened.
+        // SAFETY: the index was checked when the driver was opened.
         self.check(unsafe { (self.functions().hipSetDevice)(self.index) })
     }
 
@@ -172,7 +176,8 @@ impl Driver for HipDriver {
         if other.index == self.index {
             return Ok(());
         }
-        // SAFETY: both devices were counted, and this one is current.
+        // SAFETY: both indices were checked when their drivers were opened, and this device is
+        // current.
         match unsafe { (self.functions().hipDeviceEnablePeerAccess)(other.index, 0) } {
             sys::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             told => self.check(told),
@@ -180,7 +185,7 @@ impl Driver for HipDriver {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        // SAFETY: memory comes back uninitialised; the pool's users write it before they read it.
+        // SAFETY: the memory is uninitialised. The pool's users write it before they read it.
         let made = self.made(|address| unsafe { (self.functions().hipMalloc)(address, bytes) });
         let address = made.map_err(|error| match error {
             Error::OutOfMemory { place, free, largest, .. } => {
@@ -197,34 +202,36 @@ impl Driver for HipDriver {
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        // Mapped, so that kernels can write a word there themselves.
+        // The range is mapped so that kernels can write to it directly.
         let flags = sys::HOST_REGISTER_PORTABLE | sys::HOST_REGISTER_MAPPED;
         // SAFETY: the caller vouches for the range.
         self.check(unsafe { (self.functions().hipHostRegister)(start.as_ptr().cast(), bytes, flags) })
     }
 
     fn unpin(&self, start: NonNull<u8>) {
-        // SAFETY: a range that is not pinned is an error that changes nothing.
+        // SAFETY: unpinning a range that is not pinned returns an error and changes nothing.
         let _ = unsafe { (self.functions().hipHostUnregister)(start.as_ptr().cast()) };
     }
 
     fn is_pinned(&self, start: *const u8) -> bool {
-        // Which numbers the attributes of a pointer have depends on HIP's version; what is not pinned has no address on the device.
+        // The numbers of pointer attributes depend on HIP's version. The device address does not:
+        // memory that is not pinned has none.
         self.pinned_address(start).is_ok()
     }
 
     fn pinned_address(&self, byte: *const u8) -> Result<Address> {
         let host = byte.cast_mut().cast();
-        // SAFETY: writes one address; memory that is not pinned is an error.
+        // SAFETY: the call writes one address. Memory that is not pinned returns an error.
         self.made(|address| unsafe { (self.functions().hipHostGetDevicePointer)(address, host, 0) })
             .map(|address| Address(address as u64))
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: writes two numbers.
+        // SAFETY: the call writes two numbers.
         let asked = unsafe { (self.functions().hipMemGetInfo)(&raw mut free, &raw mut total) };
-        // An error here is not looked at any closer: that would ask for the memory again.
+        // `self.error` is not used here: for an out-of-memory error it would call `memory_info`
+        // again.
         let failed = |error: HipError| Error::DeviceFault { device: self.device, reason: error.to_string() };
         self.runtime.check(asked).map_err(failed)?;
         Ok((free as u64, total as u64))
@@ -235,13 +242,13 @@ impl Driver for HipDriver {
     }
 
     fn load(&self, _name: &str, image: &[u8], entry: &str) -> Result<Function> {
-        // SAFETY: the image is a complete code object, which says itself how long it is.
+        // SAFETY: the image is a complete code object, which contains its own length.
         let module =
             self.made(|module| unsafe { (self.functions().hipModuleLoadData)(module, image.as_ptr().cast()) })?;
         let function = self.function(module, entry);
         match &function {
             Ok(function) => drop(self.modules.borrow_mut().insert(function.0, module)),
-            // SAFETY: the module was just loaded, and nobody has a function of it.
+            // SAFETY: the module was just loaded, and no function of it was handed out.
             Err(_) => drop(unsafe { (self.functions().hipModuleUnload)(module) }),
         }
         function
@@ -249,7 +256,8 @@ impl Driver for HipDriver {
 
     fn unload(&self, function: Function) {
         if let Some(module) = self.modules.borrow_mut().remove(&function.0) {
-            // SAFETY: the module was loaded with the function, which nobody launches any more and no kernel under way uses.
+            // SAFETY: the module was loaded with this function. The function is launched no more,
+            // and no kernel in flight uses it.
             let _ = unsafe { (self.functions().hipModuleUnload)(module) };
         }
     }
@@ -268,7 +276,7 @@ impl Driver for HipDriver {
             return Err(Error::OutOfBounds { what: "the threads of a grid", limit, got });
         }
         let pointers = arguments.pointers().as_mut_ptr();
-        // SAFETY: the caller vouches for the arguments; nothing is passed besides them.
+        // SAFETY: the caller vouches for the arguments. The launch passes nothing else.
         self.check(unsafe {
             (self.functions().hipModuleLaunchKernel)(
                 function.0.as_ptr(),
@@ -300,7 +308,8 @@ impl Driver for HipDriver {
 
     fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
         let (target, source) = (target.0 as *mut c_void, source.0 as *mut c_void);
-        // SAFETY: both addresses are allocations of this device or of one that it reaches, kept by the op under way.
+        // SAFETY: both addresses are allocations of this device or of a device that it can read.
+        // The op in flight keeps them alive.
         self.check(unsafe { (self.functions().hipMemcpyDtoDAsync)(target, source, bytes, self.raw(stream)) })
     }
 
@@ -311,7 +320,7 @@ impl Driver for HipDriver {
     }
 
     fn event(&self) -> Result<Event> {
-        // SAFETY: writes one handle; no flags are set.
+        // SAFETY: the call writes one handle. No flags are set.
         let event = self.made(|event| unsafe { (self.functions().hipEventCreateWithFlags)(event, 0) })?;
         self.events.borrow_mut().push(event);
         NonNull::new(event).map(Event).ok_or_else(|| unavailable(self.device, "an event without a handle"))
@@ -338,7 +347,7 @@ impl Driver for HipDriver {
     fn between(&self, start: Event, stop: Event) -> Result<Duration> {
         let mut milliseconds = 0.0_f32;
         let (start, stop) = (start.0.as_ptr(), stop.0.as_ptr());
-        // SAFETY: as above; writes one number.
+        // SAFETY: as above. The call writes one number.
         self.check(unsafe { (self.functions().hipEventElapsedTime)(&raw mut milliseconds, start, stop) })?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
@@ -369,38 +378,38 @@ impl Driver for HipDriver {
     }
 }
 
-/// HIP's graphs.
+/// Captures work as HIP graphs.
 impl Captures for HipDriver {
     fn begin(&self) -> Result<()> {
-        // Memory may be allocated meanwhile, which the other modes forbid.
+        // The relaxed mode allows allocations during the capture. The other modes forbid them.
         let mode = sys::STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is the driver's own.
+        // SAFETY: the driver owns the stream.
         self.check(unsafe { (self.functions().hipStreamBeginCapture)(self.raw(Stream::Compute), mode) })
     }
 
     fn end(&self) -> Result<Captured> {
         let stream = self.raw(Stream::Compute);
-        // SAFETY: the stream is the driver's own; writes one handle.
+        // SAFETY: the driver owns the stream. The call writes one handle.
         let graph = self.made(|graph| unsafe { (self.functions().hipStreamEndCapture)(stream, graph) })?;
         let invalid = || Error::DeviceFault { device: self.device, reason: "the capture was invalidated".to_owned() };
         if graph.is_null() {
             return Err(invalid());
         }
-        // SAFETY: the graph was just given by the runtime; nothing is asked about what went wrong.
+        // SAFETY: the runtime just created the graph. The error node and log pointers may be null.
         let made =
             self.made(|made| unsafe { (self.functions().hipGraphInstantiate)(made, graph, null_mut(), null_mut(), 0) });
-        // SAFETY: what was instantiated needs the graph no more.
+        // SAFETY: the instantiated graph does not need the original.
         let _ = unsafe { (self.functions().hipGraphDestroy)(graph) };
         NonNull::new(made?).map(Captured).ok_or_else(invalid)
     }
 
     unsafe fn replay(&self, captured: Captured) -> Result<()> {
-        // SAFETY: made by `end`; the caller vouches for what was recorded.
+        // SAFETY: `end` created the handle. The caller vouches for the recorded work.
         self.check(unsafe { (self.functions().hipGraphLaunch)(captured.0.as_ptr(), self.raw(Stream::Compute)) })
     }
 
     fn release(&self, captured: Captured) {
-        // SAFETY: made by `end`, given back once, and nothing under way uses it.
+        // SAFETY: `end` created the handle. It is released once, and no work in flight uses it.
         let _ = unsafe { (self.functions().hipGraphExecDestroy)(captured.0.as_ptr()) };
     }
 }
@@ -408,7 +417,8 @@ impl Captures for HipDriver {
 impl HipDriver {
     fn function(&self, module: Handle, entry: &str) -> Result<Function> {
         let entry = CString::new(entry).map_err(|_| unavailable(self.device, "a kernel's name with a zero in it"))?;
-        // SAFETY: the module was just loaded and lives as long as its function; writes one handle.
+        // SAFETY: the module was just loaded and lives as long as its function. The call writes one
+        // handle.
         let function =
             self.made(|function| unsafe { (self.functions().hipModuleGetFunction)(function, module, entry.as_ptr()) })?;
         NonNull::new(function).map(Function).ok_or_else(|| unavailable(self.device, "a kernel without a handle"))
@@ -416,21 +426,21 @@ impl HipDriver {
 }
 
 impl Drop for HipDriver {
-    /// Everything that is queued ends first; a device that is lost answers with errors, which change nothing.
+    /// Waits for all queued work first. A lost device only returns errors, which are ignored.
     fn drop(&mut self) {
         let _ = self.make_current();
         for stream in [Stream::Upload, Stream::Compute, Stream::Download] {
             let _ = self.synchronize(stream);
         }
-        // Libraries let go of their handles while their stream still stands.
+        // The libraries release their handles before their stream is destroyed.
         self.libraries = None;
         let functions = &self.runtime.functions;
         for module in self.modules.get_mut().drain().map(|(_, module)| module) {
-            // SAFETY: loaded by this driver, and nothing under way uses it.
+            // SAFETY: this driver loaded the module, and no work in flight uses it.
             let _ = unsafe { (functions.hipModuleUnload)(module) };
         }
         for event in self.events.get_mut().drain(..) {
-            // SAFETY: created by this driver, destroyed once.
+            // SAFETY: this driver created the event and destroys it once.
             let _ = unsafe { (functions.hipEventDestroy)(event) };
         }
         for stream in self.streams.into_iter().filter(|stream| !stream.is_null()) {

@@ -1,10 +1,9 @@
-//! What goes wrong, through the test library: HIP's C functions over an emulated device, or over CUDA.
+//! Fault tests through the test library: HIP's C functions over an emulated device, or over CUDA.
 
 #[path = "../../c_gpu/tests/bench/faults.rs"]
-#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#[allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 pub(crate) mod faults;
 #[path = "../tests/test_library/mod.rs"]
-#[allow(clippy::unwrap_used)] // As above.
 mod test_library;
 
 use std::sync::OnceLock;
@@ -17,7 +16,7 @@ use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Ope
 use crate::HipBackend;
 pub(crate) use test_library::{TestLibrary, is_cuda};
 
-/// The test library, which stays loaded: what it holds is the threads'.
+/// The test library, loaded for the whole process because its settings belong to threads.
 pub(crate) fn library() -> &'static TestLibrary {
     static LIBRARY: OnceLock<TestLibrary> = OnceLock::new();
     LIBRARY.get_or_init(TestLibrary::open)
@@ -27,7 +26,7 @@ pub(crate) fn through() -> HipBackend {
     HipBackend::new().through(library().path())
 }
 
-/// Every device behind the library. Says why there is none.
+/// Every device behind the library. Prints the reason if there is none.
 fn devices() -> Vec<DeviceInfo> {
     through().discover().unwrap_or_else(|absence| {
         println!("skipped: {absence}");
@@ -97,7 +96,7 @@ fn no_device_is_an_absence() {
     assert!(matches!(through().discover(), Err(Absence::NoDevice { .. })));
 }
 
-/// An architecture without a name, and one with warps that nobody wrote kernels for.
+/// An empty architecture name is refused when the engine is opened.
 #[test]
 fn a_device_that_kernels_cannot_be_written_for_is_not_opened() {
     let Some(info) = devices().into_iter().next().filter(|_| !is_cuda()) else {
@@ -110,7 +109,8 @@ fn a_device_that_kernels_cannot_be_written_for_is_not_opened() {
     assert!(through().open_engine(&info, &OpenOptions::default()).is_ok());
 }
 
-/// A stream, an event or a device that is refused while an engine is opened: an error, and nothing is left behind.
+/// A stream, device or memory query that fails while an engine is opened causes an error and leaks
+/// nothing.
 #[test]
 fn an_engine_that_does_not_open_leaves_nothing() {
     let Some(info) = devices().into_iter().next() else { return };
@@ -134,11 +134,12 @@ fn everything_is_given_back() {
     assert_eq!(library().live(), before);
 }
 
-/// Calls that fail without hurting the device: the op says so, and the next one succeeds.
+/// Calls that fail without harming the device: the op returns an error, and the next one succeeds.
 #[test]
 fn a_call_that_fails_is_one_ops_fault() {
     let Some(info) = devices().into_iter().next() else { return };
-    // What does not load is compiled anew and loaded once more.
+    // A code object that does not load is compiled and loaded once more, so these calls must fail
+    // twice.
     for (function, times, elements) in
         [("hipModuleLoadData", 2, 3), ("hipModuleGetFunction", 2, 3), ("hipMemcpyHtoDAsync", 1, 50_000)]
     {
@@ -150,7 +151,7 @@ fn a_call_that_fails_is_one_ops_fault() {
     }
 }
 
-/// What another driver's compiler left in the cache: the runtime does not take it, and the text is compiled again.
+/// The runtime refuses a cached code object of another driver: the kernel is compiled again.
 #[test]
 fn a_kernel_of_another_driver_costs_time_and_nothing_else() {
     const INVALID_IMAGE: i32 = 200;
@@ -175,7 +176,7 @@ fn two_processes_share_a_device() {
 fn memory_that_the_driver_refuses_is_told() {
     let Some(info) = devices().into_iter().next() else { return };
     let mut engine = faults::open(&through(), &info);
-    // The pool gives back what it keeps, and asks again.
+    // The pool releases its cached memory and retries, so several calls must fail.
     library().fail("hipMalloc", 2, 8);
     let error = sum(&mut engine, 1 << 20).unwrap_err();
     assert!(matches!(&error, Error::OutOfMemory { place, asked, .. } if place == "rocm:0" && *asked > 0), "{error}");
@@ -184,7 +185,7 @@ fn memory_that_the_driver_refuses_is_told() {
     faults::assert_works(&mut engine);
 }
 
-/// What a device answers that is lost: an error for every op, until it is opened again.
+/// A lost device returns an error for every op until it is opened again.
 #[test]
 fn a_lost_device_is_told_and_opened_again() {
     let Some(info) = devices().into_iter().next() else { return };
@@ -200,7 +201,7 @@ fn a_lost_device_is_told_and_opened_again() {
     }
 }
 
-/// The error shows where the work's end is asked for, as it does on a GPU.
+/// The error appears when the op's completion is queried, as on a GPU.
 #[test]
 fn a_device_that_is_lost_under_way_is_told() {
     let Some(info) = devices().into_iter().next() else { return };
@@ -213,7 +214,7 @@ fn a_device_that_is_lost_under_way_is_told() {
     faults::assert_works(&mut faults::open(&through(), &info));
 }
 
-/// A compiler that fails for reasons of its own.
+/// A compiler failure that is not about the source is a device fault.
 #[test]
 fn a_compiler_that_fails_is_the_devices_fault() {
     let Some(info) = devices().into_iter().next() else { return };
@@ -223,7 +224,7 @@ fn a_compiler_that_fails_is_the_devices_fault() {
     let launch = panoply_c_gpu::driver::Launch::new(1, 1);
     let mut arguments = panoply_c_gpu::arguments::Arguments::new();
     let told = engine.context_mut().launch(&kernel, launch, &mut arguments);
-    // Where the cache has it no compiler is asked.
+    // If the kernel is cached, the compiler is not called.
     if let Err(error) = told {
         assert!(matches!(&error, Error::DeviceFault { reason, .. } if reason.contains("does not compile")), "{error}");
     }

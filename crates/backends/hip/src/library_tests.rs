@@ -1,4 +1,5 @@
-//! hipBLASLt, rocBLAS, MIOpen, hipFFT, AMD SMI and ROCm SMI behind the test library. That an op failed because its library did shows that it was asked.
+//! Tests of hipBLASLt, rocBLAS, MIOpen, hipFFT, AMD SMI and ROCm SMI behind the test library. An
+//! injected failure of a library function shows that the op calls it.
 
 use panoply_c_gpu::GpuEngine;
 use panoply_c_gpu::library::{ConvolutionKind, ConvolutionProblem};
@@ -10,13 +11,13 @@ use panoply_core::{Backend, DType, Engine, Error, Op, Operation, Tensor};
 
 use crate::fault_tests::{faults, is_cuda, library, through};
 
-/// Numbers in f64, whose products are the library's whatever their size.
+/// A matrix of f64. Products of f64 use the library at any size.
 fn values(shape: [usize; 2]) -> Tensor {
     let count = shape[0] * shape[1];
     Tensor::from_vec((0..count).map(|i| ((i * 7) % 13) as f64 / 4.0 - 1.0).collect(), shape).unwrap()
 }
 
-/// The op fails once because this function of the library's does, and is right the next time.
+/// Asserts that the op fails once because `function` fails, and succeeds the next time.
 fn assert_asks(function: &str, op: Op, told: &str) {
     if is_cuda() {
         return println!("skipped: over CUDA there is none of these libraries");
@@ -55,7 +56,7 @@ fn products_are_the_librarys() {
     assert_asks("rocblas_gemm_strided_batched_ex", turned, "rocBLAS answers 6");
 }
 
-/// Numbers in f16, with sums that it holds exactly. Their products are a library's, whatever their size.
+/// A matrix of f16 whose sums are exact in f16. Products of f16 use a library at any size.
 fn halves(shape: &[usize]) -> Tensor {
     let count = shape.iter().product();
     let number = |i: usize| panoply_core::f16::from_f32(((i * 7) % 13) as f32 / 4.0 - 1.0);
@@ -74,7 +75,7 @@ fn products_of_short_numbers_are_the_newer_librarys() {
     assert_asks("hipblasLtMatmul", with_bias.into_op().unwrap(), "hipBLASLt answers 6");
 }
 
-/// What the library does not do to its sums is done to them by a kernel of ours.
+/// Epilogues that the library lacks run in our own kernel after the library's product.
 #[test]
 fn products_with_more_behind_them_are_a_librarys_as_well() {
     let relu = || MatMul::new(&halves(&[40, 48]), &halves(&[48, 56])).bias(&halves(&[56])).activation(Activation::Gelu);
@@ -83,7 +84,7 @@ fn products_with_more_behind_them_are_a_librarys_as_well() {
     assert_asks("rocblas_gemm_strided_batched_ex", op, "rocBLAS answers 6");
 }
 
-/// Where hipBLASLt is too old, does not open or recommends nothing, rocBLAS multiplies.
+/// If hipBLASLt is too old, does not open or recommends no algorithm, rocBLAS multiplies.
 #[test]
 fn products_without_the_newer_library_are_the_older_ones() {
     if is_cuda() {
@@ -114,13 +115,14 @@ fn transforms_are_the_librarys() {
     assert_asks("hipfftExecD2Z", Fft::new(&wide).into_op().unwrap(), "hipFFT answers 6");
 }
 
-/// An image of channels, and filters for it, in f32.
+/// Images or filters of f32.
 fn image(sizes: [usize; 4]) -> Tensor {
     let count = sizes.iter().product();
     Tensor::from_vec((0..count).map(|i: usize| ((i * 7) % 13) as f32 / 4.0 - 1.0).collect(), sizes).unwrap()
 }
 
-/// Of the library's solutions the one that is wrong is not chosen, though it is named first; and one that fails later is forgotten.
+/// The library's first solution gives wrong results and is not chosen. A chosen solution that fails
+/// later is dropped.
 #[test]
 fn convolutions_are_the_librarys() {
     if is_cuda() {
@@ -144,13 +146,13 @@ fn convolutions_are_the_librarys() {
         driver.convolutions().unwrap().choice(&problem()).map(|plan| plan.map(|plan| plan.name()))
     };
     assert_eq!(chosen(&mut engine), Some(Some("solution 11 of algorithm 1".to_owned())));
-    // What was chosen fails: the kernel of ours takes its place, for good.
+    // The chosen solution fails: our own kernel replaces it permanently.
     library.fail("miopenConvolutionForwardImmediate", 7, 1);
     assert!(is_right(&run_one(&mut engine, op).unwrap().into_tensor().unwrap()));
     assert_eq!(chosen(&mut engine), Some(None));
 }
 
-/// The convolution above, as libraries are asked for it.
+/// The convolution above as it is passed to libraries.
 fn problem() -> ConvolutionProblem {
     ConvolutionProblem {
         dtype: DType::F32,
@@ -162,14 +164,14 @@ fn problem() -> ConvolutionProblem {
         stride: [1, 1],
         dilation: [1, 1],
         padding: [[1, 1], [1, 1]],
-        // The bias of f32 is added by a kernel of ours.
+        // Our own kernel adds the bias of f32.
         has_bias: false,
         has_residual: false,
         activation: Activation::None,
     }
 }
 
-/// A library that cannot be opened is passed over.
+/// A library that cannot be opened is skipped.
 #[test]
 fn without_a_library_kernels_of_our_own_are_used() {
     let (library, backend) = (library(), through());
@@ -199,17 +201,17 @@ fn sensors_tell_how_the_device_is() {
     library.fail("rsmi_dev_ecc_count_get", 3, 1);
     let fault = engine.health().fault.unwrap();
     assert!(fault.to_string().contains("3 errors in memory"), "{fault}");
-    // The junction's sensor is missing: the edge's is asked.
+    // The junction sensor is missing, so the edge sensor is read.
     library.fail("rsmi_dev_temp_metric_get", 2, 1);
     assert_eq!(engine.health().temperature_celsius, Some(41.0));
-    // A newer GPU.
+    // A newer GPU, which reports its current power.
     library.fail("rsmi_dev_power_get", 0, 1);
     assert_eq!(engine.health().power_watts, Some(156.0));
     drop(engine);
     assert_eq!(library.monitors(), before);
 }
 
-/// AMD SMI is asked where it knows the GPU.
+/// AMD SMI is used if it knows the GPU.
 #[test]
 fn the_newer_sensors_tell_how_the_device_is() {
     if is_cuda() {
@@ -226,7 +228,7 @@ fn the_newer_sensors_tell_how_the_device_is() {
     library.fail("amdsmi_get_gpu_total_ecc_count", 2, 1);
     let fault = engine.health().fault.unwrap();
     assert!(fault.to_string().contains("2 errors in memory"), "{fault}");
-    // What is not known is the largest number; and what fails is not told.
+    // Unknown values are the largest number. Queries that fail are omitted.
     library.fail("current power", 1, 1);
     library.fail("amdsmi_get_temp_metric", 2, 1);
     library.fail("amdsmi_get_gpu_activity", 2, 1);

@@ -1,10 +1,10 @@
-//! What there is: devices, and what each says about itself.
+//! Discovers devices and queries their properties.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::Properties;
-use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, PciAddress};
+use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
 
 use crate::backend::Names;
 use crate::compiler::Hiprtc;
@@ -13,7 +13,7 @@ use crate::quirks;
 use crate::runtime::{HipError, Runtime};
 use crate::sys;
 
-/// Room for a device's name.
+/// Buffer size for a device's name.
 const NAME_BYTES: usize = 256;
 
 /// The GPUs that the runtime shows to this process, or why there are none.
@@ -32,7 +32,7 @@ fn info(runtime: &Runtime, index: c_int, features: &[String]) -> Result<DeviceIn
         info.kind = DeviceKind::IntegratedGpu;
     }
     let mut total = 0;
-    // SAFETY: writes one number.
+    // SAFETY: the call writes one number.
     runtime.check(unsafe { (runtime.functions.hipDeviceTotalMem)(&raw mut total, index) })?;
     info.memory_total_bytes = Some(total as u64);
     info.driver_version = Some(runtime.version().1);
@@ -48,12 +48,12 @@ fn info(runtime: &Runtime, index: c_int, features: &[String]) -> Result<DeviceIn
         function: 0,
     });
     info.uuid = uuid(runtime, index);
-    let domains = vec![Domain::Compute, Domain::Signal, Domain::Graph];
+    let domains = panoply_c_gpu::ops::DOMAINS.to_vec();
     info.capabilities = Capabilities { domains, features: features.to_vec() };
     Ok(info)
 }
 
-/// Which of the vendor's libraries are there, and what their absence means.
+/// Lists the vendor's libraries that are installed. For a missing one, names what replaces it.
 fn features(names: &Names) -> Vec<String> {
     let told = |name: &str, found: bool, instead: &str| {
         if found { name.to_owned() } else { format!("no-{name} ({instead})") }
@@ -68,7 +68,7 @@ fn features(names: &Names) -> Vec<String> {
     ]
 }
 
-/// What launches depend on.
+/// The properties that launches depend on.
 pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, HipError> {
     let number = |which: c_int| attribute(runtime, index, which).map(|value| u32::try_from(value).unwrap_or(0));
     Ok(Properties {
@@ -83,7 +83,8 @@ pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, 
     })
 }
 
-/// The architecture with its features, `gfx90a:sramecc+:xnack-`: what the compiler is told.
+/// The architecture with its features, such as `gfx90a:sramecc+:xnack-`, as the compiler expects
+/// it. Empty if the runtime cannot report it.
 pub(crate) fn architecture(runtime: &Runtime, index: c_int) -> Result<String, HipError> {
     let functions = &runtime.functions;
     let (ask, at) = match (functions.hipGetDevicePropertiesR0600, functions.hipGetDeviceProperties) {
@@ -92,14 +93,14 @@ pub(crate) fn architecture(runtime: &Runtime, index: c_int) -> Result<String, Hi
         (None, None) => return Ok(String::new()),
     };
     let mut bytes = [0_u64; sys::PROPERTIES_BYTES / 8];
-    // SAFETY: writes a structure for which there is more than enough room.
+    // SAFETY: the call writes a structure that is smaller than the buffer.
     runtime.check(unsafe { ask(bytes.as_mut_ptr().cast::<c_void>(), index) })?;
-    // SAFETY: numbers as the bytes that they are.
+    // SAFETY: reads the same memory as bytes.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), sys::PROPERTIES_BYTES) };
     Ok(text(&bytes[at..at + sys::ARCHITECTURE_BYTES]))
 }
 
-/// Whether kernels can be written for a device at all.
+/// Why no kernels exist for this device, or `None` if they do.
 pub(crate) fn fault(architecture: &str, properties: &Properties) -> Option<String> {
     if architecture.is_empty() {
         return Some("the runtime does not tell the device's architecture".to_owned());
@@ -111,7 +112,7 @@ pub(crate) fn fault(architecture: &str, properties: &Properties) -> Option<Strin
 
 fn attribute(runtime: &Runtime, index: c_int, which: c_int) -> Result<c_int, HipError> {
     let mut value = 0;
-    // SAFETY: writes one number.
+    // SAFETY: the call writes one number.
     runtime.check(unsafe { (runtime.functions.hipDeviceGetAttribute)(&raw mut value, which, index) })?;
     Ok(value)
 }
@@ -119,31 +120,31 @@ fn attribute(runtime: &Runtime, index: c_int, which: c_int) -> Result<c_int, Hip
 fn name(runtime: &Runtime, index: c_int) -> Result<String, HipError> {
     let mut name = [0_u8; NAME_BYTES];
     let (room, bytes) = (name.as_mut_ptr().cast(), NAME_BYTES as c_int);
-    // SAFETY: writes no more than the room that is told.
+    // SAFETY: the call writes at most `bytes` bytes.
     runtime.check(unsafe { (runtime.functions.hipDeviceGetName)(room, bytes, index) })?;
     Ok(text(&name))
 }
 
-/// What tells devices apart; nothing where the runtime has only zeros for it.
+/// The device's UUID. `None` if the runtime returns only zeros.
 fn uuid(runtime: &Runtime, index: c_int) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
-    // SAFETY: writes sixteen bytes.
+    // SAFETY: the call writes sixteen bytes.
     let told = unsafe { (runtime.functions.hipDeviceGetUuid?)(&raw mut bytes, index) };
     (told == sys::SUCCESS && bytes != [0; 16]).then_some(bytes)
 }
 
-/// A text up to its closing zero.
+/// The text before the first zero byte.
 fn text(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Which GPUs read which others' memory by themselves: for each a bit for every other.
+/// For each GPU, a bit mask of the other GPUs whose memory it can read directly.
 pub(crate) fn reach<const COUNT: usize>(names: &Names) -> [u64; COUNT] {
     let Ok(runtime) = Runtime::load(&names.runtime) else { return [0; COUNT] };
     let count = runtime.count().map_or(0, |count| usize::try_from(count).unwrap_or(0).min(COUNT));
     let reads = |reader: usize, owner: usize| {
         let mut can = 0;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         let asked =
             unsafe { (runtime.functions.hipDeviceCanAccessPeer)(&raw mut can, reader as c_int, owner as c_int) };
         asked == sys::SUCCESS && can != 0

@@ -1,4 +1,5 @@
-//! HIP's runtime, loaded by name: each call's answer is checked, and has the runtime's own words.
+//! HIP's runtime, loaded by name. The status of each call is checked and converted to an error with
+//! the runtime's own text.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -10,7 +11,7 @@ use panoply_core::Absence;
 
 use crate::sys::{self, Functions, Status};
 
-/// Names of the runtime's library: those of ROCm 7, 6 and 5, the one of a development package, and Windows'.
+/// Names of the runtime's library: in ROCm 7, 6 and 5, in a development package, and on Windows.
 pub(crate) const LIBRARIES: &[&str] = &[
     "libamdhip64.so.7",
     "libamdhip64.so.6",
@@ -21,7 +22,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "amdhip64.dll",
 ];
 
-/// An error as the runtime numbers it, with its words.
+/// A status of the runtime with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HipError {
     pub(crate) status: Status,
@@ -42,25 +43,25 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// The first of these libraries that is there and whole, initialised.
+    /// Loads and initialises the first of these libraries that exists and has every function.
     pub(crate) fn load(names: &[String]) -> Result<Arc<Runtime>, Absence> {
         let (library, functions) = first_whole(names, "HIP's runtime", Functions::find)?;
         let runtime = Runtime { functions, _library: library };
-        // SAFETY: the runtime takes no flags.
+        // SAFETY: `hipInit` takes no flags.
         runtime.check(unsafe { (functions.hipInit)(0) }).map_err(|error| runtime.absence(error))?;
         Ok(Arc::new(runtime))
     }
 
-    /// How many devices there are: at least one.
+    /// Number of devices, at least one.
     pub(crate) fn count(&self) -> Result<c_int, Absence> {
         let mut count = 0;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         self.check(unsafe { (self.functions.hipGetDeviceCount)(&raw mut count) })
             .map_err(|error| self.absence(error))?;
         if count > 0 { Ok(count) } else { Err(Absence::NoDevice { reason: none_is_shown() }) }
     }
 
-    /// What no device means.
+    /// Converts an error of discovery to the reason why there is no device.
     fn absence(&self, error: HipError) -> Absence {
         match error.status {
             sys::NO_DEVICE | sys::INVALID_DEVICE => {
@@ -71,29 +72,29 @@ impl Runtime {
         }
     }
 
-    /// An answer of the runtime's.
+    /// Converts the status of a call to a result.
     pub(crate) fn check(&self, status: Status) -> Result<(), HipError> {
         if status == sys::SUCCESS {
             return Ok(());
         }
-        // SAFETY: both give a text of the library's own for any number.
+        // SAFETY: both calls return a text owned by the library for any status.
         let words = unsafe { [(self.functions.hipGetErrorName)(status), (self.functions.hipGetErrorString)(status)] };
         let [name, text] = words.map(owned);
-        // Some errors have no words but their names.
+        // Some errors have no text besides their name.
         let words = if text.is_empty() || text == name { name } else { format!("{name}: {text}") };
         Err(HipError { status, words })
     }
 
-    /// The version of the first of these libraries, without opening anything.
+    /// The version of the first usable library, without initialising it.
     pub(crate) fn version_of(names: &[String]) -> Result<(u32, String), Absence> {
         let (library, functions) = first_whole(names, "HIP's runtime", Functions::find)?;
         Ok(Runtime { functions, _library: library }.version())
     }
 
-    /// The runtime's version, 502 for HIP 5.2, and what it is called.
+    /// The runtime's version as a number (502 for HIP 5.2) and as text.
     pub(crate) fn version(&self) -> (u32, String) {
         let mut version = 0;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         let told = unsafe { (self.functions.hipRuntimeGetVersion)(&raw mut version) };
         let version = if told == sys::SUCCESS { u32::try_from(version).unwrap_or(0) } else { 0 };
         let (major, minor, patch) = (version / 10_000_000, version / 100_000 % 100, version % 100_000);
@@ -101,14 +102,14 @@ impl Runtime {
     }
 }
 
-/// Why the runtime shows nothing.
+/// Why the runtime lists no device. Names the environment variables that may hide devices.
 fn none_is_shown() -> String {
     let hidden = ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
     let told = hidden.iter().find_map(|name| std::env::var(name).ok().map(|value| format!("; {name} is «{value}»")));
     format!("the runtime shows none{}", told.unwrap_or_default())
 }
 
-/// The first of these libraries that is there and has every function.
+/// Loads the first of these libraries that exists and has every function.
 pub(crate) fn first_whole<T>(
     names: &[String],
     what: &str,
@@ -116,7 +117,7 @@ pub(crate) fn first_whole<T>(
 ) -> Result<(Library, T), Absence> {
     let mut lacking = None;
     for name in names {
-        // SAFETY: loading runs the library's initialisers, which is what it is there for.
+        // SAFETY: loading runs only the library's initialisers.
         let library = match unsafe { Library::new(name) } {
             Ok(library) => library,
             Err(error) => {
@@ -135,11 +136,11 @@ pub(crate) fn first_whole<T>(
     })
 }
 
-/// A text of a library's own; empty where there is none.
+/// Copies a text owned by a library. Empty for a null pointer.
 pub(crate) fn owned(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the library's texts end with a zero, and stay.
+    // SAFETY: the library's texts end with a zero byte and stay valid.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

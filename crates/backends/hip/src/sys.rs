@@ -1,12 +1,12 @@
-//! Raw declarations of HIP 5 to 7, and the tables of functions that its libraries are asked for.
+//! Raw declarations of HIP 5 to 7, and the tables of functions that are loaded from its libraries.
 
-#![allow(non_snake_case)] // The functions' own names.
+#![allow(non_snake_case)] // The functions keep their libraries' names.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// A handle to anything; what it is to is in the name of what holds it.
+/// A handle to any object. The field or argument that holds it names the object's kind.
 pub type Handle = *mut c_void;
-/// `hipError_t`, or `hiprtcResult`: zero is success.
+/// `hipError_t` or `hiprtcResult`. Zero is success.
 pub type Status = c_int;
 
 pub const SUCCESS: Status = 0;
@@ -40,15 +40,16 @@ pub const HOST_REGISTER_MAPPED: c_uint = 2;
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
 
-/// Room for `hipDeviceProp_t`, which has 792 bytes up to HIP 5 and 1472 from 6 on.
+/// Buffer size for `hipDeviceProp_t`, which has 792 bytes up to HIP 5 and 1472 from HIP 6 on.
 pub const PROPERTIES_BYTES: usize = 4096;
-/// Where the architecture's name lies in it from HIP 6 on (`hipGetDevicePropertiesR0600`), and before.
+/// Offset of the architecture's name in that structure: from HIP 6 on
+/// (`hipGetDevicePropertiesR0600`), and before.
 pub const ARCHITECTURE_AT_R0600: usize = 1160;
 pub const ARCHITECTURE_AT: usize = 396;
-/// Bytes of that name, with its closing zero.
+/// Size of that name, with its closing zero byte.
 pub const ARCHITECTURE_BYTES: usize = 256;
 
-/// Declares a table of C functions of one library. Those in `or none` may be missing.
+/// Declares a table of C functions of one library. Functions in `or none` may be missing.
 macro_rules! functions {
     (
         $(#[$doc:meta])* $table:ident {
@@ -66,18 +67,18 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// Every function with the types of its arguments, and those that may be missing.
+            /// Every function with its argument types and whether it may be missing.
             #[cfg(test)]
             pub const DECLARED: &[(&str, &[&str], bool)] = &[
                 $((stringify!($name), &[$(stringify!($type)),*], false),)*
                 $($((stringify!($optional), &[$(stringify!($optional_type)),*], true),)*)?
             ];
 
-            /// Finds every function; else the name of the first that is missing.
+            /// Finds every function. The error is the name of the first missing function.
             pub fn find(library: &libloading::Library) -> Result<$table, &'static str> {
                 Ok($table {
                     $($name: {
-                        // SAFETY: the name is one of the library's, whose signature is the field's.
+                        // SAFETY: the name is a function of the library with the field's signature.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($type),*) -> $result>(concat!(stringify!($name), "\0"))
                         };
@@ -101,7 +102,7 @@ macro_rules! functions {
 pub(crate) use functions;
 
 functions! {
-    /// The runtime's functions, as far as this crate calls them.
+    /// The functions of the runtime that this crate calls.
     Functions {
         hipInit(flags: c_uint) -> Status;
         hipRuntimeGetVersion(version: *mut c_int) -> Status;
@@ -151,7 +152,7 @@ functions! {
 }
 
 functions! {
-    /// The compiler's functions.
+    /// The functions of the compiler that this crate calls.
     CompilerFunctions {
         hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> Status;
         hiprtcGetErrorString(error: Status) -> *const c_char;

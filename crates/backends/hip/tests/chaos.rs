@@ -1,16 +1,16 @@
 //! An engine behind the test library is killed again and again under load.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
 #[path = "../../c_gpu/tests/bench/chaos.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod chaos;
-mod test_library;
 
 use std::sync::Arc;
 
+use crate::test_library::TestLibrary;
 use panoply_hip::HipBackend;
-use test_library::TestLibrary;
 
 #[test]
 fn a_hundred_deaths_lose_nothing() {

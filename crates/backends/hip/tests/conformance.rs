@@ -5,17 +5,18 @@
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 #![allow(unsafe_code)] // The test library is a C library.
 
+#[path = "../../c_gpu/tests/bench/graphs.rs"]
+mod graphs;
 #[path = "../../c_gpu/tests/bench/suite.rs"]
 mod suite;
-mod test_library;
 #[path = "../../c_gpu/tests/bench/vectors.rs"]
 mod vectors;
 
+use crate::test_library::{TestLibrary, is_cuda};
 use panoply_c_gpu::GpuBackend;
 use panoply_conformance::print_op_names;
 use panoply_core::{Backend, OpenOptions};
 use panoply_hip::{HipBackend, Hiprtc};
-use test_library::{TestLibrary, is_cuda};
 
 /// The emulated device gets every n-th case; that with narrow warps, which differ in a few families alone, fewer.
 const SAMPLE: usize = 401;
@@ -49,6 +50,17 @@ fn every_published_vector_on_every_device() {
 #[test]
 fn thousands_of_messages_are_signed_on_every_device() {
     vectors::sign(&gpus(), 5000);
+}
+
+/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+#[test]
+fn random_graphs_on_every_device() {
+    graphs::random(&gpus(), 300, 100);
+}
+
+#[test]
+fn suite_graphs_on_every_device() {
+    graphs::of_the_suite(&gpus(), 400);
 }
 
 /// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
@@ -135,4 +147,10 @@ fn kernels_compile_for_amd() {
         println!("{architecture}: {kernels} kernels, {fresh} of them compiled now, {} failed", failed.len());
         assert!(failed.is_empty() && kernels > 0, "{failed:#?}");
     }
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+#[test]
+fn random_ops_on_every_device() {
+    panoply_conformance::run_ops(&gpus(), 400);
 }

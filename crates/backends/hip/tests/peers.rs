@@ -1,9 +1,10 @@
-//! Two devices behind the test library that read each other's memory.
+//! Two devices behind the test library that read each other's memory directly.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
 #[path = "../../c_gpu/tests/bench/peers.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod peers;
 mod test_library;
 
@@ -16,7 +17,7 @@ fn two_devices() -> HipBackend {
     let library = TestLibrary::open();
     library.devices(2);
     let backend = HipBackend::new().through(library.path());
-    // The number of devices is the library's to keep.
+    // The number of devices is state of the loaded library, so it must stay loaded.
     std::mem::forget(library);
     backend
 }

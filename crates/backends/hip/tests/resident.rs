@@ -1,16 +1,17 @@
-//! The suite's cases with their inputs on every AMD GPU of this machine; a sample through the test library, all where that runs on CUDA.
+//! The suite's cases with resident inputs on every AMD GPU of this machine. The test library runs a
+//! sample of them, or all of them over CUDA.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
 #[path = "../../c_gpu/tests/bench/resident.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod resident;
-mod test_library;
 
+use crate::test_library::{TestLibrary, is_cuda};
 use panoply_hip::HipBackend;
-use test_library::{TestLibrary, is_cuda};
 
-/// The emulated device gets every n-th case.
+/// The emulated device runs every n-th case.
 const SAMPLE: usize = 797;
 
 #[test]

@@ -1,5 +1,6 @@
-//! Drivers that fail in any call: each function does so in turn, once or for good, and some answer nonsense. Whatever happens, an op has a typed
-//! error or its right result, nothing hangs or panics, and a device that is not lost goes on.
+//! Tests with drivers that fail in any call: each function fails in turn, once or for good, and
+//! some return nonsense. In every case an op returns a typed error or its right result, nothing
+//! hangs or panics, and a device that is not lost continues to work.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,7 +14,8 @@ use crate::OpenClBackend;
 use crate::calls::{LOADERS, Library};
 use crate::sys::{self, Functions, Handle, NoCallback, Status, each_function};
 
-/// A call that fails: its name, how many of its calls succeed first, what it says, and whether it then fails for good.
+/// A call that fails: its name, how many calls succeed first, what it returns, and whether it then
+/// fails for good.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     function: &'static str,
@@ -22,27 +24,28 @@ struct Trouble {
     for_good: bool,
 }
 
-/// What a call says.
+/// The answer of a failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Error(Status),
-    /// That all went well, without having done anything: of a list or a size, that it is the largest there is.
+    /// Success without having done anything; lists and sizes are reported as the largest number.
     Nonsense,
 }
 
-/// The trouble that is made, and how often its function was called. Kernels are compiled on threads of their own, so this is everybody's.
+/// The current trouble, and the number of calls of its function. Kernels are compiled on other
+/// threads, so this is not thread-local.
 static TROUBLE: Mutex<Option<(Trouble, u32)>> = Mutex::new(None);
-/// One of these tests at a time.
+/// Makes these tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 static OWN: OnceLock<Functions> = OnceLock::new();
-/// The command queues that live, as addresses.
+/// The addresses of the command queues that exist.
 static QUEUES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn make(trouble: Option<Trouble>) {
     *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = trouble.map(|trouble| (trouble, 0));
 }
 
-/// What a call says instead of being made.
+/// The answer of a call instead of its execution, if any.
 fn told(function: &str) -> Option<Says> {
     let mut kept = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner);
     let (trouble, calls) = kept.as_mut().filter(|(trouble, _)| trouble.function == function)?;
@@ -54,11 +57,12 @@ fn told(function: &str) -> Option<Says> {
     says
 }
 
-/// A device that is gone does nothing any more, and its memory may be freed; the one that only says so must have ended what it was given first.
+/// Waits until the device is idle. A really lost device does nothing any more and its memory may be
+/// freed; a device that only claims to be lost must finish its work first.
 fn come_to_rest() {
     let (Some(own), queues) = (OWN.get(), QUEUES.lock().unwrap_or_else(PoisonError::into_inner)) else { return };
     for queue in queues.iter() {
-        // SAFETY: the queue lives: its release takes it from the list.
+        // SAFETY: the queue exists: its release removes it from the list.
         let status = unsafe { (own.clFinish)(*queue as Handle) };
         assert_eq!(status, sys::SUCCESS);
     }
@@ -66,7 +70,7 @@ fn come_to_rest() {
 
 /// Makes a queue, and notes it.
 unsafe extern "system" fn queue_made(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle {
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     let queue = unsafe { clCreateCommandQueue(context, device, properties, status) };
     if !queue.is_null() {
         QUEUES.lock().unwrap_or_else(PoisonError::into_inner).push(queue as usize);
@@ -74,14 +78,14 @@ unsafe extern "system" fn queue_made(context: Handle, device: Handle, properties
     queue
 }
 
-/// Lets a queue go. What it was given is its own business then, as drivers have it.
+/// Releases a queue. Its unfinished work is left to the driver.
 unsafe extern "system" fn queue_released(queue: Handle) -> Status {
     QUEUES.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| *kept != queue as usize);
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe { clReleaseCommandQueue(queue) }
 }
 
-/// What a function gives back that did not do what it should.
+/// The return value of a function that failed.
 trait Refusal {
     fn of(says: Says) -> Self;
 }
@@ -95,14 +99,14 @@ impl Refusal for Status {
     }
 }
 
-/// Nothing, and no word about it.
+/// A null handle without an error code.
 impl Refusal for Handle {
     fn of(_: Says) -> Handle {
         std::ptr::null_mut()
     }
 }
 
-/// Where a function writes how much there is, nonsense goes.
+/// Fills an output argument with nonsense, if it receives a count or a size.
 trait Place: Copy {
     unsafe fn fill(self) {}
 }
@@ -110,7 +114,7 @@ trait Place: Copy {
 impl Place for *mut usize {
     unsafe fn fill(self) {
         if !self.is_null() {
-            // SAFETY: the caller gives a place, or none.
+            // SAFETY: the caller gives a valid pointer, or null.
             unsafe { self.write(usize::MAX) };
         }
     }
@@ -150,18 +154,18 @@ macro_rules! wrappers {
                 match told(stringify!($name)) {
                     Some(says) => {
                         if says == Says::Nonsense {
-                            // SAFETY: the caller's own places.
+                            // SAFETY: the pointers are the caller's own.
                             unsafe { $($argument.fill();)* }
                         }
                         <$result>::of(says)
                     }
-                    // SAFETY: what the caller gave.
+                    // SAFETY: the arguments are the caller's own.
                     None => unsafe { (OWN.get().unwrap().$name)($($argument),*) },
                 }
             }
         )*
 
-        /// Has every function fail as `TROUBLE` says.
+        /// Makes every function fail as `TROUBLE` says.
         fn fragile(functions: &mut Functions) {
             OWN.get_or_init(|| *functions);
             $(functions.$name = $name;)*
@@ -172,7 +176,7 @@ macro_rules! wrappers {
 
 each_function!(wrappers);
 
-/// A few kernels, with uploads and downloads.
+/// Runs a few kernels, with uploads and downloads.
 fn work(engine: &mut dyn Engine) -> Result<Vec<f32>> {
     let numbers = Tensor::from_vec((0..4096).map(|number| (number % 7) as f32).collect(), [4, 1024])?;
     let shares = run_one(engine, Softmax::new(&numbers).into_op()?)?.into_tensor()?;
@@ -184,7 +188,8 @@ fn is_right(sums: &[f32]) -> bool {
     sums.len() == 4 && sums.iter().all(|sum| (sum - 2.0).abs() < 1e-4)
 }
 
-/// One trouble from the first look at the machine on. What must hold is in the head of this file.
+/// Runs everything from discovery on with one trouble, and checks the promises in the head of this
+/// file.
 fn survive(trouble: Trouble) {
     make(Some(trouble));
     let Ok(library) = Library::load(LOADERS).map(|library| library.altered(fragile)) else { return };
@@ -209,13 +214,13 @@ fn survive(trouble: Trouble) {
     match work(&mut engine) {
         Ok(sums) => assert!(is_right(&sums), "{trouble:?}: wrong afterwards: {sums:?}"),
         Err(Error::DeviceLost { .. }) => {}
-        // What a driver once said of a kernel is believed.
+        // An answer that a driver once gave about a kernel is believed.
         Err(Error::DeviceFault { .. }) if trouble.says == Says::Nonsense => {}
         Err(other) => panic!("{trouble:?}: afterwards: {other}"),
     }
 }
 
-/// Every function that suits, and the ways in which it fails.
+/// Tests every suitable function with the ways in which it fails.
 fn every(suits: impl Fn(&str) -> bool, says: Says, afters: &[u32], for_good: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(absence) = OpenClBackend::new().discover() {
@@ -242,8 +247,8 @@ fn a_driver_may_fail_in_ways_of_its_own() {
     every(|_| true, Says::Error(-9999), &[1], false);
 }
 
-/// Functions that say how much there is, and say nonsense. What runs kernels or copies is not among them: a driver that says that it did, and
-/// did not, cannot be found out.
+/// Tests functions that report counts and sizes, and report nonsense. Functions that run kernels or
+/// copies are left out: a driver that falsely claims that it did the work cannot be detected.
 #[test]
 fn answers_may_be_of_any_length() {
     let asks = |name: &str| name.starts_with("clGet") && !name.starts_with("clGetEvent");

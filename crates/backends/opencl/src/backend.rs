@@ -17,16 +17,18 @@ use crate::calls::{LOADERS, Library};
 use crate::driver::OpenClDriver;
 use crate::platform::{Found, Limits, find};
 
-/// Set to 1, devices tell how long ops took.
+/// If set to 1, devices report how long ops took.
 const TIMES: &str = "PANOPLY_OPENCL_TIMES";
 
-/// The backend for whatever has an OpenCL driver: GPUs, accelerators, and processors, of several vendors at once.
+/// The backend for everything with an OpenCL driver: GPUs, accelerators and processors, of several
+/// vendors at once.
 #[derive(Clone)]
 pub struct OpenClBackend {
     loaders: &'static [&'static str],
     limits: Limits,
     timed: bool,
-    /// The loader and its devices, once they were found: handles of parts of devices must stay the same.
+    /// The loader and its devices, once they are found: the handles of sub-devices must stay the
+    /// same.
     machine: Arc<Mutex<Option<Machine>>>,
     devices: Devices,
 }
@@ -55,28 +57,29 @@ impl OpenClBackend {
         OpenClBackend::default()
     }
 
-    /// With upper limits on what devices are taken to have; [`Limits::units`] makes several devices of one.
+    /// Sets upper limits on what devices are taken to have; [`Limits::units`] splits one device
+    /// into several.
     pub fn limited(mut self, limits: Limits) -> OpenClBackend {
         self.limits = limits;
         self.machine = Arc::default();
         self
     }
 
-    /// With the time that the device itself took in every report. Some drivers take longer for each launch then, so that this is for
-    /// measurements; `PANOPLY_OPENCL_TIMES=1` does the same.
+    /// Reports the device time of every op. With some drivers each launch then takes longer, so
+    /// this is for measurements; `PANOPLY_OPENCL_TIMES=1` does the same.
     pub fn timed(mut self) -> OpenClBackend {
         self.timed = true;
         self
     }
 
-    /// Through another loader than the system's.
+    /// Uses another loader than the system's.
     #[cfg(test)]
     pub(crate) fn through(mut self, loaders: &'static [&'static str]) -> OpenClBackend {
         self.loaders = loaders;
         self
     }
 
-    /// Through a loader that is there already.
+    /// Uses a loader that is loaded already.
     #[cfg(test)]
     pub(crate) fn with_library(self, library: &Arc<Library>) -> Result<OpenClBackend, Absence> {
         let found = Arc::new(find(library, &self.limits)?);
@@ -85,7 +88,8 @@ impl OpenClBackend {
         Ok(self)
     }
 
-    /// The devices, as they were first found. An absence is not remembered: a driver may be installed meanwhile.
+    /// The devices as they were first found. An absence is not remembered: a driver may be
+    /// installed later.
     fn machine(&self) -> Result<Machine, Absence> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*machine {
@@ -138,7 +142,8 @@ impl GpuBackend for OpenClBackend {
     }
 }
 
-/// Whether an op reads, writes or is asked to compute in f64. What is inside a graph, or in a kernel of the caller's, is not known here.
+/// Whether an op reads, writes or computes in f64. For graphs and callers' kernels this is unknown,
+/// and counts as yes.
 fn needs_f64(op: &Op) -> bool {
     let mut found = false;
     op.for_each_tensor(&mut |tensor| found |= tensor.dtype() == DType::F64);
@@ -151,7 +156,7 @@ fn needs_f64(op: &Op) -> bool {
     found || inside || op.outputs().is_ok_and(|outputs| outputs.iter().any(|(dtype, _)| *dtype == DType::F64))
 }
 
-/// The error of a device that is not there any more.
+/// The error of a device that is no longer available.
 pub(crate) fn unavailable(device: DeviceId, reason: impl Into<String>) -> Error {
     Error::DeviceUnavailable { device, reason: reason.into() }
 }

@@ -1,10 +1,12 @@
-//! The memory of one opened device. OpenCL's buffers have no addresses, so each has a number, which is the upper part of an
-//! [`Address`]; the lower part counts bytes in it.
+//! The memory of one opened device. OpenCL's buffers have no addresses, so each gets a number: the
+//! upper part of an [`Address`]. The lower part is the offset in bytes.
 //!
-//! Small allocations share one buffer, so that a table can tell a kernel where those of many ops are.
+//! Small allocations share one buffer, so that a table in memory can refer to the allocations of
+//! many ops.
 //!
-//! Host memory that kernels write words to (complaints) is a buffer of the device's own with the same bytes: the words that a launch names
-//! are copied to it before the kernel, and back after it.
+//! Pinned host memory to which kernels write words (complaints) is represented by a device buffer
+//! with the same bytes: the words that a launch names are copied to it before the kernel, and back
+//! after it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,55 +17,56 @@ use crate::calls::{Buffer, Checked, Context};
 /// The buffers of one device.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    /// By number, from 1 on: number 0 is no place.
+    /// The buffers by number, starting at 1: number 0 is the null address.
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     bytes: u64,
-    /// Host memory that was pinned, by where it begins.
+    /// Pinned host memory by start address.
     pinned: BTreeMap<usize, Pinned>,
     shared: Option<Shared>,
 }
 
-/// The buffer that small allocations share: places that were given back are given out again to those of the same size, which are few.
+/// The buffer that small allocations share. Returned parts are reused for allocations of the same
+/// size; there are few different sizes.
 struct Shared {
     number: u32,
     bytes: usize,
-    /// Bytes of it that were ever given out.
+    /// Number of bytes from the start that were ever lent.
     used: usize,
     sizes: HashMap<usize, usize>,
     free: HashMap<usize, Vec<usize>>,
 }
 
-/// Where allocations of the shared buffer begin.
+/// Alignment of parts of the shared buffer.
 const SHARED_ALIGN_BYTES: usize = 512;
 
 struct Slot {
     buffer: Buffer,
     bytes: usize,
-    /// The host memory that it stands for.
+    /// The host memory that the buffer represents.
     host: Option<usize>,
 }
 
 struct Pinned {
     bytes: usize,
-    /// What keeps it in place, where the driver has such a thing.
+    /// Keeps the memory in place, if the driver supports this.
     _kept: Option<Buffer>,
-    /// The buffer that stands for it, once kernels were told about it.
+    /// The number of the buffer that represents this memory, once a kernel has used it.
     number: Option<u32>,
 }
 
 impl Buffers {
-    /// Bytes of all of them.
+    /// Size of all buffers.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes over a buffer; where it is from now on.
+    /// Takes over a buffer and returns its address.
     pub(crate) fn insert(&mut self, buffer: Buffer, bytes: usize) -> Address {
         Address::of_buffer(self.place(Slot { buffer, bytes, host: None }), 0)
     }
 
-    /// Takes over a buffer that is the host's memory, and counts for nothing here.
+    /// Takes over a buffer in host memory, which is not counted in `bytes`.
     pub(crate) fn insert_lent(&mut self, buffer: Buffer) -> Address {
         Address::of_buffer(self.place(Slot { buffer, bytes: 0, host: None }), 0)
     }
@@ -74,12 +77,12 @@ impl Buffers {
         self.shared = Some(Shared { number, bytes, used: 0, sizes: HashMap::new(), free: HashMap::new() });
     }
 
-    /// Where that buffer begins.
+    /// The start of the shared buffer.
     pub(crate) fn shared(&self) -> Option<Address> {
         self.shared.as_ref().map(|shared| Address::of_buffer(shared.number, 0))
     }
 
-    /// A part of the shared buffer; `None` where there is none, or no room in it.
+    /// A part of the shared buffer; `None` if there is no such buffer, or no room in it.
     pub(crate) fn part(&mut self, bytes: usize) -> Option<Address> {
         let shared = self.shared.as_mut()?;
         let size = bytes.max(1).next_multiple_of(SHARED_ALIGN_BYTES);
@@ -109,7 +112,7 @@ impl Buffers {
         }
     }
 
-    /// Releases the buffer that begins here. What is not there is released already.
+    /// Releases the allocation that begins at this address. Unknown addresses are ignored.
     pub(crate) fn remove(&mut self, address: Address) {
         let (number, offset) = address.in_buffer();
         if let Some(shared) = self.shared.as_mut().filter(|shared| shared.number == number) {
@@ -131,18 +134,18 @@ impl Buffers {
         Some((slot, offset as usize))
     }
 
-    /// The buffer of an address, and the bytes from its beginning.
+    /// The buffer of an address, and the offset in it.
     pub(crate) fn find(&self, address: Address) -> Option<(&Buffer, usize)> {
         self.slot(address).map(|(slot, offset)| (&slot.buffer, offset))
     }
 
-    /// The host memory that an address stands for.
+    /// The host memory that an address represents.
     pub(crate) fn host_of(&self, address: Address) -> Option<*mut u8> {
         let (slot, offset) = self.slot(address)?;
         slot.host.map(|start| (start + offset) as *mut u8)
     }
 
-    /// Remembers host memory, and holds what keeps it in place.
+    /// Remembers host memory and holds the buffer that keeps it in place.
     pub(crate) fn pin(&mut self, start: *const u8, bytes: usize, kept: Option<Buffer>) {
         self.pinned.insert(start as usize, Pinned { bytes, _kept: kept, number: None });
     }
@@ -153,13 +156,14 @@ impl Buffers {
         }
     }
 
-    /// Whether a byte of the host is in memory that was pinned.
+    /// Whether a host byte is in pinned memory.
     pub(crate) fn is_pinned(&self, byte: *const u8) -> bool {
         let before = self.pinned.range(..=byte as usize).next_back();
         before.is_some_and(|(start, pinned)| (byte as usize) < start + pinned.bytes)
     }
 
-    /// What stands for a byte of pinned memory; made where there is nothing yet. `None` where the byte is not pinned.
+    /// The address that represents a byte of pinned memory, with a new buffer if necessary. `None`
+    /// if the byte is not pinned.
     pub(crate) fn pinned_address(&mut self, byte: *const u8, context: &Context) -> Option<Checked<Address>> {
         let (start, pinned) = self.pinned.range(..=byte as usize).next_back()?;
         let (start, bytes, number) = (*start, pinned.bytes, pinned.number);

@@ -1,6 +1,8 @@
-//! Checked calls, and handles that release themselves. A call's error is its [`Code`]; what that means is for the caller to say.
+//! Checked calls, and handles that release themselves. A call returns its error as a [`Code`],
+//! which the caller interprets.
 //!
-//! Everything here may be used from any thread, as OpenCL promises, but for a kernel's arguments, which its one owner sets.
+//! Everything here may be used from any thread, as OpenCL promises, except a kernel's arguments,
+//! which only its one owner sets.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
@@ -11,7 +13,7 @@ use panoply_core::Absence;
 pub(crate) use crate::code::Code;
 use crate::sys::{self, Functions, Handle, Status};
 
-/// The names that loaders go by.
+/// The file names of OpenCL loaders.
 #[cfg(target_os = "windows")]
 pub(crate) const LOADERS: &[&str] = &["OpenCL.dll"];
 #[cfg(target_os = "macos")]
@@ -21,7 +23,7 @@ pub(crate) const LOADERS: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
 
 pub(crate) type Checked<T> = Result<T, Code>;
 
-/// The most bytes of an answer that are believed, and the most platforms, devices or parts of one.
+/// The longest answer in bytes that is believed, and the most platforms, devices or sub-devices.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const LISTED_MAX: u32 = 4096;
 
@@ -29,7 +31,7 @@ fn checked(status: Status) -> Checked<()> {
     if status == sys::SUCCESS { Ok(()) } else { Err(Code(status)) }
 }
 
-/// Asks how long an answer is, and for the answer.
+/// Asks for the length of an answer, and then for the answer.
 fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Checked<Vec<u8>> {
     let mut bytes = 0;
     checked(ask(0, null_mut(), &raw mut bytes))?;
@@ -38,17 +40,17 @@ fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Chec
     Ok(value)
 }
 
-/// Room for an answer that a driver says is so long.
+/// Memory for an answer of the length that a driver reports.
 fn room(bytes: usize) -> Checked<Vec<u8>> {
     if bytes <= ANSWER_BYTES_MAX { Ok(vec![0; bytes]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
 }
 
-/// Room for so many handles.
+/// Memory for `count` handles.
 fn handles(count: u32) -> Checked<Vec<Handle>> {
     if count <= LISTED_MAX { Ok(vec![null_mut(); count as usize]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
 }
 
-/// A number in the machine's order: of 1 to 8 bytes.
+/// A number in the machine's byte order (little-endian), of 1 to 8 bytes.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -65,16 +67,17 @@ fn text(bytes: &[u8]) -> String {
 /// The loader, and through it every driver of the machine.
 pub(crate) struct Library {
     functions: Functions,
-    /// Held so that the functions stay; a driver's threads may outlive the program's use of it.
+    /// Held so that the functions stay loaded; a driver's threads may outlive the program's use of
+    /// it.
     _loaded: Option<libloading::Library>,
 }
 
 impl Library {
-    /// The first of these loaders that is there and whole.
+    /// Loads the first of these loaders that exists and has every function.
     pub(crate) fn load(names: &[&str]) -> Result<Arc<Library>, Absence> {
         let mut lacking = None;
         for name in names {
-            // SAFETY: loading runs the loader's initialisers, which is what it is there for.
+            // SAFETY: loading runs the loader's initialisers, which is its purpose.
             let loaded = match unsafe { libloading::Library::new(*name) } {
                 Ok(loaded) => loaded,
                 Err(error) => {
@@ -93,12 +96,12 @@ impl Library {
         })
     }
 
-    /// The same library with some of its functions changed, for tests of drivers that misbehave.
+    /// The same library with some functions changed, for tests of drivers that misbehave.
     #[cfg(test)]
     pub(crate) fn altered(self: &Arc<Library>, alter: impl FnOnce(&mut Functions)) -> Arc<Library> {
         let mut functions = self.functions;
         alter(&mut functions);
-        // The library itself is held by the caller's handle, which tests keep for good.
+        // The caller's handle owns the library; tests keep it loaded for good.
         std::mem::forget(Arc::clone(self));
         Arc::new(Library { functions, _loaded: None })
     }
@@ -109,60 +112,62 @@ impl Library {
         // SAFETY: writes one number.
         checked(unsafe { (self.functions.clGetPlatformIDs)(0, null_mut(), &raw mut count) })?;
         let mut platforms = handles(count)?;
-        // SAFETY: writes as many handles as there is room for.
+        // SAFETY: writes at most `count` handles.
         checked(unsafe { (self.functions.clGetPlatformIDs)(count, platforms.as_mut_ptr(), null_mut()) })?;
         Ok(platforms)
     }
 
-    /// What a platform says about itself.
+    /// A text that a platform reports about itself.
     pub(crate) fn platform_text(&self, platform: Handle, what: u32) -> String {
-        // SAFETY: the platform was given by the loader; writes no more than the room that is told.
+        // SAFETY: the loader gave the platform; the call writes at most `bytes` bytes.
         let told = answer(|bytes, value, needed| unsafe {
             (self.functions.clGetPlatformInfo)(platform, what, bytes, value, needed)
         });
         told.map(|told| text(&told)).unwrap_or_default()
     }
 
-    /// A platform's devices of every kind; none is no error.
+    /// A platform's devices of every kind; an empty list is no error.
     pub(crate) fn devices(&self, platform: Handle) -> Checked<Vec<Handle>> {
         let mut count = 0;
         let ask = self.functions.clGetDeviceIDs;
-        // SAFETY: the platform was given by the loader; writes one number.
+        // SAFETY: the loader gave the platform; the call writes one number.
         match unsafe { ask(platform, sys::DEVICE_TYPE_ALL, 0, null_mut(), &raw mut count) } {
             sys::DEVICE_NOT_FOUND => return Ok(Vec::new()),
             status => checked(status)?,
         }
         let mut devices = handles(count)?;
-        // SAFETY: writes as many handles as there is room for.
+        // SAFETY: writes at most `count` handles.
         checked(unsafe { ask(platform, sys::DEVICE_TYPE_ALL, count, devices.as_mut_ptr(), null_mut()) })?;
         Ok(devices)
     }
 
-    /// A device in parts of so many compute units each. They are never released: a few handles for each process.
+    /// Splits a device into sub-devices of `units` compute units each. They are never released: a
+    /// process has only a few handles.
     pub(crate) fn parts(&self, device: Handle, units: u32) -> Checked<Vec<Handle>> {
         let how = [sys::DEVICE_PARTITION_EQUALLY, units as isize, 0];
         let mut count = 0;
         let ask = self.functions.clCreateSubDevices;
-        // SAFETY: the device was given by a platform, the list ends with zero; writes one number.
+        // SAFETY: a platform gave the device, and the list ends with zero; the call writes one
+        // number.
         checked(unsafe { ask(device, how.as_ptr(), 0, null_mut(), &raw mut count) })?;
         let mut parts = handles(count)?;
-        // SAFETY: writes as many handles as there is room for.
+        // SAFETY: writes at most `count` handles.
         checked(unsafe { ask(device, how.as_ptr(), count, parts.as_mut_ptr(), null_mut()) })?;
         Ok(parts)
     }
 
-    /// What a device says about itself, as bytes.
+    /// A property that a device reports, as bytes.
     pub(crate) fn device_bytes(&self, device: Handle, what: u32) -> Checked<Vec<u8>> {
-        // SAFETY: the device was given by a platform; writes no more than the room that is told.
+        // SAFETY: a platform gave the device; the call writes at most `bytes` bytes.
         answer(|bytes, value, needed| unsafe { (self.functions.clGetDeviceInfo)(device, what, bytes, value, needed) })
     }
 
-    /// As a text; empty where it does not tell.
+    /// A property as a text; empty if the device does not report it.
     pub(crate) fn device_text(&self, device: Handle, what: u32) -> String {
         self.device_bytes(device, what).map(|told| text(&told)).unwrap_or_default()
     }
 
-    /// As a number; zero where it does not tell.
+    /// A property as a number; zero if the device does not report it.
     pub(crate) fn device_number(&self, device: Handle, what: u32) -> u64 {
         self.device_bytes(device, what).map_or(0, |told| number(&told))
     }
@@ -176,7 +181,7 @@ macro_rules! owned {
             handle: Handle,
         }
 
-        // SAFETY: a handle that the driver takes from any thread.
+        // SAFETY: the driver accepts the handle from any thread.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -193,7 +198,7 @@ macro_rules! owned {
                 let mut status = sys::SUCCESS;
                 let handle = make(&raw mut status);
                 checked(status)?;
-                // A driver that says that all went well and gives nothing is out of something.
+                // A driver that reports success and returns null lacks some resource.
                 if handle.is_null() { Err(Code(sys::OUT_OF_RESOURCES)) } else { Ok($name { library: Arc::clone(library), handle }) }
             }
         }
@@ -228,13 +233,13 @@ owned!(
 impl Context {
     /// A context of one device.
     pub(crate) fn new(library: &Arc<Library>, device: Handle) -> Checked<Context> {
-        // SAFETY: one device that a platform gave; nobody is told about errors.
+        // SAFETY: one device that a platform gave; there is no callback for errors.
         Context::made(library, |status| unsafe {
             (library.functions.clCreateContext)(null(), 1, &raw const device, None, null_mut(), status)
         })
     }
 
-    /// A queue; with times, where the device can.
+    /// A queue with these properties, such as profiling.
     pub(crate) fn queue(&self, device: Handle, properties: u64) -> Checked<Queue> {
         // SAFETY: the device is the context's.
         Queue::made(&self.library, |status| unsafe {
@@ -242,15 +247,16 @@ impl Context {
         })
     }
 
-    /// Memory of the device's own.
+    /// Allocates memory of the device.
     pub(crate) fn buffer(&self, bytes: usize) -> Checked<Buffer> {
-        // SAFETY: no host memory is named.
+        // SAFETY: the call names no host memory.
         Buffer::made(&self.library, |status| unsafe {
             (self.library.functions.clCreateBuffer)(self.handle, sys::MEM_READ_WRITE, bytes, null_mut(), status)
         })
     }
 
-    /// Memory of the host's that a device with memory of its own keeps in place: copies from and to it need no other.
+    /// Pins host memory for a device with memory of its own: copies from and to it need no staging
+    /// memory.
     ///
     /// # Safety
     /// The range must stay allocated for as long as the buffer exists.
@@ -262,10 +268,10 @@ impl Context {
         })
     }
 
-    /// Memory of the host's, which kernels only read.
+    /// A buffer in host memory, which kernels only read.
     ///
     /// # Safety
-    /// The range must stay as it is for as long as the buffer exists.
+    /// The range must stay unchanged for as long as the buffer exists.
     pub(crate) unsafe fn host_buffer(&self, start: *const u8, bytes: usize) -> Checked<Buffer> {
         let flags = sys::MEM_READ_ONLY | sys::MEM_USE_HOST_PTR;
         // SAFETY: the caller vouches for the range, which kernels do not write.
@@ -274,7 +280,7 @@ impl Context {
         })
     }
 
-    /// A program as text.
+    /// A program from its text.
     pub(crate) fn program_of_text(&self, source: &str) -> Checked<Program> {
         let (start, len) = (source.as_ptr().cast(), source.len());
         // SAFETY: one text with its length, which is read during the call.
@@ -283,10 +289,11 @@ impl Context {
         })
     }
 
-    /// A program as a driver compiled it.
+    /// A program from a driver's binary.
     pub(crate) fn program_of_binary(&self, device: Handle, binary: &[u8]) -> Checked<Program> {
         let (start, len, mut own) = (binary.as_ptr(), binary.len(), sys::SUCCESS);
-        // SAFETY: one device of the context, one binary with its length, which is read during the call.
+        // SAFETY: one device of the context, and one binary with its length, which is read during
+        // the call.
         let program = Program::made(&self.library, |status| unsafe {
             (self.library.functions.clCreateProgramWithBinary)(
                 self.handle,
@@ -303,7 +310,7 @@ impl Context {
 }
 
 impl Program {
-    /// Builds it for a device. The error has the compiler's log.
+    /// Builds the program for a device. The error contains the compiler's log.
     pub(crate) fn build(&self, device: Handle, options: &str) -> Result<(), String> {
         let options = CString::new(options).map_err(|_| "an option with a zero byte".to_owned())?;
         // SAFETY: the device is the program's; the call returns when the build is over.
@@ -318,7 +325,7 @@ impl Program {
             )
         });
         built.map_err(|code| {
-            // SAFETY: as above; writes no more than the room that is told.
+            // SAFETY: as above; the call writes at most `bytes` bytes.
             let log = answer(|bytes, value, needed| unsafe {
                 let ask = self.library.functions.clGetProgramBuildInfo;
                 ask(self.handle, device, sys::PROGRAM_BUILD_LOG, bytes, value, needed)
@@ -330,11 +337,11 @@ impl Program {
         })
     }
 
-    /// The compiled form, where the driver gives it.
+    /// The compiled form, if the driver gives it.
     pub(crate) fn binary(&self) -> Option<Vec<u8>> {
         let ask = self.library.functions.clGetProgramInfo;
         let mut bytes: usize = 0;
-        // SAFETY: the program has one device, so there is one number.
+        // SAFETY: the program has one device, so the answer is one number.
         let sized = checked(unsafe {
             ask(self.handle, sys::PROGRAM_BINARY_SIZES, size_of::<usize>(), (&raw mut bytes).cast(), null_mut())
         });
@@ -348,9 +355,9 @@ impl Program {
         told.ok().map(|()| binary)
     }
 
-    /// The names of its kernels.
+    /// The names of the program's kernels.
     pub(crate) fn kernel_names(&self) -> Vec<CString> {
-        // SAFETY: writes no more than the room that is told.
+        // SAFETY: writes at most `bytes` bytes.
         let told = answer(|bytes, value, needed| unsafe {
             (self.library.functions.clGetProgramInfo)(self.handle, sys::PROGRAM_KERNEL_NAMES, bytes, value, needed)
         });
@@ -358,7 +365,7 @@ impl Program {
         names.split(';').filter(|name| !name.is_empty()).filter_map(|name| CString::new(name).ok()).collect()
     }
 
-    /// A kernel of it.
+    /// One of the program's kernels.
     pub(crate) fn kernel(&self, name: &CStr) -> Checked<Kernel> {
         // SAFETY: the name ends with zero.
         Kernel::made(&self.library, |status| unsafe {
@@ -368,7 +375,7 @@ impl Program {
 }
 
 impl Kernel {
-    /// How many arguments it has.
+    /// Number of the kernel's arguments.
     pub(crate) fn arguments(&self) -> Checked<usize> {
         let mut count = 0_u32;
         // SAFETY: writes one number.
@@ -379,9 +386,10 @@ impl Kernel {
         Ok(count as usize)
     }
 
-    /// How it lies on a device: `KERNEL_WORK_GROUP_SIZE`, `KERNEL_LOCAL_MEM_SIZE`, or `KERNEL_COMPILE_WORK_GROUP_SIZE` along the first axis.
+    /// A property of the kernel on a device: `KERNEL_WORK_GROUP_SIZE`, `KERNEL_LOCAL_MEM_SIZE`, or
+    /// `KERNEL_COMPILE_WORK_GROUP_SIZE` along the first axis.
     pub(crate) fn on_device(&self, device: Handle, what: u32) -> Checked<u64> {
-        // SAFETY: writes no more than the room that is told.
+        // SAFETY: writes at most `bytes` bytes.
         let told = answer(|bytes, value, needed| unsafe {
             (self.library.functions.clGetKernelWorkGroupInfo)(self.handle, device, what, bytes, value, needed)
         });
@@ -389,23 +397,23 @@ impl Kernel {
     }
 
     fn set(&self, index: usize, bytes: usize, value: *const c_void) -> Checked<()> {
-        // SAFETY: the value has so many bytes, or is block memory, of which only the size is given; the driver compares the
-        // size with the kernel's.
+        // SAFETY: the value has `bytes` bytes, or is block memory, of which only the size is given;
+        // the driver compares the size with the kernel's.
         checked(unsafe { (self.library.functions.clSetKernelArg)(self.handle, index as u32, bytes, value) })
     }
 
-    /// An argument that is a buffer, or none.
+    /// Sets an argument to a buffer, or to null.
     pub(crate) fn set_buffer(&self, index: usize, buffer: Option<&Buffer>) -> Checked<()> {
         let handle = buffer.map_or(null_mut(), |buffer| buffer.handle);
         self.set(index, size_of::<Handle>(), (&raw const handle).cast())
     }
 
-    /// An argument that is a value, in whole words.
+    /// Sets an argument to a value, in whole words.
     pub(crate) fn set_words(&self, index: usize, words: &[u64]) -> Checked<()> {
         self.set(index, size_of_val(words), words.as_ptr().cast())
     }
 
-    /// An argument that is so much block memory.
+    /// Sets an argument to block memory of this size.
     pub(crate) fn set_shared(&self, index: usize, bytes: usize) -> Checked<()> {
         self.set(index, bytes, null())
     }
@@ -420,47 +428,49 @@ pub(crate) struct Range<'a> {
 }
 
 impl Queue {
-    /// Hands over what was queued, so that it begins.
+    /// Submits the queued commands, so that they begin.
     pub(crate) fn flush(&self) -> Checked<()> {
-        // SAFETY: the queue stands.
+        // SAFETY: the queue exists.
         checked(unsafe { (self.library.functions.clFlush)(self.handle) })
     }
 
-    /// Waits for all that was queued. A wait that failed, say for want of memory, is made once more: what is under way should have ended before
-    /// its memory is used for something else. It has failed all the same.
+    /// Waits for all queued commands. If the wait fails, for example for lack of memory, it is
+    /// repeated once, because commands in flight should end before their memory is reused. The
+    /// error is returned all the same.
     pub(crate) fn finish(&self) -> Checked<()> {
-        // SAFETY: the queue stands.
+        // SAFETY: the queue exists.
         let wait = || checked(unsafe { (self.library.functions.clFinish)(self.handle) });
         wait().inspect_err(|_| {
             let _ = wait();
         })
     }
 
-    /// The event of a command that was queued.
+    /// Queues a command and returns its event.
     fn command(&self, queue: impl FnOnce(*mut Handle) -> Status) -> Checked<Event> {
         let mut handle = null_mut();
         checked(queue(&raw mut handle))?;
         Event::made(&self.library, |_| handle).inspect_err(|_| {
-            // A command without an event is under way all the same, and what it reads and writes is not to be freed before it has ended.
+            // A command without an event is in flight all the same, and its memory must not be
+            // freed before it has ended.
             let _ = self.finish();
         })
     }
 
-    /// Queues a kernel with the arguments that it has now.
+    /// Queues a kernel with its current arguments.
     ///
     /// # Safety
-    /// Its buffers must be valid for what it does until it has run.
+    /// Its buffers must stay valid for its reads and writes until it has run.
     pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> Checked<Event> {
         let call = self.library.functions.clEnqueueNDRangeKernel;
         let (global, local) = (global.as_ptr(), local.as_ptr());
-        // SAFETY: three axes, as told; the caller vouches for the rest.
+        // SAFETY: three axes, as the call says; the caller vouches for the rest.
         self.command(|event| unsafe { call(self.handle, kernel.handle, 3, null(), global, local, 0, null(), event) })
     }
 
     /// Queues a copy to the host.
     ///
     /// # Safety
-    /// The target must have room, and nobody may read it, until the queue has passed this point.
+    /// The target must have room, and must not be read, until the queue has passed this point.
     pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> Checked<Event> {
         let Range { buffer, offset, bytes } = from;
         // SAFETY: the driver checks the range of the buffer; the caller vouches for the host's.
@@ -473,7 +483,7 @@ impl Queue {
     /// Queues a copy from the host.
     ///
     /// # Safety
-    /// The source must stay as it is until the queue has passed this point.
+    /// The source must stay unchanged until the queue has passed this point.
     pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> Checked<Event> {
         let Range { buffer, offset, bytes } = to;
         // SAFETY: as above.
@@ -493,20 +503,21 @@ impl Queue {
         })
     }
 
-    /// Queues filling memory with one byte.
+    /// Queues a fill of memory with one byte.
     pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> Checked<Event> {
         let Range { buffer, offset, bytes } = to;
-        // SAFETY: a pattern of one byte, which is read during the call; the driver checks the range.
+        // SAFETY: a pattern of one byte, which is read during the call; the driver checks the
+        // range.
         self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueFillBuffer;
             call(self.handle, buffer.handle, (&raw const byte).cast(), 1, offset, bytes, 0, null(), event)
         })
     }
 
-    /// What is queued from here on waits for a command of another queue.
+    /// Makes later commands of this queue wait for a command of another queue.
     pub(crate) fn wait_for(&self, other: &Event) -> Checked<Event> {
         let handle = other.handle;
-        // SAFETY: one event, which the driver holds on to for itself.
+        // SAFETY: one event, which the driver retains itself.
         self.command(|event| unsafe {
             let wait = self.library.functions.clEnqueueBarrierWithWaitList;
             wait(self.handle, 1, &raw const handle, event)
@@ -515,7 +526,7 @@ impl Queue {
 }
 
 impl Event {
-    /// Whether the command is over. An error is that of the command, or of what was queued before.
+    /// Whether the command has ended. The error belongs to this command, or to an earlier one.
     pub(crate) fn is_past(&self) -> Checked<bool> {
         let mut state: Status = 0;
         // SAFETY: writes one number.
@@ -527,12 +538,12 @@ impl Event {
         if state < 0 { Err(Code(state)) } else { Ok(state == 0) }
     }
 
-    /// When the command began, in nanoseconds of the device's clock.
+    /// The start of the command, in nanoseconds of the device's clock.
     pub(crate) fn began_at(&self) -> Checked<u64> {
         self.time(sys::PROFILING_COMMAND_START)
     }
 
-    /// When it ended.
+    /// The end of the command, in nanoseconds of the device's clock.
     pub(crate) fn ended_at(&self) -> Checked<u64> {
         self.time(sys::PROFILING_COMMAND_END)
     }

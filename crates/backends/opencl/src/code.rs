@@ -1,10 +1,10 @@
-//! What calls answer that did not succeed.
+//! Error codes of OpenCL calls.
 
 use std::fmt;
 
 use crate::sys::Status;
 
-/// What a call came to that did not succeed.
+/// The error code of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) Status);
 
@@ -17,7 +17,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// The errors that programs meet; the others are numbers.
+/// Names of common errors; other errors are shown as numbers.
 const NAMES: &[(Status, &str)] = &[
     (-1, "DEVICE_NOT_FOUND"),
     (-2, "DEVICE_NOT_AVAILABLE"),

@@ -1,5 +1,6 @@
-//! Kernels as programs. What is kept of a program is its text and, where the driver gives it, its binary: a binary that a driver does not
-//! take back (it was updated, or the cache came from elsewhere) costs time, and nothing else.
+//! Compiles kernels to programs. The cache stores a program's text and, if the driver gives it, its
+//! binary. If a driver does not accept the binary (because it was updated, or the cache comes from
+//! elsewhere), the text is compiled again; this only costs time.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use crate::platform::{DeviceHandle, Facts};
 use crate::sys;
 use crate::warps::Warps;
 
-/// Lines of the compiler's complaint that are repeated.
+/// The most lines of a compiler's message that are repeated.
 const MESSAGE_LINES_MAX: usize = 12;
-/// What an image begins with: how many bytes of text follow.
+/// Size of an image's header: the length of the text after it.
 const HEADER_BYTES: usize = 8;
 
 /// The compiler of one device's driver.
@@ -23,14 +24,14 @@ pub(crate) struct ProgramCompiler {
     identity: String,
     options: String,
     text_only: bool,
-    /// Whether the compiler can be told how many registers a thread may have.
+    /// Whether the compiler has an option for the number of registers per thread.
     limits_registers: bool,
     warps: Warps,
 }
 
-/// The stack of a thread that builds. What is not used of it is no memory.
+/// Stack size of a thread that builds. Untouched stack pages cost nothing.
 const STACK_BYTES: usize = 256 << 20;
-/// Registers of a multiprocessor of NVIDIA's.
+/// Registers of one multiprocessor of NVIDIA's.
 const REGISTERS: u64 = 65536;
 
 impl ProgramCompiler {
@@ -47,7 +48,7 @@ impl ProgramCompiler {
         }
     }
 
-    /// The program that an image is, ready for its kernels.
+    /// The program of an image, ready for its kernels.
     pub(crate) fn load(&self, image: &[u8]) -> Result<Program, String> {
         let (text, binary) = parts(image).ok_or("the image is none of this driver's")?;
         if !binary.is_empty()
@@ -62,7 +63,7 @@ impl ProgramCompiler {
     fn build(&self, text: &str) -> Result<Program, String> {
         let program = self.build_with(text, &self.options)?;
         match self.crowded(&program) {
-            // Its threads have so many registers that a block of them does not fit.
+            // The kernel's threads use so many registers that a block of them does not fit.
             Some(threads) if self.limits_registers => {
                 self.build_with(text, &format!("{} -cl-nv-maxrregcount={}", self.options, REGISTERS / threads / 8 * 8))
             }
@@ -76,7 +77,8 @@ impl ProgramCompiler {
         Ok(program)
     }
 
-    /// The threads of the largest block that a kernel's text demands and the driver does not grant.
+    /// Number of threads of the largest block that a kernel's text demands and the driver does not
+    /// allow.
     fn crowded(&self, program: &Program) -> Option<u64> {
         let kernels = program.kernel_names().into_iter().filter_map(|name| program.kernel(&name).ok());
         let demanded = kernels.filter_map(|kernel| {
@@ -104,15 +106,15 @@ impl Compiler for ProgramCompiler {
     }
 }
 
-/// Builds a program on a thread with a stack of its own: for long kernels some compilers, which run in this process, want more than a thread
-/// usually has, and one that wants more than there is ends the process.
+/// Builds a program on a thread with a large stack. Some compilers, which run in this process, need
+/// more than a thread's usual stack for long kernels, and end the process if it overflows.
 fn build_with_room(program: &Program, device: DeviceHandle, options: &str) -> Result<(), String> {
     let build = |device: DeviceHandle| program.build(device.0, options);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("panoply-compile".to_owned()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, move || build(device)) {
             Ok(thread) => thread.join().unwrap_or_else(|_| Err("the build panicked".to_owned())),
-            // Where there is no thread to be had, it is built here.
+            // If no thread can be started, the program is built on this thread.
             Err(_) => build(device),
         }
     })
@@ -130,7 +132,8 @@ fn parts(image: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(text).ok()?, binary))
 }
 
-/// The first complaints of a log: lines that name an error, or all of it where none does.
+/// The first messages of a log: from the first line that names an error, or from the beginning if
+/// none does.
 fn shortened(log: &str) -> String {
     let complaints: Vec<&str> =
         log.lines().skip_while(|line| !line.contains("error")).take(MESSAGE_LINES_MAX).collect();

@@ -1,6 +1,6 @@
 //! One opened device. Every call's result is checked and becomes a typed error.
 //!
-//! Three queues, each in order, are the engine's three streams; marks of one are what another waits for.
+//! Three in-order queues are the engine's three streams. Streams wait for each other through marks.
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
@@ -25,12 +25,13 @@ use crate::platform::{DeviceHandle, Facts, Found};
 use crate::sys;
 use crate::warps::{TRIAL_THREADS, Warps};
 
-/// Block memory that a launch asks for, at least, where the kernel has a parameter for it.
+/// The smallest block memory of a launch, if the kernel has a parameter for it.
 const SHARED_BYTES_MIN: usize = 16;
-/// Host memory that is worth a buffer of its own, and what kernels count on where it begins.
+/// The size from which host memory is worth a buffer of its own, and the alignment that kernels
+/// need.
 const LENT_BYTES_MIN: usize = 64 << 10;
 const LENT_ALIGN_BYTES: usize = 64;
-/// A word of pinned memory that a kernel may write.
+/// Size of a word of pinned memory that a kernel may write.
 const WORD_BYTES: usize = 8;
 
 /// A device with a context of its own.
@@ -45,13 +46,14 @@ pub(crate) struct OpenClDriver {
     compiler: Arc<ProgramCompiler>,
     buffers: RefCell<Buffers>,
     marks: Marks,
-    /// Copies of host memory that was not pinned, with the marks after which nobody reads them.
+    /// Copies of unpinned host memory, with the commands after which they may be freed.
     parcels: RefCell<VecDeque<Parcel>>,
-    /// Kernels that are loaded, by their addresses.
+    /// Loaded kernels, by their addresses.
     loaded: RefCell<HashSet<NonNull<c_void>>>,
 }
 
-/// The buffer that small allocations share: its bytes, at most such a part of the device's memory, and the largest allocation in it.
+/// The buffer for small allocations: its largest size, the divisor that limits it to a share of the
+/// device's memory, and the largest allocation in it.
 const SHARED_BYTES: usize = 64 << 20;
 const SHARED_MEMORY_SHARE: u64 = 64;
 const SHARED_PART_BYTES_MAX: usize = 1 << 20;
@@ -59,21 +61,22 @@ const SHARED_PART_BYTES_MAX: usize = 1 << 20;
 /// A copy of host memory, and the command that reads it.
 type Parcel = (Box<[u8]>, Rc<calls::Event>);
 
-/// A kernel, and what launches of it must keep to.
+/// A kernel, and the limits of its launches.
 struct Loaded {
     kernel: Kernel,
     arguments: usize,
-    /// The most threads of a block, and those that the kernel's text demands, zero where it demands none.
+    /// The most threads of a block, and the threads that the kernel's text demands (0 if none).
     threads_max: u64,
     threads_demanded: u64,
     shared_bytes: u64,
     name: String,
-    /// Held for the kernel.
+    /// Held alive for the kernel.
     _program: Program,
 }
 
 impl OpenClDriver {
-    /// Opens a device; with `timed` it tells how long commands took, which makes some drivers' launches dearer.
+    /// Opens a device. With `timed` it reports how long commands took, which makes launches slower
+    /// with some drivers.
     pub(crate) fn open(library: &Arc<Library>, found: &Found, timed: bool) -> Result<OpenClDriver> {
         let (id, handle, facts) = (found.info.id, found.handle, found.facts.clone());
         let failed = |code: Code| unavailable(id, code.to_string());
@@ -123,7 +126,8 @@ impl OpenClDriver {
         result.map_err(|code| self.error(code))
     }
 
-    /// What an error means. After some of them a driver answers nothing but errors: then the device is lost.
+    /// The meaning of an error code. After some errors a driver returns nothing but errors: then
+    /// the device is lost.
     fn error(&self, code: Code) -> Error {
         let (device, reason) = (self.device, code.to_string());
         match code.0 {
@@ -138,7 +142,7 @@ impl OpenClDriver {
         }
     }
 
-    /// The error of what was queued and went wrong: nothing after it has happened either.
+    /// The error of queued work that failed: nothing after it has run either.
     fn lost(&self, code: Code) -> Error {
         Error::DeviceLost { device: self.device, reason: format!("what was queued ended with {code}") }
     }
@@ -153,8 +157,7 @@ impl OpenClDriver {
         Error::OutOfMemory { place: self.device.to_string(), asked: asked as u64, free, largest }
     }
 
-    /// OpenCL does not tell; this process's own share is what is known.
-    /// A small allocation's part of the buffer that all of them share, which the first of them makes.
+    /// A small allocation's part of the shared buffer, which the first such allocation makes.
     fn shared_part(&self, bytes: usize) -> Option<Address> {
         let mut buffers = self.buffers.borrow_mut();
         if buffers.shared().is_none() {
@@ -165,18 +168,19 @@ impl OpenClDriver {
         buffers.part(bytes)
     }
 
+    /// Free device memory, computed from this process' own allocations: OpenCL does not report it.
     fn free_bytes(&self) -> u64 {
         self.facts.memory_bytes.saturating_sub(self.buffers.borrow().bytes())
     }
 
-    /// Calls with the part of a buffer that an address and a length are.
+    /// Calls `call` with the part of a buffer that begins at `at`.
     fn with_range<T>(&self, at: Address, bytes: usize, call: impl FnOnce(Range<'_>) -> Checked<T>) -> Result<T> {
         let buffers = self.buffers.borrow();
         let Some((buffer, offset)) = buffers.find(at) else { return Err(self.fault(format!("no memory at {at:x}"))) };
         self.check(call(Range { buffer, offset, bytes }))
     }
 
-    /// Sets a kernel's arguments; the words of pinned memory among them.
+    /// Sets a kernel's arguments. Returns the words of pinned memory among them.
     fn set_arguments(&self, loaded: &Loaded, launch: &Launch, arguments: &Arguments) -> Result<Vec<Address>> {
         let (buffers, mut pinned, mut index) = (self.buffers.borrow(), Vec::new(), 0);
         for argument in arguments.each() {
@@ -208,11 +212,12 @@ impl OpenClDriver {
         Ok(pinned)
     }
 
-    /// Whether the driver lets this kernel have a block like this.
+    /// Checks that the driver lets this kernel have a block of this size.
     fn check_block(&self, loaded: &Loaded, launch: &Launch) -> Result<()> {
         let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
         let shared = loaded.shared_bytes.saturating_add(u64::from(launch.shared_bytes));
-        // A driver that compiled a text for a size of blocks must launch such blocks, whatever else it says.
+        // A driver that compiled a text for a block size must launch such blocks, even if it
+        // reports a smaller limit.
         if loaded.threads_max > 0 && threads > loaded.threads_max && threads != loaded.threads_demanded {
             let (name, most) = (&loaded.name, loaded.threads_max);
             return Err(self.fault(format!("{name} needs blocks of {threads} threads; the driver lets it have {most}")));
@@ -224,13 +229,13 @@ impl OpenClDriver {
         Ok(())
     }
 
-    /// Brings the words of pinned memory that a launch names to the device, or back.
+    /// Copies the words of pinned memory that a launch names to the device, or back.
     fn exchange(&self, pinned: &[Address], stream: Stream, to_device: bool) -> Result<()> {
         for address in pinned {
             let Some(host) = self.buffers.borrow().host_of(*address) else { continue };
             self.with_range(*address, WORD_BYTES, |range| {
-                // SAFETY: the word is in memory that the engine pinned and keeps until the op has finished, and nobody reads it
-                // before that.
+                // SAFETY: the word is in memory that the engine has pinned and keeps until the op
+                // has finished; it is not read before that.
                 self.push(stream, |queue| unsafe {
                     if to_device { queue.write(range, host) } else { queue.read(host, range) }
                 })
@@ -240,13 +245,14 @@ impl OpenClDriver {
     }
 }
 
-/// The best way for threads to see each other's values that works on this device.
+/// The best way for threads to exchange values that works on this device.
 fn find_warps(library: &Arc<Library>, device: DeviceHandle, facts: &Facts) -> Warps {
     let works = |warps: &Warps| *warps == Warps::ALONE || tries(library, device, facts, *warps).unwrap_or(false);
     Warps::candidates(facts).into_iter().find(works).unwrap_or(Warps::ALONE)
 }
 
-/// Runs the trial; whether it wrote what it must. It has a context of its own: one that faults is good for nothing more.
+/// Runs the trial, and returns whether it wrote the expected words. The trial has a context of its
+/// own, because a context is useless after a fault.
 fn tries(library: &Arc<Library>, device: DeviceHandle, facts: &Facts, warps: Warps) -> Option<bool> {
     let context = &Arc::new(Context::new(library, device.0).ok()?);
     let queue = context.queue(device.0, 0).ok()?;
@@ -260,9 +266,10 @@ fn tries(library: &Arc<Library>, device: DeviceHandle, facts: &Facts, warps: War
     let buffer = context.buffer(bytes).ok()?;
     kernel.set_buffer(0, Some(&buffer)).ok()?;
     kernel.set_words(1, &[0]).ok()?;
-    // SAFETY: the buffer has room for what each thread writes, and is released after the queue has finished.
+    // SAFETY: the buffer has room for the words of every thread, and is released after the queue
+    // has finished.
     unsafe { queue.launch(&kernel, [TRIAL_THREADS, 1, 1], [TRIAL_THREADS, 1, 1]) }.ok()?;
-    // SAFETY: the words are read when the queue has finished, below.
+    // SAFETY: the words are read after the queue has finished, below.
     unsafe { queue.read(words.as_mut_ptr().cast(), Range { buffer: &buffer, offset: 0, bytes }) }.ok()?;
     queue.finish().ok()?;
     Some(words == expected)
@@ -274,7 +281,7 @@ impl Driver for OpenClDriver {
     }
 
     fn make_current(&self) -> Result<()> {
-        // Every call names its queue; nothing is current.
+        // Every call names its queue; there is no current context.
         Ok(())
     }
 
@@ -288,7 +295,7 @@ impl Driver for OpenClDriver {
             .map_err(|_| self.fault("a kernel's name with a zero in it"))?;
         let kernel = self.check(program.kernel(&entry))?;
         let arguments = self.check(kernel.arguments())?;
-        // A driver that does not tell these is asked by the launch itself.
+        // If a driver does not report these, the launch itself checks them.
         let told = |what| kernel.on_device(self.handle.0, what).unwrap_or(0);
         let (threads_max, shared_bytes) = (told(sys::KERNEL_WORK_GROUP_SIZE), told(sys::KERNEL_LOCAL_MEM_SIZE));
         let threads_demanded = told(sys::KERNEL_COMPILE_WORK_GROUP_SIZE);
@@ -302,7 +309,8 @@ impl Driver for OpenClDriver {
 
     fn unload(&self, function: Function) {
         if self.loaded.borrow_mut().remove(&function.0) {
-            // SAFETY: a box that `load` leaked, which is taken back once; nobody launches it any more.
+            // SAFETY: a box that `load` leaked, which is taken back once; it is not launched any
+            // more.
             drop(unsafe { Box::from_raw(function.0.cast::<Loaded>().as_ptr()) });
         }
     }
@@ -314,7 +322,7 @@ impl Driver for OpenClDriver {
         arguments: &mut Arguments,
         stream: Stream,
     ) -> Result<()> {
-        // SAFETY: a box that `load` leaked, and that `unload` takes back when nobody launches it any more.
+        // SAFETY: a box that `load` leaked, and that `unload` takes back after the last launch.
         let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
         self.check_block(loaded, launch)?;
         let pinned = self.set_arguments(loaded, launch, arguments)?;
@@ -362,8 +370,9 @@ impl Driver for OpenClDriver {
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
         let has_own_memory = !self.facts.shares_host_memory && !self.facts.is_processor;
-        // SAFETY: the range stays allocated until it is unpinned, which releases the buffer, or the driver is dropped. Where the driver keeps
-        // nothing in place the memory is copied from and to as any other.
+        // SAFETY: the range stays allocated until it is unpinned, which releases the buffer, or the
+        // driver is dropped. If the driver cannot keep memory in place, it is copied like any other
+        // memory.
         let kept = has_own_memory.then(|| unsafe { self.context.kept_in_place(start.as_ptr(), bytes) }.ok()).flatten();
         self.buffers.borrow_mut().pin(start.as_ptr(), bytes, kept);
         Ok(())
@@ -406,7 +415,7 @@ impl Driver for OpenClDriver {
         // SAFETY: the caller vouches for the range, which is read before this returns.
         let parcel: Box<[u8]> = unsafe { std::slice::from_raw_parts(source, bytes) }.into();
         let sent = self.with_range(target, bytes, |range| {
-            // SAFETY: the parcel is kept until its mark has been passed.
+            // SAFETY: the parcel is kept until its command has ended.
             self.push(stream, |queue| unsafe { queue.write(range, parcel.as_ptr()) })
         })?;
         let mut parcels = self.parcels.borrow_mut();
@@ -453,7 +462,7 @@ impl Driver for OpenClDriver {
             return Ok(true);
         }
         let line = &self.lines[mark.line.get()];
-        // What the host asks about must be under way.
+        // The commands that the host asks about must be submitted.
         line.flush().and_then(|()| line.is_past(mark)).map_err(|code| self.lost(code))
     }
 
@@ -461,7 +470,7 @@ impl Driver for OpenClDriver {
         let mark = self.marks.get(event);
         match &*mark.before.borrow() {
             Some(last) => {
-                // What another queue waits for must be under way.
+                // The commands that another queue waits for must be submitted.
                 self.lines[mark.line.get()].flush().map_err(|code| self.lost(code))?;
                 self.check(self.push(stream, |queue| queue.wait_for(last))).map(drop)
             }
@@ -493,9 +502,9 @@ impl Driver for OpenClDriver {
 
 impl Drop for OpenClDriver {
     fn drop(&mut self) {
-        // What is still under way uses memory that goes with this.
+        // Work in flight uses memory that is dropped with the driver.
         for line in &self.lines {
-            // A device that is lost has nothing under way.
+            // A lost device has no work in flight.
             let _ = line.finish();
         }
         let loaded: Vec<NonNull<c_void>> = self.loaded.borrow().iter().copied().collect();

@@ -1,4 +1,5 @@
-//! Drivers that misbehave: the machine's own, with one function changed. Each test says why it is skipped where there is no driver.
+//! Tests of drivers that misbehave: the machine's own driver with one function changed. If there is
+//! no driver, each test prints that it is skipped.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
@@ -26,7 +27,7 @@ fn own() -> &'static Functions {
     OWN.get().expect("set before any function is changed")
 }
 
-/// The machine's driver with some of its functions changed, and its first device.
+/// The machine's driver with some functions changed, and its first device.
 fn changed(alter: impl FnOnce(&mut Functions)) -> Option<(OpenClBackend, DeviceInfo)> {
     let library = Library::load(LOADERS).ok()?;
     let altered = library.altered(|functions| {
@@ -45,7 +46,7 @@ fn changed(alter: impl FnOnce(&mut Functions)) -> Option<(OpenClBackend, DeviceI
     }
 }
 
-/// What a changed driver says about its devices.
+/// The absence that results from a changed driver.
 fn absence_of(alter: impl FnOnce(&mut Functions)) -> Option<Absence> {
     let library = Library::load(LOADERS).ok()?;
     if let Err(absence) = find(&library, &Limits::default()) {
@@ -92,7 +93,7 @@ fn a_platform_that_answers_errors_is_named() {
     assert!(absence.to_string().contains("CL_OUT_OF_RESOURCES"), "{absence}");
 }
 
-/// Answers for one number of a device; everything else is the driver's.
+/// Replaces one number that a device reports; other questions go to the driver.
 unsafe fn told(
     device: Handle,
     what: u32,
@@ -106,7 +107,7 @@ unsafe fn told(
         unsafe { value.cast::<u64>().write_unaligned(lie.1) };
         return sys::SUCCESS;
     }
-    // SAFETY: as the caller asked.
+    // SAFETY: the arguments are the caller's own.
     unsafe { (own().clGetDeviceInfo)(device, what, bytes, value, needed) }
 }
 
@@ -119,14 +120,14 @@ fn a_device_with_too_small_blocks_is_left_out() {
         value: *mut c_void,
         needed: *mut usize,
     ) -> Status {
-        // SAFETY: as the caller asked.
+        // SAFETY: the arguments are the caller's own.
         unsafe { told(d, what, bytes, value, needed, (sys::DEVICE_MAX_WORK_GROUP_SIZE, 64)) }
     }
     let Some(absence) = absence_of(|functions| functions.clGetDeviceInfo = small) else { return };
     assert!(absence.to_string().contains("at most 64 threads; 256 are needed"), "{absence}");
 }
 
-/// A driver that promises more memory than there is: the refusal comes from the allocation, and is typed.
+/// A driver that promises more memory than there is: the allocation fails with a typed error.
 #[test]
 fn a_driver_that_lies_about_its_memory() {
     unsafe extern "system" fn boast(
@@ -137,7 +138,7 @@ fn a_driver_that_lies_about_its_memory() {
         needed: *mut usize,
     ) -> Status {
         let lie = if what == sys::DEVICE_GLOBAL_MEM_SIZE { what } else { sys::DEVICE_MAX_MEM_ALLOC_SIZE };
-        // SAFETY: as the caller asked.
+        // SAFETY: the arguments are the caller's own.
         unsafe { told(d, what, bytes, value, needed, (lie, 1 << 50)) }
     }
     let Some((backend, device)) = changed(|functions| functions.clGetDeviceInfo = boast) else { return };
@@ -161,11 +162,11 @@ fn a_device_that_is_out_of_memory_works_when_it_is_not() {
         status: *mut Status,
     ) -> Handle {
         if REFUSES_MEMORY.load(Ordering::SeqCst) {
-            // SAFETY: the caller's number.
+            // SAFETY: the pointer is the caller's own.
             unsafe { status.write(sys::MEM_OBJECT_ALLOCATION_FAILURE) };
             return null_mut();
         }
-        // SAFETY: as the caller asked.
+        // SAFETY: the arguments are the caller's own.
         unsafe { (own().clCreateBuffer)(context, flags, bytes, host, status) }
     }
     let Some((backend, device)) = changed(|functions| functions.clCreateBuffer = refuse) else { return };
@@ -191,7 +192,7 @@ fn a_kernel_that_this_driver_does_not_compile() {
     }
     let Some((backend, device)) = changed(|functions| functions.clBuildProgram = fail) else { return };
     let mut engine = open(&backend, &device);
-    // A text that no cache has.
+    // A text that is in no cache.
     let text = "KERNEL never(GLOBAL u32 *x) { *x = 20261116u; }";
     let kernel = Kernel::generated("never", text.into(), "never");
     let context = engine.context_mut();
@@ -203,12 +204,13 @@ fn a_kernel_that_this_driver_does_not_compile() {
 
 static TIMED_QUEUES: AtomicUsize = AtomicUsize::new(0);
 
-/// Queues that take times make every launch dearer on some drivers: nobody gets them unasked.
+/// Queues with profiling make every launch slower with some drivers, so they are made only on
+/// request.
 #[test]
 fn times_are_told_where_they_were_asked_for_and_cost_nothing_elsewhere() {
     unsafe extern "system" fn count(context: Handle, device: Handle, properties: u64, status: *mut Status) -> Handle {
         TIMED_QUEUES.fetch_add(usize::from(properties & sys::QUEUE_PROFILING_ENABLE != 0), Ordering::SeqCst);
-        // SAFETY: as the caller asked.
+        // SAFETY: the arguments are the caller's own.
         unsafe { (own().clCreateCommandQueue)(context, device, properties, status) }
     }
     let Some((backend, device)) = changed(|functions| functions.clCreateCommandQueue = count) else { return };
@@ -240,11 +242,11 @@ fn a_lost_device_says_so_and_can_be_opened_again() {
         needed: *mut usize,
     ) -> Status {
         if IS_LOST.load(Ordering::SeqCst) && what == sys::EVENT_COMMAND_EXECUTION_STATUS {
-            // SAFETY: the caller's number.
+            // SAFETY: the pointer is the caller's own.
             unsafe { value.cast::<Status>().write(sys::OUT_OF_RESOURCES) };
             return sys::SUCCESS;
         }
-        // SAFETY: as the caller asked.
+        // SAFETY: the arguments are the caller's own.
         unsafe { (own().clGetEventInfo)(event, what, bytes, value, needed) }
     }
     let Some((backend, device)) = changed(|functions| functions.clGetEventInfo = lose) else { return };
@@ -260,12 +262,12 @@ fn a_lost_device_says_so_and_can_be_opened_again() {
     assert_eq!(sum(&mut open(&backend, &device), 3).unwrap(), [2.0; 3]);
 }
 
-/// The first device's compiler for threads that are alone, with binaries.
+/// The first device's compiler for threads without warps, with binaries.
 fn compiler() -> Option<ProgramCompiler> {
     first_compiler(false, Warps::ALONE)
 }
 
-/// The first device's compiler for such warps; its images are texts.
+/// The first device's compiler for these warps; its images contain only texts.
 pub(crate) fn compiler_for(warps: Warps) -> Option<ProgramCompiler> {
     first_compiler(true, warps)
 }
@@ -285,7 +287,7 @@ fn first_compiler(text_only: bool, warps: Warps) -> Option<ProgramCompiler> {
     Some(ProgramCompiler::new(&context, found[0].handle, &facts, warps))
 }
 
-/// A cache that another driver filled, or that is damaged: the text in it is compiled again.
+/// With a cache from another driver, or a damaged one, the text in it is compiled again.
 #[test]
 fn a_binary_of_another_driver_costs_time_and_nothing_else() {
     let Some(compiler) = compiler() else { return };
@@ -301,7 +303,8 @@ fn a_binary_of_another_driver_costs_time_and_nothing_else() {
     assert!(compiler.identity().contains("PANOPLY") || !compiler.identity().is_empty());
 }
 
-/// Errors that only a kernel finds come back through words of the host's memory: again and again, and from one op alone.
+/// Errors that only a kernel finds reach the host through words of pinned host memory: several
+/// times, and for one op alone.
 #[test]
 fn complaints_of_kernels_reach_the_host() {
     let Some((backend, device)) = changed(|_| {}) else { return };

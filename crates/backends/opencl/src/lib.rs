@@ -1,13 +1,17 @@
-//! The OpenCL backend. The loader (`libOpenCL`) and the drivers behind it are found at run time; a machine without them says so.
+//! The OpenCL backend. The loader (`libOpenCL`) and the drivers behind it are found at run time; a
+//! machine without them reports an absence.
 //!
-//! * [`OpenClBackend`] finds devices and opens them; engines, ops and memory are those of `panoply-c-gpu`.
-//! * `platform` asks platforms and devices what they are, `quirks` corrects what drivers are known to get wrong, `warps` finds out how
-//!   threads see each other's values.
-//! * `driver` runs an opened device, with `buffers` for its memory and `marks` for its events; `compiler` turns kernels into programs.
+//! - [`OpenClBackend`] finds devices and opens them; engines, ops and memory are those of
+//!   `panoply-c-gpu`.
+//! - `platform` asks platforms and devices for their properties, `quirks` corrects known faults of
+//!   drivers, `warps` finds out how threads exchange values.
+//! - `driver` runs an opened device, with `buffers` for its memory and `marks` for its events;
+//!   `compiler` turns kernels into programs; `code` names error codes.
 //!
-//! FFI has three floors: `sys` is raw, `calls` checks and owns, and nothing above them names a raw call.
+//! FFI has three layers: `sys` is raw, `calls` checks and owns, and the layer above makes no raw
+//! calls.
 
-// OpenCL is reached through C functions and untyped handles; every block says why it holds.
+// OpenCL is reached through C functions and untyped handles; every unsafe block states its reason.
 #![allow(unsafe_code)]
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Points in queues that are marked again and again, as the engine uses its events.
+//! Marks: reusable points in queues, used as the engine's events.
 //!
-//! A marker of OpenCL's own costs more than a launch. Commands have events of their own, and queues are in order, so a mark is told by the
-//! commands around it: it has been passed when the last command before it is over, and time is counted from the first command after it.
+//! A marker command of OpenCL costs more than a launch. Commands have events of their own, and
+//! queues are in order, so a mark is defined by the commands around it: it has been passed when the
+//! last command before it has ended, and time is counted from the start of the first command after
+//! it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -12,38 +14,40 @@ use panoply_c_gpu::driver::Event;
 
 use crate::calls::{self, Checked, Queue};
 
-/// The marks of one driver. A mark lives as long as they do.
+/// The marks of one driver. They live as long as this list.
 #[derive(Default)]
 pub(crate) struct Marks {
     #[allow(clippy::vec_box)] // A mark's address is its name.
     all: RefCell<Vec<Box<Mark>>>,
 }
 
-/// One mark: the commands around the place where it was last set.
+/// One mark: the commands around the point where it was last set.
 #[derive(Default)]
 pub(crate) struct Mark {
-    /// The last command before it, its place in the queue, and the queue, by number.
+    /// The last command before the mark, the number of commands queued by then, and the number of
+    /// the queue.
     pub(crate) before: RefCell<Option<Rc<calls::Event>>>,
     place: Cell<u64>,
     pub(crate) line: Cell<usize>,
-    /// The first command after it, once there is one.
+    /// The first command after the mark, once there is one.
     after: RefCell<Option<Rc<calls::Event>>>,
 }
 
 impl Mark {
-    /// When the commands after it began, in nanoseconds of the device's clock; `None` where there are none.
+    /// The start of the first command after the mark, in nanoseconds of the device's clock; `None`
+    /// if there is none.
     pub(crate) fn began_at(&self) -> Option<Checked<u64>> {
         self.after.borrow().as_ref().map(|event| event.began_at())
     }
 
-    /// When the commands before it ended; `None` where there are none.
+    /// The end of the last command before the mark; `None` if there is none.
     pub(crate) fn ended_at(&self) -> Option<Checked<u64>> {
         self.before.borrow().as_ref().map(|event| event.ended_at())
     }
 }
 
 impl Marks {
-    /// A mark that was not set yet.
+    /// A mark that is not set yet.
     pub(crate) fn add(&self) -> Event {
         let mark = Box::<Mark>::default();
         let name = NonNull::from(&*mark).cast::<c_void>();
@@ -51,24 +55,25 @@ impl Marks {
         Event(name)
     }
 
-    /// The mark behind a name that `add` gave.
+    /// The mark of a name that `add` returned.
     pub(crate) fn get(&self, event: Event) -> &Mark {
-        // SAFETY: the name is the address of a box in this list, from which nothing is ever taken.
+        // SAFETY: the name is the address of a box in this list, from which nothing is ever
+        // removed.
         unsafe { event.0.cast::<Mark>().as_ref() }
     }
 }
 
-/// A queue with what its marks need.
+/// A queue with the state that its marks need.
 pub(crate) struct Line {
     queue: Queue,
     number: usize,
     last: RefCell<Option<Rc<calls::Event>>>,
-    /// How many commands were queued, and how many of them are known to be over.
+    /// Number of commands that were queued, and that are known to have ended.
     queued: Cell<u64>,
     over: Cell<u64>,
     /// Marks that were set since the last command.
     set: RefCell<Vec<Event>>,
-    /// Whether all commands were handed over to the device.
+    /// Whether all commands were submitted to the device.
     is_flushed: Cell<bool>,
 }
 
@@ -89,7 +94,7 @@ impl Line {
         self.queued.set(self.queued.get() + 1);
         for name in self.set.borrow_mut().drain(..) {
             let mark = marks.get(name);
-            // It may have been set in another queue since.
+            // The mark may have been set in another queue since.
             if mark.line.get() == self.number {
                 *mark.after.borrow_mut() = Some(Rc::clone(&event));
             }
@@ -98,7 +103,7 @@ impl Line {
         Ok(event)
     }
 
-    /// Sets a mark where the queue is now.
+    /// Sets a mark at the current end of the queue.
     pub(crate) fn set(&self, marks: &Marks, name: Event) {
         let mark = marks.get(name);
         mark.before.borrow_mut().clone_from(&self.last.borrow());
@@ -111,8 +116,8 @@ impl Line {
         }
     }
 
-    /// Whether a mark of this queue has been passed. Where the newest command is over, all before it are, and one question answers for
-    /// all of them.
+    /// Whether a mark of this queue has been passed. If the newest command has ended, all before it
+    /// have, so one question answers for all of them.
     pub(crate) fn is_past(&self, mark: &Mark) -> Checked<bool> {
         if mark.place.get() <= self.over.get() {
             return Ok(true);
@@ -128,8 +133,9 @@ impl Line {
         Ok(is_past)
     }
 
-    /// Hands over what was queued, so that it begins. A driver that cannot, say for want of memory, is waited for instead: some of it may be under
-    /// way, and its memory must not be used for something else.
+    /// Submits the queued commands, so that they begin. If the driver fails, for example for lack
+    /// of memory, waits for the queue instead: some commands may be in flight, and their memory
+    /// must not be reused.
     pub(crate) fn flush(&self) -> Checked<()> {
         if !self.is_flushed.get() {
             self.queue.flush().or_else(|_| self.queue.finish())?;
@@ -138,7 +144,7 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for all that was queued.
+    /// Waits for all queued commands.
     pub(crate) fn finish(&self) -> Checked<()> {
         self.is_flushed.set(true);
         self.queue.finish()

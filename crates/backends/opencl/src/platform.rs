@@ -83,6 +83,12 @@ pub(crate) struct Facts {
     pub(crate) options: String,
 }
 
+/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL leaves it free to where
+/// this bit is missing.
+fn flushes_subnormals(single_fp_config: u64) -> bool {
+    single_fp_config & sys::FP_DENORM == 0
+}
+
 impl Facts {
     pub(crate) fn has(&self, extension: &str) -> bool {
         self.extensions.iter().any(|one| one == extension)
@@ -168,11 +174,17 @@ impl Found {
         let named =
             [("fp64", facts.has_f64), ("fp16", facts.has("cl_khr_fp16")), ("subgroups", facts.has("cl_khr_subgroups"))];
         features.extend(named.iter().filter(|(_, has)| *has).map(|(name, _)| (*name).to_owned()));
+        if flushes_subnormals(number(sys::DEVICE_SINGLE_FP_CONFIG)) {
+            features.push(Capabilities::FLUSHES_SUBNORMALS.to_owned());
+        }
         if number(sys::DEVICE_TYPE) & (sys::DEVICE_TYPE_CPU | sys::DEVICE_TYPE_GPU) == 0 {
             features.push("accelerator".to_owned());
         }
         features.push(cache_feature());
-        info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features };
+        // Whether a graph needs f64 is not known before it is compiled.
+        let runs = |domain: &Domain| facts.has_f64 || *domain != Domain::Graph;
+        let domains = panoply_c_gpu::ops::DOMAINS.iter().copied().filter(runs).collect();
+        info.capabilities = Capabilities { domains, features };
         Ok(Found { handle: DeviceHandle(device), info, facts, warps: OnceLock::new() })
     }
 }
@@ -340,6 +352,13 @@ fn uuid(library: &Library, device: Handle, facts: &Facts) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_without_the_bit_for_subnormal_numbers_say_that_they_flush_them() {
+        const ROUND_TO_NEAREST: u64 = 1 << 2;
+        assert!(flushes_subnormals(ROUND_TO_NEAREST));
+        assert!(!flushes_subnormals(ROUND_TO_NEAREST | sys::FP_DENORM));
+    }
 
     #[test]
     fn versions_are_read_from_texts() {

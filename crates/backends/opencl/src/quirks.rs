@@ -1,4 +1,4 @@
-//! What drivers get wrong, or do in a way of their own, as data: which platform and device, what is corrected, and why.
+//! Faults and peculiarities of drivers, as data: platform, device, correction and reason.
 
 /// One correction.
 pub(crate) struct Quirk {
@@ -7,18 +7,18 @@ pub(crate) struct Quirk {
     /// A part of the device's name.
     device: &'static str,
     pub(crate) correction: Correction,
-    /// Why; the device's features repeat it.
+    /// The reason; the device's features repeat it.
     pub(crate) reason: &'static str,
 }
 
-/// What is corrected.
+/// The kind of correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Correction {
-    /// Programs are kept as text: the driver's own cache does better than its binaries.
+    /// Programs are stored as text: the driver's own cache is faster than its binaries.
     TextOnly,
-    /// A block has no more memory than this, whatever the driver says.
+    /// A block has at most this much memory, even if the driver reports more.
     SharedBytesMax(u64),
-    /// A block has no more threads than this.
+    /// A block has at most this many threads.
     ThreadsMax(u64),
 }
 

@@ -1,10 +1,11 @@
-//! Raw declarations of OpenCL 1.2, which every later version has too, and the table of functions that a loader is asked for.
+//! Raw declarations of OpenCL 1.2, which every later version includes, and the table of functions
+//! that are looked up in a loader.
 
 #![allow(non_snake_case)] // The functions' own names.
 
 use std::ffi::{c_char, c_void};
 
-/// A handle to anything; what it is to is in the name of what holds it.
+/// A handle to any object; the name of its owner says to which kind.
 pub type Handle = *mut c_void;
 /// A result, or the state of an event: negative is an error.
 pub type Status = i32;
@@ -59,8 +60,9 @@ pub const DEVICE_WAVEFRONT_WIDTH_AMD: u32 = 0x4043;
 pub const DEVICE_SUB_GROUP_SIZES_INTEL: u32 = 0x4108;
 pub const DEVICE_PCI_BUS_INFO_KHR: u32 = 0x410F;
 
-/// A version of OpenCL C by number, and its name.
+/// Size of an OpenCL C version: its number and its name.
 pub const NAME_VERSION_BYTES: usize = 68;
+pub const FP_DENORM: u64 = 1 << 0;
 pub const FP_CORRECTLY_ROUNDED_DIVIDE_SQRT: u64 = 1 << 7;
 pub const DEVICE_PARTITION_EQUALLY: isize = 0x1086;
 
@@ -81,23 +83,24 @@ pub const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
 pub const PROFILING_COMMAND_START: u32 = 0x1282;
 pub const PROFILING_COMMAND_END: u32 = 0x1283;
 
-/// Nobody is told about the end of a build, or about errors of a context.
+/// An absent callback, for the end of a build and for errors of a context.
 pub type NoCallback = Option<unsafe extern "system" fn()>;
 
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// What the loader exports, as far as this crate calls it.
+        /// The functions of the loader that this crate calls.
         #[derive(Clone, Copy)]
         pub struct Functions {
             $(pub $name: unsafe extern "system" fn($($argument: $type),*) -> $result,)*
         }
 
         impl Functions {
-            /// Finds every function; else the name of the first that is missing.
+            /// Finds every function. The error is the name of the first missing one.
             pub fn find(library: &libloading::Library) -> Result<Functions, &'static str> {
                 Ok(Functions {
                     $($name: {
-                        // SAFETY: the name is one of OpenCL 1.2, whose signature is the field's.
+                        // SAFETY: the name is a function of OpenCL 1.2, whose signature is the
+                        // field's.
                         let symbol = unsafe {
                             library.get::<unsafe extern "system" fn($($type),*) -> $result>(concat!(stringify!($name), "\0"))
                         };
@@ -109,7 +112,7 @@ macro_rules! functions {
     };
 }
 
-/// Every function with its types, for a macro that makes something of them.
+/// Passes every function with its types to another macro.
 macro_rules! each_function {
     ($make:ident) => {
         $make! {

@@ -1,5 +1,6 @@
-//! Kernels for devices with subgroups, of which the machine need have none: while the emulated device runs a kernel with warps of 64, the
-//! machine's OpenCL compiler must take it too, with shuffles that are declared and do nothing.
+//! Checks kernels for devices with subgroups, without such a device. While the emulated device runs
+//! a kernel with warps of 64, the machine's OpenCL compiler must accept it too, with shuffles that
+//! are declared and do nothing.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use panoply_core::Backend;
 use crate::fault_tests::compiler_for;
 use crate::warps::Warps;
 
-/// What a compiler without subgroups is told instead of them.
+/// Definitions that replace subgroups for a compiler without them.
 const DECLARED: &str = "-DPANOPLY_SUBGROUPS -Dsub_group_shuffle(x,y)=(x) -Dsub_group_shuffle_xor(x,y)=(x) \
     -Dsub_group_ballot(x)=(uint4)(x) -Dsub_group_barrier(x)=mem_fence(x)";
-/// Ops whose kernels know warps, each with every n-th of its cases.
+/// Ops whose kernels use warps, with the step between their tested cases.
 const FAMILIES: [(&str, usize); 12] = [
     ("sort/f32", 12),
     ("argsort/f32", 12),

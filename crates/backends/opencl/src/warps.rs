@@ -1,28 +1,29 @@
-//! How threads of a device see each other's values. OpenCL promises nothing; what drivers have besides is tried on the device before
-//! it is used: a driver that does not compile it, or whose lanes are not the threads' order, gets the next way.
+//! Finds out how threads of a device can exchange values. OpenCL promises no way, so the extensions
+//! of drivers are tried on the device before use. If a driver does not compile a way, or its lanes
+//! are not in the threads' order, the next way is tried.
 
 use panoply_kernels::c::{Dialect, Kernel, Target};
 
 use crate::platform::Facts;
 
-/// One way.
+/// One way to exchange values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Warps {
     pub(crate) lanes: u32,
-    /// What `opencl.h` is told.
+    /// Compiler options for `opencl.h`.
     pub(crate) option: &'static str,
-    /// Whether warps multiply tiles by an instruction: the prelude's `tile16`.
+    /// Whether warps have an instruction for products of tiles: the prelude's `tile16`.
     pub(crate) tiles: bool,
 }
 
-/// From this compute capability on, NVIDIA's warps multiply tiles of 16-bit floats.
+/// The compute capability from which NVIDIA's warps multiply tiles of 16-bit floats.
 const CAPABILITY_OF_TILES: u64 = 8;
 
 impl Warps {
-    /// Each thread by itself, which every device can.
+    /// Threads without exchange, which every device supports.
     pub(crate) const ALONE: Warps = Warps { lanes: 1, option: "", tiles: false };
 
-    /// The ways that a device may have, the best first.
+    /// The ways that a device may support, the best first.
     pub(crate) fn candidates(facts: &Facts) -> Vec<Warps> {
         let mut ways = Vec::new();
         if facts.nvidia_lanes == 32 {
@@ -45,21 +46,21 @@ impl Warps {
         ways
     }
 
-    /// What texts are written for.
+    /// The target for kernel texts.
     pub(crate) fn target(self) -> Target {
         Target { dialect: Dialect::OpenCl, warp_lanes: self.lanes }
     }
 }
 
-/// Threads of the block that is tried: several warps of any width.
+/// Number of threads of the trial block: several warps of any width.
 pub(crate) const TRIAL_THREADS: usize = 256;
-/// Words that each of them writes.
+/// Number of words that each thread writes.
 const TRIAL_WORDS: usize = 6;
 /// Rows, columns and depth of a tile.
 const TILE: usize = 16;
 
 impl Warps {
-    /// A kernel that uses every word of a warp's, and writes what came of it.
+    /// A kernel that uses every warp operation, and writes the results.
     pub(crate) fn trial(self) -> Kernel {
         let tiles = if self.tiles { TILES_TRIAL } else { "" };
         let text = format!(
@@ -82,7 +83,7 @@ impl Warps {
         Kernel::generated("trial", text.into(), "trial")
     }
 
-    /// What it must write.
+    /// The words that the trial must write.
     pub(crate) fn expected(self) -> Vec<u32> {
         let mut words = Vec::with_capacity(TRIAL_THREADS * TRIAL_WORDS + 2 * TILE * TILE);
         for t in 0..TRIAL_THREADS as u32 {
@@ -106,7 +107,8 @@ impl Warps {
     }
 }
 
-/// Every warp multiplies the same tiles of small numbers, of both types of float; the first one writes the products behind what else is written.
+/// Every warp multiplies the same tiles of small numbers, in both 16-bit float types; the first
+/// warp writes the products after the other words.
 const TILES_TRIAL: &str = "    SHARED ALIGNED(16) u16 tiles[4 * 16 * 24];
     u32 row = t / 16, d = t % 16;
     tiles[row * 24 + d] = f32_to_f16((f32)((3 * row + d) % 7));

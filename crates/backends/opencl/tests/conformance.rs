@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
+#[path = "../../c_gpu/tests/bench/graphs.rs"]
+mod graphs;
 #[allow(dead_code)] // Processors and GPUs have samples of their own here.
 #[path = "../../c_gpu/tests/bench/suite.rs"]
 mod suite;
@@ -39,6 +41,17 @@ fn list_of_ops() {
 #[test]
 fn every_case_on_every_gpu() {
     on_devices(&OpenClBackend::new(), false, |backend, device| suite::check(backend, device, &suite::chosen(1)));
+}
+
+/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+#[test]
+fn random_graphs_on_every_device() {
+    graphs::random(&OpenClBackend::new(), 20, 4);
+}
+
+#[test]
+fn suite_graphs_on_every_device() {
+    graphs::of_the_suite(&OpenClBackend::new(), 12);
 }
 
 /// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
@@ -85,4 +98,10 @@ fn parts_of_a_processor_are_devices() {
         let cases: Vec<_> = suite::chosen(1).into_iter().filter(|case| case.name.starts_with("map/f32/add")).collect();
         parts.iter().take(2).for_each(|part| suite::check(&backend, part, &cases[..1]));
     });
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+#[test]
+fn random_ops_on_every_device() {
+    panoply_conformance::run_ops(&OpenClBackend::new(), 40);
 }

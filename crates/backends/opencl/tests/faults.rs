@@ -1,9 +1,10 @@
-//! What goes wrong on OpenCL's devices, on each that the machine has; and two processes that share one.
+//! Fault tests on every OpenCL device of the machine, and two processes that share one.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
-#[allow(dead_code)] // Tests of ops that run as one are not for OpenCL.
+#[allow(dead_code)] // Tests of graphs do not apply to OpenCL.
 #[path = "../../c_gpu/tests/bench/faults.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod faults;
 
 use panoply_core::Backend;
@@ -24,7 +25,7 @@ macro_rules! on_each_device {
     };
 }
 
-// Ops that run as one need kernels that find addresses in memory, which OpenCL has not.
+// Graphs need kernels that read addresses from memory, which OpenCL lacks.
 on_each_device! {
     out_of_memory_is_typed_and_passes,
     a_kernel_that_does_not_compile_says_where,
@@ -42,7 +43,7 @@ on_each_device! {
 fn two_processes_share_a_device() {
     let backend = OpenClBackend::new();
     match backend.discover() {
-        Ok(devices) => faults::shares_a_device(&backend, &devices[0], "two_processes_share_a_device"),
+        Ok(devices) => faults::shares_a_device(&backend, &devices[0], "faults::two_processes_share_a_device"),
         Err(absence) => println!("skipped: {absence}"),
     }
 }

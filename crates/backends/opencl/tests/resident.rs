@@ -1,13 +1,15 @@
-//! A sample of the suite's cases with their inputs on every device of this machine; all of them where `PANOPLY_CASES` names them.
+//! A sample of the suite's cases with resident inputs, on every device of this machine; all cases
+//! that `PANOPLY_CASES` names, if it is set.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 #[path = "../../c_gpu/tests/bench/resident.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod resident;
 
 use panoply_opencl::OpenClBackend;
 
-/// A processor's driver compiles kernels for a tenth of a second each.
+/// A processor's driver needs a tenth of a second to compile each kernel, so the sample is small.
 const SAMPLE: usize = 397;
 
 #[test]

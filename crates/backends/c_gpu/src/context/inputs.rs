@@ -1,4 +1,4 @@
-//! Tensors on their way to the device.
+//! Brings tensors to the device.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::layout::{Layout, View};
 use crate::staging::SMALL_BYTES_MAX;
 
 impl Context {
-    /// A tensor's elements on the device, one after the other: where they are, or copied there.
+    /// The address of a tensor's elements on the device, contiguous: in place, or copied there.
     pub fn input(&mut self, tensor: &Tensor) -> Result<Address> {
         let view = self.view(tensor)?;
         if tensor.is_contiguous() || !self.owns(tensor) {
@@ -21,12 +21,13 @@ impl Context {
         Ok(target)
     }
 
-    /// Whether a tensor lies on this device. What comes from elsewhere becomes contiguous on its way.
+    /// Whether a tensor lies on this device. Tensors from elsewhere become contiguous when they are
+    /// copied.
     pub fn owns(&self, tensor: &Tensor) -> bool {
         matches!(tensor.buffer(), Buffer::Device(buffer) if buffer.device() == self.device)
     }
 
-    /// A tensor's elements on the device, as they lie. What comes from elsewhere is contiguous.
+    /// A tensor's elements on the device with their layout. Tensors from elsewhere are contiguous.
     pub fn view(&mut self, tensor: &Tensor) -> Result<View> {
         match tensor.buffer() {
             Buffer::Device(buffer) if buffer.device() == self.device => {
@@ -46,14 +47,15 @@ impl Context {
         }
     }
 
-    /// A contiguous tensor on the host as kernels read it there, on devices that do. The op under way holds the tensor's memory,
-    /// or is given a share of it here.
+    /// The address at which kernels read a contiguous host tensor in place, on devices that support
+    /// it. The current op keeps the tensor's memory alive.
     pub(super) fn lent(&mut self, tensor: &Tensor) -> Result<Option<Address>> {
         if self.is_rehearsal() || !matches!(tensor.buffer(), Buffer::Host(_)) || !tensor.is_contiguous() {
             return Ok(None);
         }
         let bytes = tensor.as_bytes()?;
-        // SAFETY: the clone below holds the bytes, which nobody changes, until the op has finished and the address is given back.
+        // SAFETY: the clone below keeps the bytes alive and unchanged until the op has finished and
+        // the address is given back.
         let address = unsafe { self.driver.lend(bytes.as_ptr(), bytes.len()) };
         if let Some(address) = address {
             self.queued.between.push(tensor.clone());
@@ -62,12 +64,18 @@ impl Context {
         Ok(address)
     }
 
-    /// Writes a tensor's elements, one after the other, into memory of this context.
+    /// Writes a tensor's elements, contiguous, into memory of this context.
     pub fn place(&mut self, target: Address, tensor: &Tensor) -> Result<()> {
         match tensor.buffer() {
             Buffer::Host(_) => {
-                let tensor = tensor.contiguous()?;
-                self.upload(target, tensor.as_bytes()?)
+                let contiguous = tensor.contiguous()?;
+                self.upload(target, contiguous.as_bytes()?)?;
+                if !tensor.is_contiguous() {
+                    // The copy in flight reads from this temporary tensor, which the op does not
+                    // hold.
+                    self.keep(&contiguous);
+                }
+                Ok(())
             }
             Buffer::Device(buffer) => {
                 let view = match self.owns(tensor) {
@@ -82,7 +90,7 @@ impl Context {
         }
     }
 
-    /// Writes so many bytes, which `fill` puts together in pinned memory, into memory of this context.
+    /// Writes bytes, which `fill` creates in pinned memory, into memory of this context.
     pub(crate) fn place_filled(&mut self, target: Address, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut pinned = self.staging.target(bytes)?;
         fill(pinned.bytes_mut());
@@ -91,7 +99,8 @@ impl Context {
         Ok(())
     }
 
-    /// A tensor of another device, as it lies there; the op under way keeps that device's memory as it is.
+    /// A tensor of another device, accessed in place; the current op keeps that device's memory
+    /// alive.
     fn view_of_peer(&mut self, tensor: &Tensor, buffer: &DeviceBuffer) -> Result<View> {
         let found = self.peers.as_ref().and_then(|peers| peers.find(buffer));
         let (peer, start) = found.ok_or(Error::NotOnHost { device: buffer.device() })?;
@@ -105,14 +114,16 @@ impl Context {
         Ok(View::of_tensor(start, tensor))
     }
 
-    /// Small copies go with the kernels; large ones have a stream of their own, which the kernels wait for.
+    /// Queues an upload. Small copies use the compute stream; large ones use a stream of their own,
+    /// which the kernels wait for.
     pub(super) fn upload(&mut self, target: Address, bytes: &[u8]) -> Result<()> {
         self.queued.bytes_moved += bytes.len() as u64;
         if bytes.is_empty() || self.is_rehearsal() {
             return Ok(());
         }
         if bytes.len() <= SMALL_BYTES_MAX {
-            // SAFETY: the target was lent by this context; the op that holds the bytes is kept until it has finished.
+            // SAFETY: the target was allocated by this context; the op that holds the bytes is kept
+            // until it has finished.
             return unsafe { self.driver.upload(target, bytes.as_ptr(), bytes.len(), Stream::Compute) };
         }
         self.begin_copies(Stream::Upload)?;

@@ -7,16 +7,16 @@ use super::{Context, Mode};
 use crate::arguments::Arguments;
 use crate::driver::{Address, GRID_MAX, Launch, Stream};
 
-/// How many numbers [`Context::counters`] has.
+/// Number of counters that [`Context::counters`] provides.
 pub const COUNTERS: usize = 4096;
-/// Threads of a multiprocessor, about.
+/// Approximate number of threads of a multiprocessor.
 const MULTIPROCESSOR_THREADS: usize = 2048;
-/// Blocks of a grid-stride loop for each that runs at once, so that the last ones end together.
+/// Blocks of a grid-stride loop per block that runs at once, so that the last blocks end together.
 const WAVES: usize = 4;
 
 impl Context {
-    /// Queues a kernel. The arguments must be what the kernel's text declares; addresses must come from this context. Sizes that the
-    /// kernel or the grid cannot count to are refused.
+    /// Queues a kernel. The arguments must match the kernel's declaration; addresses must come from
+    /// this context. Sizes that exceed the kernel's or the grid's counters are refused.
     pub fn launch(&mut self, kernel: &Kernel, launch: Launch, arguments: &mut Arguments) -> Result<()> {
         arguments.check()?;
         check_grid(&launch)?;
@@ -29,8 +29,8 @@ impl Context {
             return Ok(());
         }
         self.launches += 1;
-        // SAFETY: ops build the arguments for the kernel whose text they name, from addresses that this context lent and
-        // keeps until the op has finished.
+        // SAFETY: ops build the arguments for the kernel that they name, from addresses that this
+        // context allocated and keeps until the op has finished.
         unsafe { self.driver.launch(function, &launch, arguments, Stream::Compute) }
     }
 
@@ -48,16 +48,16 @@ impl Context {
         }
     }
 
-    /// A launch for a grid-stride loop over so many elements, `per_thread` of them for each thread, in at most as many
-    /// blocks as keep the device busy.
+    /// A launch for a grid-stride loop over `elements` elements, `per_thread` for each thread, with
+    /// at most as many blocks as keep the device busy.
     pub(crate) fn blocks(&self, elements: usize, threads: usize, per_thread: usize) -> Launch {
         let wanted = elements.div_ceil(threads * per_thread).max(1);
         let most = self.multiprocessors() * (MULTIPROCESSOR_THREADS / threads.max(1)).max(1) * WAVES;
         Launch::new(wanted.min(most), threads)
     }
 
-    /// `u32` numbers that are zero when a kernel starts, and that it leaves at zero: with them the last block of several to
-    /// finish knows that it is the last.
+    /// `u32` counters that are zero when a kernel starts, and that it must leave at zero. With them
+    /// the last of several blocks to finish detects that it is the last.
     pub(crate) fn counters(&mut self) -> Result<Address> {
         if let Some(block) = &self.counters {
             return Ok(block.block.0);
@@ -69,8 +69,8 @@ impl Context {
         Ok(address)
     }
 
-    /// A word for what the kernels of the op under way find wrong with its input: zero, unless one of them writes it. The op
-    /// then ends with the error that `describe` makes of the word and of `detail`.
+    /// An error word for the kernels of the current op: zero, unless one of them reports an invalid
+    /// input. The op then ends with the error that `describe` makes of the word and of `detail`.
     pub(crate) fn complaint(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
         if let Some(address) = self.words.as_mut().and_then(|words| words.next(describe, detail)) {
             return Ok(address);
@@ -80,7 +80,8 @@ impl Context {
         Ok(address)
     }
 
-    /// The same, where a kernel has to say that all is well, with all ones: where none says anything the op ends with the device's fault.
+    /// Like `complaint`, but a kernel must confirm success by writing all ones:
+    /// if no kernel writes, the op ends with a device fault.
     pub(crate) fn approval(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<Address> {
         let (complaint, address) = self.complaints.lend(describe, detail)?;
         self.queued.complaints.push(complaint.approval());
@@ -108,7 +109,7 @@ mod tests {
             let refused = Error::OutOfBounds { what: "blocks of a launch", limit: GRID_MAX[axis], got: blocks[axis] };
             assert_eq!(check_grid(&Launch::grid(blocks, 256)), Err(refused));
         }
-        // What would wrap to a small number of 32 bits is no exception.
+        // A grid that would wrap to a small 32-bit number is refused too.
         assert!(check_grid(&Launch::new((1 << 32) + 1, 256)).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Memory for results and scratch, and results on their way to the host.
+//! Memory for results and scratch, and downloads of results.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::memory::Block;
 
 /// An output being computed.
 pub struct Output {
-    /// Where it goes.
+    /// Its address.
     pub address: Address,
     tensor: Tensor,
 }
@@ -23,52 +23,68 @@ impl Output {
     }
 }
 
-/// Where the outputs of a graph's step belong, in the order in which they are asked for.
+/// The outputs that a step of a graph is about to produce, in the order of its value's tensors. An
+/// op asks for memory by size, and gets the place of the next output of that size, or separate
+/// memory if that output has no place.
 #[derive(Default)]
 pub(crate) struct Planned {
-    places: VecDeque<PlannedPlace>,
+    outputs: VecDeque<PlannedOutput>,
 }
 
-/// Bytes of a buffer that nothing after this point of the compute stream needs as they are.
-pub(crate) struct PlannedPlace {
-    pub(crate) buffer: DeviceBuffer,
-    /// Where the buffer begins.
-    pub(crate) start: Address,
-    /// Where in the buffer the output begins.
-    pub(crate) offset: usize,
+/// One output of a step.
+pub(crate) struct PlannedOutput {
+    /// Its destination; `None` if it has memory of its own.
+    pub(crate) place: Option<PlannedPlace>,
     pub(crate) len_bytes: usize,
-    /// The order in which the output's axes are to lie, where it is another than the op's.
+    /// The memory order of the output's axes, if it differs from the op's.
     pub(crate) order: Option<Order>,
 }
 
+/// A range of a buffer whose old content is not needed after this point of the compute stream.
+#[derive(Clone)]
+pub(crate) struct PlannedPlace {
+    pub(crate) buffer: DeviceBuffer,
+    /// Start of the buffer.
+    pub(crate) start: Address,
+    /// Offset of the output in the buffer.
+    pub(crate) offset: usize,
+}
+
+impl PlannedPlace {
+    /// Whether the elements of a tensor begin here.
+    pub(crate) fn holds(&self, tensor: &Tensor) -> bool {
+        let is_buffer = matches!(tensor.buffer(), Buffer::Device(buffer) if buffer.token() == self.buffer.token());
+        is_buffer && tensor.offset() * tensor.dtype().size_bytes() == self.offset
+    }
+}
+
 impl Planned {
-    /// The next outputs of these sizes belong at these places.
-    pub(crate) fn expect(&mut self, places: impl Iterator<Item = PlannedPlace>) {
-        self.places.clear();
-        self.places.extend(places);
+    /// Announces the outputs of the next step.
+    pub(crate) fn expect(&mut self, outputs: impl Iterator<Item = PlannedOutput>) {
+        self.outputs.clear();
+        self.outputs.extend(outputs);
     }
 
-    /// Outputs are tensors of their own again.
+    /// Clears the announced outputs: later ones get memory of their own.
     pub(crate) fn forget(&mut self) {
-        self.places.clear();
+        self.outputs.clear();
     }
 
     fn take(&mut self, dtype: DType, shape: Shape) -> Option<Output> {
         let bytes = shape.elements() * dtype.size_bytes();
-        let PlannedPlace { buffer, start, offset, .. } =
-            self.places.front().filter(|place| place.len_bytes == bytes)?;
-        let (first, address) = (offset / dtype.size_bytes(), *start + *offset);
-        let buffer = Buffer::Device(buffer.clone());
+        self.outputs.front().filter(|output| output.len_bytes == bytes)?;
+        let PlannedPlace { buffer, start, offset } = self.outputs.pop_front()?.place?;
+        let (first, address) = (offset / dtype.size_bytes(), start + offset);
+        let buffer = Buffer::Device(buffer);
         let tensor = Tensor::from_parts(dtype, shape, shape.contiguous_strides(), first, buffer).ok()?;
-        self.places.pop_front();
         Some(Output { address, tensor })
     }
 }
 
 impl Context {
-    /// The order in which the axes of the next output are to lie, where that is not the op's.
+    /// The memory order of the next output's axes, if it differs from the op's.
     pub(crate) fn output_order(&self) -> Option<Order> {
-        self.planned.places.front().and_then(|place| place.order)
+        self.planned.outputs.front().and_then(|output| output.order)
     }
 
     /// An output to be written in full.
@@ -80,12 +96,13 @@ impl Context {
         Ok(Output { address, tensor: Tensor::from_device(dtype, shape, buffer)? })
     }
 
-    /// Keeps a tensor between two kernels of the op under way until it has finished.
+    /// Keeps a tensor between two kernels of the current op until it has finished.
     pub(crate) fn keep(&mut self, tensor: &Tensor) {
         self.queued.between.push(tensor.clone());
     }
 
-    /// Memory that the op needs until it has finished; at least 256-byte aligned, arbitrary contents.
+    /// Memory that the op needs until it has finished; aligned to at least 256 bytes, with
+    /// arbitrary contents.
     pub fn scratch(&mut self, bytes: usize) -> Result<Address> {
         let block = self.memory.scratch(bytes)?;
         let address = block.block.0;
@@ -93,12 +110,12 @@ impl Context {
         Ok(address)
     }
 
-    /// Keeps memory until the op under way, and all before it, have finished.
+    /// Keeps memory until the current op, and all before it, have finished.
     pub(crate) fn hold(&mut self, block: Block) {
         self.queued.held.push(block);
     }
 
-    /// A tensor on the host with what is at this address when the compute stream gets here.
+    /// A host tensor with the content of this address at this point of the compute stream.
     pub fn download(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         if shape.elements() > 0 && !self.is_rehearsal() {
             self.await_kernels()?;
@@ -106,7 +123,7 @@ impl Context {
         self.download_finished(source, dtype, shape)
     }
 
-    /// A tensor on the host with what an op that has finished left at this address.
+    /// A host tensor with the content that a finished op left at this address.
     pub(crate) fn download_finished(&mut self, source: Address, dtype: DType, shape: Shape) -> Result<Tensor> {
         let bytes = shape.elements() * dtype.size_bytes();
         let mut target = self.staging.target(bytes)?;
@@ -117,7 +134,7 @@ impl Context {
         Tensor::from_host(dtype, shape, target.freeze())
     }
 
-    /// Lets copies to the host wait for the kernels that are queued.
+    /// Makes downloads wait for the queued kernels.
     pub(super) fn await_kernels(&mut self) -> Result<()> {
         let computed = self.event()?;
         self.driver.record(computed, Stream::Compute)?;
@@ -129,10 +146,10 @@ impl Context {
     /// Queues a copy to pinned memory.
     ///
     /// # Safety
-    /// The target must hold so many bytes, and nobody may read it before the op under way has finished.
+    /// The target must have `bytes` bytes, and must not be read before the current op has finished.
     pub(super) unsafe fn download_into(&mut self, target: *mut u8, source: Address, bytes: usize) -> Result<()> {
         self.begin_copies(Stream::Download)?;
-        // SAFETY: the caller's to see to; the source was lent by this context.
+        // SAFETY: the caller guarantees the target; the source was allocated by this context.
         unsafe { self.driver.download(target, source, bytes, Stream::Download)? };
         self.end_copies(Stream::Download)?;
         self.queued.downloads = true;

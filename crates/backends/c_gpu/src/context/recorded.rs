@@ -1,25 +1,27 @@
-//! What is different while a graph is queued. Its steps are in order on the compute stream, so what one of them used and nobody reads any more is
-//! the next one's. What is recorded runs again and again: its kernels complain in words of the recording, which are moved to each run's own.
+//! The specifics of queueing a graph. Its steps are in order on the compute stream, so memory that
+//! a step used, and that is not read any more, is reused by the next step. A recording runs again
+//! and again: its kernels write to error words of the recording, which are copied to the words of
+//! each run.
 
 use panoply_core::{Buffer, Error, Result, Tensor};
 use panoply_kernels::c::{Kernel, STRIDED};
 
 use super::Context;
+use crate::address_table::{Placed, Table};
 use crate::arguments::Arguments;
 use crate::driver::{Address, Launch};
 use crate::memory::Block;
-use crate::ops::together::{Placed, Table};
 use crate::staging::SMALL_BYTES_MAX;
 
-/// The most complaints of one recording.
+/// Maximal number of error words of one recording.
 const WORDS_MAX: usize = 64;
 const WORD_BYTES: usize = 8;
 /// Fewer copies than this are queued one by one.
 const COPIES_JOINED_MIN: usize = 4;
-/// In the place of a copy's bytes: it is a word that is moved.
+/// Replaces the length of a copy: the entry moves an error word.
 const MOVES: u64 = 1 << 63;
 const THREADS: usize = 256;
-/// Bytes of a copy for each thread, and the most blocks of one copy.
+/// Bytes of a copy per thread, and maximal number of blocks of one copy.
 const THREAD_BYTES: usize = 64;
 const BLOCKS_MAX: usize = 64;
 
@@ -27,21 +29,21 @@ const BLOCKS_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct Workspaces {
     free: Vec<(usize, Address)>,
-    /// What the step under way has.
+    /// The memory taken by the current step.
     taken: Vec<(usize, Address)>,
 }
 
-/// What a word says: an error of a value and a detail.
+/// Makes the error for a word's value and a detail.
 type Describe = fn(u64, u64) -> Error;
 
-/// Words in which the kernels of a recording say what is wrong with their input.
+/// Words in which the kernels of a recording report invalid inputs.
 pub(crate) struct Words {
     block: Block,
     described: Vec<(Describe, u64)>,
 }
 
 impl Words {
-    /// A word for the next kernel that may have something to say; `None` where there are no more.
+    /// A word for the next kernel that may report an error; `None` if there are no more.
     pub(super) fn next(&mut self, describe: Describe, detail: u64) -> Option<Address> {
         let place = self.described.len();
         (place < WORDS_MAX).then(|| {
@@ -51,7 +53,7 @@ impl Words {
     }
 }
 
-/// Copies before a recording runs, or after it.
+/// Copies before or after a recording runs.
 #[derive(Default)]
 pub(crate) struct Copies {
     list: Vec<Entry>,
@@ -69,7 +71,7 @@ enum Source {
 }
 
 impl Copies {
-    /// A tensor's elements, one after the other.
+    /// Adds a copy of a tensor's elements, contiguous.
     pub(crate) fn push(&mut self, target: Address, tensor: &Tensor) {
         if tensor.len_bytes() > 0 {
             self.list.push(Entry { target, from: Source::Tensor(tensor.clone()), bytes: tensor.len_bytes() });
@@ -77,26 +79,35 @@ impl Copies {
     }
 }
 
+impl Copies {
+    /// Splits the copies into those of contiguous elements and those of other views.
+    fn apart(self) -> (Copies, Copies) {
+        let is_view = |copy: &Entry| matches!(&copy.from, Source::Tensor(tensor) if !tensor.is_contiguous());
+        let (views, list) = self.list.into_iter().partition(is_view);
+        (Copies { list }, Copies { list: views })
+    }
+}
+
 impl Context {
-    /// Lets what is queued until `part_workspaces` share its workspaces, part after part.
+    /// From here until `part_workspaces`, queued work shares its workspaces, part after part.
     pub(crate) fn share_workspaces(&mut self) {
         self.workspaces = Some(Workspaces::default());
     }
 
-    /// A part has been queued: the next one may use what it had.
+    /// Ends a part: the next one may reuse its memory.
     pub(crate) fn next_part(&mut self) {
         if let Some(Workspaces { free, taken }) = &mut self.workspaces {
             free.append(taken);
         }
     }
 
-    /// Workspaces are the op's own again.
+    /// Ends the sharing of workspaces.
     pub(crate) fn part_workspaces(&mut self) {
         self.workspaces = None;
     }
 
-    /// Memory that nothing but kernels of the compute stream uses, and none of them once the op, or the part of a graph, has been queued;
-    /// at least 256-byte aligned, arbitrary contents.
+    /// Memory used only by kernels of the compute stream, until the op, or the part of a graph, has
+    /// been queued; aligned to at least 256 bytes, with arbitrary contents.
     pub(crate) fn workspace(&mut self, bytes: usize) -> Result<Address> {
         let Some(Workspaces { free, .. }) = &mut self.workspaces else { return self.scratch(bytes) };
         let fits = (0..free.len()).filter(|place| free[*place].0 >= bytes).min_by_key(|place| free[*place].0);
@@ -110,7 +121,7 @@ impl Context {
         Ok(taken.1)
     }
 
-    /// From here on complaints are those of a recording.
+    /// From here on, error words are those of a recording.
     pub(crate) fn begin_words(&mut self) -> Result<()> {
         let block = self.memory.scratch(WORDS_MAX * WORD_BYTES)?;
         self.fill(block.block.0, 0, WORDS_MAX * WORD_BYTES)?;
@@ -118,23 +129,23 @@ impl Context {
         Ok(())
     }
 
-    /// The words of the recording; `None` where it has none.
+    /// Takes the words of the recording; `None` if it has none.
     pub(crate) fn end_words(&mut self) -> Option<Words> {
         let words = self.words.take()?;
         if words.described.is_empty() {
-            // The zeros may still be on their way.
+            // The fill with zeros may still be in flight.
             self.hold(words.block);
             return None;
         }
         Some(words)
     }
 
-    /// Keeps words until the op under way, and all before it, have finished.
+    /// Keeps words until the current op, and all before it, have finished.
     pub(crate) fn hold_words(&mut self, words: Words) {
         self.hold(words.block);
     }
 
-    /// Moves what the kernels of a recording said to words of the op under way.
+    /// Copies the error words of a recording to words of the current op.
     pub(crate) fn hear(&mut self, words: &Words, copies: &mut Copies) -> Result<()> {
         for (place, (describe, detail)) in words.described.iter().enumerate() {
             let target = self.complaint(*describe, *detail)?;
@@ -144,11 +155,16 @@ impl Context {
         Ok(())
     }
 
-    /// Queues copies, what `between` queues, and further copies: all of the copies with two launches where they are many.
+    /// Queues copies, the work of `between`, and further copies. Many copies are joined into two
+    /// launches.
+    ///
+    /// Copies of non-contiguous views are queued one by one. The table of a joined launch holds
+    /// addresses of contiguous elements; a view would have to be made contiguous when it is
+    /// entered, which is before `between` writes the data that the view shows.
     pub(crate) fn copy_around(
         &mut self,
         before: &Copies,
-        after: &Copies,
+        after: Copies,
         between: impl FnOnce(&mut Context) -> Result<()>,
     ) -> Result<()> {
         let moves = after.list.iter().any(|copy| matches!(copy.from, Source::Word(_)));
@@ -156,8 +172,9 @@ impl Context {
         if !self.driver.properties().pointers || count < COPIES_JOINED_MIN && !moves {
             self.copy_each(before)?;
             between(self)?;
-            return self.copy_each(after);
+            return self.copy_each(&after);
         }
+        let (after, views) = after.apart();
         let mut table = Table::default();
         for copy in before.list.iter().chain(&after.list) {
             self.enter(copy, &mut table)?;
@@ -166,13 +183,15 @@ impl Context {
         let Placed { base, table, .. } = table.upload(self)?.ok_or_else(unplaced)?;
         self.copy_joined(before, base, table)?;
         between(self)?;
-        self.copy_joined(after, base, table + before.list.len() * 3 * WORD_BYTES)
+        self.copy_joined(&after, base, table + before.list.len() * 3 * WORD_BYTES)?;
+        self.copy_each(&views)
     }
 
     fn copy_each(&mut self, copies: &Copies) -> Result<()> {
         for Entry { target, from, bytes } in &copies.list {
             match from {
-                // Large copies from the host have a stream of their own, which does not wait for those who read the target.
+                // Large copies from the host use a stream of their own, which does not wait for
+                // readers of the target.
                 Source::Tensor(tensor) if *bytes <= SMALL_BYTES_MAX => self.place(*target, tensor)?,
                 Source::Tensor(tensor) => {
                     let source = self.input(tensor)?;

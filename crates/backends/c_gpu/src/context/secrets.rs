@@ -1,5 +1,5 @@
-//! Keys and secret messages on the device: they lie in memory that is overwritten with zeros before anybody else gets it, and reach the
-//! device from pinned memory of ours, which is overwritten too.
+//! Keys and secret messages on the device. Their device memory is wiped before it is lent again,
+//! and they are uploaded from pinned memory that is wiped too.
 
 use panoply_core::{Error, HostBufferMut, Result, Tensor};
 use zeroize::Zeroize;
@@ -7,7 +7,7 @@ use zeroize::Zeroize;
 use super::{Context, Finish};
 use crate::driver::{Address, Stream};
 
-/// Pinned memory that is overwritten with zeros before it goes back to its pool.
+/// Pinned memory that is wiped before it returns to its pool.
 pub(crate) struct Wiped(pub(crate) HostBufferMut);
 
 impl Drop for Wiped {
@@ -17,24 +17,25 @@ impl Drop for Wiped {
 }
 
 impl Context {
-    /// Scratch memory for secrets: behind all that the op under way queues, and also where it fails, it is overwritten with zeros.
+    /// Scratch memory for secrets: it is wiped after all work that the current op queues, even if
+    /// the op fails.
     pub(crate) fn secret_scratch(&mut self, bytes: usize) -> Result<Address> {
         let address = self.scratch(bytes)?;
         self.queued.secrets.push((address, bytes));
         Ok(address)
     }
 
-    /// Brings a secret of so many bytes, which `fill` puts together, into memory of this context.
+    /// Uploads a secret, which `fill` creates, into memory of this context.
     pub(crate) fn place_secret(&mut self, target: Address, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut pinned = Wiped(self.staging.target(bytes)?);
         fill(pinned.0.bytes_mut());
         let placed = self.upload(target, pinned.0.bytes());
-        // Kept also after a failure: a copy of it may be under way.
+        // Kept even after a failure: a copy of it may be in flight.
         self.queued.secret_pinned.push(pinned);
         placed
     }
 
-    /// A tensor's elements on the device, as `input` gives them. What is copied there for the op is overwritten behind it.
+    /// Like `input`, but memory to which the tensor is copied for the op is wiped afterwards.
     pub(crate) fn input_wiped(&mut self, tensor: &Tensor) -> Result<Address> {
         if self.owns(tensor) {
             return self.input(tensor);
@@ -47,17 +48,18 @@ impl Context {
         Ok(address)
     }
 
-    /// What lies at this address when the compute stream gets here, in pinned memory. It may be read when the op has finished.
+    /// Downloads the content of this address at this point of the compute stream to pinned memory.
+    /// It may be read when the op has finished.
     pub(crate) fn download_wiped(&mut self, source: Address, bytes: usize) -> Result<Wiped> {
         let mut target = Wiped(self.staging.target(bytes)?);
         if bytes > 0 && !self.is_rehearsal() {
             let start = target.0.bytes_mut().as_mut_ptr();
             let queued = self.await_kernels().and_then(|()| {
-                // SAFETY: the buffer is read when the op has finished, and kept until then.
+                // SAFETY: the buffer is kept until the op has finished, and is not read before.
                 unsafe { self.download_into(start, source, bytes) }
             });
             if let Err(error) = queued {
-                // A copy into it may be under way: it is wiped behind that.
+                // A copy into it may be in flight: it is wiped after that.
                 self.queued.secret_pinned.push(target);
                 return Err(error);
             }
@@ -65,13 +67,14 @@ impl Context {
         Ok(target)
     }
 
-    /// Has the host make the answer of the op under way when the device has passed it.
+    /// Sets the host's final step, run when the device has finished the current op.
     pub(crate) fn finish_with(&mut self, finish: Finish) {
         self.queued.finish = Some(finish);
     }
 
-    /// Queues the end of every secret of the op under way, on the stream that ends with it. After a failure nobody knows which stream waits
-    /// for which, so all are waited for before. A device that does not overwrite its memory is lost: nothing of it is lent again.
+    /// Queues the wiping of every secret of the current op, on the stream that ends with it. After
+    /// a failure it is unknown which stream waits for which, so all are waited for first. A device
+    /// that does not wipe its memory is lost: none of its memory is lent again.
     pub(crate) fn wipe_secrets(&mut self, has_failed: bool) -> Result<()> {
         let secrets = std::mem::take(&mut self.queued.secrets);
         if secrets.is_empty() && self.queued.secret_pinned.is_empty() {
@@ -116,9 +119,10 @@ mod tests {
         test(&mut backend.open_engine(&info, &OpenOptions::default()).unwrap());
     }
 
-    /// What lies at an address of the emulated device.
+    /// The content of an address of the emulated device.
     fn read(address: Address, bytes: usize) -> Vec<u8> {
-        // SAFETY: the emulated device's addresses are the host's, and the caller holds so many bytes there.
+        // SAFETY: the emulated device's addresses are the host's, and the caller holds this many
+        // bytes there.
         unsafe { std::slice::from_raw_parts(address.0 as *const u8, bytes) }.to_vec()
     }
 
@@ -142,7 +146,8 @@ mod tests {
         for has_failed in [false, true] {
             with_engine(|engine| {
                 engine.context_mut().secret_scratch(64).unwrap();
-                // While another device is current on this thread every call to this one's driver fails.
+                // While another device is current on this thread, every call to this one's driver
+                // fails.
                 with_engine(|_| {
                     let wiped = engine.context_mut().wipe_secrets(has_failed);
                     assert!(matches!(wiped, Err(Error::DeviceLost { .. })), "{wiped:?}");
@@ -151,7 +156,8 @@ mod tests {
         }
     }
 
-    /// Every block that the pools have lent to an op is free of its key when it is lent again, also where the op was refused.
+    /// Every block that the pools have lent to an op is free of its key when it is lent again, even
+    /// if the op was refused.
     #[test]
     fn nothing_of_a_key_is_left_in_the_pools() {
         with_engine(|engine| {
@@ -163,7 +169,7 @@ mod tests {
             run_one(engine, sealed).unwrap();
             let refused = Open::new(&key, [1; 12], vec![2; 64]).secret().into_op().unwrap();
             assert!(run_one(engine, refused).is_err());
-            // PKCS#8, and the seed behind it.
+            // A PKCS#8 prefix, followed by the seed.
             let head = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
             let key = Key::sign(SignatureAlgorithm::Ed25519, &[&head[..], &[SECRET; 32]].concat()).unwrap();
             run_one(engine, Sign::new(&key, vec![2; 64]).into_op().unwrap()).unwrap();

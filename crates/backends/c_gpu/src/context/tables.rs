@@ -1,4 +1,4 @@
-//! Small tables that ops need again and again: they are brought to the device once, and stay there.
+//! Small tables that ops need repeatedly: they are uploaded once, and stay on the device.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,11 @@ use super::Context;
 use crate::driver::Address;
 use crate::memory::Block;
 
-/// The most bytes of all tables. None of them ever goes, since what is queued may be queued again: beyond this, tables are brought each time.
+/// Maximal size of all tables. No table is ever dropped, since queued work may be queued again:
+/// beyond this limit, tables are uploaded each time.
 const TABLES_BYTES_MAX: usize = 1 << 20;
 
-/// The tables that are there, by their bytes.
+/// The tables on the device, by their bytes.
 #[derive(Default)]
 pub(crate) struct Tables {
     known: HashMap<Box<[u8]>, Block>,
@@ -19,7 +20,7 @@ pub(crate) struct Tables {
 }
 
 impl Context {
-    /// Where these bytes are on the device.
+    /// The address of these bytes on the device.
     pub(crate) fn table(&mut self, bytes: &[u8]) -> Result<Address> {
         if let Some(block) = self.tables.known.get(bytes) {
             return Ok(block.block.0);

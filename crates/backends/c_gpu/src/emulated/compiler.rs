@@ -1,4 +1,4 @@
-//! Kernels compiled for the host.
+//! Compiles kernels for the host.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use panoply_kernels::c::{CHECKED, Dialect, Target};
 
 use crate::compile::Compiler;
 
-/// How all kernels are compiled.
+/// Flags for all kernels.
 const FLAGS: [&str; 5] = ["-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w"];
-/// Kernels use C's library alone. Without C++'s headers and libraries a kernel is compiled in three fifths of the time.
+/// Kernels use only C's library. Omitting C++'s headers and libraries cuts compile time to three
+/// fifths.
 #[cfg(target_os = "linux")]
 const PLAIN_FLAGS: [&str; 1] = ["-nostdinc++"];
 #[cfg(target_os = "linux")]
@@ -21,11 +22,13 @@ const LIBRARIES: [&str; 4] = ["-nodefaultlibs", "-lm", "-lc", "-lgcc"];
 const PLAIN_FLAGS: [&str; 0] = [];
 #[cfg(not(target_os = "linux"))]
 const LIBRARIES: [&str; 0] = [];
-/// How those of this project are. An address that does not fit the type behind it stops the launch: x86 would not mind, GPUs do.
+/// Flags for this project's kernels. A misaligned address stops the launch: x86 would tolerate it,
+/// GPUs do not.
 const TRUSTED_FLAGS: [&str; 4] = ["-O1", "-shared", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"];
-/// How those of the caller's own are: they call `host.h` before every access and division and in every loop, and nothing of them
-/// is left out because it has no effect. They are linked by themselves, since `host.h` is all of the sanitizers that they need. Without
-/// exceptions, arrays of their own inside of loops need nothing of C++'s library.
+/// Flags for the caller's own kernels. These kernels call `host.h` before every access and division
+/// and in every loop, and no code is removed for having no effect. They are linked separately,
+/// since `host.h` replaces all of the sanitizer runtime that they need. Without exceptions, arrays
+/// local to loops need nothing from C++'s library.
 const CHECKED_FLAGS: [&str; 6] = [
     "-O0",
     "-c",
@@ -38,10 +41,10 @@ const CHECKED_BY_GCC: [&str; 6] =
     ["--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0", "--param", "asan-globals=0"];
 const CHECKED_BY_CLANG: [&str; 6] =
     ["-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-stack=0", "-mllvm", "-asan-globals=0"];
-/// Lines of the compiler's complaint that are repeated.
+/// Maximum number of lines of a compiler's message that are repeated.
 const MESSAGE_LINES_MAX: usize = 12;
 
-/// Names of files under way: several threads compile at once.
+/// Counter for unique file names, since several threads compile concurrently.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// The system's C++ compiler. Its images are shared libraries.
@@ -49,12 +52,20 @@ pub struct HostCompiler {
     program: PathBuf,
     warp_lanes: u32,
     version: OnceLock<String>,
+    /// A line of kernels, and what is run behind it.
+    altered: Option<(&'static str, &'static str)>,
 }
 
 impl HostCompiler {
-    /// This compiler, for warps of so many lanes.
+    /// Uses this compiler, for warps of `warp_lanes` lanes.
     pub fn new(program: PathBuf, warp_lanes: u32) -> HostCompiler {
-        HostCompiler { program, warp_lanes, version: OnceLock::new() }
+        HostCompiler { program, warp_lanes, version: OnceLock::new(), altered: None }
+    }
+
+    /// With a fault, for tests: behind this line of a kernel this statement is run too.
+    pub(super) fn altered(mut self, line: &'static str, statement: &'static str) -> HostCompiler {
+        self.altered = Some((line, statement));
+        self
     }
 }
 
@@ -66,13 +77,16 @@ impl Compiler for HostCompiler {
     fn identity(&self) -> String {
         let (trusted, checked) = (self.flags("").join(" "), self.flags(CHECKED).join(" "));
         let libraries = LIBRARIES.join(" ");
-        format!("{} {trusted} {checked} {libraries} {} {}", self.program.display(), self.warp_lanes, self.version())
+        let (program, lanes, altered) = (self.program.display(), self.warp_lanes, self.altered.unwrap_or_default());
+        format!("{program} {trusted} {checked} {libraries} {lanes} {} {altered:?}", self.version())
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
         let file = fresh_file("compiled");
+        let altered = self.altered.map(|(line, statement)| source.replace(line, &format!("{line} {statement}")));
+        let source = altered.as_deref().unwrap_or(source);
         let compiled = self.compile_to(source, &file).and_then(|()| std::fs::read(&file).map_err(|e| e.to_string()));
-        // Where it was not made there is nothing to remove.
+        // If the file was not created, there is nothing to remove.
         let _ = std::fs::remove_file(&file);
         compiled
     }
@@ -111,17 +125,17 @@ impl HostCompiler {
             let mut link = Command::new(&self.program);
             self.run(link.arg("-shared").arg(&object).arg("-o").arg(file).args(LIBRARIES), "")
         });
-        // Where it was not made there is nothing to remove.
+        // If the file was not created, there is nothing to remove.
         let _ = std::fs::remove_file(&object);
         linked
     }
 
-    /// Runs the compiler on this text. The error is the beginning of what it says.
+    /// Runs the compiler on this text. The error is the beginning of its message.
     fn run(&self, command: &mut Command, source: &str) -> Result<(), String> {
         let spawned = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("{}: {error}", self.program.display()))?;
         if let Some(mut input) = child.stdin.take() {
-            // A compiler that stops reading says why on its error output.
+            // A compiler that stops reading reports the reason on its error output.
             let _ = input.write_all(source.as_bytes());
         }
         let output = child.wait_with_output().map_err(|error| error.to_string())?;
@@ -133,7 +147,7 @@ impl HostCompiler {
     }
 }
 
-/// A file of this process that nobody has used yet.
+/// A file name that this process has not used yet.
 pub(super) fn fresh_file(what: &str) -> PathBuf {
     let number = FILES.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("panoply-{what}-{}-{number}.so", std::process::id()))

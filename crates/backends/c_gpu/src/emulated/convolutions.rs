@@ -1,5 +1,5 @@
-//! A vendor's convolutions in plain loops, for tests of what is done with such a library: images of f16 numbers with their channels last, with
-//! a residual, a bias and a function behind the sums.
+//! A vendor's convolutions in plain loops, for tests of the code that uses such a library:
+//! channels-last (NHWC) images of f16, with a residual, a bias and a fused activation.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub(super) struct Loops {
     choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
 }
 
-/// One problem; the device's memory is the host's.
+/// A plan for one problem. The device's memory is the host's.
 struct Plan {
     problem: ConvolutionProblem,
     recording: Recording,
@@ -77,10 +77,11 @@ impl ConvolutionPlan for Plan {
     }
 }
 
-/// So many f16 numbers of the device's memory.
+/// The f16 elements of a tensor in the device's memory.
 fn numbers<'a>(address: Address, dims: [i64; 4]) -> &'a [f16] {
     let count = dims.iter().product::<i64>() as usize;
-    // SAFETY: the problem's tensors have these sizes, and live until the op that asked has finished.
+    // SAFETY: the problem's tensors have these sizes, and live until the op that asked has
+    // finished.
     unsafe { std::slice::from_raw_parts(address.0 as *const f16, count) }
 }
 
@@ -92,7 +93,7 @@ fn convolve(problem: &ConvolutionProblem, tensors: &ConvolutionTensors) {
     let bias = tensors.bias.map(|bias| numbers(bias, [1, filters, 1, 1]));
     let residual = tensors.residual.map(|residual| numbers(residual, problem.output));
     let count = (images * filters * height * width) as usize;
-    // SAFETY: as above; nobody else reads or writes the result meanwhile.
+    // SAFETY: as in `numbers`; no other code reads or writes the result meanwhile.
     let y = unsafe { std::slice::from_raw_parts_mut(tensors.output.0 as *mut f16, count) };
     for (index, result) in y.iter_mut().enumerate() {
         let index = index as i64;

@@ -1,4 +1,4 @@
-//! One emulated device: its memory is the host's, its streams do everything at once.
+//! One emulated device: its memory is the host's, and its streams run everything immediately.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
@@ -22,28 +22,28 @@ use crate::compile::Compiler;
 use crate::driver::{Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
 use crate::library::Convolutions;
 
-/// Memory that the emulated device has.
+/// Size of the emulated device's memory.
 const MEMORY_BYTES: u64 = 4 << 30;
 const ALIGN_BYTES: usize = 256;
-/// Bytes after every allocation that no kernel may touch.
+/// Guard bytes after every allocation, which no kernel may touch.
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
 
-/// How long a launch of a kernel of the caller's own may take.
+/// Maximum time of a launch of a caller's own kernel.
 pub const LAUNCH_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Names of drivers, so that each thread knows which one is current on it.
+/// Number of the next driver, so that each thread knows which driver is current on it.
 static OPENED: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One kernel at a time is enough for tests, and leaves the handlers of signals to one of them.
+/// Serialises launches, because kernels install signal handlers for the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Arguments, grid, block, bytes of block memory; what may be reached, how many, and for how many nanoseconds. Returns what
-/// went wrong, or nothing.
+/// Parameters: arguments, grid, block, bytes of block memory; the accessible ranges, their number,
+/// and the time limit in nanoseconds. Returns the fault, or null.
 type LaunchFunction =
     unsafe extern "C" fn(*mut *mut c_void, *const u32, *const u32, u64, *const Bounds, u64, u64) -> *const c_char;
 
@@ -55,23 +55,35 @@ pub struct EmulatedDriver {
     compiler: Arc<HostCompiler>,
     launch_time_max: Duration,
     memory: Arc<EmulatedMemory>,
-    /// Each in a place of its own, which the functions that were handed out point to.
+    /// Boxed, because the returned functions point to the elements.
     #[allow(clippy::vec_box)]
     functions: RefCell<Vec<Box<Loaded>>>,
     recording: Recording,
-    /// Convolutions in loops, where tests want a library.
+    /// Convolutions in plain loops, if a test asks for such a library.
     loops: Option<Loops>,
+    /// The kernel whose result gets one bit flipped, and the index of the byte.
+    spoiled: Option<(&'static str, usize)>,
+    /// Queued copies from the host, if they are delayed until an operation needs them; `None` if copies
+    /// are done at once.
+    late: Option<RefCell<Vec<Upload>>>,
 }
 
-/// What was queued since a recording began, while one is made.
+/// A copy from the host's memory to the device's.
+struct Upload {
+    target: Address,
+    source: *const u8,
+    bytes: usize,
+}
+
+/// The work queued since a recording began; `None` while nothing is recorded.
 pub(super) type Recording = Rc<RecordingCell>;
 
-/// The same, in one place for the device and its library.
+/// The same, shared by the device and its library.
 #[derive(Default)]
 pub(super) struct RecordingCell(RefCell<Option<Vec<Recorded>>>);
 
 impl RecordingCell {
-    /// Does what a library does, or records it.
+    /// Performs a library's work, or records it.
     pub(super) fn call(&self, call: Rc<dyn Fn()>) {
         match &mut *self.0.borrow_mut() {
             Some(recording) => recording.push(Recorded::Call(call)),
@@ -80,7 +92,7 @@ impl RecordingCell {
     }
 }
 
-/// The device's memory; it is freed as a whole, when nobody reads it any more.
+/// The device's memory. It is freed as a whole after its last user is gone.
 #[derive(Default)]
 struct EmulatedMemory {
     blocks: Mutex<HashMap<Address, Layout>>,
@@ -99,7 +111,7 @@ impl EmulatedMemory {
     fn free(&self, address: Address) {
         if let Some(layout) = self.blocks().remove(&address) {
             self.used_bytes.fetch_sub((layout.size() - GUARD_BYTES) as u64, Ordering::Relaxed);
-            // SAFETY: allocated with this layout, and taken out of the table that knew it.
+            // SAFETY: allocated with this layout, and removed from the table that held it.
             unsafe { dealloc(address.0 as *mut u8, layout) };
         }
     }
@@ -119,7 +131,7 @@ struct Loaded {
     library: Library,
 }
 
-/// One thing that was recorded instead of done.
+/// A recorded operation.
 enum Recorded {
     Launch(Function, Launch, Box<Arguments>),
     Copy { target: Address, source: *const u8, bytes: usize },
@@ -127,8 +139,15 @@ enum Recorded {
     Call(Rc<dyn Fn()>),
 }
 
+/// Whether a kernel's name, which begins with its unit, has this entry.
+fn is_entry(name: &str, entry: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let own = name.split_once('/').map_or("", |(_, rest)| rest);
+    own.split(|letter| !is_letter(letter)).next() == Some(entry)
+}
+
 impl EmulatedDriver {
-    /// Records this, where a recording is made.
+    /// Records this operation if a recording is in progress.
     fn records(&self, one: impl FnOnce() -> Recorded) -> bool {
         match &mut *self.recording.0.borrow_mut() {
             Some(recording) => {
@@ -139,7 +158,8 @@ impl EmulatedDriver {
         }
     }
 
-    /// A device whose kernels this program compiles, with warps of so many lanes; current on the calling thread.
+    /// A device whose kernels this compiler compiles, with warps of `warp_lanes` lanes; current on
+    /// the calling thread.
     pub fn new(device: DeviceId, compiler: PathBuf, warp_lanes: u32) -> EmulatedDriver {
         let properties = Properties {
             multiprocessors: 4,
@@ -164,23 +184,66 @@ impl EmulatedDriver {
             functions: RefCell::default(),
             recording: Recording::default(),
             loops: None,
+            spoiled: None,
+            late: None,
         }
     }
 
-    /// With groups of warps that multiply together, and the block memory of devices that have them.
+    /// Delays copies from the host until an operation needs their target, as a device may. The source must
+    /// stay valid until then.
+    pub fn with_late_uploads(mut self) -> EmulatedDriver {
+        self.late = Some(RefCell::default());
+        self
+    }
+
+    /// Performs the delayed copies.
+    fn catch_up(&self) {
+        for Upload { target, source, bytes } in self.late.iter().flat_map(RefCell::take) {
+            // SAFETY: the caller of `upload` guarantees both ranges until the stream has passed the copy.
+            unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
+        }
+    }
+
+    /// Adds groups of warps that multiply together, and the block memory of devices that have them.
     pub fn with_warp_groups(mut self) -> EmulatedDriver {
         self.properties.warp_groups = true;
         self.properties.shared_bytes_max = 227 << 10;
         self
     }
 
-    /// With convolutions by a library of plain loops.
+    /// Injects a fault. After each launch of `kernel`, the lowest bit of byte `byte` of its first
+    /// argument's memory is flipped; for `download`, that byte of every download that is long
+    /// enough.
+    pub fn with_spoiled(mut self, kernel: &'static str, byte: usize) -> EmulatedDriver {
+        self.spoiled = Some((kernel, byte));
+        self
+    }
+
+    /// Puts a fault into the text of kernels: behind this line, wherever it occurs, this statement runs too.
+    pub fn with_altered(mut self, compiler: PathBuf, line: &'static str, statement: &'static str) -> EmulatedDriver {
+        self.compiler = Arc::new(HostCompiler::new(compiler, self.properties.warp_lanes).altered(line, statement));
+        self
+    }
+
+    /// Flips a bit if this launch must be spoiled.
+    fn spoil_launch(&self, name: &str, arguments: &mut Arguments) {
+        let Some((_, byte)) = self.spoiled.filter(|(kernel, _)| is_entry(name, kernel)) else { return };
+        let Some(first) = arguments.pointers().first() else { return };
+        // SAFETY: the first argument of the kernels that tests name is the address of their output,
+        // which is longer than `byte`.
+        unsafe {
+            let written = first.cast::<u64>().read() as *mut u8;
+            *written.add(byte) ^= 1;
+        }
+    }
+
+    /// Adds a library of convolutions in plain loops.
     pub fn with_convolutions(mut self) -> EmulatedDriver {
         self.loops = Some(Loops::new(Rc::clone(&self.recording)));
         self
     }
 
-    /// With another limit for one launch of a kernel of the caller's own.
+    /// Sets the time limit for one launch of a caller's own kernel.
     pub fn launch_time_max(mut self, limit: Duration) -> EmulatedDriver {
         self.launch_time_max = limit;
         self
@@ -190,12 +253,12 @@ impl EmulatedDriver {
         Error::DeviceFault { device: self.device, reason: reason.into() }
     }
 
-    /// As strict as CUDA, whose calls are about the device that is current on the thread.
+    /// As strict as CUDA, whose calls apply to the thread's current device.
     fn expect_current(&self) -> Result<()> {
         if CURRENT.get() == self.number { Ok(()) } else { Err(self.fault("another device is current on this thread")) }
     }
 
-    /// A kernel that wrote past the end of an allocation is found here.
+    /// Detects a kernel that wrote past the end of an allocation.
     fn check_guards(&self, name: &str) -> Result<()> {
         for (address, layout) in &*self.memory.blocks() {
             let guard = (address.0 as usize + layout.size() - GUARD_BYTES) as *const u8;
@@ -239,7 +302,8 @@ impl Driver for EmulatedDriver {
         let layout = Layout::from_size_align(bytes + GUARD_BYTES, ALIGN_BYTES).map_err(|_| out_of_memory())?;
         // SAFETY: the layout's size is above zero.
         let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
-        // SAFETY: the allocation has this size. The garbage shows what no kernel has written.
+        // SAFETY: the allocation has this size. The fill pattern exposes memory that no kernel has
+        // written.
         unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
         // SAFETY: the guard is the allocation's end.
         unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
@@ -250,6 +314,7 @@ impl Driver for EmulatedDriver {
     }
 
     fn free(&self, address: Address) {
+        self.catch_up();
         self.memory.free(address);
     }
 
@@ -278,14 +343,14 @@ impl Driver for EmulatedDriver {
 
     fn load(&self, name: &str, image: &[u8], _entry: &str) -> Result<Function> {
         self.expect_current()?;
-        // Each load has a file of its own, and so its own copy of the emulator's state.
+        // Each load uses a separate file, and therefore a separate copy of the emulator's state.
         let file = fresh_file("loaded");
         let written = std::fs::File::options().write(true).create_new(true).open(&file);
         written.and_then(|mut opened| opened.write_all(image)).map_err(|error| self.fault(error.to_string()))?;
-        // SAFETY: the file was made by the compiler from our own text; loading it runs no code but its empty
-        // initialisers.
+        // SAFETY: the compiler made the file from this project's text; loading it runs no code
+        // except its empty initialisers.
         let library = unsafe { Library::new(&file) }.map_err(|error| self.fault(error.to_string()));
-        // What is loaded needs its name no more.
+        // A loaded library no longer needs its file name.
         let _ = std::fs::remove_file(&file);
         let library = library?;
         // SAFETY: every emulated kernel exports this function with this signature.
@@ -316,13 +381,16 @@ impl Driver for EmulatedDriver {
         if self.records(|| Recorded::Launch(function, *launch, Box::new(arguments.clone()))) {
             return Ok(());
         }
-        // SAFETY: functions are made by `load` alone and live until `unload`.
+        self.catch_up();
+        // SAFETY: functions are made only by `load` and live until `unload`.
         let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
         let bounds = arguments.bounds().to_vec();
-        // A kernel that is checked raises no signals, and its state is its own; one that does not end must not keep the others.
+        // A checked kernel raises no signals and has separate state, so it needs no lock; if it
+        // does not end, it must not block the others.
         let _one = bounds.is_empty().then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
         let time_max_ns = u64::try_from(self.launch_time_max.as_nanos()).unwrap_or(u64::MAX / 2);
-        // SAFETY: the caller vouches for the arguments; grid and block have three numbers each, and the bounds are a slice.
+        // SAFETY: the caller guarantees the arguments; grid and block have three numbers each, and
+        // the bounds are a slice.
         let failure = unsafe {
             (loaded.launch)(
                 arguments.pointers().as_mut_ptr(),
@@ -335,11 +403,13 @@ impl Driver for EmulatedDriver {
             )
         };
         if !failure.is_null() {
-            // SAFETY: a failure is a string in the library's own memory, which the next launch overwrites.
+            // SAFETY: a failure is a string in the library's own memory, which the next launch
+            // overwrites.
             let reason = unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned();
             let kernel = loaded.name.split('/').next().unwrap_or_default().to_owned();
             return Err(Error::KernelFault { kernel, reason });
         }
+        self.spoil_launch(&loaded.name, arguments);
         self.check_guards(&loaded.name)
     }
 
@@ -348,15 +418,24 @@ impl Driver for EmulatedDriver {
         if self.records(|| Recorded::Copy { target, source, bytes }) {
             return Ok(());
         }
-        // SAFETY: the caller vouches for both ranges; the device's memory is the host's.
+        if let Some(late) = &self.late {
+            late.borrow_mut().push(Upload { target, source, bytes });
+            return Ok(());
+        }
+        // SAFETY: the caller guarantees both ranges; the device's memory is the host's.
         unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
         Ok(())
     }
 
     unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
         self.expect_current()?;
+        self.catch_up();
         // SAFETY: as above.
         unsafe { std::ptr::copy(source.0 as *const u8, target, bytes) };
+        if let Some((_, byte)) = self.spoiled.filter(|(kernel, byte)| *kernel == "download" && *byte < bytes) {
+            // SAFETY: the byte is within the range that was just written.
+            unsafe { *target.add(byte) ^= 1 };
+        }
         Ok(())
     }
 
@@ -370,7 +449,8 @@ impl Driver for EmulatedDriver {
         if self.records(|| Recorded::Fill { target, byte, bytes }) {
             return Ok(());
         }
-        // SAFETY: the range lies in an allocation of this device.
+        self.catch_up();
+        // SAFETY: the range is within an allocation of this device.
         unsafe { std::ptr::write_bytes(target.0 as *mut u8, byte, bytes) };
         Ok(())
     }
@@ -385,6 +465,7 @@ impl Driver for EmulatedDriver {
     }
 
     fn is_past(&self, _event: Event) -> Result<bool> {
+        self.catch_up();
         Ok(true)
     }
 
@@ -397,6 +478,7 @@ impl Driver for EmulatedDriver {
     }
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {
+        self.catch_up();
         Ok(())
     }
 
@@ -424,13 +506,13 @@ impl Captures for EmulatedDriver {
     }
 
     unsafe fn replay(&self, captured: Captured) -> Result<()> {
-        // SAFETY: recordings are made by `end` alone and live until `release`.
+        // SAFETY: recordings are made only by `end` and live until `release`.
         let recording = unsafe { captured.0.cast::<Vec<Recorded>>().as_ref() };
         for one in recording {
             match one {
                 Recorded::Launch(function, launch, arguments) => {
                     let mut arguments = (**arguments).clone();
-                    // SAFETY: the caller vouches for what was recorded.
+                    // SAFETY: the caller guarantees the recorded addresses.
                     unsafe { self.launch(*function, launch, &mut arguments, Stream::Compute)? };
                 }
                 // SAFETY: as above.
@@ -438,14 +520,17 @@ impl Captures for EmulatedDriver {
                     self.upload(*target, *source, *bytes, Stream::Compute)?;
                 },
                 Recorded::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
-                Recorded::Call(call) => call(),
+                Recorded::Call(call) => {
+                    self.catch_up();
+                    call();
+                }
             }
         }
         Ok(())
     }
 
     fn release(&self, captured: Captured) {
-        // SAFETY: made by `end` with this type, and given back once.
+        // SAFETY: made by `end` with this type, and released once.
         drop(unsafe { Box::from_raw(captured.0.cast::<Vec<Recorded>>().as_ptr()) });
     }
 }

@@ -1,7 +1,9 @@
-//! Devices that are not there: the kernels are compiled for the host by the system's C++ compiler and run block by block.
+//! Devices without hardware: the system's C++ compiler compiles the kernels for the host, and they
+//! run block by block.
 //!
-//! They are for tests of everything above the driver, slow, and always labelled simulated. They have no vendor libraries but one for convolutions where tests ask for it, so the
-//! paths without them run; their warps have 32 lanes or 64, so both kinds of GPU are covered.
+//! They serve tests of everything above the driver, are slow, and are always labelled simulated.
+//! They have no vendor libraries, except one for convolutions if a test asks for it, so the paths
+//! without libraries are tested. Their warps have 32 or 64 lanes, so both kinds of GPU are covered.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Op, OpenOptions, Result,
-    Support, Warmth,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Op, OpenOptions, Result, Support,
+    Warmth,
 };
 
 use crate::compile::Compiler;
@@ -36,11 +38,14 @@ pub struct EmulatedBackend {
     convolutions: bool,
     launch_time_max: Duration,
     checker: Option<Arc<dyn Compiler>>,
+    spoiled: Option<(&'static str, usize)>,
+    altered: Option<(&'static str, &'static str)>,
+    late_uploads: bool,
     devices: Devices,
 }
 
 impl EmulatedBackend {
-    /// One device, whose kernels are compiled by `c++`, or by what the variable `CXX` names.
+    /// One device, whose kernels are compiled by `c++`, or by the program in the variable `CXX`.
     pub fn new() -> Result<EmulatedBackend, Absence> {
         let compiler = find_compiler()?;
         Ok(EmulatedBackend {
@@ -51,44 +56,66 @@ impl EmulatedBackend {
             convolutions: false,
             launch_time_max: LAUNCH_TIME_MAX,
             checker: None,
+            spoiled: None,
+            altered: None,
+            late_uploads: false,
             devices: Devices::default(),
         })
     }
 
-    /// With another limit for one launch of a kernel of the caller's own, instead of [`LAUNCH_TIME_MAX`].
+    /// Sets the time limit for one launch of a caller's own kernel, instead of [`LAUNCH_TIME_MAX`].
     pub fn launch_time_max(mut self, limit: Duration) -> EmulatedBackend {
         self.launch_time_max = limit;
         self
     }
 
-    /// So many devices, which reach each other's memory.
+    /// Sets the number of devices, which can reach each other's memory.
     pub fn devices(mut self, count: u32) -> EmulatedBackend {
         self.count = count.clamp(1, DEVICES_MAX as u32);
         self
     }
 
-    /// With warps of 64 lanes, and without what only warps of 32 can do.
+    /// Uses warps of 64 lanes, without the features of warps of 32.
     pub fn wide_warps(mut self) -> EmulatedBackend {
         self.warp_lanes = 64;
         self
     }
 
-    /// With warps that multiply in groups of four, and as much block memory as devices with such warps have. Attention has them on
-    /// the host; searches do not.
+    /// Adds warps that multiply in groups of four, with the block memory of devices that have such
+    /// warps. On the host, attention supports them; searches do not.
     pub fn warp_groups(mut self) -> EmulatedBackend {
         self.warp_groups = true;
         self
     }
 
-    /// With a library for convolutions, in plain loops, which wants images with their channels last.
+    /// Adds a library of convolutions in plain loops, for channels-last (NHWC) images.
     pub fn convolutions(mut self) -> EmulatedBackend {
         self.convolutions = true;
         self
     }
 
-    /// Every kernel must be taken by this compiler too: a machine without a GPU finds what would not compile for one.
+    /// Requires that this compiler accepts every kernel too, so that a machine without a GPU finds
+    /// kernels that would not compile for one.
     pub fn checked_by(mut self, checker: Arc<dyn Compiler>) -> EmulatedBackend {
         self.checker = Some(checker);
+        self
+    }
+
+    /// Injects a fault, for tests of checks: see [`EmulatedDriver::with_spoiled`].
+    pub fn spoils(mut self, kernel: &'static str, byte: usize) -> EmulatedBackend {
+        self.spoiled = Some((kernel, byte));
+        self
+    }
+
+    /// Injects another fault: behind this line, in every kernel that has it, this statement runs too.
+    pub fn alters(mut self, line: &'static str, statement: &'static str) -> EmulatedBackend {
+        (self.altered, self.devices) = (Some((line, statement)), Devices::default());
+        self
+    }
+
+    /// Delays copies from the host as long as a device may: see [`EmulatedDriver::with_late_uploads`].
+    pub fn late_uploads(mut self) -> EmulatedBackend {
+        self.late_uploads = true;
         self
     }
 
@@ -109,8 +136,7 @@ impl Backend for EmulatedBackend {
         let info = |index| {
             let id = DeviceId { api: Api::SIMULATED, index };
             let mut info = DeviceInfo::new(id, name.clone(), DeviceKind::DiscreteGpu);
-            info.capabilities =
-                Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: Vec::new() };
+            info.capabilities = Capabilities { domains: ops::DOMAINS.to_vec(), features: Vec::new() };
             info
         };
         Ok((0..*count).map(info).collect())
@@ -137,13 +163,22 @@ impl GpuBackend for EmulatedBackend {
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<GpuEngine> {
         let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
         let driver = if self.warp_groups { driver.with_warp_groups() } else { driver };
+        let driver = if self.late_uploads { driver.with_late_uploads() } else { driver };
         let driver = if self.convolutions { driver.with_convolutions() } else { driver };
+        let driver = match self.spoiled {
+            Some((kernel, byte)) => driver.with_spoiled(kernel, byte),
+            None => driver,
+        };
+        let driver = match self.altered {
+            Some((line, statement)) => driver.with_altered(self.compiler.clone(), line, statement),
+            None => driver,
+        };
         let driver = Rc::new(driver.launch_time_max(self.launch_time_max));
         self.devices.open(driver, self.checker.clone(), device, options, || self.reach())
     }
 }
 
-/// The C++ compiler of this machine.
+/// Finds the C++ compiler of this machine.
 pub fn find_compiler() -> Result<PathBuf, Absence> {
     let compiler = PathBuf::from(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     let found = Command::new(&compiler).arg("--version").output();

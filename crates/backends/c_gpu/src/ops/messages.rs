@@ -1,4 +1,5 @@
-//! Messages on the device, and what kernels are told about them: `messages.h` has the other side.
+//! Messages on the device, and the tables that describe them to kernels; `messages.h` is the
+//! kernels' side.
 
 use panoply_core::op::crypto::{Messages, NONCE_BYTES, Nonces};
 use panoply_core::{Buffer, Bytes, Error, Result};
@@ -7,22 +8,22 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Address;
 
-/// Words of a row of the table.
+/// Words per row of the table.
 const ROW_WORDS: usize = 8;
-/// Where messages of a list are put begins a vector.
+/// Alignment of each message of a list.
 const ALIGN_BYTES: usize = 16;
 
-/// Messages in one piece of device memory.
+/// Messages in one block of device memory.
 pub(crate) struct Gathered {
     pub(crate) address: Address,
     places: Places,
-    /// Whether they, or some of them, were there already.
+    /// Whether all or some of them were on the device already.
     pub(crate) is_resident: bool,
 }
 
-/// Where each message begins, and how long it is.
+/// Offset and length of each message.
 enum Places {
-    /// All have one length, and each begins where the one before ends.
+    /// All have the same length and are contiguous.
     Even {
         count: usize,
         len: usize,
@@ -31,11 +32,12 @@ enum Places {
 }
 
 impl Places {
-    /// Those of messages from offset to offset, the first of which is where the first message begins.
+    /// The messages between consecutive offsets, relative to the first offset.
     fn between(offsets: &[usize]) -> Places {
         let (count, first) = (offsets.len().saturating_sub(1), offsets.first().copied().unwrap_or(0));
         let len = offsets.get(1).map_or(0, |second| second - first);
-        // There may be a million of them: this looks at each once, many at a time, and keeps nothing.
+        // There may be a million messages: this reads each offset once, many at a time, and
+        // allocates nothing.
         match are_even(offsets, first, len) {
             true => Places::Even { count, len },
             false => Places::Each(offsets.windows(2).map(|pair| (pair[0] - first, pair[1] - pair[0])).collect()),
@@ -49,7 +51,7 @@ impl Places {
         }
     }
 
-    /// Bytes of all messages.
+    /// Total bytes of all messages.
     fn bytes(&self) -> usize {
         match self {
             Places::Even { count, len } => count * len,
@@ -68,7 +70,8 @@ impl Places {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// The distance from one to the next, where all have one length and one distance and the first begins at the beginning.
+    /// The distance between messages, if all have the same length and distance and the first begins
+    /// at offset 0.
     fn even_step(&self) -> Option<usize> {
         match self {
             Places::Even { len, .. } => Some(*len),
@@ -82,7 +85,8 @@ impl Places {
     }
 }
 
-/// Whether offsets go up by `step` each, from `first` on. Those of a chunk are compared without a branch.
+/// Whether offsets increase by `step` from `first` on. The offsets of a chunk are compared without
+/// branches.
 fn are_even(offsets: &[usize], first: usize, step: usize) -> bool {
     const CHUNK: usize = 1024;
     offsets.chunks(CHUNK).enumerate().all(|(number, chunk)| {
@@ -97,7 +101,7 @@ fn are_even(offsets: &[usize], first: usize, step: usize) -> bool {
 }
 
 impl Gathered {
-    /// Brings messages to the device, where they are not there.
+    /// Brings messages to the device if they are not there.
     pub(crate) fn new(messages: &Messages, context: &mut Context) -> Result<Gathered> {
         match messages {
             Messages::One(bytes) => {
@@ -115,6 +119,11 @@ impl Gathered {
         }
     }
 
+    /// `count` contiguous messages of length `len`, written by kernels.
+    pub(crate) fn written(address: Address, count: usize, len: usize) -> Gathered {
+        Gathered { address, places: Places::Even { count, len }, is_resident: true }
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
@@ -124,13 +133,13 @@ impl Gathered {
         self.places.iter().map(|(_, len)| len)
     }
 
-    /// Bytes of all messages.
+    /// Total bytes of all messages.
     pub(crate) fn bytes(&self) -> usize {
         self.places.bytes()
     }
 }
 
-/// Where bytes are on the device, and whether they were there before.
+/// The device address of bytes, and whether they were on the device already.
 pub(crate) fn place(bytes: &Bytes, context: &mut Context) -> Result<(Address, bool)> {
     let tensor = bytes.to_tensor()?;
     if !bytes.is_secret() {
@@ -142,7 +151,7 @@ pub(crate) fn place(bytes: &Bytes, context: &mut Context) -> Result<(Address, bo
     Ok((address, false))
 }
 
-/// Puts messages of a list one behind the other.
+/// Places the messages of a list one after another.
 fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
     let mut places = Vec::with_capacity(list.len());
     let mut end = 0_usize;
@@ -178,7 +187,7 @@ fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
     Ok(Gathered { address, places: Places::Each(places), is_resident })
 }
 
-/// The nonces, twelve bytes for each message, on the device.
+/// Places the nonces on the device, twelve bytes per message.
 pub(crate) fn place_nonces(nonces: &Nonces, count: usize, context: &mut Context) -> Result<Address> {
     match nonces {
         Nonces::Given(bytes) => Ok(place(bytes, context)?.0),
@@ -191,12 +200,12 @@ pub(crate) fn place_nonces(nonces: &Nonces, count: usize, context: &mut Context)
     }
 }
 
-/// A key's bytes on the device, in words.
+/// Places a key's bytes on the device, in words.
 pub(crate) fn place_key(material: &Bytes, context: &mut Context) -> Result<Address> {
     place_secrets(&[material.as_slice()?], context)
 }
 
-/// Secrets on the device, one behind the other.
+/// Places secrets on the device, concatenated.
 pub(crate) fn place_secrets(parts: &[&[u8]], context: &mut Context) -> Result<Address> {
     let bytes = parts.iter().map(|part| part.len()).sum();
     let address = context.secret_scratch(bytes)?;
@@ -211,27 +220,27 @@ pub(crate) fn place_secrets(parts: &[&[u8]], context: &mut Context) -> Result<Ad
     Ok(address)
 }
 
-/// Bytes that the host has made, on the device.
+/// Places bytes that the host has made on the device.
 pub(crate) fn place_plain(bytes: &[u8], context: &mut Context) -> Result<Address> {
     let address = context.scratch(bytes.len())?;
     context.place_filled(address, bytes.len(), |target| target.copy_from_slice(bytes))?;
     Ok(address)
 }
 
-/// What each kernel of an op is told about the messages.
+/// The description of the messages for each kernel of an op.
 pub(crate) struct Batch {
     rows: Address,
     words: [u64; 9],
-    /// Units of all messages, hashed blocks of all, and hashed blocks of the message that has the most.
+    /// Total units of work, total hashed blocks, and the most hashed blocks of a single message.
     pub(crate) units: usize,
     pub(crate) blocks: usize,
     pub(crate) blocks_max: usize,
     offsets: Offsets,
 }
 
-/// Where the answers to all messages begin, and the last ends.
+/// Offset of each answer, and the end of the last.
 enum Offsets {
-    /// Each answer is as long.
+    /// All answers have the same length.
     Even {
         count: usize,
         len: usize,
@@ -239,19 +248,19 @@ enum Offsets {
     Each(Vec<usize>),
 }
 
-/// What is asked of each message.
+/// The parameters of the work on each message.
 pub(crate) struct Terms<'a> {
-    /// Bytes at its end that are not its text.
+    /// Bytes at the end of a message that are not part of its text.
     pub(crate) behind: usize,
-    /// Bytes of a unit of work.
+    /// Bytes per unit of work.
     pub(crate) unit_bytes: usize,
-    /// How long the answer to a text of some length is.
+    /// The length of the answer to a text of a given length.
     pub(crate) answer_len: &'a dyn Fn(usize) -> usize,
-    /// What is hashed with it: one for all, or one for each.
+    /// The associated data that is hashed with a message: one for all, or one each.
     pub(crate) data: Option<&'a Gathered>,
 }
 
-/// Bytes of a hashed block.
+/// Bytes per hashed block.
 pub(crate) const HASHED_BYTES: usize = 16;
 
 impl Batch {
@@ -303,7 +312,7 @@ impl Batch {
         Ok(Batch { rows, words, units, blocks, blocks_max, offsets: Offsets::Each(offsets) })
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub(crate) fn count(&self) -> usize {
         match &self.offsets {
             Offsets::Even { count, .. } => *count,
@@ -311,7 +320,7 @@ impl Batch {
         }
     }
 
-    /// Bytes of all answers.
+    /// Total bytes of all answers.
     pub(crate) fn answer_bytes(&self) -> usize {
         match &self.offsets {
             Offsets::Even { count, len } => count * len,
@@ -319,7 +328,7 @@ impl Batch {
         }
     }
 
-    /// Where the answers to all messages begin, and the last ends.
+    /// Offset of each answer, and the end of the last.
     pub(crate) fn into_offsets(self) -> Vec<usize> {
         match self.offsets {
             Offsets::Even { count, len } => (0..=count).map(|index| index * len).collect(),
@@ -327,22 +336,23 @@ impl Batch {
         }
     }
 
-    /// The table.
+    /// Address of the table.
     pub(crate) fn rows(&self) -> Address {
         self.rows
     }
 
-    /// The structure `batch`.
+    /// Adds the kernels' `batch` structure.
     pub(crate) fn add_to(&self, arguments: Arguments) -> Arguments {
         arguments.structure(&self.words)
     }
 }
 
-/// The distances of messages and of their associated data, where all have one length and lie at equal distances from the beginning on.
+/// The distances between messages and between their associated data, if all have the same length
+/// and are at equal distances from offset 0 on.
 fn even_steps(messages: &Gathered, terms: &Terms<'_>) -> Option<[usize; 2]> {
     let data_step = match terms.data {
         Some(data) if data.count() > 1 => data.places.even_step()?,
-        // One for all lies at the beginning.
+        // Data common to all messages must begin at offset 0.
         Some(data) if data.places.get(0).is_some_and(|(start, _)| start > 0) => return None,
         _ => 0,
     };

@@ -1,5 +1,5 @@
-//! From an op to launches: a folder for each domain, a file for each op. Each brings its inputs to the device, takes memory for its
-//! output, and queues what computes it. Nothing here waits for the device.
+//! Translates ops to launches: one folder per domain, one file per op. Each op brings its inputs to
+//! the device, allocates its output, and queues the computation. No code here waits for the device.
 
 use panoply_core::backend::FirstGuess;
 use panoply_core::op::signal::SignalOp;
@@ -15,7 +15,15 @@ mod messages;
 pub mod signal;
 pub(crate) mod together;
 
-/// The stream on which an op's work begins. What begins with a copy to the host is nothing else.
+panoply_core::domain_modules! {
+    Compute in compute;
+    Crypto in crypto;
+    Signal in signal;
+    Graph in graph;
+}
+
+/// The stream on which an op's work begins. An op that begins with a copy to the host consists of
+/// nothing else.
 pub(crate) fn first_stream(op: &Op, context: &Context) -> Stream {
     match op {
         Op::Compute(op) => compute::first_stream(op, context),
@@ -25,30 +33,18 @@ pub(crate) fn first_stream(op: &Op, context: &Context) -> Stream {
 
 /// Queues one op.
 pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
-    match op {
-        Op::Compute(op) => compute::run(op, context),
-        Op::Crypto(op) => crypto::run(op, context),
-        Op::Signal(op) => signal::run(op, context),
-        Op::Graph(op) => graph::run(op, context),
-        op => Err(Support::unknown(op).refusal(op)),
-    }
+    by_domain!(op => run(op, context), Err(Support::unknown(op).refusal(op)))
 }
 
-/// Whether devices of the C dialect run this op.
+/// Whether devices of the C dialect support this op.
 pub fn supports(op: &Op) -> Support {
     if let Err(error) = check_axes(op) {
         return Support::No(error.to_string());
     }
-    match op {
-        Op::Compute(op) => compute::supports(op),
-        Op::Crypto(op) => crypto::supports(op),
-        Op::Signal(op) => signal::supports(op),
-        Op::Graph(op) => graph::supports(op),
-        op => Support::unknown(op),
-    }
+    by_domain!(op => supports(op), Support::unknown(op))
 }
 
-/// Whether this device of the C dialect runs this op: the op itself, and the memory that a graph needs.
+/// Whether this device of the C dialect supports the op, including the memory that a graph needs.
 pub fn supports_on(device: &DeviceInfo, op: &Op) -> Support {
     match (supports(op), op) {
         (Support::Yes, Op::Graph(graph)) => graph::fits(graph, device),
@@ -56,7 +52,7 @@ pub fn supports_on(device: &DeviceInfo, op: &Op) -> Support {
     }
 }
 
-/// Whether a kernel of the op computes in f64 what its tensors do not have.
+/// Whether a kernel of the op computes in f64 although its tensors do not have that type.
 pub fn computes_in_f64(op: &Op) -> bool {
     match op {
         Op::Signal(SignalOp::Iir(_)) => true,
@@ -65,7 +61,7 @@ pub fn computes_in_f64(op: &Op) -> bool {
     }
 }
 
-/// What is assumed of an op where none like it has run on the device yet.
+/// The estimate for an op while no similar op has run on the device.
 pub fn first_guess(device: &DeviceInfo, op: &Op) -> FirstGuess {
     match op {
         Op::Crypto(_) => crypto::first_guess(op, device),
@@ -73,7 +69,8 @@ pub fn first_guess(device: &DeviceInfo, op: &Op) -> FirstGuess {
     }
 }
 
-/// Kernels count along an axis with 32 bits; ops that go over contiguous elements, whatever the axes, have 64.
+/// Kernels number positions along an axis with 32 bits, but with 64 bits if they number contiguous
+/// elements for any axes.
 fn check_axes(op: &Op) -> Result<()> {
     let goes_over_elements = matches!(op, Op::Compute(op) if compute::goes_over_elements(op));
     let mut checked = Ok(());
@@ -87,7 +84,7 @@ fn check_axes(op: &Op) -> Result<()> {
     checked
 }
 
-/// The longest axis of a tensor that has elements.
+/// The longest axis of a tensor; `None` if the tensor has no elements.
 fn longest_axis(tensor: &Tensor) -> Option<usize> {
     if tensor.elements() == 0 { None } else { tensor.shape().iter().copied().max() }
 }
@@ -121,7 +118,8 @@ mod tests {
         assert!(at(first_guess(&device, &resident)) < at(first_guess(&device, &host)));
     }
 
-    /// A thread has a whole message: one long message takes long, and too long a one is refused.
+    /// One thread processes a whole message, so one long message takes long, and a too long message
+    /// is refused.
     #[test]
     fn long_messages_that_one_thread_has_are_left_to_others() {
         let backend = match crate::EmulatedBackend::new() {
@@ -162,7 +160,7 @@ mod tests {
             let Support::No(reason) = supports(&op) else { panic!("{} is not refused", op.name()) };
             assert!(reason.contains("at most 4294967295, got 4294967296"), "{reason}");
         }
-        // Nobody goes along an axis of no elements.
+        // No kernel iterates over an axis of a tensor without elements.
         let none = Tensor::zeros(DType::F32, [0, 1]).unwrap().broadcast_to([0, u32::MAX as usize + 1]).unwrap();
         assert_eq!(supports(&Map::neg(&none).into_op().unwrap()), Support::Yes);
     }

@@ -1,5 +1,5 @@
-//! Several ops as one launch: equal small products and maps, and searches of the same rows. Callers that send such ops at the
-//! same time pay for one.
+//! Batches several ops into one launch: equal small products and maps, and searches of the same
+//! rows. Callers that submit such ops at the same time share the cost of one launch.
 
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Search};
 use panoply_core::op::graph::{GraphOp, RunGraph};
@@ -7,23 +7,22 @@ use panoply_core::{Buffer, Item, Location, Op, Operation, Result, Tensor, Value}
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::compute::{map, matmul, search};
+use crate::address_table::{Placed, Table};
 use crate::arguments::Arguments;
 use crate::context::{Context, Output};
-use crate::driver::{Address, Launch};
+use crate::driver::Launch;
 
-/// Products of more multiplications than this keep the device busy by themselves.
+/// Maximum cost of a small product. Larger products occupy the device alone.
 const PRODUCT_FLOPS_MAX: usize = 2 * 256 * 256 * 256;
-/// The most queries that searches of the same rows are joined to.
+/// Maximum number of queries in joined searches of the same rows.
 const QUERIES_MAX: usize = 4096;
-/// The most rows that runs of one graph are joined to.
+/// Maximum number of rows in joined runs of one graph.
 const GRAPH_ROWS_MAX: usize = 4096;
-/// The most ops in one launch, and the most elements that they may read and write.
+/// Maximum number of ops in one launch, and of the elements that they read and write.
 const OPS_MAX: usize = 1024;
 const ELEMENTS_MAX: usize = 1 << 22;
-/// What comes from the host together begins at multiples of this.
-const ALIGN_BYTES: usize = 256;
 
-/// What can be joined.
+/// The kinds of ops that can be joined.
 #[derive(Clone, Copy)]
 enum Kind {
     Maps,
@@ -32,7 +31,8 @@ enum Kind {
     Graphs,
 }
 
-/// How many items at the front of the batch can be one launch; 1 where they cannot, and 0 of none.
+/// Number of items at the front of the batch that can be one launch: 1 if the first cannot be
+/// joined, 0 for an empty batch.
 pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
     let Some((first, rest)) = items.split_first() else { return 0 };
     if rest.is_empty() || !has_tables(context) {
@@ -48,7 +48,8 @@ pub(crate) fn joinable(items: &[Item], context: &Context) -> usize {
     1 + rest.iter().take(others).take_while(|item| same(&first.op, &item.op)).count()
 }
 
-/// Queues all of them as one. No values where that cannot be: then each is to run by itself.
+/// Queues all items as one launch. Returns no values if that is not possible; each item must then
+/// run separately.
 pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
     match items.first().and_then(|first| kind(&first.op)) {
         Some(Kind::Maps) => map::run_many(&ops(items, as_map), context),
@@ -59,16 +60,16 @@ pub(crate) fn run(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
     }
 }
 
-/// Loads what several ops like this one need together, where they can be joined.
+/// Loads the kernels for several ops like this one, if such ops can be joined.
 pub(crate) fn rehearse(op: &Op, context: &mut Context) {
     if has_tables(context) && kind(op).is_some() {
         let item = |token| Item { token, op: op.clone() };
-        // The op itself will show what is wrong with it.
+        // An error is ignored: the op itself reports it when it runs.
         drop(run(&[item(0), item(1)], context));
     }
 }
 
-/// Whether kernels can be told by a table where the memory of many ops is.
+/// Whether kernels can read the addresses of many ops' memory from a table.
 fn has_tables(context: &Context) -> bool {
     context.driver.properties().pointers || context.driver.shared_buffer().is_some()
 }
@@ -83,12 +84,12 @@ fn kind(op: &Op) -> Option<Kind> {
     }
 }
 
-/// Whether a graph's rows are independent, and can be put together on the host.
+/// Whether a graph's rows are independent, and can be joined on the host.
 fn has_host_rows(op: &RunGraph) -> bool {
     op.graph().has_rows() && op.inputs().iter().all(|input| input.location() == Location::Host)
 }
 
-/// Runs of one graph as one with all rows.
+/// Joins runs of one graph into one run with all rows.
 fn graphs(items: &[Item], context: &mut Context) -> Result<Vec<Value>> {
     let of = |item: &'_ Item| if let Op::Graph(GraphOp::RunGraph(op)) = &item.op { Some(op.clone()) } else { None };
     let ops: Vec<RunGraph> = items.iter().filter_map(of).collect();
@@ -113,14 +114,14 @@ fn ops<'a, T>(items: &'a [Item], of: fn(&'a ComputeOp) -> Option<&'a T>) -> Vec<
     items.iter().filter_map(|item| if let Op::Compute(op) = &item.op { of(op) } else { None }).collect()
 }
 
-/// Elements of an op's inputs.
+/// Number of elements of an op's inputs.
 fn elements(op: &Op) -> usize {
     let mut elements = 0;
     op.for_each_tensor(&mut |tensor| elements += tensor.elements());
     elements
 }
 
-/// Whether an op can be joined with one that can.
+/// Whether `other` can be joined with `first`, which is joinable.
 fn same(first: &Op, other: &Op) -> bool {
     match (first, other) {
         (Op::Compute(ComputeOp::Map(a)), Op::Compute(ComputeOp::Map(b))) => map::same(a, b),
@@ -149,7 +150,7 @@ fn same(first: &Op, other: &Op) -> bool {
 fn same_view(a: &Tensor, b: &Tensor) -> bool {
     let same_buffer = match (a.buffer(), b.buffer()) {
         (Buffer::Device(a), Buffer::Device(b)) => a.device() == b.device() && a.token() == b.token(),
-        // Both are alive, so that one address is one buffer.
+        // Both buffers are alive, so the same address is the same buffer.
         (Buffer::Host(a), Buffer::Host(b)) => std::ptr::eq(a.bytes(), b.bytes()),
         _ => false,
     };
@@ -157,12 +158,12 @@ fn same_view(a: &Tensor, b: &Tensor) -> bool {
     same_buffer && lies(a) == lies(b)
 }
 
-/// Whether a search can be one of several with the same rows.
+/// Whether a search can be joined with others of the same rows.
 fn is_plain(op: &Search) -> bool {
     op.filter.is_none() && matches!(op.queries.buffer(), Buffer::Host(_))
 }
 
-/// Whether a product is one that the joined kernel takes: two small plain matrices.
+/// Whether the joined kernel supports the product: two small plain matrices.
 fn is_small(op: &MatMul) -> bool {
     let matrix = |tensor: &Tensor| tensor.shape().rank() == 2 && tensor.is_contiguous();
     let plain = op.c.is_none() && op.bias.is_none() && matrix(&op.a) && matrix(&op.b);
@@ -222,75 +223,4 @@ fn searches(ops: &[&Search], context: &mut Context) -> Result<Vec<Value>> {
         begin = end;
     }
     Ok(values)
-}
-
-/// Addresses for a kernel, and what of the host they lead to: one upload brings both to the device.
-#[derive(Default)]
-pub(crate) struct Table {
-    words: Vec<u64>,
-    /// Which of the words are places among what comes from the host, and what it is.
-    from_host: Vec<(usize, Tensor)>,
-    host_bytes: usize,
-}
-
-/// A table on the device.
-pub(crate) struct Placed {
-    /// What its words count from.
-    pub(crate) base: Address,
-    pub(crate) table: Address,
-    pub(crate) words: Vec<u64>,
-}
-
-impl Table {
-    pub(crate) fn push(&mut self, address: Address) {
-        self.words.push(address.0);
-    }
-
-    /// The address of a tensor's first element. What comes from the host will lie there without gaps.
-    pub(crate) fn push_input(&mut self, tensor: &Tensor, context: &mut Context) -> Result<()> {
-        if let Buffer::Device(_) = tensor.buffer() {
-            self.words.push(context.view(tensor)?.address.0);
-            return Ok(());
-        }
-        let tensor = tensor.contiguous()?;
-        let end = self.host_bytes + tensor.as_bytes()?.len();
-        self.from_host.push((self.words.len(), tensor));
-        self.words.push(self.host_bytes as u64);
-        self.host_bytes = end.next_multiple_of(ALIGN_BYTES);
-        Ok(())
-    }
-
-    /// Brings it to the device. `None` where the device has no addresses, and something is not in the buffer that tables can speak of.
-    pub(crate) fn upload(self, context: &mut Context) -> Result<Option<Placed>> {
-        let Table { mut words, from_host, host_bytes } = self;
-        let bytes = host_bytes + size_of_val(words.as_slice());
-        let start = context.scratch(bytes)?;
-        let mut parts = Vec::with_capacity(from_host.len());
-        for (place, tensor) in &from_host {
-            parts.push((words[*place] as usize, tensor.as_bytes()?));
-            words[*place] += start.0;
-        }
-        let base = match context.driver.properties().pointers {
-            true => Address::NULL,
-            false => {
-                let Some(base) = context.driver.shared_buffer() else { return Ok(None) };
-                let (buffer, _) = base.in_buffer();
-                for word in &mut words {
-                    let (number, offset) = Address(*word).in_buffer();
-                    if number != buffer {
-                        return Ok(None);
-                    }
-                    *word = offset;
-                }
-                base
-            }
-        };
-        context.place_filled(start, bytes, |pinned| {
-            for (begin, part) in parts {
-                pinned[begin..begin + part.len()].copy_from_slice(part);
-            }
-            pinned[host_bytes..].copy_from_slice(bytemuck::cast_slice(&words));
-        })?;
-        Ok(Some(Placed { base, table: start + host_bytes, words }))
-    }
 }

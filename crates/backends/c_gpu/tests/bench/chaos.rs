@@ -1,5 +1,5 @@
-//! A GPU's engine is killed again and again under load, with the CPU beside it: every op has exactly one outcome, and it is
-//! right. The engines are real ones; only their deaths are made up.
+//! Kills a GPU's engine repeatedly under load, with the CPU beside it: every op has exactly one
+//! outcome, and the outcome is correct. The engines are real; only their deaths are simulated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use panoply_runtime::{HealthRules, RunOptions, Runtime, WorkerLimits, WorkerStat
 
 const DEATHS: usize = 100;
 const CALLERS: usize = 3;
-/// After so long the test gives up, and says how far it got.
+/// Time after which the test gives up and reports its progress.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// How the next call into the engine ends.
+/// The fate of the next call into the engine.
 const LIVES: u8 = 0;
 const PANICS_IN_SUBMIT: u8 = 1;
 const PANICS_IN_POLL: u8 = 2;
@@ -38,7 +38,7 @@ struct Fate {
 }
 
 impl Fate {
-    /// Whether the engine dies this way now.
+    /// Whether the engine dies in this way now.
     fn strikes(&self, how: u8) -> bool {
         let struck = self.next.compare_exchange(how, LIVES, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.deaths.fetch_add(usize::from(struck), Ordering::AcqRel);
@@ -49,7 +49,7 @@ impl Fate {
 struct MortalEngine {
     inner: Box<dyn Engine>,
     fate: Arc<Fate>,
-    /// What it held when its device was lost.
+    /// The items that it held when its device was lost.
     lost: Option<VecDeque<Item>>,
 }
 
@@ -89,7 +89,7 @@ impl Engine for MortalEngine {
             return lost.extend(batch.drain(..));
         }
         if self.fate.strikes(PANICS_IN_SUBMIT) {
-            // Half of the batch is inside already.
+            // Half of the batch is already submitted.
             let mut half = batch.drain(..batch.len() / 2).collect();
             self.inner.submit(&mut half);
             panic!("killed in submit");
@@ -122,7 +122,7 @@ impl Engine for MortalEngine {
     }
 }
 
-/// One caller: ops of three kinds, most of which it would like to see on the GPU, until it is told to end.
+/// One caller: ops of three kinds, most of which prefer the GPU, until `end` is set.
 fn call(runtime: &Runtime, gpu: DeviceId, caller: usize, end: &AtomicBool) -> usize {
     let mut count = 0;
     while !end.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ pub fn kill_under_load(backend: Arc<dyn Backend>) {
         let completed = || worker(runtime, device.id).counters.completed;
         let mut before = completed();
         while fate.deaths.load(Ordering::Acquire) < DEATHS && start.elapsed() < TIME_MAX {
-            // It must have lived before it dies again.
+            // The engine must have completed an op before it dies again.
             if completed() > before && worker(runtime, device.id).state == WorkerState::Ready {
                 let deaths = fate.deaths.load(Ordering::Acquire);
                 let how = [PANICS_IN_SUBMIT, PANICS_IN_POLL, LOSES_ITS_DEVICE][deaths % 3];
@@ -206,7 +206,7 @@ fn worker(runtime: &Runtime, device: DeviceId) -> panoply_runtime::WorkerReport 
     runtime.workers().into_iter().find(|worker| worker.device == device).unwrap()
 }
 
-/// The deaths are on purpose; their messages would bury everything else.
+/// Suppresses the panic messages of intended deaths, which would bury all other output.
 fn hush() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! How a vendor's convolutions are tried and chosen, on one device.
+//! Tests of the trial and the choice of a vendor's convolutions, on one device.
 
 use std::rc::Rc;
 
@@ -16,10 +16,11 @@ use panoply_core::op::compute::{
 };
 use panoply_core::{DType, Op, Operation};
 
-/// The element types that libraries take, and what the suite lets results be off by, of their size.
+/// The element types that libraries support, and the suite's tolerances, relative to the size of
+/// the results.
 const DTYPES: [(DType, f64); 3] = [(DType::F32, 1e-6), (DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)];
 const KINDS: [ConvolutionKind; 3] = [ConvolutionKind::Forward, ConvolutionKind::Input, ConvolutionKind::Weights];
-/// Height and width, padding and stride.
+/// Height and width, padding, stride.
 const KERNELS: [[usize; 3]; 4] = [[3, 1, 1], [1, 0, 1], [5, 2, 1], [3, 1, 2]];
 
 pub fn a_trial_finds_sums_that_are_off(context: &mut Context) {
@@ -37,13 +38,13 @@ pub fn a_trial_finds_sums_that_are_off(context: &mut Context) {
         let operands = Operands::of(kind, &trial.job.tensors);
         product.run(dtype, operands, context).unwrap();
         assert!(trial.is_exact(context).unwrap(), "{dtype} {kind:?}");
-        // The first sum is one of those that are compared.
+        // The first sum is among those that are compared.
         context.fill(operands.out, 0x40, dtype.size_bytes()).unwrap();
         assert!(!trial.is_exact(context).unwrap(), "{dtype} {kind:?}: a wrong sum");
     }
 }
 
-/// The library has plans for every kind in every layout that is looked for, and says how long each takes.
+/// The library has plans for every kind in every searched layout; prints the time of each.
 pub fn the_library_has_plans(context: &mut Context) {
     let driver = Rc::clone(&context.driver);
     let Some(library) = driver.convolutions() else { return println!("skipped: the device has no library") };
@@ -57,7 +58,8 @@ pub fn the_library_has_plans(context: &mut Context) {
     }
 }
 
-/// Engines that round more than they say are refused, and what is chosen is as close as the suite asks for.
+/// Engines that round more than they report are refused, and the chosen plan is as exact as the
+/// suite requires.
 pub fn what_is_chosen_is_exact(context: &mut Context) {
     let driver = Rc::clone(&context.driver);
     let Some(library) = driver.convolutions() else { return println!("skipped: the device has no library") };
@@ -100,7 +102,7 @@ fn large_job(dtype: DType, kind: ConvolutionKind, context: &mut Context) -> Job 
     Job::new(shape, dtype, kind, tensors, Activation::None)
 }
 
-/// A job of random numbers, and the op that it is of.
+/// A job of random numbers, and its op.
 fn small_job(dtype: DType, [side, pad, step]: [usize; 3], kind: ConvolutionKind, context: &mut Context) -> (Job, Op) {
     let (padding, stride) = ([pad; 4], [step; 2]);
     let options = ConvOptions { padding, stride, ..ConvOptions::default() };
@@ -120,7 +122,7 @@ fn small_job(dtype: DType, [side, pad, step]: [usize; 3], kind: ConvolutionKind,
     (Job::new(shape, dtype, kind, tensors, Activation::None), op.unwrap())
 }
 
-/// Says which engines were refused.
+/// Prints the refused engines.
 fn tell_verdicts(library: &dyn Convolutions, job: &Job, context: &mut Context) {
     let trial = Trial::new(job, context).unwrap();
     for channels_last in job.layouts() {

@@ -1,4 +1,5 @@
-//! What goes wrong on a device: typed errors, and later ops succeed. Each function is a test for one device.
+//! Faults on a device: they give typed errors, and later ops succeed. Each function is a test for
+//! one device.
 
 use std::time::Duration;
 
@@ -16,18 +17,19 @@ pub fn open(backend: &dyn GpuBackend, info: &DeviceInfo) -> GpuEngine {
     backend.open_engine(info, &OpenOptions::default()).unwrap()
 }
 
-/// An op that must succeed on an engine that works.
+/// Runs an op that must succeed on a working engine.
 pub fn assert_works(engine: &mut dyn Engine) {
     let values = Tensor::from_vec(vec![1.0_f32, -2.0, 3.5], [3]).unwrap();
     let sum = run_one(engine, Map::add(&values, &values).into_op().unwrap()).unwrap().into_tensor().unwrap();
     assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0, -4.0, 7.0]);
 }
 
-/// Set in the process that shares a device.
+/// Set in the second process that shares the device.
 const OTHER: &str = "PANOPLY_TEST_OTHER_PROCESS";
 
-/// Works on a device while another process, which is this test by its own name once more, does the same.
-#[allow(dead_code)] // The emulated device is its process's own.
+/// Works on a device while another process does the same. The other process runs this test again by
+/// its name.
+#[allow(dead_code)] // The emulated device belongs to its process.
 pub fn shares_a_device(backend: &dyn GpuBackend, info: &DeviceInfo, test: &str) {
     let mut engine = open(backend, info);
     assert_works(&mut engine);
@@ -94,7 +96,8 @@ pub fn ops_come_back_once_and_in_order(backend: &dyn GpuBackend, info: &DeviceIn
     assert_eq!(finished[0].bytes_moved, 8000);
 }
 
-/// Callers that multiply small matrices, or search the same rows, at the same time: one launch, and each its own answer.
+/// Small products, and searches of the same rows, that are submitted together: one launch, and each
+/// op has its own result.
 pub fn equal_ops_run_together(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let matrix = |seed: usize| {
@@ -119,13 +122,14 @@ pub fn equal_ops_run_together(backend: &dyn GpuBackend, info: &DeviceInfo) {
     }
 }
 
-/// Maps of the same expression and shapes, from the host and from views on the device: one launch for all.
+/// Maps of the same expression and shapes, from the host and from views on the device: one launch
+/// for all.
 pub fn equal_maps_are_one_launch(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let values = |i: usize| Tensor::from_vec((0..60).map(|n| (n * 3 + i) as f32 - 9.0).collect(), [5, 12]).unwrap();
     let row = |i: usize| Tensor::from_vec((0..12).map(|n| (n + i) as f32).collect(), [12]).unwrap();
     let all: Vec<Tensor> = (0..20).map(|i| resident(&mut engine, &values(i))).collect();
-    // Odd columns lie on no wide boundary, even ones on one.
+    // Odd columns are not aligned to a vector, even ones are.
     let part = |i: usize| all[i].slice(1, i % 2, i % 2 + 8).unwrap();
     let kinds: [Vec<Map>; 4] = [
         (0..7).map(|i| Map::add(&values(i), &row(i))).collect(),
@@ -142,7 +146,8 @@ pub fn equal_maps_are_one_launch(backend: &dyn GpuBackend, info: &DeviceInfo) {
     }
 }
 
-/// One op of a group is wrong, which only shows while the group is queued: the others do not suffer for it.
+/// One op of a group is wrong, which only shows while the group is queued: the other ops are not
+/// affected.
 pub fn a_bad_op_fails_alone(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let ones = Tensor::from_vec(vec![1.0_f32; 16], [4, 4]).unwrap();
@@ -165,7 +170,7 @@ pub fn a_bad_op_fails_alone(backend: &dyn GpuBackend, info: &DeviceInfo) {
     }
 }
 
-/// Lengths that differ, of rows that do not: such searches are not one.
+/// Searches of the same rows with different lengths must not be joined.
 pub fn searches_with_other_lengths_stay_apart(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let rows = Tensor::from_vec(vec![1.0_f32, 0.0, 0.0, 1.0, 3.0, 4.0], [3, 2]).unwrap();
@@ -185,7 +190,7 @@ pub fn searches_with_other_lengths_stay_apart(backend: &dyn GpuBackend, info: &D
     }
 }
 
-/// A thread that owns two engines: each works on its own device, whichever was used last.
+/// One thread owns two engines: each works on its own device, in any order of use.
 pub fn engines_of_one_thread_do_not_mix(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let (mut first, mut second) = (open(backend, info), open(backend, info));
     let values = Tensor::from_vec(vec![2.0_f32; 1000], [1000]).unwrap();
@@ -202,7 +207,7 @@ pub fn engines_of_one_thread_do_not_mix(backend: &dyn GpuBackend, info: &DeviceI
     assert_works(&mut first);
 }
 
-/// The last tensor of an op's answer, on the host.
+/// The last tensor of an op's result, on the host.
 fn floats(engine: &mut GpuEngine, op: Op) -> Vec<f32> {
     let value = run_one(engine, op).unwrap();
     value.tensors().last().unwrap().to_vec::<f32>().unwrap()
@@ -214,7 +219,7 @@ fn resident(engine: &mut GpuEngine, tensor: &Tensor) -> Tensor {
     wait(engine).pop().unwrap().result.unwrap().into_tensor().unwrap()
 }
 
-/// The same of ops that are submitted as one batch, which must run as one.
+/// The last tensors of ops that are submitted as one batch, which must run as one launch.
 fn together(engine: &mut GpuEngine, ops: Vec<Op>) -> Vec<Vec<f32>> {
     let count = ops.len() as u32;
     let mut batch = ops.into_iter().zip(0..).map(|(op, token)| Item { token, op }).collect();
@@ -232,7 +237,7 @@ fn wait(engine: &mut GpuEngine) -> Vec<Finished> {
     finished
 }
 
-/// Maps that differ in their numbers alone are one kernel, however many there are; interpreted ones too.
+/// Maps that differ only in their numbers share one kernel, in any number; interpreted maps too.
 pub fn constants_share_a_kernel(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let values = Tensor::from_vec(vec![1.0_f32, -2.0, 3.5], [3]).unwrap();
@@ -256,10 +261,10 @@ pub fn constants_share_a_kernel(backend: &dyn GpuBackend, info: &DeviceInfo) {
     }
 }
 
-/// So many maps with constants of their own.
+/// Number of maps, each with different constants.
 const CONSTANTS: u32 = 300;
 
-/// A launch whose sizes do not fit is an error of the caller's kind, and nothing is launched.
+/// A launch whose sizes do not fit is an error of kind `Caller`, and nothing is launched.
 pub fn sizes_beyond_a_kernel_are_refused(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let nothing = Kernel::generated("nothing", "KERNEL nothing(u32 size) { }".into(), "nothing");
@@ -270,7 +275,7 @@ pub fn sizes_beyond_a_kernel_are_refused(backend: &dyn GpuBackend, info: &Device
         assert!(matches!(error, Error::OutOfBounds { .. }), "{error}");
     }
     assert_eq!((context.launches(), context.kernels_loaded()), (0, 0));
-    // An op that was not asked about, on a view with an axis that no kernel counts along.
+    // An op that was not checked for support, on a view with an axis too long for kernels.
     let one = Tensor::zeros(DType::U8, [1, 1]).unwrap();
     let long = one.broadcast_to([1, over]).unwrap().slice(1, 0, over).unwrap();
     let op = Gather::new(&long, &Tensor::from_vec(vec![0_i32], [1]).unwrap(), 1).into_op().unwrap();
@@ -278,7 +283,7 @@ pub fn sizes_beyond_a_kernel_are_refused(backend: &dyn GpuBackend, info: &Device
     assert_works(&mut engine);
 }
 
-/// What was compiled ahead is there when an op needs it, on an engine that is opened later too.
+/// Kernels compiled ahead are used when an op needs them, also by an engine opened later.
 pub fn kernels_are_compiled_ahead(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let matrix = Tensor::from_vec(vec![1.0_f32; 64], [8, 8]).unwrap();
     let ops = [Map::neg(&matrix).into_op().unwrap(), MatMul::new(&matrix, &matrix).into_op().unwrap()];

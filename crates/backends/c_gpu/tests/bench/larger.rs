@@ -1,7 +1,9 @@
-//! Sizes that the suite does not have, because only this backend treats them apart: lines too long for a block, contiguous
-//! and not, sorted digit by digit; products in tiles; convolutions large enough for the vendor's library, in every type that it
-//! takes, and small ones in whole tiles of channels; searches by tiles of every size, with vectors that do not fit a block's memory, and rows that
-//! make the sample's threshold a bad one; Fourier transforms in tiles; messages that are hashed level by level, filters of several chunks of taps.
+//! Sizes that the suite does not have, because only this backend distinguishes them: lines too long
+//! for a block, contiguous and not, sorted digit by digit; products in tiles; convolutions large
+//! enough for the vendor's library, in every type that it supports, and small ones in whole tiles
+//! of channels; searches by tiles of every size, with vectors that do not fit block memory, and
+//! rows that give the sample a bad threshold; Fourier transforms in tiles; messages that are hashed
+//! level by level; filters of several chunks of taps.
 
 use panoply_conformance::values::{Random, random_tensor, tensor_of, whole_numbers};
 use panoply_conformance::{Case, Judge, Tolerance};
@@ -16,7 +18,8 @@ pub(crate) fn cases() -> Vec<Case> {
     long_lines().into_iter().chain(products()).chain(convolutions()).chain(messages()).chain(filters()).collect()
 }
 
-/// Messages of many chunks, beside short ones and such as end with a chunk, or one block behind it.
+/// Messages of many chunks, together with short ones and ones that end exactly at a chunk, or one
+/// block after it.
 fn messages() -> Vec<Case> {
     let bytes = |len: usize, seed: u64| {
         let mut random = Random::new(seed);
@@ -54,10 +57,12 @@ pub(crate) fn filters() -> Vec<Case> {
         Case::new("convolve/f32/parts", Convolve::new(&input, &random_tensor(DType::F32, &[9000], 15)), close),
         Case::new("correlate/c64/parts", Convolve::correlation(&complex(5000, 16), &complex(2500, 17)), close),
         Case::new("correlate/f32/chunks", Convolve::correlation(&input, &taps), close),
-        // What is not finite spoils the outputs that it is a term of, in frames of their own and beside others, and no more.
+        // A non-finite element affects only the outputs of which it is a term, in separate frames
+        // and in shared ones.
         Case::new("fir/f32/frames/nan", Fir::new(&spoilt, &random_tensor(DType::F32, &[100], 18)), close),
         Case::new("convolve/f32/parts/nan", Convolve::new(&spoilt, &random_tensor(DType::F32, &[9000], 19)), close),
-        // A line of more chunks than a scan has threads, through a filter whose memory spans many of them.
+        // A line of more chunks than a scan has threads, through a filter whose memory spans many
+        // of them.
         Case::new("iir/f32/chunks", Iir::new(&random_tensor(DType::F32, &[150_001], 14), vec![slow, slow]), close),
     ]
 }
@@ -83,7 +88,8 @@ fn long_lines() -> Vec<Case> {
     cases
 }
 
-/// Rows, columns and depth of products whose operands are read sixteen bytes at a time: less than a tile, whole tiles, a part more.
+/// Rows, columns and depth of products whose operands are read sixteen bytes at a time: less than a
+/// tile, whole tiles, and partial tiles.
 const PRODUCTS: [[usize; 3]; 5] = [[12, 20, 8], [64, 64, 64], [100, 132, 36], [204, 68, 516], [1100, 260, 100]];
 
 fn products() -> Vec<Case> {
@@ -103,7 +109,7 @@ fn products() -> Vec<Case> {
         add("b turned", MatMul::new(&a, &b_turned).transpose_b().bias(&columns).activation(Activation::Relu));
         let both = MatMul::new(&a_turned, &b_turned).transpose_a().transpose_b();
         add("both turned", both.alpha(0.5).beta(-2.0, &c).bias(&rows));
-        // Whose rows do not fill words of sixteen bytes.
+        // A matrix whose rows do not fill words of sixteen bytes.
         let odd = random(&[n + 1, k], 8);
         add("odd columns", MatMul::new(&a, &odd).transpose_b());
         if m < 300 {
@@ -115,7 +121,8 @@ fn products() -> Vec<Case> {
     cases
 }
 
-/// Rows, columns and depth of products of 16-bit numbers whose sums a library makes in parts. Rows of some begin at odd addresses.
+/// Rows, columns and depth of products of 16-bit numbers whose sums a library computes in parts.
+/// Some have rows at odd addresses.
 const LONG_SUMS: [[usize; 3]; 9] = [
     [129, 131, 1025],
     [31, 33, 4097],
@@ -213,11 +220,11 @@ pub(crate) fn searches() -> Vec<Case> {
                 add(format!("{rows}x{dim}/q{queries}k{k}"), op);
             }
             let (rows, queries) = (whole_numbers(dtype, &[6000, 16], 30), whole_numbers(dtype, &[40, 16], 31));
-            // One row of 64 may be returned: all of them are in one group of the sample.
+            // One row of every 64 may be returned: all of them are in one group of the sample.
             let words: Vec<f64> = (0..188).map(|word| if word % 2 == 0 { 8.0 } else { 0.0 }).collect();
             let filter = tensor_of(DType::U32, &[188], &words);
             add("filter".to_owned(), Search::new(&rows, &queries, metric, 12).filter(&filter));
-            // All scores are the same, so that no list has room for those up to the threshold.
+            // All scores are the same, so no list has room for all rows up to the threshold.
             let same = tensor_of(dtype, &[9000, 16], &[1.0; 9000 * 16]);
             add("same".to_owned(), Search::new(&same, &queries, metric, 11));
         }
@@ -225,10 +232,10 @@ pub(crate) fn searches() -> Vec<Case> {
     cases
 }
 
-/// Lines, and the logarithm of their length.
+/// Number of lines, and the logarithm of their length.
 const TRANSFORMS: [(usize, u32); 6] = [(3, 18), (2, 19), (1, 20), (5, 20), (1, 21), (1, 22)];
 
-/// Each of them, and its inverse.
+/// Each transform, and its inverse.
 pub(crate) fn transforms() -> Vec<Case> {
     TRANSFORMS.into_iter().flat_map(|(lines, len_log2)| transform(lines, len_log2)).collect()
 }

@@ -1,4 +1,5 @@
-//! Two devices that reach each other's memory: what lives on one is read by the other, without a detour over the host.
+//! Two devices that can reach each other's memory: one reads tensors of the other directly, without
+//! a copy through the host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use panoply_core::{
 };
 use panoply_runtime::{RunOptions, Runtime};
 
-/// The first two devices of a backend. Says why there are none.
+/// The first two devices of a backend. If there are none, prints the reason.
 fn pair(backend: &dyn Backend) -> Option<[DeviceInfo; 2]> {
     let devices = match backend.discover() {
         Ok(devices) => devices,
@@ -42,7 +43,8 @@ fn resident(engine: &mut dyn Engine, tensor: &Tensor, device: DeviceId) -> Tenso
     run(engine, Transfer::to_device(tensor, device).into_op().unwrap()).unwrap()
 }
 
-/// Every way in which an op gets at its inputs: as views, as contiguous elements, joined with others.
+/// Every way in which an op reads its inputs: as views, as contiguous elements, and joined with
+/// others.
 pub fn an_engine_reads_what_lives_on_another(backend: &dyn Backend) {
     if let Some([first, second]) = pair(backend) {
         let mut owner = backend.open(&first, &OpenOptions::default()).unwrap();
@@ -82,7 +84,7 @@ pub fn an_engine_reads_what_lives_on_another(backend: &dyn Backend) {
             let expected: Vec<f32> = (6..18).map(|value| -(value as f32)).collect();
             assert_eq!((done.batch_size, to_host(reader.as_mut(), &negated)), (2, expected));
         }
-        // What the owner does not have any more is not read.
+        // Memory that the owner no longer has is not read.
         drop(owner);
         let error = run(reader.as_mut(), Map::neg(&there).into_op().unwrap()).unwrap_err();
         assert_eq!(error, panoply_core::Error::NotOnHost { device: first.id });
@@ -90,7 +92,7 @@ pub fn an_engine_reads_what_lives_on_another(backend: &dyn Backend) {
     }
 }
 
-/// The runtime sends such an op straight to the device that shall run it: its input moves once.
+/// The runtime sends the op directly to the device that must run it: its input is copied once.
 pub fn the_runtime_makes_no_detour(backend: Arc<dyn Backend>) {
     if let Some([first, second]) = pair(&*backend) {
         let runtime = Runtime::builder().backend(backend).build().unwrap();

@@ -1,8 +1,9 @@
-//! The suite's cases with their inputs on the device, where views keep their strides: what comes from the host is made
-//! contiguous on its way, so this is where kernels meet other layouts, and indices that the host has not seen. A case runs
-//! with its buffers at the beginning of their memory, and one element behind it, where nothing lies on a wide boundary.
-//! `PANOPLY_CASES=prefix` runs the cases whose names begin so; unless it is set, every n-th is run. Kernels are compiled ahead for
-//! some hundred cases at a time.
+//! The suite's cases with their inputs on the device, where views keep their strides. Inputs from
+//! the host are made contiguous on the way, so only here do kernels meet other layouts, and indices
+//! that the host has not checked. A case runs with its buffers at the beginning of their memory,
+//! and one element after it, where nothing is aligned for wide loads. `PANOPLY_CASES=prefix` runs
+//! the cases whose names have that prefix; without it, every n-th case runs. Kernels are compiled
+//! ahead for some hundred cases at a time.
 
 use panoply_c_gpu::{GpuBackend, GpuEngine};
 use panoply_conformance::reference::reference;
@@ -14,9 +15,9 @@ use panoply_core::{
 };
 use std::time::Duration;
 
-/// Cases whose kernels are compiled side by side.
+/// Number of cases whose kernels are compiled in parallel.
 const CASES_AT_ONCE: usize = 200;
-/// How many elements lie before a buffer. A case of a sample has one of them, by turns.
+/// Numbers of elements in front of a buffer. In a sample, each case has one of them, in turn.
 const SHIFTS: [usize; 2] = [0, 1];
 
 /// A case with its inputs on the device.
@@ -26,7 +27,7 @@ struct Resident<'a> {
     op: Result<Op>,
 }
 
-/// Runs every n-th case, on every device of the backend.
+/// Runs every n-th case on every device of the backend.
 pub fn run(backend: &dyn GpuBackend, step: usize) {
     let devices = match backend.discover() {
         Ok(devices) => devices,
@@ -64,14 +65,14 @@ pub fn run(backend: &dyn GpuBackend, step: usize) {
     }
 }
 
-/// A case's op with its inputs on the device, so many elements behind the beginning.
+/// A case's op with its inputs on the device, `shift` elements after the beginning of their memory.
 fn moved(engine: &mut GpuEngine, device: &DeviceInfo, case: &Case, shift: usize) -> Result<Op> {
     let mut op = case.op.clone();
     let mut moved = Ok(());
     op.for_each_part_mut(&mut |part| {
         let result = match part {
             PartMut::Tensor(tensor) => to_device(engine, device, tensor, shift).map(|resident| *tensor = resident),
-            // Secrets come from the host.
+            // Secrets stay on the host.
             PartMut::Bytes(bytes) if !bytes.is_secret() => {
                 bytes_to_device(engine, device, bytes, shift).map(|resident| *bytes = resident)
             }
@@ -88,7 +89,7 @@ fn bytes_to_device(engine: &mut dyn Engine, device: &DeviceInfo, bytes: &Bytes, 
     Bytes::from_tensor(&to_device(engine, device, &bytes.to_tensor()?, shift)?)
 }
 
-/// What is wrong with the answer to a case whose inputs are on the device.
+/// The fault of the result of a case with its inputs on the device.
 fn wrong(engine: &mut GpuEngine, case: &Case, op: Result<Op>) -> Option<String> {
     let op = match op {
         Ok(op) => op,
@@ -101,7 +102,8 @@ fn wrong(engine: &mut GpuEngine, case: &Case, op: Result<Op>) -> Option<String> 
     }
 }
 
-/// The whole buffer behind a tensor on the device after `shift` other elements, and the same view of it.
+/// Places the whole buffer of a tensor on the device after `shift` other elements, and returns the
+/// same view of it.
 fn to_device(engine: &mut dyn Engine, device: &DeviceInfo, tensor: &Tensor, shift: usize) -> Result<Tensor> {
     let (bytes, size) = (tensor.host_bytes()?, tensor.dtype().size_bytes());
     let elements = bytes.len() / size + shift;

@@ -1,19 +1,20 @@
-//! Every case of the suite, and sizes beyond it, on the devices of a backend. `PANOPLY_CASES=prefix` runs the cases whose names begin
-//! so. Kernels are compiled ahead, side by side, and how far that is gets told.
+//! Every case of the suite, and sizes beyond it, on the devices of a backend.
+//! `PANOPLY_CASES=prefix` runs the cases whose names have that prefix. Kernels are compiled ahead
+//! in parallel, with progress output.
 
 use std::time::{Duration, Instant};
 
 use panoply_c_gpu::GpuBackend;
-use panoply_conformance::{Case, cases, check_backend};
+use panoply_conformance::{Case, cases, check_backend, wrong_domains};
 use panoply_core::DeviceInfo;
 
 #[path = "larger.rs"]
 pub mod larger;
 
-/// How often progress is told.
+/// Interval of progress output.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
-/// Runs every n-th case, on every device of the backend; all of those that were asked for by name.
+/// Runs every n-th case on every device of the backend; with a prefix, all cases that match.
 pub fn run(backend: &dyn GpuBackend, step: usize) {
     let devices = match backend.discover() {
         Ok(devices) => devices,
@@ -25,11 +26,11 @@ pub fn run(backend: &dyn GpuBackend, step: usize) {
     }
 }
 
-/// The cases that were asked for, or a sample of all.
+/// The cases that match the prefix, or a sample of all.
 pub fn chosen(step: usize) -> Vec<Case> {
     let asked = std::env::var("PANOPLY_CASES").ok();
     let (prefix, step) = asked.as_deref().map_or(("", step), |prefix| (prefix, 1));
-    // The emulated device takes seconds for each of these, so they are not in its sample.
+    // The emulated device takes seconds for each of these, so its sample does not contain them.
     let slow = if step == 1 { [larger::searches(), larger::transforms()].concat() } else { Vec::new() };
     let all = cases().into_iter().chain(larger::cases()).chain(slow);
     let cases: Vec<_> = all.filter(|case| case.name.starts_with(prefix)).step_by(step).collect();
@@ -39,6 +40,7 @@ pub fn chosen(step: usize) -> Vec<Case> {
 
 /// Runs these cases on one device.
 pub fn check(backend: &dyn GpuBackend, device: &DeviceInfo, cases: &[Case]) {
+    assert_eq!(wrong_domains(backend, device), []);
     compile_ahead(backend, device, cases);
     let start = Instant::now();
     let summary = check_backend(backend, device, cases).unwrap();
@@ -51,7 +53,7 @@ pub fn check(backend: &dyn GpuBackend, device: &DeviceInfo, cases: &[Case]) {
     assert!(summary.passed > 0);
 }
 
-/// Compiles what the cases need, and tells how far it is.
+/// Compiles the kernels of the cases, and prints the progress.
 pub fn compile_ahead(backend: &dyn GpuBackend, device: &DeviceInfo, cases: &[Case]) {
     let (start, mut told) = (Instant::now(), Instant::now());
     let mut ops = cases.iter().map(|case| &case.op).filter(|op| backend.supports(device, op).is_yes());

@@ -1,14 +1,16 @@
-//! Published vectors of the crypto domain on the devices of a backend: every one of an op that it runs.
+//! Published test vectors of the crypto domain on the devices of a backend: every vector of every
+//! supported op.
 
 use panoply_c_gpu::GpuBackend;
 use panoply_conformance::{run_one, vectors};
 use panoply_core::op::crypto::{EcdsaEncoding, Key, Messages, Sign, SignatureAlgorithm, Verify};
 use panoply_core::{Bytes, Op, OpenOptions, Operation};
 
-/// Vectors of ciphers and hashes, at the least.
+/// Minimum number of vectors of ciphers and hashes that must run.
 const PASSED_MIN: usize = 900;
 
-/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5): the private one in PKCS#8, and the public one.
+/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5): the private key in PKCS#8, and the
+/// public key.
 const KEYS: [(SignatureAlgorithm, &str, &str); 2] = [
     (
         SignatureAlgorithm::Ed25519,
@@ -41,7 +43,8 @@ pub fn run(backend: &dyn GpuBackend) {
     }
 }
 
-/// So many messages are signed on every device, which then verifies the signatures, and none of the next message's.
+/// Signs `count` messages on every device, which must then verify the signatures, and must refuse
+/// each for another message.
 pub fn sign(backend: &dyn GpuBackend, count: usize) {
     let devices = match backend.discover() {
         Ok(devices) => devices,

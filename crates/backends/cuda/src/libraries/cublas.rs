@@ -1,7 +1,8 @@
-//! cuBLASLt: products of matrices with the library's own choice of algorithm, kept for each problem.
+//! cuBLASLt: products of matrices with the library's own choice of algorithm, kept for each
+//! problem.
 //!
-//! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
-//! operand and our A its second.
+//! The library is column-major. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so
+//! our B is its first operand and our A its second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,15 +16,15 @@ use panoply_core::{DType, DeviceId, Error, Result};
 use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
 
-/// What the library may use besides its operands.
+/// The most workspace that the library may use.
 const WORKSPACE_BYTES: usize = 64 << 20;
-/// Algorithms that are asked for, and the fewest multiplications for which they are timed.
+/// The most algorithms to ask for, and the fewest multiplications for which they are timed.
 const WAYS_MAX: usize = 8;
 const TIMED_PRODUCTS_MIN: usize = 1 << 24;
-/// Plans that are kept; beyond it the table is emptied.
+/// The most plans that are kept; when the table is full it is emptied.
 const PLANS_MAX: usize = 4096;
 
-/// A problem, what follows it, and whether C is added.
+/// A problem, its epilogue, and whether C is added.
 type Key = (ProductProblem, Epilogue, bool);
 
 /// The library's handle on the engine's stream.
@@ -34,25 +35,26 @@ pub(crate) struct Cublas {
     plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
 }
 
-/// An algorithm for a problem, with the descriptors that name it.
+/// The algorithms for a problem, with their descriptors.
 pub(crate) struct Plan {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
     dtype: DType,
     operation: sys::cublasLtMatmulDesc_t,
-    /// Of the library's first operand, its second, C and D.
+    /// The layouts of the library's first operand, its second, C and D.
     layouts: [sys::cublasLtMatrixLayout_t; 4],
-    /// What the heuristics name, the most promising first, each with its workspace; one is taken, maybe for good.
+    /// The algorithms that the heuristics suggest, the most promising first, each with its
+    /// workspace. `taken` is the index of the one in use, for good once `is_settled`.
     algorithms: Vec<(sys::cublasLtMatmulAlgo_t, usize)>,
     taken: Cell<usize>,
     is_settled: Cell<bool>,
 }
 
 impl Cublas {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is missing.
     pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cublas, String> {
-        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcublasLt was not found".to_owned());
         }
@@ -109,7 +111,7 @@ impl ProductPlan for Plan {
 impl Drop for Cublas {
     fn drop(&mut self) {
         self.plans.borrow_mut().clear();
-        // SAFETY: the handle was created by `open` and is not used again.
+        // SAFETY: `open` created the handle, which is not used again.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
@@ -190,8 +192,8 @@ impl Plan {
         let (algorithm, workspace_bytes) = self.algorithms.get(self.taken.get()).ok_or(refused)?;
         let [first, second, third, fourth] = self.layouts;
         let pointer = |address: Address| address.0 as *mut c_void;
-        // SAFETY: the descriptors belong to the plan, and the library outlives it; the addresses are of memory with the plan's
-        // layouts, kept by the op until it has finished.
+        // SAFETY: the descriptors belong to the plan, and the library outlives it; the addresses
+        // point to memory with the plan's layouts, kept by the op until it has finished.
         unsafe {
             result::matmul(
                 self.handle,
@@ -219,14 +221,14 @@ impl Plan {
         unsafe { result::set_matmul_desc_attribute(self.operation, which, (&raw const value).cast(), 4) }
     }
 
-    /// The library's choices of algorithms.
+    /// Asks the library for algorithms.
     fn choose(&mut self, handle: sys::cublasLtHandle_t, problem: &ProductProblem) -> Result<(), result::CublasError> {
         let preference = result::create_matmul_pref()?;
         let chosen = self.ask(handle, preference, problem);
         // SAFETY: the preference is not used again.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         self.algorithms = chosen?;
-        // What is small is not worth the wait.
+        // Small products are not worth the time of a trial.
         let ProductProblem { m, n, k, batches, dtype, .. } = *problem;
         let products = m.saturating_mul(n).saturating_mul(k).saturating_mul(batches);
         let is_worth_it = matches!(dtype, DType::F16 | DType::BF16) && products >= TIMED_PRODUCTS_MIN;
@@ -254,7 +256,7 @@ impl Plan {
             (P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, problem.align_bytes),
         ];
         if matches!(problem.output, DType::F16 | DType::BF16) {
-            // Sums that are made in parts are joined before they are rounded.
+            // Partial sums must be joined before they are rounded.
             let joined = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
             wishes.push((P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, joined));
         }
@@ -266,7 +268,7 @@ impl Plan {
         let mut results: [MaybeUninit<sys::cublasLtMatmulHeuristicResult_t>; WAYS_MAX] =
             [const { MaybeUninit::uninit() }; WAYS_MAX];
         let mut count = 0;
-        // SAFETY: every descriptor is alive, and there is room for as many results as are asked for.
+        // SAFETY: every descriptor is alive, and there is room for `WAYS_MAX` results.
         let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 handle,
@@ -283,7 +285,7 @@ impl Plan {
         };
         status.result()?;
         let filled = results.iter().take(usize::try_from(count).unwrap_or(0));
-        // SAFETY: the library has filled so many.
+        // SAFETY: the library has filled `count` results.
         let named = filled.map(|result| unsafe { result.assume_init_ref() });
         let usable = named.filter(|result| result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         let ways: Vec<_> = usable.map(|result| (result.algo, result.workspaceSize)).collect();
@@ -297,7 +299,7 @@ impl Plan {
 impl Drop for Plan {
     fn drop(&mut self) {
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
-            // SAFETY: each was created for this plan and is destroyed once.
+            // SAFETY: each layout was created for this plan and is destroyed once.
             let _ = unsafe { result::destroy_matrix_layout(layout) };
         }
         // SAFETY: as above.
@@ -315,7 +317,8 @@ fn data_type(dtype: DType) -> sys::cudaDataType {
     }
 }
 
-/// What the library computes in, and the type of alpha and beta. f32 is never rounded unless the caller says so.
+/// The type that the library computes in, and the type of alpha and beta. f32 is rounded to TF32
+/// only if the caller allows it.
 fn compute_type(problem: &ProductProblem) -> (sys::cublasComputeType_t, sys::cudaDataType) {
     match problem.dtype {
         DType::F64 => (sys::cublasComputeType_t::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F),
@@ -325,7 +328,7 @@ fn compute_type(problem: &ProductProblem) -> (sys::cublasComputeType_t, sys::cud
     }
 }
 
-/// A matrix of ours as the library's columns: rows that are contiguous are its columns.
+/// The layout of a matrix for the library: our contiguous rows are its columns.
 fn layout(
     dtype: DType,
     matrix: &Matrix,

@@ -1,10 +1,11 @@
 //! cuDNN: convolutions and their gradients through the library's graphs.
 //!
-//! A [`ConvolutionProblem`] becomes a graph of one convolution, and of what follows it in f32 before the result is rounded: the sums with a
-//! residual and with a bias, and a function.
-//! The library's heuristics name engines for it; those that would not keep our promises are left out: engines that round f32
-//! down for tensor cores, that sum in less than f32, that give different bits from run to run, or that spread one NaN over
-//! its neighbours (Winograd and FFT). What remains are [`Plan`]s, which the caller times once for each problem.
+//! A [`ConvolutionProblem`] becomes a graph of one convolution with its epilogue, which is computed
+//! in f32 before the result is rounded: the sums with a residual and with a bias, and an
+//! activation. The library's heuristics suggest engines for the graph. Engines that break our
+//! promises are left out: those that round f32 down for tensor cores, that accumulate in less than
+//! f32, that give different bits from run to run, or that spread one NaN over its neighbours
+//! (Winograd and FFT). The others become [`Plan`]s, which the caller times once for each problem.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,25 +26,26 @@ use sys::cudnnBackendAttributeType_t as Kind;
 use sys::cudnnBackendDescriptorType_t as Type;
 use sys::cudnnBackendNumericalNote_t as Note;
 
-/// Plans that are made for one problem.
+/// The most plans for one problem.
 const PLANS_MAX: usize = 12;
-/// The same where a function or a residual follows: the library compiles kernels for those, each for itself.
+/// The same with an activation or a residual: the library compiles a kernel for each of those
+/// plans.
 const FUSED_PLANS_MAX: usize = 5;
-/// Engines that are asked for.
+/// The most engines to ask for.
 const CONFIGS_MAX: usize = 64;
-/// Choices that are kept; beyond it the table is emptied.
+/// The most choices that are kept; when the table is full it is emptied.
 const CHOICES_MAX: usize = 4096;
 
-/// Names of tensors within a graph.
+/// Names of tensors in a graph.
 const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
 const RESIDUAL: i64 = 5;
-/// Of what lies between convolution and result; the next ones are further on.
+/// The name of the first tensor between convolution and result; the next ones follow it.
 const SUMS: i64 = 6;
 
-/// The library's handle on the engine's stream, and what was found best.
+/// The library's handle on the engine's stream, and the best plan of each problem.
 pub(crate) struct Cudnn {
     handle: sys::cudnnHandle_t,
     choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
@@ -60,14 +62,15 @@ pub(crate) struct Plan {
 }
 
 impl Cudnn {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is missing.
     pub(crate) fn open(stream: sys::cudaStream_t) -> Result<Cudnn, String> {
-        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcudnn was not found".to_owned());
         }
         let handle = result::create_handle().map_err(|error| format!("cudnnCreate: {error}"))?;
-        // SAFETY: the handle was just created; the stream lives as long as the driver, which owns this.
+        // SAFETY: the handle was just created; the stream lives as long as the driver, which owns
+        // this library.
         unsafe { result::set_stream(handle, stream) }.map_err(|error| format!("cudnnSetStream: {error}"))?;
         Ok(Cudnn { handle, choices: RefCell::default() })
     }
@@ -108,11 +111,12 @@ impl Convolutions for Cudnn {
                 }
                 match Plan::new(self.handle, problem, &graph, config) {
                     Ok(plan) => plans.push(Rc::new(plan)),
-                    // An engine may still turn out not to take the problem; another will.
+                    // An engine may still refuse the problem; another one may take it.
                     Err(error) => refusal = error,
                 }
             }
-            // Few engines for the weights' gradient sum in one order, and the heuristics name the slowest of them first.
+            // Few engines for the weights' gradient accumulate in a fixed order, and the heuristics
+            // suggest the slowest of them first, so both modes are asked.
             if !plans.is_empty() && problem.kind != ConvolutionKind::Weights {
                 break;
             }
@@ -150,8 +154,8 @@ impl ConvolutionPlan for Plan {
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Kind::CUDNN_TYPE_VOID_PTR, &addresses)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Kind::CUDNN_TYPE_VOID_PTR, &[workspace.0])?;
         let pack = pack.finished()?;
-        // SAFETY: the plan and the pack are finished; the addresses are of tensors with the problem's dimensions, kept by
-        // the op until it has finished.
+        // SAFETY: the plan and the pack are finished; the addresses point to tensors with the
+        // problem's dimensions, kept by the op until it has finished.
         let status = unsafe { sys::cudnnBackendExecute(self.handle, self.plan.0, pack.0) };
         check("cudnnBackendExecute", status)
     }
@@ -160,7 +164,7 @@ impl ConvolutionPlan for Plan {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         self.choices.borrow_mut().clear();
-        // SAFETY: the handle was created by `open` and is not used again.
+        // SAFETY: `open` created the handle, which is not used again.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
@@ -194,8 +198,8 @@ impl Plan {
     }
 }
 
-/// Whether an engine's numerical notes are within what the ops promise, as far as it has any. An engine that cannot be asked is
-/// refused.
+/// Whether an engine keeps the promises of the ops, by its numerical notes. An engine whose notes
+/// cannot be read is refused.
 fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
     let mut refused = vec![
         Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
@@ -215,7 +219,8 @@ fn keeps_promises(config: &Descriptor, dtype: DType) -> bool {
     }
 }
 
-/// The numerical notes of a configuration's engine, as numbers: a newer library may have more of them.
+/// The numerical notes of a configuration's engine, as numbers: a newer library may have more of
+/// them.
 fn notes(config: &Descriptor) -> Result<Vec<u32>, String> {
     let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     config.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
@@ -238,7 +243,8 @@ impl Graph {
         let y = tensor(problem, Y, problem.output, problem.dtype, false)?;
         let way = convolution(problem)?;
         let follows = follows(problem)?;
-        // What lies between: the sums, and what each but the last of the operations behind makes of them.
+        // The intermediate tensors: the sums, and the result of each operation after them except
+        // the last.
         let between: Vec<Descriptor> = (0..follows.len() as i64)
             .map(|place| tensor(problem, SUMS + place, problem.output, DType::F32, true))
             .collect::<Result<_, _>>()?;
@@ -258,7 +264,7 @@ impl Graph {
         Ok(Graph { graph: graph.finished()?, parts })
     }
 
-    /// The engines that the heuristics name, with their settings.
+    /// The engines that the heuristics suggest, with their settings.
     fn configs(&self, mode: sys::cudnnBackendHeurMode_t) -> Result<Vec<Descriptor>, String> {
         let heuristics = Descriptor::new(Type::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristics.set_descriptors(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
@@ -303,7 +309,7 @@ fn tensor(
     tensor.finished()
 }
 
-/// How the kernel moves over the image.
+/// The movement of the filter over the image: padding, stride and dilation.
 fn convolution(problem: &ConvolutionProblem) -> Result<Descriptor, String> {
     let way = Descriptor::new(Type::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
     let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
@@ -317,7 +323,7 @@ fn convolution(problem: &ConvolutionProblem) -> Result<Descriptor, String> {
     way.finished()
 }
 
-/// The operation, and the attributes that name its tensors: those of input, weights and output.
+/// The convolution operation. `names` are the attributes for input, weights and output.
 fn operation(kind: ConvolutionKind, way: &Descriptor, [x, w, y]: [&Descriptor; 3]) -> Result<Descriptor, String> {
     use Name as N;
     let (descriptor, alpha, beta, convolution, names) = match kind {
@@ -365,7 +371,7 @@ fn operation(kind: ConvolutionKind, way: &Descriptor, [x, w, y]: [&Descriptor; 3
     operation.finished()
 }
 
-/// What follows the convolution, in order: each an operation, and the tensor that it adds if it adds one.
+/// The operations after the convolution, in order, each with the tensor that it adds, if any.
 fn follows(problem: &ConvolutionProblem) -> Result<Vec<(Descriptor, Option<Descriptor>)>, String> {
     use sys::cudnnPointwiseMode_t as Mode;
     let mut follows = Vec::new();
@@ -386,7 +392,7 @@ fn follows(problem: &ConvolutionProblem) -> Result<Vec<(Descriptor, Option<Descr
     Ok(follows)
 }
 
-/// Something that is done to each number, in f32. What is no number stays so.
+/// A pointwise operation in f32, which propagates NaN.
 fn mode(which: sys::cudnnPointwiseMode_t) -> Result<Descriptor, String> {
     let mode = Descriptor::new(Type::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
     mode.set(Name::CUDNN_ATTR_POINTWISE_MODE, Kind::CUDNN_TYPE_POINTWISE_MODE, &[which])?;
@@ -398,7 +404,7 @@ fn mode(which: sys::cudnnPointwiseMode_t) -> Result<Descriptor, String> {
     mode.finished()
 }
 
-/// The operation that does it, to `x` and, where there is another tensor, that one.
+/// Applies a pointwise operation to `x` and, if there is one, to `b`.
 fn pointwise(mode: &Descriptor, x: &Descriptor, b: Option<&Descriptor>, y: &Descriptor) -> Result<Descriptor, String> {
     let operation = Descriptor::new(Type::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
     operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[mode])?;
@@ -430,9 +436,10 @@ impl Descriptor {
         Ok(Descriptor(raw))
     }
 
-    /// Sets an attribute. The values must be of the attribute's kind: plain numbers, handles or addresses.
+    /// Sets an attribute. The values must have the attribute's kind: plain numbers, handles or
+    /// addresses.
     fn set<V: Copy>(&self, name: Name, kind: Kind, values: &[V]) -> Result<(), String> {
-        // SAFETY: the descriptor is alive; the library copies as many values as there are.
+        // SAFETY: the descriptor is alive; the library copies `values.len()` values.
         let status =
             unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, values.len() as i64, values.as_ptr().cast()) };
         check("cudnnBackendSetAttribute", status).map_err(|error| format!("{error} ({name:?})"))
@@ -443,12 +450,12 @@ impl Descriptor {
         self.set(name, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw)
     }
 
-    /// Reads an attribute into as many values as there is room for; returns how many there are. Where the values are
-    /// descriptors, they must be there already, and the library fills them.
+    /// Reads an attribute into `values`; returns how many values the attribute has. Descriptors in
+    /// `values` must exist already; the library fills them.
     fn get<V: Copy>(&self, name: Name, kind: Kind, values: &mut [V]) -> Result<usize, String> {
         let mut count = 0;
         let target = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
-        // SAFETY: the descriptor is alive; the library writes at most as many values as there is room for.
+        // SAFETY: the descriptor is alive; the library writes at most `values.len()` values.
         let status =
             unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, values.len() as i64, &raw mut count, target) };
         check("cudnnBackendGetAttribute", status).map_err(|error| format!("{error} ({name:?})"))?;

@@ -1,5 +1,5 @@
-//! cuFFT: Fourier transforms of contiguous lines, with one plan for each length, batch and kind. The library's work area is
-//! the op's scratch memory, so that plans cost little to keep.
+//! cuFFT: Fourier transforms of contiguous lines, with one plan for each length, batch and kind.
+//! The library's work area is the op's scratch memory, so a kept plan uses little memory.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use panoply_core::{DeviceId, Error, Result};
 use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
 
-/// Plans that are kept; beyond it the table is emptied.
+/// The most plans that are kept; when the table is full it is emptied.
 const PLANS_MAX: usize = 256;
 
 const FORWARD: c_int = -1;
 const INVERSE: c_int = 1;
 
-/// A line's length, how many lines, of what kind, and whether in f64.
+/// The length of a line, the number of lines, the kind, and whether in f64.
 type Key = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
@@ -38,9 +38,9 @@ pub(crate) struct Plan {
 }
 
 impl Cufft {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is missing.
     pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cufft, String> {
-        // SAFETY: looks for the library by name, which runs no more than its initialisers.
+        // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcufft was not found".to_owned());
         }
@@ -103,7 +103,8 @@ impl Plan {
             (TransformKind::ToReal, true) => sys::cufftType::CUFFT_Z2D,
         };
         let dense = std::ptr::null_mut();
-        // SAFETY: the handle was just created; the only pointer is to one length, and no embedding means lines without gaps.
+        // SAFETY: the handle was just created; the only pointer is to one length; null embeddings
+        // mean lines without gaps.
         unsafe {
             result::set_auto_allocation(plan.handle, false)?;
             let length = &raw mut len;
@@ -116,7 +117,8 @@ impl Plan {
 
     fn try_run(&self, source: Address, target: Address, workspace: Address) -> Result<(), result::CufftError> {
         let (source, target, workspace) = (source.0, target.0, workspace.0);
-        // SAFETY: the plan is alive; the addresses are of memory with the plan's sizes, kept by the op until it has finished.
+        // SAFETY: the plan is alive; the addresses point to memory with the plan's sizes, kept by
+        // the op until it has finished.
         unsafe {
             result::set_work_area(self.handle, workspace as *mut c_void)?;
             let handle = self.handle;

@@ -1,5 +1,5 @@
-//! NVIDIA's libraries of one device, each loaded when it is first asked for. A library that is missing is a reason, and
-//! the op that asked takes its slower path.
+//! NVIDIA's libraries of one device, each loaded on first use. If a library is missing, the reason
+//! is kept, and ops take their slower path.
 
 use std::cell::{Cell, OnceCell};
 
@@ -17,7 +17,8 @@ use cudnn::Cudnn;
 use cufft::Cufft;
 use nvml::Nvml;
 
-/// Handles to the libraries. Made on the engine's thread, with the device's context current.
+/// Handles to the libraries. They are made on the engine's thread, with the device's context
+/// current.
 pub(crate) struct Libraries {
     device: DeviceId,
     stream: sys::CUstream,
@@ -31,7 +32,7 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Nothing is loaded yet. Everything will be queued on this stream.
+    /// Starts without any library loaded. All their work will be queued on this stream.
     pub(crate) fn new(info: &DeviceInfo, stream: sys::CUstream) -> Libraries {
         Libraries {
             device: info.id,
@@ -46,30 +47,30 @@ impl Libraries {
         }
     }
 
-    /// cuBLASLt, where it is installed.
+    /// cuBLASLt, if it is installed.
     pub(crate) fn cublas(&self) -> Option<&Cublas> {
         self.cublas.get_or_init(|| Cublas::open(self.device, self.stream.cast())).as_ref().ok()
     }
 
-    /// cuDNN, where it is installed.
+    /// cuDNN, if it is installed.
     pub(crate) fn cudnn(&self) -> Option<&Cudnn> {
         self.cudnn.get_or_init(|| Cudnn::open(self.stream.cast())).as_ref().ok()
     }
 
-    /// cuFFT, where it is installed.
+    /// cuFFT, if it is installed.
     pub(crate) fn cufft(&self) -> Option<&Cufft> {
         self.cufft.get_or_init(|| Cufft::open(self.device, self.stream.cast())).as_ref().ok()
     }
 }
 
-/// NVML's.
+/// The sensors of NVML.
 impl Sensors for Libraries {
     fn health(&self) -> Health {
         let missing = || "the device has no PCI address".to_owned();
         let nvml = self.nvml.get_or_init(|| Nvml::open(self.pci_address.ok_or_else(missing)?));
         let Ok(nvml) = nvml else { return Health::default() };
         let mut health = nvml.health();
-        // Errors from before the engine was opened are not its own.
+        // Memory errors from before the first question are not this engine's.
         if let Some(errors) = nvml.uncorrected_errors() {
             let before = self.uncorrected_errors.replace(errors);
             if self.asked.replace(true) && errors > before {

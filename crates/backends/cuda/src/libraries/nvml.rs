@@ -1,14 +1,15 @@
-//! NVML: how a GPU is. Loaded at run time; where it is missing, nothing is known.
+//! NVML: the health of a GPU. Loaded at run time; without NVML all values are unknown.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use libloading::{Library, Symbol};
 use panoply_core::{Health, PciAddress};
 
-/// Where the library may be.
+/// The library's possible file names.
 const NAMES: &[&str] = &["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"];
 const SENSOR_GPU: c_int = 0;
-/// Reasons that mean the device slows itself down: power cap, hardware and software slowdown, heat, power brake.
+/// Reasons for which the device slows itself down: power cap, hardware and software slowdown, heat,
+/// power brake.
 const SLOWED: c_ulonglong = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
 const ECC_UNCORRECTED: c_int = 1;
 const ECC_SINCE_BOOT: c_int = 0;
@@ -16,16 +17,16 @@ const ECC_SINCE_BOOT: c_int = 0;
 type Device = *mut c_void;
 type Ask = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
 
-/// One GPU as NVML knows it.
+/// One GPU's handle in NVML.
 pub(crate) struct Nvml {
     library: Library,
     device: Device,
 }
 
 impl Nvml {
-    /// The GPU at this address, or why it cannot be asked.
+    /// The GPU at this address, or the reason why it cannot be asked.
     pub(crate) fn open(address: PciAddress) -> Result<Nvml, String> {
-        // SAFETY: loads NVIDIA's library by its name, which runs no more than its initialisers.
+        // SAFETY: loads NVIDIA's library by its name, which only runs its initialisers.
         let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
         let library = library.ok_or_else(|| format!("none of {} was found", NAMES.join(", ")))?;
         // SAFETY: NVML's functions have these signatures.
@@ -42,7 +43,7 @@ impl Nvml {
         Ok(Nvml { library, device })
     }
 
-    /// What the sensors say now.
+    /// The current values of the sensors.
     pub(crate) fn health(&self) -> Health {
         Health {
             temperature_celsius: self.temperature(),
@@ -53,7 +54,7 @@ impl Nvml {
         }
     }
 
-    /// Errors in memory that could not be corrected, since the driver was loaded.
+    /// Number of uncorrectable memory errors since the driver was loaded.
     pub(crate) fn uncorrected_errors(&self) -> Option<u64> {
         type Count = unsafe extern "C" fn(Device, c_int, c_int, *mut c_ulonglong) -> c_int;
         let mut errors = 0;
@@ -67,7 +68,7 @@ impl Nvml {
 
     fn number(&self, name: &[u8]) -> Option<c_uint> {
         let mut value = 0;
-        // SAFETY: the functions asked through here take a device and write one number.
+        // SAFETY: the functions that are called here take a device and write one number.
         let answer = unsafe {
             let ask: Symbol<'_, Ask> = symbol(&self.library, name).ok()?;
             ask(self.device, &raw mut value)
@@ -89,7 +90,7 @@ impl Nvml {
     fn utilisation(&self) -> Option<f32> {
         type Rates = unsafe extern "C" fn(Device, *mut [c_uint; 2]) -> c_int;
         let mut rates = [0; 2];
-        // SAFETY: the structure is two numbers: of the cores and of the memory.
+        // SAFETY: the structure is two numbers: for the cores and for the memory.
         let answer = unsafe {
             let ask: Symbol<'_, Rates> = symbol(&self.library, b"nvmlDeviceGetUtilizationRates\0").ok()?;
             ask(self.device, &raw mut rates)

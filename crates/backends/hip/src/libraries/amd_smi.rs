@@ -1,4 +1,5 @@
-//! AMD SMI: how a GPU is, from ROCm 7 on. Structures of older versions lie otherwise, so they are not loaded: ROCm SMI is there beside them.
+//! AMD SMI: a GPU's sensors, for ROCm 7 and newer. Older versions lay out their structures
+//! differently, so they are not loaded: ROCm SMI is installed beside them.
 
 use std::ffi::c_int;
 
@@ -8,20 +9,20 @@ use panoply_core::{Health, PciAddress};
 use crate::runtime::first_whole;
 use crate::sys::{Handle, functions};
 
-/// Everything but AMD's GPUs is left alone.
+/// Initialisation flag: only AMD GPUs are monitored.
 const GPUS: u64 = 1 << 1;
-/// The sensor at the hottest place, and the one at the edge.
+/// The junction sensor (the hottest spot) and the edge sensor.
 const JUNCTION: c_int = 1;
 const EDGE: c_int = 0;
 const CURRENT: c_int = 0;
-/// Numbers that no sensor gives: what is not known.
+/// Values that mean "unknown".
 const UNKNOWN: [u32; 2] = [u32::MAX, 0xffff];
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[("AMDSMI_TEMP_CURRENT", CURRENT)];
 
-/// What the library tells of power, in watts, with room for what newer versions may add.
+/// Power in watts, with space for fields that newer versions may add.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Power {
@@ -31,7 +32,7 @@ pub struct Power {
     room: [u64; 32],
 }
 
-/// What the library tells of work, in percent, with room as above.
+/// Utilisation in percent, with space as above.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Work {
@@ -41,7 +42,7 @@ pub struct Work {
     room: [u32; 29],
 }
 
-/// Errors in memory, with room as above.
+/// Memory error counts, with space as above.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Errors {
@@ -52,7 +53,7 @@ pub struct Errors {
 }
 
 functions! {
-    /// What is asked of AMD SMI.
+    /// The functions of AMD SMI that this crate calls.
     Functions {
         amdsmi_init(flags: u64) -> c_int;
         amdsmi_shut_down() -> c_int;
@@ -64,7 +65,7 @@ functions! {
     }
 }
 
-/// The library, initialised. It counts who uses it.
+/// The initialised library. It counts its users.
 struct Opened {
     functions: Functions,
     /// Held so that the functions stay loaded.
@@ -73,40 +74,42 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: initialised by `open`, and not used again.
+        // SAFETY: `open` initialised the library, and it is not used again.
         let _ = unsafe { (self.functions.amdsmi_shut_down)() };
     }
 }
 
-/// One GPU as AMD SMI knows it.
+/// One GPU as seen by AMD SMI.
 pub(crate) struct AmdSmi {
     opened: Opened,
     device: Handle,
 }
 
 impl AmdSmi {
-    /// The GPU at this address, or why it cannot be asked.
+    /// Opens the GPU at `address`, or returns why it cannot be queried.
     pub(crate) fn open(names: &[String], address: PciAddress) -> Result<AmdSmi, String> {
         let found = first_whole(names, "AMD SMI", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
-        // SAFETY: the flags are the library's own.
+        // SAFETY: the flags are defined by the library.
         checked("amdsmi_init", unsafe { (functions.amdsmi_init)(GPUS) })?;
         let (opened, mut device) = (Opened { functions, _library: library }, std::ptr::null_mut());
-        // SAFETY: the address is a union of 64 bits, passed as one number; writes one handle.
+        // SAFETY: the address is a union of 64 bits, passed as one number. The call writes one
+        // handle.
         let told = unsafe { (functions.amdsmi_get_processor_handle_from_bdf)(number(address), &raw mut device) };
         checked("amdsmi_get_processor_handle_from_bdf", told)?;
         Ok(AmdSmi { opened, device })
     }
 
-    /// What the sensors say now.
+    /// The sensors' current values.
     pub(crate) fn health(&self) -> Health {
         let (functions, device) = (&self.opened.functions, self.device);
-        // SAFETY: the device is the library's; each writes one structure, for which there is more than enough room.
+        // SAFETY: the library gave the device handle. Each call writes one structure, and `Power`
+        // and `Work` are larger than the library's.
         let power: Option<Power> = asked(|power| unsafe { (functions.amdsmi_get_power_info)(device, power) });
         // SAFETY: as above.
         let work: Option<Work> = asked(|work| unsafe { (functions.amdsmi_get_gpu_activity)(device, work) });
         let known = |number: &u32| !UNKNOWN.contains(number);
-        // Newer GPUs tell the first, older ones the second.
+        // Newer GPUs report the current power, older ones the average.
         let watts =
             power.and_then(|power| [power.current, power.average].into_iter().find(|watts| known(watts) && *watts > 0));
         Health {
@@ -117,7 +120,7 @@ impl AmdSmi {
         }
     }
 
-    /// Errors in memory that could not be corrected, since the driver was loaded.
+    /// Number of uncorrectable memory errors since the driver was loaded.
     pub(crate) fn uncorrected_errors(&self) -> Option<u64> {
         let (functions, device) = (&self.opened.functions, self.device);
         // SAFETY: as above.
@@ -126,23 +129,23 @@ impl AmdSmi {
         errors.map(|errors| errors.uncorrected)
     }
 
-    /// This library counts degrees, where ROCm SMI counts thousandths.
+    /// This library reports degrees, ROCm SMI thousandths of a degree.
     fn temperature(&self, sensor: c_int) -> Option<f32> {
         let (functions, device) = (&self.opened.functions, self.device);
-        // SAFETY: the device is the library's; writes one number.
+        // SAFETY: the library gave the device handle. The call writes one number.
         let told: Option<i64> =
             asked(|degrees| unsafe { (functions.amdsmi_get_temp_metric)(device, sensor, CURRENT, degrees) });
         told.map(|degrees| degrees as f32)
     }
 }
 
-/// How AMD SMI writes an address.
+/// Encodes a PCI address as AMD SMI does.
 fn number(address: PciAddress) -> u64 {
     let PciAddress { domain, bus, device, function } = address;
     u64::from(domain) << 16 | u64::from(bus) << 8 | u64::from(device & 0x1f) << 3 | u64::from(function & 7)
 }
 
-/// What a function writes, where it succeeds.
+/// Returns the value that `ask` writes, or `None` if it fails.
 fn asked<T: Default>(ask: impl FnOnce(*mut T) -> c_int) -> Option<T> {
     let mut value = T::default();
     (ask(&raw mut value) == 0).then_some(value)

@@ -1,6 +1,7 @@
-//! What this crate declares of AMD's libraries, held against their own headers where those are installed: in `/opt/rocm/include`, in `/usr/include`,
-//! or in the folder that `PANOPLY_ROCM_HEADERS` names. A function has as many arguments as the header says, each of the same size and sign, and a number
-//! that stands for a name is the header's.
+//! Compares this crate's declarations of AMD's libraries with the libraries' own headers, where
+//! those are installed: in `/opt/rocm/include`, in `/usr/include`, or in the folder that
+//! `PANOPLY_ROCM_HEADERS` names. A function must have as many arguments as in the header, each of
+//! the same size and sign. A constant must have the header's value.
 
 use std::ffi::c_int;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::{amd_smi, hipblaslt, hipfft, miopen, rocblas, rocm_smi};
 use crate::sys;
 
-/// A table of functions, numbers by their names, and the headers that have them.
+/// A table of functions, constants by their names, and the headers that declare them.
 struct Declared {
     functions: &'static [(&'static str, &'static [&'static str], bool)],
     numbers: &'static [(&'static str, c_int)],
@@ -43,7 +44,7 @@ const LIBRARIES: [Declared; 8] = [
     },
 ];
 
-/// How an argument is passed.
+/// How an argument is passed to a C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     Pointer,
@@ -53,7 +54,8 @@ enum Passed {
     Unsigned64,
 }
 
-/// What the headers' names mean that are not plain numbers. Handles are pointers, and most enumerations are 32 bits wide.
+/// The header's type names that are passed as pointers (handles), and below those that are 32-bit
+/// enumerations.
 const POINTERS: [&str; 19] = [
     "hipStream_t",
     "hipEvent_t",
@@ -97,31 +99,31 @@ const ENUMERATIONS: [&str; 19] = [
     "amdsmi_temperature_type_t",
 ];
 
-/// An argument as the header declares it: its type, and its name, which may be missing.
+/// Parses an argument in C: its type and its optional name.
 fn passed_in_c(argument: &str) -> Option<Passed> {
     if argument.contains(['*', '[']) {
         return Some(Passed::Pointer);
     }
     let is_type = |word: &&str| !["const", "enum", "struct"].contains(word) && !word.starts_with("__dparm");
-    // What an argument is in C++ where it is left out is not of its type.
+    // In C++ an argument may have a default value, which is not part of its type.
     let argument = argument.split_once('=').map_or(argument, |(before, _)| before);
     let words: Vec<&str> = argument.split_whitespace().filter(is_type).collect();
     let known = |name: &str| match name {
         "int" | "int32_t" | "rocblas_int" => Some(Passed::Bits32),
         "uint32_t" | "unsigned int" | "unsigned" => Some(Passed::Unsigned32),
         "int64_t" | "rocblas_stride" | "long long int" | "long long" => Some(Passed::Bits64),
-        // The last two: an enumeration with numbers of 64 bits, and a union of that size.
+        // The last two are an enumeration with 64-bit values and a union of 64 bits.
         "size_t" | "uint64_t" | "rsmi_gpu_block_t" | "amdsmi_bdf_t" => Some(Passed::Unsigned64),
         name if POINTERS.contains(&name) => Some(Passed::Pointer),
         name if ENUMERATIONS.contains(&name) => Some(Passed::Bits32),
         _ => None,
     };
-    // The longest beginning that is a type; one more word is the argument's name.
+    // The longest prefix that is a type. The one word that may remain is the argument's name.
     let most = words.len();
     (most.saturating_sub(1)..=most).rev().find_map(|count| known(&words[..count].join(" ")))
 }
 
-/// The same argument as this crate declares it.
+/// The same for an argument in this crate's declarations.
 fn passed_in_rust(argument: &str) -> Passed {
     match argument {
         "c_int" | "i32" | "Status" => Passed::Bits32,
@@ -135,7 +137,7 @@ fn passed_in_rust(argument: &str) -> Passed {
     }
 }
 
-/// The text of a header without comments, directives and the notes of its compiler.
+/// The header's text without comments and preprocessor directives.
 fn plain(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::new();
@@ -148,7 +150,7 @@ fn plain(text: &str) -> String {
     lines.filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// The arguments of a function, where the text declares it.
+/// The arguments of function `name`, if `text` declares it.
 fn arguments<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     text.match_indices(name).find_map(|(at, _)| {
@@ -156,7 +158,7 @@ fn arguments<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
         if before.ends_with(is_word) || !after.starts_with('(') {
             return None;
         }
-        // A declaration has its result before it, and ends with a semicolon.
+        // A declaration has its result type before the name and ends with a semicolon.
         let result = before.trim_end().rsplit([';', '}', '{']).next()?.trim();
         let (list, _) = after[1..].split_once(';')?;
         let list = list.trim_end().strip_suffix(')')?;
@@ -165,7 +167,7 @@ fn arguments<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     })
 }
 
-/// The number that the text gives a name.
+/// The value that `text` gives to `name`.
 fn number(text: &str, name: &str) -> Option<i64> {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     text.match_indices(name).find_map(|(at, _)| {
@@ -190,7 +192,8 @@ fn folders() -> Vec<PathBuf> {
     }
 }
 
-/// All of a library's headers that are in one folder, as one text; and with the directives, which have numbers as well.
+/// All headers of a library in `folder`, joined: the plain text, and the text with directives,
+/// which define numbers as well.
 fn read(folder: &Path, headers: &[&str]) -> Option<[String; 2]> {
     let texts =
         headers.iter().map(|header| fs::read_to_string(folder.join(header)).ok()).collect::<Option<Vec<_>>>()?;
@@ -222,7 +225,7 @@ fn declarations_are_the_headers() {
     }
 }
 
-/// The test itself: a header that says otherwise is noticed.
+/// Checks the parser itself: a deviating header is noticed.
 #[test]
 fn a_header_is_understood() {
     let text = plain(

@@ -1,9 +1,10 @@
-//! hipBLASLt: products of f16, bf16 and f32 with the library's own choice of algorithm, kept for each problem; all others are rocBLAS'.
+//! hipBLASLt: products of f16, bf16 and f32. The library chooses an algorithm, which is cached for
+//! each problem. rocBLAS computes all other products.
 //!
-//! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
-//! operand and our A its second.
+//! The library expects column-major matrices. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the
+//! same memory, so our B is its first operand and our A its second.
 
-#![allow(non_snake_case)] // The functions' own names.
+#![allow(non_snake_case)] // The functions keep their libraries' names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,11 +20,11 @@ use panoply_core::{DType, DeviceId, Error, Result};
 use crate::runtime::first_whole;
 use crate::sys::{Handle, functions};
 
-/// What the library may use besides its operands.
+/// Maximum size of the library's workspace.
 const WORKSPACE_BYTES: u64 = 64 << 20;
-/// Plans that are kept; beyond it the table is emptied.
+/// Maximum number of cached plans. The table is cleared when it is full.
 const PLANS_MAX: usize = 4096;
-/// The first version whose numbers for types are the ones below: 0.6.0, of ROCm 6.0.
+/// The first version whose data types have the numbers below: 0.6.0, of ROCm 6.0.
 const VERSION_MIN: c_int = 600;
 
 const PLAIN: c_int = 111;
@@ -44,7 +45,7 @@ const PRODUCT_BIAS: c_int = 3;
 const PRODUCT_BIAS_TYPE: c_int = 4;
 const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("HIPBLAS_OP_N", PLAIN),
@@ -66,7 +67,7 @@ pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES", PREFERENCE_WORKSPACE_BYTES),
 ];
 
-/// An algorithm, as the library lays it out.
+/// An algorithm, laid out as in the library.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Algorithm {
@@ -74,7 +75,7 @@ pub struct Algorithm {
     workspace_bytes_max: usize,
 }
 
-/// What the library recommends, with room for what newer versions may add.
+/// A recommended algorithm, with space for fields that newer versions may add.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Recommended {
@@ -87,7 +88,7 @@ pub struct Recommended {
 }
 
 functions! {
-    /// What is asked of hipBLASLt.
+    /// The functions of hipBLASLt that this crate calls.
     Functions {
         hipblasLtCreate(handle: *mut Handle) -> c_int;
         hipblasLtDestroy(handle: Handle) -> c_int;
@@ -106,7 +107,7 @@ functions! {
     }
 }
 
-/// A problem, what follows it, and whether C is added.
+/// A problem, its epilogue, and whether C is added.
 type Key = (ProductProblem, Epilogue, bool);
 
 /// The library on the engine's stream.
@@ -115,7 +116,7 @@ pub(crate) struct HipBlasLt {
     plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
 }
 
-/// The library's handle, which plans share.
+/// The library's handle, shared by all plans.
 struct Opened {
     device: DeviceId,
     stream: Handle,
@@ -125,27 +126,27 @@ struct Opened {
     _library: Library,
 }
 
-/// An algorithm for a problem, with the descriptors that name it.
+/// An algorithm for a problem, with its descriptors.
 struct Plan {
     opened: Rc<Opened>,
     product: Handle,
-    /// Of the library's first operand, its second, and of C and D, which are alike.
+    /// Layouts of the library's first and second operands, and of C and D, which share one.
     layouts: [Handle; 3],
     algorithm: Algorithm,
     workspace_bytes: usize,
 }
 
 impl HipBlasLt {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is not available.
     pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<HipBlasLt, String> {
         let found = first_whole(names, "hipBLASLt", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         let mut handle = null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle.
         checked(unsafe { (functions.hipblasLtCreate)(&raw mut handle) })?;
         let opened = Opened { device, stream, handle, functions, _library: library };
         let mut version = 0;
-        // SAFETY: the handle was just created; writes one number.
+        // SAFETY: the handle was just created. The call writes one number.
         checked(unsafe { (functions.hipblasLtGetVersion)(handle, &raw mut version) })?;
         if version < VERSION_MIN {
             return Err(format!("hipBLASLt {version} is older than {VERSION_MIN}, and numbers its types otherwise"));
@@ -156,7 +157,7 @@ impl HipBlasLt {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: created by `open`, destroyed once, when no plan uses it any more.
+        // SAFETY: `open` created the handle. It is destroyed once, after the last plan.
         let _ = unsafe { (self.functions.hipblasLtDestroy)(self.handle) };
     }
 }
@@ -195,7 +196,8 @@ impl ProductPlan for Plan {
 }
 
 impl Plan {
-    /// Nothing where the library has no such product, or has it in a way that is not known to be ours: what its relu makes of NaN is not.
+    /// Returns `None` if the library has no such product, or might compute it differently: how its
+    /// relu treats NaN is unknown.
     fn new(opened: &Rc<Opened>, problem: &ProductProblem, epilogue: Epilogue) -> Option<Plan> {
         let (dtype, output) = (data_type(problem.dtype)?, data_type(problem.output)?);
         let follows = match epilogue {
@@ -223,7 +225,7 @@ impl Plan {
     ) -> Result<(), String> {
         let ProductProblem { m, n, k, batches, a, b, tf32, .. } = *problem;
         let compute = if tf32 { COMPUTE_TF32 } else { COMPUTE_F32 };
-        // SAFETY: writes one handle; factors are f32.
+        // SAFETY: the call writes one handle. The factors are f32.
         checked(unsafe { (self.opened.functions.hipblasLtMatmulDescCreate)(&raw mut self.product, compute, F32) })?;
         let way = |matrix: &Matrix| if matrix.order == Order::Columns { TRANSPOSED } else { PLAIN };
         let told = [
@@ -240,13 +242,13 @@ impl Plan {
         Ok(())
     }
 
-    /// The library's first choice of algorithm.
+    /// Selects the algorithm that the library recommends first.
     fn choose(&mut self) -> Result<(), String> {
         let (functions, mut preference) = (self.opened.functions, null_mut());
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle.
         checked(unsafe { (functions.hipblasLtMatmulPreferenceCreate)(&raw mut preference) })?;
         let bytes = WORKSPACE_BYTES;
-        // SAFETY: the preference was just made; the attribute is one 64-bit number.
+        // SAFETY: the preference was just created. The attribute is one 64-bit number.
         let set = checked(unsafe {
             let set = functions.hipblasLtMatmulPreferenceSetAttribute;
             set(preference, PREFERENCE_WORKSPACE_BYTES, (&raw const bytes).cast(), size_of::<u64>())
@@ -254,7 +256,8 @@ impl Plan {
         let (mut found, mut count) = (Recommended::default(), 0);
         let [first, second, output] = self.layouts;
         let asked = set.and_then(|()| {
-            // SAFETY: every descriptor is alive; there is room for the one recommendation that is asked for, and for their number.
+            // SAFETY: every descriptor is alive. `found` has space for the one requested
+            // recommendation, and `count` for their number.
             checked(unsafe {
                 (functions.hipblasLtMatmulAlgoGetHeuristic)(
                     self.opened.handle,
@@ -270,7 +273,7 @@ impl Plan {
                 )
             })
         });
-        // SAFETY: made above, and not used again.
+        // SAFETY: created above, and not used again.
         let _ = unsafe { (functions.hipblasLtMatmulPreferenceDestroy)(preference) };
         asked?;
         if count < 1 || found.state != 0 || found.workspace_bytes as u64 > WORKSPACE_BYTES {
@@ -292,8 +295,9 @@ impl Plan {
         }
         let [a, b, c, d] = addresses.map(|address| address.0 as *mut c_void);
         let ([first, second, output], opened) = (self.layouts, &self.opened);
-        // SAFETY: the descriptors belong to the plan; the addresses are of memory with the plan's layouts, kept by the op until it has
-        // finished; the factors are read before the call returns, since the descriptor's pointers are the host's.
+        // SAFETY: the plan owns the descriptors. The addresses have the plan's layouts, and the op
+        // keeps their memory until it has finished. The factors are read before the call returns,
+        // because the descriptor's pointer mode is the host's.
         checked(unsafe {
             (opened.functions.hipblasLtMatmul)(
                 opened.handle,
@@ -316,10 +320,11 @@ impl Plan {
         })
     }
 
-    /// Sets one number of the product's description.
+    /// Sets one attribute of the product's descriptor.
     fn set<T: Copy>(&self, which: c_int, value: &T) -> Result<(), String> {
         let set = self.opened.functions.hipblasLtMatmulDescSetAttribute;
-        // SAFETY: the descriptor belongs to the plan; the attribute has the number's size: 64 bits for an address, 32 for the others.
+        // SAFETY: the plan owns the descriptor. `T` has the attribute's size: 64 bits for an
+        // address, 32 for the others.
         checked(unsafe { set(self.product, which, (&raw const *value).cast(), size_of::<T>()) })
     }
 }
@@ -328,7 +333,7 @@ impl Drop for Plan {
     fn drop(&mut self) {
         let functions = &self.opened.functions;
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
-            // SAFETY: each was created for this plan and is destroyed once.
+            // SAFETY: each layout was created for this plan and is destroyed once.
             let _ = unsafe { (functions.hipblasLtMatrixLayoutDestroy)(layout) };
         }
         if !self.product.is_null() {
@@ -338,7 +343,7 @@ impl Drop for Plan {
     }
 }
 
-/// The library's number for a type; nothing for those that are rocBLAS'.
+/// The library's number of a data type. `None` for the types left to rocBLAS.
 fn data_type(dtype: DType) -> Option<c_int> {
     match dtype {
         DType::F16 => Some(F16),
@@ -348,7 +353,7 @@ fn data_type(dtype: DType) -> Option<c_int> {
     }
 }
 
-/// A matrix of ours as the library's columns: rows that are contiguous are its columns.
+/// Describes our matrix in column-major terms: our contiguous rows are the library's columns.
 fn layout(
     opened: &Opened,
     dtype: c_int,
@@ -362,19 +367,19 @@ fn layout(
     };
     let count = c_int::try_from(batches).map_err(|_| "hipBLASLt counts products in 32 bits".to_owned())?;
     let (functions, mut made) = (&opened.functions, null_mut());
-    // SAFETY: writes one handle.
+    // SAFETY: the call writes one handle.
     checked(unsafe {
         (functions.hipblasLtMatrixLayoutCreate)(&raw mut made, dtype, height as u64, width as u64, matrix.step)
     })?;
     let set = functions.hipblasLtMatrixLayoutSetAttribute;
     let (counted, stepped) = ((&raw const count).cast(), (&raw const matrix.batch_step).cast());
-    // SAFETY: the layout was just made; the attributes are a 32-bit and a 64-bit number.
+    // SAFETY: the layout was just created. The attributes are a 32-bit and a 64-bit number.
     let told = unsafe {
         checked(set(made, LAYOUT_BATCHES, counted, size_of::<c_int>()))
             .and_then(|()| checked(set(made, LAYOUT_BATCH_STEP, stepped, size_of::<i64>())))
     };
     told.map(|()| made).inspect_err(|_| {
-        // SAFETY: made above, and given to nobody.
+        // SAFETY: created above, and not handed out.
         let _ = unsafe { (functions.hipblasLtMatrixLayoutDestroy)(made) };
     })
 }

@@ -1,7 +1,8 @@
-//! hipFFT, rocFFT's face: Fourier transforms of contiguous lines, with one plan for each length, batch and kind. The library's work area
-//! is the op's scratch memory, so that plans cost little to keep.
+//! hipFFT, the front end of rocFFT: Fourier transforms of contiguous lines, with one plan for each
+//! length, batch size and kind. The op's scratch memory serves as the library's workspace, so
+//! cached plans are small.
 
-#![allow(non_snake_case)] // The functions' own names.
+#![allow(non_snake_case)] // The functions keep their libraries' names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use panoply_core::{DeviceId, Error, Result};
 use crate::runtime::first_whole;
 use crate::sys::{Handle, functions};
 
-/// Plans that are kept; beyond it the table is emptied.
+/// Maximum number of cached plans. The table is cleared when it is full.
 const PLANS_MAX: usize = 256;
 
 const FORWARD: c_int = -1;
@@ -29,7 +30,7 @@ const WIDE_COMPLEX: c_int = 0x69;
 const WIDE_FROM_REAL: c_int = 0x6a;
 const WIDE_TO_REAL: c_int = 0x6c;
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("HIPFFT_FORWARD", FORWARD),
@@ -43,7 +44,7 @@ pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
 ];
 
 functions! {
-    /// What is asked of hipFFT.
+    /// The functions of hipFFT that this crate calls.
     Functions {
         hipfftCreate(plan: *mut Handle) -> c_int;
         hipfftDestroy(plan: Handle) -> c_int;
@@ -60,7 +61,7 @@ functions! {
     }
 }
 
-/// A line's length, how many lines, of what kind, and whether of f64.
+/// The length of a line, the number of lines, the kind, and whether the elements are f64.
 type Key = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
@@ -69,7 +70,7 @@ pub(crate) struct HipFft {
     stream: Handle,
     functions: Functions,
     plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
-    /// Held so that the functions stay loaded; dropped last.
+    /// Held so that the functions stay loaded. Dropped last.
     _library: Rc<Library>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Plan {
 }
 
 impl HipFft {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is not available.
     pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<HipFft, String> {
         let found = first_whole(names, "hipFFT", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
@@ -123,14 +124,15 @@ impl TransformPlan for Plan {
 
     fn run(&self, source: Address, target: Address, workspace: Address) -> Result<()> {
         let [source, target, workspace] = [source, target, workspace].map(|address| address.0 as *mut c_void);
-        // SAFETY: the plan is alive; the workspace has the plan's size.
+        // SAFETY: the plan is alive. The workspace has the plan's size.
         let set = unsafe { (self.functions.hipfftSetWorkArea)(self.handle, workspace) };
         let (functions, handle) = (&self.functions, self.handle);
         let (complex, from_real, to_real) = match self.is_wide {
             true => (functions.hipfftExecZ2Z, functions.hipfftExecD2Z, functions.hipfftExecZ2D),
             false => (functions.hipfftExecC2C, functions.hipfftExecR2C, functions.hipfftExecC2R),
         };
-        // SAFETY: the addresses are of memory with the plan's sizes, kept by the op until it has finished.
+        // SAFETY: the memory at these addresses has the plan's sizes, and the op keeps it until it
+        // has finished.
         let run = || unsafe {
             match self.kind {
                 TransformKind::Forward => complex(handle, source, target, FORWARD),
@@ -147,7 +149,7 @@ impl Plan {
     fn new(library: &HipFft, (len, lines, kind, is_wide): Key) -> Result<Plan, String> {
         let HipFft { device, stream, functions, .. } = *library;
         let mut handle = null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle.
         checked(unsafe { (functions.hipfftCreate)(&raw mut handle) })?;
         let mut plan = Plan {
             workspace_bytes: 0,
@@ -171,7 +173,8 @@ impl Plan {
             (true, _) => WIDE_COMPLEX,
         };
         let (size, dense, bytes) = (&raw mut len, null_mut(), &raw mut plan.workspace_bytes);
-        // SAFETY: the handle was just created; the pointers are to one length and one number, and no embedding means lines without gaps.
+        // SAFETY: the handle was just created. The pointers are to one length and one number. A
+        // null embedding means lines without gaps.
         unsafe {
             checked((functions.hipfftSetAutoAllocation)(handle, 0))?;
             let made = (functions.hipfftMakePlanMany64)(

@@ -1,7 +1,8 @@
-//! MIOpen: convolutions and their gradients, by its immediate mode, which names solutions without running them. Which of them is used, and
-//! whether its sums are right, is found out by the op that asks.
+//! MIOpen: convolutions and their gradients, through its immediate mode, which lists solutions
+//! without running them. The op that requests the plans measures them, checks their results and
+//! chooses one.
 
-#![allow(non_snake_case)] // The functions' own names.
+#![allow(non_snake_case)] // The functions keep their libraries' names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,18 +18,18 @@ use panoply_core::DType;
 use crate::runtime::first_whole;
 use crate::sys::{Handle, functions};
 
-/// Choices that are kept; beyond it the table is emptied.
+/// Maximum number of cached choices. The table is cleared when it is full.
 const CHOICES_MAX: usize = 256;
-/// Solutions of one problem that are tried.
+/// Maximum number of solutions that are tried for one problem.
 const SOLUTIONS_MAX: usize = 8;
 
 const HALF: c_int = 0;
 const FLOAT: c_int = 1;
 const BFLOAT16: c_int = 5;
-/// A convolution as networks have it: filters are not turned.
+/// The convolution of neural networks: filters are not flipped.
 const CROSS_CORRELATION: c_int = 0;
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("miopenHalf", HALF),
@@ -37,7 +38,7 @@ pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("miopenConvolution", CROSS_CORRELATION),
 ];
 
-/// One way to convolve, as the library names it.
+/// One algorithm for a convolution, laid out as in the library.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Solution {
@@ -48,7 +49,7 @@ pub struct Solution {
 }
 
 functions! {
-    /// What is asked of MIOpen.
+    /// The functions of MIOpen that this crate calls.
     Functions {
         miopenCreateWithStream(handle: *mut Handle, stream: Handle) -> c_int;
         miopenDestroy(handle: Handle) -> c_int;
@@ -78,7 +79,7 @@ pub(crate) struct MiOpen {
     choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
 }
 
-/// The library's handle, which plans share.
+/// The library's handle, shared by all plans.
 struct Opened {
     functions: Functions,
     handle: Handle,
@@ -87,12 +88,13 @@ struct Opened {
 }
 
 impl MiOpen {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is not available.
     pub(crate) fn open(names: &[String], stream: Handle) -> Result<MiOpen, String> {
         let found = first_whole(names, "MIOpen", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         let mut handle = null_mut();
-        // SAFETY: writes one handle; the stream is the engine's, which outlives the library's handle.
+        // SAFETY: the call writes one handle. The stream is the engine's, which outlives the
+        // library's handle.
         checked(unsafe { (functions.miopenCreateWithStream)(&raw mut handle, stream) })?;
         let opened = Rc::new(Opened { functions, handle, _library: library });
         Ok(MiOpen { opened, choices: RefCell::default() })
@@ -101,7 +103,7 @@ impl MiOpen {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: created by `open`, destroyed once, when no plan uses it any more.
+        // SAFETY: `open` created the handle. It is destroyed once, after the last plan.
         let _ = unsafe { (self.functions.miopenDestroy)(self.handle) };
     }
 }
@@ -111,7 +113,7 @@ impl Convolutions for MiOpen {
         let described = Rc::new(Described::new(&self.opened, problem)?);
         let solutions = described.solutions()?;
         let plan = |solution| Rc::new(Plan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
-        // One that does not compile is passed over.
+        // A solution that does not compile is skipped.
         let plans = solutions.into_iter().filter(|solution| described.compile(solution.number).is_ok()).map(plan);
         Ok(plans.collect())
     }
@@ -153,7 +155,7 @@ impl ConvolutionPlan for Plan {
     }
 }
 
-/// A problem in the library's own words.
+/// A problem as descriptors of the library.
 struct Described {
     problem: ConvolutionProblem,
     input: Handle,
@@ -200,7 +202,7 @@ impl Described {
         Ok(described)
     }
 
-    /// The tensors in the order in which the library takes them: two factors, and the sums.
+    /// The descriptors in the library's order of arguments: two factors, then the result.
     fn sides(&self) -> [Handle; 3] {
         match self.problem.kind {
             ConvolutionKind::Forward => [self.weights, self.input, self.output],
@@ -209,7 +211,7 @@ impl Described {
         }
     }
 
-    /// What the library offers, its own favourites first.
+    /// The library's solutions, in its order of preference.
     fn solutions(&self) -> Result<Vec<Solution>, String> {
         let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
         let ask = match self.problem.kind {
@@ -219,12 +221,13 @@ impl Described {
         };
         let (mut found, mut count) = ([Solution::default(); SOLUTIONS_MAX], 0);
         let (handle, list, counted) = (self.opened.handle, found.as_mut_ptr(), &raw mut count);
-        // SAFETY: handle and descriptors are alive; there is room for as many solutions as told, and for their number.
+        // SAFETY: handle and descriptors are alive. `found` has space for `SOLUTIONS_MAX`
+        // solutions, and `count` for their number.
         checked(unsafe { ask(handle, first, second, self.convolution, sums, SOLUTIONS_MAX, counted, list) })?;
         Ok(found[..count.min(SOLUTIONS_MAX)].to_vec())
     }
 
-    /// Has a solution compiled, which takes a while the first time.
+    /// Compiles a solution. The first time takes a while.
     fn compile(&self, number: u64) -> Result<(), String> {
         let (functions, [first, second, sums]) = (&self.opened.functions, self.sides());
         let compile = match self.problem.kind {
@@ -232,7 +235,7 @@ impl Described {
             ConvolutionKind::Input => functions.miopenConvolutionBackwardDataCompileSolution,
             ConvolutionKind::Weights => functions.miopenConvolutionBackwardWeightsCompileSolution,
         };
-        // SAFETY: handle and descriptors are alive, and the number is one that the library gave for them.
+        // SAFETY: handle and descriptors are alive, and the library returned this number for them.
         checked(unsafe { compile(self.opened.handle, first, second, self.convolution, sums, number) })
     }
 
@@ -245,10 +248,11 @@ impl Described {
             ConvolutionKind::Weights => (functions.miopenConvolutionBackwardWeightsImmediate, [y, x, w]),
         };
         let (handle, bytes, number) = (self.opened.handle, solution.workspace_bytes, solution.number);
-        // A solution that wants no workspace wants no address either.
+        // A solution without a workspace expects a null address.
         let room = if bytes == 0 { null_mut() } else { room };
-        // SAFETY: handle and descriptors are alive; the addresses are of tensors with the problem's dimensions, and of a workspace of the
-        // size that the solution wants, kept by the op until it has finished.
+        // SAFETY: handle and descriptors are alive. The addresses are tensors with the problem's
+        // dimensions and a workspace of the solution's size, and the op keeps them until it has
+        // finished.
         checked(unsafe { run(handle, first, one, second, two, self.convolution, sums, to, room, bytes, number) })?;
         match tensors.bias.filter(|_| !self.bias.is_null()) {
             Some(bias) => self.add_bias(bias, y),
@@ -256,12 +260,13 @@ impl Described {
         }
     }
 
-    /// Adds a number to each channel of the output. These are the only factors that the library takes here, and they mean the sum.
+    /// Adds the bias to each channel of the output. The library accepts only the factors 1 and 0
+    /// here, and they mean the sum.
     fn add_bias(&self, bias: Address, y: *mut c_void) -> Result<(), String> {
         let (one, zero) = (1.0_f32, 0.0_f32);
         let (one, zero) = ((&raw const one).cast(), (&raw const zero).cast());
         let (functions, handle) = (&self.opened.functions, self.opened.handle);
-        // SAFETY: as in `run`; the bias has a number for each channel.
+        // SAFETY: as in `run`. The bias has one element for each channel.
         checked(unsafe {
             let add = functions.miopenConvolutionForwardBias;
             add(handle, one, self.bias, bias.0 as *const c_void, zero, self.output, y)
@@ -273,7 +278,7 @@ impl Drop for Described {
     fn drop(&mut self) {
         let functions = &self.opened.functions;
         for tensor in [self.input, self.weights, self.output, self.bias].into_iter().filter(|one| !one.is_null()) {
-            // SAFETY: created for this problem, destroyed once.
+            // SAFETY: created for this problem, and destroyed once.
             let _ = unsafe { (functions.miopenDestroyTensorDescriptor)(tensor) };
         }
         if !self.convolution.is_null() {
@@ -283,7 +288,7 @@ impl Drop for Described {
     }
 }
 
-/// The description of a tensor without gaps: channel by channel, or with the channels of a pixel side by side.
+/// Creates the descriptor of a contiguous tensor, channels-first (NCHW) or channels-last (NHWC).
 fn tensor(opened: &Opened, dtype: c_int, sizes: [i64; 4], channels_last: bool) -> Result<Handle, String> {
     let [batch, channels, height, width] = narrow(sizes)?;
     let whole = i64::from(channels) * i64::from(height) * i64::from(width);
@@ -293,12 +298,12 @@ fn tensor(opened: &Opened, dtype: c_int, sizes: [i64; 4], channels_last: bool) -
         false => [whole, height * width, width, 1],
     };
     let (sizes, functions, mut made) = ([batch, channels, height, width], &opened.functions, null_mut());
-    // SAFETY: writes one handle.
+    // SAFETY: the call writes one handle.
     checked(unsafe { (functions.miopenCreateTensorDescriptor)(&raw mut made) })?;
-    // SAFETY: the descriptor was just made; four sizes and steps, as told.
+    // SAFETY: the descriptor was just created. `sizes` and `steps` have four elements, as passed.
     let set = unsafe { (functions.miopenSetTensorDescriptor)(made, dtype, 4, sizes.as_ptr(), steps.as_ptr()) };
     checked(set).map(|()| made).inspect_err(|_| {
-        // SAFETY: made above, and given to nobody.
+        // SAFETY: created above, and not handed out.
         let _ = unsafe { (functions.miopenDestroyTensorDescriptor)(made) };
     })
 }
@@ -308,9 +313,9 @@ fn convolution(opened: &Opened, problem: &ConvolutionProblem) -> Result<Handle, 
     let [padding, stride, dilation] = [narrow(padding[0])?, narrow(stride)?, narrow(dilation)?];
     let [groups] = narrow([input[1].checked_div(weights[1]).unwrap_or(0)])?;
     let (functions, mut made) = (&opened.functions, null_mut());
-    // SAFETY: writes one handle.
+    // SAFETY: the call writes one handle.
     checked(unsafe { (functions.miopenCreateConvolutionDescriptor)(&raw mut made) })?;
-    // SAFETY: the descriptor was just made; two numbers for each axis, as told.
+    // SAFETY: the descriptor was just created. Each array has two elements, as passed.
     let set = checked(unsafe {
         let init = functions.miopenInitConvolutionNdDescriptor;
         init(made, 2, padding.as_ptr(), stride.as_ptr(), dilation.as_ptr(), CROSS_CORRELATION)
@@ -318,12 +323,12 @@ fn convolution(opened: &Opened, problem: &ConvolutionProblem) -> Result<Handle, 
     // SAFETY: as above.
     .and_then(|()| checked(unsafe { (functions.miopenSetConvolutionGroupCount)(made, groups) }));
     set.map(|()| made).inspect_err(|_| {
-        // SAFETY: made above, and given to nobody.
+        // SAFETY: created above, and not handed out.
         let _ = unsafe { (functions.miopenDestroyConvolutionDescriptor)(made) };
     })
 }
 
-/// Numbers as the library takes them.
+/// Converts numbers to the library's 32 bits.
 fn narrow<const COUNT: usize>(numbers: [i64; COUNT]) -> Result<[c_int; COUNT], String> {
     let mut narrowed = [0; COUNT];
     for (to, from) in narrowed.iter_mut().zip(numbers) {

@@ -1,5 +1,5 @@
-//! AMD's libraries of one device, each loaded when it is first asked for. A library that is missing is a reason, and the op that asked
-//! takes its slower path.
+//! AMD's libraries of one device, each loaded on first use. If a library is missing, the reason is
+//! kept, and the op that needs it takes its slower path.
 
 use std::cell::{Cell, OnceCell};
 
@@ -28,29 +28,29 @@ use miopen::MiOpen;
 use rocblas::RocBlas;
 use rocm_smi::RocmSmi;
 
-/// Names of hipBLASLt, of ROCm 7 and 6.
+/// Names of hipBLASLt in ROCm 7 and 6.
 pub(crate) const HIPBLASLT: &[&str] =
     &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", "libhipblaslt.dll", "hipblaslt.dll"];
-/// Names of rocBLAS, of ROCm 7 to 5.
+/// Names of rocBLAS in ROCm 7 to 5.
 pub(crate) const ROCBLAS: &[&str] =
     &["librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0", "librocblas.so", "rocblas.dll"];
 /// Names of MIOpen.
 pub(crate) const MIOPEN: &[&str] = &["libMIOpen.so.1", "libMIOpen.so", "MIOpen.dll"];
 /// Names of hipFFT.
 pub(crate) const HIPFFT: &[&str] = &["libhipfft.so.0", "libhipfft.so", "hipfft.dll"];
-/// Names of AMD SMI, of the versions whose structures are known.
+/// Names of AMD SMI, for the versions with known structures.
 pub(crate) const AMD_SMI: &[&str] = &["libamd_smi.so.26"];
 /// Names of ROCm SMI.
 pub(crate) const ROCM_SMI: &[&str] =
     &["librocm_smi64.so.7", "librocm_smi64.so.6", "librocm_smi64.so.5", "librocm_smi64.so.1", "librocm_smi64.so"];
 
-/// Whether a library has one of these names.
+/// Whether one of these names can be loaded.
 pub(crate) fn is_present(names: &[String]) -> bool {
-    // SAFETY: loads a library of the vendor's by its name, which runs no more than its initialisers.
+    // SAFETY: loads a library of the vendor by name, which only runs its initialisers.
     names.iter().any(|name| unsafe { Library::new(name) }.is_ok())
 }
 
-/// Handles to the libraries. Made on the engine's thread, with the device current.
+/// Handles of the libraries. Created on the engine's thread, with the device current.
 pub(crate) struct Libraries {
     device: DeviceId,
     names: Names,
@@ -66,7 +66,7 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Nothing is loaded yet. Everything will be queued on this stream.
+    /// Creates the table without loading a library. All work will be queued on `stream`.
     pub(crate) fn new(info: &DeviceInfo, names: &Names, stream: Handle) -> Libraries {
         Libraries {
             device: info.id,
@@ -83,7 +83,7 @@ impl Libraries {
         }
     }
 
-    /// What multiplies, where it is installed.
+    /// The libraries for products, if hipBLASLt or rocBLAS is installed.
     pub(crate) fn products(&self) -> Option<&dyn Products> {
         (self.hipblaslt().is_some() || self.rocblas().is_some()).then_some(self as &dyn Products)
     }
@@ -99,18 +99,18 @@ impl Libraries {
         self.rocblas.get_or_init(|| RocBlas::open(&self.names.products, self.device, self.stream)).as_ref().ok()
     }
 
-    /// MIOpen, where it is installed.
+    /// MIOpen, if installed.
     pub(crate) fn miopen(&self) -> Option<&MiOpen> {
         self.miopen.get_or_init(|| MiOpen::open(&self.names.convolutions, self.stream)).as_ref().ok()
     }
 
-    /// hipFFT, where it is installed.
+    /// hipFFT, if installed.
     pub(crate) fn hipfft(&self) -> Option<&HipFft> {
         self.hipfft.get_or_init(|| HipFft::open(&self.names.transforms, self.device, self.stream)).as_ref().ok()
     }
 }
 
-/// hipBLASLt's, and rocBLAS' where that has none.
+/// Plans of hipBLASLt, or of rocBLAS for products that hipBLASLt lacks.
 impl Products for Libraries {
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let light = self.hipblaslt().and_then(|library| library.plan(problem, epilogue, has_c));
@@ -118,14 +118,14 @@ impl Products for Libraries {
     }
 }
 
-/// Who is asked how the GPU is.
+/// The library that reads the GPU's sensors.
 enum Monitor {
     AmdSmi(AmdSmi),
     RocmSmi(RocmSmi),
 }
 
 impl Monitor {
-    /// AMD SMI, and ROCm SMI where that is not installed or does not know the GPU.
+    /// Opens AMD SMI, or ROCm SMI if AMD SMI is not installed or does not know the GPU.
     fn open(names: &Names, address: PciAddress) -> Option<Monitor> {
         let newer = AmdSmi::open(&names.sensors, address).map(Monitor::AmdSmi);
         newer.or_else(|_| RocmSmi::open(&names.older_sensors, address).map(Monitor::RocmSmi)).ok()
@@ -151,7 +151,7 @@ impl Sensors for Libraries {
         let monitor = self.monitor.get_or_init(|| Monitor::open(&self.names, self.pci_address?));
         let Some(monitor) = monitor else { return Health::default() };
         let mut health = monitor.health();
-        // Errors from before the engine was opened are not its own.
+        // Errors that were counted before the first query are not reported.
         if let Some(errors) = monitor.uncorrected_errors() {
             let before = self.uncorrected_errors.replace(errors);
             if self.asked.replace(true) && errors > before {

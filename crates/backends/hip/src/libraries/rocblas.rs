@@ -1,7 +1,7 @@
-//! rocBLAS: products of matrices, with the library's own choice of kernels and its own scratch memory.
+//! rocBLAS: products of matrices. The library chooses its kernels and allocates its scratch memory.
 //!
-//! The library thinks in columns. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so our B is its first
-//! operand and our A its second.
+//! The library expects column-major matrices. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the
+//! same memory, so our B is its first operand and our A its second.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -22,10 +22,10 @@ const F32: c_int = 151;
 const F64: c_int = 152;
 const COMPLEX64: c_int = 154;
 const BF16: c_int = 168;
-/// The library's own choice.
+/// The library chooses the algorithm.
 const ALGORITHM_STANDARD: c_int = 0;
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("rocblas_operation_none", PLAIN),
@@ -39,7 +39,7 @@ pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
 ];
 
 functions! {
-    /// What is asked of rocBLAS.
+    /// The functions of rocBLAS that this crate calls.
     Functions {
         rocblas_create_handle(handle: *mut Handle) -> c_int;
         rocblas_destroy_handle(handle: Handle) -> c_int;
@@ -59,7 +59,7 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: the handle was created by `open` and is not used again.
+        // SAFETY: `open` created the handle, and it is not used again.
         let _ = unsafe { (self.functions.rocblas_destroy_handle)(self.handle) };
     }
 }
@@ -69,35 +69,37 @@ pub(crate) struct RocBlas {
     opened: Rc<Opened>,
 }
 
-/// A problem that the library takes, in its own numbers.
+/// A product that the library supports, described by its own constants.
 struct Plan {
     opened: Rc<Opened>,
     dtype: DType,
-    /// Of the operands, of C and D, and of what is computed in between.
+    /// Data types of the operands, of C and D, and of the computation.
     types: [c_int; 3],
-    /// Columns and rows of the output and what is summed over, as the library sees them, and how many products.
+    /// Our n, m and k, which are the library's m, n and k, and the number of products.
     sizes: [c_int; 4],
-    /// Of our B and our A: which way, the step, and the step of a batch.
+    /// For our B and our A: the operation (plain or transposed), the leading dimension and the
+    /// batch stride.
     operands: [(c_int, c_int, i64); 2],
 }
 
 impl RocBlas {
-    /// The library, or why it is not there.
+    /// Opens the library, or returns why it is not available.
     pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<RocBlas, String> {
         let found = first_whole(names, "rocBLAS", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         let mut handle = null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle.
         checked(unsafe { (functions.rocblas_create_handle)(&raw mut handle) })?;
         let opened = Rc::new(Opened { device, handle, functions, _library: library });
-        // SAFETY: the handle was just created; the stream lives as long as the driver, which drops this first.
+        // SAFETY: the handle was just created. The stream belongs to the driver, which drops this
+        // handle first.
         checked(unsafe { (functions.rocblas_set_stream)(handle, stream) })?;
         Ok(RocBlas { opened })
     }
 }
 
 impl Products for RocBlas {
-    /// The library adds C and nothing else; where an op wants more of it, that is our own kernel's.
+    /// The library can add C and nothing else. Any other epilogue is left to our own kernel.
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, _has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let types = types(problem.dtype, problem.output).filter(|_| epilogue == Epilogue::None)?;
         let small = |size: usize| c_int::try_from(size).ok();
@@ -108,7 +110,8 @@ impl Products for RocBlas {
     }
 }
 
-/// The library's numbers for the types of the operands, of the output, and of what it computes in; nothing where it has no such product.
+/// The library's numbers for the data types of the operands, the output and the computation. `None`
+/// if the library has no such product.
 fn types(dtype: DType, output: DType) -> Option<[c_int; 3]> {
     match (dtype, output) {
         (DType::F32, DType::F32) => Some([F32; 3]),
@@ -122,7 +125,7 @@ fn types(dtype: DType, output: DType) -> Option<[c_int; 3]> {
     }
 }
 
-/// How the library is told about a matrix of so many rows and columns; nothing where it would refuse.
+/// Describes a matrix of `rows` × `columns` to the library. `None` if the library would refuse it.
 fn operand(matrix: &Matrix, [rows, columns]: [usize; 2]) -> Option<(c_int, c_int, i64)> {
     let (way, contiguous) = match matrix.order {
         Order::Rows => (PLAIN, columns),
@@ -158,8 +161,9 @@ impl Plan {
         let [alpha, beta] = [(&raw const alpha).cast(), (&raw const beta).cast()];
         let (opened, [number, output, compute]) = (&self.opened, self.types);
         let batch = i64::from(m) * i64::from(n);
-        // SAFETY: the addresses are of memory with the problem's layouts, kept by the op until it has finished; the factors are read
-        // before the call returns, since the handle's pointers are the host's.
+        // SAFETY: the memory at these addresses has the problem's layouts, and the op keeps it
+        // until it has finished. The factors are read before the call returns, because the handle's
+        // pointer mode is the host's.
         unsafe {
             (opened.functions.rocblas_gemm_strided_batched_ex)(
                 opened.handle,
@@ -195,7 +199,8 @@ impl Plan {
         }
     }
 
-    /// Alpha or beta in the type that the library computes in: one f64, or one or two f32, the second an imaginary part of zero.
+    /// Encodes alpha or beta in the computation's type: one f64, one f32, or two f32 whose second
+    /// is a zero imaginary part.
     fn factor(&self, factor: f32) -> [f64; 2] {
         match self.dtype {
             DType::F64 => [f64::from(factor), 0.0],

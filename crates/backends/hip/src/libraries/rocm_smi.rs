@@ -1,4 +1,5 @@
-//! ROCm SMI: how a GPU is, where AMD SMI is not there to say. Loaded at run time; where it is missing as well, nothing is known.
+//! ROCm SMI: a GPU's sensors, used if AMD SMI is not available. Loaded at run time. If both are
+//! missing, no sensor values are known.
 
 use std::ffi::c_int;
 
@@ -8,16 +9,17 @@ use panoply_core::{Health, PciAddress};
 use crate::runtime::first_whole;
 use crate::sys::functions;
 
-/// The sensor at the hottest place, and the one at the edge.
+/// The junction sensor (the hottest spot) and the edge sensor.
 const JUNCTION: u32 = 1;
 const EDGE: u32 = 0;
 const CURRENT: c_int = 0;
-/// The block of a GPU that holds its memory.
+/// The GPU block that contains the memory.
 const MEMORY_BLOCK: u64 = 1;
-/// Which part of a divided GPU it is, in an address of the library's: HIP's addresses do not say.
+/// The bits of the library's address that number the partition of a GPU. HIP's addresses do not
+/// contain them.
 const PART: u64 = 0xf << 28;
 
-/// The numbers above by the names that the library's headers have for them.
+/// The constants above under their names in the library's headers.
 #[cfg(test)]
 pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
     ("RSMI_TEMP_TYPE_FIRST", EDGE as c_int),
@@ -26,7 +28,7 @@ pub(super) const ENUMERATORS: &[(&str, c_int)] = &[
 ];
 
 functions! {
-    /// What is asked of ROCm SMI.
+    /// The functions of ROCm SMI that this crate calls.
     Functions {
         rsmi_init(flags: u64) -> c_int;
         rsmi_shut_down() -> c_int;
@@ -41,7 +43,7 @@ functions! {
     }
 }
 
-/// The library, initialised. It counts who uses it.
+/// The initialised library. It counts its users.
 struct Opened {
     functions: Functions,
     /// Held so that the functions stay loaded.
@@ -50,40 +52,40 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: initialised by `open`, and not used again.
+        // SAFETY: `open` initialised the library, and it is not used again.
         let _ = unsafe { (self.functions.rsmi_shut_down)() };
     }
 }
 
-/// One GPU as ROCm SMI knows it.
+/// One GPU as seen by ROCm SMI.
 pub(crate) struct RocmSmi {
     opened: Opened,
     device: u32,
 }
 
 impl RocmSmi {
-    /// The GPU at this address, or why it cannot be asked.
+    /// Opens the GPU at `address`, or returns why it cannot be queried.
     pub(crate) fn open(names: &[String], address: PciAddress) -> Result<RocmSmi, String> {
         let found = first_whole(names, "ROCm SMI", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         // SAFETY: no flags are set.
         checked("rsmi_init", unsafe { (functions.rsmi_init)(0) })?;
         let (opened, mut count) = (Opened { functions, _library: library }, 0);
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         checked("rsmi_num_monitor_devices", unsafe { (functions.rsmi_num_monitor_devices)(&raw mut count) })?;
         let is_it = |device: &u32| {
             let mut told = 0;
-            // SAFETY: as above; the device is one of those that were counted.
+            // SAFETY: as above. The index is below the device count.
             unsafe { (functions.rsmi_dev_pci_id_get)(*device, &raw mut told) == 0 && told & !PART == number(address) }
         };
         let device = (0..count).find(is_it).ok_or_else(|| format!("ROCm SMI knows no device at {address}"))?;
         Ok(RocmSmi { opened, device })
     }
 
-    /// What the sensors say now.
+    /// The sensors' current values.
     pub(crate) fn health(&self) -> Health {
         let (functions, device) = (&self.opened.functions, self.device);
-        // SAFETY: the device is the library's; each writes one number.
+        // SAFETY: the device index is the library's. Each call writes one number.
         let busy = asked(|value| unsafe { (functions.rsmi_dev_busy_percent_get)(device, value) });
         Health {
             temperature_celsius: self.temperature(JUNCTION).or_else(|| self.temperature(EDGE)),
@@ -93,19 +95,19 @@ impl RocmSmi {
         }
     }
 
-    /// Newer GPUs tell no average.
+    /// The current power, or the average on older GPUs. Newer GPUs report no average.
     fn microwatts(&self) -> Option<u64> {
         let (functions, device, mut kind) = (&self.opened.functions, self.device, 0);
-        // SAFETY: the device is the library's; each number has its place.
+        // SAFETY: the device index is the library's. Each number has its own destination.
         let now =
             functions.rsmi_dev_power_get.and_then(|ask| asked(|value| unsafe { ask(device, value, &raw mut kind) }));
         // SAFETY: as above.
         now.or_else(|| asked(|value| unsafe { (functions.rsmi_dev_power_ave_get)(device, 0, value) }))
     }
 
-    /// Errors in memory that could not be corrected, since the driver was loaded.
+    /// Number of uncorrectable memory errors since the driver was loaded.
     pub(crate) fn uncorrected_errors(&self) -> Option<u64> {
-        // SAFETY: the structure is two numbers: errors that were corrected, and others.
+        // SAFETY: the structure consists of two numbers: corrected and uncorrectable errors.
         let counts = asked(|counts| unsafe {
             (self.opened.functions.rsmi_dev_ecc_count_get)(self.device, MEMORY_BLOCK, counts)
         });
@@ -113,7 +115,7 @@ impl RocmSmi {
     }
 
     fn temperature(&self, sensor: u32) -> Option<f32> {
-        // SAFETY: the device is the library's; writes one number.
+        // SAFETY: the device index is the library's. The call writes one number.
         let told = asked(|value| unsafe {
             (self.opened.functions.rsmi_dev_temp_metric_get)(self.device, sensor, CURRENT, value)
         });
@@ -121,13 +123,13 @@ impl RocmSmi {
     }
 }
 
-/// How ROCm SMI writes an address.
+/// Encodes a PCI address as ROCm SMI does.
 fn number(address: PciAddress) -> u64 {
     let PciAddress { domain, bus, device, function } = address;
     u64::from(domain) << 32 | u64::from(bus) << 8 | u64::from(device & 0x1f) << 3 | u64::from(function & 7)
 }
 
-/// What a function writes, where it succeeds.
+/// Returns the value that `ask` writes, or `None` if it fails.
 fn asked<T: Default>(ask: impl FnOnce(*mut T) -> c_int) -> Option<T> {
     let mut value = T::default();
     (ask(&raw mut value) == 0).then_some(value)

@@ -1,4 +1,4 @@
-//! hiprtc's functions.
+//! The functions of hiprtc.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -8,7 +8,7 @@ use crate::trouble::asked_for;
 const COMPILATION: c_int = 6;
 const INVALID_PROGRAM: c_int = 5;
 
-/// A text, and what became of it.
+/// A source text and the result of its compilation.
 struct Program {
     source: String,
     code: Vec<u8>,
@@ -17,7 +17,7 @@ struct Program {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
-    // SAFETY: the caller gives two places.
+    // SAFETY: the caller passes two valid pointers.
     unsafe {
         major.write(9);
         minor.write(0);
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
     if let Some(status) = asked_for("hiprtcCreateProgram") {
         return status;
     }
-    // SAFETY: the caller gives a text with its closing zero.
+    // SAFETY: the caller passes a text that ends with a zero byte.
     let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned();
     let made = Box::new(Program { source, code: Vec::new(), log: CString::default() });
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { program.write(Box::into_raw(made).cast()) };
     0
 }
@@ -56,7 +56,8 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> c_int {
-    // SAFETY: the program was made above; there are so many options, each with its closing zero.
+    // SAFETY: `hiprtcCreateProgram` created the program. There are `count` options, each ending
+    // with a zero byte.
     let (Some(program), options) =
         (unsafe { program.cast::<Program>().as_mut() }, unsafe { std::slice::from_raw_parts(options, count as usize) })
     else {
@@ -77,16 +78,17 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hiprtcGetCodeSize(program: *const c_void, bytes: *mut usize) -> c_int {
-    // SAFETY: the program was made above; the caller gives a place.
+    // SAFETY: `hiprtcCreateProgram` created the program. The caller passes a valid pointer for the
+    // result.
     unsafe { bytes.write((*program.cast::<Program>()).code.len()) };
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hiprtcGetCode(program: *const c_void, code: *mut u8) -> c_int {
-    // SAFETY: the program was made above.
+    // SAFETY: `hiprtcCreateProgram` created the program.
     let made = unsafe { &(*program.cast::<Program>()).code };
-    // SAFETY: the caller has room for as many bytes as the size that was told.
+    // SAFETY: the caller's buffer has the size that `hiprtcGetCodeSize` returned.
     unsafe { code.copy_from_nonoverlapping(made.as_ptr(), made.len()) };
     0
 }
@@ -102,14 +104,15 @@ pub unsafe extern "C" fn hiprtcGetProgramLogSize(program: *const c_void, bytes: 
 pub unsafe extern "C" fn hiprtcGetProgramLog(program: *const c_void, log: *mut u8) -> c_int {
     // SAFETY: as above.
     let told = unsafe { (*program.cast::<Program>()).log.as_bytes_with_nul() };
-    // SAFETY: the caller has room for as many bytes as the size that was told.
+    // SAFETY: the caller's buffer has the size that `hiprtcGetProgramLogSize` returned.
     unsafe { log.copy_from_nonoverlapping(told.as_ptr(), told.len()) };
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut *mut c_void) -> c_int {
-    // SAFETY: the program was made above, and is given back once; nothing was made where it is null.
+    // SAFETY: the handle is null or was created by `hiprtcCreateProgram`. The program is destroyed
+    // once.
     unsafe {
         if !(*program).is_null() {
             drop(Box::from_raw((*program).cast::<Program>()));

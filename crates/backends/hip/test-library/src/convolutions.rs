@@ -1,11 +1,12 @@
-//! MIOpen over the emulated device, whose memory is the host's: plain loops. Over CUDA it answers that it cannot.
+//! MIOpen for the emulated device, whose memory is the host's: plain loops. Over CUDA every call
+//! fails.
 
 use std::ffi::{c_int, c_void};
 
 use crate::device::Handle;
 use crate::libraries::{answer, queue, read, write};
 
-/// How MIOpen numbers its types, and rocBLAS the same ones.
+/// MIOpen's numbers of data types, each with rocBLAS's number of the same type.
 const DTYPES: [(c_int, c_int); 3] = [(0, 150), (1, 151), (5, 168)];
 const UNKNOWN: c_int = 3;
 
@@ -24,7 +25,7 @@ struct Convolution {
     groups: i64,
 }
 
-/// A solution, as MIOpen lays it out.
+/// A solution, laid out as in MIOpen.
 #[repr(C)]
 pub struct Solution {
     milliseconds: f32,
@@ -33,31 +34,31 @@ pub struct Solution {
     algorithm: c_int,
 }
 
-/// The solutions that there are: one that is right, and one that is not, which nobody may choose.
+/// The two solutions: one computes the right result, the other a wrong one and must not be chosen.
 const RIGHT: u64 = 11;
 const WRONG: u64 = 12;
 
 unsafe fn make<T: Default>(name: &str, place: *mut *mut T) -> c_int {
     let status = answer(name);
     if status == 0 {
-        // SAFETY: the caller gives a place.
+        // SAFETY: the caller passes a valid pointer for the result.
         unsafe { place.write(Box::into_raw(Box::<T>::default())) };
     }
     status
 }
 
 unsafe fn give_back<T>(made: *mut T) -> c_int {
-    // SAFETY: made above, and given back once.
+    // SAFETY: created above, and destroyed once.
     drop(unsafe { Box::from_raw(made) });
     0
 }
 
-/// A handle is the place of a stream.
+/// A handle points to its stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenCreateWithStream(handle: *mut *mut Handle, stream: Handle) -> c_int {
     let status = answer("miopenCreateWithStream");
     if status == 0 {
-        // SAFETY: the caller gives a place.
+        // SAFETY: the caller passes a valid pointer for the result.
         unsafe { handle.write(Box::into_raw(Box::new(stream))) };
     }
     status
@@ -65,19 +66,19 @@ pub unsafe extern "C" fn miopenCreateWithStream(handle: *mut *mut Handle, stream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenDestroy(handle: *mut Handle) -> c_int {
-    // SAFETY: the caller gives back a handle.
+    // SAFETY: the caller passes a handle and does not use it again.
     unsafe { give_back(handle) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenCreateTensorDescriptor(tensor: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make::<Tensor>("miopenCreateTensorDescriptor", tensor.cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenDestroyTensorDescriptor(tensor: *mut c_void) -> c_int {
-    // SAFETY: the caller gives back a descriptor.
+    // SAFETY: the caller passes a descriptor and does not use it again.
     unsafe { give_back(tensor.cast::<Tensor>()) }
 }
 
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn miopenSetTensorDescriptor(
     steps: *const c_int,
 ) -> c_int {
     let Some((_, dtype)) = DTYPES.iter().find(|(own, _)| *own == dtype).filter(|_| rank == 4) else { return UNKNOWN };
-    // SAFETY: the caller passes a descriptor, four sizes and four steps.
+    // SAFETY: the caller passes a descriptor, four sizes and four strides.
     unsafe {
         let number = |from: *const c_int| std::array::from_fn(|axis| i64::from(from.add(axis).read()));
         *tensor.cast::<Tensor>() = Tensor { dtype: *dtype, sizes: number(sizes), steps: number(steps) };
@@ -100,13 +101,13 @@ pub unsafe extern "C" fn miopenSetTensorDescriptor(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenCreateConvolutionDescriptor(convolution: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make::<Convolution>("miopenCreateConvolutionDescriptor", convolution.cast()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miopenDestroyConvolutionDescriptor(convolution: *mut c_void) -> c_int {
-    // SAFETY: the caller gives back a descriptor.
+    // SAFETY: the caller passes a descriptor and does not use it again.
     unsafe { give_back(convolution.cast::<Convolution>()) }
 }
 
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn miopenInitConvolutionNdDescriptor(
     if rank != 2 || mode != 0 {
         return UNKNOWN;
     }
-    // SAFETY: the caller passes a descriptor, and two numbers of each kind.
+    // SAFETY: the caller passes a descriptor, and arrays of two numbers.
     unsafe {
         let two = |from: *const c_int| [i64::from(from.read()), i64::from(from.add(1).read())];
         let (padding, stride, dilation) = (two(padding), two(stride), two(dilation));
@@ -138,12 +139,12 @@ pub unsafe extern "C" fn miopenSetConvolutionGroupCount(convolution: *mut c_void
     0
 }
 
-/// Names both solutions.
+/// Lists both solutions, the wrong one first.
 unsafe fn solutions(name: &str, most: usize, count: *mut usize, list: *mut Solution) -> c_int {
     let status = answer(name);
     if status == 0 {
         let numbers = [WRONG, RIGHT];
-        // SAFETY: the caller has room for so many solutions, and for their number.
+        // SAFETY: the caller has space for `most` solutions and for their number.
         unsafe {
             for (place, number) in numbers.into_iter().take(most).enumerate() {
                 list.add(place).write(Solution { milliseconds: 1.0, workspace_bytes: 64, number, algorithm: 1 });
@@ -154,7 +155,8 @@ unsafe fn solutions(name: &str, most: usize, count: *mut usize, list: *mut Solut
     status
 }
 
-/// Calls with the places in input, weights and output of every product of a convolution.
+/// Calls `call` for every product of a convolution, with the element's indices in input, weights
+/// and output.
 fn each_product(convolution: &Convolution, [x, w, y]: [&Tensor; 3], call: &mut dyn FnMut([i64; 3])) {
     let place =
         |tensor: &Tensor, at: [i64; 4]| -> i64 { at.iter().zip(tensor.steps).map(|(at, step)| at * step).sum() };
@@ -183,19 +185,19 @@ fn each_product(convolution: &Convolution, [x, w, y]: [&Tensor; 3], call: &mut d
     }
 }
 
-/// Memory by the numbers of its elements.
+/// Number of elements of a tensor.
 fn room(tensor: &Tensor) -> usize {
     tensor.sizes.iter().product::<i64>() as usize
 }
 
-/// What is multiplied, and what is summed up: places among input, weights and output.
+/// The two factors and the sum, as indices into input, weights and output.
 #[derive(Clone, Copy)]
 struct Roles {
     factors: [usize; 2],
     sums: usize,
 }
 
-/// Queues a convolution or a gradient. All tensors are without gaps.
+/// Queues a convolution or a gradient. All tensors are contiguous.
 unsafe fn convolve(
     name: &str,
     handle: *mut Handle,
@@ -225,7 +227,7 @@ unsafe fn convolve(
             unsafe { write(dtype, place as *mut c_void, at as i64, (sum + offset, 0.0)) };
         }
     };
-    // SAFETY: the handle is the place of a stream.
+    // SAFETY: the handle points to its stream.
     unsafe { queue(name, *handle, work) }
 }
 
@@ -242,7 +244,7 @@ macro_rules! direction {
             count: *mut usize,
             list: *mut Solution,
         ) -> c_int {
-            // SAFETY: the caller vouches for the list.
+            // SAFETY: the caller vouches for `list` and `count`.
             unsafe { solutions(stringify!($solutions), most, count, list) }
         }
 
@@ -276,7 +278,7 @@ macro_rules! direction {
                 return UNKNOWN;
             }
             let sides = [(first, first_at), (second, second_at), (third, third_at)];
-            // Input, weights and output, wherever they stand among the arguments.
+            // Reorders the arguments to input, weights and output.
             let tensors = $order.map(|side: usize| sides[side]);
             // SAFETY: the caller vouches for handle, descriptors and memory.
             unsafe { convolve(stringify!($immediate), handle, convolution, tensors, $roles, number) }
@@ -327,7 +329,8 @@ pub unsafe extern "C" fn miopenConvolutionForwardBias(
             let spot =
                 [at / (output.sizes[1] * plane), at / plane % output.sizes[1], at / row % output.sizes[2], at % row];
             let to: i64 = spot.iter().zip(output.steps).map(|(at, step)| at * step).sum();
-            // SAFETY: the caller vouches for an output of this size, and for a number for each of its channels.
+            // SAFETY: the caller vouches for an output of this size, and for one bias element per
+            // channel.
             unsafe {
                 let (sum, bias) = (
                     read(output.dtype, place as *const c_void, to).0,
@@ -337,6 +340,6 @@ pub unsafe extern "C" fn miopenConvolutionForwardBias(
             }
         }
     };
-    // SAFETY: the handle is the place of a stream.
+    // SAFETY: the handle points to its stream.
     unsafe { queue("miopenConvolutionForwardBias", *handle, work) }
 }

@@ -1,4 +1,5 @@
-//! CUDA's driver as HIP, nearly call by call: an NVIDIA GPU runs what an AMD GPU would, with warps of 32. Errors have the same numbers.
+//! HIP on CUDA's driver, nearly call by call: an NVIDIA GPU runs what an AMD GPU would, with warps
+//! of 32 lanes. The errors have the same numbers in both APIs.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -16,7 +17,7 @@ use crate::device::{
 const WORDS: &str = include_str!("cuda_words.h");
 
 thread_local! {
-    /// The device that is current on this thread.
+    /// The current device of this thread.
     static CURRENT: Cell<c_int> = const { Cell::new(0) };
 }
 
@@ -27,7 +28,7 @@ fn check(status: sys::CUresult) -> Answer {
     if status == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status as c_int) }
 }
 
-/// What a call hands out through its pointer.
+/// Calls `call` and returns the value that it writes through its pointer.
 fn made<T: Copy>(start: T, call: impl FnOnce(*mut T) -> sys::CUresult) -> Answer<T> {
     let mut value = start;
     check(call(&raw mut value))?;
@@ -35,20 +36,20 @@ fn made<T: Copy>(start: T, call: impl FnOnce(*mut T) -> sys::CUresult) -> Answer
 }
 
 fn device(index: c_int) -> Answer<sys::CUdevice> {
-    // SAFETY: writes one number.
+    // SAFETY: the call writes one number.
     made(0, |place| unsafe { sys::cuDeviceGet(place, index) })
 }
 
 fn number(index: c_int, which: sys::CUdevice_attribute) -> Answer<c_int> {
     let device = device(index)?;
-    // SAFETY: the device was given by the driver; writes one number.
+    // SAFETY: the driver returned the device. The call writes one number.
     made(0, |place| unsafe { sys::cuDeviceGetAttribute(place, which, device) })
 }
 
-/// A device's one context, which stays for good: as HIP's does.
+/// The primary context of a device. It is never released, like HIP's.
 fn context(index: c_int) -> Answer<sys::CUcontext> {
     let device = device(index)?;
-    // SAFETY: as above; writes one handle.
+    // SAFETY: as above. The call writes one handle.
     made(null_mut(), |place| unsafe { sys::cuDevicePrimaryCtxRetain(place, device) })
 }
 
@@ -60,7 +61,8 @@ fn architecture(index: c_int) -> Answer<c_int> {
 
 impl Device for Cuda {
     fn count(&self) -> Answer<c_int> {
-        // SAFETY: looks for the driver's library by name; it takes no flags, and writes one number.
+        // SAFETY: loads the driver's library by name. `cuInit` takes no flags, and the last call
+        // writes one number.
         unsafe {
             if !sys::is_culib_present() {
                 return Err(NO_DEVICE);
@@ -73,14 +75,14 @@ impl Device for Cuda {
     fn select(&self, device: c_int) -> Answer {
         let context = context(device)?;
         CURRENT.set(device);
-        // SAFETY: the context was given by the driver.
+        // SAFETY: the driver returned the context.
         check(unsafe { sys::cuCtxSetCurrent(context) })
     }
 
     fn name(&self, index: c_int) -> Answer<String> {
         let device = device(index)?;
         let mut name = [0_u8; 256];
-        // SAFETY: writes no more than the room that is told.
+        // SAFETY: the call writes at most 255 bytes to a buffer of 256.
         check(unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), 255, device) })?;
         let told: Vec<u8> = name.into_iter().take_while(|byte| *byte != 0).collect();
         Ok(format!("{} through HIP's test library", String::from_utf8_lossy(&told)))
@@ -92,7 +94,7 @@ impl Device for Cuda {
 
     fn total_bytes(&self, index: c_int) -> Answer<usize> {
         let device = device(index)?;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         made(0, |place| unsafe { sys::cuDeviceTotalMem_v2(place, device) })
     }
 
@@ -118,29 +120,29 @@ impl Device for Cuda {
 
     fn can_reach(&self, index: c_int, peer: c_int) -> Answer<bool> {
         let (reader, owner) = (device(index)?, device(peer)?);
-        // SAFETY: writes one number; the devices were given by the driver.
+        // SAFETY: the driver returned both devices. The call writes one number.
         Ok(made(0, |place| unsafe { sys::cuDeviceCanAccessPeer(place, reader, owner) })? != 0)
     }
 
     fn reach(&self, peer: c_int) -> Answer {
         let context = context(peer)?;
-        // SAFETY: the context was given by the driver.
+        // SAFETY: the driver returned the context.
         check(unsafe { sys::cuCtxEnablePeerAccess(context, 0) })
     }
 
     fn allocate(&self, bytes: usize) -> Answer<Handle> {
-        // SAFETY: writes one address.
+        // SAFETY: the call writes one address.
         made(0, |place| unsafe { sys::cuMemAlloc_v2(place, bytes) }).map(|address| address as Handle)
     }
 
     fn free(&self, address: Handle) -> Answer {
-        // SAFETY: HIP's contract is the caller's, here and below.
+        // SAFETY: the caller keeps HIP's contract, here and below.
         check(unsafe { sys::cuMemFree_v2(address as u64) })
     }
 
     fn memory(&self) -> Answer<(usize, usize)> {
         let mut total = 0;
-        // SAFETY: writes two numbers.
+        // SAFETY: the call writes two numbers.
         let free = made(0, |free| unsafe { sys::cuMemGetInfo_v2(free, &raw mut total) })?;
         Ok((free, total))
     }
@@ -157,7 +159,7 @@ impl Device for Cuda {
     }
 
     fn pinned_address(&self, host: Handle) -> Answer<Handle> {
-        // SAFETY: writes one address.
+        // SAFETY: the call writes one address.
         made(0, |place| unsafe { sys::cuMemHostGetDevicePointer_v2(place, host, 0) }).map(|address| address as Handle)
     }
 
@@ -179,7 +181,7 @@ impl Device for Cuda {
 
     fn stream(&self) -> Answer<Handle> {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle.
         made(null_mut(), |place| unsafe { sys::cuStreamCreate(place, flags) }).map(<*mut _>::cast)
     }
 
@@ -205,7 +207,7 @@ impl Device for Cuda {
     }
 
     unsafe fn end_capture(&self, stream: Handle) -> Answer<Handle> {
-        // SAFETY: as above; writes one handle.
+        // SAFETY: as above. The call writes one handle.
         made(null_mut(), |place| unsafe { sys::cuStreamEndCapture(stream.cast(), place) }).map(<*mut _>::cast)
     }
 
@@ -231,7 +233,7 @@ impl Device for Cuda {
     }
 
     fn event(&self) -> Answer<Handle> {
-        // SAFETY: writes one handle; no flags are set.
+        // SAFETY: the call writes one handle. No flags are set.
         made(null_mut(), |place| unsafe { sys::cuEventCreate(place, 0) }).map(<*mut _>::cast)
     }
 
@@ -251,12 +253,12 @@ impl Device for Cuda {
     }
 
     unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> Answer<f32> {
-        // SAFETY: as above; writes one number.
+        // SAFETY: as above. The call writes one number.
         made(0.0, |place| unsafe { sys::cuEventElapsedTime_v2(place, start.cast(), stop.cast()) })
     }
 
     unsafe fn load(&self, image: *const c_void) -> Answer<Handle> {
-        // SAFETY: as above; writes one handle.
+        // SAFETY: as above. The call writes one handle.
         made(null_mut(), |place| unsafe { sys::cuModuleLoadData(place, image) }).map(<*mut _>::cast)
     }
 
@@ -265,11 +267,12 @@ impl Device for Cuda {
         check(unsafe { sys::cuModuleUnload(module.cast()) })
     }
 
-    /// With all the block memory that the device has, which HIP's functions need not ask for.
+    /// Allows the function all shared memory of the device. CUDA requires an explicit request, HIP
+    /// does not.
     unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle> {
         let name = CString::new(name).map_err(|_| INVALID_VALUE)?;
         use sys::CUfunction_attribute as A;
-        // SAFETY: as above; writes one handle and one number.
+        // SAFETY: as above. The calls write one handle and one number.
         unsafe {
             let function = made(null_mut(), |place| sys::cuModuleGetFunction(place, module.cast(), name.as_ptr()))?;
             let statically = A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
@@ -291,14 +294,15 @@ impl Device for Cuda {
     }
 
     fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, String> {
-        // SAFETY: looks for the library by name.
+        // SAFETY: searches the library by name.
         if !unsafe { nvrtc::sys::is_culib_present() } {
             return Err("libnvrtc was not found".to_owned());
         }
         let text = CString::new(format!("{WORDS}\n#line 1 \"kernel\"\n{source}")).map_err(|error| error.to_string())?;
         let program = nvrtc::result::create_program(&text, None).map_err(|error| error.to_string())?;
         let target = format!("--gpu-architecture={architecture}");
-        // HIP's words for sums that are not contracted are pragmas that NVRTC does not know.
+        // `--fmad=false` is needed because HIP disables contraction with pragmas that NVRTC does
+        // not know.
         let options = [target.as_str(), "--std=c++17", "--disable-warnings", "--fmad=false"].map(str::to_owned);
         // SAFETY: the program was just created, and is destroyed below.
         let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
@@ -310,7 +314,7 @@ impl Device for Cuda {
                 |log| log.iter().map(|byte| *byte as u8 as char).take_while(|letter| *letter != '\0').collect(),
             )),
         };
-        // SAFETY: the program is not used after this.
+        // SAFETY: the program is not used again.
         let _ = unsafe { nvrtc::result::destroy_program(program) };
         image
     }
@@ -326,10 +330,10 @@ impl Device for Cuda {
 
 fn cubin(program: nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, String> {
     let mut bytes = 0;
-    // SAFETY: the program has been compiled for a real architecture; writes one number.
+    // SAFETY: the program has been compiled for a real architecture. The call writes one number.
     unsafe { nvrtc::sys::nvrtcGetCUBINSize(program, &raw mut bytes) }.result().map_err(|error| error.to_string())?;
     let mut image = vec![0_u8; bytes];
-    // SAFETY: the buffer has the size that was just asked for.
+    // SAFETY: the buffer has the size that the call above returned.
     unsafe { nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()) }.result().map_err(|e| e.to_string())?;
     Ok(image)
 }

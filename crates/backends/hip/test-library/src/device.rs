@@ -1,4 +1,4 @@
-//! What stands behind the functions.
+//! The interface between the exported C functions and the device that runs them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use crate::cuda::Cuda;
 use crate::emulated::Emulated;
 
-/// A handle to anything.
+/// A handle to any object.
 pub type Handle = *mut c_void;
-/// A value, or `hipError_t`.
+/// A value or a `hipError_t`.
 pub type Answer<T = ()> = Result<T, c_int>;
 
 pub const INVALID_VALUE: c_int = 1;
@@ -28,10 +28,10 @@ pub const ATTRIBUTE_PCI_DOMAIN_ID: c_int = 69;
 pub const ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
 pub const ATTRIBUTE_WARP_SIZE: c_int = 87;
 
-/// Something that a library of the vendor's queues.
+/// A loop that one of the vendor's libraries queues on a stream.
 pub type Work = Arc<dyn Fn()>;
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy)]
 pub enum Way {
     ToDevice,
@@ -47,7 +47,7 @@ pub struct Size {
     pub shared_bytes: u32,
 }
 
-/// One way to be HIP. Handles are what it gave out.
+/// An implementation of HIP. All handles that it receives were created by it.
 pub trait Device: Send + Sync {
     fn count(&self) -> Answer<c_int>;
     fn select(&self, device: c_int) -> Answer;
@@ -55,7 +55,8 @@ pub trait Device: Send + Sync {
     fn architecture(&self, device: c_int) -> Answer<String>;
     fn total_bytes(&self, device: c_int) -> Answer<usize>;
     fn attribute(&self, device: c_int, which: c_int) -> Answer<c_int>;
-    /// A number that changes with whatever decides what is compiled.
+    /// A number that changes whenever compiled code may change. Caches of compiled kernels depend
+    /// on it.
     fn revision(&self) -> u32;
     fn can_reach(&self, device: c_int, peer: c_int) -> Answer<bool>;
     fn reach(&self, peer: c_int) -> Answer;
@@ -91,16 +92,17 @@ pub trait Device: Send + Sync {
     unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle>;
     unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> Answer;
 
-    /// Compiles HIP's text for an architecture; the error is the log.
+    /// Compiles HIP source for an architecture. The error is the compiler's log.
     fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, String>;
 
-    /// Whether the device's memory is the host's, so that the vendor's other libraries can be loops.
+    /// Whether the device's memory is the host's, so that the vendor's other libraries can be plain
+    /// loops.
     fn is_host(&self) -> bool;
-    /// Such a loop, behind what the stream has to do.
+    /// Queues such a loop on a stream.
     unsafe fn queue(&self, stream: Handle, work: Work) -> Answer;
 }
 
-/// The device of this process.
+/// The device of this process: CUDA if `PANOPLY_HIP_TEST` is `cuda`, otherwise the emulated device.
 pub fn device() -> &'static dyn Device {
     static DEVICE: OnceLock<Box<dyn Device>> = OnceLock::new();
     &**DEVICE.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! The emulated device: its memory is the host's, its streams do everything at once, and its kernels are compiled by the system's C++
-//! compiler, with HIP's words over threads that are fibres.
+//! The emulated device. Its memory is the host's, and its streams run everything immediately. The
+//! system's C++ compiler compiles its kernels, with HIP's built-ins over threads that are fibres.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
@@ -29,14 +29,14 @@ const WORDS: &str = include_str!("emulated_words.h");
 const MEMORY_BYTES: usize = 4 << 30;
 const SHARED_BYTES: c_int = 64 << 10;
 const ALIGN_BYTES: usize = 256;
-/// Bytes after every allocation that no kernel may touch.
+/// Guard bytes after every allocation, which no kernel may write.
 const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xab;
-/// How an image begins; its length follows, since HIP is not told it.
+/// The first bytes of an image. Its length follows, since HIP does not pass the length.
 const MAGIC: &[u8; 8] = b"emulated";
-/// Room for the sizes of a kernel's arguments.
+/// Maximum number of a kernel's arguments.
 const ARGUMENTS_MAX: usize = 128;
-/// What a kernel's entry looks like behind the preprocessor.
+/// A kernel's declaration after preprocessing, up to its name.
 const ENTRY: &str = "extern \"C\" __attribute__((visibility(\"default\"))) void ";
 
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -49,12 +49,12 @@ type SizesFunction = unsafe extern "C" fn(*mut u32) -> u32;
 pub struct Emulated {
     blocks: Mutex<BTreeMap<usize, Layout>>,
     pinned: Mutex<BTreeMap<usize, usize>>,
-    /// One kernel at a time leaves the handlers of signals to it.
+    /// Only one kernel runs at a time, because kernels install signal handlers.
     running: Mutex<()>,
     compiler: OnceLock<Result<(HostCompiler, String), String>>,
 }
 
-/// A stream does at once what it is given, or records it.
+/// A stream runs its work immediately, or records it during a capture.
 #[derive(Default)]
 struct Stream {
     recording: Option<Vec<Recorded>>,
@@ -69,12 +69,14 @@ enum Recorded {
 }
 
 thread_local! {
-    /// Kernels that this thread has run.
+    /// Number of kernels that this thread has run.
     static KERNELS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// When an event was recorded, by a clock of kernels: each takes a millisecond and all else nothing, so that which of a library's functions and
-/// kernels is faster is the same each time. How long loops and emulated kernels take says nothing of a device's.
+/// The time at which an event was recorded. The clock counts kernels: each takes one millisecond
+/// and everything else nothing. So the comparison of a library's functions with our own kernels
+/// gives the same result every time. The real duration of loops and emulated kernels says nothing
+/// about a device.
 #[derive(Clone, Copy)]
 struct Moment(u32);
 
@@ -86,7 +88,7 @@ impl Moment {
 
 struct Module {
     library: Library,
-    /// Functions that were handed out; each has a place of its own.
+    /// Functions that were handed out. Each is boxed so that its address stays fixed.
     #[allow(clippy::vec_box)]
     functions: Vec<Box<Function>>,
 }
@@ -100,9 +102,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a handle is to.
+/// The object behind a handle.
 unsafe fn of<'a, T>(handle: Handle) -> Answer<&'a mut T> {
-    // SAFETY: handles are made here, of this type, and used by one thread at a time until they are given back.
+    // SAFETY: this module created the handle with type `T`. One thread at a time uses it until it
+    // is destroyed.
     unsafe { handle.cast::<T>().as_mut() }.ok_or(INVALID_VALUE)
 }
 
@@ -114,7 +117,7 @@ unsafe fn destroy<T>(handle: Handle) -> Answer {
     if handle.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: made by `handle_to` with this type, and given back once.
+    // SAFETY: `handle_to` created the handle with this type, and it is destroyed once.
     drop(unsafe { Box::from_raw(handle.cast::<T>()) });
     Ok(())
 }
@@ -128,7 +131,7 @@ impl Emulated {
         lock(&self.blocks).values().map(|layout| layout.size() - GUARD_BYTES).sum()
     }
 
-    /// Records this, where the stream does.
+    /// Records an operation if the stream is being captured. Returns whether it did.
     unsafe fn records(&self, stream: Handle, one: impl FnOnce() -> Recorded) -> Answer<bool> {
         // SAFETY: the caller passes a stream.
         let stream = unsafe { of::<Stream>(stream) }?;
@@ -139,11 +142,11 @@ impl Emulated {
         Ok(true)
     }
 
-    /// A kernel that wrote past the end of an allocation is found here.
+    /// Detects kernels that wrote past the end of an allocation.
     fn check_guards(&self) -> Answer {
         for (address, layout) in &*lock(&self.blocks) {
             let guard = (address + layout.size() - GUARD_BYTES) as *const u8;
-            // SAFETY: the guard is the end of an allocation of this layout that is still alive.
+            // SAFETY: the guard is the end of a live allocation with this layout.
             let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
             if bytes.iter().any(|byte| *byte != GUARD) {
                 eprintln!("a kernel wrote past the end of an allocation");
@@ -159,12 +162,12 @@ impl Emulated {
         }
         let running = lock(&self.running);
         KERNELS.set(KERNELS.get().wrapping_add(1));
-        // SAFETY: the caller vouches for the arguments; grid and block have three numbers each.
+        // SAFETY: the caller vouches for the arguments. Grid and block have three numbers each.
         let failure = unsafe {
             (function.launch)(arguments, size.grid.as_ptr(), size.block.as_ptr(), u64::from(size.shared_bytes))
         };
         if !failure.is_null() {
-            // SAFETY: a failure is a text of the library's own.
+            // SAFETY: a failure is a text owned by the kernel's library.
             eprintln!("{}", unsafe { CStr::from_ptr(failure) }.to_string_lossy());
             return Err(LAUNCH_FAILURE);
         }
@@ -172,7 +175,7 @@ impl Emulated {
         self.check_guards()
     }
 
-    /// The compiler, and what tells it from others.
+    /// The C++ compiler and its file name.
     fn host(&self) -> Result<&(HostCompiler, String), String> {
         let found = self.compiler.get_or_init(|| {
             let program = find_compiler().map_err(|absence| absence.to_string())?;
@@ -257,7 +260,8 @@ impl Device for Emulated {
         if start.is_null() {
             return Err(OUT_OF_MEMORY);
         }
-        // SAFETY: the allocation has this size. The garbage shows what no kernel has written.
+        // SAFETY: the allocation has this size. The garbage makes reads of unwritten memory
+        // visible.
         unsafe {
             start.write_bytes(0xcd, bytes);
             start.add(bytes).write_bytes(GUARD, GUARD_BYTES);
@@ -268,7 +272,7 @@ impl Device for Emulated {
 
     fn free(&self, address: Handle) -> Answer {
         let layout = lock(&self.blocks).remove(&(address as usize)).ok_or(INVALID_VALUE)?;
-        // SAFETY: allocated with this layout, and taken out of the table that knew it.
+        // SAFETY: allocated with this layout, and just removed from the table.
         unsafe { dealloc(address.cast(), layout) };
         Ok(())
     }
@@ -294,7 +298,8 @@ impl Device for Emulated {
     }
 
     unsafe fn copy(&self, _way: Way, target: Handle, source: Handle, bytes: usize, stream: Handle) -> Answer {
-        // SAFETY: the caller passes a stream, and vouches for both ranges: the device's memory is the host's.
+        // SAFETY: the caller passes a stream, and vouches for both ranges. The device's memory is
+        // the host's.
         unsafe {
             if !self.records(stream, || Recorded::Copy { target, source, bytes })? {
                 std::ptr::copy(source.cast::<u8>(), target.cast::<u8>(), bytes);
@@ -318,7 +323,7 @@ impl Device for Emulated {
     }
 
     unsafe fn destroy_stream(&self, stream: Handle) -> Answer {
-        // SAFETY: the caller gives back a stream.
+        // SAFETY: the caller passes a stream and does not use it again.
         unsafe { destroy::<Stream>(stream) }
     }
 
@@ -350,14 +355,14 @@ impl Device for Emulated {
     }
 
     unsafe fn destroy_graph(&self, graph: Handle) -> Answer {
-        // SAFETY: the caller gives back a graph.
+        // SAFETY: the caller passes a graph and does not use it again.
         unsafe { destroy::<Vec<Recorded>>(graph) }
     }
 
     unsafe fn replay(&self, made: Handle, stream: Handle) -> Answer {
-        // SAFETY: the caller passes what was instantiated.
+        // SAFETY: the caller passes an instantiated graph.
         for one in unsafe { of::<Vec<Recorded>>(made) }? {
-            // SAFETY: the caller vouches for what was recorded.
+            // SAFETY: the caller vouches for the recorded work.
             unsafe {
                 match one {
                     Recorded::Launch { function, size, arguments } => {
@@ -377,7 +382,7 @@ impl Device for Emulated {
     }
 
     unsafe fn release(&self, made: Handle) -> Answer {
-        // SAFETY: the caller gives back what was instantiated.
+        // SAFETY: the caller passes an instantiated graph and does not use it again.
         unsafe { destroy::<Vec<Recorded>>(made) }
     }
 
@@ -386,7 +391,7 @@ impl Device for Emulated {
     }
 
     unsafe fn destroy_event(&self, event: Handle) -> Answer {
-        // SAFETY: the caller gives back an event.
+        // SAFETY: the caller passes an event and does not use it again.
         unsafe { destroy::<Option<Moment>>(event) }
     }
 
@@ -413,31 +418,32 @@ impl Device for Emulated {
 
     unsafe fn load(&self, image: *const c_void) -> Answer<Handle> {
         let image = image.cast::<u8>();
-        // SAFETY: an image has at least these bytes: its beginning and its length.
+        // SAFETY: every image has at least these sixteen bytes: its magic number and its length.
         let (magic, length) = unsafe { (*image.cast::<[u8; 8]>(), image.add(8).cast::<u64>().read_unaligned()) };
         if &magic != MAGIC {
             return Err(INVALID_IMAGE);
         }
-        // SAFETY: so many bytes follow.
+        // SAFETY: `length` bytes follow.
         let bytes = unsafe { std::slice::from_raw_parts(image.add(16), length as usize) };
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("panoply-hip-{}-{number}.so", std::process::id()));
         let opened = std::fs::File::options().write(true).create_new(true).open(&file);
         opened.and_then(|mut opened| opened.write_all(bytes)).map_err(|_| INVALID_IMAGE)?;
-        // SAFETY: the file was made by the compiler from a kernel's text; loading it runs no code but its empty initialisers.
+        // SAFETY: the compiler made the file from a kernel's source. Loading it runs no code but
+        // empty initialisers.
         let library = unsafe { Library::new(&file) };
-        // What is loaded needs its name no more.
+        // A loaded library does not need its file name.
         let _ = std::fs::remove_file(&file);
         Ok(handle_to(Module { library: library.map_err(|_| INVALID_IMAGE)?, functions: Vec::new() }))
     }
 
     unsafe fn unload(&self, module: Handle) -> Answer {
-        // SAFETY: the caller gives back a module.
+        // SAFETY: the caller passes a module and does not use it again.
         unsafe { destroy::<Module>(module) }
     }
 
     unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle> {
-        // SAFETY: the caller passes a module, whose entries export these functions.
+        // SAFETY: the caller passes a module. Its entries export these functions.
         unsafe {
             let module = of::<Module>(module)?;
             let launch = module.library.get::<LaunchFunction>(format!("panoply_launch_{name}"));
@@ -454,7 +460,7 @@ impl Device for Emulated {
     }
 
     unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> Answer {
-        // SAFETY: the caller passes a function with as many arguments as it has, and a stream.
+        // SAFETY: the caller passes a function with its number of arguments, and a stream.
         unsafe {
             let known = of::<Function>(function)?;
             let copied = || {
@@ -501,7 +507,7 @@ impl Device for Emulated {
     }
 }
 
-/// The names of a text's kernels, as the preprocessor leaves them.
+/// The names of all kernels in the preprocessed source.
 fn entries(program: &str, text: &str) -> Result<Vec<String>, String> {
     let told = piped(Command::new(program).args(["-E", "-P", "-w", "-x", "c++", "-"]), text)?;
     let plain = told.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -509,7 +515,8 @@ fn entries(program: &str, text: &str) -> Result<Vec<String>, String> {
     Ok(plain.split(ENTRY).skip(1).map(name).collect())
 }
 
-/// Leaves a text in a folder for others to compile, under the architecture's name. What it gives back is never loaded.
+/// Writes the source to a folder named after the architecture, for other compilers. The returned
+/// image is empty and must not be loaded.
 fn write_out(folder: &Path, source: &str, architecture: &str) -> std::io::Result<Vec<u8>> {
     let mut hasher = DefaultHasher::new();
     source.hash(&mut hasher);
@@ -519,8 +526,8 @@ fn write_out(folder: &Path, source: &str, architecture: &str) -> std::io::Result
     Ok([&MAGIC[..], &0_u64.to_le_bytes()].concat())
 }
 
-/// Has a clang that knows AMD's GPUs compile the text too, with HIP's own headers: the only way to architectures that this machine's
-/// hiprtc does not know.
+/// Compiles the source also with a clang for AMD GPUs and HIP's own headers. This is the only check
+/// for architectures that this machine's hiprtc does not support.
 fn check_by_clang(program: &str, source: &str, architecture: &str) -> Result<(), String> {
     let name = architecture.split(':').next().unwrap_or_default();
     let mut command = Command::new(program);
@@ -537,13 +544,14 @@ fn check_by_clang(program: &str, source: &str, architecture: &str) -> Result<(),
     piped(&mut command, &format!("#include <hip/hip_runtime.h>\n{source}")).map(drop)
 }
 
-/// What a program says when it is given a text.
+/// Runs a program with `text` as its input and returns its output.
 fn piped(command: &mut Command, text: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
     let input = child.stdin.take();
     let told = std::thread::scope(|scope| {
-        // The answer is read while the text is written: either may be longer than a pipe.
+        // The text is written on another thread while the output is read, because either may be
+        // longer than a pipe's buffer.
         scope.spawn(move || input.map(|mut input| input.write_all(text.as_bytes())));
         child.wait_with_output()
     });

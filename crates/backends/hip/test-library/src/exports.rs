@@ -1,17 +1,17 @@
-//! The runtime's functions.
+//! The functions of HIP's runtime.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::device::{Answer, Device, Handle, INVALID_VALUE, Size, Way, device};
 use crate::trouble::{asked_for, count};
 
-/// The version that is told: its structure of properties is that of HIP 6 and later.
+/// The reported version. Its structure of properties is that of HIP 6 and later.
 const VERSION: c_int = 60_200_000;
-/// Where the architecture's name lies in the structure of properties, and how many bytes that has.
+/// Offset of the architecture's name in the structure of properties, and the structure's size.
 const ARCHITECTURE_AT: usize = 1160;
 const PROPERTIES_BYTES: usize = 1472;
 
-/// Answers a call, unless a test wants it to fail.
+/// Runs a call, unless a test injected a failure.
 fn answer(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
     match asked_for(name) {
         Some(status) => status,
@@ -19,20 +19,20 @@ fn answer(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
     }
 }
 
-/// The same of a call that hands something out.
+/// Runs a call that returns a value through `place`.
 unsafe fn hand_out<T>(name: &str, place: *mut T, call: impl FnOnce(&dyn Device) -> Answer<T>) -> c_int {
     answer(name, |device| {
         let made = call(device)?;
         if place.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller gave a place for the result.
+        // SAFETY: the caller passed a valid pointer for the result.
         unsafe { place.write(made) };
         Ok(())
     })
 }
 
-/// The same of something that must be given back.
+/// Runs a call that creates an object, and counts the object.
 unsafe fn make(name: &str, place: *mut Handle, call: impl FnOnce(&dyn Device) -> Answer<Handle>) -> c_int {
     // SAFETY: as above.
     let status = unsafe { hand_out(name, place, call) };
@@ -40,33 +40,33 @@ unsafe fn make(name: &str, place: *mut Handle, call: impl FnOnce(&dyn Device) ->
     status
 }
 
-/// Something is given back.
+/// Runs a call that destroys an object, and counts it down.
 fn give_back(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
     let status = answer(name, call);
     count(-i64::from(status == 0));
     status
 }
 
-/// Declares functions that pass their arguments on, and answer by a function above.
+/// Declares functions that pass their arguments on through one of the functions above.
 macro_rules! calls {
     ($answer:ident: $($name:ident($($argument:ident: $type:ty),*) => |$device:ident| $body:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-                // SAFETY: HIP's contract is the caller's.
+                // SAFETY: the caller keeps HIP's contract.
                 $answer(stringify!($name), |$device| unsafe { $body })
             }
         )*
     };
 }
 
-/// The same of functions that write what they hand out to a place.
+/// The same for functions that return a value through a pointer.
 macro_rules! results {
     ($answer:ident: $($name:ident($($argument:ident: $type:ty),*) to $place:ident => |$device:ident| $body:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-                // SAFETY: HIP's contract is the caller's.
+                // SAFETY: the caller keeps HIP's contract.
                 unsafe { $answer(stringify!($name), $place, |$device| $body) }
             }
         )*
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn hipInit(_flags: c_uint) -> c_int {
 pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
     answer("hipMemGetInfo", |device| {
         let (free_bytes, total_bytes) = device.memory()?;
-        // SAFETY: the caller gives two places.
+        // SAFETY: the caller passes two valid pointers.
         unsafe {
             free.write(free_bytes);
             total.write(total_bytes);
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) -> c_int {
-    // SAFETY: the caller gives a place, a module and a text with its closing zero.
+    // SAFETY: the caller passes a valid pointer, a module and a text that ends with a zero byte.
     unsafe {
         hand_out("hipModuleGetFunction", function, |device| {
             device.function(module, &CStr::from_ptr(name).to_string_lossy())
@@ -163,18 +163,18 @@ pub unsafe extern "C" fn hipModuleGetFunction(function: *mut Handle, module: Han
 pub unsafe extern "C" fn hipDeviceGetName(name: *mut c_char, bytes: c_int, index: c_int) -> c_int {
     answer("hipDeviceGetName", |device| {
         let told = device.name(index)?;
-        // SAFETY: the caller has room for so many bytes.
+        // SAFETY: the caller's buffer has `bytes` bytes.
         unsafe { write_text(name.cast(), bytes as usize, &told) };
         Ok(())
     })
 }
 
-/// The structure of HIP 6: all zeros but for the architecture's name.
+/// Fills HIP 6's structure with zeros and the architecture's name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGetDevicePropertiesR0600(properties: *mut u8, index: c_int) -> c_int {
     answer("hipGetDevicePropertiesR0600", |device| {
         let told = device.architecture(index)?;
-        // SAFETY: the caller has room for the structure.
+        // SAFETY: the caller's buffer has the structure's size.
         unsafe {
             properties.write_bytes(0, PROPERTIES_BYTES);
             write_text(properties.add(ARCHITECTURE_AT), 256, &told);
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(properties: *mut u8, index:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceGetUuid(bytes: *mut [u8; 16], index: c_int) -> c_int {
-    // SAFETY: the caller has room for sixteen bytes.
+    // SAFETY: the caller's buffer has sixteen bytes.
     unsafe {
         hand_out("hipDeviceGetUuid", bytes, |_| Ok([b'p', index as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]))
     }
@@ -214,10 +214,10 @@ pub extern "C" fn hipGetErrorString(_error: c_int) -> *const c_char {
 }
 
 /// # Safety
-/// There must be room for so many bytes.
+/// `place` must point to `bytes` writable bytes.
 unsafe fn write_text(place: *mut u8, bytes: usize, text: &str) {
     let used = text.len().min(bytes.saturating_sub(1));
-    // SAFETY: the caller vouches for the room; a zero closes the text.
+    // SAFETY: the caller vouches for the buffer. A zero byte ends the text.
     unsafe {
         place.copy_from_nonoverlapping(text.as_ptr(), used);
         place.add(used).write(0);

@@ -1,4 +1,5 @@
-//! rocBLAS and hipFFT over the emulated device, whose memory is the host's: plain loops. Over CUDA they answer that they cannot.
+//! rocBLAS and hipFFT for the emulated device, whose memory is the host's: plain loops. Over CUDA
+//! every call fails.
 
 use std::f64::consts::TAU;
 use std::ffi::{c_int, c_longlong, c_void};
@@ -12,12 +13,12 @@ use crate::trouble::asked_for;
 const REFUSED: c_int = 1;
 const TRANSPOSED: c_int = 112;
 
-/// Success, unless the device is not the host or a test wants a failure.
+/// The status of a call: success on the emulated device, unless a test injected a failure.
 pub(crate) fn answer(name: &str) -> c_int {
     asked_for(name).unwrap_or(if device().is_host() { 0 } else { REFUSED })
 }
 
-/// Queues a loop.
+/// Queues a loop on a stream.
 pub(crate) unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static) -> c_int {
     let work: Work = Arc::new(work);
     match asked_for(name) {
@@ -27,12 +28,12 @@ pub(crate) unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static
     }
 }
 
-/// A handle is the place of a stream.
+/// A handle points to its stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocblas_create_handle(handle: *mut *mut Handle) -> c_int {
     let status = answer("rocblas_create_handle");
     if status == 0 {
-        // SAFETY: the caller gives a place.
+        // SAFETY: the caller passes a valid pointer for the result.
         unsafe { handle.write(Box::into_raw(Box::new(std::ptr::null_mut()))) };
     }
     status
@@ -40,19 +41,19 @@ pub unsafe extern "C" fn rocblas_create_handle(handle: *mut *mut Handle) -> c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocblas_destroy_handle(handle: *mut Handle) -> c_int {
-    // SAFETY: made above, and given back once.
+    // SAFETY: created above, and destroyed once.
     drop(unsafe { Box::from_raw(handle) });
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocblas_set_stream(handle: *mut Handle, stream: Handle) -> c_int {
-    // SAFETY: made above.
+    // SAFETY: `rocblas_create_handle` created the handle.
     unsafe { *handle = stream };
     answer("rocblas_set_stream")
 }
 
-/// A complex number of a type of the library's.
+/// Reads one element as a complex number. `dtype` is rocBLAS's number of its type.
 pub(crate) unsafe fn read(dtype: c_int, base: *const c_void, at: i64) -> (f64, f64) {
     let at = at as usize;
     // SAFETY: the caller vouches for the element.
@@ -92,25 +93,25 @@ fn times((a, b): (f64, f64), (c, d): (f64, f64)) -> (f64, f64) {
     (a * c - b * d, a * d + b * c)
 }
 
-/// A product in columns, as BLAS has it, with types as rocBLAS numbers them.
+/// A column-major product as in BLAS, with rocBLAS's numbers of data types.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
-    /// Whether A and B are turned.
+    /// Whether A and B are transposed.
     pub(crate) turned: [bool; 2],
-    /// Rows and columns of D, and what is summed over.
+    /// Rows and columns of D, and the inner dimension.
     pub(crate) sizes: [i64; 3],
     pub(crate) batches: i64,
     pub(crate) factors: [(f64, f64); 2],
-    /// A, B, C and D: where each is, from one column to the next, and from one matrix to the next.
+    /// Address, leading dimension and batch stride of A, B, C and D.
     pub(crate) places: [(*mut c_void, i64, i64); 4],
-    /// Of the operands, and of C and D.
+    /// Data types of the operands, and of C and D.
     pub(crate) dtypes: [c_int; 2],
-    /// One number for each row of D, of D's type; or null.
+    /// One element for each row of D, of D's type, or null.
     pub(crate) bias: *const c_void,
 }
 
 impl Product {
-    /// D = alpha · A·B + beta · C + bias.
+    /// Computes D = alpha · A·B + beta · C + bias.
     pub(crate) fn run(&self) {
         let [rows, columns, _] = self.sizes;
         for (batch, column) in (0..self.batches).flat_map(|batch| (0..columns).map(move |column| (batch, column))) {
@@ -180,7 +181,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
         turned: [first == TRANSPOSED, second == TRANSPOSED],
         sizes: [m, n, k].map(i64::from),
         batches: i64::from(batches),
-        // SAFETY: the factors are numbers of the type that is computed in, and are read at once.
+        // SAFETY: the factors have the computation's type, and are read immediately.
         factors: unsafe { [read(compute, alpha, 0), read(compute, beta, 0)] },
         places: [
             place(a, a_step, a_batch),
@@ -191,11 +192,11 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
         dtypes: [dtype, output],
         bias: std::ptr::null(),
     };
-    // SAFETY: the handle was made above.
+    // SAFETY: `rocblas_create_handle` created the handle.
     unsafe { queue("rocblas_gemm_strided_batched_ex", *handle, move || product.run()) }
 }
 
-/// A batch of lines, on a stream.
+/// A batch of lines and the stream that transforms them.
 #[derive(Clone, Copy)]
 struct Lines {
     len: usize,
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn hipfftCreate(plan: *mut *mut c_void) -> c_int {
     let status = answer("hipfftCreate");
     if status == 0 {
         let lines = Lines { len: 0, lines: 0, stream: std::ptr::null_mut() };
-        // SAFETY: the caller gives a place.
+        // SAFETY: the caller passes a valid pointer for the result.
         unsafe { plan.write(Box::into_raw(Box::new(lines)).cast()) };
     }
     status
@@ -216,7 +217,7 @@ pub unsafe extern "C" fn hipfftCreate(plan: *mut *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipfftDestroy(plan: Handle) -> c_int {
-    // SAFETY: the plan was made above, and is given back once.
+    // SAFETY: created above, and destroyed once.
     drop(unsafe { Box::from_raw(plan.cast::<Lines>()) });
     0
 }
@@ -228,7 +229,7 @@ pub extern "C" fn hipfftSetAutoAllocation(_plan: Handle, _wanted: c_int) -> c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipfftSetStream(plan: Handle, stream: Handle) -> c_int {
-    // SAFETY: the plan was made above.
+    // SAFETY: `hipfftCreate` created the plan.
     unsafe { (*plan.cast::<Lines>()).stream = stream };
     0
 }
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn hipfftMakePlanMany64(
     if rank != 1 {
         return REFUSED;
     }
-    // SAFETY: the plan was made above; there is one size, and a place for a number.
+    // SAFETY: `hipfftCreate` created the plan. There is one size, and a valid pointer for a number.
     unsafe {
         let made = &mut *plan.cast::<Lines>();
         (made.len, made.lines) = (*sizes as usize, lines as usize);
@@ -265,7 +266,8 @@ pub unsafe extern "C" fn hipfftMakePlanMany64(
     answer("hipfftMakePlanMany64")
 }
 
-/// One number of a spectrum, or of a signal: the sum of all others, turned.
+/// One output element of a discrete Fourier transform: the sum of all inputs, each rotated by its
+/// angle.
 fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64)) -> (f64, f64) {
     (0..len).fold((0.0, 0.0), |sum, from| {
         let angle = sign * TAU * ((at * from) % len) as f64 / len as f64;
@@ -274,7 +276,7 @@ fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64
     })
 }
 
-/// A number of a spectrum or of a signal.
+/// The real or imaginary part of a complex number.
 trait Part: Copy + Into<f64> + 'static {
     fn of(number: f64) -> Self;
 }
@@ -356,7 +358,7 @@ unsafe fn complex<T: Part>(
             }
         }
     };
-    // SAFETY: the plan was made above.
+    // SAFETY: `hipfftCreate` created the plan.
     unsafe { transform(name, plan, work) }
 }
 
@@ -409,6 +411,6 @@ unsafe fn to_real<T: Part>(name: &str, plan: Handle, source: *const [T; 2], targ
 unsafe fn transform(name: &str, plan: Handle, work: impl Fn(Lines) + 'static) -> c_int {
     // SAFETY: the caller passes a plan.
     let lines = unsafe { *plan.cast::<Lines>() };
-    // SAFETY: its stream is alive.
+    // SAFETY: the plan's stream is alive.
     unsafe { queue(name, lines.stream, move || work(lines)) }
 }

@@ -1,18 +1,19 @@
-//! hipBLASLt over the emulated device, whose memory is the host's: plain loops. Over CUDA it answers that it cannot.
+//! hipBLASLt for the emulated device, whose memory is the host's: plain loops. Over CUDA every call
+//! fails.
 
 use std::ffi::{c_int, c_void};
 
 use crate::device::Handle;
 use crate::libraries::{Product, answer, queue, read};
 
-/// How hipBLASLt numbers its types, and rocBLAS the same ones.
+/// hipBLASLt's numbers of data types, each with rocBLAS's number of the same type.
 const DTYPES: [(c_int, c_int); 3] = [(0, 151), (2, 150), (14, 168)];
 const INVALID: c_int = 3;
 const TRANSPOSED: c_int = 112;
 const BIAS: c_int = 4;
-/// What the library wants besides its operands, to see that it gets it.
+/// The workspace that the library requires, to test that callers provide it.
 const WORKSPACE_BYTES: usize = 96;
-/// Algorithms are told apart by their first byte.
+/// The first byte of every algorithm.
 const ALGORITHM: u8 = 7;
 /// The version of ROCm 6.4.
 const VERSION: c_int = 1200;
@@ -53,34 +54,35 @@ pub struct Recommended {
 unsafe fn make<T>(name: &str, place: *mut *mut c_void, value: T) -> c_int {
     let status = answer(name);
     if status == 0 {
-        // SAFETY: the caller gives a place.
+        // SAFETY: the caller passes a valid pointer for the result.
         unsafe { place.write(Box::into_raw(Box::new(value)).cast()) };
     }
     status
 }
 
 unsafe fn give_back<T>(made: *mut c_void) -> c_int {
-    // SAFETY: made above as this type, and given back once.
+    // SAFETY: created above as this type, and destroyed once.
     drop(unsafe { Box::from_raw(made.cast::<T>()) });
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtCreate(handle: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtCreate", handle, 0_u64) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtDestroy(handle: *mut c_void) -> c_int {
-    // SAFETY: the caller gives back a handle, and below what each function names.
+    // SAFETY: the caller passes the object that the function's name says, here and below, and does
+    // not use it again.
     unsafe { give_back::<u64>(handle) }
 }
 
-/// A test that asks for a failure gets an old version instead.
+/// Reports an old version if a test injected a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtGetVersion(_handle: *mut c_void, version: *mut c_int) -> c_int {
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { version.write(if answer("hipblasLtGetVersion") == 0 { VERSION } else { 300 }) };
     0
 }
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutCreate(
 ) -> c_int {
     let Some((_, dtype)) = DTYPES.iter().find(|(own, _)| *own == dtype) else { return INVALID };
     let made = Layout { dtype: *dtype, step, rows: rows as i64, columns: columns as i64, batches: 1, batch_step: 0 };
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtMatrixLayoutCreate", layout, made) }
 }
 
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutSetAttribute(
     value: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the caller passes a layout, and a number of so many bytes.
+    // SAFETY: the caller passes a layout, and a number of `bytes` bytes.
     let layout = unsafe { &mut *layout.cast::<Layout>() };
     match (which, bytes) {
         // SAFETY: as above.
@@ -126,12 +128,12 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutSetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtMatmulDescCreate(product: *mut *mut c_void, compute: c_int, factors: c_int) -> c_int {
-    // f32, or f32 rounded to tf32; factors of f32.
+    // Computation in f32, or in f32 rounded to tf32, with factors of f32.
     if ![2, 6].contains(&compute) || factors != 0 {
         return INVALID;
     }
     let made = Description { turned: [111; 2], epilogue: 1, bias: std::ptr::null(), bias_type: -1 };
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtMatmulDescCreate", product, made) }
 }
 
@@ -148,7 +150,7 @@ pub unsafe extern "C" fn hipblasLtMatmulDescSetAttribute(
     value: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the caller passes a description, and a number of so many bytes.
+    // SAFETY: the caller passes a description, and a number of `bytes` bytes.
     let product = unsafe { &mut *product.cast::<Description>() };
     if which == 3 && bytes == 8 {
         // SAFETY: as above.
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn hipblasLtMatmulDescSetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtMatmulPreferenceCreate(preference: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller gives a place.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtMatmulPreferenceCreate", preference, 0_u64) }
 }
 
@@ -192,12 +194,13 @@ pub unsafe extern "C" fn hipblasLtMatmulPreferenceSetAttribute(
     if (which, bytes) != (1, 8) {
         return INVALID;
     }
-    // SAFETY: the caller passes a preference, and a number of 64 bits.
+    // SAFETY: the caller passes a preference and a 64-bit number.
     unsafe { *preference.cast::<u64>() = value.cast::<u64>().read() };
     0
 }
 
-/// As the real one: nothing is recommended where layouts do not fit each other, or too little workspace is allowed.
+/// Recommends nothing if the layouts do not match or the allowed workspace is too small, like the
+/// real library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
     _handle: *mut c_void,
@@ -211,7 +214,8 @@ pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
     found: *mut Recommended,
     count: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller passes a description, four layouts, a preference, and places.
+    // SAFETY: the caller passes a description, four layouts, a preference, and valid pointers for
+    // the results.
     unsafe {
         let product = &*product.cast::<Description>();
         let layouts = [a, b, c, d].map(|layout| *layout.cast::<Layout>());
@@ -234,7 +238,7 @@ pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
     0
 }
 
-/// Rows and columns of D and what is summed over, where everything fits.
+/// Rows and columns of D and the inner dimension, if all layouts match.
 fn sizes(product: &Description, [a, b, c, d]: &[Layout; 4]) -> Option<[i64; 3]> {
     let seen = |layout: &Layout, way: c_int| match way {
         TRANSPOSED => [layout.columns, layout.rows],
@@ -266,7 +270,7 @@ pub unsafe extern "C" fn hipblasLtMatmul(
     workspace_bytes: usize,
     stream: Handle,
 ) -> c_int {
-    // SAFETY: the caller passes what the functions above made.
+    // SAFETY: the caller passes objects that the functions above created.
     let (described, layouts, chosen) = unsafe {
         let layouts = [a_layout, b_layout, c_layout, d_layout].map(|layout| *layout.cast::<Layout>());
         (*product.cast::<Description>(), layouts, &*algorithm)
@@ -286,7 +290,7 @@ pub unsafe extern "C" fn hipblasLtMatmul(
         turned: described.turned.map(|way| way == TRANSPOSED),
         sizes,
         batches: layouts[3].batches,
-        // SAFETY: the factors are f32, and are read at once.
+        // SAFETY: the factors are f32, and are read immediately.
         factors: unsafe { [read(151, alpha, 0), read(151, beta, 0)] },
         places: std::array::from_fn(|which| (bases[which], layouts[which].step, layouts[which].batch_step)),
         dtypes: [layouts[0].dtype, layouts[3].dtype],

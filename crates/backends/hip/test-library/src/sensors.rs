@@ -1,5 +1,5 @@
-//! AMD SMI and ROCm SMI over the emulated device: figures that stay as they are. AMD SMI is there where a test asks for it; see
-//! `panoply_test_amd_smi`.
+//! AMD SMI and ROCm SMI for the emulated device, with constant values. AMD SMI knows the GPU only
+//! if a test enables it with `panoply_test_amd_smi`.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -8,7 +8,7 @@ use crate::device::Handle;
 use crate::libraries::answer;
 use crate::trouble::asked_for;
 
-/// The address of the first emulated device, as AMD SMI writes it.
+/// The address of the first emulated device in AMD SMI's encoding.
 const FIRST: u64 = 3 << 8;
 const NOT_FOUND: c_int = 31;
 const NOT_SUPPORTED: c_int = 2;
@@ -18,13 +18,13 @@ thread_local! {
     static USERS: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Whether AMD SMI knows the GPU, for this thread.
+/// Sets whether AMD SMI knows the GPU, for this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_amd_smi(knows: bool) {
     NEWER.set(knows);
 }
 
-/// How often this thread has initialised AMD SMI or ROCm SMI, and has not shut it down.
+/// How often this thread has initialised AMD SMI or ROCm SMI without shutting it down.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_monitors() -> i64 {
     USERS.get()
@@ -56,7 +56,8 @@ pub unsafe extern "C" fn amdsmi_get_processor_handle_from_bdf(address: u64, devi
     if address != FIRST || !NEWER.get() {
         return NOT_FOUND;
     }
-    // SAFETY: the caller gives a place, here and below; the handle is a number that is never read from.
+    // SAFETY: the caller passes a valid pointer, here and below. The handle is a number that is
+    // never dereferenced.
     unsafe { device.write(std::ptr::without_provenance_mut(1)) };
     answer("amdsmi_get_processor_handle_from_bdf")
 }
@@ -73,7 +74,8 @@ pub unsafe extern "C" fn amdsmi_get_temp_metric(
     answer("amdsmi_get_temp_metric")
 }
 
-/// As AMD SMI 26 lays it out: watts in 64 bits, then now and on average, and what is not known is the largest number.
+/// Lays out the power as AMD SMI 26 does: a 64-bit number of watts, then the current and the
+/// average power. Unknown values are the largest number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_power_info(_device: Handle, power: *mut c_void) -> c_int {
     let current = if asked_for("current power").is_some() { u32::MAX } else { 210 };
@@ -94,7 +96,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_activity(_device: Handle, work: *mut [u3
     answer("amdsmi_get_gpu_activity")
 }
 
-/// Errors grow by one with each failure that a test asked for.
+/// Reports four uncorrectable errors, plus the status that a test injected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_gpu_total_ecc_count(_device: Handle, counts: *mut [u64; 8]) -> c_int {
     let more = asked_for("amdsmi_get_gpu_total_ecc_count").unwrap_or(0);
@@ -115,12 +117,12 @@ pub extern "C" fn rsmi_shut_down() -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> c_int {
-    // SAFETY: the caller gives a place, here and below.
+    // SAFETY: the caller passes a valid pointer, here and below.
     unsafe { count.write(2) };
     0
 }
 
-/// The second monitor is the first emulated device, and the third part of it.
+/// The second monitored device is partition 2 of the first emulated device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, address: *mut u64) -> c_int {
     // SAFETY: as above.
@@ -135,7 +137,8 @@ pub unsafe extern "C" fn rsmi_dev_temp_metric_get(device: u32, sensor: u32, _met
     answer("rsmi_dev_temp_metric_get")
 }
 
-/// What newer GPUs tell. This one is older.
+/// The current power, which only newer GPUs report. This GPU is older unless a test injects a
+/// status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_power_get(_device: u32, microwatts: *mut u64, kind: *mut c_int) -> c_int {
     // SAFETY: as above.
@@ -160,7 +163,7 @@ pub unsafe extern "C" fn rsmi_dev_busy_percent_get(_device: u32, percent: *mut u
     0
 }
 
-/// Errors grow by one with each failure that a test asked for.
+/// Reports two uncorrectable errors, plus the status that a test injected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_ecc_count_get(_device: u32, _block: u64, counts: *mut [u64; 2]) -> c_int {
     let more = asked_for("rsmi_dev_ecc_count_get").unwrap_or(0);

@@ -1,11 +1,11 @@
-//! What tests ask for: calls that fail, another architecture, more devices. All but the number of devices is the calling thread's own, so
-//! that tests that run side by side do not meet.
+//! Settings for tests: calls that fail, another architecture, more devices. All settings but the
+//! number of devices belong to the calling thread, so that parallel tests do not affect each other.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// A call that is to fail: its name, what it answers, and how often.
+/// An injected failure: the function's name, the status that it returns, and how often.
 struct Trouble {
     name: String,
     status: c_int,
@@ -20,15 +20,15 @@ thread_local! {
 
 static DEVICES: AtomicI32 = AtomicI32::new(1);
 
-/// Has the next calls of a function on this thread answer with an error.
+/// Makes the next `times` calls of a function on this thread return `status`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn panoply_test_fail(name: *const c_char, status: c_int, times: u32) {
-    // SAFETY: tests pass a text with its closing zero.
+    // SAFETY: the text ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     TROUBLES.with_borrow_mut(|troubles| troubles.push(Trouble { name, status, times }));
 }
 
-/// The architecture of the emulated device, for this thread.
+/// Sets the architecture of the emulated device for this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn panoply_test_architecture(name: *const c_char) {
     // SAFETY: as above.
@@ -36,13 +36,14 @@ pub unsafe extern "C" fn panoply_test_architecture(name: *const c_char) {
     ARCHITECTURE.set(Some(name));
 }
 
-/// How many emulated devices there are.
+/// Sets the number of emulated devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_devices(count: c_int) {
     DEVICES.store(count, Ordering::Relaxed);
 }
 
-/// Streams, events, modules, graphs and allocations that this thread has made and not given back.
+/// Number of streams, events, modules, graphs and allocations that this thread has created and not
+/// destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_live() -> i64 {
     LIVE.get()
@@ -56,12 +57,12 @@ pub(crate) fn architecture() -> String {
     ARCHITECTURE.with_borrow(|chosen| chosen.clone()).unwrap_or_else(|| "gfx90a:sramecc+:xnack-".to_owned())
 }
 
-/// Notes that something was made, or given back.
+/// Counts objects that are created (+1) or destroyed (−1).
 pub(crate) fn count(change: i64) {
     LIVE.set(LIVE.get() + change);
 }
 
-/// What this call shall answer, where a test says so.
+/// The status that a test injected for this call, if any.
 pub(crate) fn asked_for(name: &str) -> Option<c_int> {
     TROUBLES.with_borrow_mut(|troubles| {
         let trouble = troubles.iter_mut().find(|trouble| trouble.name == name && trouble.times > 0)?;

@@ -1,4 +1,5 @@
-//! ColorConvert: one launch, a thread for each pixel or each square of pixels that share their chroma.
+//! ColorConvert: one launch, with one thread per pixel or per square of pixels that share their
+//! chroma.
 
 use panoply_core::op::compute::{ColorConvert, ColorFormat, ColorRange};
 use panoply_core::{Result, Value};
@@ -41,7 +42,7 @@ pub(crate) fn run(op: &ColorConvert, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// How the kernel counts formats.
+/// The kernel's number of a format.
 fn number(format: ColorFormat) -> u32 {
     match format {
         ColorFormat::Rgb => 0,
@@ -52,7 +53,7 @@ fn number(format: ColorFormat) -> u32 {
     }
 }
 
-/// The kernel's `coding`: six f32, two to a word.
+/// The kernel's `coding` structure: six f32, two per word.
 fn coding(op: &ColorConvert) -> [u64; 3] {
     let [kr, kg, kb] = op.standard.weights();
     let (black, luma_span, chroma_span) = match op.range {

@@ -1,5 +1,5 @@
-//! Gather: whole rows in words as wide as they can be, or single elements. Indices on the host are checked before anything is
-//! launched, those on the device by the kernel.
+//! Gather: whole rows in the widest possible words, or single elements. Indices on the host are
+//! checked before the launch, indices on the device by the kernel.
 
 use panoply_core::op::compute::Gather;
 use panoply_core::{Buffer, DType, Error, Result, Tensor, Value};
@@ -51,7 +51,8 @@ pub(crate) fn run(op: &Gather, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Nothing is written, so no kernel looks at the indices; into an axis of no elements they are all wrong.
+/// With an empty output no kernel checks the indices. On an axis without elements every index is
+/// out of range.
 fn check_device_indices_of_nothing(op: &Gather, len: usize) -> Result<()> {
     if len == 0 && op.indices.elements() > 0 {
         return Err(out_of_range(0, len));
@@ -68,7 +69,8 @@ fn check(indices: &Tensor, len: usize) -> Result<()> {
     bad.map_or(Ok(()), |index| Err(out_of_range(index, len)))
 }
 
-/// The kernel's word: the highest bit says that there is one, the others are the index; the detail is the axis' length.
+/// Decodes the kernel's word: the highest bit marks an error, the others are the index. The detail
+/// is the axis length.
 fn describe(word: u64, len: u64) -> Error {
     out_of_range((word << 1) as i64 >> 1, len as usize)
 }

@@ -1,4 +1,5 @@
-//! Kernel: the C form of a program of the caller's own. Its outputs are zeros when it begins, but where it says that it writes all of them.
+//! Kernel: the C form of a caller's own program. Its outputs are zeroed before it runs, unless the
+//! program declares that it writes all of them.
 
 use panoply_core::op::compute::{Kernel, Scalar};
 use panoply_core::{Error, Result, Support, Value};

@@ -1,4 +1,4 @@
-//! LayerNorm: rows in registers, long rows in passes.
+//! LayerNorm: short rows in registers, long rows in passes.
 
 use panoply_core::op::compute::LayerNorm;
 use panoply_core::{Result, Tensor, Value};
@@ -37,7 +37,7 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Where the tensor is, if there is one.
+/// The address of the tensor; null if there is none.
 fn optional(tensor: &Option<Tensor>, context: &mut Context) -> Result<Address> {
     tensor.as_ref().map_or(Ok(Address::NULL), |tensor| context.input(tensor))
 }

@@ -1,6 +1,7 @@
-//! Map: one generated kernel for each form of expression, the dtypes of its inputs and the way they lie; constants are arguments. What
-//! was generated is found again without touching the heap. Expressions that are too long to compile are interpreted. Small maps that differ in nothing
-//! but their memory can be one launch; those of a graph wait for each other ([`waiting`]).
+//! Map: one generated kernel for each expression form, input dtypes and input layouts; constants
+//! are arguments. A generated kernel is looked up again without allocation. Expressions that are
+//! too long to compile are interpreted. Small maps that differ only in their memory can share one
+//! launch; dependent maps of a graph wait for each other inside it ([`waiting`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use panoply_kernels::c::generate::{
 use panoply_kernels::c::interpret::{INSTRUCTION_WORDS, instructions, stored};
 use panoply_kernels::c::{INTERPRET, Kernel};
 
-use super::super::together::{Placed, Table};
+use crate::address_table::{Placed, Table};
 use crate::arguments::{ARGUMENT_BYTES_MAX, Arguments};
-use crate::context::{Context, Output};
+use crate::context::{Context, DeviceState, Output};
 use crate::driver::{Address, Launch};
 use crate::layout::{LAYOUT_AXES_MAX, Layout, View};
 use crate::memory::Block;
@@ -26,24 +27,25 @@ use crate::strides::Axes;
 pub(crate) mod waiting;
 
 const INPUTS: usize = INPUTS_MAX as usize;
-/// Bytes that one thread reads or writes at once.
+/// Bytes per vector read or write of a thread.
 const VECTOR_BYTES: usize = 16;
-/// From here on each thread takes two vectors, so that more loads are under way.
+/// From this many elements on, each thread handles two vectors, to keep more loads in flight.
 const TWO_VECTORS_ELEMENTS_MIN: usize = 1 << 22;
-/// Longer programs have one element for each thread: every element of a vector is another copy of the program's text.
+/// Longer programs handle one element per thread: every further element of a vector adds a copy of
+/// the program's text.
 const UNROLLED_NODES_MAX: usize = 64;
-/// Maps with more elements keep the device busy by themselves.
+/// Maximum elements of a small map. Larger maps occupy the device alone.
 const SMALL_ELEMENTS_MAX: usize = 1 << 16;
-/// Arguments other than the inputs' addresses and strides.
+/// Bytes for arguments other than the inputs' addresses and strides.
 const OTHER_ARGUMENT_BYTES: usize = 128 + ARGUMENT_CONSTANTS_MAX * 8;
-/// Threads of a block.
+/// Threads per block.
 const THREADS: usize = MAP_BLOCK_THREADS as usize;
-/// Expressions whose kernels are found at once, and programs that stay on the device; beyond it the tables are emptied.
+/// Maximum cached kernels, and programs kept on the device. A full table is emptied.
 const GENERATED_MAX: usize = 4096;
 const CODES_MAX: usize = 256;
-/// Inputs that are brought together begin at multiples of this.
+/// Alignment of inputs that are joined into one block.
 const JOINED_ALIGN_BYTES: usize = 256;
-/// Memory for the values of an interpreted program.
+/// Maximum memory for the values of an interpreted program.
 const SLOT_BYTES_MAX: usize = 64 << 20;
 
 pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Value> {
@@ -69,7 +71,7 @@ pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Whether a map can be one of several in a launch.
+/// Whether a map can share a launch with others.
 pub(crate) fn is_small(op: &Map) -> bool {
     let generated = op.program().is_ok_and(|program| program.nodes().len() <= GENERATED_NODES_MAX);
     generated
@@ -78,7 +80,7 @@ pub(crate) fn is_small(op: &Map) -> bool {
         })
 }
 
-/// Whether a map can be launched with one that is small.
+/// Whether map `b` can share a launch with the small map `a`.
 pub(crate) fn same(a: &Map, b: &Map) -> bool {
     let lies = |tensor: &Tensor| (tensor.dtype(), *tensor.shape(), *tensor.strides(), tensor.location());
     a.program().ok() == b.program().ok()
@@ -86,7 +88,7 @@ pub(crate) fn same(a: &Map, b: &Map) -> bool {
         && a.inputs().zip(b.inputs()).all(|(a, b)| lies(a) == lies(b))
 }
 
-/// Small maps that are the same but for where their inputs are, as one launch.
+/// Runs small maps that differ only in the addresses of their inputs as one launch.
 pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>> {
     let Some(first) = ops.first() else { return Ok(Vec::new()) };
     let (program, dtype, shape) = (first.program()?, first.output_dtype()?, first.output_shape()?);
@@ -104,7 +106,8 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
         let contiguous = input.shape().contiguous_strides();
         let strides = if context.owns(input) { input.strides() } else { &contiguous };
         let layout = Layout::new(input.shape(), strides);
-        // All of them at once: what divides this divides each.
+        // The combined address of all maps' inputs: a power of two divides it only if it divides
+        // each.
         let rows = words.chunks_exact(first.inputs().len() + 1);
         let address = Address(rows.fold(0, |joined, row| joined | row[index + 1]));
         inputs.push(&View { address, layout }, input.dtype());
@@ -114,11 +117,11 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
     Ok(outputs.into_iter().map(|output| Value::Tensor(output.into_tensor())).collect())
 }
 
-/// Where a launch writes.
+/// The destination of a launch.
 #[derive(Clone, Copy)]
 enum Target {
     One(Address),
-    /// So many maps: the places of each one's output and inputs, from the base on, are in the table.
+    /// `count` maps. The table holds the offsets of each map's output and inputs from the base.
     Many {
         base: Address,
         table: Address,
@@ -155,19 +158,20 @@ impl MapInputs {
         self.count += 1;
     }
 
-    /// Whether every input lies as the output does, or is a single element.
+    /// Whether every input has the output's layout or is a single element.
     fn is_flat(&self) -> bool {
         self.axes.rank == 0
             || self.axes.rank == 1
                 && self.axes.strides[..self.count].iter().all(|strides| strides[0] == 0 || strides[0] == 1)
     }
 
-    /// Whether the strides fit into the arguments of a launch.
+    /// Whether the strides fit the arguments of a launch.
     fn fits_arguments(&self) -> bool {
         fits_arguments(self.count, self.axes.rank)
     }
 
-    /// Copies every input that is neither a single element nor as the output, so that the inputs becomes flat.
+    /// Copies every input that is neither a single element nor in the output's layout, so that all
+    /// inputs become flat.
     fn flatten(&mut self, context: &mut Context) -> Result<()> {
         let elements = self.axes.elements();
         let mut contiguous = [0_i64; LAYOUT_AXES_MAX];
@@ -191,8 +195,8 @@ impl MapInputs {
         Ok(())
     }
 
-    /// Brings the inputs together into one block, for kernels that cannot be told addresses: the addresses become distances from
-    /// its beginning, which is returned.
+    /// Copies the inputs into one block, for kernels that cannot take addresses from memory. The
+    /// addresses become offsets from the block's beginning, which is returned.
     fn join(&mut self, context: &mut Context) -> Result<Address> {
         let elements = self.axes.elements();
         let bytes_of = |inputs: &MapInputs, input: usize| {
@@ -210,7 +214,7 @@ impl MapInputs {
         Ok(base)
     }
 
-    /// Decides how each input is read, and how many elements a vector has.
+    /// Decides how each input is read, and the number of elements per vector.
     fn classify(&mut self, output: DType, nodes: usize) -> (Reach, u32) {
         let flat = self.is_flat();
         let widest = self.dtypes[..self.count].iter().chain([&output]).map(|dtype| dtype.size_bytes()).max();
@@ -243,12 +247,12 @@ impl MapInputs {
         (Reach::Strided { rank: self.axes.rank as u32, is_wide: elements > u32::MAX as usize }, width as u32)
     }
 
-    /// Whether neighbours along the last axis share this input's element.
+    /// Whether this input is constant along the last axis.
     fn is_same(&self, input: usize) -> bool {
         self.axes.strides[input][0] == 0
     }
 
-    /// Whether vectors of this width lie whole and aligned in the input.
+    /// Whether vectors of this width are contiguous and aligned in the input.
     fn is_vector(&self, input: usize, width: usize) -> bool {
         let strides = &self.axes.strides[input][..self.axes.rank];
         let bytes = (width * self.dtypes[input].size_bytes()).min(VECTOR_BYTES) as u64;
@@ -262,7 +266,7 @@ impl MapInputs {
     }
 }
 
-/// Whether the addresses and strides of so many inputs fit into the arguments of a launch.
+/// Whether the addresses and strides of `inputs` inputs fit the arguments of a launch.
 fn fits_arguments(inputs: usize, rank: usize) -> bool {
     inputs * (rank + 1) * 8 + OTHER_ARGUMENT_BYTES <= ARGUMENT_BYTES_MAX
 }
@@ -294,16 +298,14 @@ fn generate(
     let launch = Launch::grid([blocks, maps.unwrap_or(1), 1], THREADS);
     let together = if maps.is_some() { Together::Table } else { Together::One };
     let form = inputs.form(reach, width, together);
-    let mut maps = std::mem::take(&mut context.maps);
-    let launched = maps.find(program, &form).and_then(|generated| {
+    context.with_state(|maps: &mut Maps, context| {
+        let generated = maps.find(program, &form)?;
         let arguments = pass_constants(arguments, &generated.constants, context)?;
         context.launch(&generated.kernel, launch, &mut arguments.u64(elements as u64))
-    });
-    context.maps = maps;
-    launched
+    })
 }
 
-/// The kernel's constants: a structure, or where they are many, memory of their own.
+/// Passes the kernel's constants: as a structure, or, if there are many, in device memory.
 pub(super) fn pass_constants(arguments: Arguments, constants: &[u64], context: &mut Context) -> Result<Arguments> {
     match constants.len() {
         0 => Ok(arguments),
@@ -342,12 +344,10 @@ fn interpret(
     inputs.flatten(context)?;
     let base = if context.driver.properties().pointers { Address::NULL } else { inputs.join(context)? };
     let elements = inputs.axes.elements();
-    let mut maps = std::mem::take(&mut context.maps);
-    let code = maps
-        .code(program, &inputs.dtypes[..inputs.count], context)
-        .map(|code| (code.block.block.0, code.slots, code.words.elements() / INSTRUCTION_WORDS));
-    context.maps = maps;
-    let (code, slots, count) = code?;
+    let (code, slots, count) = context.with_state(|maps: &mut Maps, context| -> Result<_> {
+        let code = maps.code(program, &inputs.dtypes[..inputs.count], context)?;
+        Ok((code.block.block.0, code.slots, code.words.elements() / INSTRUCTION_WORDS))
+    })?;
     let blocks_max = (SLOT_BYTES_MAX / (slots as usize * 8 * THREADS)).max(1);
     let mut launch = context.blocks(elements, THREADS, 1);
     launch.blocks[0] = launch.blocks[0].min(blocks_max);
@@ -370,16 +370,16 @@ fn interpret(
     context.launch(&Kernel::new(INTERPRET, "interpret"), launch, &mut arguments)
 }
 
-/// Kernels and instructions that were generated before, found by what decides them.
+/// Cache of generated kernels and instructions, keyed by everything that determines them.
 #[derive(Default)]
-pub(crate) struct Maps {
+struct Maps {
     generated: HashMap<u64, Vec<Generated>>,
     generated_count: usize,
     codes: HashMap<u64, Vec<Code>>,
     code_count: usize,
 }
 
-/// An expression's kernel, which others share that differ in their constants alone.
+/// An expression's kernel, shared by expressions that differ only in their constants.
 struct Generated {
     program: Program,
     dtypes: Box<[DType]>,
@@ -391,7 +391,7 @@ struct Generated {
     constants: Box<[u64]>,
 }
 
-/// An interpreted program, on the device.
+/// An interpreted program on the device.
 struct Code {
     program: Program,
     dtypes: Box<[DType]>,
@@ -400,8 +400,10 @@ struct Code {
     block: Block,
 }
 
+impl DeviceState for Maps {}
+
 impl Maps {
-    /// The expression's kernel; written, where it is not known. Being found costs one look into the table.
+    /// The expression's kernel; generated on first use. Later uses cost one table lookup.
     fn find(&mut self, program: &Program, form: &MapForm<'_>) -> Result<&Generated> {
         if self.generated_count >= GENERATED_MAX {
             self.generated.clear();
@@ -447,10 +449,11 @@ impl Maps {
         Ok(&self.codes[&program.hash()][place])
     }
 
-    /// Brings a program to the device; its place among those of its hash.
+    /// Uploads a program and returns its index among the programs of the same hash.
     fn assemble(&mut self, program: &Program, dtypes: &[DType], context: &mut Context) -> Result<usize> {
         if self.code_count >= CODES_MAX {
-            // Kernels under way may still read them: they go when the op under way has finished.
+            // Kernels in flight may still read the programs, so these are released when the present
+            // op has finished.
             self.codes.drain().flat_map(|(_, codes)| codes).for_each(|code| context.hold(code.block));
             self.code_count = 0;
         }

@@ -74,7 +74,8 @@ pub(super) fn supports(op: &ComputeOp) -> Support {
     }
 }
 
-/// Whether the kernels of an op number the elements of contiguous tensors with 64 bits, whatever their axes are.
+/// Whether the kernels of an op number the elements of contiguous tensors with 64 bits, for any
+/// axes.
 pub(super) fn goes_over_elements(op: &ComputeOp) -> bool {
     matches!(
         op,

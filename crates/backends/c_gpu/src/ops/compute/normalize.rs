@@ -1,4 +1,4 @@
-//! Normalize: one pass, with a factor and a summand for each channel.
+//! Normalize: one pass, with a factor and an offset for each channel.
 
 use panoply_core::op::compute::Normalize;
 use panoply_core::{Result, Tensor, Value};
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::driver::Launch;
 
 const BLOCK_THREADS: usize = 256;
-/// Elements of one thread: 16 bytes of an f32 output.
+/// Elements per thread: 16 bytes of an f32 output.
 const VECTOR: usize = 4;
 
 pub(crate) fn run(op: &Normalize, context: &mut Context) -> Result<Value> {
@@ -45,7 +45,7 @@ pub(crate) fn run(op: &Normalize, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// `scale / std` and `-mean / std` of each channel.
+/// The factor `scale / std` and the offset `-mean / std` of each channel.
 fn figures(op: &Normalize) -> Result<Tensor> {
     let channels = op.mean.iter().zip(op.std.iter());
     let figures: Vec<f32> = channels

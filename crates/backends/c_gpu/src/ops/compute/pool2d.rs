@@ -1,4 +1,4 @@
-//! Pool2d: a thread for each window, or a warp where windows are large; one launch.
+//! Pool2d: one thread per window, or one warp per large window; one launch.
 
 use panoply_core::op::compute::{Pool2d, PoolKind, PoolShape};
 use panoply_core::{Result, Value};
@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::driver::Launch;
 
 const THREADS: usize = 256;
-/// Channels that a thread has where they are last.
+/// Channels per thread in channels-last images.
 const GROUP_CHANNELS: usize = 8;
-/// From this many numbers on, a warp shares a window.
+/// Minimum elements of a window for which a warp shares the window.
 const SHARED_WINDOW_ELEMENTS: usize = 128;
 
 pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
@@ -40,7 +40,8 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// The same with the channels last, on both sides. Images of 16-bit numbers alone lie so, with whole groups of channels.
+/// The same for channels-last input and output. Only 16-bit images with whole groups of channels
+/// have this layout.
 fn run_turned(op: &Pool2d, context: &mut Context) -> Result<Value> {
     let shape = op.pool_shape()?;
     let input = match context.owns(&op.input) && is_channels_last(&op.input) {
@@ -66,10 +67,10 @@ fn run_turned(op: &Pool2d, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// `windows` of the kernels.
+/// The kernels' `windows` structure.
 fn windows(op: &Pool2d, shape: &PoolShape) -> [u64; 11] {
     let [out_height, out_width] = shape.output();
-    // A stride beyond the image leaves one window, at its beginning.
+    // A stride beyond the image leaves one window, at the beginning.
     let stride = shape.stride.map(|stride| stride.min(i32::MAX as usize));
     [
         shape.input[0],

@@ -1,5 +1,6 @@
-//! Reduce: rows where the reduced elements are neighbours, columns where the outputs are, and any layout otherwise. One
-//! launch: where an output has several blocks, the last to finish joins their partial results.
+//! Reduce: as rows if the reduced elements are adjacent, as columns if the outputs are adjacent,
+//! and for any layout otherwise. One launch: if an output has several blocks, the last block to
+//! finish combines their partial results.
 
 use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::{DType, Result, Support, Value};
@@ -12,18 +13,18 @@ use crate::layout::{Layout, View};
 use crate::strides::Axes;
 
 const BLOCK_THREADS: usize = 256;
-/// Lanes that share a row, at most: as many as every warp has.
+/// Maximum lanes that share a row: as many as every warp has.
 const SHARING_LANES: usize = 32;
 const VECTOR_BYTES: usize = 16;
-/// Rows of at least so many vectors have a block each.
+/// Minimum vectors of a row for which the row has its own block.
 const BLOCK_VECTORS_MIN: usize = 1024;
-/// With fewer outputs than the device has warps for, shorter rows have a block each too.
+/// The same minimum if there are fewer outputs than the device has warps for.
 const FEW_OUTPUTS_VECTORS_MIN: usize = 128;
-/// Blocks for each multiprocessor, so that its threads are all in use.
+/// Blocks per multiprocessor that keep all of its threads busy.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
-/// Loads of one thread before it is worth another block.
+/// Minimum loads per thread before another block pays.
 const LOADS_PER_THREAD_MIN: usize = 8;
-/// The largest of the kernels' partial results.
+/// Size of the largest partial result.
 const PARTIAL_BYTES_MAX: usize = 16;
 
 pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
@@ -37,7 +38,8 @@ pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// The means of f32 numbers that lie `inner` apart: `count` of each, for `outer` groups of `inner`. There are some of each.
+/// The means of f32 numbers at distance `inner`: `count` numbers each, for `outer` groups of
+/// `inner`. None of the three is zero.
 pub(crate) fn means(
     target: Address,
     source: Address,
@@ -54,7 +56,7 @@ pub(crate) fn means(
     Work { source, kept, reduced, dtype, reduction, outputs: outer * inner, count }.run(target, context)
 }
 
-/// The position of an extremum has 32 bits.
+/// The position of an extremum is a 32-bit number.
 pub(crate) fn supports(op: &Reduce) -> Support {
     let is_arg = matches!(op.reduction, Reduction::ArgMax | Reduction::ArgMin);
     match op.count() {
@@ -93,17 +95,18 @@ impl Work {
         if self.has_columns() { self.columns(target, context) } else { self.rows(target, context) }
     }
 
-    /// Whether a set's elements are neighbours.
+    /// Whether a set's elements are adjacent.
     fn is_flat(&self) -> bool {
         self.reduced.rank == 0 || self.reduced.rank == 1 && self.reduced.strides[0][0] == 1
     }
 
-    /// Whether outputs are neighbours, and sets are not.
+    /// Whether the outputs are adjacent, and the sets are not.
     fn has_columns(&self) -> bool {
         !self.is_flat() && self.kept.rank > 0 && self.kept.strides[0][0] == 1
     }
 
-    /// Elements of one load: as many as 16 bytes hold, where every row or column begins on such a boundary.
+    /// Elements per load: as many as fit 16 bytes if every row or column is aligned to 16 bytes,
+    /// else one.
     fn vector(&self, strides: impl Iterator<Item = i64>) -> usize {
         let width = VECTOR_BYTES / self.dtype.size_bytes();
         let mut strides = strides;
@@ -112,7 +115,7 @@ impl Work {
         if aligned { width } else { 1 }
     }
 
-    /// The same where a set's elements lie in several rows, which must then be made of whole vectors.
+    /// The same if a set's elements are in several rows, which must then consist of whole vectors.
     fn vector_along_rows(&self, kept: impl Iterator<Item = i64>) -> usize {
         let Axes { sizes, strides: [strides], rank } = &self.reduced;
         let width = self.vector(kept.chain(strides[1..*rank].iter().copied()));
@@ -149,7 +152,7 @@ impl Work {
             .address(target)
             .address(self.source)
             .layout(&Layout::of_axes(&self.kept, 0))
-            // Neighbours need no layout, and may be more than one counts.
+            // Adjacent elements need no layout, and their number may exceed 32 bits.
             .layout(&if flat { Layout::default() } else { Layout::of_axes(&self.reduced, 0) });
         if vectors >= BLOCK_VECTORS_MIN || few {
             let split = Split::new(self.outputs, self.count, BLOCK_THREADS * vector, busy, context)?;
@@ -191,7 +194,7 @@ impl Work {
     }
 }
 
-/// How the elements of one output are shared among blocks.
+/// The division of the elements of one output among blocks.
 struct Split {
     splits: usize,
     chunk: usize,
@@ -200,12 +203,12 @@ struct Split {
 }
 
 impl Split {
-    /// For outputs with a block each, which reads `per_load` elements at once.
+    /// For outputs with one block each, which reads `per_load` elements per load.
     fn new(outputs: usize, count: usize, per_load: usize, busy: usize, context: &mut Context) -> Result<Split> {
         Split::with_partials(outputs, outputs, count, per_load, busy, context)
     }
 
-    /// For `tiles` blocks that have `outputs` outputs together.
+    /// For `tiles` blocks with `outputs` outputs in total.
     fn with_partials(
         tiles: usize,
         outputs: usize,

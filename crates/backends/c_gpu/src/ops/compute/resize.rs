@@ -57,7 +57,8 @@ pub(crate) fn run(op: &Resize, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Whether the kernel's numbers fit into 32 bits: those of threads, and (2 · output + 1) · input of both axes.
+/// Whether the kernel's numbers fit 32 bits: the number of threads, and (2 · output + 1) · input of
+/// both axes.
 fn fits_u32(op: &Resize, shape: &[usize], axis: usize, threads: usize) -> bool {
     let position = |output: usize, input: usize| (2 * output as u64 + 2).saturating_mul(input as u64);
     let largest = position(op.height, shape[axis]).max(position(op.width, shape[axis + 1])).max(threads as u64);

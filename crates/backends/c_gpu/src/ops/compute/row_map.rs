@@ -1,27 +1,27 @@
-//! RowMap: one generated kernel for each pair of expressions, function and way the inputs lie; a row is held in registers between
-//! the expressions. Rows that do not fit become three ops.
+//! RowMap: one generated kernel for each pair of expressions, row function and input layouts. A row
+//! stays in registers between the expressions. Rows that do not fit run as three ops.
 
 use std::collections::HashMap;
 
 use panoply_core::expr::Program;
 use panoply_core::op::compute::{RowFunction, RowMap};
-use panoply_core::{DType, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Op, Result, Shape, Support, Tensor, Value};
 use panoply_kernels::c::generate::{Access, GENERATED_NODES_MAX};
 use panoply_kernels::c::row_map::{RowForm, RowKernel, row_kernel};
 
 use super::map::pass_constants;
 use super::rows::Rows;
 use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::context::{Context, DeviceState};
 use crate::driver::Address;
 use crate::layout::LAYOUT_AXES_MAX;
 use crate::strides::Axes;
 
-/// The most inputs of one kernel, those of both expressions together.
+/// Maximum number of inputs of one kernel, for both expressions together.
 const INPUTS_MAX: usize = 16;
-/// Bytes that one thread reads or writes at once.
+/// Bytes per vector read or write of a thread.
 const VECTOR_BYTES: usize = 16;
-/// Kernels that are found at once; beyond it the table is emptied.
+/// Maximum number of cached kernels. A full table is emptied.
 const GENERATED_MAX: usize = 1024;
 
 pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
@@ -40,10 +40,11 @@ pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// The three ops that it is.
+/// Runs the op as its three separate ops.
 fn apart(op: &RowMap, context: &mut Context) -> Result<Value> {
     let tensor = op.apart(&mut |op| {
-        let tensor = super::super::run(&op, context)?.into_tensor()?;
+        let Op::Compute(op) = &op else { return Err(Support::unknown(&op).refusal(&op)) };
+        let tensor = super::run(op, context)?.into_tensor()?;
         context.keep(&tensor);
         Ok(tensor)
     });
@@ -64,7 +65,7 @@ fn launch(op: &RowMap, target: Address, context: &mut Context) -> Result<()> {
     inputs.axes.collapse(inputs.count);
     let stored = if op.function.is_reduction() { None } else { Some(op.output_dtype()?) };
     let vector = inputs.vector(len, stored);
-    // One element at a time fits, so vectors of them do.
+    // Rows fit with one element per vector, so they also fit with longer vectors.
     let Some(rows) = Rows::with_vector(row, len, context.driver.properties(), vector) else {
         return Err(panoply_core::Error::invalid("row_map", "a row that fits", len));
     };
@@ -80,18 +81,16 @@ fn launch(op: &RowMap, target: Address, context: &mut Context) -> Result<()> {
         is_full: len == rows.group * rows.items * rows.vector,
     };
     let epsilon = if let RowFunction::Norm { epsilon, .. } = op.function { epsilon } else { 0.0 };
-    let mut known = std::mem::take(&mut context.row_maps);
-    let launched = known.find(op, &form).and_then(|RowKernel { kernel, constants }| {
+    context.with_state(|row_maps: &mut RowMaps, context| {
+        let RowKernel { kernel, constants } = row_maps.find(op, &form)?;
         let addresses = inputs.addresses.iter().fold(Arguments::new().address(target), |all, one| all.address(*one));
         let arguments = inputs.layout_arguments(addresses, form.rank);
         let arguments = pass_constants(arguments, constants, context)?.u64(count as u64).size(len);
         context.launch(kernel, rows.launch(count), &mut arguments.f64(epsilon))
-    });
-    context.row_maps = known;
-    launched
+    })
 }
 
-/// The inputs of both expressions: their steps along a row, and along the axes before it.
+/// The inputs of both expressions: their strides along a row, and along the outer axes.
 struct RowInputs {
     axes: Axes<INPUTS_MAX>,
     steps: [i64; INPUTS_MAX],
@@ -106,7 +105,7 @@ impl RowInputs {
         RowInputs { axes, steps: [0; INPUTS_MAX], count: 0, addresses: Vec::new(), dtypes: Vec::new() }
     }
 
-    /// One more input, whose last axis is this many before the row's.
+    /// Adds an input whose last axis is `lacks` axes before the row's.
     fn push(&mut self, tensor: &Tensor, lacks: usize, context: &mut Context) -> Result<()> {
         let view = context.view(tensor)?;
         for (axis, (size, stride)) in view.layout.axes().enumerate() {
@@ -122,7 +121,8 @@ impl RowInputs {
         Ok(())
     }
 
-    /// Elements of a vector: as many as 16 bytes of the widest have, where every row begins on such a boundary.
+    /// Elements per vector: as many as 16 bytes hold of the widest type, if every row is aligned to
+    /// that.
     fn vector(&self, len: usize, stored: Option<DType>) -> usize {
         let lies = (0..self.count).filter(|input| self.steps[*input] == 1);
         let widest = lies.map(|input| self.dtypes[input]).chain(stored).map(DType::size_bytes).max();
@@ -150,7 +150,7 @@ impl RowInputs {
         (0..self.count).map(access).collect()
     }
 
-    /// The kernel's `sizes` and `strides`.
+    /// Adds the kernel's `sizes` and `strides`.
     fn layout_arguments(&self, arguments: Arguments, rank: usize) -> Arguments {
         let mut sizes = [[1; 2]; LAYOUT_AXES_MAX / 2];
         for (axis, size) in self.axes.sizes[..self.axes.rank].iter().enumerate() {
@@ -170,9 +170,9 @@ impl RowInputs {
     }
 }
 
-/// Kernels that were generated before, found by what decides them.
+/// Cache of generated kernels, keyed by everything that determines them.
 #[derive(Default)]
-pub(crate) struct RowMaps {
+struct RowMaps {
     generated: HashMap<(u64, u64), Vec<Generated>>,
     count: usize,
 }
@@ -183,6 +183,8 @@ struct Generated {
     form: RowForm,
     kernel: RowKernel,
 }
+
+impl DeviceState for RowMaps {}
 
 impl RowMaps {
     fn find(&mut self, op: &RowMap, form: &RowForm) -> Result<&RowKernel> {

@@ -1,38 +1,39 @@
-//! How rows of floats are held in registers; shared by the ops that read each row once.
+//! The division of rows of floats among the registers of threads; shared by the ops that read each
+//! row once.
 
 use panoply_core::DType;
 use panoply_kernels::c::{Kernel, Unit};
 
 use crate::driver::{Address, Launch, Properties};
 
-/// Threads of a block that has a row for each warp; and of one that has one row, at least.
+/// Threads of a block with one row per warp, and the minimum threads of a block with a single row.
 const BLOCK_THREADS: usize = 256;
 const VECTOR_BYTES: usize = 16;
-/// Registers that one thread has for its elements, of 32 bits each.
+/// Maximum 32-bit registers per thread for row elements.
 const VALUE_REGISTERS_MAX: usize = 32;
-/// The most threads of one row.
+/// Maximum number of threads per row.
 const GROUP_MAX: usize = 512;
 
-/// A row's share among threads; see `rows.h` of the kernels.
+/// The division of a row among threads; see `rows.h` of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// Threads of one row: a warp, or a block.
+    /// Threads per row: a warp, or a block.
     pub(crate) group: usize,
-    /// Vectors of each thread.
+    /// Vectors per thread.
     pub(crate) items: usize,
-    /// Elements of a vector.
+    /// Elements per vector.
     pub(crate) vector: usize,
-    /// Lanes of a warp.
+    /// Lanes per warp.
     pub(crate) warp: usize,
 }
 
 impl Rows {
-    /// For rows of this length, which begin at these addresses and lie one after the other. `None` where they are too long.
+    /// For contiguous rows of this length at these addresses. `None` if the rows are too long.
     pub(crate) fn new(dtype: DType, len: usize, device: &Properties, addresses: &[Address]) -> Option<Rows> {
         Rows::with_vector(dtype, len, device, vector(dtype, len, addresses))
     }
 
-    /// For rows of this length, in vectors of so many elements. `None` where they are too long.
+    /// For rows of this length, in vectors of `vector` elements. `None` if the rows are too long.
     pub(crate) fn with_vector(dtype: DType, len: usize, device: &Properties, vector: usize) -> Option<Rows> {
         let warp = device.warp_lanes as usize;
         let vectors = len.div_ceil(vector).max(1);
@@ -51,7 +52,7 @@ impl Rows {
         Rows { group: BLOCK_THREADS, items: 1, vector: vector(dtype, len, addresses), warp }
     }
 
-    /// A kernel with these parameters; `mode` is the part of the unit that it is in.
+    /// A kernel with these parameters; `mode` is its section of the unit.
     pub(crate) fn kernel(&self, unit: Unit, entry: &'static str, mode: &'static str, dtype: DType) -> Kernel {
         Kernel::new(unit, entry)
             .dtype("T", dtype)
@@ -62,7 +63,7 @@ impl Rows {
             .flag(mode, true)
     }
 
-    /// A launch for so many rows.
+    /// A launch for `rows` rows.
     pub(crate) fn launch(&self, rows: usize) -> Launch {
         if self.group > self.warp {
             return Launch::new(rows, self.group);
@@ -71,7 +72,7 @@ impl Rows {
     }
 }
 
-/// As many elements as 16 bytes hold, where every row begins on such a boundary.
+/// Elements per vector: as many as 16 bytes hold if every row is aligned to 16 bytes, else one.
 fn vector(dtype: DType, len: usize, addresses: &[Address]) -> usize {
     let width = VECTOR_BYTES / dtype.size_bytes();
     let aligned = addresses.iter().all(|address| address.is_multiple_of(VECTOR_BYTES as u64));

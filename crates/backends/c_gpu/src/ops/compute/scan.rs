@@ -1,43 +1,46 @@
-//! Scan: rows in one pass, whatever their length; lines along another axis thread by thread, or as rows of a transposed copy
-//! where they are few and long.
+//! Scan: rows of any length in one pass; lines along another axis with one thread per line, or, if
+//! they are few and long, as rows of a transposed copy.
 
 use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{DType, Result, Value};
 use panoply_kernels::c::{Kernel, SCAN};
 
 use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::context::{Context, DeviceState};
 use crate::driver::{Address, Launch};
 use crate::layout::View;
 use crate::memory::Block;
 use crate::strides::Axes;
 
 const VECTOR_BYTES: usize = 16;
-/// Threads that a multiprocessor runs at once, with 64 registers each.
+/// Number of threads with 64 registers each that a multiprocessor runs concurrently.
 const THREADS_PER_MULTIPROCESSOR: usize = 1024;
 const BLOCKS_MIN: usize = 8;
-/// Threads of a block that scans a row which is too long for a warp.
+/// Threads of a block that scans a row too long for a warp.
 const ROW_THREADS: usize = 256;
 const COLUMN_THREADS: usize = 128;
-/// Threads of a block that draws tiles, blocks of a multiprocessor, and tiles that a block holds.
+/// For blocks that take tiles from a shared counter: threads per block, blocks per multiprocessor,
+/// and tiles held per block.
 const LONG_THREADS: usize = 256;
 const LONG_BLOCKS: usize = 2;
 const LONG_SLOTS: usize = 2;
-/// Vectors of a thread in a tile; elements where there are no vectors.
+/// Maximum vectors per thread in a tile, and maximum elements if there are no vectors.
 const LONG_VECTORS_MAX: usize = 11;
 const LONG_ELEMENTS_MAX: usize = 31;
-/// What a block needs beside its tiles.
+/// Block memory needed in addition to the tiles.
 const LONG_SPARE_BYTES: usize = 1024;
-/// Where a block may have less memory than this, the limit is the API's or the device's own and says nothing of how many blocks a
-/// multiprocessor holds. Then blocks are small and many: one that does not run draws no tile, so too many do no harm.
+/// If the limit of block memory is below this, it is the API's or the device's own limit and does
+/// not indicate how many blocks a multiprocessor holds. Blocks are then small and many: a block
+/// that does not run takes no tile, so too many blocks do no harm.
 const LONG_SHARED_BYTES: usize = 96 << 10;
 const SMALL_SLOT_BYTES: usize = 12 << 10;
 const SMALL_BLOCKS: usize = 8;
-/// Elements of a row that one thread has where rows are scanned by chunks, at least, and how many threads a processor gets.
+/// For rows scanned in chunks: minimum elements per thread, and threads per processor.
 const CHUNK_ELEMENTS_MIN: usize = 1024;
 const CHUNKS_PER_PROCESSOR: usize = 256;
 const CHUNK_THREADS: usize = 64;
-/// With fewer lines than this, and longer ones, a transposed copy costs less than idle threads.
+/// With fewer lines than this, and lines of at least this length, a transposed copy costs less than
+/// idle threads.
 const LINES_MIN: usize = 8192;
 const TRANSPOSED_LEN_MIN: usize = 512;
 
@@ -67,11 +70,12 @@ struct Lines {
 }
 
 impl Lines {
-    /// As rows, whether or not they are: `outer * inner` lines, one after the other.
+    /// Scans `outer * inner` contiguous lines as rows, for any original layout.
     fn rows(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let dtype = op.input.dtype();
         let width = VECTOR_BYTES / dtype.size_bytes();
-        // Every row must begin on a boundary; a single one may end anywhere, unless that is where it begins.
+        // Every row must be aligned. A single row may have any length, unless its end is where a
+        // reversed scan begins.
         let even = self.len.is_multiple_of(width) || self.outer * self.inner == 1 && !op.reversed;
         let aligned = (target | source).is_multiple_of(VECTOR_BYTES as u64) && even;
         let vector = if aligned { width } else { 1 };
@@ -101,7 +105,7 @@ impl Lines {
         context.launch(&kernel, Launch::new(blocks, threads), &mut arguments)
     }
 
-    /// Rows of several tiles, which blocks draw one after the other.
+    /// Scans rows of several tiles. Blocks take the tiles in order from a shared counter.
     fn long_rows(
         &self,
         op: &Scan,
@@ -120,7 +124,7 @@ impl Lines {
         let tiles_of_row = self.len.div_ceil(LONG_THREADS * items * vector);
         let tiles = self.outer * self.inner * tiles_of_row;
         let blocks = (properties.multiprocessors as usize * blocks_each).min(tiles);
-        let (board, epoch) = context.scan_board(tiles)?;
+        let (board, epoch) = context.with_state(|board: &mut ScanBoard, context| board.for_tiles(tiles, context))?;
         let values = if op.input.dtype() == DType::F64 { context.scratch(tiles * 8)? } else { Address::NULL };
         let kernel = kernel(op, "scan_long", LONG_THREADS)
             .flag("LONG", true)
@@ -144,7 +148,8 @@ impl Lines {
         context.launch(&kernel, launch.shared(shared_bytes), &mut arguments)
     }
 
-    /// Long rows where threads do not see each other's values: each thread has a chunk of a row.
+    /// Scans long rows if threads cannot see each other's values: each thread has one chunk of a
+    /// row.
     fn chunks(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let (rows, dtype) = (self.outer * self.inner, op.input.dtype());
         let most = (context.multiprocessors() * CHUNKS_PER_PROCESSOR).div_ceil(rows);
@@ -207,18 +212,18 @@ impl Lines {
     }
 }
 
-/// Threads of a block that scans a row, and vectors of each.
+/// Threads of a block that scans a row, and vectors per thread.
 fn tile(vectors: usize, vector: usize, dtype: DType, warp: usize) -> (usize, usize) {
     let registers = vector * dtype.size_bytes().div_ceil(4);
     match vectors.div_ceil(warp) {
         0..=1 => (warp, 1),
         2..=4 => (warp, 4),
-        // Each vector also has a running value of its own.
+        // Each vector also has a running value.
         _ => (ROW_THREADS, (32 / registers).clamp(1, 8)),
     }
 }
 
-/// How many blocks that draw tiles a multiprocessor gets, and the memory for each tile that a block holds.
+/// Number of tile-taking blocks per multiprocessor, and the memory per tile held.
 fn blocks_and_slot(shared_bytes_max: usize) -> (usize, usize) {
     if shared_bytes_max >= LONG_SHARED_BYTES {
         return (LONG_BLOCKS, shared_bytes_max / (LONG_BLOCKS * LONG_SLOTS) - LONG_SPARE_BYTES);
@@ -239,40 +244,43 @@ fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
     if dtype.is_integer() { kernel.flag("INTEGER", true) } else { kernel }
 }
 
-/// Where the tiles of a scan publish their sums, after the count of those drawn. It is kept from scan to scan, whose words are
-/// told apart by epochs.
+/// The memory in which the tiles of a scan publish their sums, after the counter of tiles taken.
+/// The board is reused by later scans; epochs distinguish their words.
 #[derive(Default)]
-pub(crate) struct ScanBoard {
+struct ScanBoard {
     block: Option<Block>,
-    /// Smaller boards, which kernels under way may still use; together they are smaller than the present one.
+    /// Smaller boards that kernels in flight may still use; together they are smaller than the
+    /// present one.
     #[allow(dead_code)] // Held so that the pool does not lend them.
     retired: Vec<Block>,
     tiles: usize,
     epoch: u32,
 }
 
-/// A board begins with room for this many tiles.
+/// Minimum capacity of a board, in tiles.
 const BOARD_TILES_MIN: usize = 1 << 14;
 const WORD_BYTES: usize = 8;
 
-impl Context {
-    /// A board for so many tiles, and this launch's epoch, which none of its words has.
-    fn scan_board(&mut self, tiles: usize) -> Result<(Address, u32)> {
-        if self.scans.tiles < tiles {
+impl DeviceState for ScanBoard {}
+
+impl ScanBoard {
+    /// A board for `tiles` tiles, and this launch's epoch, which none of the board's words has.
+    fn for_tiles(&mut self, tiles: usize, context: &mut Context) -> Result<(Address, u32)> {
+        if self.tiles < tiles {
             let capacity = tiles.next_power_of_two().max(BOARD_TILES_MIN);
-            let block = self.memory.scratch((1 + capacity) * WORD_BYTES)?;
-            let old = self.scans.block.replace(block);
-            self.scans.retired.extend(old);
-            self.scans.tiles = capacity;
-            self.scans.epoch = u32::MAX;
+            let block = context.memory.scratch((1 + capacity) * WORD_BYTES)?;
+            let old = self.block.replace(block);
+            self.retired.extend(old);
+            self.tiles = capacity;
+            self.epoch = u32::MAX;
         }
-        let address = self.scans.block.as_ref().map_or(Address::NULL, |block| block.block.0);
-        if self.scans.epoch == u32::MAX {
-            let bytes = (1 + self.scans.tiles) * WORD_BYTES;
-            self.lasting(|context| context.fill(address, 0, bytes))?;
-            self.scans.epoch = 0;
+        let address = self.block.as_ref().map_or(Address::NULL, |block| block.block.0);
+        if self.epoch == u32::MAX {
+            let bytes = (1 + self.tiles) * WORD_BYTES;
+            context.lasting(|context| context.fill(address, 0, bytes))?;
+            self.epoch = 0;
         }
-        self.scans.epoch += 1;
-        Ok((address, self.scans.epoch))
+        self.epoch += 1;
+        Ok((address, self.epoch))
     }
 }

@@ -9,13 +9,13 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 
-/// Blocks for each multiprocessor in the passes over long rows.
+/// Blocks per multiprocessor in the passes over long rows.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
-/// Elements that are worth a block.
+/// Minimum elements per block.
 const CHUNK_MIN: usize = 4096;
-/// Columns beside each other in a block, at least; `ACROSS` of the kernel.
+/// Minimum adjacent columns per block; `ACROSS` of the kernel.
 const ACROSS_MIN: usize = 32;
-/// Bytes of what a block gathers: two floats of up to 64 bits.
+/// Bytes of a block's partial result: two floats of up to 64 bits.
 const STATS_BYTES: usize = 16;
 
 pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Value> {
@@ -67,7 +67,7 @@ fn columns(op: &Softmax, target: Address, source: Address, inner: usize, context
     let (dtype, len) = (op.input.dtype(), op.input.shape()[op.axis]);
     let outer = op.input.elements() / (len * inner);
     let tiles = inner.div_ceil(context.warp_lanes().max(ACROSS_MIN));
-    // Elements are read one by one, so nothing has to be aligned.
+    // Elements are read individually, so no alignment is needed.
     let rows = Rows { vector: 1, ..Rows::streamed(dtype, len, context.warp_lanes(), &[]) };
     let mut arguments = Arguments::new().address(target).address(source).u64(len as u64).u64(inner as u64);
     arguments = arguments.size(tiles).u32(u32::from(op.is_log));

@@ -1,5 +1,6 @@
-//! Sort, ArgSort and SortPairs: short lines many to a block, longer ones one to a block, and lines that no block holds digit
-//! by digit, with counts for every digit made in one pass. All three are stable and share their kernels.
+//! Sort, ArgSort and SortPairs: many short lines per block, one longer line per block, and lines
+//! that fit no block digit by digit (radix sort), with the counts of all digits made in one pass.
+//! All three ops are stable and share their kernels.
 
 use panoply_core::op::compute::{ArgSort, Sort, SortPairs};
 use panoply_core::{DType, Result, Shape, Value, bf16, f16};
@@ -10,25 +11,25 @@ use crate::context::Context;
 use crate::driver::{Address, Launch};
 use crate::layout::{Layout, View};
 
-/// The longest line that shares a block with others; `SLOTS_MAX` of the kernel.
+/// Maximum length of lines that share a block; `SLOTS_MAX` of the kernel.
 const SHORT_ELEMENTS_MAX: usize = 2048;
-/// The fewest slots of such a block.
+/// Minimum number of slots of such a block.
 const SHORT_SLOTS_MIN: usize = 512;
-/// Threads of a block that has one tile; `THREADS` of the kernel.
+/// Threads of a block with one tile; `THREADS` of the kernel.
 const TILE_THREADS: usize = 384;
-/// Threads of a block that counts, and the keys of one round of such a block.
+/// Threads of a counting block, and the keys per round of such a block.
 const COUNT_THREADS: usize = 512;
 const COUNT_KEYS: usize = 512 * 8;
 /// Block memory that tiles need.
 const TILE_SHARED_BYTES: usize = 46 << 10;
-/// Elements of a line that one thread has where lines are sorted by chunks, at least, and how many threads a processor gets.
+/// For lines sorted in chunks: minimum elements per thread, and threads per processor.
 const CHUNK_ELEMENTS_MIN: usize = 1024;
 const CHUNKS_PER_PROCESSOR: usize = 256;
 const CHUNK_THREADS: usize = 256;
-/// Such blocks on one multiprocessor.
+/// Counting blocks per multiprocessor.
 const COUNT_BLOCKS: usize = 3;
 const DIGITS: usize = 256;
-/// From this length on, a tile's sum and its mark take more than 32 bits.
+/// From this length on, a tile's sum with its mark takes more than 32 bits.
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
@@ -60,18 +61,18 @@ pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> 
     Ok(Value::Pair(sorted.into_tensor(), moved.into_tensor()))
 }
 
-/// What is sorted, and what comes out.
+/// The sort to perform.
 struct Task {
     dtype: DType,
     falls: bool,
-    /// Bytes of what follows a key; none where nothing does.
+    /// Bytes of the value that belongs to a key; 0 without values.
     value_bytes: usize,
     /// Whether zeros of either sign and NaNs keep their order and their bits.
     is_stable: bool,
 }
 
-/// Where elements come from and go to, contiguous in the tensor's order. Values from nowhere are the keys' positions; keys
-/// that go nowhere are not wanted.
+/// Sources and destinations of elements, contiguous in the tensor's order. With null `values` the
+/// values are the keys' positions; with null `keys_out` the sorted keys are not written.
 #[derive(Clone, Copy)]
 struct Places {
     keys: Address,
@@ -86,7 +87,7 @@ struct Lines {
     axis: usize,
     lines: usize,
     length: usize,
-    /// How far apart a line's elements lie.
+    /// Distance between the elements of a line.
     inner: usize,
 }
 
@@ -116,12 +117,13 @@ impl Task {
             .flag("CODED", coded)
     }
 
-    /// Whether keys move as what decides their order: where nothing follows them, and nothing is lost.
+    /// Whether keys move in coded form, ordered as integers: only without values, and if coding
+    /// loses nothing.
     fn is_coded(&self) -> bool {
         self.value_bytes == 0 && (!self.is_stable || self.dtype.is_integer())
     }
 
-    /// The kernel's `rule`, for keys that move as they are or coded.
+    /// The kernel's `rule`, for keys that move unchanged or coded.
     fn rule(&self, coded: bool) -> [u64; 4] {
         let bits = self.dtype.size_bytes() * 8;
         let infinity = match self.dtype {
@@ -136,7 +138,7 @@ impl Task {
         [infinity, sign, if self.falls { u64::MAX >> (64 - bits) } else { 0 }, u64::from(!coded)]
     }
 
-    /// Keys of one thread where a block sorts a whole line in its memory.
+    /// Maximum keys per thread if a block sorts a whole line in its memory.
     fn block_items_max(&self) -> usize {
         match (self.dtype.size_bytes() > 4, self.value_bytes > 0) {
             (false, false) => 16,
@@ -146,9 +148,9 @@ impl Task {
         }
     }
 
-    /// Keys of one thread in a tile of a longer line.
+    /// Keys per thread in a tile of a longer line.
     fn tile_items(&self) -> usize {
-        // More would not fit into the registers of two blocks on one multiprocessor.
+        // More keys would not fit the registers of two blocks per multiprocessor.
         if self.dtype.size_bytes().max(self.value_bytes) > 4 { 10 } else { 16 }
     }
 }
@@ -208,7 +210,7 @@ fn sort_in_blocks(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     context.launch(&kernel, Launch::new(lines.lines, TILE_THREADS), &mut arguments)
 }
 
-/// Long lines whose elements lie apart: brought together, sorted, and put back.
+/// Sorts long lines of non-adjacent elements: gathers the lines, sorts, and scatters them back.
 fn sort_apart(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
     let values_dtype = word(task.value_bytes);
     let mut together = places;
@@ -270,7 +272,7 @@ fn put_back(lines: &Lines, target: Address, source: Address, dtype: DType, conte
     context.copy_view(target, &view, dtype, lines.elements())
 }
 
-/// Memory of a sort by digits that is zero before: tickets, counts, and what tiles publish.
+/// Zeroed memory of a radix sort: tickets, counts, and the sums that tiles publish.
 struct Published {
     tickets: Address,
     counts: Address,
@@ -326,8 +328,8 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     Ok(())
 }
 
-/// Long lines where threads do not see each other's values, or a block has no room for a tile: each thread counts and moves a
-/// chunk of a line, digit by digit.
+/// Sorts long lines if threads cannot see each other's values or a block has no room for a tile:
+/// each thread counts and moves a chunk of a line, digit by digit.
 fn sort_by_chunks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
     let passes = task.dtype.size_bytes();
     let most = (context.multiprocessors() * CHUNKS_PER_PROCESSOR).div_ceil(lines.lines);
@@ -359,7 +361,7 @@ fn sort_by_chunks(task: &Task, lines: &Lines, places: Places, context: &mut Cont
 fn count_digits(task: &Task, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
     let most = context.multiprocessors() * COUNT_BLOCKS;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
-    // It knows nothing of values or tiles, and so is the same for all.
+    // The kernel does not depend on values or tiles, so it is the same for all.
     let keys_only = Task { value_bytes: 0, ..*task };
     let kernel = keys_only.kernel("histogram", false).integer("ITEMS", 1).flag("COUNTS", true);
     let mut arguments = Arguments::new()
@@ -371,10 +373,11 @@ fn count_digits(task: &Task, lines: &Lines, keys: Address, counts: Address, cont
     context.launch(&kernel, Launch::new(lines.lines * parts, COUNT_THREADS), &mut arguments)
 }
 
-/// Elements on their way through the passes: from the input, to and fro, and in the last pass to the output.
+/// The buffers of the passes: from the input, alternating between two buffers, and in the last pass
+/// to the output.
 struct Relay {
     source: Address,
-    /// Where this pass writes, and where the next does.
+    /// The targets of this pass and of the next.
     targets: [Address; 2],
     passes_left: usize,
     /// Whether the last pass writes.
@@ -382,11 +385,11 @@ struct Relay {
 }
 
 impl Relay {
-    /// An output without a place is not wanted; no bytes are no elements at all.
+    /// A null output is not written; zero bytes mean no elements.
     fn new(source: Address, output: Address, bytes: usize, passes: usize, context: &mut Context) -> Result<Relay> {
         let mut targets = [output; 2];
         if bytes > 0 && passes > 1 {
-            // An even number of passes ends where the second of them writes.
+            // With an even number of passes the last one writes to the second target.
             targets[0] = context.scratch(bytes)?;
             if output.is_null() {
                 targets[1] = context.scratch(bytes)?;
@@ -395,7 +398,7 @@ impl Relay {
         Ok(Relay { source, targets, passes_left: passes, ends: !output.is_null() })
     }
 
-    /// Where the next pass reads and writes.
+    /// Source and target of the next pass.
     fn next(&mut self) -> (Address, Address) {
         self.passes_left = self.passes_left.saturating_sub(1);
         let writes = self.passes_left > 0 || self.ends;

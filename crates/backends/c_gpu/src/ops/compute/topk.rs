@@ -1,5 +1,5 @@
-//! TopK: each lane is streamed past a list of its best, by one block or several that merge their lists. For a large k the lanes
-//! are sorted in device memory instead.
+//! TopK: each lane is streamed past a list of its best elements, by one block, or by several that
+//! merge their lists. For a large k the lanes are sorted in device memory instead.
 
 use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Result, Value};
@@ -10,21 +10,22 @@ use crate::context::Context;
 use crate::driver::{Address, Launch};
 
 const THREADS: usize = 256;
-/// Loads under way in a thread.
+/// Loads in flight per thread.
 const STEPS: usize = 8;
-/// The largest k whose list fits into a block's memory with room to add.
+/// The largest k whose list fits block memory with room for additions.
 const LISTED_MAX: usize = 1024;
-/// What the kernel declares of it besides.
+/// Block memory that the kernel declares itself.
 const OWN_SHARED_BYTES: usize = 1024;
-/// Counters of the kernel for lanes that several blocks share.
+/// Number of the kernel's counters for lanes that several blocks share.
 const TICKETS_MAX: usize = 4096;
-/// Threads of a block that keep a heap each, how many a processor gets, and elements that are worth one.
+/// For threads with one heap each: threads per block, heaps per processor, and minimum elements per
+/// heap.
 const HEAP_THREADS: usize = 16;
 const HEAPS_PER_PROCESSOR: usize = 64;
 const HEAP_ELEMENTS_MIN: usize = 1024;
-/// The most keys that the last block of a lane merges.
+/// Maximum number of keys that the last block of a lane merges.
 const MERGED_KEYS_MAX: usize = 1 << 16;
-/// Blocks of a multiprocessor.
+/// Blocks per multiprocessor.
 const BLOCKS: usize = 4;
 
 pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
@@ -51,7 +52,7 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
     Ok(Value::Pair(values.into_tensor(), indices.into_tensor()))
 }
 
-/// The lanes to choose from, on the device, and where what is chosen goes.
+/// The lanes to select from, on the device, and the destinations of the selection.
 pub(crate) struct Lanes {
     pub(crate) dtype: DType,
     pub(crate) largest: bool,
@@ -60,15 +61,15 @@ pub(crate) struct Lanes {
     pub(crate) indices: Address,
     pub(crate) count: usize,
     pub(crate) length: usize,
-    /// The distance of a lane's elements.
+    /// Distance between a lane's elements.
     pub(crate) inner: usize,
     pub(crate) k: usize,
-    /// Whether NaN comes behind every number, whichever are chosen; only of f32.
+    /// Whether NaN is ordered after every number, for either selection; only for f32.
     pub(crate) nan_last: bool,
 }
 
 impl Lanes {
-    /// Chooses from lanes of which there are some, and some elements of each.
+    /// Selects from the lanes. Neither the lanes nor their elements may be empty.
     pub(crate) fn choose(&self, context: &mut Context) -> Result<()> {
         let room = context.driver.properties().shared_bytes_max as usize;
         let fits = self.capacity() * self.key_bytes() + OWN_SHARED_BYTES <= room;
@@ -98,7 +99,7 @@ impl Lanes {
         if self.is_wide() { 16 } else { 8 }
     }
 
-    /// Keys of a list in the block's memory.
+    /// Keys per list in block memory.
     fn capacity(&self) -> usize {
         (2 * self.k + 2 * THREADS).next_power_of_two()
     }
@@ -131,7 +132,8 @@ impl Lanes {
         context.launch(&self.kernel("topk"), launch, &mut arguments)
     }
 
-    /// Where threads do not see each other's values: each keeps a heap for a part of a lane.
+    /// The path if threads cannot see each other's values: each thread keeps a heap for a part of a
+    /// lane.
     fn heaps(&self, context: &mut Context) -> Result<()> {
         let wanted = (context.multiprocessors() * HEAPS_PER_PROCESSOR).div_ceil(self.count);
         let chunk = self.length.div_ceil(wanted).max(HEAP_ELEMENTS_MIN).max(2 * self.k);

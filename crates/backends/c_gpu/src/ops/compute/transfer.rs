@@ -1,12 +1,14 @@
-//! Transfer: to this device, from the host or from a device that this one reaches, or from it to the host.
+//! Transfer: to this device from the host or from a reachable device, or from this device to the
+//! host.
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::{Buffer, Error, Location, Result, Value};
 
 use crate::context::Context;
 
-/// Whether a transfer to the host is one copy and nothing else. Tensors are handed out when the op that made them has finished,
-/// so such a copy waits for nothing: not for the kernels that were queued since, nor for the uploads that those wait for.
+/// Whether a transfer to the host is a single copy. Tensors are handed out when the op that made
+/// them has finished, so such a copy waits for nothing: neither for kernels queued since, nor for
+/// the uploads that those wait for.
 pub(super) fn is_download_alone(op: &Transfer, context: &Context) -> bool {
     op.to == Location::Host && context.owns(&op.input) && op.input.is_contiguous()
 }

@@ -1,4 +1,4 @@
-//! Transpose: a view's elements, one after the other.
+//! Transpose: copies a view's elements to contiguous memory.
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Result, Value};

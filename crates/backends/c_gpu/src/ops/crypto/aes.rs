@@ -1,4 +1,4 @@
-//! AES: round keys, counter mode, and chained blocks.
+//! AES: round keys, counter mode, and CBC.
 
 use panoply_core::op::crypto::{CipherMode, Decrypt, Encrypt, Key, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
@@ -12,13 +12,13 @@ use crate::driver::{Address, Launch};
 use crate::ops::messages::{Batch, Gathered, Terms, place, place_key};
 
 const BLOCK_BYTES: usize = 16;
-/// A thread has eight blocks at a time.
+/// Number of blocks that a thread processes at a time.
 const UNIT_BLOCKS: usize = 8;
 pub(super) const UNIT_BYTES: usize = UNIT_BLOCKS * BLOCK_BYTES;
-/// Words of the round keys of one round.
+/// Words of one round key.
 const STATE_WORDS: usize = 32;
 const BLOCK_THREADS: usize = 128;
-/// Messages that are encrypted one block after the other need many processors rather than full ones.
+/// CBC encryption is serial per message, so it needs many multiprocessors rather than full ones.
 const CHAIN_BLOCK_THREADS: usize = 32;
 
 /// Round keys on the device.
@@ -48,7 +48,8 @@ pub(super) struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Adds the key's stream to every text. Where there is a verdict that names a message, nothing is written, and the op complains.
+    /// Xors the key stream into every text. If a verdict rejects a message, nothing is written and
+    /// the op reports the error.
     pub(super) fn run(
         &self,
         target: Address,
@@ -59,7 +60,7 @@ impl Counter<'_> {
         self.launch(target, source, self.batch.units, false, verdict, context)
     }
 
-    /// The block that hides each message's tag, and behind the last that of zeros.
+    /// The block that masks each message's tag, followed by the encrypted block of zeros.
     pub(super) fn masks(&self, target: Address, context: &mut Context) -> Result<()> {
         let units = (self.batch.count() + 1).div_ceil(UNIT_BLOCKS);
         self.launch(target, Address::NULL, units, true, None, context)
@@ -109,13 +110,13 @@ pub(super) fn decrypt(op: &Decrypt, context: &mut Context) -> Result<Value> {
     if op.mode() != CipherMode::Cbc {
         return cipher.run(&|len| len, true, place, context);
     }
-    // How long messages are without their padding only the host sees, and nobody else may see what is rejected.
+    // Only the host sees the lengths without padding, and rejected plaintext must not be visible.
     let (made, offsets) = cipher.made(&|len| len, true, |_| Place::Secret, context)?;
     let like = op.messages().clone();
     made.finished(context, move |pinned| unpadded(pinned, &offsets, &like, is_secret))
 }
 
-/// What both have.
+/// The common fields of encryption and decryption.
 struct Cipher<'a> {
     key: &'a Key,
     mode: CipherMode,
@@ -166,7 +167,7 @@ impl Cipher<'_> {
     }
 }
 
-/// Chained blocks.
+/// CBC.
 struct Chain<'a> {
     keys: RoundKeys,
     batch: &'a Batch,
@@ -195,7 +196,8 @@ impl Chain<'_> {
     }
 }
 
-/// The messages without their padding, one behind the other. Time does not depend on where a padding is wrong, but on whether it is.
+/// The messages without their padding, packed. The time does not depend on the position of a wrong
+/// padding byte, but on whether there is one.
 fn unpadded(mut pinned: Wiped, offsets: &[usize], like: &Messages, is_secret: bool) -> Result<Value> {
     let bytes = pinned.0.bytes_mut();
     let (mut end, mut ends) = (0, Vec::with_capacity(offsets.len()));
@@ -221,7 +223,7 @@ fn unpadded_len(blocks: &[u8]) -> Option<usize> {
     let padding = last[BLOCK_BYTES - 1];
     let mut wrong = u8::from(padding == 0) | u8::from(padding > BLOCK_BYTES as u8);
     for (index, byte) in last.iter().enumerate() {
-        // All ones where the byte belongs to the padding.
+        // All ones if the byte belongs to the padding.
         let inside = ((BLOCK_BYTES as i16 - 1 - index as i16 - i16::from(padding)) >> 15) as u8;
         wrong |= inside & (byte ^ padding);
     }

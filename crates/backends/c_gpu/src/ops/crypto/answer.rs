@@ -1,4 +1,5 @@
-//! Answers: on the device where messages were there, else on the host; secret ones in memory of the host that is wiped.
+//! Outputs: on the device if the messages were there, else on the host; secret ones in host memory
+//! that is wiped.
 
 use panoply_core::op::crypto::Messages;
 use panoply_core::{Bytes, DType, HostBufferMut, Result, Shape, Tensor, Value};
@@ -6,19 +7,19 @@ use panoply_core::{Bytes, DType, HostBufferMut, Result, Shape, Tensor, Value};
 use crate::context::{Context, Output, Wiped};
 use crate::driver::Address;
 
-/// Where an answer is going.
+/// The destination of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It stays on the device.
+    /// Stays on the device.
     Device,
-    /// To the host.
+    /// Goes to the host.
     Host,
-    /// To the host, and nothing of it stays on the device.
+    /// Goes to the host, and nothing of it stays on the device.
     Secret,
 }
 
 impl Place {
-    /// Where messages that are not secret came from.
+    /// The location of the messages, if these are not secret.
     pub(super) fn of(is_resident: bool) -> Place {
         if is_resident { Place::Device } else { Place::Host }
     }
@@ -29,7 +30,7 @@ pub(super) struct Made {
     pub(super) address: Address,
     bytes: usize,
     place: Place,
-    /// Where it stays on the device.
+    /// The tensor, if the output stays on the device.
     output: Option<Output>,
 }
 
@@ -41,13 +42,13 @@ impl Made {
         };
         let address = match &output {
             Some(output) => output.address,
-            // Plaintext is overwritten, also where it is no secret: other ops get this memory.
+            // Plaintext is wiped even if it is not secret: other ops get this memory.
             None => context.secret_scratch(bytes)?,
         };
         Ok(Made { address, bytes, place, output })
     }
 
-    /// The bytes, which are not secret.
+    /// The bytes, which must not be secret.
     pub(super) fn into_bytes(self, context: &mut Context) -> Result<Bytes> {
         let tensor = match self.output {
             Some(output) => output.into_tensor(),
@@ -66,7 +67,7 @@ impl Made {
         like.like(self.into_bytes(context)?, offsets)?.into_value()
     }
 
-    /// An answer that the host makes of the bytes when the op has finished.
+    /// The output that the host makes of the bytes when the op has finished.
     pub(super) fn finished(
         self,
         context: &mut Context,

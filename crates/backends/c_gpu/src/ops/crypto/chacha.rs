@@ -10,21 +10,21 @@ use crate::context::Context;
 use crate::driver::{Address, Launch};
 use crate::ops::messages::{Batch, place_key};
 
-/// A thread has one block of the stream.
+/// A thread processes one block of the key stream.
 pub(super) const UNIT_BYTES: usize = 64;
 const STREAM_THREADS: usize = 256;
 const HASH_THREADS: usize = 128;
-/// Words of a hash's element, and of what is added to it at the end.
+/// Words of a hash value, and of the summand at its end.
 const LIMBS: usize = 5;
 const ADDED_WORDS: usize = 4;
 
-/// What all messages of an op share.
+/// The data shared by all messages of an op.
 pub(super) struct ChaCha<'a> {
     batch: &'a Batch,
     key: Address,
     nonces: Address,
     levels: Levels,
-    /// What each message is hashed with.
+    /// The hash key of each message.
     hash_keys: Address,
 }
 

@@ -1,10 +1,11 @@
-//! Verify with Ed25519: a thread for each signature, all under one key. Many of them are worth a large table.
+//! Verify with Ed25519: one thread for each signature, all under one key. Many signatures are worth
+//! a large table.
 
 use panoply_core::op::crypto::{HashAlgorithm, Key, Purpose, SignatureAlgorithm, Verify};
 use panoply_core::{Result, Value};
 use panoply_kernels::c::{ED25519, ED25519_TABLES, Kernel};
 
-use super::signatures::{thread_each, verdicts};
+use super::signatures::{Signatures, thread_each, verdicts};
 use super::{edwards, sha};
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -12,18 +13,19 @@ use crate::driver::{Address, Launch};
 use crate::ops::messages::place_plain;
 
 const KEY_BYTES: usize = 32;
-/// What stands before the key in a SubjectPublicKeyInfo.
+/// The bytes before the key in a SubjectPublicKeyInfo.
 const KEY_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 /// Sums of up to 15 times the base and up to 15 times the key.
 const TABLE_ENTRIES: usize = 256;
 const ENTRY_BYTES: usize = 4 * KEY_BYTES;
-/// From so many signatures on a large table costs less than it saves: multiples of the base, and of the key, for windows of eight bits.
+/// From this number of signatures on, a large table saves more than it costs: multiples of the base
+/// and of the key, for windows of eight bits.
 const MANY: usize = 4096;
 const MANY_WINDOW: usize = 8;
-/// Entries of a table that a thread makes.
+/// Number of table entries that a thread computes.
 const TABLE_RUN: usize = 16;
 
-/// Whether this is a key for such signatures, on the host, where it is decoded.
+/// Whether this is an Ed25519 public key on the host, where it can be decoded.
 pub(super) fn is_for(key: &Key) -> bool {
     key.purpose() == Purpose::Verify(SignatureAlgorithm::Ed25519) && key.material().as_slice().is_ok()
 }
@@ -34,16 +36,21 @@ pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
     verdicts(op, context, |all, context| {
         let words: Vec<u8> = edwards::negated(&x).iter().chain(&y).flat_map(|word| word.to_le_bytes()).collect();
         let (point, key) = (place_plain(&words, context)?, place_plain(&encoded, context)?);
-        let first = place_plain(sha::first_state(HashAlgorithm::Sha512), context)?;
-        let are_many = all.count() >= MANY;
-        let table = if are_many { multiples(point, context)? } else { sums(point, context)? };
-        let kernel = Kernel::new(ED25519, "ed25519_verify").flag("WIDE", true).flag("MANY", are_many);
-        let arguments = all.arguments().address(table).address(key).address(first);
-        context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments))
+        launch_verify(all, point, key, context)
     })
 }
 
-/// Sums of a few times the base and a few times the key.
+/// Verifies under a key that is on the device: x and y of its negative, and its encoding.
+pub(super) fn launch_verify(all: &Signatures, point: Address, key: Address, context: &mut Context) -> Result<()> {
+    let first = place_plain(sha::first_state(HashAlgorithm::Sha512), context)?;
+    let are_many = all.count() >= MANY;
+    let table = if are_many { multiples(point, context)? } else { sums(point, context)? };
+    let kernel = Kernel::new(ED25519, "ed25519_verify").flag("WIDE", true).flag("MANY", are_many);
+    let arguments = all.arguments().address(table).address(key).address(first);
+    context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments))
+}
+
+/// The table of sums of small multiples of the base and of the key.
 fn sums(point: Address, context: &mut Context) -> Result<Address> {
     let table = context.scratch(TABLE_ENTRIES * ENTRY_BYTES)?;
     let mut arguments = Arguments::new().address(table).address(point);
@@ -51,19 +58,20 @@ fn sums(point: Address, context: &mut Context) -> Result<Address> {
     Ok(table)
 }
 
-/// Multiples of the base, and of the key.
+/// The table of multiples of the base and of the key.
 fn multiples(point: Address, context: &mut Context) -> Result<Address> {
     let table = context.scratch(multiples_bytes(MANY_WINDOW, 2))?;
     make_multiples(table, point, MANY_WINDOW, 2, context)?;
     Ok(table)
 }
 
-/// Bytes of a table of the multiples of so many points.
+/// Bytes of a table of the multiples of `points` points.
 pub(super) const fn multiples_bytes(window: usize, points: usize) -> usize {
     points * ((256 / window) << window) * ENTRY_BYTES
 }
 
-/// Makes the table for windows of so many bits: of one point, the base, or of two, the key behind it.
+/// Computes the table for windows of `window` bits: of one point, the base, or of two, the base and
+/// the key.
 pub(super) fn make_multiples(
     table: Address,
     key: Address,
@@ -83,7 +91,7 @@ fn tables(entry: &'static str, window: usize) -> Kernel {
     Kernel::new(ED25519_TABLES, entry).flag("WIDE", true).integer("WINDOW", window)
 }
 
-/// The encoded point, by itself or in a SubjectPublicKeyInfo.
+/// The encoded point, bare or in a SubjectPublicKeyInfo.
 fn encoded(key: &Key) -> Option<[u8; KEY_BYTES]> {
     let bytes = key.material().as_slice().ok()?;
     let bytes = if bytes.len() == KEY_BYTES { bytes } else { bytes.strip_prefix(&KEY_PREFIX)? };
@@ -108,8 +116,8 @@ mod tests {
     const SIGNATURE: &str = "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
         085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00";
 
-    /// Few signatures and so many that there is a large table: valid, of another message, altered, with an s that is too large, too short.
-    /// A message, its signature, and the verdict.
+    /// A message, its signature, and the verdict. The tests use few signatures, and enough for a
+    /// large table: valid ones, of another message, altered, with a too large s, too short.
     type Kind<'a> = (&'a [u8], &'a [u8], u8);
 
     #[test]
@@ -124,7 +132,7 @@ mod tests {
         let signature = bytes(SIGNATURE);
         let (mut altered, mut too_large) = (signature.clone(), signature.clone());
         altered[5] ^= 1;
-        // s and once the order.
+        // s plus the order.
         let order = bytes("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010");
         let mut carry = 0;
         for (byte, order) in too_large[32..].iter_mut().zip(order) {

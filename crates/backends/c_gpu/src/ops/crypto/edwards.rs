@@ -1,7 +1,8 @@
-//! Public keys of Ed25519, decoded on the host: points of the curve, encoded in the one way, and not of small order.
+//! Ed25519 public keys, decoded on the host: points of the curve, canonically encoded, and not of
+//! small order.
 //!
-//! The arithmetic is that of the integers modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so it takes the time
-//! that it takes.
+//! The arithmetic is modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so it
+//! need not run in constant time.
 
 type Number = [u64; 4];
 
@@ -10,12 +11,13 @@ const ONE: Number = [1, 0, 0, 0];
 const MINUS_ONE: Number = [P[0] - 1, P[1], P[2], P[3]];
 /// The curve's d: -x² + y² = 1 + d x² y².
 const D: Number = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
-/// A root of -1.
+/// A square root of -1.
 const ROOT: Number = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
 /// (p - 5) / 8.
 const EIGHTH: Number = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
 
-/// The point whose double, doubled and doubled again, is not the neutral one: x and y below p. `None` where the bytes are no such point.
+/// Decodes a point that is not of small order: x and y below p. `None` if the bytes are no such
+/// point.
 pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     let (words, _) = encoded.as_chunks();
     let mut y: Number = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
@@ -24,7 +26,7 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     if !is_below(&y, &P) {
         return None;
     }
-    // x² = u / v, of which a root is u v³ (u v⁷)^((p - 5) / 8), or that times a root of -1.
+    // x² = u / v; a root is u v³ (u v⁷)^((p - 5) / 8), or that times a root of -1.
     let square = product(&y, &y);
     let (u, v) = (sum(&square, &MINUS_ONE), sum(&product(&D, &square), &ONE));
     let v3 = product(&product(&v, &v), &v);
@@ -40,19 +42,19 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     if x[0] & 1 != is_odd {
         x = reduced(product(&x, &MINUS_ONE));
     }
-    // Zero has no other sign.
+    // Zero has no negative sign.
     if x[0] & 1 != is_odd || is_of_small_order(&x, &y) {
         return None;
     }
     Some((x, y))
 }
 
-/// The other point with this y: its negative.
+/// The x coordinate of the negative point.
 pub(super) fn negated(x: &Number) -> Number {
     reduced(product(x, &MINUS_ONE))
 }
 
-/// Eight times such a point is the neutral one: three doublings of x / z and y / z end at x = 0.
+/// Whether eight times the point is neutral: three doublings of x / z and y / z end at x = 0.
 fn is_of_small_order(x: &Number, y: &Number) -> bool {
     let (mut x, mut y, mut z) = (*x, *y, ONE);
     for _ in 0..3 {
@@ -80,7 +82,7 @@ fn product(a: &Number, b: &Number) -> Number {
         }
         wide[place + 4] = carry as u64;
     }
-    // 2^256 is 38.
+    // 2^256 is congruent to 38.
     folded(|index| u128::from(wide[index]) + 38 * u128::from(wide[index + 4]))
 }
 
@@ -88,7 +90,7 @@ fn sum(a: &Number, b: &Number) -> Number {
     folded(|index| u128::from(a[index]) + u128::from(b[index]))
 }
 
-/// Words with their carries, the last of which comes back at the lowest.
+/// Carries words; the last carry is folded back to the lowest.
 fn folded(word: impl Fn(usize) -> u128) -> Number {
     let (mut words, mut carry) = ([0; 4], 0_u128);
     for (index, place) in words.iter_mut().enumerate() {
@@ -107,7 +109,7 @@ fn folded(word: impl Fn(usize) -> u128) -> Number {
     words
 }
 
-/// The one number below the modulus.
+/// The number below the modulus.
 fn reduced(mut a: Number) -> Number {
     while !is_below(&a, &P) {
         let mut borrow = 0_i128;
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn points_are_decoded_and_weak_ones_refused() {
-        // The base: y is four fifths, x even.
+        // The base point: y is four fifths, x even.
         let base = [&[0x58][..], &[0x66; 31]].concat();
         let (x, y) = decoded(&encoded(&base)).unwrap();
         assert_eq!((x[0] & 0xffff_ffff, y[3]), (0x8f25_d51a, 0x6666_6666_6666_6666));

@@ -13,11 +13,11 @@ use crate::ops::messages::Batch;
 
 const BLOCK_THREADS: usize = 128;
 
-/// What all messages of an op share.
+/// The data shared by all messages of an op.
 pub(super) struct Gcm<'a> {
     counter: Counter<'a>,
     levels: Levels,
-    /// The block that hides each tag.
+    /// The block that masks each tag.
     masks: Address,
     powers: Address,
 }

@@ -1,9 +1,10 @@
 //! Ciphers, hashes and signatures of many messages at once.
 //!
-//! Messages on the host are brought to the device, and what comes of them goes back there; what is on the device stays on it. Answers that
-//! are secret, or whose lengths only a look at them tells, always come to the host. Keys come with each op, and are expanded for it: nothing of
-//! a key is in the device's memory when its op has finished. No kernel has a table, an address or a branch that depends on a secret.
-//! Signatures that are verified are public.
+//! Messages on the host are brought to the device, and their outputs go back to the host; messages
+//! on the device stay there. Outputs that are secret, or whose lengths depend on their content,
+//! always come to the host. Keys come with each op, and are expanded for it: the device's memory
+//! contains nothing of a key when its op has finished. No kernel has a table, an address or a
+//! branch that depends on a secret. Signatures to be verified are public.
 
 use panoply_core::backend::FirstGuess;
 use panoply_core::op::crypto::{CipherMode, CryptoOp, Messages};
@@ -25,9 +26,7 @@ mod signatures;
 mod signing;
 mod unpack;
 
-pub(crate) use signatures::BaseTables;
-
-/// Why an op of the domain is not run.
+/// Why an op of the domain is not supported.
 const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 under keys in the usual form, and those of RSA to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
@@ -43,18 +42,19 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => rsa::verify(op, context),
         CryptoOp::Sign(op) => signing::sign(op, context),
         CryptoOp::Decompress(op) => unpack::decompress(op, context),
-        other => Err(Error::Unsupported { op: Op::Crypto(other.clone()).name(), reason: NO_KERNEL.to_owned() }),
+        other => Err(Error::Unsupported { op: other.describe().name(), reason: NO_KERNEL.to_owned() }),
     }
 }
 
-/// What one thread takes for a byte of a message, where the next byte depends on it.
+/// Time of one thread for a byte of a message, if the next byte depends on it.
 const SERIAL_BYTE_NS: f32 = 30.0;
-/// The longest message that one thread goes through: about two seconds.
+/// Maximal length of a message processed by one thread: about two seconds.
 const SERIAL_BYTES_MAX: usize = 64 << 20;
 
-/// What is assumed of an op before one has run. Messages of the host come over the link, and answers go back over it: some cores with vector
-/// instructions are faster than that, so nothing is begun here with such messages until it was tried. Signatures take long for one, and
-/// little for thousands. Where a thread has a whole message, no op is faster than its longest message.
+/// The estimate before an op has run. Host messages and their outputs cross the link: a few cores
+/// with vector instructions are faster than that, so such messages are not sent here before a
+/// trial. A single signature takes long, thousands take little. If a thread processes a whole
+/// message, an op takes at least as long as its longest message.
 pub(super) fn first_guess(op: &Op, device: &DeviceInfo) -> FirstGuess {
     let mut is_resident = false;
     op.for_each_part(&mut |part| is_resident |= part.location() == Location::Device(device.id));
@@ -73,7 +73,7 @@ pub(super) fn first_guess(op: &Op, device: &DeviceInfo) -> FirstGuess {
     guess
 }
 
-/// The messages of an op that has a thread for each, or for a few of them.
+/// The messages of an op that uses one thread for each message, or for a few.
 fn serial_messages(op: &CryptoOp) -> Option<&Messages> {
     match op {
         CryptoOp::Hash(op) => Some(&op.messages),
@@ -86,7 +86,7 @@ fn serial_messages(op: &CryptoOp) -> Option<&Messages> {
     }
 }
 
-/// The first message that is too long for one thread.
+/// The length of the first message that is too long for one thread.
 fn too_long(op: &CryptoOp) -> Option<usize> {
     let messages = serial_messages(op).filter(|messages| messages.total_bytes() > SERIAL_BYTES_MAX)?;
     messages.lens().find(|len| *len > SERIAL_BYTES_MAX)

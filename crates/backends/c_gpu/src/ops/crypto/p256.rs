@@ -1,32 +1,32 @@
-//! Verify with ECDSA over P-256: a thread for each signature, all under one key. Many of them are worth a table of multiples of the base and
-//! of the key.
+//! Verify with ECDSA over P-256: one thread for each signature, all under one key. Many signatures
+//! are worth a table of multiples of the base and of the key.
 
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, Key, Purpose, SignatureAlgorithm, Verify};
 use panoply_core::{Result, Value};
 use panoply_kernels::c::{Kernel, P256, P256_TABLES};
 
 use super::sha;
-use super::signatures::{thread_each, verdicts};
+use super::signatures::{Signatures, thread_each, verdicts};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 use crate::ops::messages::place_plain;
 
-/// From so many signatures on a table costs less than it saves.
+/// From this number of signatures on, a table saves more than it costs.
 const TABLE_COUNT_MIN: usize = 4096;
-/// Bits of its windows, and how many entries a thread makes.
+/// Bits of the table's windows, and number of entries that a thread computes.
 const TABLE_WINDOW: usize = 8;
 const TABLE_RUN: usize = 16;
 pub(super) const NUMBER_BYTES: usize = 32;
-/// What stands before the point in a SubjectPublicKeyInfo.
+/// The bytes before the point in a SubjectPublicKeyInfo.
 const KEY_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// What stands before the coordinates of a point that has both.
+/// The byte before the coordinates of an uncompressed point.
 const UNCOMPRESSED: u8 = 4;
 
-/// Whether this is a key for such signatures, on the host, where it is decoded, in a form that is known here.
+/// Whether this is a P-256 public key on the host, in a supported form.
 pub(super) fn is_for(key: &Key) -> bool {
     encoding(key).is_some() && coordinates(key).is_some()
 }
@@ -40,31 +40,35 @@ fn encoding(key: &Key) -> Option<EcdsaEncoding> {
 
 pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
     let point = coordinates(op.key()).and_then(decoded).ok_or_else(|| op.key().invalid())?;
-    verdicts(op, context, |all, context| {
-        let has_table = all.count() >= TABLE_COUNT_MIN;
-        let key = place_plain(bytemuck::cast_slice(point.as_flattened()), context)?;
-        let table = if has_table { multiples(key, context)? } else { key };
-        let first = place_plain(sha::first_state(HashAlgorithm::Sha256), context)?;
-        let is_der = encoding(op.key()) == Some(EcdsaEncoding::Der);
-        let kernel = Kernel::new(P256, "p256_verify").flag("WIDE", false).flag("TABLE", has_table);
-        let arguments = all.arguments().address(table).address(first);
-        context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments).u32(u32::from(is_der)))
-    })
+    let is_der = encoding(op.key()) == Some(EcdsaEncoding::Der);
+    verdicts(op, context, |all, context| launch_verify(all, &point, is_der, context))
 }
 
-/// Multiples of the base and of the key.
+/// Verifies under a key.
+pub(super) fn launch_verify(all: &Signatures, point: &[Number; 2], is_der: bool, context: &mut Context) -> Result<()> {
+    let has_table = all.count() >= TABLE_COUNT_MIN;
+    let key = place_plain(bytemuck::cast_slice(point.as_flattened()), context)?;
+    let table = if has_table { multiples(key, context)? } else { key };
+    let first = place_plain(sha::first_state(HashAlgorithm::Sha256), context)?;
+    let kernel = Kernel::new(P256, "p256_verify").flag("WIDE", false).flag("TABLE", has_table);
+    let arguments = all.arguments().address(table).address(first);
+    context.launch(&kernel, thread_each(all.count()), &mut all.add_to(arguments).u32(u32::from(is_der)))
+}
+
+/// The table of multiples of the base and of the key.
 fn multiples(key: Address, context: &mut Context) -> Result<Address> {
     let table = context.scratch(multiples_bytes(TABLE_WINDOW, 2))?;
     make_multiples(table, key, TABLE_WINDOW, 2, context)?;
     Ok(table)
 }
 
-/// Bytes of a table of the multiples of so many points.
+/// Bytes of a table of the multiples of `points` points.
 pub(super) const fn multiples_bytes(window: usize, points: usize) -> usize {
     points * ((256 / window) << window) * 2 * NUMBER_BYTES
 }
 
-/// Makes the table for windows of so many bits: of one point, the base, or of two, the key behind it.
+/// Computes the table for windows of `window` bits: of one point, the base, or of two, the base and
+/// the key.
 pub(super) fn make_multiples(
     table: Address,
     key: Address,
@@ -80,7 +84,7 @@ pub(super) fn make_multiples(
     context.launch(&kernel("p256_table"), thread_each(runs), &mut Arguments::new().address(table).address(bases))
 }
 
-/// Both coordinates of the point, by itself or in a SubjectPublicKeyInfo, the highest byte first.
+/// Both coordinates of the point, bare or in a SubjectPublicKeyInfo, big-endian.
 fn coordinates(key: &Key) -> Option<&[u8; 2 * NUMBER_BYTES]> {
     let bytes = key.material().as_slice().ok()?;
     let bytes = bytes.strip_prefix(&KEY_PREFIX).unwrap_or(bytes);
@@ -88,14 +92,15 @@ fn coordinates(key: &Key) -> Option<&[u8; 2 * NUMBER_BYTES]> {
 }
 
 /// Four words, the lowest first.
-type Number = [u64; 4];
+pub(super) type Number = [u64; 4];
 
 const P: Number = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
 /// The curve's b: y² = x³ - 3 x + b.
 const B: Number = [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
 
-/// A point of the curve: x and y below p. `None` where the bytes are none. Keys are public, so it takes the time that it takes.
-fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[Number; 2]> {
+/// A point of the curve: x and y below p. `None` if the bytes are not a point. Keys are public, so
+/// this need not run in constant time.
+pub(super) fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[Number; 2]> {
     let (words, _) = coordinates.as_chunks();
     let number = |first: usize| std::array::from_fn(|index| u64::from_be_bytes(words[first + 3 - index]));
     let (x, y): (Number, Number) = (number(0), number(4));
@@ -111,7 +116,7 @@ fn is_below(a: &Number, b: &Number) -> bool {
     a.iter().rev().lt(b.iter().rev())
 }
 
-/// The sum modulo p of two numbers below it.
+/// The sum modulo p of two numbers below p.
 fn sum(a: &Number, b: &Number) -> Number {
     let (mut words, mut carry) = ([0; 4], 0_u128);
     for ((word, a), b) in words.iter_mut().zip(a).zip(b) {
@@ -159,7 +164,7 @@ mod tests {
     /// The key of RFC 6979, A.2.5.
     const POINT: &str = "0460fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6\
         7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299";
-    /// What it signs «sample» and «test» with, hashed by SHA-256.
+    /// Its signatures of "sample" and "test" with SHA-256.
     const SAMPLE: &str = "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716\
         f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8";
     const TEST: &str = "f1abb023518351cd71d881567b1ea663ed3efcf6c5132b354f28d3b0b7d38367\
@@ -181,7 +186,7 @@ mod tests {
         assert_eq!(decoded(&[0; 64]), None);
     }
 
-    /// Few signatures and so many that there is a table: valid, of another message, altered, too short.
+    /// Few signatures, and enough for a table: valid ones, of another message, altered, too short.
     #[test]
     fn few_and_many_signatures_are_verified() {
         let backend = match EmulatedBackend::new() {

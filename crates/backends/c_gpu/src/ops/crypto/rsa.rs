@@ -1,5 +1,5 @@
-//! Verify with RSA, either padding and the exponent 65537: a thread for each signature, all under one key. Other exponents are left to other
-//! devices.
+//! Verify with RSA, both paddings, with the exponent 65537: one thread for each signature, all
+//! under one key. Keys with other exponents are left to other devices.
 
 use panoply_core::op::crypto::{HashAlgorithm, Key, Purpose, RsaPadding, SignatureAlgorithm, Verify};
 use panoply_core::{Result, Value};
@@ -12,19 +12,19 @@ use crate::context::Context;
 use crate::ops::messages::place_plain;
 
 const EXPONENT: &[u8] = &[1, 0, 1];
-/// DER's tags.
+/// DER tags.
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
-/// The identifier of RSA with no parameters, as it stands in a SubjectPublicKeyInfo.
+/// The algorithm identifier of RSA without parameters, as in a SubjectPublicKeyInfo.
 const ALGORITHM: [u8; 13] = [0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 
-/// Whether this is a key for such signatures, on the host, where it is decoded, in a form that is known here.
+/// Whether this is an RSA public key on the host, in a supported form.
 pub(super) fn is_for(key: &Key) -> bool {
     parts(key).is_some()
 }
 
-/// What a key says, and the modulus, the highest byte first.
+/// The parts of a key, with a big-endian modulus.
 struct Parts<'a> {
     hash: HashAlgorithm,
     padding: RsaPadding,
@@ -40,7 +40,7 @@ fn parts(key: &Key) -> Option<Parts<'_>> {
     fits.then_some(Parts { hash, padding, modulus })
 }
 
-/// The modulus of an RSAPublicKey with the usual exponent, by itself or in a SubjectPublicKeyInfo.
+/// The modulus of an RSAPublicKey with the usual exponent, bare or in a SubjectPublicKeyInfo.
 fn modulus(der: &[u8]) -> Option<&[u8]> {
     let mut fields = whole(SEQUENCE, der)?;
     if let Some((algorithm, rest)) = element(SEQUENCE, fields) {
@@ -50,16 +50,17 @@ fn modulus(der: &[u8]) -> Option<&[u8]> {
     let (modulus, rest) = element(INTEGER, fields)?;
     let (exponent, rest) = element(INTEGER, rest)?;
     (exponent == EXPONENT && rest.is_empty()).then_some(())?;
-    // Moduli have their highest bit, so a zero stands before it.
+    // The highest bit of a modulus is set, so a zero byte precedes it.
     modulus.strip_prefix(&[0])
 }
 
-/// The only element, which has this tag.
+/// The content of the only element, which must have this tag.
 fn whole(tag: u8, der: &[u8]) -> Option<&[u8]> {
     element(tag, der).filter(|(_, rest)| rest.is_empty()).map(|(content, _)| content)
 }
 
-/// The first element, which has this tag, and what follows it. Lengths have one form.
+/// The content of the first element, which must have this tag, and the rest. Lengths must be in
+/// their shortest form.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = match der.strip_prefix(&[tag])? {
         [len @ 0..=0x7f, rest @ ..] => (usize::from(*len), rest),
@@ -96,12 +97,12 @@ pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
     })
 }
 
-/// A word from up to four bytes, the highest first.
+/// A word from up to four big-endian bytes.
 fn word(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// What stands before a digest.
+/// The DigestInfo bytes before a digest.
 fn digest_prefix(hash: HashAlgorithm) -> [u8; 19] {
     let number = match hash {
         HashAlgorithm::Sha256 => 1,
@@ -112,15 +113,15 @@ fn digest_prefix(hash: HashAlgorithm) -> [u8; 19] {
     [0x30, 0x11 + len, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, number, 0x05, 0, 4, len]
 }
 
-/// -1 / n modulo 2^32, of an odd n.
+/// -1 / n modulo 2^32, for an odd n.
 fn inverse(n: u32) -> u32 {
     let found = (0..5).fold(1_u32, |found, _| found.wrapping_mul(2_u32.wrapping_sub(n.wrapping_mul(found))));
     found.wrapping_neg()
 }
 
-/// 2^(64 words) modulo n, whose highest bit is set.
+/// 2^(64 words) modulo n, whose highest bit must be set.
 fn square(n: &[u32]) -> Vec<u32> {
-    // 2^(32 words) is n and this.
+    // 2^(32 words) minus n.
     let mut number: Vec<u32> = vec![0; n.len()];
     subtract(&mut number, n);
     for _ in 0..32 * n.len() {
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn constants_of_a_modulus_are_what_they_say() {
-        // Two words, with integers of 128 bits.
+        // Compared with 128-bit integers for a modulus of two words.
         let n = 0xf123_4567_89ab_cdef_u64;
         let words = [n as u32, (n >> 32) as u32];
         let expected = (u128::MAX % u128::from(n) + 1) % u128::from(n);

@@ -1,4 +1,4 @@
-//! Seal and Open: a cipher's stream, and tags of what it made.
+//! Seal and Open: a cipher's key stream, and tags of the text.
 
 use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, Sealed, TAG_BYTES};
 use panoply_core::{Error, Result, Value};
@@ -11,12 +11,13 @@ use crate::context::Context;
 use crate::driver::Address;
 use crate::ops::messages::{Batch, Gathered, Terms, place, place_nonces};
 
-/// Blocks that a thread hashes: as many as leave work for so many threads, within bounds.
+/// Wanted number of hashing threads, and bounds of the number of blocks that each hashes.
 const THREADS_WANTED: usize = 1 << 16;
 const LOG_CHUNK_MIN: u32 = 4;
 const LOG_CHUNK_MAX: u32 = 7;
 
 pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
+    op.check_unaltered()?;
     let (messages, data) = gathered(op.messages(), op.associated_data(), context)?;
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
     let answer_len = |len: usize| len.saturating_add(behind);
@@ -64,8 +65,9 @@ pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
             Some(tags) => place(tags, context)?.0,
             None => messages.address,
         };
-        // The number of the first message whose tag is wrong, and how many are right. Nothing is decrypted unless all were found right,
-        // and nothing is handed out unless the kernel that decrypts says that it saw so.
+        // The index of the first message with a wrong tag, and the number of right ones. Nothing is
+        // decrypted unless all tags are right, and nothing is handed out unless the decrypting
+        // kernel confirms that it saw this.
         let verdict = context.scratch(8)?;
         context.fill(verdict, 0xff, 4)?;
         context.fill(verdict + 4, 0, 4)?;
@@ -77,29 +79,31 @@ pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
     plain.into_value(op.messages(), batch.into_offsets(), context)
 }
 
-/// What a kernel that decrypts looks at first: whether all messages passed, and where to tell it.
+/// Checked first by a decrypting kernel: whether all messages passed, and the word for its
+/// confirmation.
 #[derive(Clone, Copy)]
 pub(super) struct Verdict {
     pub(super) word: Address,
     pub(super) complaint: Address,
 }
 
-/// Texts that are hashed, and what is hashed with them.
+/// Texts to hash, with their associated data.
 pub(super) struct Texts {
     pub(super) address: Address,
-    /// Whether they lie where the answer's messages do.
+    /// Whether they are at the output's offsets rather than the input's.
     pub(super) is_target: bool,
     pub(super) data: Address,
 }
 
-/// Where tags are written, or, with a verdict, read.
+/// The place where tags are written or, with a verdict, read.
 pub(super) struct Tags {
     pub(super) address: Address,
     pub(super) is_apart: bool,
     pub(super) verdict: Option<Address>,
 }
 
-/// How blocks are hashed: by chunks, and the sums of chunks again, until each message has one.
+/// The levels of hashing: chunks of blocks, then chunks of the sums, until each message has one
+/// sum.
 #[derive(Clone, Copy)]
 pub(super) struct Levels {
     pub(super) count: u32,
@@ -117,13 +121,13 @@ impl Levels {
         Levels { count, log_chunk }
     }
 
-    /// Sums of a level.
+    /// Number of sums of a level.
     pub(super) fn elements(self, level: u32, batch: &Batch) -> usize {
         (batch.blocks >> (self.log_chunk * level)) + batch.count()
     }
 }
 
-/// An algorithm with what all messages of an op share.
+/// An algorithm with the data shared by all messages of an op.
 enum Aead<'a> {
     Gcm(Gcm<'a>),
     ChaCha(ChaCha<'a>),
@@ -151,7 +155,7 @@ impl<'a> Aead<'a> {
         }
     }
 
-    /// Hashes texts, level by level; gives where the sums are.
+    /// Hashes texts, level by level; returns the address of the sums.
     fn hash(&self, texts: &Texts, context: &mut Context) -> Result<Address> {
         match self {
             Aead::Gcm(gcm) => gcm.hash(texts, context),

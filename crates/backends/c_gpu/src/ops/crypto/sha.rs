@@ -1,4 +1,4 @@
-//! Hash and Hmac: SHA-2, a message for each thread.
+//! Hash and Hmac: SHA-2, one thread for each message.
 
 use panoply_core::op::crypto::{Hash, HashAlgorithm, Hmac, Key, Messages, Purpose};
 use panoply_core::{Result, Value};
@@ -11,10 +11,10 @@ use crate::driver::{Address, Launch};
 use crate::ops::messages::{Batch, Gathered, Terms, place_key, place_plain};
 
 const BLOCK_THREADS: usize = 64;
-/// Words of a state.
+/// Words of a hash state.
 const STATE_WORDS: usize = 8;
 
-/// What hashing begins with (FIPS 180-4).
+/// The initial hash states (FIPS 180-4).
 static SHA256: [u32; STATE_WORDS] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 static SHA384: [u64; STATE_WORDS] = [
@@ -61,7 +61,7 @@ fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context
     made.into_value(messages, batch.into_offsets(), context)
 }
 
-/// The digests of all messages one behind the other, for a kernel to go on with.
+/// The digests of all messages, packed, for a later kernel.
 pub(super) fn digests(
     algorithm: HashAlgorithm,
     messages: &Gathered,
@@ -88,7 +88,7 @@ fn launch(
     context.launch(&kernel(algorithm, false), launch, &mut arguments)
 }
 
-/// The algorithm's own state that hashing begins with, as kernels read it.
+/// The algorithm's initial state, as kernels read it.
 pub(super) fn first_state(algorithm: HashAlgorithm) -> &'static [u8] {
     match algorithm {
         HashAlgorithm::Sha256 => bytemuck::cast_slice(&SHA256),
@@ -97,7 +97,8 @@ pub(super) fn first_state(algorithm: HashAlgorithm) -> &'static [u8] {
     }
 }
 
-/// What hashing begins with: the algorithm's own state, or what a key has made of it, for the inner and for the outer hash.
+/// The initial states: the algorithm's own, or those derived from a key for the inner and the outer
+/// hash.
 fn states(algorithm: HashAlgorithm, key: Option<&Key>, context: &mut Context) -> Result<Address> {
     let first = first_state(algorithm);
     let address = place_plain(first, context)?;

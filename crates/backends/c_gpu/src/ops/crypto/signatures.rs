@@ -1,17 +1,19 @@
-//! What signatures of every algorithm share: the messages of an op with their signatures, and a thread for each.
+//! Common code of all signature algorithms: the messages of an op with their signatures, and one
+//! thread for each.
 
 use panoply_core::op::crypto::Verify;
 use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
 
 use crate::arguments::Arguments;
-use crate::context::Context;
+use crate::context::{Context, DeviceState};
 use crate::driver::{Address, Launch};
 use crate::memory::Block;
 use crate::ops::messages::{Batch, Gathered, Terms};
 
 pub(super) const BLOCK_THREADS: usize = 64;
 
-/// Messages and their signatures on the device, and where verdicts over them go: 1 or 0 for each.
+/// Messages and their signatures on the device, and the destination of the verdicts: 1 or 0 for
+/// each.
 pub(super) struct Signatures {
     pub(super) texts: Gathered,
     pub(super) batch: Batch,
@@ -21,7 +23,8 @@ pub(super) struct Signatures {
 }
 
 impl Signatures {
-    /// The arguments that kernels which hash the messages themselves begin with; [`Signatures::add_to`] adds the rest.
+    /// The first arguments of kernels that hash the messages themselves; [`Signatures::add_to`]
+    /// adds the rest.
     pub(super) fn arguments(&self) -> Arguments {
         Arguments::new()
             .address(self.verdicts)
@@ -31,7 +34,7 @@ impl Signatures {
             .address(self.given_batch.rows())
     }
 
-    /// How the messages, and behind them the signatures, are counted.
+    /// Adds the layout of the messages and of the signatures.
     pub(super) fn add_to(&self, arguments: Arguments) -> Arguments {
         self.given_batch.add_to(self.batch.add_to(arguments))
     }
@@ -41,7 +44,7 @@ impl Signatures {
     }
 }
 
-/// The verdicts over an op's signatures, which `launch` has a kernel write. Without signatures it is not called.
+/// The verdicts on an op's signatures, which `launch` computes. Not called without signatures.
 pub(super) fn verdicts(
     op: &Verify,
     context: &mut Context,
@@ -58,41 +61,47 @@ pub(super) fn verdicts(
     if all.count() > 0 {
         launch(&all, context)?;
     }
-    // Verdicts are for the host to look at.
+    // Verdicts are read by the host.
     let verdicts = context.download(verdicts, DType::U8, Shape::new([all.count()])?)?;
     Ok(Value::Bytes(Bytes::from_tensor(&verdicts)?))
 }
 
-/// A thread for each of so many.
+/// A launch with one thread for each of `count` items.
 pub(super) fn thread_each(count: usize) -> Launch {
     Launch::new(count.div_ceil(BLOCK_THREADS), BLOCK_THREADS)
 }
 
-/// Multiples of the bases of curves, which are no secret: made by the first op that needs them, and kept as long as the engine.
+/// Multiples of the curves' base points, which are public: computed by the first op that needs
+/// them, and kept as long as the engine.
 #[derive(Default)]
-pub(crate) struct BaseTables {
+pub(super) struct BaseTables {
     pub(super) ed25519: Option<Block>,
     pub(super) p256: Option<Block>,
 }
 
-/// The table in a place of [`BaseTables`], which `make` has kernels write where it is not there.
+impl DeviceState for BaseTables {}
+
+/// The table in a field of [`BaseTables`]; if absent, `make` queues kernels that compute it.
 pub(super) fn base_table(
     place: fn(&mut BaseTables) -> &mut Option<Block>,
     bytes: usize,
     context: &mut Context,
     make: impl FnOnce(Address, &mut Context) -> Result<()>,
 ) -> Result<Address> {
-    if let Some(block) = place(&mut context.base_tables) {
-        return Ok(block.block.0);
-    }
-    let block = context.memory.scratch(bytes)?;
-    let address = block.block.0;
-    let made = make(address, context);
-    if made.is_ok() && !context.is_rehearsal() {
-        *place(&mut context.base_tables) = Some(block);
-    } else {
-        // A kernel may be writing it.
-        context.hold(block);
-    }
-    made.map(|()| address)
+    context.with_state(|tables: &mut BaseTables, context| {
+        let place = place(tables);
+        if let Some(block) = place {
+            return Ok(block.block.0);
+        }
+        let block = context.memory.scratch(bytes)?;
+        let address = block.block.0;
+        let made = make(address, context);
+        if made.is_ok() && !context.is_rehearsal() {
+            *place = Some(block);
+        } else {
+            // A kernel may be writing to it.
+            context.hold(block);
+        }
+        made.map(|()| address)
+    })
 }

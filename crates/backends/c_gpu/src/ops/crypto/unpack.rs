@@ -1,7 +1,8 @@
-//! Decompress: blocks of LZ4 and streams of DEFLATE, a warp for each.
+//! Decompress: blocks of LZ4 and streams of DEFLATE, one warp for each.
 //!
-//! How long a message becomes only the kernel sees. So each has a place with room for the most that it may become, and where that was too much
-//! they are brought together behind it; the host learns where each begins when the op has finished.
+//! Only the kernel learns the decompressed lengths. So each message has a place for its maximal
+//! length, and the outputs are packed afterwards if that was too much; the host learns the offsets
+//! when the op has finished.
 
 use panoply_core::op::crypto::{Decompress, Format, Messages};
 use panoply_core::{Bytes, DType, Error, Result, Shape, Support, Tensor, Value};
@@ -13,14 +14,15 @@ use crate::driver::Launch;
 use crate::ops::messages::{Batch, Gathered, Terms};
 
 const BLOCK_THREADS: usize = 128;
-/// No byte of a block of LZ4 stands for more bytes than this, and none of a stream of DEFLATE.
+/// Maximal ratios of decompressed to compressed bytes, of LZ4 blocks and DEFLATE streams.
 const LZ4_RATIO_MAX: usize = 255;
 const DEFLATE_RATIO_MAX: usize = 1032;
-/// Kernels count what a message becomes with 32 bits.
+/// Kernels count decompressed bytes with 32 bits.
 const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
-/// What all messages of an op may become: as much memory is taken twice.
+/// Maximal size of the outputs of all messages of an op: as much memory is taken twice.
 const PLACES_BYTES_MAX: usize = 4 << 30;
-/// Lengths from here on say why a message was not decompressed: it is longer than it may be, or it was rejected.
+/// Lengths from here on are reasons why a message was not decompressed: it exceeds its limit, or it
+/// was rejected.
 const TOO_LONG: u64 = u64::MAX - 1;
 
 pub(super) fn supports(op: &Decompress) -> Support {
@@ -37,12 +39,12 @@ pub(super) fn supports(op: &Decompress) -> Support {
     }
 }
 
-/// The most that one message may become.
+/// The output limit of one message.
 fn limit(op: &Decompress) -> usize {
     op.limit_bytes.min(op.total_bytes_max()).min(u32::MAX as usize - 1)
 }
 
-/// The most that a message of some length may become.
+/// The maximal output of a message of some length.
 fn room(op: &Decompress, len: usize) -> usize {
     let ratio = if op.format == Format::Deflate { DEFLATE_RATIO_MAX } else { LZ4_RATIO_MAX };
     len.saturating_mul(ratio).min(limit(op))
@@ -80,7 +82,7 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
         total: op.total_bytes_max(),
         lens: context.download(lens, DType::U8, Shape::new([count * 8])?)?,
         places: places.into_tensor(),
-        // Of messages of the host all places go back there.
+        // For host messages all places are downloaded.
         close: match is_resident {
             true => close.into_tensor(),
             false => context.download(close.address, DType::U8, shape)?,
@@ -92,7 +94,7 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
     Ok(Value::Tensor(Tensor::zeros(DType::U8, [0])?))
 }
 
-/// What the host makes the answer of.
+/// The data from which the host makes the output.
 struct Answer {
     like: Messages,
     limit: usize,
@@ -100,7 +102,7 @@ struct Answer {
     lens: Tensor,
     places: Tensor,
     close: Tensor,
-    /// Where each place begins, and the last ends.
+    /// Start of each place, and the end of the last.
     bounds: Vec<usize>,
     is_resident: bool,
 }
@@ -114,7 +116,8 @@ impl Answer {
         self.like.like(bytes, offsets)?.into_value()
     }
 
-    /// Where each message begins, and the last ends. The first that was not decompressed is the error.
+    /// Start of each message, and the end of the last. The first message that was not decompressed
+    /// is the error.
     fn offsets(&self) -> Result<Vec<usize>> {
         let (words, _) = self.lens.as_bytes()?.as_chunks();
         let (mut offsets, mut end) = (Vec::with_capacity(words.len() + 1), 0_usize);
@@ -125,7 +128,7 @@ impl Answer {
                 TOO_LONG => return Err(Error::OutputLimit { op: "decompress", index, limit: self.limit }),
                 len => usize::try_from(len).unwrap_or(usize::MAX),
             };
-            // Whatever a device says, no message is longer than its place.
+            // A device's lengths are not trusted: no message is longer than its place.
             if len > self.bounds[index + 1] - self.bounds[index] {
                 return Err(Error::invalid("the engine's answer", "messages within their places", len));
             }
@@ -171,7 +174,8 @@ mod tests {
         literals
     }
 
-    /// Messages on the device become messages on the device, whether they fill their places or have to be brought together.
+    /// Messages on the device produce outputs on the device, whether or not these fill their
+    /// places.
     #[test]
     fn messages_on_the_device_stay_there() {
         let backend = match EmulatedBackend::new() {
@@ -201,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Text, runs and noise, at levels that make blocks of every kind.
+    /// Text, runs and noise, at levels that produce blocks of every kind.
     fn streams(cpu: &mut dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut random = Random::new(70);
         let mut made = Vec::new();
@@ -221,7 +225,7 @@ mod tests {
         made
     }
 
-    /// Streams that are whole, cut, altered and noise: what the processor's cores make of them, the device makes of them.
+    /// Streams that are whole, truncated, altered and noise: the device gives the CPU's results.
     #[test]
     fn hostile_streams_end_as_they_do_on_the_processor() {
         let backend = match EmulatedBackend::new() {

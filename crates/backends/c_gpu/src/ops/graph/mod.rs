@@ -1,4 +1,4 @@
-//! Many ops that run as one.
+//! The graph domain: many ops that run as one.
 
 mod recording;
 mod replay;
@@ -8,8 +8,6 @@ use panoply_core::op::graph::GraphOp;
 use panoply_core::{DeviceInfo, Result, Support, Value};
 
 use crate::context::Context;
-pub(crate) use recording::Replay;
-pub(crate) use run_graph::Graphs;
 
 pub(super) fn run(op: &GraphOp, context: &mut Context) -> Result<Value> {
     match op {

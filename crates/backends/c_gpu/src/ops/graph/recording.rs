@@ -1,4 +1,4 @@
-//! One recording of a plan: what it copies before and after it runs, and where the rest is.
+//! One recording of a plan: the copies before and after it runs, and the memory of its tensors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -11,48 +11,15 @@ use panoply_core::{Buffer, DeviceBuffer, Error, Op, Part, Result, Tensor, Value}
 use panoply_graph::{Place, Plan, Ready};
 
 use super::run_graph::{Steps, run_steps};
-use crate::context::{Context, Copies, Output, Queued, Words};
-use crate::driver::{Address, Captured, Driver};
+use crate::context::{Context, Copies, Output, Replay};
+use crate::driver::Address;
 
-/// A recording, and all that it uses but what its callers bring.
-pub(crate) struct Replay {
-    driver: Rc<dyn Driver>,
-    captured: Captured,
-    #[allow(dead_code)] // Held so that the pool does not lend it.
-    held: Queued,
-    #[allow(dead_code)] // As above: graphs that need more get another block.
-    block: Option<DeviceBuffer>,
-    #[allow(dead_code)] // As above.
-    own: Vec<Tensor>,
-    /// Where its kernels complain.
-    words: Option<Words>,
-}
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if let Some(captures) = self.driver.captures() {
-            captures.release(self.captured);
-        }
-    }
-}
-
-impl Replay {
-    fn run(&self) -> Result<()> {
-        match self.driver.captures() {
-            // SAFETY: the recording holds the memory that it uses and goes before its kernels do; it is not dropped before the op
-            // under way has finished. Inputs and outputs at its places are the op's, or held by who has the recording.
-            Some(captures) => unsafe { captures.replay(self.captured) },
-            None => Ok(()),
-        }
-    }
-}
-
-/// A recording with inputs and outputs of its own for those that are small.
+/// A recording with its own memory for small inputs and outputs.
 pub(super) struct Recording {
     replay: Replay,
-    /// By input: what the steps read, where it is the recording's own.
+    /// By input: the tensor that the steps read, if it is the recording's own.
     inputs: Vec<Option<Tensor>>,
-    /// By output: what the steps leave, where it is copied.
+    /// By output: the tensor that the steps write, if it is copied afterwards.
     outputs: Vec<Option<Tensor>>,
 }
 
@@ -63,14 +30,15 @@ pub(super) struct Taken {
     pub(super) address: Address,
 }
 
-/// The slots of a plan that steps make and the graph hands out, in the order of its steps.
+/// The slots of a plan that steps produce and the graph outputs, in the order of its steps.
 fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
     let slots = plan.steps.iter().flat_map(|step| &step.outputs).copied();
     slots.filter(|slot| plan.slots[*slot].place == Place::Own)
 }
 
-/// Memory for the outputs of more than `small` bytes, in the order of the plan's steps. Whatever order the pool has them in, among
-/// outputs of one size the first has the lowest address: where a program gives what it got last time as inputs, two recordings take turns.
+/// Allocates memory for the outputs of more than `small` bytes, in the order of the plan's steps.
+/// Among outputs of one size, the first gets the lowest address, whatever the order of the pool: if
+/// a program feeds its last outputs back as inputs, two recordings then alternate.
 pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> Result<Vec<Taken>> {
     let large: Vec<usize> = own_slots(plan).filter(|slot| plan.slots[*slot].slot.len_bytes() > small).collect();
     let mut memory = Vec::with_capacity(large.len());
@@ -91,7 +59,7 @@ pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> 
     Ok(taken.into_iter().flatten().collect())
 }
 
-/// Lets the steps of a plan leave their outputs in the memory that was taken for them, and in more of it.
+/// Makes the steps of a plan write their outputs to the allocated memory, and allocates the rest.
 pub(super) fn place_outputs(plan: &Plan, taken: &[Taken], steps: &mut Steps<'_>) -> Result<()> {
     for slot in own_slots(plan) {
         let place = match taken.iter().find(|taken| taken.slot == slot) {
@@ -104,8 +72,8 @@ pub(super) fn place_outputs(plan: &Plan, taken: &[Taken], steps: &mut Steps<'_>)
 }
 
 impl Recording {
-    /// Records the steps of a plan: inputs of more than `small` bytes where they are, outputs where they are to be. `None` where they cannot
-    /// be; then nothing was queued.
+    /// Records the steps of a plan: inputs of more than `small` bytes in place, outputs at their
+    /// destinations. `None` if they cannot be recorded; then nothing was queued.
     pub(super) fn new(
         ready: &mut Ready,
         op: &RunGraph,
@@ -134,9 +102,10 @@ impl Recording {
         let Some((mut replay, value)) = recorded? else { return Ok(None) };
         let is_taken = |view: &Tensor| taken.iter().any(|taken| slot_of(view) == Some(taken.slot));
         let made: Vec<&Tensor> = value.tensors().collect();
-        // A step that asked for memory of another size first has put its output elsewhere.
+        // A step that did not use the memory allocated for its output has put it elsewhere.
         let fits = |(view, made): (&Tensor, &&Tensor)| {
-            !is_taken(view) || token(made).is_some_and(|token| theirs.contains(&token))
+            let own = taken.iter().find(|taken| slot_of(view) == Some(taken.slot));
+            own.is_none_or(|own| token(made) == token(&own.tensor))
         };
         if !all_taken || made.len() != plan.outputs.len() || !plan.outputs.iter().zip(&made).all(fits) {
             steps.context.hold_replays([replay]);
@@ -152,7 +121,8 @@ impl Recording {
         Ok(Some(Recording { replay, inputs, outputs }))
     }
 
-    /// Runs it with the inputs of an op. What it has no outputs of its own for is left in `taken`.
+    /// Runs the recording with the inputs of an op. Outputs without memory of the recording's own
+    /// are left in `taken`.
     pub(super) fn run(&self, plan: &Plan, op: &RunGraph, taken: &[Taken], context: &mut Context) -> Result<Value> {
         let (mut before, mut after) = (Copies::default(), Copies::default());
         for (own, given) in self.inputs.iter().zip(op.inputs()) {
@@ -176,7 +146,7 @@ impl Recording {
         if let Some(words) = &self.replay.words {
             context.hear(words, &mut after)?;
         }
-        context.copy_around(&before, &after, |_| self.replay.run())?;
+        context.copy_around(&before, after, |_| self.replay.run())?;
         Ok(Value::List(parts))
     }
 
@@ -185,20 +155,22 @@ impl Recording {
     }
 }
 
-/// Records the steps of a plan, with what they make. `None` where they cannot be; then nothing was queued.
+/// Records the steps of a plan, and returns their outputs. `None` if they cannot be recorded; then
+/// nothing was queued.
 fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Option<(Replay, Value)>> {
     let driver = Rc::clone(&steps.context.driver);
     let Some(captures) = driver.captures() else { return Ok(None) };
     steps.context.planned.forget();
-    // Words are found by their addresses. What has none to say takes no memory, which would be at another place the next time.
-    let complains = |step: &Step| matches!(&step.op, Op::Compute(ComputeOp::Gather(_)));
+    // Words are found by their addresses. Plans without error reports take no memory for words,
+    // which would change the addresses of the next allocations.
+    let complains = |step: &Step| matches!(&*step.op, Op::Compute(ComputeOp::Gather(_)));
     if driver.properties().pointers && ready.held.plan.steps.iter().any(complains) {
         steps.context.begin_words()?;
     }
     let before = steps.context.begin_apart();
     steps.context.is_recording = true;
     let begun = captures.begin();
-    // Also where a step panics the recording ends, or the stream would go on recording.
+    // The recording must end even if a step panics, or the stream would continue recording.
     let ran = catch_unwind(AssertUnwindSafe(|| begun.and_then(|()| run_steps(ready, op, steps))));
     let captured = captures.end();
     steps.context.is_recording = false;
@@ -216,7 +188,7 @@ fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Opt
         }
         (_, captured) => {
             captured.iter().for_each(|captured| captures.release(*captured));
-            // Nothing ran, so nothing has complained.
+            // Nothing ran, so no error word was written.
             drop(steps.context.settle(&mut held));
             words.into_iter().for_each(|words| steps.context.hold_words(words));
             Ok(None)
@@ -224,7 +196,7 @@ fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Opt
     }
 }
 
-/// Whether an output is an input that lies elsewhere each time.
+/// Whether an output is an input whose address changes each time.
 fn hands_on_inputs(plan: &Plan, op: &RunGraph, small: usize) -> bool {
     let is_large = |input: usize| op.inputs().get(input).is_some_and(|tensor| tensor.len_bytes() > small);
     plan.outputs

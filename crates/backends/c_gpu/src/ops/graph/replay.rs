@@ -1,13 +1,15 @@
-//! Graphs that are queued as one: the steps of a plan are recorded when it runs for the second time (the first compiled and
-//! measured what it needs), and from then on repeated with one call.
+//! Graphs that are queued as one. The steps of a plan are recorded when it runs for the second time
+//! (the first run compiled and measured what it needs), and replayed with one call from then on.
 //!
-//! A recording has the addresses of its inputs and outputs in it. Programs that run a graph again and again have their inputs at the same
-//! few places, and the pool hands out the same few places for the outputs: such places are recorded as they are, and nothing is copied.
-//! Small inputs and outputs, and what comes from the host, move about: of those the recording has its own, and each run copies its inputs there and
-//! its outputs away, all of them in one launch. Where large ones move about too, all are copied if they are not too large for that.
-//! What does not record, a step that waits for the host or counts its launches, runs step by step.
+//! A recording contains the addresses of its inputs and outputs. Programs that run a graph
+//! repeatedly have their inputs at the same few addresses, and the pool gives the outputs the same
+//! few addresses: these are recorded as they are, and nothing is copied. The addresses of small
+//! inputs and outputs, and of host tensors, change: the recording has memory of its own for them,
+//! and each run copies its inputs there and its outputs away, all of them in one launch. If the
+//! addresses of large tensors change too, all are copied, unless they are too large for that. Steps
+//! that cannot be recorded, because they wait for the host or count their launches, run one by one.
 //!
-//! `recording` has one recording; here is when they are made, and which is used.
+//! `recording` has one recording; this module decides when one is made and which is used.
 
 use std::sync::Arc;
 
@@ -18,34 +20,38 @@ use panoply_core::{Op, Result, Tensor, Value};
 use panoply_graph::fuse::images::is_channels_last;
 use panoply_graph::{Held, Plan, Ready};
 
-use super::recording::{Recording, Replay, Taken, place_outputs, take_outputs};
+use super::recording::{Recording, Taken, place_outputs, take_outputs};
 use super::run_graph::{Steps, run_steps};
-use crate::context::Context;
+use crate::context::{Context, Replay};
 use crate::driver::Address;
 
-/// Plans whose recordings an engine keeps; of more, the one that was not used for longest goes.
+/// Maximal number of plans with recordings in an engine; the least recently used one is dropped.
 const PLANS_MAX: usize = 16;
-/// A single step is queued as fast by itself.
+/// A single step is queued as fast alone.
 const STEPS_MIN: usize = 2;
-/// With copies of everything: fewer steps are queued as fast one by one.
+/// With all tensors copied: fewer steps are queued as fast one by one.
 const STEPS_COPIED_MIN: usize = 3;
-/// With copies of what is small: they are two launches and a table.
+/// With small tensors copied, which takes two launches and a table.
 const STEPS_MIXED_MIN: usize = 6;
-/// What is small, where that many bytes in all are copied at most; the last of these, however many there are.
+/// Thresholds for small tensors: the first for which the copies stay within `COPIED_BYTES_MAX` in
+/// total; the last one in any case.
 const SMALL_BYTES: [usize; 3] = [256 << 10, 16 << 10, 1 << 10];
-/// More bytes of inputs and outputs take longer to copy than steps take to queue.
+/// More bytes of inputs and outputs take longer to copy than the steps take to queue.
 const COPIED_BYTES_MAX: usize = 16 << 20;
-/// Convolutions that take more memory between them are so long that queueing them one by one costs nothing.
+/// Convolutions that need more memory for permuted tensors run so long that queueing them one by
+/// one costs nothing.
 const TURNED_BYTES_MAX: usize = 512 << 20;
-/// Recordings of one plan at the places of its inputs and outputs, and places that are remembered until they are met again.
+/// Maximal number of recordings of one plan at fixed addresses, and of address lists that are
+/// remembered until they recur.
 const DIRECT_MAX: usize = 4;
 const MET_MAX: usize = 8;
-/// How often a recording must have been used, on average, for places that change all the time to be recorded again.
+/// Average number of uses of the recordings that justifies recording further addresses.
 const USES_MIN: u64 = 16;
-/// After so many runs in a row at places that were not recorded, all is copied.
+/// After this many consecutive runs at unrecorded addresses, all tensors are copied.
 const MISSES_MAX: u32 = 16;
 
-/// Whether a plan is made of steps that can be recorded: kernels whose arguments are the same each time.
+/// Whether a plan consists of steps that can be recorded: kernels with the same arguments each
+/// time.
 fn is_plain(plan: &Plan) -> bool {
     let is_plain = |op: &Op| match op {
         Op::Compute(op) => matches!(
@@ -73,12 +79,13 @@ fn is_plain(plan: &Plan) -> bool {
         && plan.steps.iter().map(|step| turned_bytes(plan, step)).max().unwrap_or(0) <= TURNED_BYTES_MAX
 }
 
-/// What a convolution may take for its images and weights with their channels last, which a recording keeps. Its steps share it.
+/// Bytes that a convolution may need for channels-last copies of its images and weights, which a
+/// recording keeps. Its steps share this memory.
 fn turned_bytes(plan: &Plan, step: &Step) -> usize {
     let mut bytes: usize = 0;
-    match &step.op {
+    match &*step.op {
         Op::Compute(ComputeOp::Conv2d(op)) if step.outputs.iter().any(|slot| plan.slots[*slot].order.is_some()) => {
-            // What lies so already takes nothing more.
+            // Tensors that are already channels-last need nothing more.
             let own = |tensor: &Tensor| if is_channels_last(tensor) { 0 } else { tensor.len_bytes() };
             own(&op.input).saturating_add(own(&op.weights))
         }
@@ -90,7 +97,7 @@ fn turned_bytes(plan: &Plan, step: &Step) -> usize {
     }
 }
 
-/// What is small among the inputs and outputs of a plan: tensors of at most so many bytes are copied.
+/// The threshold of small tensors for a plan: tensors of at most this many bytes are copied.
 fn small_bytes(plan: &Plan, op: &RunGraph) -> usize {
     if plan.steps.len() < STEPS_MIXED_MIN {
         return 0;
@@ -102,7 +109,7 @@ fn small_bytes(plan: &Plan, op: &RunGraph) -> usize {
     SMALL_BYTES.into_iter().find(|most| copied(*most) <= COPIED_BYTES_MAX).unwrap_or(least)
 }
 
-/// Whether copying all inputs and outputs takes less time than queueing the steps.
+/// Whether copying all inputs and outputs is faster than queueing the steps.
 fn copies_pay(plan: &Plan, op: &RunGraph) -> bool {
     let bytes: usize = op.inputs().iter().chain(&plan.outputs).map(Tensor::len_bytes).sum();
     plan.steps.len() >= STEPS_COPIED_MIN && bytes <= COPIED_BYTES_MAX
@@ -115,32 +122,32 @@ pub(crate) struct Replays {
     clock: u64,
 }
 
-/// What is known about a plan of plain steps. It has run once, step by step.
+/// A plan of recordable steps. It has run once, step by step.
 struct Known {
     held: Arc<Held>,
-    /// What is small is copied.
+    /// Recordings with small tensors copied.
     mixed: Recordings,
-    /// All is copied.
+    /// Recordings with all tensors copied.
     copied: Recordings,
     used: u64,
 }
 
-/// Recordings of one plan at different places, the one that was used last at the end.
+/// Recordings of one plan at different addresses, the most recently used last.
 #[derive(Default)]
 struct Recordings {
     recorded: Vec<(Vec<Address>, Recording)>,
-    /// Places that were met once.
+    /// Addresses that occurred once.
     met: Vec<Vec<Address>>,
     made: u64,
     uses: u64,
-    /// Runs in a row whose places were not recorded.
+    /// Number of consecutive runs whose addresses were not recorded.
     misses: u32,
-    /// The plan does not record.
+    /// Whether the plan cannot be recorded.
     is_refused: bool,
 }
 
 impl Replays {
-    /// Runs a plan: by a recording, or step by step, and recorded on the way where it is time.
+    /// Runs a plan: by a recording, or step by step, recording it if it is time.
     pub(super) fn run(&mut self, ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Value> {
         self.let_go(|known| Arc::strong_count(&known.held) == 1, steps.context);
         let has_captures = steps.context.driver.captures().is_some();
@@ -174,12 +181,12 @@ impl Replays {
         run_steps(ready, op, steps)
     }
 
-    /// Takes all recordings away; what was recorded is recorded anew.
+    /// Removes all recordings; plans are recorded anew.
     pub(super) fn take_all(&mut self) -> Vec<Replay> {
         self.known.drain(..).flat_map(Known::into_replays).collect()
     }
 
-    /// Lets plans go. What is under way may still use their recordings.
+    /// Drops plans. Work in flight may still use their recordings.
     fn let_go(&mut self, goes: impl Fn(&Known) -> bool, context: &mut Context) {
         if self.known.iter().any(&goes) {
             let gone: Vec<Known> = self.known.extract_if(.., |known| goes(known)).collect();
@@ -196,8 +203,8 @@ impl Known {
 }
 
 impl Recordings {
-    /// Runs a plan whose tensors of at most `small` bytes are copied and whose others are where they are, if that was recorded, or is now.
-    /// `None`: nothing was queued.
+    /// Runs a plan with tensors of at most `small` bytes copied and the others in place, if it is
+    /// recorded or can be recorded now. `None`: nothing was queued.
     fn run(&mut self, ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>, small: usize) -> Result<Option<Value>> {
         if self.is_refused {
             return Ok(None);
@@ -221,7 +228,8 @@ impl Recordings {
         } else {
             self.misses = self.misses.saturating_add(1);
             return match small > 0 && !self.is_hopeless() {
-                // Where outputs lie as a recording would leave them, they come back as inputs at places that are met again.
+                // The outputs are placed as a recording would place them, so that they recur as
+                // inputs at known addresses.
                 true => run_at(ready, op, steps, &outputs).map(Some),
                 false => Ok(None),
             };
@@ -231,7 +239,8 @@ impl Recordings {
         recording.run(&ready.held.plan, op, &outputs, steps.context).map(Some)
     }
 
-    /// Whether places are worth recording: they were met before, and recordings made so far were used.
+    /// Whether addresses are worth recording: they occurred before, and earlier recordings were
+    /// used.
     fn is_time(&mut self, places: &[Address]) -> bool {
         if places.is_empty() {
             return true;
@@ -255,13 +264,13 @@ impl Recordings {
         self.made >= DIRECT_MAX as u64 && self.uses < self.made.saturating_mul(USES_MIN)
     }
 
-    /// Whether the places change all the time.
+    /// Whether the addresses change all the time.
     fn is_hopeless(&self) -> bool {
         self.is_refused || self.was_in_vain() || self.misses >= MISSES_MAX
     }
 }
 
-/// Queues a plan step by step, with its large outputs at these places.
+/// Queues a plan step by step, with its large outputs at these addresses.
 fn run_at(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>, outputs: &[Taken]) -> Result<Value> {
     place_outputs(&Arc::clone(&ready.held.plan), outputs, steps)?;
     let ran = run_steps(ready, op, steps);
@@ -269,7 +278,8 @@ fn run_at(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>, outputs: &[Ta
     ran
 }
 
-/// Where the inputs of more than `small` bytes are on the device; `None` where steps would read copies of them.
+/// The device addresses of the inputs of more than `small` bytes; `None` if the steps would read
+/// copies of them.
 fn places_of_inputs(op: &RunGraph, context: &mut Context, small: usize) -> Option<Vec<Address>> {
     let place = |tensor: &Tensor| {
         let is_there = context.owns(tensor) && tensor.is_contiguous();

@@ -1,9 +1,12 @@
-//! RunGraph: the steps of the plan, queued one after the other on the compute stream, with what lies between them in one block.
+//! RunGraph: queues the steps of the plan one after the other on the compute stream, with
+//! intermediate tensors in one block.
 //!
-//! The block is the engine's, and all graphs share it: their steps are in order on one stream, so whoever writes a place does so
-//! after all who read it before. Constants stay on the device with the plan.
+//! The block belongs to the engine, and all graphs share it: their steps are in order on one
+//! stream, so a place is written only after all its earlier readers. Constants stay on the device
+//! with the plan.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::compute::ComputeOp;
@@ -11,28 +14,40 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
 use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room};
 
-use super::recording::Replay;
 use super::replay::Replays;
-use crate::context::{Context, PlannedPlace};
+use crate::context::{Context, DeviceState, PlannedOutput, PlannedPlace, Replay};
 use crate::driver::Address;
 use crate::ops::compute::map::waiting::Waiting;
 
-/// Plans, what is kept for them, and the block that they share.
+/// Plans, their kept data, and the block that they share.
 #[derive(Default)]
-pub(crate) struct Graphs {
+struct Graphs {
     plans: Plans,
     block: Option<(DeviceBuffer, Address)>,
     replays: Replays,
 }
 
-impl Graphs {
-    /// Takes all recordings away.
-    pub(crate) fn take_replays(&mut self) -> Vec<Replay> {
+impl DeviceState for Graphs {
+    fn take_replays(&mut self) -> Vec<Replay> {
         self.replays.take_all()
     }
 }
 
-/// Whether every op of the graph runs. All devices of the dialect run the same.
+impl Graphs {
+    /// Removes everything after a failure: the engine takes back all memory that the op took,
+    /// including the data to be kept.
+    fn clear(&mut self, context: &mut Context) {
+        context.hold_replays(self.take_replays());
+        self.plans.clear();
+        if let Some((block, _)) = self.block.take()
+            && let Ok(block) = as_tensor(block)
+        {
+            context.keep(&block);
+        }
+    }
+}
+
+/// Whether every op of the graph is supported. All devices of the dialect support the same ops.
 pub(super) fn supports(op: &RunGraph) -> Support {
     match op.instance() {
         Ok(instance) => instance.support(op.graph(), NOWHERE, &super::super::supports),
@@ -40,49 +55,46 @@ pub(super) fn supports(op: &RunGraph) -> Support {
     }
 }
 
-/// Whether a device has the memory that the graph needs, or how much is missing.
+/// Whether a device has enough memory for the graph, or how much is missing.
 pub(super) fn fits(op: &RunGraph, device: &DeviceInfo) -> Support {
     panoply_graph::fits(op, &Facts::C_GPU, device)
 }
 
-/// What matters of the device: with a library that wants images with their channels last, they lie so.
+/// The device's fusion facts: images are channels-last if a library prefers that.
 fn facts(context: &Context) -> Facts {
     let channels_last = context.driver.convolutions().is_some_and(|library| library.fuses());
     Facts { channels_last, ..Facts::C_GPU }
 }
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
-    let mut graphs = std::mem::take(&mut context.graphs);
+    context.with_state(|graphs: &mut Graphs, context| {
+        let ran = catch_unwind(AssertUnwindSafe(|| run_with(graphs, op, context)));
+        context.planned.forget();
+        if !matches!(ran, Ok(Ok(_))) {
+            graphs.clear(context);
+        }
+        ran.unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result<Value> {
     let is_rehearsal = context.is_rehearsal();
     let facts = facts(context);
-    let Graphs { plans, block, replays } = &mut graphs;
+    let Graphs { plans, block, replays } = graphs;
     let mut steps = Steps { context, block, outputs: VecDeque::new(), waiting: Waiting::default() };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
-    let ran = plans.get(op, &facts, &mut steps).and_then(|ready| {
+    plans.get(op, &facts, &mut steps).and_then(|ready| {
         steps.context.hold_plan(&ready.held);
         match is_rehearsal {
             false => replays.run(ready, op, &mut steps),
             true => run_steps(ready, op, &mut steps),
         }
-    });
-    context.planned.forget();
-    if ran.is_err() {
-        // The engine takes back all memory that an op took which failed, also what was to be kept.
-        context.hold_replays(graphs.take_replays());
-        graphs.plans.clear();
-        if let Some((block, _)) = graphs.block.take()
-            && let Ok(block) = as_tensor(block)
-        {
-            context.keep(&block);
-        }
-    }
-    context.graphs = graphs;
-    ran
+    })
 }
 
-/// Queues a plan step by step. What a step used besides its tensors is the next one's.
+/// Queues a plan step by step. The temporary memory of a step is reused by the next.
 pub(super) fn run_steps(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Value> {
     steps.context.share_workspaces();
     let ran = panoply_graph::run(ready, op, steps).and_then(|value| steps.waiting.flush(steps.context).map(|()| value));
@@ -91,23 +103,25 @@ pub(super) fn run_steps(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>)
     ran
 }
 
-/// A block as a tensor of bytes, by which it is held.
+/// A block as a tensor of bytes, which holds it.
 fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
     Tensor::from_device(DType::U8, Shape::new([block.len_bytes()])?, block)
 }
 
 pub(super) struct Steps<'a> {
     pub(super) context: &'a mut Context,
-    /// What lies between the steps.
+    /// The block for intermediate tensors.
     pub(super) block: &'a mut Option<(DeviceBuffer, Address)>,
-    /// Where the graph's outputs go, in the order of the steps; where there is none, into memory that is taken then.
+    /// Memory for the graph's outputs, in the order of the steps; if empty, memory is allocated on
+    /// demand.
     pub(super) outputs: VecDeque<(DeviceBuffer, Address)>,
     /// Maps that are not queued yet.
     waiting: Waiting,
 }
 
 impl Steps<'_> {
-    /// The op with its inputs of more than `small` bytes on the device, one element after the other; `None` where they are.
+    /// The op with its inputs of more than `small` bytes on the device and contiguous; `None` if
+    /// they already are.
     pub(super) fn with_resident(&mut self, op: &RunGraph, small: usize) -> Result<Option<RunGraph>> {
         let is_there = |context: &Context, tensor: &Tensor| {
             tensor.len_bytes() <= small || context.owns(tensor) && tensor.is_contiguous()
@@ -122,7 +136,7 @@ impl Steps<'_> {
         Ok(Some(RunGraph::new(op.graph(), &inputs.iter().collect::<Vec<_>>())))
     }
 
-    /// Queues one op, or lets it wait for others like it where it may.
+    /// Queues one op, or defers it to join it with similar ones, if it may wait.
     fn queue(&mut self, op: &Op, may_wait: bool) -> Result<Value> {
         if let Op::Compute(ComputeOp::Map(map)) = op
             && may_wait
@@ -134,7 +148,46 @@ impl Steps<'_> {
         super::super::run(op, self.context)
     }
 
-    /// A tensor's elements on the device, one after the other.
+    /// The destination of a step's output: in the block, in memory allocated for an output of the
+    /// graph, or unspecified.
+    fn place_of(&mut self, output: &Destination) -> Option<PlannedPlace> {
+        let ((buffer, start), offset) = match output.arena_offset {
+            Some(offset) => (self.block.clone()?, offset),
+            None if output.is_output => (self.outputs.pop_front()?, 0),
+            None => return None,
+        };
+        Some(PlannedPlace { buffer, start, offset })
+    }
+
+    /// Ends a step whose outputs belong at these places.
+    ///
+    /// An output that is in the block, but not at its own place, is copied out of it: later steps
+    /// write there. This happens if an op asks for its outputs in another order, or for scratch of
+    /// the same size first, or returns an input.
+    fn settle(&mut self, value: Value, places: &[Option<PlannedPlace>]) -> Result<Value> {
+        let block = self.block.as_ref().map(|(block, _)| block.token());
+        let mut places = places.iter();
+        value.try_map(|tensor| {
+            let place = places.next().and_then(Option::as_ref);
+            let Buffer::Device(buffer) = tensor.buffer() else { return Ok(tensor) };
+            if Some(buffer.token()) != block {
+                // The pool must not lend it again before the kernels in flight have read it.
+                self.context.keep(&tensor);
+                return Ok(tensor);
+            }
+            if tensor.elements() == 0 || place.is_some_and(|place| place.holds(&tensor)) {
+                return Ok(tensor);
+            }
+            self.waiting.flush(self.context)?;
+            let output = self.context.output(tensor.dtype(), *tensor.shape())?;
+            self.context.place(output.address, &tensor)?;
+            let copy = output.into_tensor();
+            self.context.keep(&copy);
+            Ok(copy)
+        })
+    }
+
+    /// A tensor's elements on the device, contiguous.
     fn resident(&mut self, tensor: &Tensor) -> Result<Tensor> {
         if self.context.owns(tensor) && tensor.is_contiguous() {
             return Ok(tensor.clone());
@@ -147,7 +200,7 @@ impl Steps<'_> {
 }
 
 impl Executor for Steps<'_> {
-    /// What the driver has, and what the pool keeps for reuse. A rehearsal takes none of it.
+    /// The free memory of the driver and the pool. A rehearsal takes none of it.
     fn room(&mut self) -> Room {
         let is_rehearsal = self.context.is_rehearsal();
         let free = self.context.driver.memory_info().ok().filter(|_| !is_rehearsal).map(|(free, _)| free);
@@ -160,7 +213,7 @@ impl Executor for Steps<'_> {
             return Ok(());
         }
         if let Some((before, _)) = self.block.take() {
-            // Graphs under way still use it.
+            // Graphs in flight still use it.
             self.context.keep(&as_tensor(before)?);
         }
         *self.block = Some(self.context.memory.tensor(arena_bytes)?);
@@ -178,28 +231,15 @@ impl Executor for Steps<'_> {
     }
 
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
-        let Steps { context, block, outputs: handed_out, .. } = self;
-        context.planned.expect(outputs.iter().filter_map(|output| {
-            let ((buffer, start), offset) = match output.arena_offset {
-                Some(offset) => (block.clone()?, offset),
-                None if output.is_output => (handed_out.pop_front()?, 0),
-                None => return None,
-            };
-            Some(PlannedPlace { buffer, start, offset, len_bytes: output.len_bytes, order: output.order })
+        let places: Vec<Option<PlannedPlace>> = outputs.iter().map(|output| self.place_of(output)).collect();
+        self.context.planned.expect(outputs.iter().zip(&places).map(|(output, place)| {
+            let (place, len_bytes, order) = (place.clone(), output.len_bytes, output.order);
+            PlannedOutput { place, len_bytes, order }
         }));
         let value = self.queue(op, !outputs.is_empty());
         self.context.planned.forget();
+        let value = value.and_then(|value| self.settle(value, &places));
         self.context.next_part();
-        let value = value?;
-        let block = self.block.as_ref().map(|(block, _)| block.token());
-        // What is not in the block goes back to the pool when nobody reads it any more: not before the kernels have.
-        for tensor in value.tensors() {
-            if let Buffer::Device(buffer) = tensor.buffer()
-                && Some(buffer.token()) != block
-            {
-                self.context.keep(tensor);
-            }
-        }
-        Ok(value)
+        value
     }
 }

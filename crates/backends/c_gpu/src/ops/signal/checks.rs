@@ -1,4 +1,5 @@
-//! Crc: a warp for each message. What lanes need to work side by side are tables and powers, made here.
+//! Crc: one warp per message. The tables and powers with which lanes work in parallel are computed
+//! here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,23 +12,24 @@ use crate::context::Context;
 use crate::driver::Launch;
 use crate::ops::messages::{Batch, Gathered, Terms};
 
-/// Threads of a block; each of its warps has a message at a time.
+/// Threads per block; each of its warps processes one message at a time.
 const BLOCK_THREADS: usize = 256;
-/// Those of a block that has a multiprocessor for itself.
+/// Threads of a block that has a multiprocessor to itself.
 const BLOCK_THREADS_ALONE: usize = 1024;
-/// Blocks of a multiprocessor, so many times as many as it has at once.
+/// Blocks in the grid, as a multiple of those that a multiprocessor runs concurrently.
 const BLOCKS_EACH: usize = 8;
-/// Copies of the table: one for each lane, where that pays, or fewer.
+/// Numbers of copies of the table: one per lane if that pays, or fewer.
 const COPIES: [usize; 4] = [32, 8, 2, 1];
-/// From so many bytes of table on a block is alone on its multiprocessor.
+/// Minimum bytes of table copies for which a block is alone on its multiprocessor.
 const ALONE_BYTES_MIN: usize = 64 << 10;
-/// With fewer bytes of messages, filling so large a table takes longer than it saves.
+/// Below this many bytes of messages, filling such a large table takes longer than it saves.
 const MESSAGES_BYTES_MIN: usize = 32 << 20;
-/// Bytes that a lane has of a row.
+/// Bytes of a row per lane.
 const VECTOR_BYTES: usize = 16;
 const CHECK_BYTES: usize = 8;
 
-/// A check as catalogues print it, but for the polynomial, which has its lowest bit first.
+/// The parameters of a check as catalogues list them, except that the polynomial has its lowest bit
+/// first.
 struct Parameters {
     width: u32,
     polynomial: u64,
@@ -49,12 +51,13 @@ impl Parameters {
         Parameters { width, polynomial: polynomial.reverse_bits() >> (64 - width), first, is_turned, last }
     }
 
-    /// Bits of a word, as many as the widest check of its sort.
+    /// Bits per word: 64 for checks wider than 32 bits, else 32.
     fn word_bits(&self) -> u32 {
         if self.width > 32 { 64 } else { 32 }
     }
 
-    /// Goes on by so many bits of zeros. The lowest bit of a remainder is its highest power.
+    /// Advances a remainder by `bits` zero bits. The lowest bit of a remainder is its highest
+    /// power.
     fn moved(&self, mut rest: u64, bits: usize) -> u64 {
         for _ in 0..bits {
             rest = rest >> 1 ^ if rest & 1 == 1 { self.polynomial } else { 0 };
@@ -62,7 +65,8 @@ impl Parameters {
         rest
     }
 
-    /// What a row of so many lanes makes of each byte; the factor of each lane; what a byte makes of a remainder.
+    /// The tables for `lanes` lanes: the effect of advancing each byte by a row, the factor of each
+    /// lane, and the effect of a byte on a remainder.
     fn tables(&self, lanes: usize) -> Vec<u64> {
         let (bits, vector) = (self.word_bits() as usize, 8 * VECTOR_BYTES);
         let moved: Vec<u64> = (0..bits).map(|bit| self.moved(1 << bit, vector * lanes)).collect();
@@ -73,17 +77,18 @@ impl Parameters {
         for place in 0..bits / 8 {
             tables.extend((0..256).map(|byte| linear(byte, &moved[8 * place..8 * place + 8])));
         }
-        // One is the highest bit of a word: what it becomes is the power that moving multiplies by.
+        // A one is the highest bit of a word: its image is the power by which advancing multiplies.
         tables.extend((0..lanes).map(|lane| self.moved(1 << (bits - 1), vector * (lanes - 1 - lane) + bits)));
         tables.extend((0..256).map(|byte| self.moved(byte, 8)));
         tables
     }
 }
 
-/// Tables that were made: of which check, for how many lanes.
+/// Cached tables: the check, the number of lanes, and the bytes.
 type Made = (Checksum, usize, Arc<[u8]>);
 
-/// The tables of a check for so many lanes, as the kernel reads them. They take longer to make than many a message takes: each is made once.
+/// The tables of a check for `lanes` lanes, in the kernel's format. Making them takes longer than
+/// many a message does, so each is made once.
 fn table_bytes(kind: Checksum, lanes: usize) -> Arc<[u8]> {
     static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,12 +134,12 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
             .integer("SHIFT", (layout.copies * check.word_bits() as usize / 8).ilog2());
         context.launch(&kernel, launch, &mut arguments)?;
     }
-    // Checks are numbers for the host to look at.
+    // Checks are returned on the host.
     let checks = context.download(target, DType::U8, Shape::new([batch.answer_bytes()])?)?;
     Ok(Value::Bytes(Bytes::from_tensor(&checks)?))
 }
 
-/// How blocks lie on the device.
+/// The arrangement of blocks on the device.
 struct Layout {
     copies: usize,
     shared_bytes: usize,
@@ -143,13 +148,13 @@ struct Layout {
 }
 
 impl Layout {
-    /// For so many bytes of messages.
+    /// The arrangement for this many bytes of messages.
     fn of(bytes: usize, word_bits: u32, context: &Context) -> Layout {
         let properties = context.driver.properties();
         let (room, threads_max) = (properties.shared_bytes_max as usize, properties.block_threads_max as usize);
         let word = word_bits as usize / 8;
         let table = 256 * word * word;
-        // The table of single bytes stands beside the copies.
+        // The table of single bytes is stored in addition to the copies.
         let fits = |copies: usize| {
             let (wanted, alone) = (copies * table + 256 * word, copies * table >= ALONE_BYTES_MIN);
             wanted <= room && (!alone || (bytes >= MESSAGES_BYTES_MIN && threads_max >= BLOCK_THREADS_ALONE))

@@ -1,6 +1,8 @@
-//! Reed–Solomon and erasure codes, and Viterbi's decoder.
+//! Reed–Solomon and erasure codes, and the Viterbi decoder.
 
-use panoply_core::op::signal::{Ending, ErasureEncode, ErasureRebuild, Puncture, ReedSolomon, RsEncode, Viterbi};
+use panoply_core::op::signal::{
+    EXACT_TAIL_BITS_MAX, Ending, ErasureEncode, ErasureRebuild, Puncture, ReedSolomon, RsEncode, Viterbi,
+};
 use panoply_core::{DType, Error, Result, Shape, Tensor, Value};
 use panoply_kernels::c::{GALOIS, Kernel, VITERBI};
 
@@ -10,18 +12,19 @@ use crate::driver::{Address, Launch};
 use crate::ops::messages::place_plain;
 
 const BLOCK_THREADS: usize = 128;
-/// Bytes of a shard that a thread has at a time.
+/// Bytes of a shard per thread and step.
 const PIECE_BYTES: usize = 16;
-/// Shards that are made together.
+/// Number of shards made together.
 const GROUP: usize = 4;
-/// Bits that the register of the code remembers.
+/// Number of bits in the code's shift register.
 const TAIL_BITS: usize = 6;
-/// The most coded bits of a period.
+/// Maximum coded bits per period.
 const PERIOD_MAX: usize = 32;
-/// Lanes that have a frame, or two, and how many such teams a block has.
+/// Lanes per team, which decodes one or two frames, and teams per block.
 const TEAM_LANES: usize = 32;
 const BLOCK_TEAMS: usize = 4;
-/// The newest and the oldest bit of a polynomial: with both, frames are decoded two at a time.
+/// The newest and the oldest bit of a polynomial: if both are set, frames are decoded two at a
+/// time.
 const ENDS: u8 = 0o101;
 /// The polynomial of the erasure code's field.
 const ERASURE_FIELD: u16 = 0x11d;
@@ -66,7 +69,7 @@ pub(super) fn erasure_rebuild(op: &ErasureRebuild, context: &mut Context) -> Res
     combined(&op.input, &weights, &here, op.output_shape()?, context)
 }
 
-/// Shards that are sums of rows of the input, each times its weight.
+/// Shards that are weighted sums of rows of the input.
 fn combined(
     input: &Tensor,
     weights: &[Vec<u8>],
@@ -112,12 +115,18 @@ pub(super) fn viterbi(op: &Viterbi, context: &mut Context) -> Result<Value> {
     let shape = op.output_shape()?;
     let output = context.output(DType::U8, shape)?;
     let frame_steps = if op.ending == Ending::Terminated { op.bits + TAIL_BITS } else { op.bits };
-    // A frame that ends as it began is gone through three times, and its middle is kept.
-    let (steps, first_kept) = if op.ending == Ending::TailBiting { (3 * op.bits, op.bits) } else { (frame_steps, 0) };
+    let is_tail_biting = op.ending == Ending::TailBiting;
+    let is_circle = is_tail_biting && op.bits <= EXACT_TAIL_BITS_MAX;
+    let is_logarithms = op.input.dtype() == DType::F32;
+    // A long tail-biting frame is decoded over three repetitions, and the middle one is kept.
+    let (steps, first_kept) = if is_tail_biting && !is_circle { (3 * op.bits, op.bits) } else { (frame_steps, 0) };
     if shape.elements() > 0 {
         let frames = shape.elements() / op.bits.div_ceil(8);
         let (kept, period) = pattern(op.code.puncture);
-        let has_pairs = context.warp_lanes() >= TEAM_LANES && op.code.polynomials.iter().all(|one| one & ENDS == ENDS);
+        let has_pairs = context.warp_lanes() >= TEAM_LANES
+            && op.code.polynomials.iter().all(|one| one & ENDS == ENDS)
+            && !is_circle
+            && !is_logarithms;
         let paths = context.scratch(frames.next_multiple_of(2) * steps * 8)?;
         let [first, second] = op.code.polynomials.map(u32::from);
         let mut arguments = Arguments::new()
@@ -137,13 +146,17 @@ pub(super) fn viterbi(op: &Viterbi, context: &mut Context) -> Result<Value> {
             .u32(period);
         let (entry, teams) = if has_pairs { ("viterbi_pairs", frames.div_ceil(2)) } else { ("viterbi", frames) };
         let launch = Launch::new(teams.div_ceil(BLOCK_TEAMS), BLOCK_THREADS);
-        let kernel = Kernel::new(VITERBI, entry).flag("PUNCTURED", op.code.puncture != Puncture::NONE);
+        let kernel = Kernel::new(VITERBI, entry)
+            .flag("PUNCTURED", op.code.puncture != Puncture::NONE)
+            .flag("LOGARITHMS", is_logarithms)
+            .flag("CIRCLE", is_circle);
         context.launch(&kernel, launch, &mut arguments)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// A bit for each coded bit of a period that is sent, the first lowest, and how many there are.
+/// A mask of the coded bits of a period that are sent, first bit lowest, and the length of the
+/// period.
 fn pattern(puncture: Puncture) -> (u32, u32) {
     let repeats = |period: &usize| (0..2 * PERIOD_MAX).all(|at| puncture.is_sent(at) == puncture.is_sent(at + period));
     let period = (1..PERIOD_MAX).find(repeats).unwrap_or(PERIOD_MAX);
@@ -155,8 +168,8 @@ fn place_words(words: &[u32], context: &mut Context) -> Result<Address> {
     place_plain(bytemuck::cast_slice(words), context)
 }
 
-/// Each byte's product with a code's generator, but for its highest coefficient, which is one: so many words for each, the highest
-/// coefficient lowest.
+/// The product of each byte with a code's generator, without the highest coefficient, which is one:
+/// `words` words per byte, with the highest remaining coefficient in the lowest byte.
 fn generator_products(code: &ReedSolomon, words: usize) -> Vec<u32> {
     let field = Field::new(code.polynomial);
     let mut generator = vec![1_u8];
@@ -176,7 +189,7 @@ fn generator_products(code: &ReedSolomon, words: usize) -> Vec<u32> {
     products
 }
 
-/// The field of 256 elements of a polynomial whose root generates it.
+/// The field of 256 elements of a primitive polynomial.
 struct Field {
     exponents: [u8; 510],
     logarithms: [u16; 256],
@@ -209,17 +222,18 @@ impl Field {
         self.exponents[usize::from(self.logarithms[usize::from(a)] + self.logarithms[usize::from(b)])]
     }
 
-    /// One over it; zero for zero.
+    /// The inverse; zero for zero.
     fn inverse_of(&self, a: u8) -> u8 {
         if a == 0 { 0 } else { self.exponents[usize::from(255 - self.logarithms[usize::from(a)])] }
     }
 
-    /// The weights of a shard of parity.
+    /// The weights of a parity shard.
     fn cauchy(&self, data: usize, shard: usize) -> Vec<u8> {
         (0..data).map(|column| self.inverse_of((shard ^ column) as u8)).collect()
     }
 
-    /// The weights with which data make a shard: one of its own, or those of parity.
+    /// The weights with which data shards form a shard: a unit row for a data shard, or the weights
+    /// of a parity shard.
     fn row(&self, data: usize, shard: usize) -> Vec<u8> {
         match shard < data {
             true => (0..data).map(|column| u8::from(column == shard)).collect(),
@@ -234,7 +248,7 @@ impl Field {
         (0..size).map(entry).collect()
     }
 
-    /// The inverse of a square matrix, by elimination; `None` where there is none.
+    /// The inverse of a square matrix, by elimination; `None` if the matrix is singular.
     fn inverse(&self, mut matrix: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         let size = matrix.len();
         for (row, line) in matrix.iter_mut().enumerate() {

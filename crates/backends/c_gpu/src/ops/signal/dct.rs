@@ -1,5 +1,5 @@
-//! Dct: a Fourier transform of real numbers as long as the line, or twice as long for the first kind, with kernels before and behind it; of complex
-//! ones for the fourth kind.
+//! Dct: a real Fourier transform with the length of the line, or twice that for the first kind,
+//! with kernels before and after it. The fourth kind uses a complex transform.
 
 use panoply_core::op::signal::{Dct, DctKind};
 use panoply_core::{DType, Result, Support, Value};
@@ -55,7 +55,7 @@ pub(super) fn run(op: &Dct, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// The transform of each line: of how many elements, and how many numbers go in and come out.
+/// The transform of each line: its kind and length, and the numbers that go in and come out.
 struct Plan {
     kind: TransformKind,
     len: usize,

@@ -1,6 +1,8 @@
-//! Fft and Ifft: long lines of complex numbers in two passes over tiles, which is faster than cuFFT, and inverse transforms of shorter ones in one
-//! pass that divides as well, where the library's would be followed by another; all others through the vendor's library where there is one,
-//! else through our passes. Numbers in f64 go by the library or by our passes. Lines along an axis that is not the last are turned first, and turned back.
+//! Fft and Ifft. Long lines of complex numbers use two passes over tiles, which is faster than
+//! cuFFT. Inverse transforms of shorter lines use one pass that also scales, since the library
+//! would need another pass for that. All others use the vendor's library if there is one, else our
+//! passes. Numbers in f64 use the library or our passes. Lines along another axis than the last are
+//! transposed before and after.
 
 use std::rc::Rc;
 
@@ -14,35 +16,35 @@ use crate::driver::{Address, Launch};
 use crate::layout::{Layout, View};
 use crate::library::TransformKind;
 
-/// The small factors of a pass, tried in this order.
+/// The small radices of a pass, in order of preference.
 const RADICES: [u32; 9] = [16, 8, 4, 2, 3, 5, 7, 11, 13];
-/// How a line lies in memory; see the kernel.
+/// The memory formats of a line; see the kernel.
 const COMPLEX: u32 = 0;
 const REAL: u32 = 1;
 const HALF: u32 = 2;
-/// The longest line: kernels count its elements with 32 bits.
+/// Maximum length of a line: kernels number its elements with 32 bits.
 const LEN_MAX: usize = i32::MAX as usize;
 const THREADS: usize = 256;
-/// Lines that are transformed by tiles: as matrices whose sides have from 512 to 2048 elements.
+/// Lengths of lines transformed by tiles: as matrices whose sides have from 512 to 2048 elements.
 const TILED_LOG2: std::ops::RangeInclusive<u32> = 18..=22;
-/// Elements that a thread of such a pass has.
+/// Elements per thread of such a pass.
 const TILED_PER_THREAD: usize = 16;
-/// The most lines of a block, which the kernel has room between.
+/// Maximum lines per block for which the kernel has padding.
 const TILE_LINES_MAX: usize = 16;
-/// Lines of a tile, where the block's memory has room for them, and else.
+/// Lines per tile: the first if block memory has room, else the second.
 const TILE_LINES: [usize; 2] = [8, 4];
-/// Threads of a multiprocessor that have registers enough for such a pass.
+/// Threads per multiprocessor that have enough registers for such a pass.
 const TILED_THREADS: usize = 1024;
-/// With fewer elements in all, the library's kernels fill the device better.
+/// Below this many elements in total, the library's kernels fill the device better.
 const TILED_ELEMENTS_MIN: usize = 1 << 21;
-/// Lines that one block transforms by itself: from 256 to 4096 elements.
+/// Lengths of lines that a single block transforms: from 256 to 4096 elements.
 const BLOCK_LINE_LOG2: std::ops::RangeInclusive<u32> = 8..=12;
-/// Threads of such a block, about.
+/// Approximate threads of such a block.
 const BLOCK_LINE_THREADS: usize = 256;
-/// The library takes real numbers two at a time.
+/// The library processes real numbers two at a time.
 const REALS_AT_ONCE: u64 = 2;
 
-/// Whether lines of this length are transformed.
+/// Whether lines of this length are supported.
 pub(crate) fn supports(len: usize) -> Support {
     if len <= LEN_MAX { Support::Yes } else { Support::No(format!("a line has at most {LEN_MAX} elements, not {len}")) }
 }
@@ -79,7 +81,7 @@ fn transform(
     if shape.elements() == 0 {
         return Ok(Value::Tensor(output.into_tensor()));
     }
-    // Complex numbers in f64 are pairs along an axis of their own.
+    // Complex numbers in f64 are pairs along a separate axis.
     let (pairs, pairs_out) = (wide && kind != TransformKind::FromReal, wide && kind != TransformKind::ToReal);
     let last = shape.rank() - 1 - usize::from(pairs_out);
     let mut order: Vec<usize> = (0..=last + usize::from(pairs)).collect();
@@ -102,10 +104,10 @@ fn transform(
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Contiguous lines on the device. `len` counts the real elements where one side is real.
+/// Contiguous lines on the device. If one side is real, `len` counts the real elements.
 pub(super) struct Lines {
     pub(super) kind: TransformKind,
-    /// Whether they are in f64.
+    /// Whether the numbers are in f64.
     pub(super) wide: bool,
     pub(super) len: usize,
     pub(super) lines: usize,
@@ -114,7 +116,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Transforms them, in whichever way suits them. What lies at the source stays as it is.
+    /// Transforms the lines by the best method. The source stays unchanged.
     pub(super) fn run(&self, context: &mut Context) -> Result<()> {
         let large = self.lines * self.len >= TILED_ELEMENTS_MIN;
         let tiled = large && self.by_tiles(context)?;
@@ -126,7 +128,7 @@ impl Lines {
         self.len / 2 + 1
     }
 
-    /// What the output is multiplied with.
+    /// The scaling factor of the output.
     fn factor(&self) -> f64 {
         match self.kind {
             TransformKind::Forward | TransformKind::FromReal => 1.0,
@@ -134,7 +136,7 @@ impl Lines {
         }
     }
 
-    /// Bytes of a complex number.
+    /// Bytes per complex number.
     fn complex_bytes(&self) -> usize {
         if self.wide { 2 * DType::F64.size_bytes() } else { DType::Complex64.size_bytes() }
     }
@@ -144,12 +146,13 @@ impl Lines {
         Kernel::new(FFT, name).flag("WIDE", self.wide)
     }
 
-    /// The factor as an argument of these numbers' type.
+    /// Adds the factor as an argument of the numbers' type.
     fn add_factor(&self, arguments: Arguments) -> Arguments {
         if self.wide { arguments.f64(self.factor()) } else { arguments.f32(self.factor() as f32) }
     }
 
-    /// Inverse transforms in one pass, a block for some lines; false where the lines are not fit for it.
+    /// Inverse transforms in one pass, with one block for several lines. Returns false if the lines
+    /// are not suitable.
     fn by_blocks(&self, context: &mut Context) -> Result<bool> {
         let fits = self.len.is_power_of_two() && BLOCK_LINE_LOG2.contains(&self.len.ilog2());
         if self.wide || self.kind != TransformKind::Inverse || !fits {
@@ -174,7 +177,8 @@ impl Lines {
         Ok(true)
     }
 
-    /// The transform in two passes over tiles; false where the lines are not fit for it, or there is no memory between the passes.
+    /// The transform in two passes over tiles. Returns false if the lines are not suitable, or
+    /// there is no memory between the passes.
     fn by_tiles(&self, context: &mut Context) -> Result<bool> {
         let complex = matches!(self.kind, TransformKind::Forward | TransformKind::Inverse);
         if self.wide || !complex || !self.len.is_power_of_two() || !TILED_LOG2.contains(&self.len.ilog2()) {
@@ -216,7 +220,7 @@ impl Lines {
         context.launch(&kernel, launch.shared(tile_bytes(len, lines)), &mut arguments)
     }
 
-    /// Lines of a tile, each of so many elements; none where no block has room for one.
+    /// Lines per tile, for lines of `len` elements; `None` if no block has room for one.
     fn tile_lines(&self, len: usize, context: &Context) -> Option<usize> {
         let properties = context.driver.properties();
         let fits = |lines: &usize| {
@@ -226,7 +230,7 @@ impl Lines {
         TILE_LINES.into_iter().find(fits)
     }
 
-    /// The transform by the library; false where it does not take this one.
+    /// The transform by the library; false if the library does not support it.
     fn by_library(&self, context: &mut Context) -> Result<bool> {
         if self.len == 1 || self.len > LEN_MAX {
             return Ok(false);
@@ -261,7 +265,7 @@ impl Lines {
         Ok(true)
     }
 
-    /// A scaled copy of the input, which the library overwrites.
+    /// A scaled copy of the input, for the library to overwrite.
     fn packed_halves(&self, context: &mut Context) -> Result<Address> {
         let count = self.lines * self.half();
         let packed = context.scratch(count * self.complex_bytes())?;
@@ -271,7 +275,7 @@ impl Lines {
         Ok(packed)
     }
 
-    /// The transform by our kernels, one pass for each factor of the length.
+    /// The transform by our kernels, with one pass per factor of the length.
     fn by_passes(&self, context: &mut Context) -> Result<()> {
         if self.len > LEN_MAX {
             let reason = format!("a line has at most {LEN_MAX} elements, not {}", self.len);
@@ -337,7 +341,7 @@ struct Round {
     last: bool,
 }
 
-/// Factors whose product is the length: small ones as large as possible, then primes. Never none.
+/// Factors of the length: the radices in order, then primes. Never empty.
 fn factors(len: u32) -> Vec<u32> {
     let (mut factors, mut rest) = (Vec::new(), len);
     let mut take = |rest: &mut u32, factor: u32| {

@@ -1,5 +1,5 @@
-//! Fir and Convolve: tiles of outputs, with samples and taps in the block's memory; long filters by spectra of frames that fit it; outputs one
-//! by one where the rate changes.
+//! Fir and Convolve: tiles of outputs, with samples and taps in block memory. Long filters use
+//! spectra of frames that fit block memory. If the rate changes, outputs are computed individually.
 
 use panoply_core::op::signal::{Convolve, Fir};
 use panoply_core::{Complex64, DType, Result, Tensor, Value};
@@ -10,22 +10,22 @@ use crate::context::Context;
 use crate::driver::{Address, Launch};
 
 const BLOCK_THREADS: usize = 256;
-/// Outputs of a block.
+/// Outputs per block.
 const TILE: usize = 2048;
-/// Blocks that a multiprocessor has at once, about, and so many times as many in a grid.
+/// Approximate concurrent blocks per multiprocessor, and the factor for the size of the grid.
 const BLOCKS_EACH: usize = 16;
 
-/// From so many taps and outputs on spectra cost less.
+/// Minimum taps and outputs for which spectra cost less.
 const SPECTRA_TAPS_MIN: usize = 64;
 const SPECTRA_OUTPUTS_MIN: usize = 2048;
-/// Samples of a frame, and how many taps are taken at a time at the most: the rest of a frame are outputs.
+/// Samples per frame, and maximum taps per step: the rest of a frame is outputs.
 const SHORT_FRAME: Frame = Frame { len: 4096, taps_max: 2049 };
 const LONG_FRAME: Frame = Frame { len: 16_384, taps_max: 8193 };
-/// More taps than this leave too little of a short frame.
+/// With more taps than this, too few outputs are left in a short frame.
 const SHORT_FRAME_TAPS_MAX: usize = 1025;
-/// The block's memory that the kernel has besides.
+/// Block memory that the kernel declares itself.
 const OWN_SHARED_BYTES: usize = 64;
-/// Elements of a thread.
+/// Elements per thread.
 const FRAME_PER_THREAD: usize = 16;
 
 pub(super) fn fir(op: &Fir, context: &mut Context) -> Result<Value> {
@@ -64,15 +64,15 @@ fn last(input: &Tensor) -> usize {
     input.shape().last().copied().unwrap_or(0)
 }
 
-/// Lines that are filtered at their own rate.
+/// Lines that are filtered without a change of rate.
 struct Lines<'a> {
     input: &'a Tensor,
     taps: &'a Tensor,
     len: usize,
     out_len: usize,
-    /// Which element of the full convolution comes first.
+    /// Index of the first output in the full convolution.
     first: usize,
-    /// Whether taps are turned round and conjugated.
+    /// Whether the taps are reversed and conjugated.
     is_turned: bool,
 }
 
@@ -122,7 +122,7 @@ impl Lines<'_> {
             .size(part)
             .u32(u32::from(self.is_turned));
         context.launch(&of_frame("fir_spectrum"), frame.launch(parts), &mut arguments)?;
-        // Two frames of real samples are one of complex numbers.
+        // Two frames of real samples are packed into one complex frame.
         let together = if self.input.dtype() == DType::Complex64 { 1 } else { 2 };
         let units = self.out_len.div_ceil(frame.len - part + 1).div_ceil(together);
         let marks = context.scratch(lines * units * size_of::<u32>())?;
@@ -159,14 +159,14 @@ impl Lines<'_> {
     }
 }
 
-/// A piece of a line that a block transforms.
+/// A piece of a line that one block transforms.
 struct Frame {
     len: usize,
     taps_max: usize,
 }
 
 impl Frame {
-    /// The frame for so many taps; none where no block has room for it.
+    /// The frame for `taps` taps; `None` if no block has room for it.
     fn of(taps: usize, context: &Context) -> Option<Frame> {
         let properties = context.driver.properties();
         let fits = |frame: &Frame| {
@@ -177,12 +177,13 @@ impl Frame {
         long.or(Some(SHORT_FRAME).filter(fits))
     }
 
-    /// Powers of roots in the table of one way: six for each thread's place in each pass, of radix 16.
+    /// Number of roots of unity in the table of one direction: six for each thread's position in
+    /// each radix-16 pass.
     fn roots(&self) -> usize {
         6 * (self.len / 16 + self.len / 256 + self.len / 4096)
     }
 
-    /// A place is left out behind every sixteen.
+    /// Bytes of block memory, with one element of padding after every sixteen.
     fn block_bytes(&self) -> usize {
         (self.len + self.len / 16) * size_of::<Complex64>()
     }

@@ -1,5 +1,6 @@
-//! Iir: parallel in time. Lines are cut into chunks; what one leaves behind is found by a scan with powers of the matrix that a chunk moves a
-//! state by. A filter that grows beyond numbers within a line is not cut: a thread has the whole line.
+//! Iir: parallel in time. Lines are split into chunks; a scan with powers of the matrix by which a
+//! chunk advances a state computes the state at the start of each chunk. A filter whose state would
+//! overflow within a line is not split: one thread processes the whole line.
 
 use panoply_core::op::signal::{Biquad, Iir};
 use panoply_core::{DType, Result, Support, Value};
@@ -9,16 +10,18 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 
-/// The most sections that a kernel keeps in registers.
+/// Maximum number of sections that a kernel keeps in registers.
 const SECTIONS_MAX: usize = 8;
 const CHUNK_THREADS: usize = 128;
-/// The samples that a chunk may have, and the threads of a multiprocessor: chunks are as long as leaves so many of them.
+/// Possible samples per chunk, and threads per multiprocessor: chunks are the longest that give
+/// that many threads.
 const CHUNK_SAMPLES: [usize; 3] = [512, 256, 128];
 const MULTIPROCESSOR_THREADS: usize = 512;
-/// Threads of a scan, and the most chunks that one block of them has; longer lines are scanned in parts of as many.
+/// Threads of a scan, and maximum chunks per scan block; longer lines are scanned in parts of that
+/// size.
 const SCAN_THREADS: usize = 32;
 const PART_CHUNKS: usize = 128;
-/// What an entry of a matrix may be at most: products of such numbers are numbers.
+/// Maximum magnitude of a matrix entry, so that products of such entries stay finite.
 const GROWTH_MAX: f64 = 1e100;
 
 pub(super) fn supports(op: &Iir) -> Support {
@@ -41,16 +44,17 @@ pub(super) fn run(op: &Iir, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// How lines are cut, and what is needed to put them together.
+/// The division of lines into chunks, and the matrices that connect the chunks.
 struct Plan {
     lines: usize,
     len: usize,
     step: usize,
     chunk: usize,
     chunks: usize,
-    /// Parts of a line that are scanned by themselves; one where it is scanned as a whole.
+    /// Number of parts of a line that are scanned separately; 1 if the line is scanned as a whole.
     parts: usize,
-    /// Of chunks, and of parts where there are several: what one does to a state; what all of a thread of the scan do, twice as many, and so on.
+    /// Matrices for the scan of chunks, and of parts if there are several: the effect on a state of
+    /// one, of all those of one scan thread, of twice as many, and so on.
     by_chunks: Vec<Matrix>,
     by_parts: Vec<Matrix>,
 }
@@ -101,7 +105,8 @@ impl Plan {
             1 => Address::NULL,
             parts => context.scratch(self.lines * parts * state * 8)?,
         };
-        // States, matrices, what parts begin or end with; chunks of a line and of a part; whether only a part's end is wanted.
+        // Arguments: states, matrices, the parts' start or end states; chunks of a line and of a
+        // part; whether only the end of a part is wanted.
         let scan = |states, matrices, parts, [chunks, part]: [usize; 2], is_sum: bool, context: &mut Context| {
             let line = [chunks, chunks.div_ceil(part), part];
             let arguments = Arguments::new().address(states).address(matrices).address(parts);
@@ -121,7 +126,8 @@ impl Plan {
     }
 }
 
-/// A matrix, and what so many of it in a row do, twice as many, and so on: what a scan needs.
+/// The matrices of a scan: the matrix itself, its power for `run` in a row, for twice as many, and
+/// so on.
 fn powers(one: Matrix, run: usize) -> Vec<Matrix> {
     let mut many = one.power(run);
     let mut matrices = vec![one];
@@ -137,16 +143,16 @@ fn place(matrices: &[Matrix], context: &mut Context) -> Result<Address> {
     context.table(bytemuck::cast_slice(&entries))
 }
 
-/// What some samples of silence do to a state of all sections, two numbers for each.
+/// The effect of some samples of silence on the state of all sections, two numbers per section.
 #[derive(Clone)]
 struct Matrix {
     size: usize,
-    /// Row after row.
+    /// Row-major.
     entries: Vec<f64>,
 }
 
 impl Matrix {
-    /// Of one sample.
+    /// The matrix of one sample.
     fn of(sections: &[Biquad]) -> Matrix {
         let size = 2 * sections.len();
         let mut entries = vec![0.0; size * size];

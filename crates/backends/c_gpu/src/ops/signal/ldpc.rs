@@ -1,4 +1,5 @@
-//! LdpcDecode: a block for each word at a time. Checks are put into groups that share no bit, so that each has a thread.
+//! LdpcDecode: one block per word at a time. Checks are grouped so that the checks of a group share
+//! no bit, and each check has one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,17 +13,17 @@ use crate::context::Context;
 use crate::driver::{Address, Launch};
 use crate::ops::messages::place_plain;
 
-/// Threads of a block: as many as the largest group has checks, within bounds.
+/// Bounds of the threads per block, which are as many as the largest group has checks.
 const BLOCK_THREADS: [usize; 2] = [64, 512];
 const LANES: usize = 32;
-/// Blocks of a multiprocessor where words are short, and bytes up to which they are.
+/// Blocks per multiprocessor for short words, and the maximum bytes of a short word.
 const BLOCKS_EACH: usize = 4;
 const SHORT_WORD_BYTES_MAX: usize = 48 << 10;
-/// The block's memory that the kernel has besides.
+/// Block memory that the kernel declares itself.
 const OWN_SHARED_BYTES: usize = 64;
-/// Tables that a thread keeps.
+/// Number of tables that a thread caches.
 const TABLES_MAX: usize = 8;
-/// Where a check has fewer bits than others of its group.
+/// Filler for a check with fewer bits than others of its group.
 const NONE: u32 = u32::MAX;
 
 pub(super) fn decode(op: &LdpcDecode, context: &mut Context) -> Result<Value> {
@@ -71,7 +72,7 @@ fn place(words: &[u32], context: &mut Context) -> Result<Address> {
     place_plain(bytemuck::cast_slice(words), context)
 }
 
-/// The checks of a code, as the kernel takes them.
+/// The checks of a code in the kernel's format.
 struct Tables {
     bits: Vec<u32>,
     groups: Vec<u32>,
@@ -100,7 +101,8 @@ impl Tables {
     }
 }
 
-/// Checks in groups that share no bit: each goes into the first where it does not meet another.
+/// Divides checks into groups that share no bit: each check joins the first group in which it meets
+/// no other.
 fn apart(row: &[Vec<u32>], word_bits: usize) -> Vec<Vec<&[u32]>> {
     let mut groups: Vec<(Vec<bool>, Vec<&[u32]>)> = Vec::new();
     for check in row {
@@ -116,7 +118,8 @@ fn apart(row: &[Vec<u32>], word_bits: usize) -> Vec<Vec<&[u32]>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The tables of a code. Making them takes longer than a small op, so a thread keeps those of the codes that it met last.
+/// The tables of a code. Making them takes longer than a small op, so a thread caches those of its
+/// most recent codes.
 fn tables(code: Ldpc) -> Rc<Tables> {
     thread_local! {
         static KEPT: RefCell<Vec<(Ldpc, Rc<Tables>)>> = const { RefCell::new(Vec::new()) };

@@ -1,7 +1,7 @@
 //! Sampled signals, modems and codes.
 
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{Describe, Error, Op, Result, Support, Value};
+use panoply_core::{Error, Result, Support, Value};
 
 use crate::context::Context;
 
@@ -17,7 +17,7 @@ mod peaks;
 mod planes;
 mod spectra;
 
-/// Why an op of the domain is not run.
+/// The reason for refusing an op of the domain.
 const NO_KERNEL: &str = "it has no kernel for this op of the signal domain";
 
 pub(super) fn run(op: &SignalOp, context: &mut Context) -> Result<Value> {
@@ -42,7 +42,7 @@ pub(super) fn run(op: &SignalOp, context: &mut Context) -> Result<Value> {
         SignalOp::ErasureRebuild(op) => codes::erasure_rebuild(op, context),
         SignalOp::Viterbi(op) => codes::viterbi(op, context),
         SignalOp::LdpcDecode(op) => ldpc::decode(op, context),
-        other => Err(Error::Unsupported { op: Op::Signal(other.clone()).name(), reason: NO_KERNEL.to_owned() }),
+        other => Err(Error::Unsupported { op: other.describe().name(), reason: NO_KERNEL.to_owned() }),
     }
 }
 
@@ -53,10 +53,10 @@ pub(super) fn supports(op: &SignalOp) -> Support {
         SignalOp::Dct(op) => dct::supports(op),
         SignalOp::Fft2(op) => fft::supports(op.input.shape().iter().rev().take(2).copied().max().unwrap_or(0)),
         SignalOp::Iir(op) => iir::supports(op),
+        SignalOp::Convolve2(op) => planes::supports(op),
         SignalOp::Stft(_)
         | SignalOp::Istft(_)
         | SignalOp::Psd(_)
-        | SignalOp::Convolve2(_)
         | SignalOp::FindPeaks(_)
         | SignalOp::Fir(_)
         | SignalOp::Convolve(_)

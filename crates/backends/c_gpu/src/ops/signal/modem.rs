@@ -1,4 +1,5 @@
-//! Modulate and Demodulate: a thread for each symbol. On squares each axis is decided by itself.
+//! Modulate and Demodulate: one thread per symbol. On square constellations each axis is decided
+//! separately.
 
 use panoply_core::op::signal::{Constellation, Decision, Demodulate, Modulate};
 use panoply_core::{DType, Error, Result, Value};
@@ -10,9 +11,9 @@ use crate::driver::Address;
 use crate::ops::messages::place_plain;
 
 const BLOCK_THREADS: usize = 256;
-/// Symbols of a thread, in a grid that is as large as pays.
+/// Symbols per thread in the largest useful grid.
 const SYMBOLS_EACH: usize = 2;
-/// How many bits of a complaint say where the symbol is.
+/// Bits of a complaint that hold the symbol's position.
 const PLACE_BITS: u32 = 48;
 
 pub(super) fn modulate(op: &Modulate, context: &mut Context) -> Result<Value> {

@@ -1,7 +1,8 @@
-//! FindPeaks: keys in the order of strength, the largest of the windows around each, and the strongest of what stands out.
+//! FindPeaks: keys ordered by strength, the maxima of the windows around each element, and the
+//! strongest prominent peaks.
 //!
-//! The largest of a window comes from those of two windows of a power of two that cover it, and these from halves of themselves, so that distances may be
-//! of any size.
+//! The maximum of a window is that of two windows of a power of two that cover it, and each of
+//! those is made from its halves, so that distances may have any size.
 
 use panoply_core::op::signal::FindPeaks;
 use panoply_core::{DType, Result, Value};
@@ -57,7 +58,7 @@ pub(super) fn run(op: &FindPeaks, context: &mut Context) -> Result<Value> {
     Ok(Value::Pair(strengths.into_tensor(), places.into_tensor()))
 }
 
-/// The keys of peaks, and 0 for all that is none.
+/// The keys of peaks, and 0 for every other element.
 fn marked(op: &FindPeaks, source: Address, is_complex: bool, lines: usize, context: &mut Context) -> Result<Address> {
     let (rows, columns) = op.searched();
     let count = lines * rows * columns;
@@ -83,7 +84,7 @@ fn marked(op: &FindPeaks, source: Address, is_complex: bool, lines: usize, conte
     Ok(marked)
 }
 
-/// Windows along lines of `len` elements, `stride` apart, of which there are `count` in all.
+/// Windows along lines of `len` elements at distance `stride`; `count` elements in total.
 struct Windows {
     count: usize,
     len: usize,
@@ -96,18 +97,19 @@ impl Windows {
         Windows { count, len, stride, distance: distance.min(len.saturating_sub(1)).max(1) }
     }
 
-    /// The largest power of two that is no more than the distance.
+    /// The largest power of two up to the distance.
     fn span(&self) -> usize {
         1 << self.distance.ilog2()
     }
 
-    /// The structure `windows`.
+    /// Adds the kernels' `windows` structure.
     fn add_to(&self, arguments: Arguments) -> Arguments {
         let numbers = [self.count, self.len, self.stride, self.distance, self.span()];
         arguments.structure(&numbers.map(|number| number as u64))
     }
 
-    /// For each element the largest of those that the span before it has, with itself, or the span behind it.
+    /// For each element, the maximum of the span that ends (`is_before`) or begins at the element,
+    /// including the element.
     fn largest(&self, keys: Address, is_before: bool, context: &mut Context) -> Result<Address> {
         let (mut source, mut places) = (keys, [Address::NULL; 2]);
         let launch = context.blocks(self.count, BLOCK_THREADS, 2);
@@ -130,7 +132,7 @@ fn kernel(entry: &'static str, is_complex: bool) -> Kernel {
     Kernel::new(PEAKS, entry).flag("COMPLEX", is_complex).flag("ENDS", is_end)
 }
 
-/// A strength as kernels compare it: larger for stronger ones, equal for both zeros.
+/// A strength as an integer key: larger for stronger ones, equal for both zeros.
 fn key_of(strength: f32) -> u32 {
     let bits = (strength + 0.0).to_bits();
     bits ^ if bits >> 31 == 1 { u32::MAX } else { 1 << 31 }

@@ -1,8 +1,8 @@
-//! Convolve2: tiles of outputs, with elements and weights in the block's memory; kernels of many elements by spectra of the whole planes, where there is
-//! memory for them.
+//! Convolve2: tiles of outputs, with elements and weights in block memory. Large kernels use
+//! spectra of the whole planes, if there is memory for them.
 
 use panoply_core::op::signal::Convolve2;
-use panoply_core::{DType, Error, Result, Value};
+use panoply_core::{DType, Error, Result, Support, Value};
 use panoply_kernels::c::{CONVOLVE, Kernel};
 
 use super::spectra::Planes;
@@ -15,13 +15,21 @@ use crate::library::TransformKind;
 const BLOCK_THREADS: usize = 256;
 /// Outputs along each side of a tile.
 const TILE: usize = 32;
-/// Blocks that a multiprocessor has at once, about, and so many times as many in a grid.
+/// Approximate concurrent blocks per multiprocessor, and the factor for the size of the grid.
 const BLOCKS_EACH: usize = 16;
-/// How many products of real numbers cost as much as spectra do for each of their elements, about.
+/// Approximate number of real products that cost as much as the spectra do per element.
 const PRODUCTS_OF_ELEMENT: usize = 512;
-/// How many products of real numbers one of complex numbers has.
+/// Real products per complex product.
 const PRODUCTS_OF_COMPLEX: usize = 4;
 const COMPLEX_BYTES: usize = DType::Complex64.size_bytes();
+
+/// Weights must have the type of the planes.
+pub(super) fn supports(op: &Convolve2) -> Support {
+    match op.kernel.dtype() == op.input.dtype() {
+        true => Support::Yes,
+        false => Support::No("convolve2 has no kernel for complex planes with real weights".to_owned()),
+    }
+}
 
 pub(super) fn convolve2(op: &Convolve2, context: &mut Context) -> Result<Value> {
     let shape = op.output_shape()?;
@@ -34,7 +42,7 @@ pub(super) fn convolve2(op: &Convolve2, context: &mut Context) -> Result<Value> 
             false => work.by_tiles(output.address, context),
         };
         match done {
-            // Nothing has reached the output yet.
+            // The output has not been written yet.
             Err(Error::OutOfMemory { .. }) => work.by_tiles(output.address, context)?,
             done => done?,
         }
@@ -42,7 +50,7 @@ pub(super) fn convolve2(op: &Convolve2, context: &mut Context) -> Result<Value> 
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Planes and a kernel on the device, with rows before columns.
+/// Planes and a kernel on the device, rows before columns.
 struct Work {
     dtype: DType,
     source: Address,
@@ -50,7 +58,7 @@ struct Work {
     planes: usize,
     input: [usize; 2],
     kernel: [usize; 2],
-    /// Which part of the full convolution is wanted.
+    /// The first row and column of the wanted part of the full convolution.
     first: [usize; 2],
     output: [usize; 2],
     is_turned: bool,
@@ -95,7 +103,7 @@ impl Work {
         Kernel::new(CONVOLVE, entry).flag("COMPLEX", self.is_complex()).flag("TILES", entry == "convolve_tiles")
     }
 
-    /// The structure `shape`.
+    /// Adds the kernels' `shape` structure.
     fn add_to(&self, arguments: Arguments) -> Arguments {
         let turned = [usize::from(self.is_turned), 0];
         arguments.sizes(&[[self.planes, 0], self.input, self.output, self.kernel, self.first, turned])
@@ -139,7 +147,7 @@ impl Work {
         context.copy_view(target, &view, self.dtype, self.planes * self.output[0] * self.output[1])
     }
 
-    /// Spectra with rows and columns turned; gives where they are.
+    /// Computes spectra with rows and columns transposed, and returns their address.
     fn spectra(&self, planes: &Planes, [target, source]: [Address; 2], context: &mut Context) -> Result<Address> {
         let kind = if self.is_complex() { TransformKind::Forward } else { TransformKind::FromReal };
         planes.transform_rows(kind, target, source, context)?;
@@ -156,7 +164,7 @@ impl Work {
     }
 }
 
-/// The least length of at least `len` whose factors are 2, 3 and 5.
+/// The smallest length of at least `len` whose prime factors are 2, 3 and 5.
 fn smooth_len(len: usize) -> usize {
     let is_smooth = |len: &usize| {
         let without = |mut rest: usize, factor: usize| {

@@ -1,4 +1,5 @@
-//! Fft2, Stft, Istft and Psd: transforms of lines, with what stands before and behind them. Planes are turned between their two axes.
+//! Fft2, Stft, Istft and Psd: transforms of lines, with kernels before and after. Planes are
+//! transposed between the transforms of their two axes.
 
 use panoply_core::op::signal::{Fft2, Frames, Istft, PowerScale, Psd, Stft};
 use panoply_core::{DType, Result, Tensor, Value};
@@ -35,7 +36,7 @@ pub(super) fn fft2(op: &Fft2, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Planes of `rows` × `columns` whose spectra have `bins` in a row.
+/// Planes of `rows` × `columns` elements, whose spectra have `bins` per row.
 pub(super) struct Planes {
     pub(super) count: usize,
     pub(super) rows: usize,
@@ -58,7 +59,8 @@ impl Planes {
         Lines { kind, wide: false, len: self.columns, lines: self.count * self.rows, source, target }.run(context)
     }
 
-    /// Turns spectra of rows, and transforms what were their columns; gives where they are now. What was there before is overwritten.
+    /// Transposes the spectra of rows, transforms the columns, and returns the address of the
+    /// result. The original spectra are overwritten.
     pub(super) fn transform_columns(&self, inverse: bool, spectra: Address, context: &mut Context) -> Result<Address> {
         let turned = context.scratch(self.elements() * COMPLEX_BYTES)?;
         self.turn(turned, spectra, [self.bins, self.rows], context)?;
@@ -66,7 +68,7 @@ impl Planes {
         Ok(spectra)
     }
 
-    /// Transforms columns that were turned to rows.
+    /// Transforms columns that were transposed to rows.
     pub(super) fn transform_turned(
         &self,
         inverse: bool,
@@ -78,12 +80,12 @@ impl Planes {
         Lines { kind, wide: false, len: self.rows, lines: self.count * self.bins, source, target }.run(context)
     }
 
-    /// Rows again from columns that were turned to rows.
+    /// Transposes columns back to rows.
     pub(super) fn turn_back(&self, target: Address, turned: Address, context: &mut Context) -> Result<()> {
         self.turn(target, turned, [self.rows, self.bins], context)
     }
 
-    /// Writes planes of so many rows and columns, whose source has them the other way round.
+    /// Writes planes of `rows` × `columns` from a transposed source.
     fn turn(&self, target: Address, source: Address, [rows, columns]: [usize; 2], context: &mut Context) -> Result<()> {
         let strides = [(rows * columns) as isize, 1, rows as isize];
         let view = View { address: source, layout: Layout::new(&[self.count, rows, columns], &strides) };
@@ -150,7 +152,7 @@ pub(super) fn psd(op: &Psd, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Lines of `len` samples that are cut into frames.
+/// Lines of `len` samples that are split into frames.
 struct Framed<'a> {
     frames: &'a Frames,
     is_complex: bool,
@@ -159,13 +161,13 @@ struct Framed<'a> {
 }
 
 impl<'a> Framed<'a> {
-    /// The frames of a signal that has some.
+    /// The frames of a non-empty signal.
     fn new(frames: &'a Frames, input: &Tensor) -> Framed<'a> {
         let len = input.shape().last().copied().unwrap_or(0);
         Framed { frames, is_complex: input.dtype() == DType::Complex64, lines: input.elements() / len.max(1), len }
     }
 
-    /// Frames of all lines.
+    /// Total number of frames of all lines.
     fn count(&self) -> usize {
         self.lines * self.frames.count(self.len)
     }
@@ -183,7 +185,7 @@ impl<'a> Framed<'a> {
         kernel(entry, self.is_complex)
     }
 
-    /// The structure `framing`.
+    /// Adds the kernels' `framing` structure.
     fn add_to(&self, arguments: Arguments) -> Arguments {
         let Frames { window, hop, transform, .. } = self.frames;
         let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
@@ -192,7 +194,7 @@ impl<'a> Framed<'a> {
         arguments.structure(&[lines, len, frames, places[0], places[1]])
     }
 
-    /// The weighted samples of all frames, without their means where those are taken off.
+    /// The weighted samples of all frames; with `detrend`, without the frames' means.
     fn samples(&self, source: Address, detrend: bool, context: &mut Context) -> Result<Address> {
         let means = match detrend {
             true => self.means(source, context)?,

@@ -1,4 +1,5 @@
-//! How a block shares out its work: the forms of tiles that there are, and which one a size gets.
+//! The division of work in a block: the available forms of tiles, and the choice of one for given
+//! sizes.
 
 use std::sync::OnceLock;
 
@@ -9,26 +10,27 @@ use crate::driver::Properties;
 
 /// Lanes of a warp that multiplies tiles.
 const WARP_LANES: usize = 32;
-/// A group of warps has so many queries, and goes through so many keys at a time.
+/// Queries per group of warps, and keys per step.
 const GROUP_ROWS: usize = 64;
 const GROUP_KEYS: usize = 128;
-/// Keys of a tile of numbers that are split.
+/// Keys per tile of split numbers.
 const SPLIT_KEYS: usize = 64;
-/// The kernel moves to the next boundary of so many bytes.
+/// The kernel aligns its block memory to this number of bytes.
 const ALIGN_BYTES: usize = 1024;
-/// What kernels declare of a block's memory themselves.
+/// Block memory that kernels declare themselves.
 const DECLARED_BYTES: usize = 1024;
-/// Up to so many blocks for each multiprocessor their number does not decide how long all of them take.
+/// Up to this many blocks per multiprocessor, the number of blocks does not determine the total
+/// time.
 const BRIEF_BLOCKS: usize = 4;
-/// Groups of warps do not pay for fewer elements than this.
+/// Below this many elements, groups of warps do not pay.
 const GROUP_DIM_MIN: usize = 33;
 
-/// What decides on the form.
+/// The sizes that determine the form.
 pub(super) struct Sizes {
     pub(super) dtype: DType,
     pub(super) n_q: usize,
     pub(super) n_k: usize,
-    /// Heads of queries in the whole batch.
+    /// Number of query heads in the whole batch.
     pub(super) heads: usize,
     pub(super) d: usize,
     pub(super) d_v: usize,
@@ -36,7 +38,7 @@ pub(super) struct Sizes {
     pub(super) is_wide: bool,
 }
 
-/// The form of a block for certain sizes.
+/// The tiling of a block for certain sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     way: Way,
@@ -46,26 +48,26 @@ pub(super) struct Form {
     size_bytes: usize,
 }
 
-/// Who multiplies.
+/// The unit that multiplies, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Four warps together.
+    /// Groups of four warps that multiply together.
     Groups {
-        /// Groups of 64 queries.
+        /// Number of groups, each with 64 queries.
         groups: usize,
         stages: usize,
-        /// Whether groups take turns at the matrix unit.
+        /// Whether groups alternate in using the matrix unit.
         turns: bool,
     },
-    /// Four warps together, of f32 numbers that are split in two.
+    /// Groups of four warps that multiply together, for f32 numbers split in two.
     Split { groups: usize, stages: usize },
-    /// Each warp by itself.
+    /// Single warps that multiply tiles.
     Tiles {
         warps: usize,
-        /// Tiles of 16 queries of each warp.
+        /// Tiles of 16 queries per warp.
         row_tiles: usize,
         keys: usize,
-        /// Blocks of a multiprocessor.
+        /// Blocks per multiprocessor.
         blocks: usize,
     },
 }
@@ -82,8 +84,9 @@ const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> Wa
     Way::Tiles { warps, row_tiles, keys, blocks }
 }
 
-/// The forms by bytes of an element and elements of a query or value up to which they are for. The first that fits the device and has
-/// no more than a fifth of its queries idle is taken; the others are for devices with less, and for measurements.
+/// The forms, by bytes per element and by the maximum number of elements of a query or value. The
+/// first form that fits the device and leaves at most a fifth of its queries idle is chosen. The
+/// other forms are for smaller devices and for measurements.
 const FORMS: [(usize, usize, &[Way]); 7] = [
     (
         2,
@@ -148,7 +151,7 @@ const FORMS: [(usize, usize, &[Way]); 7] = [
 ];
 
 impl Form {
-    /// The form for these sizes; `None` where there is none and plain arithmetic must do.
+    /// The form for these sizes; `None` if plain arithmetic must be used.
     pub(super) fn choose(sizes: &Sizes, properties: &Properties) -> Option<Form> {
         if !properties.matrix_tiles {
             return None;
@@ -157,12 +160,13 @@ impl Form {
         let (.., ways) = FORMS.iter().find(|(bytes, most, _)| *bytes == size_bytes && dim <= *most)?;
         let form = |way: &Way| Form::new(*way, sizes, size_bytes);
         let mut fitting: Vec<Form> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
-        // Where all keys are one tile of a group's, its warps wait for each other and have nothing to do meanwhile.
+        // If all keys fit one tile of a group, its warps wait for each other without other work.
         let is_short = sizes.n_k <= GROUP_KEYS && sizes.heads >= properties.multiprocessors as usize;
         if is_short && size_bytes == 2 && fitting.iter().any(|form| !form.is_grouped()) {
             fitting.retain(|form| !form.is_grouped());
         }
-        // Where few blocks have all keys in one tile, each is over sooner, and that is all that counts.
+        // If there are few blocks with all keys in one tile, only the time of a single block
+        // counts.
         let brief = |form: &Form| {
             let blocks = sizes.heads * sizes.n_q.div_ceil(form.rows());
             form.has_all_keys(sizes) && blocks <= BRIEF_BLOCKS * properties.multiprocessors as usize
@@ -184,7 +188,7 @@ impl Form {
             Way::Groups { .. } | Way::Split { .. } => 64,
             Way::Tiles { .. } => 16,
         };
-        // Steps of 32 from there on leave fewer kernels to compile.
+        // Steps of 32 above 32, so that fewer kernels are compiled.
         let padded = |dim: usize| match dim.next_multiple_of(step).max(step) {
             small @ 0..=32 => small,
             large => large.next_multiple_of(32),
@@ -199,23 +203,25 @@ impl Form {
         possible && self.shared_bytes() + DECLARED_BYTES <= properties.shared_bytes_max as usize
     }
 
-    /// Whether there are about as many blocks as multiprocessors, or blocks could not be smaller anyway.
+    /// Whether there are roughly as many blocks as multiprocessors, or blocks cannot be smaller
+    /// anyway.
     fn fills(&self, sizes: &Sizes, properties: &Properties) -> bool {
         let blocks = sizes.heads * sizes.n_q.div_ceil(self.rows());
         blocks >= properties.multiprocessors as usize / 2 || self.rows() <= GROUP_ROWS
     }
 
-    /// Whether a warp has all keys at once, in a tile that is made for that, and more than half of the tile is keys.
+    /// Whether a warp has all keys at once, in a tile made for that, which keys fill by more than
+    /// half.
     fn has_all_keys(&self, sizes: &Sizes) -> bool {
         matches!(self.way, Way::Tiles { keys: GROUP_KEYS, .. } if sizes.n_k <= GROUP_KEYS && sizes.n_k > GROUP_KEYS / 2)
     }
 
-    /// Whether warps multiply together; then rows are copied in words of 16 bytes.
+    /// Whether warps multiply together. Rows are then copied in words of 16 bytes.
     pub(super) fn is_grouped(&self) -> bool {
         !matches!(self.way, Way::Tiles { .. })
     }
 
-    /// The kernel's file and name.
+    /// The kernel's file and entry.
     pub(super) fn kernel(&self) -> (Unit, &'static str) {
         match self.way {
             Way::Groups { .. } => (ATTENTION_GROUPS, "attention_groups"),
@@ -224,7 +230,7 @@ impl Form {
         }
     }
 
-    /// Queries of a block.
+    /// Number of queries per block.
     pub(super) fn rows(&self) -> usize {
         match self.way {
             Way::Groups { groups, .. } | Way::Split { groups, .. } => groups * GROUP_ROWS,
@@ -234,7 +240,7 @@ impl Form {
 
     pub(super) fn threads(&self) -> usize {
         match self.way {
-            // Four more warps copy.
+            // Four additional warps copy.
             Way::Groups { groups, .. } | Way::Split { groups, .. } => (groups + 1) * 4 * WARP_LANES,
             Way::Tiles { warps, .. } => warps * WARP_LANES,
         }
@@ -246,9 +252,9 @@ impl Form {
             Way::Groups { stages, .. } => {
                 ALIGN_BYTES + self.rows() * self.d * self.size_bytes + stages * GROUP_KEYS * both
             }
-            // Two parts of every number.
+            // Each number has two parts.
             Way::Split { stages, .. } => ALIGN_BYTES + stages * SPLIT_KEYS * 2 * both,
-            // Rows lie 16 bytes further apart than they are long.
+            // Rows are padded by 16 bytes.
             Way::Tiles { keys, .. } => self.rows() * (self.d * self.size_bytes + 16) + 2 * keys * (both + 32),
         }
     }
@@ -276,7 +282,8 @@ impl Form {
     }
 }
 
-/// The number of the form that `PANOPLY_ATTENTION_FORM` names, for measurements: its place in the list for the size.
+/// The form number in the variable `PANOPLY_ATTENTION_FORM`, for measurements: an index into the
+/// list for the size.
 fn asked_form() -> Option<usize> {
     static ASKED: OnceLock<Option<usize>> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var("PANOPLY_ATTENTION_FORM").ok()?.parse().ok())
@@ -315,10 +322,10 @@ mod tests {
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
         assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
         assert_eq!(chosen(sizes(DType::F16, 128, 100, 64), &hopper), Some(groups(2, 2, true)));
-        // Few keys are for single warps, as long as there are heads enough.
+        // Few keys use single warps, if there are enough heads.
         assert_eq!(chosen(sizes(DType::F16, 128, 768, 64), &hopper), Some(tiles(4, 2, 64, 2)));
         assert_eq!(chosen(sizes(DType::F16, 128, 3072, 32), &hopper), Some(tiles(4, 2, 64, 4)));
-        // Few blocks have all keys at once.
+        // Few blocks use tiles with all keys.
         assert_eq!(chosen(sizes(DType::F16, 128, 384, 32), &hopper), Some(tiles(8, 1, 128, 2)));
         assert_eq!(chosen(sizes(DType::F16, 128, 12, 32), &hopper), Some(tiles(4, 1, 128, 4)));
         assert_eq!(chosen(sizes(DType::F16, 64, 12, 32), &hopper), Some(tiles(4, 1, 64, 5)));
@@ -326,13 +333,13 @@ mod tests {
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &hopper), Some(split(2, 2)));
         assert_eq!(chosen(sizes(DType::F32, 2048, 256, 64), &ampere), Some(tiles(4, 2, 32, 2)));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &ampere), Some(tiles(4, 2, 64, 2)));
-        // Rows that are not aligned, small ones and large ones are for single warps, or for plain arithmetic.
+        // Unaligned rows, small ones and large ones use single warps or plain arithmetic.
         let crooked = Sizes { is_wide: false, ..sizes(DType::F16, 2048, 256, 64) };
         assert_eq!(chosen(crooked, &hopper), Some(tiles(4, 2, 64, 2)));
         assert!(matches!(chosen(sizes(DType::F16, 2048, 256, 16), &hopper), Some(Way::Tiles { .. })));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 300), &hopper), None);
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &properties(64 << 10, false, false)), None);
-        // One query has the smallest block.
+        // One query gets the smallest block.
         assert_eq!(Form::choose(&sizes(DType::F16, 1, 8, 64), &ampere).map(|form| form.rows()), Some(32));
     }
 }

@@ -1,5 +1,6 @@
-//! Attention: 16-bit numbers, and f32 numbers in two parts, by groups of four warps where the device has them; everything that fits a block's memory by tiles that a
-//! warp multiplies, and the rest in plain arithmetic. Memory is the output's alone.
+//! Attention. 16-bit numbers, and f32 numbers in two parts, run on groups of four warps if the
+//! device has them. Other sizes that fit block memory run on tiles that single warps multiply, and
+//! the rest in plain arithmetic. No memory is needed besides the output.
 
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Result, Tensor, Value};
@@ -17,12 +18,12 @@ mod forms;
 
 use forms::{Form, Sizes};
 
-/// The queries and columns of values of a block in plain arithmetic.
+/// Queries and value columns of a block in plain arithmetic.
 const PLAIN_ROWS: usize = 32;
 const PLAIN_COLUMNS: usize = 64;
-/// Threads of it that share a query, where they see each other's values.
+/// Threads of such a block that share a query, if threads can see each other's values.
 const PLAIN_SHARERS: usize = 8;
-/// The bytes of one wide copy.
+/// Bytes per wide copy.
 const WIDE_BYTES: usize = 16;
 
 pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
@@ -36,7 +37,8 @@ pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// Attention whose output's axes lie in another order: by the kernel where the heads of a row lie side by side, else by a copy.
+/// Attention with an output of permuted axes: directly by the kernel if the heads of a row are
+/// adjacent, else with a copy.
 fn run_ordered(op: &Attention, order: Order, output: Address, context: &mut Context) -> Result<()> {
     if order == HEADS_INSIDE && op.q.shape().rank() == order.len() && op.folded()?.is_none() {
         return run_into(op, output, true, context);
@@ -79,7 +81,7 @@ fn output_is_empty(shape: &AttentionShape) -> bool {
     shape.lines() * shape.n_q * shape.d_v == 0
 }
 
-/// An attention with everything on the device.
+/// An attention whose operands are all on the device.
 struct Task {
     dtype: DType,
     shape: AttentionShape,
@@ -89,7 +91,7 @@ struct Task {
     mask: Option<(DType, Operand)>,
     scale: f32,
     is_causal: bool,
-    /// Heads whose rows lie side by side in the output.
+    /// Number of heads whose rows are adjacent in the output.
     beside: usize,
     output: Address,
 }
@@ -127,18 +129,19 @@ impl Task {
             .dtype("M", mask_dtype)
             .flag("MASKED", self.mask.is_some())
             .flag("MASK_ROWS", self.mask.as_ref().is_some_and(|(_, mask)| mask.row != 0 && self.shape.n_q > 1))
-            // The largest product has the largest score only where the scale does not turn them round.
+            // The largest product has the largest score only if the scale is positive.
             .flag("SCALED_FIRST", self.mask.is_some() || self.scale <= 0.0)
     }
 
-    /// Whether every row of queries, keys and values can be copied in words of 16 bytes, and rows of the output written so.
+    /// Whether every row of queries, keys and values can be copied in words of 16 bytes, and output
+    /// rows can be written so.
     fn is_wide(&self) -> bool {
         let size = self.dtype.size_bytes();
         let whole = |elements: usize| (elements * size).is_multiple_of(WIDE_BYTES);
         whole(self.shape.d) && whole(self.shape.d_v) && [&self.q, &self.k, &self.v].iter().all(|it| it.is_wide(size))
     }
 
-    /// What every kernel of attention takes.
+    /// The arguments of every attention kernel.
     fn arguments(&self, tiles: usize) -> Arguments {
         let AttentionShape { n_q, n_k, d, d_v, .. } = self.shape;
         let none = Operand::default();
@@ -160,7 +163,7 @@ impl Task {
     }
 }
 
-/// A matrix for each head of queries: strides in elements.
+/// One matrix per query head. Strides are in elements.
 #[derive(Debug, Default)]
 struct Operand {
     address: Address,
@@ -170,13 +173,13 @@ struct Operand {
 }
 
 impl Operand {
-    /// Rows whose columns are contiguous, of matrices of which each serves `group` heads of queries.
+    /// Rows with contiguous columns; each matrix serves `group` query heads.
     fn rows(tensor: &Tensor, group: usize, context: &mut Context) -> Result<Operand> {
         let rank = tensor.shape().rank();
         let lies = tensor.strides()[rank - 1] == 1 || tensor.shape()[rank - 1] <= 1;
         let (address, strides) = match lies && context.owns(tensor) {
             true => (context.view(tensor)?.address, *tensor.strides()),
-            // What comes from elsewhere is contiguous on the device.
+            // A tensor that is not on this device is contiguous after the upload.
             false => (context.input(tensor)?, tensor.shape().contiguous_strides()),
         };
         let dims = [&tensor.shape()[..rank - 2], &[group]].concat();
@@ -184,10 +187,10 @@ impl Operand {
         Ok(Operand { address, heads: joined(&dims, &steps), row: strides[rank - 2] as i64, column: 1 })
     }
 
-    /// A mask in any layout; `whole` is its view of the shape of all scores.
+    /// A mask in any layout; `whole` is the mask broadcast to the shape of all scores.
     fn mask(own: &Tensor, whole: &Tensor, context: &mut Context) -> Result<Operand> {
         let view = context.view(own)?;
-        // From the last axis to the first; those that the mask does not have are the same for all.
+        // From the last axis to the first. Axes that the mask lacks have stride 0.
         let mut steps: Vec<isize> =
             view.layout.axes().map(|(size, step)| if size == 1 { 0 } else { step as isize }).collect();
         steps.resize(whole.shape().rank(), 0);
@@ -204,7 +207,7 @@ impl Operand {
     }
 }
 
-/// The layout of heads with as few axes as possible: most are one after the other.
+/// The layout of the heads with as few axes as possible: most are contiguous.
 fn joined(dims: &[usize], steps: &[isize]) -> Layout {
     let mut axes = Axes::<1>::of_sizes(dims.iter().copied());
     for (place, step) in axes.strides[0].iter_mut().zip(steps.iter().rev()) {

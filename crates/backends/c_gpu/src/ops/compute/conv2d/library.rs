@@ -1,6 +1,7 @@
-//! Convolutions by a vendor's library. Its engines for 16-bit numbers want the channels of a pixel side by side, so images are turned on
-//! the way in and on the way out; which engine, and whether it turns images by itself, is timed when a shape is first seen, with
-//! numbers of which the sums are known. That first time waits for the device; later ones do not.
+//! Convolutions by a vendor's library. Its engines for 16-bit numbers want channels-last (NHWC)
+//! images, so images are transposed on the way in and on the way out. The best engine, and whether
+//! it transposes images itself, is determined by timing when a shape is first seen, with test
+//! numbers whose sums are known. That first time waits for the device; later runs do not.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,40 +19,41 @@ use crate::library::{
     CONVOLUTION_ALIGN_BYTES, ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions,
 };
 
-/// Below so many products the library's own overhead is the larger part.
+/// Below this many products the library's own overhead dominates.
 const PRODUCTS_MIN: usize = 1 << 22;
-/// Filters and channels of a group from which on the library's engines are the faster ones.
+/// Filters and channels per group from which the library's engines are faster.
 const GROUP_MIN: usize = 8;
-/// What a plan may ask for besides the tensors.
+/// Maximum workspace of a plan, in bytes.
 const WORKSPACE_BYTES_MAX: usize = 2 << 30;
-/// Runs of which the fastest counts.
+/// Number of timed runs; the fastest counts.
 const TIMED_RUNS: usize = 3;
-/// Channels come in groups of so many where they lie side by side; fewer are filled up with zeros.
+/// Channels-last images have channels in multiples of this; fewer are padded with zeros.
 const GROUP_CHANNELS: usize = 8;
-/// Results that are looked at for whether they are numbers.
+/// Number of results checked for NaN.
 const NAN_SAMPLES: usize = 256;
 /// `THREADS` of the kernel.
 const THREADS: usize = 256;
 
-/// A convolution or a gradient, and where its tensors are.
+/// A convolution or a gradient, with its tensors.
 pub struct Job {
     /// Its sizes.
     pub shape: ConvShape,
-    /// The type of its elements.
+    /// Type of its elements.
     pub dtype: DType,
-    /// What is computed.
+    /// The quantity to compute.
     pub kind: ConvolutionKind,
-    /// Where everything is.
+    /// The addresses.
     pub tensors: ConvolutionTensors,
-    /// What follows.
+    /// The activation.
     pub activation: Activation,
-    /// Which tensors have their channels last already.
+    /// The tensors that are channels-last already.
     pub lies: Lies,
-    /// Whether the plan does all that follows. It is so where the output has its channels last.
+    /// Whether the plan fuses bias, residual and activation. True if the output is channels-last.
     pub is_fused: bool,
 }
 
-/// Which tensors of a job have their channels last, as the library wants them. A residual lies like the output.
+/// The tensors of a job that are channels-last, as the library wants them. A residual has the
+/// layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lies {
     /// The image.
@@ -62,15 +64,15 @@ pub struct Lies {
     pub output: bool,
 }
 
-/// Memory for one problem.
+/// The scratch memory for one problem.
 pub struct Room {
-    /// Where images and weights lie turned, if they do.
+    /// The transposed images and weights, if they are transposed.
     turned: Option<ConvolutionTensors>,
     workspace: Address,
     workspace_bytes: usize,
 }
 
-/// Queues the job if the library has a plan for it; false says that it has not.
+/// Queues the job if the library has a plan for it; returns false otherwise.
 pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
     let driver = Rc::clone(&context.driver);
     let Some(library) = driver.convolutions() else { return Ok(false) };
@@ -82,15 +84,15 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
     }
     let problem = job.problem(job.is_fused);
     if context.is_request() {
-        // Which plan is best is found out when it is needed, with these kernels.
+        // The best plan is determined when it is needed, with these kernels.
         return job.request(context).map(|()| false);
     }
     let plan = match library.choice(&problem) {
         Some(plan) => plan,
         None => {
-            // What is chosen now serves later ops, also where this one is a rehearsal.
+            // The choice serves later ops, even if this run is a rehearsal.
             let plan = match context.lasting(|context| choose(library, job, context)) {
-                // It is tried again when there is room; the kernel of ours needs none.
+                // Tried again when there is memory; our own kernel needs none.
                 Err(Error::OutOfMemory { .. }) => return Ok(false),
                 chosen => chosen?,
             };
@@ -99,7 +101,7 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
         }
     };
     let Some(plan) = plan else { return Ok(false) };
-    // The kernel of ours needs no room.
+    // Without room the op falls back to our own kernel, which needs none.
     let Ok(room) = job.room(plan.problem().channels_last, plan.workspace_bytes(), context) else { return Ok(false) };
     if job.queue(&*plan, &room, context)? {
         return Ok(true);
@@ -108,11 +110,11 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
     Ok(false)
 }
 
-/// The fastest plan for the job whose sums are right; none where the kernel of ours is as fast.
+/// The fastest plan with correct sums; `None` if our own kernel is faster.
 fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
     let trial = Trial::new(job, context)?;
     let Some((time, plan)) = tried(library, job, &trial, context)? else { return Ok(None) };
-    // No kernel of ours does all that such a plan does.
+    // Our own kernel does not fuse everything that such a plan does.
     if job.is_fused {
         return Ok(Some(plan));
     }
@@ -120,16 +122,16 @@ fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Resul
     Ok((time <= own).then_some(plan))
 }
 
-/// A plan and how long it takes.
+/// A plan and its time.
 pub type Timed = (Duration, Rc<dyn ConvolutionPlan>);
 
-/// The fastest plan for the job whose sums are right, whatever a kernel of ours takes.
+/// The fastest plan with correct sums, not compared with our own kernel.
 pub fn fastest(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Timed>> {
     let trial = Trial::new(job, context)?;
     tried(library, job, &trial, context)
 }
 
-/// Runs every plan for the job with the numbers of a trial.
+/// Runs every plan for the job on the numbers of a trial.
 fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Context) -> Result<Option<Timed>> {
     let mut best: Option<Timed> = None;
     for channels_last in job.layouts() {
@@ -151,7 +153,7 @@ fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Con
 }
 
 impl Job {
-    /// A job whose tensors lie as ops have them.
+    /// A job whose tensors have the ops' layout (channels first).
     pub fn new(
         shape: ConvShape,
         dtype: DType,
@@ -162,23 +164,24 @@ impl Job {
         Job { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
     }
 
-    /// The same with other tensors that lie as ops have them, and without an activation that is not the plan's.
+    /// The same job with other tensors in the ops' layout, and without an activation unless the
+    /// plan fuses it.
     pub(super) fn with(&self, tensors: ConvolutionTensors) -> Job {
         let activation = if self.is_fused { self.activation } else { Activation::None };
         Job { tensors, activation, lies: Lies::default(), ..*self }
     }
 
-    /// The channels that the plan sees.
+    /// Number of channels that the plan sees.
     fn channels(&self) -> usize {
         if self.is_fused { self.shape.channels.next_multiple_of(GROUP_CHANNELS) } else { self.shape.channels }
     }
 
-    /// Whether images of few channels are filled up with zeros.
+    /// Whether images of few channels are padded with zero channels.
     fn is_widened(&self) -> bool {
         self.channels() != self.shape.channels
     }
 
-    /// Whether a library may be asked for it.
+    /// Whether a library may be used.
     pub fn is_eligible(&self) -> bool {
         let shape = &self.shape;
         let pixels: usize = shape.output().iter().product();
@@ -186,7 +189,7 @@ impl Job {
         let addresses = [self.tensors.input, self.tensors.weights, self.tensors.output];
         let largest = shape.input_len().max(shape.output_len()).max(shape.weight_len());
         let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
-        // Where sums were rounded to 16 bits before another function, they would be rounded twice.
+        // Rounding sums to 16 bits before another function would round twice.
         let fused = self.is_fused && self.activation == Activation::Gelu;
         let activates_last = !is_half || fused || matches!(self.activation, Activation::None | Activation::Relu);
         let channels = if self.is_fused { self.channels() } else { shape.group_channels() };
@@ -203,7 +206,8 @@ impl Job {
             && activates_last
     }
 
-    /// Whether a plan may do all that follows: images of 16-bit numbers in one group, with whole groups of filters.
+    /// Whether a plan may fuse everything: 16-bit images in one group, with whole groups of
+    /// filters.
     fn suits_fusing(&self) -> bool {
         self.is_half()
             && self.kind == ConvolutionKind::Forward
@@ -213,7 +217,7 @@ impl Job {
             && (!self.is_widened() || !self.lies.input && !self.lies.weights && self.shape.channels < GROUP_CHANNELS)
     }
 
-    /// Asks for the kernels that a trial and what comes around a plan take.
+    /// Requests the kernels of a trial and those around a plan.
     fn request(&self, context: &mut Context) -> Result<()> {
         let trial = Trial::new(self, context)?;
         trial.compare(context)?;
@@ -229,7 +233,8 @@ impl Job {
         self.dtype != DType::F32
     }
 
-    /// In which layouts plans are looked for: 16-bit engines with channels last, and as images lie where nothing follows.
+    /// The layouts in which plans are searched, as `channels_last` flags: channels-last for 16-bit
+    /// engines, and the ops' layout if there is no epilogue.
     pub fn layouts(&self) -> impl Iterator<Item = bool> {
         let channels = if self.is_fused { self.channels() } else { self.shape.group_channels() };
         let fits = channels.is_multiple_of(GROUP_CHANNELS) && self.shape.group_filters().is_multiple_of(GROUP_CHANNELS);
@@ -239,7 +244,7 @@ impl Job {
         [(true, turned), (false, as_it_is)].into_iter().filter(|(_, wanted)| *wanted).map(|(last, _)| last)
     }
 
-    /// The job as a library sees it.
+    /// The problem in the library's terms.
     pub fn problem(&self, channels_last: bool) -> ConvolutionProblem {
         let dims = |dims: [usize; 4]| dims.map(|size| size as i64);
         let [top, left, bottom, right] = dims(self.shape.padding);
@@ -259,14 +264,14 @@ impl Job {
             stride: self.shape.stride.map(|step| step as i64),
             dilation: self.shape.dilation.map(|step| step as i64),
             padding: [[top, left], [bottom, right]],
-            // f32 loses nothing where the bias is added by a kernel of ours.
+            // In f32 nothing is lost if our own kernel adds the bias.
             has_bias: self.is_half() && self.tensors.bias.is_some(),
             has_residual: self.tensors.residual.is_some(),
             activation: if self.is_fused { self.activation } else { Activation::None },
         }
     }
 
-    /// Memory for plans of this layout that ask for so much.
+    /// Memory for plans of this layout with a workspace of this size.
     pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<Room> {
         let workspace = context.workspace(workspace_bytes.max(1))?;
         let turned = if channels_last {
@@ -275,7 +280,7 @@ impl Job {
                 if lies { Ok(own) } else { context.workspace(elements * bytes) }
             };
             let (lies, tensors, shape) = (self.lies, &self.tensors, &self.shape);
-            // What is filled up has more of each pixel.
+            // Padded tensors have more channels per pixel.
             let wide = |elements: usize| elements / shape.channels.max(1) * self.channels();
             let (input, weights) = if self.is_fused {
                 (wide(shape.input_len()), wide(shape.weight_len()))
@@ -295,19 +300,19 @@ impl Job {
         Ok(Room { turned, workspace, workspace_bytes })
     }
 
-    /// How long a plan takes with all that belongs to it; nothing where it does not run.
+    /// The time of a plan including everything around it; `None` if it does not run.
     pub fn time(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<Option<Duration>> {
         if !self.queue(plan, room, context)? {
             return Ok(None);
         }
         timed(context, |context| match &room.turned {
-            // Where everything lies as it should, nothing is turned but for the trial.
+            // A fused job needs no transposes outside of the trial, so only the plan is timed.
             Some(turned) if self.is_fused => Ok(plan.run(turned, room.workspace).is_ok()),
             _ => self.queue(plan, room, context),
         })
     }
 
-    /// How long the kernel of ours takes.
+    /// The time of our own kernel.
     fn time_own(&self, context: &mut Context) -> Result<Duration> {
         let product = ConvProduct::of(self.kind, &self.shape);
         let queue = |context: &mut Context| {
@@ -316,7 +321,7 @@ impl Job {
         Ok(timed(context, queue)?.unwrap_or(Duration::MAX))
     }
 
-    /// Queues everything that the job takes with this plan; false where the library refuses.
+    /// Queues the whole job with this plan; false if the library refuses.
     pub fn queue(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
         debug_assert!(plan.workspace_bytes() <= room.workspace_bytes);
         let Some(turned) = &room.turned else {
@@ -338,11 +343,11 @@ impl Job {
         Ok(true)
     }
 
-    /// Lays out with their channels last what the plan reads and does not lie so.
+    /// Transposes to channels-last what the plan reads and is not in that layout.
     fn turn_inputs(&self, turned: &ConvolutionTensors, context: &mut Context) -> Result<()> {
         let lies = [self.lies.input, self.lies.weights, self.lies.output];
         for (which, (from, to, dims)) in self.tensors_of(turned).into_iter().enumerate() {
-            // The result is not read.
+            // The result is not an input.
             if which == self.result_index() || lies[which] {
                 continue;
             }
@@ -369,7 +374,8 @@ impl Job {
         turn(self.dtype, to, from, [dims[0], dims[2] * dims[3], dims[1]], activation, context)
     }
 
-    /// Whether a plan lets what is no number through: where every number of the image is none, every result is none. Waits for the device.
+    /// Whether a plan propagates NaN: an image of only NaN must give only NaN. Waits for the
+    /// device.
     pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
         let (Some(turned), true) = (&room.turned, self.is_fused && self.activation == Activation::Relu) else {
             return Ok(true);
@@ -381,14 +387,15 @@ impl Job {
         }
         let mut results = vec![0_u16; self.shape.output_len().min(NAN_SAMPLES)];
         let target = results.as_mut_ptr().cast();
-        // SAFETY: the target has as many numbers, and stays where it is until the stream has been waited for.
+        // SAFETY: the target holds as many numbers, and is not moved until the stream has been
+        // waited for.
         unsafe { context.driver.download(target, turned.output, results.len() * 2, Stream::Compute)? };
         context.driver.synchronize(Stream::Compute)?;
         let infinity = if self.dtype == DType::F16 { 0x7c00 } else { 0x7f80 };
         Ok(results.iter().all(|bits| bits & 0x7fff > infinity))
     }
 
-    /// Input, weights and output: as they are, turned, and their dimensions.
+    /// Input, weights and output: the original and the transposed address, and the dimensions.
     fn tensors_of(&self, turned: &ConvolutionTensors) -> [(Address, Address, [usize; 4]); 3] {
         [
             (self.tensors.input, turned.input, self.shape.input_dims()),
@@ -421,7 +428,7 @@ impl Job {
     }
 }
 
-/// The least time of a few runs, after one that does not count; nothing where one says that it is not queued.
+/// The shortest time of several runs, after an uncounted first run; `None` if a run is not queued.
 fn timed(context: &mut Context, mut queue: impl FnMut(&mut Context) -> Result<bool>) -> Result<Option<Duration>> {
     let driver = Rc::clone(&context.driver);
     if !queue(context)? {

@@ -1,5 +1,6 @@
-//! Conv2d and its gradients: by a vendor's library where it is there and has the type, else by one kernel that gathers the image while it
-//! multiplies. The three differ in what their sums run over; see `conv.c`.
+//! Conv2d and its gradients: by a vendor's library if it is available and supports the type, else
+//! by one kernel that gathers the image while it multiplies. The three operations differ in the
+//! index of their sums; see `conv.c`.
 
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
 use panoply_core::{DType, Result, Tensor, Value};
@@ -20,20 +21,21 @@ use library::{Job, Lies};
 const TILE: usize = 64;
 const DEPTH: usize = 16;
 const THREADS: usize = 256;
-/// The kernels, each with the word that chooses it.
+/// The kernels, each with the preprocessor word that selects it.
 const TILES: (&str, &str) = ("convolve", "TILES");
 const MATRIX_UNITS: (&str, &str) = ("convolve_tiles", "MATRIX_UNITS");
 const DIRECT: (&str, &str) = ("convolve_directly", "DIRECT");
 const PARTS: (&str, &str) = ("add_parts", "PARTS");
-/// Up to so many filters (channels, for the input's gradient) of a group, sharing tiles does not pay.
+/// Up to this many filters (channels, for the input's gradient) per group, sharing tiles does not
+/// pay.
 const DIRECT_ROWS_MAX: usize = 4;
-/// The least of k that a part of a split sum has.
+/// Minimum length in k of a part of a split sum.
 const PART_DEPTH_MIN: usize = 16 * DEPTH;
 const PARTS_MAX: usize = 64;
 /// `WIDE` and `DEEP` of the kernel for matrix units.
 const WIDE: usize = 128;
 const DEEP: usize = 32;
-/// The fewest rows for which matrix units are used.
+/// Minimum number of rows for matrix units.
 const WIDE_ROWS_MIN: usize = 16;
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
@@ -53,7 +55,7 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// The same with the channels of the output last: images and weights that lie so are read as they are.
+/// The same with a channels-last output. Channels-last images and weights are read in place.
 fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<Value> {
     let lies = |tensor: &Tensor, context: &Context| context.owns(tensor) && is_channels_last(tensor);
     let lies = Lies { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
@@ -68,7 +70,7 @@ fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<V
     let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
     let job = Job { lies, is_fused: true, ..Job::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation) };
     if shape.output_len() > 0 && !library::run(&job, context)? {
-        // Our kernel's images have their channels first.
+        // Our own kernel needs channels-first images.
         let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
         let first = context.scratch(shape.output_len() * dtype.size_bytes())?;
         let tensors = ConvolutionTensors { input, weights, output: first, bias, residual: None };
@@ -114,21 +116,21 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// What a product reads and writes.
+/// The operands of a product.
 #[derive(Clone, Copy)]
 pub struct Operands {
     /// The left factor.
     pub a: Address,
     /// The image.
     pub b: Address,
-    /// What is added to each row.
+    /// The bias of each row.
     pub bias: Option<Address>,
     /// The result.
     pub out: Address,
 }
 
 impl Operands {
-    /// Those of a convolution or a gradient.
+    /// The operands of a convolution or a gradient.
     pub fn of(kind: ConvolutionKind, tensors: &ConvolutionTensors) -> Operands {
         let ConvolutionTensors { input, weights, output, bias, .. } = *tensors;
         match kind {
@@ -139,19 +141,20 @@ impl Operands {
     }
 }
 
-/// One of the two numbers that choose an element of the image: `side` of the kernel.
+/// One of the two indices that select an element of the image: `side` of the kernel.
 #[derive(Clone, Copy)]
 struct Side {
     planes: usize,
     size: [usize; 2],
     mul: [i64; 2],
     add: [i64; 2],
-    /// Elements of the image, and of the other matrix, from one plane to the next.
+    /// Distance between planes in the image, and in the other matrix, in elements.
     plane: usize,
     other: usize,
 }
 
-/// A convolution or one of its gradients as products of matrices, one for each group: `product` of the kernel.
+/// A convolution or one of its gradients as matrix products, one per group: `product` of the
+/// kernel.
 pub struct ConvProduct {
     m: usize,
     n: Side,
@@ -159,21 +162,22 @@ pub struct ConvProduct {
     groups: usize,
     a_row: usize,
     out_row: usize,
-    /// Elements of `a`, `b` and `out` from one group to the next.
+    /// Distance between groups in `a`, `b` and `out`, in elements.
     group_steps: [usize; 3],
     image: [usize; 2],
     divide: [usize; 2],
-    /// Rows and columns of the padded image, which no position exceeds.
+    /// Rows and columns of the padded image: the limit of all positions.
     padded: [usize; 2],
     activation: Activation,
     /// Whether sums may be split into parts.
     splits: bool,
-    /// The weights as matrices whose transposes have, in each row of `a`, tap by tap the channels side by side.
+    /// The sizes for transposing the weights, so that each row of `a` has its channels adjacent,
+    /// tap by tap.
     turned: Option<[usize; 3]>,
 }
 
 impl ConvProduct {
-    /// What is computed for a convolution of this shape.
+    /// The product for a convolution of this shape.
     pub fn of(kind: ConvolutionKind, shape: &ConvShape) -> ConvProduct {
         match kind {
             ConvolutionKind::Forward => ConvProduct::forward(shape),
@@ -284,17 +288,17 @@ impl ConvProduct {
         }
     }
 
-    /// How many sums there are.
+    /// Number of sums.
     pub(super) fn elements(&self) -> usize {
         self.groups * self.m * self.n.count()
     }
 
-    /// How many products each sum has.
+    /// Number of products per sum.
     pub fn terms(&self) -> usize {
         self.k.count()
     }
 
-    /// Queues it.
+    /// Queues the product.
     pub fn run(&self, dtype: DType, operands: Operands, context: &mut Context) -> Result<()> {
         if self.elements() == 0 {
             return Ok(());
@@ -324,7 +328,8 @@ impl ConvProduct {
         context.launch(&kernel(TILES), self.tiles(1), &mut self.arguments(operands, 1))
     }
 
-    /// Whether the kernel for matrix units takes it: 16-bit numbers, whole tiles of channels, and enough rows.
+    /// Whether the kernel for matrix units can be used: 16-bit numbers, whole tiles of channels,
+    /// and enough rows.
     fn suits_matrix_units(&self, dtype: DType) -> bool {
         matches!(dtype, DType::F16 | DType::BF16)
             && self.k.planes > 0
@@ -333,7 +338,8 @@ impl ConvProduct {
             && self.groups <= GRID_YZ_MAX
     }
 
-    /// Sums in parts, each by blocks of its own, and then the sums of those, always in the same order.
+    /// Computes sums in parts, each by separate blocks, and then adds the parts, always in the same
+    /// order.
     fn run_in_parts(&self, dtype: DType, operands: Operands, parts: usize, context: &mut Context) -> Result<()> {
         let sum_bytes = if dtype == DType::F64 { 8 } else { 4 };
         let count = self.elements();
@@ -347,7 +353,7 @@ impl ConvProduct {
         context.launch(&kernel, launch, &mut arguments)
     }
 
-    /// In how many parts sums are made, so that there are blocks for the whole device.
+    /// Number of parts of each sum, so that there are blocks for the whole device.
     fn parts(&self, context: &Context) -> usize {
         let blocks = self.n.count().div_ceil(TILE) * self.m.div_ceil(TILE) * self.groups;
         let wanted = (2 * context.multiprocessors()).div_ceil(blocks);
@@ -371,7 +377,7 @@ impl ConvProduct {
             .flag("DIVIDES", self.divide != [1, 1])
     }
 
-    /// What every kernel of a product takes first.
+    /// The first arguments of every product kernel.
     pub(super) fn arguments(&self, operands: Operands, parts: usize) -> Arguments {
         Arguments::new()
             .address(operands.out)
@@ -383,7 +389,7 @@ impl ConvProduct {
             .structure(&self.k.words())
     }
 
-    /// `product` of the kernel.
+    /// The kernel's `product` structure.
     pub(super) fn words(&self, parts: usize) -> [u64; 17] {
         let part_k = self.k.count().div_ceil(parts).next_multiple_of(DEPTH);
         [
@@ -408,7 +414,7 @@ impl ConvProduct {
         .map(|size| size as u64)
     }
 
-    /// `side` of the kernel, of n.
+    /// The kernel's `side` structure for n.
     pub(super) fn words_of_n(&self) -> [u64; 8] {
         self.n.words()
     }
@@ -442,7 +448,8 @@ fn padded(shape: &ConvShape) -> [usize; 2] {
     [0, 1].map(|axis| shape.input[axis] + shape.padding[axis] + shape.padding[axis + 2])
 }
 
-/// Transposes each of so many matrices of rows × columns of 16-bit numbers, and applies a function.
+/// Transposes each of `matrices` matrices of rows × columns 16-bit numbers, and applies an
+/// activation.
 pub(super) fn turn(
     dtype: DType,
     target: Address,
@@ -468,7 +475,8 @@ pub(super) fn turn(
     context.launch(&around("turn", dtype).flag("PAIRS", pairs), launch, &mut arguments)
 }
 
-/// Lays images of fewer than eight channels of 16-bit numbers out with eight for each pixel, those behind them zero.
+/// Converts 16-bit images of fewer than eight channels to channels-last with eight channels, padded
+/// with zeros.
 pub(super) fn widen(
     dtype: DType,
     target: Address,
@@ -482,7 +490,7 @@ pub(super) fn widen(
     context.launch(&around("widen", dtype).flag("PAIRS", false), launch, &mut arguments)
 }
 
-/// A kernel that works before or after a convolution.
+/// A kernel that runs before or after a convolution.
 pub(super) fn around(entry: &'static str, dtype: DType) -> Kernel {
     Kernel::new(CONV, entry).dtype("T", dtype).flag("AROUND", true)
 }

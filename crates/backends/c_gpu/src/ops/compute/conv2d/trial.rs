@@ -1,5 +1,6 @@
-//! What a library's engines are tried with: numbers like any others, and sums of them that are known. Engines do not always say when
-//! they round what they should not, so none is used for a shape before its sums have been compared.
+//! Trial data for a library's engines: noise, and exact sums to compare with. Engines do not always
+//! report that they round where they should not, so no engine is used for a shape before its sums
+//! have been compared.
 
 use panoply_core::op::compute::Activation;
 use panoply_core::{DType, Result};
@@ -16,31 +17,32 @@ const NOISE: (&str, &str) = ("noise", "TRIAL");
 const EXACT: (&str, &str) = ("exact_sums", "TRIAL");
 const COMPARE: (&str, &str) = ("compare_sums", "TRIAL");
 const THREADS: usize = 256;
-/// What tells the noise of input, weights, output, bias and residual from each other: far apart, else one would be a part of another.
+/// Seeds of the noise of input, weights, output, bias and residual. They are far apart, or else one
+/// sequence would contain another.
 const SEEDS: [u32; 5] = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0xa409_3822, 0x299f_31d0];
-/// The most sums that are compared, and the most products of which they are made.
+/// Maximum number of sums compared, and of the products in them.
 const SAMPLES_MAX: usize = 1 << 14;
 const PRODUCTS_MAX: usize = 1 << 32;
-/// The largest product of two numbers of the noise.
+/// The largest product of two noise numbers.
 const PRODUCT_MAX: f32 = 4.0;
-/// The share of what is allowed that the trial's numbers may be off: others may be worse.
+/// Share of the tolerance that the trial may use, since other numbers may be worse.
 const CAUTION: f32 = 0.75;
 
-/// A job with numbers of its own.
+/// A job with trial data.
 pub struct Trial {
     /// The job, with the trial's tensors.
     pub job: Job,
     product: ConvProduct,
-    /// One sum of every `step`, in f64.
+    /// The exact value of one sum in every `step`, in f64.
     exact: Address,
     samples: usize,
     step: u64,
-    /// Where kernels say that a sum is wrong.
+    /// The flag that a kernel sets if a sum is wrong.
     wrong: Address,
 }
 
 impl Trial {
-    /// Makes the numbers and the sums.
+    /// Generates the noise and the exact sums.
     pub fn new(job: &Job, context: &mut Context) -> Result<Trial> {
         let product = ConvProduct::of(job.kind, &job.shape);
         let activation = if job.is_fused { job.activation } else { Activation::None };
@@ -60,7 +62,7 @@ impl Trial {
             residual: job.tensors.residual.map(|_| tensor(job.shape.output_len(), SEEDS[4])).transpose()?,
         };
         let samples = product.elements().min(SAMPLES_MAX).min(PRODUCTS_MAX / product.terms().max(1)).max(1);
-        // Odd, so that samples come from everywhere in an image: its sizes are even more often than not.
+        // Odd, so that samples come from everywhere in an image, whose sizes are mostly even.
         let step = (product.elements() / samples - 1) as u64 | 1;
         let (exact, wrong) = (context.workspace(samples * 8)?, context.workspace(4)?);
         let operands = Operands { out: exact, ..Operands::of(job.kind, &tensors) };
@@ -69,17 +71,19 @@ impl Trial {
         Ok(Trial { job: job.with(tensors), product, exact, samples, step, wrong })
     }
 
-    /// Whether the sums that a plan has left in the job's tensors are close enough. Waits for the device.
+    /// Whether the sums that a plan has written to the job's tensors are close enough. Waits for
+    /// the device.
     pub fn is_exact(&self, context: &mut Context) -> Result<bool> {
         self.compare(context)?;
         let mut wrong = 0_u32;
-        // SAFETY: the target is one number, which stays where it is until the stream has been waited for.
+        // SAFETY: the target is one number, which is not moved until the stream has been waited
+        // for.
         unsafe { context.driver.download((&raw mut wrong).cast(), self.wrong, 4, Stream::Compute)? };
         context.driver.synchronize(Stream::Compute)?;
         Ok(wrong == 0)
     }
 
-    /// Whether a plan lets what is no number through.
+    /// Whether a plan propagates NaN.
     pub fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
         self.job.keeps_nan(plan, room, context)
     }

@@ -1,33 +1,36 @@
-//! Maps of a graph that wait for others of the same expression: an optimiser's steps of all parameters are one launch.
+//! Deferred maps of a graph: maps of the same expression are collected into one launch, such as an
+//! optimiser's steps of all parameters.
 //!
-//! 1. A step that is a map over whole tensors waits, where kernels can be told addresses in their arguments. Its output has its place, and
-//!    nothing is queued for it yet.
-//! 2. The next step joins those that wait where it is a map of the same expression, whatever its length, and where none of them uses what
-//!    another writes.
-//! 3. Whatever else is queued comes after those that wait, and so does the end of the graph ([`Waiting::flush`]).
+//! 1. A step that is a map over whole tensors is deferred, if kernels can take addresses from their
+//!    arguments. Its output has memory, but nothing is queued for it yet.
+//! 2. The next step joins the deferred maps if it is a map of the same expression, of any length,
+//!    and if no map uses another's output.
+//! 3. Before any other work is queued, and at the end of the graph, the deferred maps are queued
+//!    ([`Waiting::flush`]).
 
 use panoply_core::expr::Program;
 use panoply_core::op::compute::Map;
 use panoply_core::{DType, Result, Value};
 use panoply_kernels::c::generate::{Access, MapForm, Reach, Together};
 
-use super::{MapInputs, OTHER_ARGUMENT_BYTES, THREADS, UNROLLED_NODES_MAX, pass_constants};
+use super::{MapInputs, Maps, OTHER_ARGUMENT_BYTES, THREADS, UNROLLED_NODES_MAX, pass_constants};
 use crate::arguments::{ARGUMENT_BYTES_MAX, Arguments};
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 
-/// Maps with more elements keep the device busy by themselves.
+/// Maximum elements of a deferred map. Larger maps occupy the device alone.
 const ELEMENTS_MAX: usize = 1 << 20;
-/// Words of a map besides its inputs' addresses: its elements, and where its output goes.
+/// Words of a map in addition to its inputs' addresses: the number of elements, and the output's
+/// address.
 const OTHER_WORDS: usize = 2;
 
-/// The maps that wait.
+/// The deferred maps.
 #[derive(Default)]
 pub(crate) struct Waiting {
     group: Option<Group>,
 }
 
-/// Maps of one expression whose inputs lie the same way.
+/// Maps of one expression, with the same input layouts.
 struct Group {
     program: Program,
     output: DType,
@@ -37,18 +40,19 @@ struct Group {
     maps: Vec<Waits>,
 }
 
-/// One map that waits.
+/// One deferred map.
 struct Waits {
     elements: usize,
     target: Address,
     inputs: Vec<Address>,
-    /// What it writes, and what it reads: first and last byte.
+    /// The byte ranges that it writes and reads: first byte, and end.
     written: (u64, u64),
     read: Vec<(u64, u64)>,
 }
 
 impl Waiting {
-    /// Lets a map wait, with its output; `None` where it is none that waits. Those that it does not join are queued.
+    /// Defers a map and returns its output; `None` if the map cannot be deferred. Queues the
+    /// deferred maps that it cannot join.
     pub(crate) fn take(&mut self, op: &Map, context: &mut Context) -> Result<Option<Value>> {
         let (program, output, shape) = (op.program()?, op.output_dtype()?, op.output_shape()?);
         let elements = shape.elements();
@@ -95,18 +99,18 @@ impl Waiting {
         Ok(Some(Value::Tensor(target.into_tensor())))
     }
 
-    /// Queues those that wait.
+    /// Queues the deferred maps.
     pub(crate) fn flush(&mut self, context: &mut Context) -> Result<()> {
         self.group.take().map_or(Ok(()), |group| group.queue(context))
     }
 
-    /// Those that wait are not wanted any more.
+    /// Drops the deferred maps without queueing them.
     pub(crate) fn forget(&mut self) {
         self.group = None;
     }
 }
 
-/// How many maps of so many inputs fit into the arguments of a launch.
+/// Maximum number of maps with `inputs` inputs whose addresses fit the arguments of a launch.
 fn most(inputs: usize) -> usize {
     (ARGUMENT_BYTES_MAX - OTHER_ARGUMENT_BYTES) / 8 / (inputs + OTHER_WORDS)
 }
@@ -124,7 +128,7 @@ impl Waits {
         Waits { elements, target, inputs, written: bytes(target, elements, output), read }
     }
 
-    /// Whether one of the two writes what the other reads or writes.
+    /// Whether one of the two maps writes what the other reads or writes.
     fn clashes(&self, other: &Waits) -> bool {
         let meet = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.1 && b.0 < a.1;
         meet(&self.written, &other.written)
@@ -154,17 +158,15 @@ impl Group {
         let launch = Launch::grid([longest.div_ceil(THREADS * width as usize), maps.len(), 1], THREADS);
         let reach = Reach::Flat { vectors: 1 };
         let form = MapForm { dtypes: &dtypes, accesses: &accesses, reach, width, together };
-        let mut known = std::mem::take(&mut context.maps);
-        let launched = known.find(&program, &form).and_then(|generated| {
+        context.with_state(|known: &mut Maps, context| {
+            let generated = known.find(&program, &form)?;
             let arguments = pass_constants(arguments, &generated.constants, context)?;
             let mut arguments = match together {
                 Together::One => arguments.u64(longest as u64),
                 _ => arguments.size(maps.len()),
             };
             context.launch(&generated.kernel, launch, &mut arguments)
-        });
-        context.maps = known;
-        launched
+        })
     }
 }
 

@@ -1,6 +1,7 @@
-//! Products of 16-bit numbers with a residual or a function behind them, by the vendor's convolutions: a product is a convolution of images with
-//! one column, whose channels are last, with a kernel of one pixel. Those do everything that follows before they round. Whether that is
-//! faster than the library for products, with a kernel of ours behind it, is timed when a shape is first seen.
+//! Products of 16-bit numbers with a residual or a fused activation, by the vendor's convolutions.
+//! A product is a convolution of channels-last images of one column with a kernel of one pixel. The
+//! convolutions apply the whole epilogue before rounding. Whether that is faster than the library
+//! for products, followed by our own epilogue kernel, is timed when a shape is first seen.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::library::{ConvolutionKind, ConvolutionTensors, Order};
 use crate::ops::compute::conv2d::library::{self, Job, Lies};
 
 impl Product<'_> {
-    /// The product by the library for convolutions; false where it does not take this one, or takes longer.
+    /// Runs the product through the library for convolutions. Returns false if the library does not
+    /// support the product, or is slower.
     pub(super) fn by_convolution(&self, context: &mut Context) -> Result<bool> {
         let driver = Rc::clone(&context.driver);
         let Some(library) = driver.convolutions().filter(|library| library.fuses()) else { return Ok(false) };
@@ -34,7 +36,8 @@ impl Product<'_> {
         library::run(&job, context)
     }
 
-    /// The product as a convolution; `None` where something follows that has to, or it lies otherwise.
+    /// The product as a convolution; `None` if it has no suitable epilogue, or its layout does not
+    /// fit.
     fn as_convolution(&self) -> Option<Job> {
         let (op, shape) = (self.op, &self.shape);
         let is_half = matches!(op.a.dtype(), DType::F16 | DType::BF16);
@@ -69,7 +72,8 @@ impl Product<'_> {
         Some(Job { lies, is_fused: true, ..job })
     }
 
-    /// How long the product takes by the library for products, with what follows; nothing where it does not take it.
+    /// The time of the product by the library for products, including the epilogue; `None` if that
+    /// library does not support the product.
     fn time_of_products(&self, context: &mut Context) -> Result<Option<Duration>> {
         let driver = Rc::clone(&context.driver);
         if !self.by_library(context)? {

@@ -1,5 +1,7 @@
-//! MatMul: thin products and small ones of f32 by our own kernels; else through the vendor's library where it has the element type and the layout, with its own
-//! epilogue where that says the same; else through our general kernel, which takes every element type and every view.
+//! MatMul. Thin products and small f32 products run on our own kernels. Other products run through
+//! the vendor's library if it supports the element type and the layout, with the library's epilogue
+//! if that gives the same result. All others run on our general kernel, which supports every
+//! element type and every view.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,14 +27,14 @@ use units::Units;
 
 /// Products with misaligned rows, up to this many multiplications, are computed by our own kernel.
 const MISALIGNED_PRODUCTS_MAX: usize = 1 << 24;
-/// The bytes of one wide load. The library wants a bias that begins at a multiple of them.
+/// Bytes per wide load. The library requires a bias aligned to this.
 pub(super) const WIDE_BYTES: u32 = 16;
-/// The tile of the kernel, and its threads.
+/// The tile of the kernel, and its number of threads.
 pub(crate) const TILE: usize = 64;
 pub(crate) const THREADS: usize = 256;
-/// Numbers for each thread of the pass that makes zeros of negative ones: two loads of sixteen bytes.
+/// Elements per thread of the relu pass: two loads of sixteen bytes.
 const RELU_PER_THREAD: usize = 16;
-/// Runs of each way of a library's of which the fastest counts.
+/// Timed runs of each of a library's algorithms; the fastest counts.
 const TIMED_RUNS: usize = 3;
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
@@ -57,7 +59,7 @@ pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     Ok(Value::Tensor(output.into_tensor()))
 }
 
-/// A product with everything on the device.
+/// A product whose operands are all on the device.
 pub(super) struct Product<'a> {
     pub(super) op: &'a MatMul,
     pub(super) shape: MatMulShape,
@@ -93,7 +95,7 @@ impl Product<'_> {
         self.op.bias.as_ref().map_or(0, |bias| bias.shape().rank())
     }
 
-    /// The product by the library; false where it does not take this one.
+    /// Runs the product through the library; false if the library does not support it.
     fn by_library(&self, context: &mut Context) -> Result<bool> {
         let dtype = self.op.a.dtype();
         if matches!(dtype, DType::I32 | DType::U32 | DType::I8 | DType::U8) || self.shape.k == 0 {
@@ -107,13 +109,14 @@ impl Product<'_> {
             return Ok(false);
         }
         let fused = if is_misaligned { None } else { self.fused_epilogue() };
-        // A library that does not do what follows leaves it to a kernel of ours.
+        // If the library cannot fuse the epilogue, our own kernel applies it.
         let follows = fused.is_some_and(|fused| fused != Epilogue::None);
         Ok(self.by_library_with(library, problem, fused, context)?
             || follows && self.by_library_with(library, problem, None, context)?)
     }
 
-    /// The product by the library with this epilogue, or with ours behind it where there is none; false where it does not take that.
+    /// Runs the product through the library with this epilogue, or with our own epilogue after it
+    /// if `None`. False if the library does not support that.
     fn by_library_with(
         &self,
         library: &dyn Products,
@@ -123,11 +126,12 @@ impl Product<'_> {
     ) -> Result<bool> {
         let dtype = self.op.a.dtype();
         if fused.is_none() {
-            // The epilogue reads sums that were not rounded yet.
+            // Our epilogue reads sums that are not rounded yet.
             problem.output = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         }
         let own_c = if fused.is_some() { self.addend_in_place() } else { None };
-        // For f16 the library's relu makes zero of NaN; ours follows, and is the same after rounding as before.
+        // For f16 the library's relu turns NaN into zero. Our own relu runs afterwards; relu after
+        // rounding gives the same result as before.
         let relu_follows = dtype == DType::F16 && matches!(fused, Some(Epilogue::Relu | Epilogue::ReluBias));
         let wanted = match fused {
             Some(Epilogue::Relu) if relu_follows => Epilogue::None,
@@ -159,8 +163,9 @@ impl Product<'_> {
         Ok(true)
     }
 
-    /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16 bytes. For some of those the library
-    /// rounds the sums before it adds the bias, so it leaves them in f32, and small ones are ours.
+    /// Whether this is a product of 16-bit numbers whose rows do not begin at multiples of 16
+    /// bytes. For some of those the library rounds the sums before it adds the bias, so it leaves
+    /// the sums in f32, and small products run on our own kernels.
     fn is_misaligned(&self, problem: &ProductProblem) -> bool {
         let sixteen_bits = matches!(problem.dtype, DType::F16 | DType::BF16);
         let sizes = [self.shape.n, self.shape.k, self.shape.m].map(|size| size as i64);
@@ -168,13 +173,14 @@ impl Product<'_> {
         sixteen_bits && (problem.align_bytes < WIDE_BYTES || sizes.iter().chain(&steps).any(|step| step % 8 != 0))
     }
 
-    /// The product as the library sees it; `None` where the operands' layout is not one of its.
+    /// The product in the library's terms; `None` if the library does not support the operands'
+    /// layout.
     fn problem(&self) -> Option<ProductProblem> {
         let MatMulShape { batch, m, n, k } = self.shape;
         let dtype = self.op.a.dtype();
         let (mut m, mut batches) = (m, batch.elements());
         let (mut a, b) = (self.a.matrix([m, k])?, self.b.matrix([k, n])?);
-        // A batch with one right operand is one product with more rows.
+        // A batch with a common right operand is one product with more rows.
         let folds = batches > 1 && b.batch_step == 0 && a.order == Order::Rows && a.batch_step == m as i64 * a.step;
         if folds && (self.c.is_none() || self.addend_in_place().is_some()) && self.bias_kind() < 2 {
             m *= batches;
@@ -187,12 +193,13 @@ impl Product<'_> {
         Some(ProductProblem { dtype, tf32, output: dtype, m, n, k, batches, a, b, align_bytes })
     }
 
-    /// The library's own epilogue, where it says the same as ours. `None`: ours must follow.
+    /// The library's own epilogue if it gives the same result as ours. `None`: our epilogue must
+    /// run afterwards.
     fn fused_epilogue(&self) -> Option<Epilogue> {
         let c_fits = self.c.is_none() || self.addend_in_place().is_some();
         let bias_fits = self.bias.is_none_or(|bias| bias.is_multiple_of(u64::from(WIDE_BYTES)));
         let real = self.op.a.dtype() != DType::Complex64 && self.op.a.dtype() != DType::F64;
-        // With C added the library rounds before the bias and the activation.
+        // With C added, the library rounds before the bias and the activation.
         let rounds_early = matches!(self.op.a.dtype(), DType::F16 | DType::BF16) && self.c.is_some();
         match (self.op.activation, self.bias_kind()) {
             _ if !c_fits || !bias_fits => None,
@@ -205,7 +212,7 @@ impl Product<'_> {
         }
     }
 
-    /// C, where it lies as the output does.
+    /// C, if it has the output's layout.
     fn addend_in_place(&self) -> Option<Address> {
         let c = self.c.as_ref()?;
         let MatMulShape { m, n, .. } = self.shape;
@@ -229,7 +236,7 @@ impl Product<'_> {
         sizes(&self.shape, self.shape.batch.elements(), self.op.alpha, self.op.beta)
     }
 
-    /// What our kernels for whole products take.
+    /// The arguments of our kernels for whole products.
     pub(super) fn arguments(&self) -> Arguments {
         let none = Operand::default();
         let c = self.c.as_ref().unwrap_or(&none);
@@ -256,7 +263,7 @@ impl Product<'_> {
         context.launch(&kernel, Launch::grid(grid, THREADS), &mut self.arguments())
     }
 
-    /// `max(x, 0)` of the output of f16 numbers, in place; NaN stays.
+    /// Applies `max(x, 0)` to an f16 output in place; NaN stays.
     fn relu(&self, context: &mut Context) -> Result<()> {
         let MatMulShape { batch, m, n, .. } = self.shape;
         let (count, dtype) = (batch.elements() * m * n, self.op.output_dtype());
@@ -266,7 +273,7 @@ impl Product<'_> {
         context.launch(&kernel, launch, &mut arguments)
     }
 
-    /// Our epilogue over the library's sums, which have been scaled by alpha.
+    /// Applies our epilogue to the library's sums, which are already scaled by alpha.
     fn epilogue(&self, context: &mut Context, sums: Address, sums_dtype: DType) -> Result<()> {
         let MatMulShape { batch, m, n, .. } = self.shape;
         let none = Operand::default();
@@ -285,13 +292,13 @@ impl Product<'_> {
     }
 }
 
-/// Takes the fastest of a plan's ways for good. It waits for the device, once for each problem.
+/// Selects the fastest of a plan's algorithms for good. Waits for the device, once per problem.
 fn choose_way(plan: &dyn ProductPlan, driver: &dyn Driver, multiply: &dyn Fn() -> Result<()>) -> Result<()> {
     let (start, stop) = (driver.event()?, driver.event()?);
     let mut best = (Duration::MAX, 0);
     for way in 0..plan.ways() {
         plan.take(way, false);
-        // The first time loads what the way needs. One that does not run after all is passed over.
+        // The first run loads what the algorithm needs. An algorithm that fails to run is skipped.
         if multiply().is_err() {
             continue;
         }
@@ -307,12 +314,13 @@ fn choose_way(plan: &dyn ProductPlan, driver: &dyn Driver, multiply: &dyn Fn() -
     Ok(())
 }
 
-/// The kernels' `sizes`: pairs of 32 bits, of which the last are the bits of two factors.
+/// The kernels' `sizes`: pairs of 32-bit numbers; the last pair holds the bits of the two factors.
 pub(crate) fn sizes(shape: &MatMulShape, batches: usize, alpha: f32, beta: f32) -> [[usize; 2]; 3] {
     [[shape.m, shape.n], [shape.k, batches], [alpha.to_bits() as usize, beta.to_bits() as usize]]
 }
 
-/// A batch of matrices on the device: strides in elements, the last two axes rows and columns.
+/// A batch of matrices on the device. Strides are in elements; the last two axes are rows and
+/// columns.
 #[derive(Debug, Default)]
 pub(super) struct Operand {
     pub(super) address: Address,
@@ -325,7 +333,7 @@ impl Operand {
     /// The tensor broadcast to `batch` matrices.
     fn new(tensor: &Tensor, batch: &Shape, context: &mut Context) -> Result<Operand> {
         let view = context.view(tensor)?;
-        // From the last axis to the first; those that the tensor does not have are the same for all.
+        // From the last axis to the first. Axes that the tensor lacks have stride 0.
         let mut steps = view.layout.axes().map(|(size, step)| if size == 1 { 0 } else { step });
         let (col, row) = (steps.next().unwrap_or(0), steps.next().unwrap_or(0));
         let mut batch: Vec<_> = batch.iter().rev().map(|size| (*size, steps.next().unwrap_or(0))).collect();
@@ -343,7 +351,8 @@ impl Operand {
         Layout::new(&sizes, &steps)
     }
 
-    /// The batch as matrices a fixed step apart whose rows or columns are contiguous; `None` where it is not so.
+    /// The batch as matrices at a fixed distance, with contiguous rows or columns; `None` for other
+    /// layouts.
     fn matrix(&self, [rows, cols]: [usize; 2]) -> Option<Matrix> {
         let mut batch_step = None;
         let mut inner = 1;
@@ -381,7 +390,7 @@ mod tests {
         Operand { address: Address(address), batch: Vec::new(), row, col: 1 }
     }
 
-    /// An op with a bias at this address, and its left operand at that one.
+    /// An op with its bias at this address and its left operand at that one.
     fn product(op: &MatMul, left: u64, bias: u64) -> Product<'_> {
         let (shape, sizes) = (op.matmul_shape().unwrap(), [16, 16]);
         Product {
@@ -411,7 +420,7 @@ mod tests {
         assert!(apart.is_misaligned(&apart.problem().unwrap()));
     }
 
-    /// Every f16 number but the last, so that eight at a time are not all.
+    /// Every f16 number but the last, so that the count is not a multiple of eight.
     #[test]
     fn relu_of_every_number_keeps_what_is_none() {
         let backend = match EmulatedBackend::new() {

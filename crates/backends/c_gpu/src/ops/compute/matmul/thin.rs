@@ -1,5 +1,5 @@
-//! Products of floats with few rows or few columns, by a kernel that reads the other operand once: a library's preparations take longer
-//! than the product, and tiles would be mostly empty.
+//! Products of floats with few rows or few columns, on a kernel that reads the other operand once:
+//! a library's preparations take longer than such a product, and tiles would be mostly empty.
 
 use panoply_core::op::compute::MatMulShape;
 use panoply_core::{DType, Result};
@@ -9,45 +9,52 @@ use super::{Product, WIDE_BYTES, tiles};
 use crate::context::Context;
 use crate::driver::{GRID_YZ_MAX, Launch};
 
-/// The most multiplications. Beyond them the library's preparations are made up for.
+/// Maximum number of multiplications. Larger products make up for the library's preparations.
 const PRODUCTS_MAX: usize = 1 << 24;
-/// The most rows, and the most columns.
+/// Maximum number of rows, and of columns.
 const ROWS_MAX: usize = 8;
 const COLS_MAX: usize = 16;
 const THREADS: usize = 256;
-/// The most places along the wide operand that a block has where that is not contiguous along the depth.
+/// Maximum positions along the wide operand per block, if that operand is not contiguous along the
+/// depth.
 const TILE_MAX: usize = 16;
-/// Places that a warp has where it is, if there are enough for every multiprocessor.
+/// Positions per warp if the operand is contiguous along the depth, and there are enough positions
+/// for every multiprocessor.
 const PER_WARP: usize = 4;
-/// The fewest lanes of a warp: those that have words next to each other must be in one.
+/// Minimum lanes of a warp: lanes with adjacent words must be in one warp.
 const LANES_MIN: usize = 8;
-/// Places along a tall operand that a block has, and the fewest rows of the thin operand for which eight lanes have a place instead of a warp.
+/// Positions along a tall operand per block; and the minimum rows of the thin operand for which
+/// eight lanes share a position, instead of a warp.
 const TALL_PLACES: usize = THREADS / 8 * 2;
 const TALL_ROWS_MIN: usize = 3;
-/// The greatest depth for it: beyond, a warp has enough to do at each place.
+/// Maximum depth for tall operands: beyond it a warp has enough work at each position.
 const TALL_DEPTH_MAX: usize = 512;
-/// The most sums for which a warp has each of them, where the right operand is not loaded in wide words.
+/// Maximum number of sums for which each sum has a warp, if the right operand is not loaded in wide
+/// words.
 const NARROW_SUMS_MAX: usize = 1024;
 
-/// How a thin product is cut.
+/// The partition of a thin product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thin {
-    /// Room for the thin operand's rows: a power of two, or a multiple of four where the other operand is tall.
+    /// Capacity for the thin operand's rows: a power of two, or a multiple of four if the other
+    /// operand is tall.
     rows: usize,
     /// Whether the right operand is the thin one.
     swapped: bool,
     /// Whether the wide operand is contiguous along the depth.
     deep: bool,
-    /// Whether few lanes have a place of the wide operand.
+    /// Whether only a few lanes share a position of the wide operand.
     tall: bool,
-    /// Whether a warp has each sum, and operands are read element by element.
+    /// Whether each sum has a warp, and operands are read element by element.
     narrow: bool,
-    /// Places along the wide operand that a warp has at a time where it is contiguous along the depth, and else a block.
+    /// Positions along the wide operand: per warp and step if the operand is contiguous along the
+    /// depth, else per block.
     places: usize,
 }
 
 impl Thin {
-    /// The cut of a product; `None` where it is not thin, too long, or of a type or layout that is not loaded in wide words.
+    /// The partition of a product; `None` if the product is not thin, is too long, or has a type or
+    /// layout that cannot be loaded in wide words.
     pub(super) fn of(product: &Product, multiprocessors: usize, warp_lanes: usize) -> Option<Thin> {
         let MatMulShape { m, n, k, .. } = product.shape;
         let batches = product.shape.batch.elements();
@@ -122,7 +129,7 @@ mod tests {
     use crate::driver::Address;
 
     fn of(dtype: DType, [m, n, k]: [usize; 3], a_step: [i64; 2], b_step: [i64; 2]) -> Option<Thin> {
-        // Only the shape counts, so the elements are all the same one.
+        // Only the shape matters, so all elements are the same one.
         let one = Tensor::zeros(dtype, [1, 1]).unwrap();
         let whole = |rows, cols| one.broadcast_to(Shape::new([rows, cols]).unwrap()).unwrap();
         let op = MatMul::new(&whole(m, k), &whole(k, n));
@@ -140,7 +147,8 @@ mod tests {
         assert_eq!(of(DType::F32, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 4));
         assert_eq!(of(DType::F32, [1, 4096, 784], [784, 1], [4096, 1]), thin(1, false, false, 16));
         assert_eq!(of(DType::F16, [3, 512, 784], [784, 1], [1, 784]), thin(4, false, true, 1));
-        // Ten columns are no whole words, so the other operand is read in them, or elements where there are few sums.
+        // Rows of ten columns are not whole words, so the other operand is read in words, or
+        // elements are read if there are few sums.
         assert_eq!(of(DType::F16, [256, 10, 256], [256, 1], [10, 1]), thin(16, true, true, 1));
         assert_eq!(of(DType::F16, [1, 10, 256], [256, 1], [10, 1]), narrow);
         assert_eq!(of(DType::F32, [64, 10, 256], [1, 64], [10, 1]), narrow);

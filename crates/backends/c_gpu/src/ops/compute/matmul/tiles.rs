@@ -1,5 +1,6 @@
-//! Products of f32 by our own tiles: where the library's call would take longer than the product, and where there is no library. Those of
-//! 16-bit floats only where no library takes them, since its matrix units are faster.
+//! Products of f32 on our own tiles: if the library's call would take longer than the product, and
+//! if there is no library. Products of 16-bit floats use the tiles only if no library supports
+//! them, since a library's matrix units are faster.
 
 use panoply_core::op::compute::MatMulShape;
 use panoply_core::{DType, Result};
@@ -9,37 +10,37 @@ use super::{Operand, Product, WIDE_BYTES};
 use crate::context::Context;
 use crate::driver::{GRID_YZ_MAX, Launch};
 
-/// The rows that a tile may have, and its columns.
+/// The possible numbers of rows of a tile, and its columns.
 const ROWS: [usize; 2] = [64, 32];
 const COLS: usize = 64;
 const THREADS: usize = 128;
-/// The steps along k that each team of threads takes of a slab.
+/// Steps along k of a slab per team of threads.
 const RUN: usize = 8;
 /// Unused elements between the rows of a slab in block memory, against bank conflicts.
 const GAP: usize = 4;
-/// The time in which a tile begins and ends, in multiplications that one multiprocessor does meanwhile: the unit of the two estimates
-/// that are compared.
+/// The start and end cost of a tile, in multiplications that one multiprocessor does in that time.
+/// This is the unit of the two estimates that are compared.
 const TILE_PRODUCTS: usize = 150_000;
-/// The time that a call of the library takes beyond a launch, in the same unit.
+/// The time of a library call beyond a launch, in the same unit.
 const CALL_PRODUCTS: usize = 950_000;
-/// The rate of our tiles in percent of the library's.
+/// The speed of our tiles in percent of the library's.
 const PACE_PERCENT: usize = 93;
-/// Numbers of one wide load.
+/// Elements per wide load.
 const WIDE: usize = WIDE_BYTES as usize / 4;
 
-/// How a product is cut into tiles.
+/// The tiling of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
     rows: usize,
-    /// Whether A's rows are contiguous, and B's columns; else it is the other way round.
+    /// Whether A's rows, and B's columns, are contiguous; otherwise the other direction is.
     a_deep: bool,
     b_deep: bool,
-    /// Whether the product is over before the library's would be.
+    /// Whether our tiles are estimated to be faster than the library.
     pub(super) is_quick: bool,
 }
 
 impl Tiling {
-    /// The tiles of a product; `None` where its type or its layout is not one of theirs.
+    /// The tiling of a product; `None` if its type or its layout is not supported.
     pub(super) fn of(product: &Product, multiprocessors: usize) -> Option<Tiling> {
         let MatMulShape { m, n, k, .. } = product.shape;
         let batches = product.shape.batch.elements();
@@ -78,7 +79,7 @@ impl Tiling {
         context.launch(&kernel, launch, &mut product.arguments())
     }
 
-    /// Room for two slabs, and at the end for every team's sums.
+    /// Block memory for two slabs, and later for every team's sums.
     fn shared_bytes(self) -> usize {
         let teams = THREADS / self.rows;
         let slabs = 2 * RUN * teams * (self.rows + GAP + COLS + GAP);
@@ -86,8 +87,9 @@ impl Tiling {
     }
 }
 
-/// Whether an operand is contiguous along the depth (true) or along its extent (false); `None` where it cannot be loaded in wide words
-/// either way. The steps and sizes are those of the extent and of the depth; a wide word has so many elements.
+/// Whether an operand is contiguous along the depth (true) or along its extent (false); `None` if
+/// it cannot be loaded in wide words either way. Steps and sizes are given for the extent and for
+/// the depth; a wide word has `wide` elements.
 pub(super) fn is_deep(
     operand: &Operand,
     [along, deep]: [i64; 2],
@@ -119,7 +121,7 @@ mod tests {
         let asked = |operand: &Operand, sizes| is_deep(operand, [operand.row, operand.col], sizes, WIDE);
         assert_eq!(asked(&operand(64, 1), [30, 64]), Some(true));
         assert_eq!(asked(&operand(1, 64), [64, 30]), Some(false));
-        // A single row repeats.
+        // A single row that repeats.
         assert_eq!(asked(&operand(0, 1), [1, 64]), Some(true));
         for (odd, sizes) in [(operand(63, 1), [30, 60]), (operand(64, 1), [30, 63]), (operand(1, 64), [63, 30])] {
             assert_eq!(asked(&odd, sizes), None, "{odd:?}");
@@ -134,7 +136,7 @@ mod tests {
         use panoply_core::op::compute::MatMul;
         use panoply_core::{Shape, Tensor};
         let of = |batches: usize, [m, n, k]: [usize; 3]| {
-            // Only the shape counts, so the elements are all the same one.
+            // Only the shape matters, so all elements are the same one.
             let one = Tensor::zeros(DType::F32, [1, 1, 1]).unwrap();
             let whole = |rows, cols| one.broadcast_to(Shape::new([batches, rows, cols]).unwrap()).unwrap();
             let op = MatMul::new(&whole(m, k), &whole(k, n));

@@ -1,4 +1,5 @@
-//! Products of 16-bit floats on matrix units of which a warp has tiles of 16 × 16 × 16, where no library takes them.
+//! Products of 16-bit floats on matrix units that multiply tiles of 16 × 16 × 16 per warp, if no
+//! library supports them.
 
 use panoply_core::op::compute::{Activation, MatMulShape};
 use panoply_core::{DType, Result, Shape};
@@ -11,16 +12,16 @@ use crate::context::Context;
 use crate::driver::{Address, GRID_YZ_MAX, Launch};
 use crate::layout::Layout;
 
-/// The rows and columns that a tile may have, the largest first.
+/// The possible numbers of rows and columns of a tile, largest first.
 const TILES: [usize; 2] = [128, 64];
 const THREADS: usize = 256;
-/// Numbers of a slab in depth, and unused ones behind them.
+/// Depth of a slab in elements, and padding elements after it.
 const DEPTH: usize = 32;
 const GAP: usize = 8;
-/// Numbers of one wide load.
+/// Elements per wide load.
 const WIDE: usize = WIDE_BYTES as usize / 2;
 
-/// How a product is cut into tiles.
+/// The tiling of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Units {
     tile: usize,
@@ -29,12 +30,12 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// The tiles of a product; `None` where its type or its layout is not one of theirs.
+    /// The tiling of a product; `None` if its type or its layout is not supported.
     pub(super) fn of(product: &Product, multiprocessors: usize) -> Option<Units> {
         let MatMulShape { m, n, k, .. } = product.shape;
         let batches = product.shape.batch.elements();
         let is_narrow = matches!(product.op.a.dtype(), DType::F16 | DType::BF16);
-        // Below half a tile most of what is multiplied would be zeros.
+        // Below half a tile, most multiplications would be with zeros.
         if !is_narrow
             || m < TILES[1] / 2
             || n < TILES[1] / 2
@@ -65,23 +66,23 @@ impl Units {
         context.launch(&kernel, launch, &mut product.arguments())
     }
 
-    /// Two slabs of A's rows and B's columns.
+    /// Block memory for two slabs of A's rows and B's columns.
     const fn shared_bytes(self) -> usize {
         2 * 2 * self.tile * (DEPTH + GAP) * 2
     }
 }
 
-/// Two lists of vectors of 16-bit floats, each without gaps, on boundaries of 16 bytes.
+/// Two lists of contiguous vectors of 16-bit floats, aligned to 16 bytes.
 pub(crate) struct Vectors {
     pub(crate) dtype: DType,
     pub(crate) a: Address,
     pub(crate) b: Address,
-    /// How many there are of both, and their dimensions, a multiple of eight.
+    /// The number of vectors in A and in B, and their dimension, a multiple of eight.
     pub(crate) counts: [usize; 2],
     pub(crate) dim: usize,
 }
 
-/// Queues the products of all of A's vectors with all of B's: a row of f32 for each of A's.
+/// Queues the products of all of A's vectors with all of B's: one row of f32 for each vector of A.
 pub(crate) fn products_of(vectors: &Vectors, target: Address, context: &mut Context) -> Result<()> {
     let Vectors { dtype, a, b, counts: [m, n], dim } = *vectors;
     let units = Units { tile: TILES[0], a_deep: true, b_deep: true };

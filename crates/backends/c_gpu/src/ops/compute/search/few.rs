@@ -1,5 +1,5 @@
-//! The fused pass: each block scores a part of the rows and keeps the nearest in its memory; the last block of each group of
-//! queries merges.
+//! The fused pass: each block scores a part of the rows and keeps the nearest in block memory; the
+//! last block of each group of queries merges.
 
 use panoply_core::Result;
 use panoply_kernels::c::{Kernel, SEARCH_FEW};
@@ -9,36 +9,37 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 
-/// Bytes of block memory that a launch may ask for on any device without thinking of occupancy.
+/// Bytes of block memory that a launch may use on any device without a loss of occupancy.
 const SHARED_BYTES_MAX: usize = 72 << 10;
-/// What the kernel declares of it besides.
+/// Block memory that the kernel declares itself.
 const OWN_SHARED_BYTES: usize = 1024;
-/// Counters of the kernel for groups of queries that several blocks share.
+/// Number of the kernel's counters for groups of queries that several blocks share.
 const TICKETS_MAX: usize = 4096;
-/// The most keys that the last block of a group merges for one query.
+/// Maximum number of keys that the last block of a group merges for one query.
 const MERGED_KEYS_MAX: usize = 1 << 17;
-/// Scratch for the lists of all parts.
+/// Maximum scratch memory for the lists of all parts.
 const PARTS_BYTES_MAX: usize = 256 << 20;
-/// The least rounds of rows for one block: below it, merging costs more than sharing gains.
+/// Minimum rounds of rows per block: below it, merging costs more than the division gains.
 const PART_ROUNDS_MIN: usize = 2;
 
-/// Queries that are searched anew are few; each is split for as many blocks as if this share of them were.
+/// Queries that are searched again are few: each is split as if only one in this many queries were
+/// searched again.
 const CHOSEN_SHARE: usize = 16;
 
-/// How the kernel is built and launched.
+/// The build and launch parameters of the kernel.
 struct Form {
     queries: usize,
     rows: usize,
     steps: usize,
     threads: usize,
     blocks: usize,
-    /// Keys of a list in the block's memory, a power of two.
+    /// Keys per list in block memory, a power of two.
     capacity: usize,
     shared_bytes: usize,
     lanes: usize,
 }
 
-/// Whether the lists of one query have room in a block's memory.
+/// Whether the lists of one query fit block memory.
 pub(super) fn fits(task: &Task) -> bool {
     Form::new(task, 1).shared_bytes + OWN_SHARED_BYTES <= task.shared_bytes_max
 }
@@ -46,7 +47,7 @@ pub(super) fn fits(task: &Task) -> bool {
 impl Form {
     fn new(task: &Task, queries: usize) -> Form {
         let lanes = task.lanes();
-        // A round of at most 128 rows keeps the first choice of the nearest cheap.
+        // A round of at most 128 rows keeps the first selection of the nearest cheap.
         let (rows, steps, threads, blocks) = match queries {
             1 => (2, 4, 256, 4),
             4 => (2, 4, 256, 2),
@@ -83,7 +84,7 @@ impl Form {
             .integer("BLOCKS", self.blocks)
     }
 
-    /// Into how many parts the rows are split.
+    /// The number of parts into which the rows are split.
     fn parts(&self, task: &Task, groups: usize, blocks: usize) -> usize {
         if groups > TICKETS_MAX {
             return 1;
@@ -94,7 +95,7 @@ impl Form {
     }
 }
 
-/// Everything that the task asks for, in one launch.
+/// Runs the whole task in one launch.
 pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
     let form = Form::widest(task);
     let groups = task.query_count.div_ceil(form.queries);
@@ -103,7 +104,8 @@ pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
     launch(task, &form, Address::NULL, groups, parts, blocks.min(groups * parts), context)
 }
 
-/// The queries whose numbers are on the device, after how many they are. Where that is none, every block returns at once.
+/// Searches the queries whose numbers are in device memory, after their count. If the count is
+/// zero, every block returns immediately.
 pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
     let form = Form::new(task, 1);
     let blocks = context.multiprocessors() * form.blocks;

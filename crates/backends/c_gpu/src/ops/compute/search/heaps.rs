@@ -1,5 +1,5 @@
-//! Search where threads do not see each other's values: each keeps the nearest of a part of the rows for one query, and one for
-//! each query joins them.
+//! Search if threads cannot see each other's values: each thread keeps the nearest of a part of the
+//! rows for one query, and one thread per query merges the parts.
 
 use panoply_core::Result;
 use panoply_kernels::c::{Kernel, SEARCH_HEAPS};
@@ -9,13 +9,13 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Launch;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: usize = 16;
-/// Threads of a processor, and rows that are worth one.
+/// Threads per processor, and minimum rows per thread.
 const THREADS_PER_PROCESSOR: usize = 64;
 const PART_ROWS_MIN: usize = 256;
 
-/// Everything that the task asks for, in two launches.
+/// Runs the whole task in two launches.
 pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
     let wanted = (context.multiprocessors() * THREADS_PER_PROCESSOR).div_ceil(task.query_count);
     let chunk = task.row_count.div_ceil(wanted).max(PART_ROWS_MIN).max(task.k);

@@ -1,11 +1,14 @@
-//! Search with many queries. In order:
+//! Search with many queries, in three steps:
 //!
-//! 1. A sample of the rows is scored, of each group of them the nearest score is kept, and the k-th nearest of those becomes
-//!    each query's threshold: no row farther away can be in the result.
-//! 2. A pass over all rows lists those up to the threshold. Where a list might not hold them, there are several, over more and
-//!    more of the rows; after each but the last, the threshold is tightened and the list cut down to the nearest so far.
-//! 3. The k nearest of each list are the result. Queries whose list ran over, as an adversarial order of rows can bring
-//!    about, are searched again by the fused pass, which takes any order. Which ones, only the device knows.
+//! 1. A sample of the rows is scored. The nearest score of each group of sampled rows is kept, and
+//!    the k-th nearest of those becomes each query's threshold: no row farther away can be in the
+//!    result.
+//! 2. A pass over all rows lists the rows up to the threshold. If a list might overflow, there are
+//!    several passes over growing parts of the rows; after each pass but the last, the threshold is
+//!    tightened and the list is reduced to the nearest so far.
+//! 3. The k nearest of each list are the result. Queries whose list overflowed, as an adversarial
+//!    order of rows can cause, are searched again by the fused pass, which works for any order.
+//!    Only the device knows which queries these are.
 
 use panoply_core::op::compute::Metric;
 use panoply_core::{DType, Result};
@@ -18,25 +21,27 @@ use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
 
-/// Below so many queries, the fused pass is as fast as the rows can be read.
+/// Below this many queries the fused pass is as fast as the rows can be read.
 const QUERIES_MIN: usize = 5;
-/// With fewer queries too, if as many neighbours are wanted from as many rows: the fused pass would merge long lists.
+/// Also used for fewer queries, if at least this many neighbours are wanted from at least this many
+/// rows: the fused pass would merge long lists.
 const LONG_K_MIN: usize = 65;
 const LONG_ROWS_MIN: usize = 1 << 16;
 /// Row numbers of the last tile must not wrap.
 const ROWS_MAX: usize = u32::MAX as usize - 1024;
-/// Keys of a query's list of candidates.
+/// Limits of the keys in a query's list of candidates.
 pub(super) const LIST_KEYS_MIN: usize = 2048;
 pub(super) const LIST_KEYS_MAX: usize = 16384;
-/// Bytes of all lists; more queries are taken in turns.
+/// Maximum bytes of all lists; more queries are searched in turns.
 const LISTS_BYTES_MAX: usize = 256 << 20;
 const MEASURE_THREADS: usize = 256;
 const PACK_THREADS: usize = 256;
 const SELECT_THREADS: usize = 256;
-/// Keys that the kernel ranks by counting, and room for the result; see `RANKED_MAX` in the kernels.
+/// Minimum spare keys: those that the kernel ranks by counting, and room for the result; see
+/// `RANKED_MAX` in the kernels.
 const SELECT_SPARE_MIN: usize = 256;
 
-/// Whether this path is the better one, and the device has what it needs.
+/// Whether this path is faster, and the device supports it.
 pub(super) fn takes(task: &Task, matrix_tiles: bool) -> bool {
     let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
     (task.query_count >= QUERIES_MIN || long)
@@ -78,12 +83,13 @@ fn list_keys(task: &Task, context: &Context) -> usize {
     (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << room.min(LIST_KEYS_MAX).ilog2())
 }
 
-/// Room for the result in a block's memory.
+/// Keys of block memory reserved for the result.
 fn spare_keys(task: &Task) -> usize {
     task.k.next_power_of_two().max(SELECT_SPARE_MIN)
 }
 
-/// The same task with rows and queries on 16-byte boundaries, padded with zeros where they are not.
+/// The same task with rows and queries aligned to 16 bytes, copied with zero padding if they are
+/// not.
 fn aligned(task: Task, context: &mut Context) -> Result<Task> {
     let wide = WIDE_BYTES / task.row_type.size_bytes();
     let dim = task.dim.next_multiple_of(wide);
@@ -108,7 +114,7 @@ fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut 
     Ok(target)
 }
 
-/// What a pass writes to the lists. The numbers are those of the kernel.
+/// The output of a pass. The numbers are those of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writes {
     /// Candidates.
@@ -119,7 +125,7 @@ pub(super) enum Writes {
     Nearest = 2,
 }
 
-/// As many queries as there is room for lists.
+/// One turn: as many queries as there is memory for lists.
 struct Turn<'a> {
     task: &'a Task,
     exact: bool,
@@ -128,7 +134,7 @@ struct Turn<'a> {
     counts: Address,
     thresholds: Address,
     chosen: Address,
-    /// The sums of the queries' squares, where they are needed.
+    /// The sums of the queries' squares, if they are needed.
     squares: Address,
     shape: Shape,
 }
@@ -237,12 +243,12 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// What becomes of the lists after a pass.
+/// The use of the lists after a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
-    /// They give a threshold, and the next pass finds their rows again.
+    /// They give a threshold; the next pass finds their rows again.
     Sample,
-    /// They give a threshold, and their nearest stay.
+    /// They give a threshold, and their nearest rows are kept.
     Kept,
     /// They give the result.
     Last,

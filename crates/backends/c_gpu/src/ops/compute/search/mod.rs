@@ -1,11 +1,14 @@
 //! Search: the nearest rows of each query, in passes over the rows.
 //!
-//! * `many`: tiles of queries and rows on the matrix unit; a threshold from a sample of the rows keeps all but a few scores from
-//!   ever leaving the registers.
-//! * `products`: the same for devices whose matrix units take whole tiles only. Scores are written out, and then chosen from.
-//! * `few`: one pass that scores rows with up to sixteen queries at a time and keeps the nearest in the block's memory. It
-//!   takes every element type and any order of rows, and is what the other path falls back to.
-//! * `heaps`: where threads do not see each other's values, each keeps the nearest of a part of the rows by itself.
+//! * `many`: tiles of queries and rows on the matrix unit. A threshold from a sample of the rows
+//!   keeps all but a few scores in registers.
+//! * `products`: for devices whose matrix units only multiply whole tiles. All scores are written
+//!   out, and the nearest are selected from them.
+//! * `few`: one pass that scores rows with up to sixteen queries at a time and keeps the nearest in
+//!   block memory. It supports every element type and any order of rows, and is the fallback of
+//!   `many`.
+//! * `heaps`: if threads cannot see each other's values, each thread keeps the nearest of a part of
+//!   the rows.
 
 use panoply_core::op::compute::{Metric, Search};
 use panoply_core::{DType, Result, Support, Value};
@@ -21,11 +24,11 @@ mod products;
 mod schedule;
 mod shape;
 
-/// The most neighbours of one query.
+/// Maximum number of neighbours of one query.
 const K_MAX: usize = 2048;
-/// The most dimensions: a query's values must fit into a block's memory.
+/// Maximum number of dimensions: a query's values must fit block memory.
 const DIMENSIONS_MAX: usize = 16384;
-/// The bytes of one wide load.
+/// Bytes per wide load.
 const WIDE_BYTES: usize = 16;
 
 pub(crate) fn supports(op: &Search) -> Support {
@@ -58,7 +61,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
     Ok(Value::Pair(ids.into_tensor(), scores.into_tensor()))
 }
 
-/// What there is to do, with everything on the device.
+/// A search whose operands are all on the device.
 #[derive(Clone, Copy)]
 struct Task {
     row_type: DType,
@@ -68,18 +71,18 @@ struct Task {
     queries: Address,
     /// The filter's words, if there is one.
     filter: Address,
-    /// The rows' lengths, where they are given.
+    /// The rows' lengths, if they are given.
     lengths: Address,
     ids: Address,
     scores: Address,
     row_count: usize,
     dim: usize,
     query_count: usize,
-    /// How many neighbours there can be.
+    /// Maximum number of neighbours that exist.
     k: usize,
-    /// How many places the outputs have for each query.
+    /// Number of results per query in the outputs.
     places: usize,
-    /// Lanes of a warp, and bytes of block memory that a launch may ask for.
+    /// Lanes per warp, and the maximum block memory of a launch.
     warp_lanes: usize,
     shared_bytes_max: usize,
 }
@@ -108,14 +111,15 @@ impl Task {
         })
     }
 
-    /// Elements of one load: 16 bytes of them where all rows lie on such boundaries, else one.
+    /// Elements per load: 16 bytes of them if all rows are aligned to 16 bytes, else one.
     fn piece(&self) -> usize {
         let row_bytes = self.dim * self.row_type.size_bytes();
         let wide = row_bytes.is_multiple_of(WIDE_BYTES) && self.rows.is_multiple_of(WIDE_BYTES as u64);
         if wide { WIDE_BYTES / self.row_type.size_bytes() } else { 1 }
     }
 
-    /// Lanes that share a row. It decides the order of the sums, so every path asks here.
+    /// Lanes that share a row. This determines the order of the sums, so every path calls this
+    /// function.
     fn lanes(&self) -> usize {
         let lanes = match self.dim / self.piece() {
             0..=31 => 4,
@@ -125,7 +129,7 @@ impl Task {
         lanes.min(self.warp_lanes)
     }
 
-    /// A kernel with the parameters that all of search have.
+    /// Adds the parameters that all search kernels have.
     fn with_parameters(&self, kernel: Kernel) -> Kernel {
         kernel
             .dtype("T", self.row_type)

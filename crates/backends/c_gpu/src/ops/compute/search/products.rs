@@ -1,5 +1,6 @@
-//! Search with many queries on matrix units without what `many` needs: all scores are written out, and the best of each query's are chosen. For
-//! inner products of 16-bit floats, of which the units' sums are the scores.
+//! Search with many queries on matrix units that lack the features that `many` needs: all scores
+//! are written out, and the best of each query are selected. Only for inner products of 16-bit
+//! floats, where the units' sums are the scores.
 
 use panoply_core::op::compute::Metric;
 use panoply_core::{DType, Result};
@@ -10,16 +11,17 @@ use crate::driver::{Address, GRID_YZ_MAX};
 use crate::ops::compute::matmul::units::{Vectors, products_of};
 use crate::ops::compute::topk::Lanes;
 
-/// Below so many queries or rows the fused pass, which writes no scores, is the faster one.
+/// Below this many queries or rows the fused pass, which writes no scores, is faster.
 const QUERIES_MIN: usize = 48;
 const ROWS_MIN: usize = 4096;
-/// The largest k whose list the choice keeps in the block's memory.
+/// The largest k for which the selection keeps its list in block memory.
 const K_MAX: usize = 256;
-/// Bytes of scores, and the part of free memory that they may take; more queries are taken in turns.
+/// Maximum bytes of scores, and the divisor of free memory that limits them; more queries are
+/// searched in turns.
 const SCORES_BYTES_MAX: usize = 1 << 30;
 const MEMORY_SHARE: u64 = 8;
 
-/// How many queries are searched at a time; `None` where this path is not the better one, or the device lacks what it needs.
+/// Number of queries per turn; `None` if this path is slower, or the device does not support it.
 pub(super) fn turn(task: &Task, context: &Context) -> Option<usize> {
     let properties = context.driver.properties();
     let row_bytes = task.dim * task.row_type.size_bytes();

@@ -1,16 +1,18 @@
-//! Which rows are looked at when.
+//! Schedules the rows into passes.
 
 use super::shape::Shape;
 
-/// How much more than the expected candidates a list must hold.
+/// Factor by which a list's capacity exceeds the expected candidates.
 const LIST_RESERVE: usize = 4;
-/// Groups of the sample for each neighbour: with fewer, many neighbours would be in one group, and the threshold too wide.
+/// Groups of the sample per neighbour: with fewer, several near neighbours would fall into one
+/// group, and the threshold would be too wide.
 const GROUPS_PER_NEIGHBOUR: usize = 8;
-/// Rows times neighbours for which scoring all costs as much as listing one candidate for each neighbour does.
+/// Rows times neighbours at which scoring all rows costs as much as listing one candidate per
+/// neighbour.
 const ROWS_PER_CANDIDATE: usize = 2000;
 
-/// Which rows a pass takes: `tiles` tiles, every `step`-th of all, but without each `left_out`-th of those, which earlier passes
-/// took; 0 leaves none out.
+/// The rows of a pass: `tiles` tiles, every `step`-th of all, without each `left_out`-th of those,
+/// which earlier passes covered; 0 leaves none out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScorePass {
     pub(super) tiles: usize,
@@ -22,16 +24,16 @@ pub(super) struct ScorePass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     pub(super) sample: ScorePass,
-    /// Whether every score of the sample is written, and not only the nearest of each group.
+    /// Whether every score of the sample is written, instead of only the nearest of each group.
     pub(super) all: bool,
-    /// Keys that the sample writes of each tile.
+    /// Keys that the sample writes per tile.
     pub(super) tile_keys: usize,
-    /// The listing passes; none where the sample is everything and its scores are exact.
+    /// The listing passes; empty if the sample covers everything and its scores are exact.
     pub(super) lists: Vec<ScorePass>,
 }
 
 impl Schedule {
-    /// Every row is in one of the listing passes, or all are in the sample.
+    /// Every row is in one of the listing passes, or all rows are in the sample.
     pub(super) fn new(rows: usize, k: usize, shape: &Shape, capacity: usize, exact: bool) -> Schedule {
         let tiles = rows.div_ceil(shape.tile_rows);
         let all_tiles = capacity / shape.tile_rows;
@@ -39,7 +41,7 @@ impl Schedule {
             let sample = ScorePass { tiles, step: 1, left_out: 0 };
             return Schedule { sample, all: true, tile_keys: shape.tile_rows, lists: Vec::new() };
         }
-        // A warp's rows are one group, or four.
+        // The rows of a warp are one group, or four.
         let parts = shape.tile_rows / shape.warp.1;
         let steps_max = tiles * parts * 4 / (k * GROUPS_PER_NEIGHBOUR);
         let all = steps_max == 0;
@@ -71,13 +73,14 @@ impl Schedule {
         Schedule { sample, all, tile_keys, lists }
     }
 
-    /// How many lanes of a warp share a group of the sample's rows.
+    /// Number of lanes of a warp that share a group of the sample's rows.
     pub(super) fn shared_by(&self, shape: &Shape) -> usize {
         if self.tile_keys == shape.tile_rows / shape.warp.1 { 4 } else { 1 }
     }
 }
 
-/// Few factors of at most `most`, as even as can be, whose product is at least `whole`, but not much more.
+/// A few factors of at most `most`, as even as possible, whose product is at least `whole` but not
+/// much more.
 fn growths(whole: usize, most: usize) -> Vec<usize> {
     let mut rounds = 0;
     while most.saturating_pow(rounds) < whole {
@@ -99,7 +102,7 @@ mod tests {
     use crate::ops::compute::search::many::{LIST_KEYS_MAX, LIST_KEYS_MIN};
     use crate::ops::compute::search::shape::tests::shape;
 
-    /// The tiles of a pass, as the kernel counts them.
+    /// The tiles of a pass, as the kernel numbers them.
     fn taken(pass: &ScorePass) -> impl Iterator<Item = usize> + '_ {
         let number = |index: usize| if pass.left_out > 0 { index + index / (pass.left_out - 1) + 1 } else { index };
         (0..pass.tiles).map(move |index| number(index) * pass.step)
@@ -123,7 +126,7 @@ mod tests {
                     };
                     seen.sort_unstable();
                     assert!(seen.into_iter().eq(0..tiles), "{case}");
-                    // Enough scores for a threshold, unless the lists hold every row.
+                    // There must be enough scores for a threshold, unless the lists hold every row.
                     let keys = schedule.sample.tiles * schedule.tile_keys;
                     assert!(keys >= 2 * k || rows <= capacity, "{case}");
                 }

@@ -1,49 +1,50 @@
-//! How the tiles lie in a block's memory, and who works on them.
+//! The layout of tiles in block memory, and their division among warps.
 
 use panoply_kernels::c::Kernel;
 
 use super::Task;
 use crate::context::Context;
 
-/// Bytes of each vector that are multiplied at a time.
+/// Bytes of each vector multiplied per step.
 const CHUNK_BYTES: usize = 128;
-/// Block memory of a multiprocessor, and what the kernel declares of it itself, for each warp, row and query and besides.
+/// Block memory of a multiprocessor, and the memory that the kernel declares itself: per warp, per
+/// row, per query, and fixed.
 const BLOCKS_BYTES_MAX: usize = 226 << 10;
 const WARP_BYTES: usize = 864;
 const ROW_BYTES: usize = 16;
 const QUERY_BYTES: usize = 20;
 const DECLARED_BYTES: usize = 512;
-/// The kernel moves to the next boundary of so many bytes.
+/// The kernel aligns its block memory to this number of bytes.
 const ALIGN_BYTES: usize = 1024;
 const STAGES_MAX: usize = 8;
-/// Sums of a tile that leave registers for two blocks.
+/// Maximum sums per tile that leave registers for two blocks.
 const SMALL_TILE: usize = 16 * 128;
-/// With so many stages a stage may be twice as large: that means fewer waits.
+/// Minimum number of stages for which a stage may be twice as large, which needs fewer waits.
 const LARGE_STAGES_MIN: usize = 3;
 /// Lanes of a warp that multiplies tiles.
 const WARP_LANES: usize = 32;
 
-/// How the tiles lie in a block's memory, and who works on them.
+/// The layout of tiles in block memory, and their division among warps.
 pub(super) struct Shape {
     pub(super) tile_queries: usize,
     pub(super) tile_rows: usize,
     /// Whether four warps multiply together.
     pub(super) grouped: bool,
-    /// Queries and rows of one warp.
+    /// Queries and rows per warp.
     pub(super) warp: (usize, usize),
-    /// Warps that copy.
+    /// Number of warps that copy.
     pub(super) copiers: usize,
-    /// Blocks of a multiprocessor.
+    /// Blocks per multiprocessor.
     pub(super) blocks: usize,
     pub(super) stages: usize,
     pub(super) stage_chunks: usize,
-    /// Whether the queries stay in the block's memory, or come with every chunk of rows.
+    /// Whether the queries stay in block memory, instead of being loaded with every chunk of rows.
     pub(super) resident: bool,
     pub(super) shared_bytes: usize,
 }
 
 impl Shape {
-    /// A tile that the queries fill. Few queries are bound by the reading of rows alone.
+    /// A tile that the queries fill. With few queries the search is limited by the reading of rows.
     pub(super) fn new(task: &Task, context: &Context) -> Shape {
         let groups = context.driver.properties().warp_groups;
         let queries = task.query_count;
@@ -68,7 +69,7 @@ impl Shape {
         grouped: bool,
     ) -> Shape {
         let copiers = if grouped { 4 } else { 2 };
-        // More blocks hide more latency, but have no registers for the sums of a large tile.
+        // More blocks hide more latency, but leave no registers for the sums of a large tile.
         let blocks = if tile_queries * tile_rows <= SMALL_TILE { 2 } else { 1 };
         let warps = tile_queries / warp.0 * (tile_rows / warp.1);
         let declared = DECLARED_BYTES + warps * WARP_BYTES + tile_rows * ROW_BYTES + tile_queries * QUERY_BYTES;

@@ -1,0 +1,13 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod chaos;
+mod conformance;
+mod convolutions;
+mod faults;
+mod gelu;
+mod graphs;
+mod kernel;
+mod layouts;
+mod peers;
+mod resident;
+mod vectors;

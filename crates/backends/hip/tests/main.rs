@@ -1,0 +1,6 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod chaos;
+mod conformance;
+mod resident;
+mod test_library;

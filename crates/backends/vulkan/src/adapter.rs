@@ -1,35 +1,38 @@
-//! What a device is and has.
+//! Finds out what a Vulkan device is and which features it has.
 
 use std::ffi::CStr;
 use std::fmt::Write;
 
 use ash::vk;
-use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, PciAddress};
+use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
 use panoply_kernels::wgsl::CoopKernel;
 use panoply_wgsl_gpu::profile::{Profile, WideMatrices};
 
 use crate::bfloat16::{BFLOAT16_NAME, Bfloat16Features, COMPONENT_BFLOAT16};
+use crate::float_controls::FloatControls;
 use crate::loader::{Loader, version_text};
 use crate::quirks::{KNOWN_LIMITS, Limits, QUIRKS, kept};
 
-/// The most words of parameters that a dispatch carries itself, where the device can.
+/// The most words of parameters that a dispatch carries itself (as push constants), if the device
+/// can.
 const IMMEDIATE_WORDS_MAX: usize = 64;
-/// The most bytes of a buffer that kernels see: places in it are signed 32-bit integers.
+/// The most bytes of a buffer that kernels see: indices into it are signed 32-bit integers.
 const BINDING_BYTES_MAX: u64 = i32::MAX as u64;
-/// The most buffers that kernels are made for.
+/// The most storage buffers that a kernel may bind.
 const BUFFERS_MAX: u32 = 64;
-/// What every kernel needs of a workgroup.
+/// The workgroup limits that every kernel needs.
 const INVOCATIONS_MIN: u32 = 256;
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
 const BUFFERS_MIN: u32 = 8;
-/// The least of a buffer, and of what a kernel sees of it, that is believed: Vulkan promises far more.
+/// The smallest size of a buffer, and of the part that a kernel sees, that is believed: Vulkan
+/// promises far more.
 const BUFFER_BYTES_MIN: u64 = 1 << 20;
-/// The largest step between parameters in a buffer that Vulkan allows.
+/// The largest alignment of parameters in a uniform buffer that Vulkan allows.
 const PARAMS_STEP_BYTES_MAX: u64 = 256;
-/// The largest step between imported pages that is believed.
+/// The largest alignment of imported pages that is believed.
 const IMPORT_STEP_BYTES_MAX: u64 = 2 << 20;
 
-/// Set to `compute`, has kernels go to a queue without graphics, where there is one: for measurements.
+/// If set to `compute`, kernels go to a queue without graphics, if there is one: for measurements.
 const QUEUE_VARIABLE: &str = "PANOPLY_VULKAN_QUEUE";
 
 /// One device that can be opened.
@@ -40,41 +43,44 @@ pub(crate) struct Adapter {
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
     pub(crate) has: Has,
-    /// The family of the queue for kernels, and of another one for copies alone.
+    /// The queue family for kernels, and a separate family for copies alone.
     pub(crate) compute_family: u32,
     pub(crate) transfer_family: Option<u32>,
-    /// The name of the file that keeps compiled kernels.
+    /// The name of the file that stores compiled kernels.
     pub(crate) cache_key: String,
-    /// How the driver's own cache of compiled kernels begins.
+    /// The header that the driver's own cache of compiled kernels must have.
     pub(crate) cache_header: CacheHeader,
 }
 
-/// What a device has beyond Vulkan 1.2.
+/// The features of a device beyond Vulkan 1.2.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Has {
     pub(crate) version: u32,
-    /// 16-bit floating-point numbers, in registers and in memory.
+    /// 16-bit floating-point numbers are available, in registers and in memory.
     pub(crate) f16: bool,
-    /// The size of subgroups can be asked for, and must be to be known.
+    /// The subgroup size varies, so a kernel must require the size that it needs; the device allows
+    /// this.
     pub(crate) asks_subgroup_size: bool,
     pub(crate) zero_workgroup_memory: bool,
     pub(crate) memory_budget: bool,
     pub(crate) portability_subset: bool,
-    /// Memory of the host can be imported, at multiples of so many bytes.
+    /// Alignment in bytes at which host memory can be imported.
     pub(crate) import_step_bytes: Option<u64>,
-    /// Nanoseconds between two time stamps that differ by one.
+    /// Nanoseconds per tick of a time stamp.
     pub(crate) stamp_nanoseconds: Option<f64>,
     /// The most invocations of a workgroup along each axis.
     pub(crate) workgroup_size_max: [u32; 3],
-    /// Matrices of bf16 on the matrix units.
+    /// The matrix units multiply bf16 matrices.
     pub(crate) bf16_matrices: bool,
-    /// The most allocations at a time.
+    /// The most memory allocations that may exist at a time.
     pub(crate) allocations_max: u32,
     /// Host and device share their memory.
     pub(crate) is_unified: bool,
+    /// Which behaviour kernels can ask for with subnormal numbers, NaN and infinities.
+    pub(crate) floats: FloatControls,
 }
 
-/// Who has made a cache of compiled kernels.
+/// Identifies the device and driver that have made a cache of compiled kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheHeader {
     pub(crate) vendor: u32,
@@ -83,7 +89,7 @@ pub(crate) struct CacheHeader {
 }
 
 impl CacheHeader {
-    /// Whether data was made by this device's driver. Drivers need not survive what is not theirs.
+    /// Whether `data` was made by this device's driver. A driver may crash on foreign data.
     pub(crate) fn begins(&self, data: &[u8]) -> bool {
         let word = |place: usize| {
             let bytes = data.get(place..place + 4)?.try_into().ok()?;
@@ -97,7 +103,7 @@ impl CacheHeader {
     }
 }
 
-/// Looks at a device. One that cannot run kernels is refused with its name and the reason.
+/// Inspects a device. Returns the name and the reason for a device that cannot run kernels.
 pub(crate) fn look(
     loader: &Loader,
     physical: vk::PhysicalDevice,
@@ -157,7 +163,7 @@ pub(crate) fn look(
     Ok(Adapter { physical, profile, info, limits, has, compute_family, transfer_family, cache_key, cache_header })
 }
 
-/// Hardware before software, memory of its own before the host's.
+/// The sort key of a device: hardware before software, discrete before integrated.
 pub(crate) fn preference(loader: &Loader, physical: vk::PhysicalDevice) -> u8 {
     // SAFETY: the device is the instance's own.
     match unsafe { loader.instance.get_physical_device_properties(physical) }.device_type {
@@ -169,7 +175,7 @@ pub(crate) fn preference(loader: &Loader, physical: vk::PhysicalDevice) -> u8 {
     }
 }
 
-/// What a device lacks that every kernel needs.
+/// The first limit that is below the needs of every kernel, as text.
 fn shortcoming(limits: &Limits) -> Option<String> {
     let least = [
         ("invocations in a workgroup", limits.invocations_max, INVOCATIONS_MIN),
@@ -180,7 +186,7 @@ fn shortcoming(limits: &Limits) -> Option<String> {
     short.map(|(what, got, needed)| format!("{got} {what}; kernels need {needed}"))
 }
 
-/// What a driver says that cannot be so.
+/// The first claim of a driver that cannot be true, as text.
 fn absurdity(claimed: &Limits, seen: &Seen) -> Option<String> {
     let bytes = claimed.buffer_bytes_max.min(claimed.binding_bytes_max);
     if bytes < BUFFER_BYTES_MIN {
@@ -191,7 +197,8 @@ fn absurdity(claimed: &Limits, seen: &Seen) -> Option<String> {
     (!is_sound).then(|| format!("parameters at multiples of {step} bytes"))
 }
 
-/// The device's types of memory and its heaps: no more of either than there can be, and each type in a heap that is there.
+/// The device's memory types and heaps. Their counts are clamped to Vulkan's maxima, and types in
+/// heaps that do not exist are disabled.
 pub(crate) fn memory_types(loader: &Loader, physical: vk::PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
     // SAFETY: the device is the instance's own.
     sound(unsafe { loader.instance.get_physical_device_memory_properties(physical) })
@@ -201,14 +208,14 @@ fn sound(mut memory: vk::PhysicalDeviceMemoryProperties) -> vk::PhysicalDeviceMe
     memory.memory_heap_count = memory.memory_heap_count.min(vk::MAX_MEMORY_HEAPS as u32);
     memory.memory_type_count = memory.memory_type_count.min(vk::MAX_MEMORY_TYPES as u32);
     let heaps = memory.memory_heap_count;
-    // A type in no heap has no properties, and so is never chosen.
+    // A type in a heap that does not exist is marked protected, and so is never chosen.
     for kind in memory.memory_types.iter_mut().filter(|kind| kind.heap_index >= heaps) {
         *kind = vk::MemoryType { property_flags: vk::MemoryPropertyFlags::PROTECTED, heap_index: 0 };
     }
     memory
 }
 
-/// What Vulkan tells about a device.
+/// The answers of Vulkan about a device.
 struct Seen {
     physical: vk::PhysicalDevice,
     version: u32,
@@ -221,6 +228,7 @@ struct Seen {
     buffer_bytes_max: Option<u64>,
     pci: Option<PciAddress>,
     import_step_bytes: u64,
+    floats: FloatControls,
     features11: vk::PhysicalDeviceVulkan11Features<'static>,
     features12: vk::PhysicalDeviceVulkan12Features<'static>,
     features13: vk::PhysicalDeviceVulkan13Features<'static>,
@@ -236,14 +244,13 @@ impl Seen {
         let properties = unsafe { instance.get_physical_device_properties(physical) };
         let extensions = extensions(instance, physical);
         let has = |name: &CStr| extensions.iter().any(|one| one.as_c_str() == name);
-        // What a device has beyond the version that the instance was made for must not be used.
+        // Features beyond the version that the instance was made for must not be used.
         let version = properties.api_version.min(loader.version);
         let is_13 = version >= vk::API_VERSION_1_3;
-        let (mut ids, mut drivers, mut subgroup) = Default::default();
+        let (mut ids, mut drivers, mut subgroup, mut floats, mut pci) = Default::default();
         let mut maintenance3 = vk::PhysicalDeviceMaintenance3Properties::default();
         let mut maintenance4 = vk::PhysicalDeviceMaintenance4Properties::default();
         let mut sizes = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
-        let mut pci = vk::PhysicalDevicePCIBusInfoPropertiesEXT::default();
         let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
         let (mut features11, mut features12, mut features13) = Default::default();
         let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
@@ -253,6 +260,7 @@ impl Seen {
                 .push_next(&mut ids)
                 .push_next(&mut drivers)
                 .push_next(&mut subgroup)
+                .push_next(&mut floats)
                 .push_next(&mut maintenance3);
             let mut features =
                 vk::PhysicalDeviceFeatures2::default().push_next(&mut features11).push_next(&mut features12);
@@ -272,7 +280,7 @@ impl Seen {
             if has(BFLOAT16_NAME) {
                 features = features.push_next(&mut bf16);
             }
-            // SAFETY: the device knows Vulkan 1.2, to which these calls belong, and every structure of the chains.
+            // SAFETY: the device supports Vulkan 1.2 and every structure of the chains.
             unsafe {
                 instance.get_physical_device_properties2(physical, &mut all);
                 instance.get_physical_device_features2(physical, &mut features);
@@ -285,6 +293,7 @@ impl Seen {
             properties,
             allocation_bytes_max: maintenance3.max_memory_allocation_size,
             buffer_bytes_max: is_13.then_some(maintenance4.max_buffer_size).filter(|bytes| *bytes > 0),
+            floats: FloatControls::of(&floats),
             import_step_bytes: host.min_imported_host_pointer_alignment,
             matrices: matrices.cooperative_matrix == vk::TRUE,
             bf16_matrices: bf16.has_type == vk::TRUE && bf16.has_matrices == vk::TRUE,
@@ -317,7 +326,8 @@ impl Seen {
     fn limits(&self) -> Limits {
         let limits = &self.properties.limits;
         let claimed = match self.buffer_bytes_max {
-            // An allocation may be larger than what is promised, and says so where it fails.
+            // An allocation may be larger than the promised maximum; it reports an error if it
+            // fails.
             Some(bytes) if self.properties.device_type == vk::PhysicalDeviceType::DISCRETE_GPU => bytes,
             Some(bytes) => bytes.min(self.allocation_bytes_max),
             None => self.allocation_bytes_max,
@@ -337,7 +347,7 @@ impl Seen {
         }
     }
 
-    /// The families of queues for kernels and for copies alone.
+    /// The queue families for kernels and for copies alone.
     fn families(&self, loader: &Loader) -> Option<(u32, Option<u32>)> {
         // SAFETY: the device is the instance's own.
         let families = unsafe { loader.instance.get_physical_device_queue_family_properties(self.physical) };
@@ -353,7 +363,7 @@ impl Seen {
         Some((compute, copies.map(|(_, number)| number)))
     }
 
-    /// The size of subgroups, where all have the same, and whether that must be asked for.
+    /// The subgroup size, if all subgroups have the same one, and whether kernels must require it.
     fn subgroups(&self) -> (Option<u8>, bool) {
         use vk::SubgroupFeatureFlags as Ops;
         let needed =
@@ -369,7 +379,7 @@ impl Seen {
         (lanes.filter(|_| runs && (!varies || asks)), asks)
     }
 
-    /// Whether matrices of such numbers are there that our kernels multiply.
+    /// Whether the device multiplies 16×16 matrices of `element` as our kernels need.
     fn matrices(&self, loader: &Loader, element: vk::ComponentTypeKHR) -> bool {
         use vk::ComponentTypeKHR as Component;
         if !self.matrices || self.features12.vulkan_memory_model == vk::FALSE {
@@ -405,6 +415,7 @@ impl Seen {
                 && is(self.features11.storage_buffer16_bit_access)
                 && is(self.features11.uniform_and_storage_buffer16_bit_access),
             asks_subgroup_size,
+            floats: self.floats,
             zero_workgroup_memory: is(self.features13.shader_zero_initialize_workgroup_memory),
             memory_budget: self.has_extension(ash::ext::memory_budget::NAME),
             portability_subset: self.has_extension(ash::khr::portability_subset::NAME),
@@ -418,7 +429,7 @@ impl Seen {
         }
     }
 
-    /// The device as others see it. What Vulkan does not tell stays `None`.
+    /// The device's public description. Facts that Vulkan does not report stay `None`.
     fn describe(&self, loader: &Loader, profile: &Profile, has: &Has, transfer: Option<u32>) -> DeviceInfo {
         let kind = match self.properties.device_type {
             vk::PhysicalDeviceType::DISCRETE_GPU | vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::DiscreteGpu,
@@ -445,22 +456,25 @@ impl Seen {
             ("transfer-queue", transfer.is_some()),
             ("host-memory-import", has.import_step_bytes.is_some()),
             ("memory-budget", has.memory_budget),
+            (Capabilities::FLUSHES_SUBNORMALS, !has.floats.keeps_subnormals()),
         ];
         let names = features.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
         device.capabilities =
-            Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: names.collect() };
+            Capabilities { domains: panoply_wgsl_gpu::ops::DOMAINS.to_vec(), features: names.collect() };
         device
     }
 }
 
-/// Bytes of the largest heap of the device's own, and those of it that this process may still have.
+/// The size of the largest device-local heap in bytes, and how much of it this process may still
+/// allocate.
 pub(crate) fn memory(loader: &Loader, physical: vk::PhysicalDevice, budget: bool) -> (Option<u64>, Option<u64>) {
     let mut budgets = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut asked = vk::PhysicalDeviceMemoryProperties2::default();
     if budget {
         asked = asked.push_next(&mut budgets);
     }
-    // SAFETY: the device is the instance's own, knows Vulkan 1.1 and, where it is asked, the extension.
+    // SAFETY: the device is the instance's own and supports Vulkan 1.1; the budget structure is
+    // chained only if `budget` says that the extension is there.
     unsafe { loader.instance.get_physical_device_memory_properties2(physical, &mut asked) };
     let heaps = sound(asked.memory_properties).memory_heaps_as_slice().to_vec();
     let own = heaps.iter().enumerate().filter(|(_, heap)| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
@@ -469,7 +483,7 @@ pub(crate) fn memory(loader: &Loader, physical: vk::PhysicalDevice, budget: bool
     (Some(heap.size), budget.then_some(free.min(heap.size)))
 }
 
-/// The extensions that a device has.
+/// The extensions that a device supports.
 fn extensions(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Vec<std::ffi::CString> {
     // SAFETY: the device is the instance's own.
     let listed = unsafe { instance.enumerate_device_extension_properties(physical) }.unwrap_or_default();
@@ -485,7 +499,7 @@ fn pci_address(bus: &vk::PhysicalDevicePCIBusInfoPropertiesEXT<'_>) -> PciAddres
     }
 }
 
-/// The structure without the chain that it was part of.
+/// The structure, removed from the chain that it was part of.
 fn unchained<T>(mut structure: T, cut: impl FnOnce(&mut T)) -> T {
     cut(&mut structure);
     structure

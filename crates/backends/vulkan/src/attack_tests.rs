@@ -1,6 +1,8 @@
-//! Drivers that fail in any call, and drivers that lie: each call that can fail does so, once or for good, with every error that matters; what they
-//! say of themselves is replaced by nonsense. Whatever happens, an op has a typed error or its right result, nothing hangs or panics, a device that
-//! is not lost goes on, and Vulkan's own checks have nothing to say.
+//! Tests with drivers that fail in any call, and drivers that lie. Each call that can fail fails,
+//! once or for good, with every error that matters; properties that a driver reports are replaced
+//! by nonsense. In every case an op returns a typed error or its right result, nothing hangs or
+//! panics, a device that is not lost continues to work, and Vulkan's validation layers report
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,7 +18,8 @@ use crate::gpu::Gpu;
 use crate::loader::{Loader, Wish};
 use crate::quirks::{Copies, Memory, WAYS, Ways};
 
-/// A call that fails: its name, how many of its calls succeed first, what it says, and whether it then fails for good.
+/// A call that fails: its name, how many calls succeed first, which error it returns, and whether
+/// it then fails for good.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     function: &'static str,
@@ -27,16 +30,16 @@ struct Trouble {
 
 thread_local! {
     static TROUBLE: Cell<Option<Trouble>> = const { Cell::new(None) };
-    /// How often each function was called.
+    /// The number of calls of each function.
     static CALLS: RefCell<HashMap<&'static str, u32>> = RefCell::default();
     static REAL: Cell<Option<Real>> = const { Cell::new(None) };
-    /// The device, and how it is waited for.
+    /// The device, and the function that waits until it is idle.
     static DEVICE: Cell<Option<(vk::Device, vk::PFN_vkDeviceWaitIdle)>> = const { Cell::new(None) };
-    /// Devices that were destroyed.
+    /// The number of devices that were destroyed.
     static DESTROYED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a call says instead of being made.
+/// The error that a call returns instead of being made, if any.
 fn told(function: &'static str) -> Option<vk::Result> {
     let before = CALLS.with_borrow_mut(|calls| {
         let count = calls.entry(function).or_default();
@@ -51,12 +54,14 @@ fn told(function: &'static str) -> Option<vk::Result> {
     says
 }
 
-/// A device that is lost does nothing any more, and its memory may be freed; the one that only says so must have ended what it was given first.
+/// Waits until the device is idle. A really lost device does nothing any more and its memory may be
+/// freed; a device that only claims to be lost must finish its submitted work first.
 fn come_to_rest() {
     let Some((device, wait)) = DEVICE.get() else { return };
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // SAFETY: the device lives as long as the test that waits for this thread, and nothing is submitted meanwhile.
+        // SAFETY: the device lives as long as the test that waits for this thread, and nothing is
+        // submitted meanwhile.
         let _ = ended.send(unsafe { wait(device) });
     });
     let ended = end.recv_timeout(std::time::Duration::from_secs(20));
@@ -77,12 +82,12 @@ macro_rules! functions {
         $(unsafe extern "system" fn $name($($argument: $type),*) -> vk::Result {
             match told(stringify!($name)) {
                 Some(error) => error,
-                // SAFETY: what the caller gave.
+                // SAFETY: the arguments are the caller's own.
                 None => unsafe { (REAL.get().unwrap().$name)($($argument),*) },
             }
         })*
 
-        /// Has a device fail as this thread says.
+        /// Makes a device fail as this thread demands.
         fn fragile(gpu: &mut Gpu) {
             let (mut first, second) = (gpu.raw.fp_v1_0().clone(), gpu.raw.fp_v1_1().clone());
             let (mut third, fourth) = (gpu.raw.fp_v1_2().clone(), gpu.raw.fp_v1_3().clone());
@@ -133,7 +138,7 @@ functions! {
     v1_2.wait_semaphores: PFN_vkWaitSemaphores(device: vk::Device, info: *const vk::SemaphoreWaitInfo<'_>, nanoseconds: u64);
 }
 
-/// One that fails leaves nulls.
+/// Writes null handles first, as a driver does when pipeline creation fails.
 unsafe extern "system" fn compile(
     device: vk::Device,
     cache: vk::PipelineCache,
@@ -142,7 +147,7 @@ unsafe extern "system" fn compile(
     callbacks: Callbacks<'_>,
     made: *mut vk::Pipeline,
 ) -> vk::Result {
-    // SAFETY: the caller has room for so many, and what it gave goes on.
+    // SAFETY: the caller has room for `count` handles, and the arguments are the caller's own.
     unsafe {
         (0..count as usize).for_each(|place| *made.add(place) = vk::Pipeline::null());
         create_compute_pipelines(device, cache, count, infos, callbacks, made)
@@ -151,14 +156,14 @@ unsafe extern "system" fn compile(
 
 unsafe extern "system" fn destroy_device(device: vk::Device, callbacks: Callbacks<'_>) {
     DESTROYED.set(DESTROYED.get() + 1);
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe { (REAL.get().unwrap().destroy_device)(device, callbacks) }
 }
 
-/// Every way that bytes go: imported, and on a lane of copies.
+/// Uses every way for transfers: imported memory and a lane of copies.
 const CROSSING: Ways = Ways { up: Memory::Imported, copies: Copies::Apart, ..WAYS };
 
-/// The first device, or nothing where the machine has none; then the test says that it is skipped.
+/// The first device, or `None` if the machine has none; then the test prints that it is skipped.
 fn first_device(backend: &VulkanBackend) -> Option<DeviceInfo> {
     match backend.discover() {
         Ok(devices) => devices.into_iter().next(),
@@ -169,7 +174,7 @@ fn first_device(backend: &VulkanBackend) -> Option<DeviceInfo> {
     }
 }
 
-/// Two kernels, with uploads and downloads that go beside them.
+/// Runs two kernels, with uploads and downloads that run beside them.
 fn work(engine: &mut VulkanEngine) -> Result<Vec<f32>> {
     let numbers: Vec<f32> = (0..640 << 10).map(|number| (number % 7) as f32).collect();
     let numbers = Tensor::from_vec(numbers, [640, 1 << 10])?;
@@ -188,7 +193,8 @@ fn is_right(shares: &[f32]) -> bool {
         && (0..shares.len()).step_by(997).all(|place| (shares[place] - expected(place)).abs() < 1e-6)
 }
 
-/// One trouble on a device of its own. What must hold is in the head of this file.
+/// Runs the work with one trouble on a device of its own, and checks the promises in the head of
+/// this file.
 fn survive(backend: &VulkanBackend, device: &DeviceInfo, trouble: Trouble) {
     CALLS.take();
     let destroyed = DESTROYED.get();
@@ -215,7 +221,7 @@ fn survive(backend: &VulkanBackend, device: &DeviceInfo, trouble: Trouble) {
     assert_eq!(DESTROYED.get(), destroyed + 1, "{trouble:?}: something still holds the device");
 }
 
-/// Every function, at its first calls and a later one.
+/// Every function, failing at its first two calls and at a later one.
 fn troubles(says: vk::Result, for_good: bool) -> impl Iterator<Item = Trouble> {
     let at = move |function: &'static str| [0, 1, 4].map(|after| Trouble { function, after, says, for_good });
     FUNCTIONS.iter().flat_map(move |function| at(function))
@@ -239,7 +245,7 @@ fn a_device_may_be_lost_in_any_call() {
     }
 }
 
-/// Errors that no call should have: as good as any other.
+/// `ERROR_UNKNOWN`, which no call should return, is handled like any other error.
 #[test]
 fn a_driver_may_fail_for_good() {
     let backend = VulkanBackend::with_ways(CROSSING);
@@ -249,7 +255,8 @@ fn a_driver_may_fail_for_good() {
         .for_each(|trouble| survive(&backend, &device, trouble));
 }
 
-/// What is left of a failure must not be misused: freed twice, used after that, or kept when the device goes.
+/// The remains of a failure must not be misused: freed twice, used after the free, or kept when the
+/// device is destroyed.
 #[test]
 fn validation_layers_find_nothing_behind_a_failure() {
     let messages = Arc::new(Messages::default());
@@ -261,7 +268,7 @@ fn validation_layers_find_nothing_behind_a_failure() {
     }
 }
 
-/// What is said of a device, changed.
+/// Changes the properties that a driver reports for a device.
 type Lie = fn(&mut vk::PhysicalDeviceProperties, &mut vk::PhysicalDeviceMemoryProperties, &mut u64);
 
 thread_local! {
@@ -277,7 +284,7 @@ struct RealInstance {
     memory2: vk::PFN_vkGetPhysicalDeviceMemoryProperties2,
 }
 
-/// Has a lie told. What it does not concern goes nowhere.
+/// Applies the current lie. Arguments that the caller does not have are replaced by dummies.
 fn lie(
     properties: Option<&mut vk::PhysicalDeviceProperties>,
     memory: Option<&mut vk::PhysicalDeviceMemoryProperties>,
@@ -290,7 +297,7 @@ fn lie(
 }
 
 unsafe extern "system" fn properties(device: vk::PhysicalDevice, told: *mut vk::PhysicalDeviceProperties) {
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe {
         (REAL_INSTANCE.get().unwrap().properties)(device, told);
         lie(Some(&mut *told), None, None);
@@ -298,7 +305,8 @@ unsafe extern "system" fn properties(device: vk::PhysicalDevice, told: *mut vk::
 }
 
 unsafe extern "system" fn properties2(device: vk::PhysicalDevice, told: *mut vk::PhysicalDeviceProperties2<'_>) {
-    // SAFETY: what the caller gave; a structure of the chain is what its type says.
+    // SAFETY: the arguments are the caller's own, and each structure of the chain has the type that
+    // `s_type` names.
     unsafe {
         (REAL_INSTANCE.get().unwrap().properties2)(device, told);
         lie(Some(&mut (*told).properties), None, None);
@@ -314,7 +322,7 @@ unsafe extern "system" fn properties2(device: vk::PhysicalDevice, told: *mut vk:
 }
 
 unsafe extern "system" fn memory(device: vk::PhysicalDevice, told: *mut vk::PhysicalDeviceMemoryProperties) {
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe {
         (REAL_INSTANCE.get().unwrap().memory)(device, told);
         lie(None, Some(&mut *told), None);
@@ -322,14 +330,14 @@ unsafe extern "system" fn memory(device: vk::PhysicalDevice, told: *mut vk::Phys
 }
 
 unsafe extern "system" fn memory2(device: vk::PhysicalDevice, told: *mut vk::PhysicalDeviceMemoryProperties2<'_>) {
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe {
         (REAL_INSTANCE.get().unwrap().memory2)(device, told);
         lie(None, Some(&mut (*told).memory_properties), None);
     }
 }
 
-/// Vulkan with drivers that lie as this thread says.
+/// A loader whose drivers lie as this thread demands.
 fn lying(mut loader: Loader) -> Loader {
     let instance = &loader.instance;
     let (mut first, mut second) = (instance.fp_v1_0().clone(), instance.fp_v1_1().clone());
@@ -346,7 +354,7 @@ fn lying(mut loader: Loader) -> Loader {
     loader
 }
 
-/// Nonsense that a device may be refused for, or survive.
+/// Nonsense for which a device may be refused, or with which it works.
 const LIES: [(&str, Lie); 18] = [
     ("no limits", |told, _, _| told.limits = vk::PhysicalDeviceLimits::default()),
     ("no storage", |told, _, _| told.limits.max_storage_buffer_range = 0),

@@ -1,4 +1,4 @@
-//! Finds devices, says what each of them can run, and opens them.
+//! Finds devices, reports which ops each device supports, and opens devices.
 
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ pub use crate::validation::Messages;
 /// An opened device.
 pub type VulkanEngine = GpuEngine<VulkanDriver>;
 
-/// Devices beyond so many share what is known about which kernels are compiled.
+/// Number of devices with a `Warm` of their own. Higher indices wrap around and share one.
 const DEVICES_MAX: usize = 8;
 
 /// The backend for every device with a driver for Vulkan 1.2 or later.
@@ -28,13 +28,13 @@ pub struct VulkanBackend {
     wish: Wish,
     limits: Option<Limits>,
     ways: Option<Ways>,
-    /// Where compiled kernels are kept between runs, or why they are not.
+    /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
     found: OnceLock<Result<Found, Absence>>,
     warm: [Arc<Warm>; DEVICES_MAX],
 }
 
-/// The devices, found once: their indices must not change while devices are open.
+/// The devices, searched for once: their indices must not change while devices are open.
 struct Found {
     loader: Arc<Loader>,
     adapters: Vec<Adapter>,
@@ -49,29 +49,31 @@ impl VulkanBackend {
         VulkanBackend { wish: Wish::default(), limits: None, ways: None, cache, found, warm }
     }
 
-    /// A backend over another library than the system's.
+    /// A backend that loads `library` instead of the system's Vulkan library.
     pub fn with_library(library: impl Into<OsString>) -> VulkanBackend {
         let wish = Wish { library: Some(library.into()), ..Wish::default() };
         VulkanBackend { wish, ..VulkanBackend::new() }
     }
 
-    /// A backend whose devices have no more than these limits, whatever they could have: small devices, simulated.
+    /// A backend whose devices have at most these limits, to simulate small devices.
     pub fn with_limits(limits: Limits) -> VulkanBackend {
         VulkanBackend { limits: Some(limits), ..VulkanBackend::new() }
     }
 
-    /// A backend whose bytes cross in these ways, whatever is known to be best: for measuring.
+    /// A backend that transfers bytes in these ways instead of the best known ways: for
+    /// measurements.
     pub fn with_ways(ways: Ways) -> VulkanBackend {
         VulkanBackend { ways: Some(ways), ..VulkanBackend::new() }
     }
 
-    /// The backend with Vulkan's validation layers, which tell here what they find. It is absent where they are not installed.
+    /// The backend with Vulkan's validation layers, which report their findings to `messages`. The
+    /// backend is absent if the layers are not installed.
     pub fn validated(self, messages: &Arc<Messages>) -> VulkanBackend {
         let wish = Wish { messages: Some(Arc::clone(messages)), ..self.wish };
         VulkanBackend { wish, ..self }
     }
 
-    /// The backend with compiled kernels in another folder than the user's.
+    /// The backend with compiled kernels in `cache` instead of the user's folder.
     #[cfg(test)]
     pub(crate) fn with_cache(cache: Cache) -> VulkanBackend {
         VulkanBackend { cache: OnceLock::from(Ok(Arc::new(cache))), ..VulkanBackend::new() }
@@ -89,7 +91,7 @@ impl VulkanBackend {
         self.find_through(Loader::open(&self.wish)?)
     }
 
-    /// The backend over a loader that was changed: tests have its drivers lie.
+    /// The backend over a loader that was changed: tests let its drivers lie.
     #[cfg(test)]
     pub(crate) fn through(self, loader: Loader) -> VulkanBackend {
         let found = OnceLock::from(self.find_through(loader));
@@ -98,7 +100,7 @@ impl VulkanBackend {
 
     fn find_through(&self, loader: Loader) -> Result<Found, Absence> {
         let mut devices = loader.devices()?;
-        // The first device of an API is the one that is taken where nobody chooses.
+        // Callers that choose no device get the first one.
         devices.sort_by_key(|device| preference(&loader, *device));
         let (mut adapters, mut refused) = (Vec::new(), Vec::new());
         for device in devices {
@@ -120,7 +122,7 @@ impl VulkanBackend {
         self.open_changed(device, options, |_| {})
     }
 
-    /// Opens a device that is changed before anything is made on it: tests have its driver fail.
+    /// Opens a device after `change` has modified it: tests let its driver fail.
     pub(crate) fn open_changed(
         &self,
         device: &DeviceInfo,

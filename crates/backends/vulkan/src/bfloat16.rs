@@ -1,12 +1,13 @@
-//! `VK_KHR_shader_bfloat16`, which ash 0.38 does not know yet: its name and its features as Vulkan's headers declare them.
+//! `VK_KHR_shader_bfloat16`, which ash 0.38 does not know yet: its name and features, as Vulkan's
+//! headers declare them.
 
 use std::ffi::{CStr, c_void};
 
 use ash::vk;
 
-/// The extension.
+/// The name of the extension.
 pub(crate) const BFLOAT16_NAME: &CStr = c"VK_KHR_shader_bfloat16";
-/// Numbers of a matrix.
+/// The component type of bf16 matrices.
 pub(crate) const COMPONENT_BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
 
 const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(1_000_141_000);
@@ -22,7 +23,7 @@ pub(crate) struct Bfloat16Features {
 }
 
 impl Bfloat16Features {
-    /// What kernels need.
+    /// The features that kernels need, for enabling them.
     pub(crate) fn wanted() -> Bfloat16Features {
         Bfloat16Features { has_type: vk::TRUE, has_matrices: vk::TRUE, ..Bfloat16Features::default() }
     }
@@ -35,7 +36,8 @@ impl Default for Bfloat16Features {
     }
 }
 
-// SAFETY: the structure begins as all that are chained do, and has the type and the fields that Vulkan documents for these two chains.
+// SAFETY: the structure begins with type and next pointer like every chained structure, and has the
+// type and the fields that Vulkan documents for these two chains.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
 // SAFETY: as above.
 unsafe impl vk::ExtendsDeviceCreateInfo for Bfloat16Features {}

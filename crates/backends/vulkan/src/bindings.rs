@@ -1,5 +1,6 @@
-//! Buffers as kernels see them: sets of descriptors, written once each and kept for as long as the engine keeps them, and the
-//! layouts that they have. All layouts agree but for the number of buffers, so that what is bound stays bound.
+//! Buffers as kernels see them: descriptor sets and their layouts. A set is written once and lives
+//! as long as the engine keeps it. All pipeline layouts differ only in the number of buffers, so
+//! that bound sets stay bound when the kernel changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use ash::vk;
 use crate::buffer::Bytes;
 use crate::gpu::{Gpu, Retired, Uses};
 
-/// Sets that one pool gives out, and descriptors in all of them.
+/// Sets in one pool, and descriptors in all sets of the pool.
 const SETS_IN_POOL: u32 = 256;
 const DESCRIPTORS_IN_POOL: u32 = 2048;
 
-/// Buffers, bound.
+/// Bound buffers: a descriptor set.
 pub struct VulkanBindings {
     gpu: Arc<Gpu>,
     pub(crate) set: vk::DescriptorSet,
     pool: usize,
-    /// The written ones first.
+    /// The buffers that the kernel writes come first.
     pub(crate) buffers: Vec<Arc<Bytes>>,
     pub(crate) writes: usize,
     pub(crate) uses: Uses,
 }
 
-/// A stretch of a buffer.
+/// A range of bytes of a buffer.
 pub(crate) struct Stretch<'a> {
     pub(crate) bytes: &'a Arc<Bytes>,
     pub(crate) offset: u64,
@@ -32,7 +33,7 @@ pub(crate) struct Stretch<'a> {
 }
 
 impl VulkanBindings {
-    /// Binds buffers, of which the first `writes` are written.
+    /// Binds buffers. The kernel writes the first `writes` of them.
     pub(crate) fn new(
         gpu: &Arc<Gpu>,
         layout: vk::DescriptorSetLayout,
@@ -50,13 +51,13 @@ impl VulkanBindings {
             whole.descriptor_type(vk::DescriptorType::STORAGE_BUFFER).buffer_info(std::slice::from_ref(info))
         };
         let descriptors: Vec<vk::WriteDescriptorSet<'_>> = (0..).zip(&infos).map(write).collect();
-        // SAFETY: the set is new, has a place for each buffer, and is used by nothing yet.
+        // SAFETY: the set is new, has a binding for each buffer, and is not in use yet.
         unsafe { gpu.raw.update_descriptor_sets(&descriptors, &[]) };
         let buffers = bound.iter().map(|stretch| Arc::clone(stretch.bytes)).collect();
         Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: Uses::default() })
     }
 
-    /// Nothing bound: what is dispatched with it does nothing.
+    /// An empty binding, with which a dispatch does nothing.
     pub(crate) fn none(gpu: &Arc<Gpu>) -> VulkanBindings {
         let (set, buffers) = (vk::DescriptorSet::null(), Vec::new());
         VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: Uses::default() }
@@ -71,19 +72,19 @@ impl Drop for VulkanBindings {
     }
 }
 
-/// The layouts of a device's kernels, and the pools that their sets come from.
+/// The layouts of a device's kernels, and the pools for descriptor sets.
 #[derive(Default)]
 pub(crate) struct Sets {
     pools: Vec<Pool>,
-    /// Of parameters in a buffer.
+    /// The layout for parameters in a buffer.
     params: Option<vk::DescriptorSetLayout>,
-    /// By the number of buffers.
+    /// The layouts by number of buffers.
     layouts: HashMap<usize, Layout>,
-    /// How many descriptors a set from a pool has, for when it comes back.
+    /// Number of descriptors of each allocated set, for its return to the pool.
     sizes: HashMap<vk::DescriptorSet, u32>,
 }
 
-/// The layout of kernels with so many buffers.
+/// The layout of kernels with a certain number of buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) set: vk::DescriptorSetLayout,
@@ -97,7 +98,7 @@ struct Pool {
 }
 
 impl Sets {
-    /// The layout of parameters in a buffer.
+    /// The layout for parameters in a buffer, made at the first call.
     pub(crate) fn params(&mut self, device: &ash::Device) -> Result<vk::DescriptorSetLayout, vk::Result> {
         if let Some(layout) = self.params {
             return Ok(layout);
@@ -107,7 +108,7 @@ impl Sets {
         Ok(made)
     }
 
-    /// The layout of kernels with so many buffers.
+    /// The layout of kernels with `buffers` buffers.
     pub(crate) fn layout(
         &mut self,
         device: &ash::Device,
@@ -126,7 +127,7 @@ impl Sets {
         // SAFETY: the layouts are the device's own.
         let pipeline = unsafe { device.create_pipeline_layout(&info, None) };
         let pipeline = pipeline.inspect_err(|_| {
-            // SAFETY: nobody has it.
+            // SAFETY: the layout is not in use.
             unsafe { device.destroy_descriptor_set_layout(set, None) };
         })?;
         let layout = Layout { set, pipeline };
@@ -134,7 +135,7 @@ impl Sets {
         Ok(layout)
     }
 
-    /// A set with so many buffers, and the number of its pool.
+    /// Allocates a set of `descriptors` buffers. Returns the set and the index of its pool.
     pub(crate) fn allocate(
         &mut self,
         device: &ash::Device,
@@ -156,7 +157,8 @@ impl Sets {
         }
         let mut pool = Pool::new(device, vk::DescriptorType::STORAGE_BUFFER)?;
         let set = pool.allocate(device, layout, descriptors).inspect_err(|_| {
-            // SAFETY: nothing came from the pool. One that gives nothing is not kept: there would be more and more of them.
+            // SAFETY: the pool has no sets. It is not kept, so that failed attempts do not pile up
+            // pools.
             unsafe { device.destroy_descriptor_pool(pool.raw, None) };
         })?;
         self.pools.push(pool);
@@ -164,19 +166,19 @@ impl Sets {
         Ok((set, self.pools.len() - 1))
     }
 
-    /// Takes a set back.
+    /// Returns a set to its pool.
     pub(crate) fn free(&mut self, device: &ash::Device, set: vk::DescriptorSet, pool: usize) {
         let descriptors = self.sizes.remove(&set).unwrap_or(0);
         let Some(pool) = self.pools.get_mut(pool) else { return };
         pool.sets += 1;
         pool.descriptors += descriptors;
-        // SAFETY: the set is of this pool, and nothing uses it any more. The call has no way to fail.
+        // SAFETY: the set is of this pool, and not in use. The call cannot fail.
         let _ = unsafe { device.free_descriptor_sets(pool.raw, &[set]) };
     }
 
-    /// Destroys everything.
+    /// Destroys all pools and layouts.
     pub(crate) fn destroy(&mut self, device: &ash::Device) {
-        // SAFETY: the device has no work, and everything that was made with these is gone.
+        // SAFETY: the device is idle, and all objects that were made with these are destroyed.
         unsafe {
             self.pools.drain(..).for_each(|pool| device.destroy_descriptor_pool(pool.raw, None));
             for (_, layout) in self.layouts.drain() {

@@ -1,4 +1,4 @@
-//! Buffers: memory of the device, and memory of the host that the device sees.
+//! Buffers: memory of the device, and host memory that the device sees.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,47 +10,50 @@ use panoply_wgsl_gpu::pages::Pages;
 
 use crate::gpu::{Gpu, Held, Retired, Uses};
 
-/// The host sees memory from a multiple of this on, and keeps it in whole multiples.
+/// Alignment of the offset and size of host-visible parts of memory.
 const PAGE_BYTES: u64 = 4096;
-/// Kernels read vectors of so many bytes.
+/// Kernels read vectors of this many bytes.
 const VECTOR_BYTES: u64 = 16;
 
-/// Memory of the device that kernels read and write.
+/// Device memory that kernels read and write.
 pub struct VulkanBuffer(pub(crate) Arc<Bytes>);
 
-/// A `VkBuffer` with its memory, and what commands have done with it. The driver's thread alone changes the marks.
+/// A `VkBuffer` with its memory, and marks of the commands that used it. Only the driver's thread
+/// changes the marks.
 pub(crate) struct Bytes {
     gpu: Arc<Gpu>,
     pub(crate) raw: vk::Buffer,
     pub(crate) len_bytes: u64,
-    /// Taken when it is dropped.
+    /// `None` once it is dropped.
     held: Option<Held>,
     pub(crate) uses: Uses,
-    /// The stretch between two barriers in which it was last written, and read.
+    /// The stretch between two barriers in which the buffer was last written, and last read.
     written: AtomicU64,
     read: AtomicU64,
-    /// The recordings in which it last was among the copies that go beside the kernels: to the device, and to the host.
+    /// The recordings in which the buffer last took part in a copy beside the kernels: to the
+    /// device, and to the host.
     pub(crate) up: AtomicU64,
     pub(crate) down: AtomicU64,
-    /// Where the last upload on the lane of copies has ended: one that begins behind that touches none before it. The largest of all
-    /// numbers where a download came last.
+    /// The end offset of the last upload on the lane of copies: an upload that begins there or
+    /// later touches none of the bytes before. `u64::MAX` if the last copy was a download.
     copied_to: AtomicU64,
 }
 
 impl Bytes {
-    /// Whether a command that touches it must wait for what happened in this stretch; notes that it is touched.
+    /// Whether a command that touches the buffer must wait for commands of this stretch.
     pub(crate) fn touch(&self, stretch: u64, writes: bool) -> bool {
         let was_written = self.written.load(Ordering::Relaxed) == stretch;
         was_written || (writes && self.read.load(Ordering::Relaxed) == stretch)
     }
 
-    /// Notes that it is touched in this stretch.
+    /// Notes that a command touches the buffer in this stretch.
     pub(crate) fn note(&self, stretch: u64, writes: bool) {
         let mark = if writes { &self.written } else { &self.read };
         mark.store(stretch, Ordering::Relaxed);
     }
 
-    /// Notes an upload on the lane of copies; returns whether it may touch what others there have.
+    /// Notes an upload on the lane of copies. Returns whether it may overlap earlier copies on that
+    /// lane.
     pub(crate) fn is_uploaded_again(&self, begin: u64, bytes: u64) -> bool {
         begin < self.copied_to.swap(begin + bytes, Ordering::Relaxed)
     }
@@ -75,7 +78,7 @@ impl Drop for Bytes {
     }
 }
 
-/// Memory with certain properties.
+/// The usage of a buffer, and the properties that its memory must and must not have.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) usage: vk::BufferUsageFlags,
@@ -83,7 +86,7 @@ pub(crate) struct Wanted {
     pub(crate) without: vk::MemoryPropertyFlags,
 }
 
-/// Memory of the device itself.
+/// Device-local memory.
 pub(crate) const OWN: Wanted = Wanted {
     usage: vk::BufferUsageFlags::from_raw(
         vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
@@ -94,8 +97,7 @@ pub(crate) const OWN: Wanted = Wanted {
     without: vk::MemoryPropertyFlags::PROTECTED,
 };
 
-/// Makes a buffer. Nothing where the device has no such memory. With its memory's first byte, where the host reaches it, and
-/// whether the host caches it.
+/// Makes a buffer, or returns `None` if the device has no such memory.
 pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<Made>> {
     let unowned = Unowned::new(gpu, bytes, wanted.usage, false).map_err(|error| gpu.memory_error(error, bytes))?;
     let requirements = unowned.requirements();
@@ -103,7 +105,7 @@ pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<
     let Some((kind, flags)) = found else { return Ok(None) };
     let is_host = flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
     let step = if is_host { PAGE_BYTES } else { 1 };
-    // A driver that wants less than the buffer has, or more than there can be, is not believed.
+    // A driver that reports less than the buffer's size, or more than can exist, is not believed.
     let size = requirements.size.max(bytes).checked_next_multiple_of(step);
     let size = size.ok_or_else(|| gpu.memory_error(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, bytes))?;
     let align = requirements.alignment.max(step);
@@ -123,7 +125,7 @@ pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<
         })
     };
     let part = taken.map_err(|error| gpu.memory_error(error, bytes))?;
-    // SAFETY: the part is of an allowed type, long enough and aligned, and bound once.
+    // SAFETY: the part is of an allowed type, long enough and aligned. The buffer is bound once.
     let bound = unsafe { gpu.raw.bind_buffer_memory(unowned.raw, part.memory, part.offset()) };
     if let Err(error) = bound {
         gpu.memory().free(&gpu.raw, &part);
@@ -134,14 +136,15 @@ pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<
     Ok(Some(Made { bytes, start, is_cached: flags.contains(vk::MemoryPropertyFlags::HOST_CACHED) }))
 }
 
-/// A buffer that was just made.
+/// A buffer that was just made: `start` is the first byte if the host can reach the memory, and
+/// `is_cached` says whether the host caches it.
 pub(crate) struct Made {
     pub(crate) bytes: Arc<Bytes>,
     pub(crate) start: Option<NonNull<u8>>,
     pub(crate) is_cached: bool,
 }
 
-/// A buffer over pages of ours; nothing where the device cannot import them.
+/// A buffer over pages of this process; `None` if the device cannot import them.
 pub(crate) fn import_pages(gpu: &Arc<Gpu>, bytes: u64, usage: vk::BufferUsageFlags) -> Option<Made> {
     let step = gpu.import.as_ref()?.step_bytes;
     let pages = Pages::new(usize::try_from(bytes.next_multiple_of(step)).ok()?)?;
@@ -151,10 +154,11 @@ pub(crate) fn import_pages(gpu: &Arc<Gpu>, bytes: u64, usage: vk::BufferUsageFla
     Some(Made { bytes, start: Some(start), is_cached: true })
 }
 
-/// A tensor's memory as a buffer, with how many bytes of it come before `bytes`; nothing where the device cannot import it.
-/// The tensor's memory is kept until the device is done with it.
+/// A tensor's memory as a buffer, and the offset of `bytes` in it; `None` if the device cannot
+/// import it. The buffer keeps the tensor's memory alive until the device is done with it.
 pub(crate) fn import_host(gpu: &Arc<Gpu>, host: &HostBuffer, bytes: &[u8]) -> Option<(Arc<Bytes>, u64)> {
-    // Whole pages around the bytes: what else lies there is mapped as long as they are. Of larger steps nobody knows that.
+    // The import covers whole pages around the bytes, which are mapped as long as the bytes are.
+    // With steps larger than a page this is not certain.
     let step = gpu.import.as_ref()?.step_bytes;
     if step > PAGE_BYTES {
         return None;
@@ -185,7 +189,7 @@ fn import(
     let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
     let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
     let get = import.functions.fp().get_memory_host_pointer_properties_ext;
-    // SAFETY: the memory is there, and aligned as the device asks.
+    // SAFETY: the memory is mapped, and aligned as the device asks.
     let asked = unsafe { get(gpu.raw.handle(), handle, start.as_ptr().cast(), &mut properties) };
     asked.result().ok()?;
     let unowned = Unowned::new(gpu, bytes, usage, true).ok()?;
@@ -199,7 +203,7 @@ fn import(
     let mut imported =
         vk::ImportMemoryHostPointerInfoEXT::default().handle_type(handle).host_pointer(start.as_ptr().cast());
     let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(kind as u32);
-    // SAFETY: the host's memory outlives the import, which is freed before it; memory and buffer are bound once.
+    // SAFETY: the import is freed before the host memory; memory and buffer are bound once.
     let memory = unsafe {
         let made = gpu.raw.allocate_memory(&info.push_next(&mut imported), None).ok();
         made.filter(|memory| {
@@ -216,7 +220,7 @@ fn import(
     memory.map(|memory| (unowned.keep(), memory))
 }
 
-/// A buffer that nobody owns yet.
+/// A buffer without an owner yet. It is destroyed on drop.
 struct Unowned<'a> {
     gpu: &'a Gpu,
     raw: vk::Buffer,
@@ -238,7 +242,7 @@ impl<'a> Unowned<'a> {
         if is_imported {
             info = info.push_next(&mut external);
         }
-        // SAFETY: the structures are alive, and the buffer is destroyed by its owner.
+        // SAFETY: the structures are alive, and the owner destroys the buffer.
         let raw = unsafe { gpu.raw.create_buffer(&info, None) }?;
         Ok(Unowned { gpu, raw })
     }
@@ -258,7 +262,7 @@ impl<'a> Unowned<'a> {
 
 impl Drop for Unowned<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the buffer.
+        // SAFETY: the buffer is not in use.
         unsafe { self.gpu.raw.destroy_buffer(self.raw, None) };
     }
 }

@@ -1,15 +1,20 @@
-//! Recording and submitting.
+//! Records commands and submits them.
 //!
-//! 1. Kernels and small copies go into one list of commands, on the lane for kernels, in the order in which they come. Between
-//!    two barriers is a *stretch*: a buffer remembers in which one it was last written and read, and a barrier is recorded
-//!    where a command would touch what the same stretch has written, or write what it has read.
-//! 2. Large copies between host and device go to the lane for copies, where there is one: uploads before the list, unless the
-//!    list has used their target already, downloads behind it. A command that writes to what is still to be downloaded has
-//!    the downloads recorded before it, in the list.
-//! 3. Lanes wait for each other by their timelines: an upload for the last kernels that used its target, kernels for the last
-//!    copy of what they touch, downloads for the list. All of that was submitted before, so nothing waits for ever.
-//! 4. What cannot be recorded or submitted is an error of everything in the submission. The barriers that it had are then
-//!    missing between what was submitted before and what comes next, which so begins with one.
+//! 1. Kernels and small copies go into one command buffer (the list), on the lane for kernels, in
+//!    the order of the calls. The commands between two barriers form a *stretch*. A buffer
+//!    remembers in which stretch it was last written and read. A barrier is recorded before a
+//!    command that would touch bytes that the same stretch has written, or write bytes that it has
+//!    read.
+//! 2. Large copies between host and device go to the lane for copies, if there is one: uploads
+//!    before the list, unless the list has used their target already; downloads after it. Before a
+//!    command that writes to the source of a pending download, the downloads are recorded in the
+//!    list.
+//! 3. Lanes wait for each other with their timeline semaphores: an upload waits for the last
+//!    kernels that used its target, kernels for the last copy of the buffers that they touch,
+//!    downloads for the list. Everything that a lane waits for was submitted before, so no wait
+//!    lasts for ever.
+//! 4. If commands cannot be recorded or submitted, everything in the submission fails. The barriers
+//!    of that submission are then missing, so the next list begins with one.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,11 +34,12 @@ use crate::params::{PARAMS_BUFFERS, ParamsBuffers};
 use crate::pipelines::VulkanPipeline;
 use crate::staging::VulkanStaging;
 
-/// Copies of at least this size go beside the kernels: for less, waiting for another lane takes longer than the copy.
+/// Copies of at least this size go beside the kernels: for smaller copies, waiting for another lane
+/// takes longer than the copy.
 const BESIDE_BYTES_MIN: u64 = 1 << 20;
-/// Bytes of one time stamp.
+/// Size of one time stamp.
 const STAMP_BYTES: u64 = 8;
-/// The kinds of commands: dispatches, and whatever copies or fills.
+/// The kinds of commands: dispatches, and copies or fills.
 const KERNELS: vk::PipelineStageFlags = vk::PipelineStageFlags::COMPUTE_SHADER;
 const COPIES: vk::PipelineStageFlags = vk::PipelineStageFlags::TRANSFER;
 
@@ -43,31 +49,33 @@ pub struct VulkanCommands {
     fences: Rc<Fences>,
     lists: Lists,
     copy_lists: Option<Lists>,
-    /// The list for the lane of kernels, once it is begun.
+    /// The command buffer for the lane of kernels, once it is begun.
     list: Option<vk::CommandBuffer>,
-    /// Copies for the other lane: before the list, and behind it.
+    /// Copies for the other lane: before the list, and after it.
     uploads: Vec<Copy>,
     downloads: Vec<Copy>,
-    /// The number of what is under construction, and of the stretch between two barriers.
+    /// The number of the recording under construction, and of its current stretch.
     recording: u64,
     stretch: u64,
-    /// What the stretch has done so far.
+    /// The kinds of commands in the current stretch.
     done: vk::PipelineStageFlags,
-    /// What the list waits for on the lane of copies: this value, and the uploads before it.
+    /// The value on the lane of copies that the list waits for, and whether it waits for its own
+    /// uploads.
     waits_for: u64,
     needs_uploads: bool,
-    /// What the uploads wait for on the lane of kernels.
+    /// The value on the lane of kernels that the uploads wait for.
     uploads_wait_for: u64,
-    /// What each lane has waited for of the other: whatever comes later on it need not wait again.
+    /// The value of the other lane that each lane has waited for. Later submissions need not wait
+    /// for it again.
     waited: Stamp,
-    /// Barriers were recorded that will never run.
+    /// Barriers were recorded in a list that was never run.
     lacks_barriers: bool,
     bound: (vk::Pipeline, vk::DescriptorSet),
-    /// The host reads what the list writes.
+    /// The list writes memory that the host reads.
     writes_host: bool,
     params: Option<ParamsBuffers>,
     turn: usize,
-    /// One for each turn; none where the device has no time stamps.
+    /// One timer pool for each turn; empty if the device has no time stamps.
     timers: Vec<vk::QueryPool>,
     timing: Option<Timing>,
 }
@@ -79,7 +87,7 @@ struct Copy {
     region: vk::BufferCopy,
 }
 
-/// How far the timing is.
+/// The progress of the timing.
 #[derive(Clone, Copy, Default)]
 struct Timing {
     passes: u32,
@@ -113,7 +121,8 @@ impl VulkanCommands {
         }
     }
 
-    /// The list, begun where it was not; nothing where that fails, which is told.
+    /// The command buffer, begun if necessary. `None` if it cannot be started; the error is
+    /// reported.
     fn list(&mut self) -> Option<vk::CommandBuffer> {
         if self.list.is_none() {
             self.bound = Default::default();
@@ -131,12 +140,13 @@ impl VulkanCommands {
         self.list
     }
 
-    /// The value of the kernels' lane behind what is under construction.
+    /// The value of the kernels' lane after the recording under construction.
     fn value(&self) -> u64 {
         self.gpu.compute.submitted.load(Ordering::Relaxed) + 1
     }
 
-    /// Prepares a command of the list, of this kind, that touches these: the first `writes` are written.
+    /// Prepares a command of the list, of this kind, that touches these buffers and writes the
+    /// first `writes`.
     fn touch<'a>(
         &mut self,
         list: vk::CommandBuffer,
@@ -159,14 +169,15 @@ impl VulkanCommands {
         }
     }
 
-    /// What follows waits for what the stretch has done so far, of these kinds.
+    /// Ends the stretch: later commands wait for its commands of these kinds.
     fn end_stretch(&mut self, list: vk::CommandBuffer, done: vk::PipelineStageFlags) {
         barrier(&self.gpu, list, done, KERNELS | COPIES);
         self.stretch += 1;
         self.done = vk::PipelineStageFlags::empty();
     }
 
-    /// Has the list wait for copies of what it touches, and records downloads that would come too late.
+    /// Makes the list wait for copies of the buffers that it touches, and records downloads in the
+    /// list if a later download would see overwritten bytes.
     fn heed_copies<'a>(&mut self, touched: impl Iterator<Item = &'a Arc<Bytes>> + Clone, writes: usize) {
         let mut written = touched.clone().take(writes);
         if written.any(|bytes| bytes.down.load(Ordering::Relaxed) == self.recording) {
@@ -186,7 +197,8 @@ impl VulkanCommands {
         self.end_pass();
         let Some(list) = self.list() else { return };
         self.touch(list, COPIES, [to, from].into_iter(), 1);
-        // SAFETY: the list is being recorded; the places are inside of both buffers, which live until it has run.
+        // SAFETY: the list is being recorded; the ranges are inside both buffers, which live until
+        // it has run.
         unsafe { self.gpu.raw.cmd_copy_buffer(list, from.raw, to.raw, &[region]) };
     }
 
@@ -195,7 +207,8 @@ impl VulkanCommands {
             return;
         };
         let timer = self.timers[self.turn];
-        // SAFETY: the list is being recorded, and the pool has places for so many stamps; the one before has read its own.
+        // SAFETY: the list is being recorded, and the pool has room for the stamps of every pass;
+        // the submission that used the pool before has read its stamps.
         unsafe {
             if timing.passes == 0 {
                 barrier(&self.gpu, list, KERNELS | COPIES, KERNELS | COPIES);
@@ -215,8 +228,9 @@ impl VulkanCommands {
         self.timing = Some(Timing { is_open: false, ..timing });
     }
 
-    /// Records copies for their lane and submits them behind a value of the other. Returns the value behind them; none
-    /// where there were none, or they could not be submitted.
+    /// Records copies for the lane of copies and submits them; they wait for the value `behind` of
+    /// the kernels' lane. Returns the value after them, or 0 if there were none or they could not
+    /// be submitted.
     fn submit_copies(&mut self, copies: Vec<Copy>, behind: u64, to_host: bool) -> u64 {
         let gpu = Arc::clone(&self.gpu);
         let (Some(lane), Some(lists), false) = (&gpu.transfer, &mut self.copy_lists, copies.is_empty()) else {
@@ -229,7 +243,7 @@ impl VulkanCommands {
                 copies.iter().for_each(|copy| copy.from.is_downloaded());
             }
             for copy in &copies {
-                // The chunks of a large upload follow each other without one.
+                // The chunks of a large upload follow each other without a barrier.
                 if !to_host && copy.to.is_uploaded_again(copy.region.dst_offset, copy.region.size) {
                     barrier(&gpu, list, COPIES, COPIES);
                 }
@@ -257,7 +271,8 @@ impl VulkanCommands {
         }
     }
 
-    /// Submits the list. Returns the value behind it; none where there was none, or it could not be submitted.
+    /// Submits the list. Returns the value after it, or 0 if there was none or it could not be
+    /// submitted.
     fn submit_list(&mut self, uploads: u64, params: Option<(Place<'_, VulkanStaging>, u64)>) -> u64 {
         self.end_pass();
         let Some(list) = self.list.take() else { return 0 };
@@ -304,7 +319,7 @@ impl VulkanCommands {
         }
     }
 
-    /// Begins anew.
+    /// Starts the next recording.
     fn begin_anew(&mut self) {
         self.timing = None;
         self.writes_host = false;
@@ -314,7 +329,7 @@ impl VulkanCommands {
         self.turn = (self.turn + 1) % PARAMS_BUFFERS;
     }
 
-    /// Whether a copy of so many bytes goes beside the kernels.
+    /// Whether a copy of `bytes` bytes goes beside the kernels.
     fn is_beside(&self, bytes: u64) -> bool {
         self.gpu.transfer.is_some() && bytes >= BESIDE_BYTES_MIN
     }
@@ -326,7 +341,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         if bindings.set == vk::DescriptorSet::null() {
             return;
         }
-        // Where parameters come in a buffer, there must be one.
+        // Parameters at an offset need the parameter buffers.
         if matches!(params, Params::At(_)) && self.params.is_none() {
             match ParamsBuffers::new(&self.gpu) {
                 Ok(buffers) => self.params = Some(buffers),
@@ -339,8 +354,8 @@ impl Commands<VulkanDriver> for VulkanCommands {
         pipeline.uses.on_compute(value);
         bindings.uses.on_compute(value);
         let (device, layout, point) = (&self.gpu.raw, pipeline.layout.pipeline, vk::PipelineBindPoint::COMPUTE);
-        // SAFETY: the list is being recorded; all that it names lives until it has run; the bindings have the kernel's shape,
-        // and the parameters its length.
+        // SAFETY: the list is being recorded; all objects that it names live until it has run; the
+        // bindings match the kernel's layout, and the parameters its length.
         unsafe {
             if self.bound.0 != pipeline.raw {
                 device.cmd_bind_pipeline(list, point, pipeline.raw);
@@ -366,10 +381,15 @@ impl Commands<VulkanDriver> for VulkanCommands {
     }
 
     fn copy(&mut self, from: Place<'_, VulkanBuffer>, to: Place<'_, VulkanBuffer>, bytes: u64) {
-        self.copy_in_list(&from.buffer.0, &to.buffer.0, region(from.offset, to.offset, bytes));
+        if bytes > 0 {
+            self.copy_in_list(&from.buffer.0, &to.buffer.0, region(from.offset, to.offset, bytes));
+        }
     }
 
     fn clear(&mut self, target: Place<'_, VulkanBuffer>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         self.end_pass();
         let Some(list) = self.list() else { return };
         self.touch(list, COPIES, std::iter::once(&target.buffer.0), 1);
@@ -378,6 +398,9 @@ impl Commands<VulkanDriver> for VulkanCommands {
     }
 
     fn upload(&mut self, from: Place<'_, VulkanStaging>, to: Place<'_, VulkanBuffer>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let (target, region) = (&to.buffer.0, region(from.offset, to.offset, bytes));
         let last_use = target.uses.stamp().compute;
         let is_used = last_use >= self.value() || target.down.load(Ordering::Relaxed) == self.recording;
@@ -392,6 +415,9 @@ impl Commands<VulkanDriver> for VulkanCommands {
     }
 
     fn download(&mut self, from: Place<'_, VulkanBuffer>, to: Place<'_, VulkanStaging>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let (source, region) = (&from.buffer.0, region(from.offset, to.offset, bytes));
         if !self.is_beside(bytes) {
             self.copy_in_list(source, &to.buffer.bytes, region);
@@ -416,7 +442,8 @@ impl Commands<VulkanDriver> for VulkanCommands {
         self.touch(list, COPIES, std::iter::once(&to.bytes), 1);
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
         let timer = self.timers[self.turn];
-        // SAFETY: the list is being recorded, so many stamps were written before, and the memory has room for the most.
+        // SAFETY: the list is being recorded; this many stamps were written before, and the memory
+        // has room for the most.
         unsafe {
             let results = self.gpu.raw.fp_v1_0().cmd_copy_query_pool_results;
             results(list, timer, 0, 2 * passes, to.bytes.raw, 0, STAMP_BYTES, flags);
@@ -467,27 +494,27 @@ fn region(from: u64, to: u64, bytes: u64) -> vk::BufferCopy {
     vk::BufferCopy { src_offset: from, dst_offset: to, size: bytes }
 }
 
-/// What follows of one kind waits for what came before of another.
+/// Makes later commands of the kinds `to` wait for earlier commands of the kinds `from`.
 fn barrier(gpu: &Gpu, list: vk::CommandBuffer, from: vk::PipelineStageFlags, to: vk::PipelineStageFlags) {
     let memory = [vk::MemoryBarrier::default().src_access_mask(written(from)).dst_access_mask(written(to) | read(to))];
     // SAFETY: the list is being recorded.
     unsafe { gpu.raw.cmd_pipeline_barrier(list, from, to, vk::DependencyFlags::empty(), &memory, &[], &[]) };
 }
 
-/// How commands of these kinds write.
+/// The write accesses of commands of these kinds.
 fn written(kinds: vk::PipelineStageFlags) -> vk::AccessFlags {
     let access = |kind, access| if kinds.contains(kind) { access } else { vk::AccessFlags::empty() };
     access(KERNELS, vk::AccessFlags::SHADER_WRITE) | access(COPIES, vk::AccessFlags::TRANSFER_WRITE)
 }
 
-/// How commands of these kinds read.
+/// The read accesses of commands of these kinds.
 fn read(kinds: vk::PipelineStageFlags) -> vk::AccessFlags {
     let access = |kind, access| if kinds.contains(kind) { access } else { vk::AccessFlags::empty() };
     let kernels = vk::AccessFlags::SHADER_READ | vk::AccessFlags::UNIFORM_READ;
     access(KERNELS, kernels) | access(COPIES, vk::AccessFlags::TRANSFER_READ)
 }
 
-/// The host sees what was written, once the list has ended.
+/// Makes the written bytes visible to the host once the list has ended.
 fn barrier_to_host(gpu: &Gpu, list: vk::CommandBuffer) {
     use vk::AccessFlags as Access;
     use vk::PipelineStageFlags as Stage;
@@ -504,11 +531,11 @@ fn timers(gpu: &Gpu) -> Vec<vk::QueryPool> {
     }
     let info =
         vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(2 * TIMED_PASSES_MAX);
-    // SAFETY: the device has time stamps. Without a pool for each turn nothing is timed.
+    // SAFETY: the device has time stamps. Nothing is timed unless there is a pool for each turn.
     let mut made: Vec<_> =
         (0..PARAMS_BUFFERS).map_while(|_| unsafe { gpu.raw.create_query_pool(&info, None) }.ok()).collect();
     if made.len() < PARAMS_BUFFERS {
-        // SAFETY: nothing uses them.
+        // SAFETY: the pools are not in use.
         made.drain(..).for_each(|pool| unsafe { gpu.raw.destroy_query_pool(pool, None) });
     }
     made

@@ -1,4 +1,4 @@
-//! From WGSL to SPIR-V, by naga.
+//! Compiles kernels from WGSL to SPIR-V, with naga.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,11 @@ use panoply_kernels::wgsl::{WideSource, WideTarget};
 use panoply_wgsl_gpu::driver::KernelText;
 
 use crate::adapter::Adapter;
+use crate::float_controls::FloatControls;
 use crate::loops::control_product;
 use crate::matrices::with_matrices;
 
-/// What a device's kernels are compiled with.
+/// The naga options and device limits for the compilation of kernels.
 pub(crate) struct Compiler {
     capabilities: Capabilities,
     options: spv::Options<'static>,
@@ -22,6 +23,7 @@ pub(crate) struct Compiler {
     workgroup_size_max: [u32; 3],
     workgroup_bytes_max: u32,
     has_matrices: bool,
+    floats: FloatControls,
 }
 
 impl Compiler {
@@ -68,10 +70,12 @@ impl Compiler {
             workgroup_size_max: has.workgroup_size_max,
             workgroup_bytes_max: adapter.limits.workgroup_bytes_max,
             has_matrices: adapter.profile.matrix_units,
+            floats: has.floats,
         }
     }
 
-    /// For a device with all that matrix units need, which is not there.
+    /// A compiler for a device with everything that matrix units need, for tests without that
+    /// device.
     #[cfg(test)]
     pub(crate) fn for_matrix_units() -> Compiler {
         let capabilities = Capabilities::IMMEDIATES
@@ -94,10 +98,11 @@ impl Compiler {
             workgroup_size_max: [1024, 1024, 64],
             workgroup_bytes_max: 48 << 10,
             has_matrices: true,
+            floats: FloatControls::default(),
         }
     }
 
-    /// A kernel in SPIR-V, or what is wrong with its text.
+    /// Compiles a kernel to SPIR-V. The error names the fault in its text.
     pub(crate) fn compile(&self, kernel: &KernelText<'_>) -> Result<Vec<u32>, String> {
         let text = self.text(kernel);
         let source: &str = &text;
@@ -126,8 +131,9 @@ impl Compiler {
                 image_load: policy,
                 binding_array: BoundsCheckPolicy::Unchecked,
             },
-            // Kernels of ours write what they read, keep inside their buffers, divide by nothing that is zero, and end all
-            // their loops, whatever the data (rule 6 of `panoply_kernels::wgsl`).
+            // Our own kernels need no such code: they write workgroup memory before they read it,
+            // stay inside their buffers, never divide by zero, and end all their loops for all data
+            // (rule 6 of `panoply_kernels::wgsl`).
             zero_initialize_workgroup_memory: match kernel.checked {
                 true => self.zero_workgroup_memory,
                 false => spv::ZeroInitializeWorkgroupMemoryMode::None,
@@ -137,16 +143,17 @@ impl Compiler {
             ..self.options.clone()
         };
         let words = spv::write_vec(&module, &info, &options, Some(&choice)).map_err(|error| error.to_string())?;
+        let words = self.floats.asked(&words)?;
         let Some(wide) = kernel.wide.filter(|_| self.has_matrices) else { return Ok(words) };
         let mut words = with_matrices(&words, wide.dtype)?;
-        // What convolutions and searches would gain has not been measured.
+        // The gain for convolutions and searches has not been measured.
         if matches!((wide.b, wide.target), (WideSource::Matrix(_), WideTarget::Sums { .. })) {
             control_product(&mut words)?;
         }
         Ok(words)
     }
 
-    /// The text, without matrices in tests on devices that have none.
+    /// The kernel's text. In tests, matrices are emulated on devices without matrix units.
     fn text<'a>(&self, kernel: &KernelText<'a>) -> Cow<'a, str> {
         #[cfg(test)]
         if let Some(wide) = kernel.wide.filter(|_| !self.has_matrices) {
@@ -155,7 +162,7 @@ impl Compiler {
         Cow::Borrowed(kernel.source)
     }
 
-    /// What naga does not check: the limits of this device.
+    /// Checks the limits of this device, which naga does not check.
     fn check_workgroup(&self, module: &naga::Module, entry: &str) -> Result<(), String> {
         let points = module.entry_points.iter();
         for point in points.filter(|point| point.name == entry) {
@@ -172,7 +179,7 @@ impl Compiler {
     }
 }
 
-/// Whether a device runs workgroups of a size.
+/// Checks that the device can run workgroups of this size.
 fn check_size(size: [u32; 3], invocations_max: u32, size_max: [u32; 3]) -> Result<(), String> {
     let invocations = size.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
     if invocations == 0 || invocations > u64::from(invocations_max) {
@@ -184,8 +191,9 @@ fn check_size(size: [u32; 3], invocations_max: u32, size_max: [u32; 3]) -> Resul
     }
 }
 
-/// Whether a kernel of the caller's own sees what was declared for it and nothing else: its text may declare bindings too, and
-/// neither naga nor Vulkan compares them with the layout that the kernel is given, or with the length of what is bound.
+/// Checks that a caller's own kernel binds only what was declared for it. Its text may declare
+/// bindings too, and neither naga nor Vulkan compares those with the kernel's layout or with the
+/// length of the bound buffers.
 fn check_bindings(module: &naga::Module, kernel: &KernelText<'_>) -> Result<(), String> {
     let mut layouter = naga::proc::Layouter::default();
     layouter.update(module.to_ctx()).map_err(|error| error.to_string())?;

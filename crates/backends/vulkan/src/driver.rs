@@ -1,4 +1,5 @@
-//! Vulkan as a driver: everything that was made on one opened device, and how far it is.
+//! Vulkan as a driver of the engine: the objects of one opened device, and the progress of its
+//! submissions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,16 +20,17 @@ use crate::pipelines::{Pipelines, VulkanPipeline};
 use crate::quirks::Ways;
 use crate::staging::VulkanStaging;
 
-/// The longest that an engine which goes waits for its work.
+/// The longest time that a dropped engine waits for its work.
 const LAST_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The longest wait for memory that work under way still holds, where there is no other.
+/// The longest wait for memory that work in flight still uses, when an allocation fails.
 const MEMORY_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Tensors of at least this size are read in place, where the device can: for less, the import takes longer than the copy.
+/// Tensors of at least this size are read in place, if the device can: for smaller tensors, the
+/// import takes longer than the copy.
 const IN_PLACE_BYTES_MIN: usize = 256 << 10;
 
 /// One opened device.
 pub struct VulkanDriver {
-    /// Before the device, which it saves its kernels from.
+    /// Declared before the device, which it needs to save its kernels when dropped.
     pipelines: Pipelines,
     pub(crate) gpu: Arc<Gpu>,
     fences: Rc<Fences>,
@@ -41,7 +43,7 @@ impl VulkanDriver {
         VulkanDriver { pipelines: Pipelines::new(&gpu, disk), gpu, fences: Rc::default(), ways }
     }
 
-    /// Memory of the device; of any kind where it has none of its own.
+    /// Device-local memory, or memory of any kind if the device has none.
     fn own_memory(&self, bytes: u64) -> Result<VulkanBuffer> {
         let anywhere = Wanted { with: Default::default(), ..OWN };
         for wanted in [OWN, anywhere] {
@@ -71,7 +73,7 @@ impl Driver for VulkanDriver {
     fn buffer(&self, bytes: u64) -> Result<VulkanBuffer> {
         match self.own_memory(bytes) {
             Err(Error::OutOfMemory { .. }) => {
-                // What was freed may still be used by work under way.
+                // Freed memory may still be used by work in flight.
                 let submitted = self.gpu.submitted();
                 self.gpu.wait(submitted, MEMORY_WAIT_MAX);
                 self.own_memory(bytes)

@@ -1,4 +1,4 @@
-//! The numbers of submissions, and the values of the lanes behind each.
+//! Numbers the submissions and keeps the lanes' values after each.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,16 +7,16 @@ use panoply_wgsl_gpu::driver::Fence;
 
 use crate::gpu::{Gpu, Stamp};
 
-/// Submissions that may not have ended.
+/// The submissions that may still run.
 #[derive(Default)]
 pub(crate) struct Fences {
-    /// Those before it have ended.
+    /// Number of the last submission that is known to have ended. All before it have ended too.
     first: Cell<u64>,
     under_way: RefCell<VecDeque<Stamp>>,
 }
 
 impl Fences {
-    /// A submission that was just made.
+    /// Adds a submission that was just made.
     pub(crate) fn submitted(&self, stamp: Stamp) -> Fence {
         let mut under_way = self.under_way.borrow_mut();
         under_way.push_back(stamp);
@@ -24,13 +24,13 @@ impl Fences {
         Fence(self.first.get() + under_way.len() as u64)
     }
 
-    /// What a submission has ended with; nothing where it has.
+    /// The lanes' values at which a submission ends; `None` if it has ended.
     pub(crate) fn stamp(&self, Fence(number): Fence) -> Option<Stamp> {
         let place = number.checked_sub(self.first.get() + 1)?;
         self.under_way.borrow().get(usize::try_from(place).ok()?).copied()
     }
 
-    /// Forgets those that have ended.
+    /// Forgets submissions that have ended.
     pub(crate) fn forget_past(&self, gpu: &Gpu) {
         let mut under_way = self.under_way.borrow_mut();
         while under_way.front().is_some_and(|stamp| gpu.is_past(*stamp)) {

@@ -1,14 +1,17 @@
-//! One opened device, shared by everything that was made on it.
+//! One opened device, shared by all objects that were made on it.
 //!
-//! 1. Work goes to lanes: a queue with a timeline, a semaphore that counts what has ended. Kernels have one lane, and large copies
-//!    another where the device has a queue for them. Only the driver's thread submits.
-//! 2. Whatever commands name remembers the last value of each lane that it is used before ([`Uses`]). When it is dropped, on
-//!    any thread, it is retired with these values, and destroyed once they are past: the driver looks now and then. Values that
-//!    were only recorded count while something is being recorded; what was discarded will never run.
-//! 3. When the driver goes it waits a while for its work, then everything retired is destroyed; what is dropped later is
-//!    destroyed at once, if it is past. The device itself goes with the last that was made on it.
-//! 4. A lost device has no work: everything is past. Nothing waits without a limit: what is still in use behind that is never
-//!    destroyed, and goes with the process.
+//! 1. Work goes to lanes. A lane is a queue with a timeline semaphore that counts the submissions
+//!    that have ended. Kernels have one lane, and large copies another if the device has a queue
+//!    for them. Only the driver's thread submits.
+//! 2. Each object that commands name remembers the last value of each lane that uses it ([`Uses`]).
+//!    When the object is dropped, on any thread, it is retired with these values. It is destroyed
+//!    once the lanes have reached the values: the driver looks now and then. Values that were only
+//!    recorded count while a recording is under construction; a discarded recording never runs.
+//! 3. When the driver is dropped it waits a limited time for its work, then everything retired is
+//!    destroyed. Objects that are dropped later are destroyed at once, if their work has ended. The
+//!    device itself is destroyed with the last object that was made on it.
+//! 4. A lost device has no work: all its values have passed. No wait is without a limit: objects
+//!    that are still in use after the wait are never destroyed before the process ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +29,10 @@ use crate::loader::Loader;
 use crate::memory::{Memory, Part};
 use crate::quirks::Copies;
 
-/// The longest wait for work that a device must have ended before what it uses is destroyed.
+/// The longest wait for work that must have ended before its objects are destroyed.
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A counter that so many looks in a row could not read will not be read any more.
+/// After this many failed reads in a row, a counter counts as unreadable and the device as lost.
 const FAILED_LOOKS_MAX: u32 = 1000;
 
 /// One opened device.
@@ -39,50 +42,50 @@ pub(crate) struct Gpu {
     pub(crate) compute: Lane,
     pub(crate) transfer: Option<Lane>,
     pub(crate) import: Option<Import>,
-    /// The families that buffers are shared by; none where there is only one.
+    /// The queue families that share buffers.
     pub(crate) families: Vec<u32>,
     memory: Mutex<Memory>,
     sets: Mutex<Sets>,
     retired: Mutex<Vec<(Retired, Stamp)>>,
     retired_count: AtomicUsize,
-    /// Something is recorded that was neither submitted nor discarded.
+    /// A recording is under construction, neither submitted nor discarded.
     is_recording: AtomicBool,
-    /// Nobody looks any more.
+    /// The driver is gone, so no thread calls `look` regularly any more.
     is_abandoned: AtomicBool,
-    /// A lost device was waited for, and has ended its work.
+    /// The lost device was waited for once.
     was_waited_for: AtomicBool,
     is_still: AtomicBool,
     adapter: Adapter,
-    /// Behind everything that was made from it.
+    /// Declared after everything that was made from it.
     loader: Arc<Loader>,
 }
 
-/// The way to import memory of the host.
+/// The functions to import host memory, and the alignment that they need.
 pub(crate) struct Import {
     pub(crate) functions: ash::ext::external_memory_host::Device,
     pub(crate) step_bytes: u64,
 }
 
-/// A queue, and how far it is.
+/// A queue, and the progress of its work.
 pub(crate) struct Lane {
     pub(crate) queue: vk::Queue,
     pub(crate) family: u32,
     pub(crate) timeline: vk::Semaphore,
-    /// The last value that has ended, as far as is known, and that was submitted.
+    /// The last value that is known to have ended, and the last value that was submitted.
     past: AtomicU64,
     pub(crate) submitted: AtomicU64,
-    /// Looks in a row that have failed.
+    /// Number of failed reads of the counter in a row.
     failed_looks: AtomicU32,
 }
 
-/// Values of both lanes; zero for none.
+/// A value of each lane; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) compute: u64,
     pub(crate) transfer: u64,
 }
 
-/// The last values of the lanes that something is used before.
+/// The last value of each lane that uses an object.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     compute: AtomicU64,
@@ -103,7 +106,7 @@ impl Uses {
     }
 }
 
-/// What is destroyed when nothing uses it any more.
+/// An object that is destroyed once its last use has ended.
 pub(crate) enum Retired {
     Buffer(vk::Buffer, Held),
     Pipeline(vk::Pipeline),
@@ -117,7 +120,7 @@ pub(crate) enum Retired {
 pub(crate) enum Held {
     /// A part of a block.
     Part(Part),
-    /// Pages of ours, imported.
+    /// Pages of this process, imported.
     Pages(vk::DeviceMemory, #[allow(dead_code)] Pages),
     /// A tensor's memory, imported.
     Host(vk::DeviceMemory, #[allow(dead_code)] HostBuffer),
@@ -148,13 +151,13 @@ impl Gpu {
         let lanes = lane(adapter.compute_family).and_then(|compute| match transfer_family.map(lane).transpose() {
             Ok(transfer) => Ok((compute, transfer)),
             Err(error) => {
-                // SAFETY: nothing waits for it.
+                // SAFETY: no work uses the semaphore.
                 unsafe { raw.destroy_semaphore(compute.timeline, None) };
                 Err(error)
             }
         });
         let (compute, transfer) = lanes.inspect_err(|_| {
-            // SAFETY: nothing is left that was made on the device.
+            // SAFETY: nothing else that was made on the device exists.
             unsafe { raw.destroy_device(None) };
         })?;
         Ok(Gpu {
@@ -177,22 +180,23 @@ impl Gpu {
         })
     }
 
-    /// What the device is and has.
+    /// The description of the device.
     pub(crate) fn adapter(&self) -> &Adapter {
         &self.adapter
     }
 
-    /// The blocks that buffers are cut from.
+    /// The blocks of memory that buffers are cut from.
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pools that sets of descriptors come from.
+    /// The pools of descriptor sets.
     pub(crate) fn sets(&self) -> MutexGuard<'_, Sets> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What Vulkan says against a call, as one of this device's errors. A lost device is noted.
+    /// Turns a Vulkan error in `what` into an error of this device. If the device is lost, this is
+    /// noted.
     pub(crate) fn error(&self, what: &str, error: vk::Result) -> Error {
         if error == vk::Result::ERROR_DEVICE_LOST {
             self.faults.lose(format!("Vulkan says so ({what})"));
@@ -200,7 +204,7 @@ impl Gpu {
         self.faults.lost().unwrap_or_else(|| self.faults.fault(format!("{what}: {error}")))
     }
 
-    /// The same for memory; so many bytes were asked for.
+    /// The same for an allocation of `asked` bytes.
     pub(crate) fn memory_error(&self, error: vk::Result, asked: u64) -> Error {
         match error {
             vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
@@ -214,22 +218,22 @@ impl Gpu {
         }
     }
 
-    /// Bytes of device memory that this process may still have, where the driver tells.
+    /// Bytes of device memory that this process may still allocate, if the driver reports it.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         memory_of(&self.loader, self.adapter.physical, self.adapter.has.memory_budget).1
     }
 
-    /// Whether the driver would have to push others out of the device's memory for so many bytes more.
+    /// Whether the driver would have to evict other memory from the device for `bytes` more bytes.
     pub(crate) fn is_over_budget(&self, bytes: u64) -> bool {
         self.adapter.has.memory_budget && self.free_bytes().is_some_and(|free| free < bytes)
     }
 
-    /// The lane for large copies, or else the one for everything.
+    /// The device's lanes: for kernels and, if there is one, for copies.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         [Some(&self.compute), self.transfer.as_ref()].into_iter().flatten()
     }
 
-    /// Finds out how far the lanes are, and destroys what is past.
+    /// Reads how far the lanes are, and destroys retired objects whose work has ended.
     pub(crate) fn look(&self) {
         for lane in self.lanes() {
             if lane.past() < lane.submitted.load(Ordering::Relaxed) {
@@ -239,24 +243,24 @@ impl Gpu {
         self.collect();
     }
 
-    /// Whether the work before this has ended, as far as is known.
+    /// Whether the work up to this stamp is known to have ended.
     pub(crate) fn is_past(&self, stamp: Stamp) -> bool {
         stamp.compute <= self.compute.past()
             && self.transfer.as_ref().is_none_or(|transfer| stamp.transfer <= transfer.past())
     }
 
-    /// The values behind everything that was submitted.
+    /// The lanes' values after everything that was submitted.
     pub(crate) fn submitted(&self) -> Stamp {
         let submitted = |lane: &Lane| lane.submitted.load(Ordering::Relaxed);
         Stamp { compute: submitted(&self.compute), transfer: self.transfer.as_ref().map_or(0, submitted) }
     }
 
-    /// Whether something is being recorded, from here on.
+    /// Sets whether a recording is under construction from now on.
     pub(crate) fn set_recording(&self, is_recording: bool) {
         self.is_recording.store(is_recording, Ordering::Release);
     }
 
-    /// Waits until the work before this has ended, or for so long.
+    /// Waits until the work up to this stamp has ended, at most `wait_max`.
     pub(crate) fn wait(&self, stamp: Stamp, wait_max: Duration) {
         if let Err(error) = self.wait_for(stamp, wait_max) {
             drop(self.error("waiting", error));
@@ -264,7 +268,8 @@ impl Gpu {
         self.look();
     }
 
-    /// Whether everything submitted has ended, within a while. A lost device ends everything.
+    /// Waits a limited time for everything submitted, and returns whether it has ended. On a lost
+    /// device it has.
     fn is_idle(&self) -> bool {
         match self.wait_for(self.submitted(), IDLE_WAIT_MAX) {
             Ok(has_ended) => has_ended,
@@ -272,7 +277,7 @@ impl Gpu {
         }
     }
 
-    /// Whether the work before this has ended, within so long.
+    /// Waits at most `wait_max`, and returns whether the work up to this stamp has ended.
     fn wait_for(&self, stamp: Stamp, wait_max: Duration) -> Result<bool, vk::Result> {
         let transfer = self.transfer.as_ref().map(|lane| (lane.timeline, stamp.transfer));
         let (semaphores, values): (Vec<_>, Vec<_>) =
@@ -287,7 +292,7 @@ impl Gpu {
         }
     }
 
-    /// Destroys something when the work that uses it has ended.
+    /// Destroys `what` once the work that uses it has ended.
     pub(crate) fn retire(&self, what: Retired, stamp: Stamp) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push((what, stamp));
@@ -298,7 +303,7 @@ impl Gpu {
         }
     }
 
-    /// The driver is gone: waits for its work, but not for ever, and destroys what it has left.
+    /// Ends the driver: waits a limited time for its work, then destroys the retired objects.
     pub(crate) fn abandon(&self, wait_max: Duration) {
         if self.faults.lost().is_none() {
             self.wait(self.submitted(), wait_max);
@@ -307,27 +312,28 @@ impl Gpu {
         self.look();
     }
 
-    /// How much waits to be destroyed.
+    /// Number of objects that wait for their destruction.
     #[cfg(test)]
     pub(crate) fn retired(&self) -> usize {
         self.retired_count.load(Ordering::Relaxed)
     }
 
-    /// Destroys what is past.
+    /// Destroys retired objects whose work has ended.
     pub(crate) fn collect(&self) {
         if self.retired_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let is_lost = self.faults.lost().is_some();
         if is_lost && !self.is_still.load(Ordering::Relaxed) {
-            // On a lost device this returns in a short while. Only the driver's thread submits, and it is this one or gone.
+            // On a lost device this returns soon. Only the driver's thread submits; that is this
+            // thread, or the driver is gone.
             if self.was_waited_for.swap(true, Ordering::Relaxed) || !self.is_idle() {
                 return;
             }
             self.is_still.store(true, Ordering::Relaxed);
         }
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was recorded and is neither under construction nor submitted will never run.
+        // A recording that is neither under construction nor submitted will never run.
         let is_over = self.is_abandoned.load(Ordering::Acquire) || !self.is_recording.load(Ordering::Acquire);
         let is_past =
             |stamp: &Stamp| is_lost || self.is_past(if is_over { self.within_submitted(*stamp) } else { *stamp });
@@ -338,7 +344,7 @@ impl Gpu {
         over.into_iter().for_each(|(what, _)| self.destroy(what));
     }
 
-    /// The stamp without what was only recorded.
+    /// The stamp, limited to values that were submitted.
     fn within_submitted(&self, stamp: Stamp) -> Stamp {
         let submitted = self.submitted();
         Stamp { compute: stamp.compute.min(submitted.compute), transfer: stamp.transfer.min(submitted.transfer) }
@@ -346,7 +352,7 @@ impl Gpu {
 
     fn destroy(&self, what: Retired) {
         let device = &self.raw;
-        // SAFETY: each was made on this device, and nothing that runs or will run uses it.
+        // SAFETY: each object was made on this device, and no work that runs or will run uses it.
         unsafe {
             match what {
                 Retired::Buffer(buffer, held) => {
@@ -372,7 +378,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         if !self.is_idle() {
-            // The device may still use what it was given: all of it stays, and the library with it.
+            // The device may still use its objects: leak them, and the library too.
             let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
             std::mem::forget(retired);
             return std::mem::forget(Arc::clone(&self.loader));
@@ -382,10 +388,11 @@ impl Drop for Gpu {
         self.sets().destroy(&self.raw);
         self.memory().destroy(&self.raw);
         for lane in self.lanes() {
-            // SAFETY: no work is left that would signal it.
+            // SAFETY: no work is left that would signal the semaphore.
             unsafe { self.raw.destroy_semaphore(lane.timeline, None) };
         }
-        // SAFETY: everything that was made on the device is gone: whatever else there was held this.
+        // SAFETY: all objects that were made on the device are destroyed: each of them held this
+        // `Gpu`.
         unsafe { self.raw.destroy_device(None) };
     }
 }
@@ -400,7 +407,7 @@ impl Lane {
         Ok(Lane { queue, family, timeline, past, submitted, failed_looks })
     }
 
-    /// The last value that has ended, as far as is known.
+    /// The last value that is known to have ended.
     pub(crate) fn past(&self) -> u64 {
         self.past.load(Ordering::Acquire)
     }
@@ -408,7 +415,7 @@ impl Lane {
     fn look(&self, gpu: &Gpu) {
         // SAFETY: the semaphore is the device's own.
         match unsafe { gpu.raw.get_semaphore_counter_value(self.timeline) } {
-            // What drivers tell of a lost device: values that were never submitted.
+            // Some drivers report values that were never submitted when the device is lost.
             Ok(value) if value > self.submitted.load(Ordering::Relaxed) => {
                 drop(gpu.error("a counter", vk::Result::ERROR_DEVICE_LOST));
             }
@@ -418,7 +425,7 @@ impl Lane {
             }
             Err(error) => {
                 drop(gpu.error("a counter", error));
-                // Without it nothing would ever end.
+                // Without a readable counter no work would ever end.
                 if self.failed_looks.fetch_add(1, Ordering::Relaxed) >= FAILED_LOOKS_MAX {
                     gpu.faults.lose(format!("how far it is cannot be read: {error}"));
                 }
@@ -427,8 +434,8 @@ impl Lane {
     }
 }
 
-/// Makes the device, with what kernels need and without checks of every access: our kernels keep inside their buffers, and
-/// those of the caller are compiled with checks of their own.
+/// Creates the device with the features that kernels need, without robust buffer access: our
+/// kernels stay inside their buffers, and callers' kernels are compiled with checks of their own.
 fn create(loader: &Loader, adapter: &Adapter, transfer: Option<u32>) -> Result<ash::Device, vk::Result> {
     let has = &adapter.has;
     let matrices = adapter.profile.matrix_units;
@@ -470,6 +477,7 @@ fn create(loader: &Loader, adapter: &Adapter, transfer: Option<u32>) -> Result<a
     if adapter.profile.wide_matrices.bf16 {
         info = info.push_next(&mut bf16);
     }
-    // SAFETY: the physical device is the instance's own and has all of this, and all that `info` points to is alive.
+    // SAFETY: the physical device belongs to the instance and supports all of this, and everything
+    // that `info` points to is alive.
     unsafe { loader.instance.create_device(adapter.physical, &info, None) }
 }

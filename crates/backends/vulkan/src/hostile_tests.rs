@@ -1,7 +1,9 @@
-//! What a machine, a driver or a file can do to us: each is a typed error or a correct path.
+//! Tests of hostile machines, drivers and files: each fault leads to a typed error or a correct
+//! path.
 //!
-//! Drivers that fail are real ones, a few of whose functions are replaced. Each thread has its own faults, so that tests may run
-//! side by side. What depends on the process' environment runs in a process of its own, which is this test program again.
+//! Failing drivers are real drivers with a few replaced functions. Each thread has its own faults,
+//! so tests may run side by side. Tests that depend on environment variables run in a child
+//! process, which is this test program again.
 
 use std::cell::Cell;
 use std::process::Command;
@@ -23,19 +25,19 @@ use crate::driver::VulkanDriver;
 use crate::driver_tests::fault::run;
 use crate::gpu::Gpu;
 
-/// Says to a test that it runs as a process of its own.
+/// Set in the environment of a child process that runs a test.
 const CHILD: &str = "PANOPLY_VULKAN_TEST_CHILD";
 
 thread_local! {
-    /// Allocations that succeed before the rest fails.
+    /// Number of allocations that succeed before all others fail.
     static ALLOCATIONS: Cell<u32> = const { Cell::new(u32::MAX) };
-    /// What submissions, counters and compilers say.
+    /// The results of submissions, counters and compilers.
     static SUBMITTED: Cell<vk::Result> = const { Cell::new(vk::Result::SUCCESS) };
     static COUNTED: Cell<vk::Result> = const { Cell::new(vk::Result::SUCCESS) };
     static COMPILED: Cell<vk::Result> = const { Cell::new(vk::Result::SUCCESS) };
-    /// What waits say.
+    /// The result of waits.
     static WAITED: Cell<vk::Result> = const { Cell::new(vk::Result::SUCCESS) };
-    /// Barriers recorded, and devices destroyed.
+    /// Number of barriers recorded, and of devices destroyed.
     static BARRIERS: Cell<u32> = const { Cell::new(0) };
     static DESTROYED: Cell<u32> = const { Cell::new(0) };
     /// The driver's own functions.
@@ -67,7 +69,7 @@ unsafe extern "system" fn allocate(
         0 => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
         left => {
             ALLOCATIONS.set(left.saturating_sub(u32::from(left != u32::MAX)));
-            // SAFETY: what the caller gave.
+            // SAFETY: the arguments are the caller's own.
             unsafe { (real().allocate)(device, info, callbacks, memory) }
         }
     }
@@ -80,7 +82,7 @@ unsafe extern "system" fn submit(
     fence: vk::Fence,
 ) -> vk::Result {
     match SUBMITTED.get() {
-        // SAFETY: what the caller gave.
+        // SAFETY: the arguments are the caller's own.
         vk::Result::SUCCESS => unsafe { (real().submit)(queue, count, infos, fence) },
         error => error,
     }
@@ -88,11 +90,11 @@ unsafe extern "system" fn submit(
 
 unsafe extern "system" fn count(device: vk::Device, semaphore: vk::Semaphore, value: *mut u64) -> vk::Result {
     match COUNTED.get() {
-        // SAFETY: what the caller gave.
+        // SAFETY: the arguments are the caller's own.
         vk::Result::SUCCESS => unsafe { (real().count)(device, semaphore, value) },
-        // Some drivers say so instead.
+        // Some drivers report a lost device in this way.
         vk::Result::INCOMPLETE => {
-            // SAFETY: the caller's own.
+            // SAFETY: the pointer is the caller's own.
             unsafe { *value = u64::MAX };
             vk::Result::SUCCESS
         }
@@ -109,10 +111,10 @@ unsafe extern "system" fn compile(
     pipelines: *mut vk::Pipeline,
 ) -> vk::Result {
     match COMPILED.get() {
-        // SAFETY: what the caller gave.
+        // SAFETY: the arguments are the caller's own.
         vk::Result::SUCCESS => unsafe { (real().compile)(device, cache, count, infos, callbacks, pipelines) },
         error => {
-            // SAFETY: the caller has room for so many.
+            // SAFETY: the caller has room for `count` handles.
             (0..count as usize).for_each(|place| unsafe { *pipelines.add(place) = vk::Pipeline::null() });
             error
         }
@@ -125,7 +127,7 @@ unsafe extern "system" fn wait(
     nanoseconds: u64,
 ) -> vk::Result {
     match WAITED.get() {
-        // SAFETY: what the caller gave.
+        // SAFETY: the arguments are the caller's own.
         vk::Result::SUCCESS => unsafe { (real().wait)(device, info, nanoseconds) },
         other => other,
     }
@@ -146,7 +148,7 @@ unsafe extern "system" fn barrier(
 ) {
     BARRIERS.set(BARRIERS.get() + 1);
     let barrier = real().barrier;
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe {
         barrier(list, from, to, flags, memory_count, memory, buffer_count, buffers, image_count, images);
     }
@@ -154,11 +156,11 @@ unsafe extern "system" fn barrier(
 
 unsafe extern "system" fn destroy(device: vk::Device, callbacks: *const vk::AllocationCallbacks<'_>) {
     DESTROYED.set(DESTROYED.get() + 1);
-    // SAFETY: what the caller gave.
+    // SAFETY: the arguments are the caller's own.
     unsafe { (real().destroy)(device, callbacks) }
 }
 
-/// Has a device fail as this thread says.
+/// Makes a device fail as this thread demands.
 fn fragile(gpu: &mut Gpu) {
     let (mut first, mut third) = (gpu.raw.fp_v1_0().clone(), gpu.raw.fp_v1_2().clone());
     REAL.set(Some(Real {
@@ -177,7 +179,7 @@ fn fragile(gpu: &mut Gpu) {
     gpu.raw = ash::Device::from_parts_1_3(gpu.raw.handle(), first, second, third, fourth);
 }
 
-/// The first device, or nothing where the machine has none; then the test says that it is skipped.
+/// The first device, or `None` if the machine has none; then the test prints that it is skipped.
 fn first_device(backend: &VulkanBackend) -> Option<DeviceInfo> {
     match backend.discover() {
         Ok(devices) => devices.into_iter().next(),
@@ -199,7 +201,7 @@ fn numbers() -> Tensor {
     Tensor::from_vec(vec![1.0_f32, -2.0, 3.0], [3]).unwrap()
 }
 
-/// The engine does its work.
+/// Checks that the engine computes the right result.
 fn expect_negated(engine: &mut VulkanEngine) {
     let answer = run(engine, Map::neg(&numbers())).unwrap().into_tensor().unwrap();
     let back = run(engine, Transfer::to_host(&answer)).unwrap().into_tensor().unwrap();
@@ -208,7 +210,7 @@ fn expect_negated(engine: &mut VulkanEngine) {
 
 #[test]
 fn no_loader_is_an_absence_with_what_was_tried() {
-    // One that is not there, and one that is something else.
+    // A library that does not exist, and a library that is not Vulkan.
     for library in ["/nowhere/libvulkan.so.1", "libc.so.6"] {
         match VulkanBackend::with_library(library).discover() {
             Err(Absence::LibraryMissing { tried }) => assert_eq!(tried, [library]),
@@ -222,7 +224,7 @@ fn a_loader_without_drivers_is_an_absence() {
     if std::env::var_os(CHILD).is_some() {
         match VulkanBackend::new().discover() {
             Err(Absence::NoDevice { reason }) => assert!(reason.contains("no driver"), "{reason}"),
-            // Where there is no loader either.
+            // On machines without a loader.
             Err(Absence::LibraryMissing { .. }) => {}
             other => panic!("expected an absence, got {other:?}"),
         }
@@ -263,7 +265,7 @@ fn memory_that_is_not_there_is_told_and_the_rest_goes_on() {
         }
         other => panic!("expected too little memory, got {other:?}"),
     }
-    // What fits into memory that is there runs all the same.
+    // Ops that fit into memory that is already allocated still run.
     expect_negated(&mut engine);
     ALLOCATIONS.set(u32::MAX);
     assert!(run(&mut engine, Softmax::new(&large)).is_ok());
@@ -324,7 +326,7 @@ fn place(buffer: &VulkanBuffer) -> Place<'_, VulkanBuffer> {
     Place { buffer, offset: 0 }
 }
 
-/// How many barriers a copy takes.
+/// Number of barriers that a copy takes.
 fn barriers_of_a_copy(driver: &VulkanDriver, commands: &mut VulkanCommands, [from, to]: [&VulkanBuffer; 2]) -> u32 {
     let before = BARRIERS.get();
     commands.copy(place(from), place(to), 64);
@@ -355,7 +357,7 @@ fn what_was_discarded_or_not_submitted_leaves_its_barriers_and_frees_its_memory(
         } else {
             commands.discard();
         }
-        // What only that has used is free at once.
+        // Memory that only that recording has used is free at once.
         drop(third);
         driver.look();
         assert_eq!(driver.gpu.retired(), 0, "fails: {fails}");
@@ -367,7 +369,8 @@ fn what_was_discarded_or_not_submitted_leaves_its_barriers_and_frees_its_memory(
     assert!(engine.context().driver.faults().take_error().is_none());
 }
 
-/// Goes with the process: nothing may be destroyed that the device still uses.
+/// The leaked device lives until the process ends: nothing may be destroyed that the device still
+/// uses.
 #[test]
 fn a_device_that_does_not_end_its_work_is_left_and_not_waited_for() {
     let Some(mut engine) = engine() else { return };
@@ -410,7 +413,8 @@ fn caches_that_are_damaged_or_of_others_are_replaced() {
     assert!(header.begins(&own), "the driver writes its own header");
     let mut foreign = own.clone();
     foreign[16] ^= 1;
-    // One that begins well and goes on with nonsense is only made by somebody who may write to the user's folder.
+    // Only somebody who may write to the user's folder can make a file with a right header and
+    // nonsense behind it.
     let garbled = [&own[..32], &[0x5a; 64][..]].concat();
     for data in [&b"nonsense"[..], &[], &foreign, &own[..own.len() / 2], &garbled] {
         cache.write(key.as_bytes(), data);
@@ -422,7 +426,7 @@ fn caches_that_are_damaged_or_of_others_are_replaced() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The test of a sample with the validation layers means nothing where they say nothing.
+/// The conformance tests with validation layers prove nothing if the layers report nothing.
 #[test]
 fn validation_layers_are_heard() {
     let messages = Arc::new(Messages::default());
@@ -441,7 +445,7 @@ fn validation_layers_are_heard() {
     assert!(messages.list().iter().any(|message| message.contains("maxSets")), "{:?}", messages.list());
 }
 
-/// This program again, with one test and these variables.
+/// This program again, with one test and these environment variables.
 fn child(test: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact"]).env(CHILD, "1").envs(variables.iter().copied());

@@ -1,4 +1,5 @@
-//! How long the smallest submission takes, by each way to learn that it has ended: a measurement, made when asked for.
+//! Measures how long the smallest submission takes, for each way to learn that it has ended. Runs
+//! on request only.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +14,20 @@ use crate::gpu::Gpu;
 const ROUNDS: usize = 2000;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How the end of a submission is learnt.
+/// The ways to learn that a submission has ended.
 #[derive(Clone, Copy, Debug)]
 enum How {
-    /// The counter of a timeline, again and again.
+    /// Polls the counter of a timeline semaphore.
     Counted,
-    /// A wait for a timeline.
+    /// Waits for a timeline semaphore.
     Waited,
-    /// A fence, again and again.
+    /// Polls a fence.
     Fenced,
 }
 
-/// `units-vulkan latency --ignored --nocapture` prints microseconds: of an addition of 64 elements through the engine, and of an empty list
-/// of commands, for the call that submits it and until its end is known. `PANOPLY_VULKAN_QUEUE=compute` takes a queue without graphics.
+/// `units-vulkan latency --ignored --nocapture` prints microseconds: for an addition of 64 elements
+/// through the engine, and for an empty command buffer; for the call that submits, and until the
+/// end is known. `PANOPLY_VULKAN_QUEUE=compute` takes a queue without graphics.
 #[test]
 #[ignore = "a measurement"]
 fn latency() {
@@ -56,7 +58,7 @@ fn latency() {
     }
 }
 
-/// The middle of both times.
+/// The medians of both times, as text.
 fn told(times: Vec<(Duration, Duration)>) -> String {
     let middle = |mut some: Vec<Duration>| {
         some.sort();
@@ -66,14 +68,15 @@ fn told(times: Vec<(Duration, Duration)>) -> String {
     format!("{:.1} µs to submit, {:.1} µs until it has ended", middle(submitted), middle(ended))
 }
 
-/// Times of empty lists, one after the other.
+/// Times of empty command buffers, submitted one after the other.
 fn empty_submissions(gpu: &Gpu, how: How) -> Vec<(Duration, Duration)> {
     let device = &gpu.raw;
     let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER;
     let info = vk::CommandPoolCreateInfo::default().queue_family_index(gpu.compute.family).flags(flags);
     let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
     let timeline = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-    // SAFETY: all is made here, used by this thread alone, and destroyed when the queue is done with it.
+    // SAFETY: all objects are made here, used by this thread alone, and destroyed when the queue
+    // has finished with them.
     unsafe {
         let pool = device.create_command_pool(&info, None).unwrap();
         let info = vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);

@@ -1,11 +1,14 @@
 //! The Vulkan backend: every GPU with a driver for Vulkan 1.2 or later, without a layer in between.
 //!
-//! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is Vulkan's own. Modules in reading order:
-//! [`backend`] finds devices and opens them, `loader` loads Vulkan itself, `adapter` says what each device is and has (with `bfloat16`), `gpu` is
-//! one opened device with its queues and all that waits to be freed, `memory` cuts buffers from large blocks, `buffer` and `staging` are
-//! what is made of them, `compiler` turns WGSL into SPIR-V (with `matrices` and `loops`), `pipelines` and `bindings` are what a dispatch names, `commands`
-//! records and submits (with `lists`, `params` and `fences`), [`driver`] is all of this as the engine's driver, `validation` hears what Vulkan's own checks say,
-//! and [`quirks`] is what is known about certain devices.
+//! The engine, its memory and its ops live in `panoply_wgsl_gpu`; this crate holds the parts that
+//! belong to Vulkan. Modules in reading order: [`backend`] finds devices and opens them; `loader`
+//! loads Vulkan itself; `adapter` describes each device (with `bfloat16`); `gpu` is one opened
+//! device with its queues and all objects that wait for their destruction; `memory` cuts buffers
+//! from large blocks; `buffer` and `staging` use those parts; `compiler` turns WGSL into SPIR-V
+//! (with `float_controls`, `matrices` and `loops`); `pipelines` and `bindings` hold what a dispatch
+//! names; `commands` records and submits (with `lists`, `params` and `fences`); [`driver`] offers
+//! all of this as the engine's driver; `validation` receives the reports of Vulkan's validation
+//! layers; [`quirks`] holds facts about certain devices.
 #![allow(unsafe_code)] // Vulkan's functions, and mapped memory.
 
 mod adapter;
@@ -17,6 +20,7 @@ mod commands;
 mod compiler;
 pub mod driver;
 mod fences;
+mod float_controls;
 mod gpu;
 mod lists;
 mod loader;

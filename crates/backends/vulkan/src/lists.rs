@@ -1,4 +1,4 @@
-//! Lists of commands for one lane: begun, submitted, and used again when they have run.
+//! Command buffers for one lane: begun, submitted, and reused after they have run.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -7,23 +7,23 @@ use ash::vk;
 
 use crate::gpu::{Gpu, Lane};
 
-/// The lists of one lane.
+/// The command buffers of one lane.
 pub(crate) struct Lists {
     family: u32,
     pool: Option<vk::CommandPool>,
     free: Vec<vk::CommandBuffer>,
-    /// Those that run, with the value behind them.
+    /// Submitted command buffers, with the lane's value after each.
     away: VecDeque<(vk::CommandBuffer, u64)>,
 }
 
-/// What is submitted at once.
+/// One submission.
 pub(crate) struct Work {
-    /// A list that runs before the other.
+    /// A command buffer that runs before `list`.
     pub(crate) before: Option<vk::CommandBuffer>,
     pub(crate) list: vk::CommandBuffer,
-    /// A value of another lane that comes first.
+    /// A value of another lane that must be reached first.
     pub(crate) wait: Option<(vk::Semaphore, u64)>,
-    /// The lane's value behind it.
+    /// The lane's value after this submission.
     pub(crate) value: u64,
 }
 
@@ -32,12 +32,12 @@ impl Lists {
         Lists { family, pool: None, free: Vec::new(), away: VecDeque::new() }
     }
 
-    /// The pool that the lists are of.
+    /// The pool of the command buffers.
     pub(crate) fn pool(&self) -> Option<vk::CommandPool> {
         self.pool
     }
 
-    /// A list, begun.
+    /// Begins a command buffer.
     pub(crate) fn begin(&mut self, gpu: &Gpu, lane: &Lane) -> Result<vk::CommandBuffer, vk::Result> {
         while self.away.front().is_some_and(|(_, value)| *value <= lane.past()) {
             self.free.extend(self.away.pop_front().map(|(list, _)| list));
@@ -47,20 +47,23 @@ impl Lists {
             None => self.allocate(gpu)?,
         };
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: the list is of this thread's pool, and does not run; beginning it clears what it had.
+        // SAFETY: the list is of this thread's pool and does not run; beginning it clears its old
+        // commands.
         unsafe { gpu.raw.begin_command_buffer(list, &info) }.inspect_err(|_| self.free.push(list))?;
         Ok(list)
     }
 
-    /// Takes back a list that will not run. One that is being recorded cannot be begun again before it is reset.
+    /// Takes back a command buffer that will not run. A buffer in recording state must be reset
+    /// before it is begun again.
     pub(crate) fn discard(&mut self, gpu: &Gpu, list: vk::CommandBuffer) {
-        // SAFETY: the list is of this thread's pool, and does not run. One that cannot be reset is not used again.
+        // SAFETY: the list is of this thread's pool and does not run. If the reset fails, the list
+        // is not used again.
         if unsafe { gpu.raw.reset_command_buffer(list, vk::CommandBufferResetFlags::empty()) }.is_ok() {
             self.free.push(list);
         }
     }
 
-    /// Ends lists and hands them to the lane.
+    /// Ends the command buffers and submits them to the lane.
     pub(crate) fn submit(&mut self, gpu: &Gpu, lane: &Lane, work: Work) -> Result<(), vk::Result> {
         let Work { before, list, wait, value } = work;
         let lists: Vec<vk::CommandBuffer> = before.into_iter().chain([list]).collect();
@@ -80,8 +83,8 @@ impl Lists {
             .wait_dst_stage_mask(&stages[..waits.len()])
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
-        // SAFETY: only this thread uses the queue; what the lists name lives until the value is past, and the value that is
-        // waited for was submitted before.
+        // SAFETY: only this thread uses the queue; the objects that the lists name live until the
+        // value is reached, and the value that is waited for was submitted before.
         let submitted =
             submitted.and_then(|()| unsafe { gpu.raw.queue_submit(lane.queue, &[info], vk::Fence::null()) });
         if let Err(error) = submitted {
@@ -99,7 +102,7 @@ impl Lists {
             None => {
                 let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER;
                 let info = vk::CommandPoolCreateInfo::default().queue_family_index(self.family).flags(flags);
-                // SAFETY: the family is one that the device was opened with.
+                // SAFETY: the device was opened with this family.
                 *self.pool.insert(unsafe { gpu.raw.create_command_pool(&info, None) }?)
             }
         };

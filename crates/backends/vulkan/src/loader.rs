@@ -1,4 +1,4 @@
-//! Vulkan itself: the loader's library, found at run time, and an instance of it.
+//! Loads Vulkan's library at run time and makes an instance.
 
 use std::ffi::{CStr, OsString, c_char};
 use std::sync::Arc;
@@ -8,43 +8,43 @@ use panoply_core::Absence;
 
 use crate::validation::{Listener, Messages};
 
-/// The library as the system's linker knows it.
+/// Names of the library for the system's linker.
 #[cfg(windows)]
 const LIBRARIES: &[&str] = &["vulkan-1.dll"];
-/// The library as the system's linker knows it.
+/// Names of the library for the system's linker.
 #[cfg(target_vendor = "apple")]
 const LIBRARIES: &[&str] = &["libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib"];
-/// The library as the system's linker knows it.
+/// Names of the library for the system's linker.
 #[cfg(not(any(windows, target_vendor = "apple")))]
 const LIBRARIES: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
 
-/// The checks that Khronos publishes.
+/// The validation layer that Khronos publishes.
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-/// What is loaded, and with which checks.
+/// Which library is loaded, and with which checks.
 #[derive(Clone, Default)]
 pub(crate) struct Wish {
-    /// Another library than the system's.
+    /// A library instead of the system's.
     pub(crate) library: Option<OsString>,
-    /// Has Vulkan's own checks tell here what they find.
+    /// Receives the findings of the validation layer. `None` runs without the layer.
     pub(crate) messages: Option<Arc<Messages>>,
 }
 
-/// Vulkan, loaded.
+/// Vulkan's library and instance.
 pub(crate) struct Loader {
     pub(crate) entry: ash::Entry,
     pub(crate) instance: ash::Instance,
-    /// What the instance was made for.
+    /// The Vulkan version that the instance was made for.
     pub(crate) version: u32,
-    /// Told of errors for as long as the instance lives.
+    /// Receives errors for as long as the instance lives.
     listener: Option<Listener>,
 }
 
 impl Loader {
-    /// Loads the library and makes an instance, or says what is missing.
+    /// Loads the library and makes an instance, or returns what is missing.
     pub(crate) fn open(wish: &Wish) -> Result<Loader, Absence> {
         let entry = load(wish)?;
-        // SAFETY: the function belongs to the loader, and is only asked.
+        // SAFETY: the function belongs to the loader and only reads its version.
         let version = unsafe { entry.try_enumerate_instance_version() }.ok().flatten().unwrap_or(vk::API_VERSION_1_0);
         if version < vk::API_VERSION_1_2 {
             return Err(none(format!("the loader knows Vulkan {}; 1.2 is needed", version_text(version))));
@@ -77,7 +77,7 @@ impl Loader {
         if wish.messages.is_some() {
             info = info.push_next(&mut validation);
         }
-        // SAFETY: all that `info` points to is alive.
+        // SAFETY: everything that `info` points to is alive.
         let instance = unsafe { entry.create_instance(&info, None) }.map_err(|error| match error {
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => none("the Vulkan loader found no driver".to_owned()),
             other => none(format!("Vulkan did not start: {other}")),
@@ -86,7 +86,7 @@ impl Loader {
         Ok(Loader { entry, instance, version, listener })
     }
 
-    /// Every device that a driver brings.
+    /// All devices of all drivers.
     pub(crate) fn devices(&self) -> Result<Vec<vk::PhysicalDevice>, Absence> {
         // SAFETY: the instance is alive.
         let devices = unsafe { self.instance.enumerate_physical_devices() };
@@ -97,7 +97,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         drop(self.listener.take());
-        // SAFETY: whatever was made from the instance holds this loader, so all of that is gone.
+        // SAFETY: all objects that were made from the instance hold this loader, so they are gone.
         unsafe { self.instance.destroy_instance(None) };
         // The library stays loaded: threads that drivers have started may still be in it.
         std::mem::forget(self.entry.clone());
@@ -110,7 +110,8 @@ fn load(wish: &Wish) -> Result<ash::Entry, Absence> {
         None => LIBRARIES.iter().map(OsString::from).collect(),
     };
     for library in &named {
-        // SAFETY: loading a library runs its initialisers; this is Vulkan's loader, which the user has installed.
+        // SAFETY: loading a library runs its initialisers; this is Vulkan's loader, which the user
+        // has installed.
         if let Ok(entry) = unsafe { ash::Entry::load_from(library) } {
             return Ok(entry);
         }
@@ -119,18 +120,18 @@ fn load(wish: &Wish) -> Result<ash::Entry, Absence> {
 }
 
 fn extensions(entry: &ash::Entry) -> Vec<std::ffi::CString> {
-    // SAFETY: the loader is only asked.
+    // SAFETY: the call only reads the loader's properties.
     let listed = unsafe { entry.enumerate_instance_extension_properties(None) }.unwrap_or_default();
     listed.iter().filter_map(|one| one.extension_name_as_c_str().ok().map(CStr::to_owned)).collect()
 }
 
 fn has_layer(entry: &ash::Entry, name: &CStr) -> bool {
-    // SAFETY: the loader is only asked.
+    // SAFETY: the call only reads the loader's properties.
     let listed = unsafe { entry.enumerate_instance_layer_properties() }.unwrap_or_default();
     listed.iter().any(|layer| layer.layer_name_as_c_str() == Ok(name))
 }
 
-/// A version as people write it.
+/// A version as `major.minor`.
 pub(crate) fn version_text(version: u32) -> String {
     format!("{}.{}", vk::api_version_major(version), vk::api_version_minor(version))
 }

@@ -1,7 +1,9 @@
-//! How drivers are to treat the loops of a product on matrix units. Naga says nothing about loops, and NVIDIA's compiler then unrolls the
-//! one over the inner dimension, although it is long as it is: half as many instructions again, and a quarter slower on an H200. Here that
-//! loop gets `DontUnroll`, and those behind it, which write the sums in four turns each, get `Unroll`. Both are hints: what is computed
-//! stays the same.
+//! Loop controls for matrix products on matrix units.
+//!
+//! Naga writes no loop controls, and NVIDIA's compiler then unrolls the loop over the inner
+//! dimension although that loop is long: this takes half as many instructions again, and a quarter
+//! more time on an H200. This module sets `DontUnroll` on that loop, and `Unroll` on the loops
+//! behind it, which write the sums in four turns each. Both are hints and do not change results.
 
 use crate::matrices::{HEADER_WORDS, instructions};
 
@@ -10,7 +12,7 @@ const OP_LOOP_MERGE: u32 = 246;
 const OP_LABEL: u32 = 248;
 const OP_COOPERATIVE_MATRIX_MUL_ADD: u32 = 4459;
 
-/// Where the control of a loop stands behind the instruction's first word.
+/// Index of the loop control in the words of `OpLoopMerge`.
 const CONTROL: usize = 3;
 const CONTROL_NONE: u32 = 0;
 const CONTROL_UNROLL: u32 = 1;
@@ -18,18 +20,18 @@ const CONTROL_DONT_UNROLL: u32 = 2;
 
 /// A loop of a function.
 struct Loop {
-    /// The word with its control.
+    /// Index of the word with its control.
     control: usize,
-    /// The label behind it.
+    /// The label after the loop.
     merge: u32,
-    /// How many loops are around it.
+    /// Number of loops around it.
     depth: usize,
-    /// Whether matrices are multiplied in it.
+    /// Whether the loop multiplies matrices.
     has_products: bool,
 }
 
-/// Says how a product's loops are to be treated: in a function where one loop, which has none inside of it, multiplies matrices, and all
-/// others are behind it. Whatever is not so stays as it is. Says what is wrong with a module that is none.
+/// Sets the loop controls in the functions where one innermost loop multiplies matrices and all
+/// other loops come after it. Other functions are left unchanged. Fails if the module is malformed.
 pub(crate) fn control_product(words: &mut [u32]) -> Result<(), String> {
     let mut controls = Vec::new();
     let (mut loops, mut open): (Vec<Loop>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -40,9 +42,10 @@ pub(crate) fn control_product(words: &mut [u32]) -> Result<(), String> {
                 open.push(loops.len());
                 loops.push(Loop { control: at + CONTROL, merge: *merge, depth: open.len() - 1, has_products: false });
             }
-            // Somebody has said already how it is to be treated.
+            // Another tool has set a loop control already.
             (OP_LOOP_MERGE, _) => return Ok(()),
-            // The blocks of a loop lie between its header and its merge block, as naga writes them.
+            // The blocks of a loop lie between its header and its merge block, in the order that
+            // naga writes.
             (OP_LABEL, [_, label]) if open.last().is_some_and(|inner| loops[*inner].merge == *label) => {
                 open.pop();
             }
@@ -61,7 +64,8 @@ pub(crate) fn control_product(words: &mut [u32]) -> Result<(), String> {
     Ok(())
 }
 
-/// The words of controls that change, with what they become; none where the loops are not those of a product.
+/// The indices of loop controls that change, with their new values; empty if the loops are not
+/// those of a product.
 fn product_controls(loops: &[Loop]) -> Vec<(usize, u32)> {
     match loops {
         [first, behind @ ..]
@@ -91,7 +95,7 @@ mod tests {
         WideKernel { dtype, load_a: Load::AlongInner, b, target, whole: true, tile }
     }
 
-    /// The kernel in SPIR-V, as a device with matrix units gets it.
+    /// The kernel in SPIR-V, as compiled for a device with matrix units.
     fn compiled(wide: &WideKernel) -> Vec<u32> {
         let source = Kernel::Wide(*wide).source();
         let (entry, shape) = ("main", (1, 4));
@@ -107,7 +111,7 @@ mod tests {
         Compiler::for_matrix_units().compile(&text).unwrap()
     }
 
-    /// The controls of all loops, in the order of the module, and where they stand.
+    /// The controls of all loops in the order of the module, with their indices.
     fn controls(words: &[u32]) -> Vec<(usize, u32)> {
         let mut at = HEADER_WORDS;
         let mut found = Vec::new();
@@ -120,7 +124,7 @@ mod tests {
         found
     }
 
-    /// The module as it was before its loops were looked at.
+    /// The module without loop controls.
     fn plain(words: &[u32]) -> Vec<u32> {
         let mut plain = words.to_vec();
         controls(words).into_iter().for_each(|(place, _)| plain[place] = CONTROL_NONE);
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(found.len(), 1 + behind, "{wide:?}");
         assert_eq!(found[0], CONTROL_DONT_UNROLL, "{wide:?}");
         assert!(found[1..].iter().all(|control| *control == CONTROL_UNROLL), "{wide:?}");
-        // What has controls already is left as it is; what has lost them gets them again.
+        // Modules with controls stay unchanged; modules without controls get them again.
         let (mut again, mut anew) = (words.clone(), plain(&words));
         control_product(&mut again).unwrap();
         control_product(&mut anew).unwrap();
@@ -148,7 +152,7 @@ mod tests {
         }
         let tile = WIDE_TILES[0];
         check_product(&product(DType::BF16, tile));
-        // Edges, operands that lie otherwise, and all that can be done to sums.
+        // Edges, operands with other layouts, and all epilogues.
         let loads = [Load::AlongInner, Load::AlongOuter];
         let pairs = loads.iter().flat_map(|a| loads.iter().map(move |b| (*a, *b)));
         for (load_a, load_b) in pairs {
@@ -212,7 +216,7 @@ mod tests {
             control_product(&mut words).unwrap();
             assert!(words == before, "{body}");
         }
-        // One that is cut is none.
+        // A truncated module is malformed.
         let mut cut = loops(one);
         cut.truncate(cut.len() - 1);
         *cut.last_mut().unwrap() = 7 << 16;

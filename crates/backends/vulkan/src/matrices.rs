@@ -1,12 +1,16 @@
-//! Matrices of 16-bit numbers: WGSL has cooperative matrices of the type of the memory that they are loaded from, and no bf16 at
-//! all. Kernels for matrix units (`panoply_kernels::wgsl::WideKernel`) move sixteen bytes at a time and call them `vec4<f32>`, so their
-//! matrices A and B are f32 in the text. Here naga's SPIR-V gets the type that they really have: one operand of one instruction for each of
-//! the two, the type itself, and what announces it. Loads, products and stores stay as they are: SPIR-V lets a matrix be loaded
-//! from memory of any type. Barriers of subgroups, which for naga order no memory of the workgroup's, do here.
+//! Gives the matrices of a kernel their 16-bit element type in SPIR-V.
+//!
+//! WGSL has only cooperative matrices of the type of the memory that they are loaded from, and no
+//! bf16. Kernels for matrix units (`panoply_kernels::wgsl::WideKernel`) move sixteen bytes at a
+//! time and call them `vec4<f32>`, so their matrices A and B are f32 in the text. This module
+//! changes naga's SPIR-V: it adds the real element type with its capabilities and extension, and
+//! replaces one operand in the type of each of the two matrices. Loads, products and stores stay
+//! unchanged: SPIR-V can load a matrix from memory of any type. Naga's barriers of subgroups order
+//! no workgroup memory; this module extends them to it.
 
 use panoply_core::DType;
 
-/// Words before the first instruction, and where the bound of ids stands.
+/// Number of words before the first instruction, and the index of the bound of ids in them.
 pub(crate) const HEADER_WORDS: usize = 5;
 const BOUND: usize = 3;
 
@@ -21,19 +25,21 @@ const FLOAT16: u32 = 9;
 const BFLOAT16_TYPE: u32 = 5116;
 const BFLOAT16_MATRIX: u32 = 5118;
 const BFLOAT16_EXTENSION: &str = "SPV_KHR_bfloat16";
-/// What a 16-bit float is encoded as; IEEE's own encoding has no such operand.
+/// The encoding operand of a 16-bit float type; IEEE's own encoding has no such operand.
 const BFLOAT16_ENCODING: u32 = 0;
-/// What a barrier of a subgroup orders: acquires and releases of the subgroup's memory for naga; with the workgroup's.
+/// The memory semantics of a subgroup barrier: naga's acquire and release of subgroup memory, and
+/// the same with workgroup memory.
 const SUBGROUP_MEMORY: u32 = 0x88;
 const ALSO_WORKGROUP_MEMORY: u32 = 0x188;
-/// The use of an accumulator; those of A and B are below.
+/// The use of an accumulator; the uses of A and B are smaller.
 const USE_ACCUMULATOR: u32 = 2;
 
-/// A module whose matrices A and B hold such numbers; what is wrong with it where it is none of naga's.
+/// The module with `dtype` as the element type of matrices A and B. Fails if the module is not one
+/// that naga writes for such a kernel.
 pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let mut constants = std::collections::HashMap::new();
-    // Two new ids: that of the type, and that of what barriers of subgroups are to order.
+    // Two new ids: one for the type, one for the memory semantics of subgroup barriers.
     let [bound, wider] = [words[BOUND], words[BOUND] + 1];
     let mut ordered = None;
     let (mut out, mut is_declared, mut is_announced) = (words[..HEADER_WORDS].to_vec(), false, false);
@@ -63,7 +69,8 @@ pub(crate) fn with_matrices(words: &[u32], dtype: DType) -> Result<Vec<u32>, Str
             (OP_CONTROL_BARRIER, [head, scope, memory, order]) if ordered == Some(*order) => {
                 out.extend([*head, *scope, *memory, wider]);
             }
-            // Naga would have declared such a type for a kernel that names it, and none may be declared twice.
+            // Naga would have declared this type for a kernel that names it, and SPIR-V allows only
+            // one declaration.
             (OP_TYPE_FLOAT, [_, _, 16]) if dtype == DType::F16 => return Err("f16 beside matrices of f16".to_owned()),
             _ => out.extend(instruction),
         }
@@ -88,7 +95,7 @@ pub(crate) fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     Ok(found)
 }
 
-/// Adds what the type needs, behind the other capabilities.
+/// Adds the capabilities and the extension of the type after the other capabilities.
 fn announce(out: &mut Vec<u32>, dtype: DType) {
     let needed: &[u32] = if dtype == DType::BF16 { &[BFLOAT16_TYPE, BFLOAT16_MATRIX] } else { &[FLOAT16] };
     for capability in needed {
@@ -96,14 +103,14 @@ fn announce(out: &mut Vec<u32>, dtype: DType) {
     }
     if dtype == DType::BF16 {
         let mut name = BFLOAT16_EXTENSION.as_bytes().to_vec();
-        // A text ends with a zero, in whole words.
+        // A SPIR-V string ends with a zero and fills whole words.
         name.resize(name.len() / 4 * 4 + 4, 0);
         out.push((1 + name.len() as u32 / 4) << 16 | OP_EXTENSION);
         out.extend(name.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)));
     }
 }
 
-/// The type under its new id.
+/// The declaration of the type with its new id.
 fn declared(id: u32, dtype: DType) -> Vec<u32> {
     match dtype {
         DType::BF16 => vec![4 << 16 | OP_TYPE_FLOAT, id, 16, BFLOAT16_ENCODING],
@@ -111,9 +118,10 @@ fn declared(id: u32, dtype: DType) -> Vec<u32> {
     }
 }
 
-/// The text of a kernel for matrix units without them, for tests on devices that have none: what a matrix is loaded from is
-/// noted and read when it is multiplied, which is the same as long as nobody writes there in between, and each of 32 invocations
-/// has eight of an accumulator's numbers.
+/// Emulates matrix units in the text of a kernel, for tests on devices that have none. A load only
+/// notes the address, and the matrix is read when it is multiplied. The result is the same if
+/// nothing writes to that memory in between. Each of 32 invocations holds eight elements of an
+/// accumulator.
 #[cfg(test)]
 pub(crate) fn emulated(source: &str, dtype: DType) -> String {
     let element = match dtype {
@@ -159,7 +167,7 @@ fn emulated_store(c: array<f32, 8>, at: u32, line: u32) {{
     );
     let mut text = source.replace("enable wgpu_cooperative_matrix;", "").replace(builtins, index);
     text = text.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()").replace("coopMultiplyAdd(", "emulated_product(");
-    // Subgroups of such a device may be smaller.
+    // Subgroups of the test device may be smaller than 32.
     text = text.replace("subgroupBarrier()", "workgroupBarrier()");
     let mut out = String::new();
     for line in text.lines() {

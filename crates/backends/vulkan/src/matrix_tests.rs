@@ -1,5 +1,6 @@
-//! Kernels for matrix units. On a device without them their matrices are emulated, so that all but the units themselves is checked
-//! everywhere; on one with them, the units are.
+//! Tests of kernels for matrix units. On devices without matrix units the matrices are emulated, so
+//! that everything but the units themselves is checked everywhere; on devices with them, the units
+//! are checked too.
 
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::random_tensor;
@@ -15,7 +16,8 @@ use crate::driver_tests::form;
 
 const TOLERANCE: Tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
 
-/// An engine whose device has matrix units, or does as if; nothing where there is no device. Then the test says that it is skipped.
+/// An engine whose device has matrix units or emulates them; `None` if there is no device. Then the
+/// test prints that it is skipped.
 fn engine() -> Option<VulkanEngine> {
     let backend = VulkanBackend::new();
     match backend.discover() {
@@ -45,7 +47,8 @@ fn wide_tiles(engine: &mut VulkanEngine) -> Vec<WideTile> {
     engine.context().pipelines.kernels().filter_map(tile).collect()
 }
 
-/// What a device in software checks of each sort of kernel, which it takes a second to compile: bf16 in one form.
+/// Whether to run all forms. Software devices take a second to compile each kernel, so they run
+/// only one form for bf16.
 fn is_thorough(engine: &mut VulkanEngine, dtype: DType) -> bool {
     !engine.context().profile.is_software || dtype == DType::F16
 }
@@ -69,14 +72,14 @@ fn products_of_every_form_are_those_of_the_reference() {
         agree(&mut engine, "turned", MatMul::new(&a, &turned).transpose_b());
         let both = numbers(&[8, k, m], 6);
         agree(&mut engine, "both turned", MatMul::new(&both, &turned).transpose_a().transpose_b());
-        // Whole tiles, then a width that is not in whole quads.
+        // Whole tiles, then a width that is not a multiple of four.
         agree(&mut engine, "whole", MatMul::new(&numbers(&[8, 64, 64], 7), &numbers(&[8, 64, 64], 8)));
         let odd = MatMul::new(&numbers(&[8, 33, 16], 9), &numbers(&[8, 70, 16], 10)).transpose_b();
         agree(&mut engine, "odd", odd);
     }
     let expected = if engine.context().profile.is_software { TEST_WIDE_TILE } else { SMALL_WIDE_TILE };
     assert!(wide_tiles(&mut engine).iter().all(|tile| *tile == expected));
-    // A kernel for each element type at least; a device in software gets fewer forms.
+    // At least one kernel for each element type; software devices get fewer forms.
     let (kernels, least) = (wide_tiles(&mut engine).len(), if expected == TEST_WIDE_TILE { 2 } else { 5 });
     assert!(kernels >= least, "{kernels} kernels for matrix units");
 }
@@ -90,7 +93,7 @@ fn every_tile_gives_the_same_product() {
         );
     }
     let numbers = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
-    // So many products that there are enough tiles for large ones, in parts.
+    // A batch large enough for tiles of the largest size, with partial tiles.
     let (a, b) = (numbers(&[96, 40, 24], 1), numbers(&[96, 24, 72], 2));
     for (number, tile) in WIDE_TILES.iter().enumerate() {
         if tile.workgroup_bytes() > engine.context().profile.workgroup_bytes_max {
@@ -103,7 +106,8 @@ fn every_tile_gives_the_same_product() {
     }
 }
 
-/// What is put to memory early: products and windows whose depth is no whole number of tiles, on devices in software too.
+/// Tests tiles that are stored early: products and convolutions whose depth is not a multiple of
+/// the tile's, on software devices too.
 #[test]
 fn tiles_that_are_put_early_give_the_same() {
     let Some(mut engine) = engine() else { return };
@@ -130,7 +134,8 @@ fn convolutions_are_those_of_the_reference() {
             Conv2d::new(&images, &square).padding([4, 0, 3, 1]).bias(&bias).activation(Activation::Relu),
             Conv2d::new(&numbers(dtype, &[16, 8, 19, 17], 7), &square).stride([2, 2]).padding([1, 0, 1, 0]),
             Conv2d::new(&images, &square).dilation([2, 1]).padding([1, 0, 1, 1]),
-            // Places that are not in whole quads, channels that are not in whole eights.
+            // Image sizes that are not multiples of four, channel counts that are not multiples of
+            // eight.
             Conv2d::new(&images, &pixel).bias(&bias),
             Conv2d::new(&few, &wide).padding([2, 1, 2, 1]),
         ];
@@ -155,7 +160,7 @@ fn searches_find_the_same_rows() {
         let ids = |value: &panoply_core::Value| value.tensors().next().unwrap().to_vec::<u32>().unwrap();
         let (expected, got) = (ids(&expected), ids(&got));
         let same = expected.iter().zip(&got).filter(|(a, b)| a == b).count();
-        // Scores that are all but equal may change places.
+        // Rows with nearly equal scores may swap.
         assert!(same + 2 >= expected.len(), "{metric:?}: {same} of {}", expected.len());
     }
     assert!(!wide_tiles(&mut engine).is_empty(), "matrix units were not used");

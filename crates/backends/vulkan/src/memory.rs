@@ -1,23 +1,25 @@
-//! Memory of a device in large blocks, of which buffers get parts: drivers allow few allocations, and each takes long.
+//! Device memory in large blocks, of which buffers get parts: drivers allow few allocations, and
+//! each takes long.
 //!
-//! One list of blocks for each type of memory. A part is the first free stretch that is long enough; what comes back is joined
-//! with its neighbours. What is large gets a block of its own. Blocks that the host reaches stay mapped.
+//! There is one list of blocks for each memory type. A part is cut from the first free range that
+//! is long enough; a freed part is joined with its free neighbours. Large buffers get a block of
+//! their own. Blocks that the host can reach stay mapped.
 
 use std::ptr::NonNull;
 
 use ash::vk;
 
-/// The size of a block that is shared.
+/// The size of a shared block.
 const BLOCK_BYTES: u64 = 64 << 20;
-/// What is larger than this gets a block of its own.
+/// Larger parts get a block of their own.
 const SHARED_BYTES_MAX: u64 = BLOCK_BYTES / 4;
-/// A heap has room for at least so many blocks, else they are smaller.
+/// A heap has room for at least this many blocks; in small heaps, blocks are smaller.
 const BLOCKS_IN_HEAP_MIN: u64 = 16;
 
 /// The memory of one opened device.
 pub(crate) struct Memory {
     types: vk::PhysicalDeviceMemoryProperties,
-    /// By type; a place is empty where a block was freed.
+    /// The blocks by memory type; `None` stands for a freed block.
     blocks: Vec<Vec<Option<Block>>>,
     allocations: u32,
     allocations_max: u32,
@@ -30,17 +32,17 @@ pub(crate) struct Part {
     offset: u64,
     bytes: u64,
     pub(crate) memory: vk::DeviceMemory,
-    /// The first byte, where the host reaches it.
+    /// The first byte, if the host can reach it.
     pub(crate) start: Option<NonNull<u8>>,
 }
 
-// SAFETY: handles and an address; whoever owns the part owns the memory behind it.
+// SAFETY: handles and an address; the owner of the part owns the memory behind it.
 unsafe impl Send for Part {}
 // SAFETY: as above; sharing it shares the address only.
 unsafe impl Sync for Part {}
 
 impl Part {
-    /// Where it begins in its memory.
+    /// The offset of the part in its memory.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -50,14 +52,14 @@ struct Block {
     memory: vk::DeviceMemory,
     start: Option<NonNull<u8>>,
     bytes: u64,
-    /// Stretches as (offset, bytes), by offset, none of which touch.
+    /// Free ranges as (offset, bytes), sorted by offset; no two of them touch.
     free: Vec<(u64, u64)>,
 }
 
 // SAFETY: as for `Part`.
 unsafe impl Send for Block {}
 
-/// Whether so many bytes that begin at a multiple of `align` lie in a stretch.
+/// Whether `bytes` bytes, aligned to `align`, fit into a free range.
 fn fits((offset, free): (u64, u64), bytes: u64, align: u64) -> bool {
     let begin = offset.checked_next_multiple_of(align);
     begin.and_then(|begin| (begin - offset).checked_add(bytes)).is_some_and(|needed| needed <= free)
@@ -102,7 +104,8 @@ impl Memory {
         Memory { types, blocks, allocations: 0, allocations_max }
     }
 
-    /// The first of the allowed types that has all of one and nothing of the other, with what it has.
+    /// The first allowed memory type that has all properties of `with` and none of `without`, and
+    /// the properties of that type.
     pub(crate) fn find(
         &self,
         allowed: u32,
@@ -116,30 +119,31 @@ impl Memory {
         fitting.next()
     }
 
-    /// Counts an allocation that somebody else makes, where the device allows one more.
+    /// Counts an allocation that the caller makes itself. Returns `false`, and counts nothing, if
+    /// the device allows no more.
     pub(crate) fn count(&mut self) -> bool {
         let has_room = self.allocations < self.allocations_max;
         self.allocations += u32::from(has_room);
         has_room
     }
 
-    /// Takes back what [`Memory::count`] counted.
+    /// Takes back one count of [`Memory::count`].
     pub(crate) fn discount(&mut self) {
         self.allocations = self.allocations.saturating_sub(1);
     }
 
-    /// The heap that a type's memory is in.
+    /// The heap of a memory type.
     pub(crate) fn heap(&self, kind: usize) -> usize {
         self.types.memory_types[kind].heap_index as usize
     }
 
-    /// Whether a request can be met by what was allocated before.
+    /// Whether a request fits into blocks that are allocated already.
     pub(crate) fn has_room(&self, kind: usize, bytes: u64, align: u64) -> bool {
         let has_room = |block: &Block| block.free.iter().any(|stretch| fits(*stretch, bytes, align.max(1)));
         self.blocks[kind].iter().flatten().any(has_room)
     }
 
-    /// Memory of a type.
+    /// Allocates a part of memory of a type.
     pub(crate) fn allocate(
         &mut self,
         device: &ash::Device,
@@ -169,7 +173,8 @@ impl Memory {
         Ok(made)
     }
 
-    /// Takes memory back. A block that is empty is freed where another one has room.
+    /// Takes a part back. A block that becomes empty is freed if it is large, or if another empty
+    /// block of its type remains.
     pub(crate) fn free(&mut self, device: &ash::Device, part: &Part) {
         let Some(block) = self.blocks[part.kind].get_mut(part.block).and_then(Option::as_mut) else { return };
         block.give_back(part.offset, part.bytes);
@@ -186,14 +191,14 @@ impl Memory {
         }
     }
 
-    /// Frees what is empty, for want of memory.
+    /// Frees empty blocks when memory is short.
     pub(crate) fn trim(&mut self, device: &ash::Device) {
         let empty: Vec<Block> =
             self.blocks.iter_mut().flatten().filter_map(|place| place.take_if(|block| block.is_empty())).collect();
         empty.iter().for_each(|block| self.release(device, block));
     }
 
-    /// Frees everything.
+    /// Frees all blocks.
     pub(crate) fn destroy(&mut self, device: &ash::Device) {
         let all: Vec<Block> = self.blocks.iter_mut().flatten().filter_map(Option::take).collect();
         all.iter().for_each(|block| self.release(device, block));
@@ -210,7 +215,8 @@ impl Memory {
     fn allocate_block(&self, device: &ash::Device, kind: usize, bytes: u64) -> Result<Block, vk::Result> {
         let info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(kind as u32);
         let is_mapped = self.types.memory_types[kind].property_flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
-        // SAFETY: the type is one of the device's; the memory is mapped once, and freed by `release`.
+        // SAFETY: the type is one of the device's; the memory is mapped once, and freed by
+        // `release`.
         let (memory, start) = unsafe {
             let memory = device.allocate_memory(&info, None)?;
             let mapped = is_mapped.then(|| device.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()));
@@ -227,13 +233,13 @@ impl Memory {
 
     fn release(&mut self, device: &ash::Device, block: &Block) {
         self.discount();
-        // SAFETY: nothing lies in the block, or everything that did is gone with the device.
+        // SAFETY: the block has no parts in use, or all its users are gone with the device.
         unsafe { device.free_memory(block.memory, None) };
     }
 }
 
 fn part(kind: usize, number: usize, block: &Block, offset: u64, bytes: u64) -> Part {
-    // SAFETY: the offset is inside of the mapped block.
+    // SAFETY: the offset is inside the mapped block.
     let start = block.start.map(|start| unsafe { start.add(offset as usize) });
     Part { kind, block: number, offset, bytes, memory: block.memory, start }
 }

@@ -1,5 +1,5 @@
-//! Buffers of parameters, for kernels that have more than a dispatch carries. Submissions take turns with them, so that one
-//! need not wait for the other.
+//! Buffers of parameters, for kernels with more parameters than a dispatch carries. Submissions
+//! take turns with them, so that a submission need not wait for the one before.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use panoply_wgsl_gpu::{PARAMS_BYTES, PARAMS_BYTES_MAX};
 use crate::buffer::{Bytes, OWN, Wanted, make};
 use crate::gpu::Gpu;
 
-/// How many there are.
+/// Number of parameter buffers.
 pub(crate) const PARAMS_BUFFERS: usize = 4;
 
-/// The buffers, each with its set of descriptors.
+/// The buffers, each with its descriptor set.
 pub(crate) struct ParamsBuffers {
     pool: vk::DescriptorPool,
     buffers: Vec<(Arc<Bytes>, vk::DescriptorSet)>,
@@ -34,7 +34,7 @@ impl ParamsBuffers {
             let info = [vk::DescriptorBufferInfo::default().buffer(buffer.raw).range(PARAMS_BYTES)];
             let write = vk::WriteDescriptorSet::default().dst_set(*set);
             let write = write.descriptor_type(vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC).buffer_info(&info);
-            // SAFETY: the set is new, and used by nothing yet.
+            // SAFETY: the set is new, and not in use yet.
             unsafe { gpu.raw.update_descriptor_sets(&[write], &[]) };
         }
         Ok(ParamsBuffers { pool, buffers })
@@ -45,12 +45,12 @@ impl ParamsBuffers {
         &self.buffers[turn].0
     }
 
-    /// The same as kernels see it.
+    /// The descriptor set of a turn's buffer.
     pub(crate) fn set(&self, turn: usize) -> vk::DescriptorSet {
         self.buffers[turn].1
     }
 
-    /// Where the sets come from.
+    /// The pool of the sets.
     pub(crate) fn pool(&self) -> vk::DescriptorPool {
         self.pool
     }
@@ -61,7 +61,7 @@ fn sets(gpu: &Gpu) -> Result<(vk::DescriptorPool, Vec<vk::DescriptorSet>), vk::R
     let (ty, count) = (vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC, PARAMS_BUFFERS as u32);
     let sizes = [vk::DescriptorPoolSize { ty, descriptor_count: count }];
     let info = vk::DescriptorPoolCreateInfo::default().max_sets(count).pool_sizes(&sizes);
-    // SAFETY: all that is named is the device's own; a pool that gives no sets is destroyed.
+    // SAFETY: all objects are the device's own; if the pool gives no sets it is destroyed.
     unsafe {
         let pool = gpu.raw.create_descriptor_pool(&info, None)?;
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);

@@ -1,7 +1,8 @@
-//! Compiled kernels, and the driver's own cache of them, which is kept between runs.
+//! Compiled kernels, and the driver's own cache of them, which is kept on disk between runs.
 //!
-//! The cache is a file for each device and driver (their UUID and version are part of its name), whole or not there, with a
-//! checksum. What does not begin as this driver's caches do is not shown to it, and one that it refuses is replaced.
+//! Each device and driver has one cache file (their UUID and version are part of its name). The
+//! file is written atomically and has a checksum. Data without this driver's header is never given
+//! to the driver, and a cache that the driver refuses is replaced.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -16,7 +17,7 @@ use crate::bindings::Layout;
 use crate::compiler::Compiler;
 use crate::gpu::{Gpu, Retired, Uses};
 
-/// The most bytes of a driver's cache that are kept.
+/// The largest cache of a driver that is written to disk.
 const CACHE_BYTES_MAX: usize = 256 << 20;
 
 /// A compiled kernel.
@@ -24,7 +25,7 @@ pub struct VulkanPipeline {
     gpu: Arc<Gpu>,
     pub(crate) raw: vk::Pipeline,
     pub(crate) layout: Layout,
-    /// How many of its buffers it writes.
+    /// Number of buffers that the kernel writes.
     pub(crate) writes: usize,
     pub(crate) uses: Uses,
 }
@@ -35,12 +36,12 @@ impl Drop for VulkanPipeline {
     }
 }
 
-/// Makes kernels.
+/// Compiles kernels.
 pub(crate) struct Pipelines {
     gpu: Arc<Gpu>,
     compiler: Compiler,
     immediate_bytes: u32,
-    /// Asked of each kernel, where the device has subgroups of several sizes.
+    /// The subgroup size that every kernel requires, if the device has several sizes.
     subgroup_lanes: Option<u32>,
     compiled: vk::PipelineCache,
     disk: Option<Arc<Cache>>,
@@ -54,11 +55,11 @@ impl Pipelines {
         let known = if adapter.cache_header.begins(&data) { &data[..] } else { &[] };
         let make = |data: &[u8]| {
             let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
-            // SAFETY: the data is none, or was made by this driver for this device, as its header and its file's name say,
-            // and is as it was written, as its checksum says.
+            // SAFETY: the data is empty, or was made by this driver for this device, as its header
+            // and file name say, and is unchanged, as its checksum says.
             unsafe { gpu.raw.create_pipeline_cache(&info, None) }
         };
-        // Without a cache kernels take longer to compile, and nothing else.
+        // Without a cache kernels only take longer to compile.
         let compiled = make(known).or_else(|_| make(&[])).unwrap_or_default();
         let lanes = adapter.profile.subgroup_lanes.filter(|_| adapter.has.asks_subgroup_size);
         Pipelines {
@@ -92,7 +93,8 @@ impl Pipelines {
         let name = CString::new(entry).map_err(|_| vk::Result::ERROR_INVALID_SHADER_NV)?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);
         let mut asked = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
-        // SAFETY: naga has validated the module, which uses only what the device was opened with.
+        // SAFETY: naga has validated the module, which uses only features that the device was
+        // opened with.
         let module = unsafe { device.create_shader_module(&info, None) }?;
         let mut stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
@@ -103,8 +105,8 @@ impl Pipelines {
             stage = stage.push_next(&mut asked);
         }
         let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout.pipeline);
-        // SAFETY: module, layout and cache are the device's own, and the module's bindings are in the layout; the module is
-        // not needed behind this.
+        // SAFETY: module, layout and cache are the device's own, and the module's bindings are in
+        // the layout; the module is not needed afterwards.
         let made = unsafe {
             let made = device.create_compute_pipelines(self.compiled, &[info], None);
             device.destroy_shader_module(module, None);
@@ -113,7 +115,7 @@ impl Pipelines {
         match made {
             Ok(pipelines) => pipelines.into_iter().next().ok_or(vk::Result::ERROR_UNKNOWN),
             Err((pipelines, error)) => {
-                // SAFETY: what was made all the same, or null, which is nothing.
+                // SAFETY: each handle was just made, or is null, which the call ignores.
                 pipelines.into_iter().for_each(|pipeline| unsafe { device.destroy_pipeline(pipeline, None) });
                 Err(error)
             }
@@ -122,14 +124,16 @@ impl Pipelines {
 }
 
 impl Pipelines {
-    /// What the driver wants to be kept; nothing where it is too much, or is not what the driver would take back.
+    /// The driver's cache data for the disk; `None` if it is too large, or lacks the header that
+    /// the driver would accept.
     fn data(&self) -> Option<Vec<u8>> {
         let (device, get) = (self.gpu.raw.handle(), self.gpu.raw.fp_v1_0().get_pipeline_cache_data);
         let mut len = 0;
-        // SAFETY: the cache is the device's own; without a place for data its length is told.
+        // SAFETY: the cache is the device's own; without a pointer for data the call returns the
+        // length.
         unsafe { get(device, self.compiled, &mut len, std::ptr::null_mut()) }.result().ok()?;
         let mut data = vec![0_u8; Some(len).filter(|len| *len <= CACHE_BYTES_MAX)?];
-        // SAFETY: as above; there is room for so many bytes.
+        // SAFETY: as above; there is room for `len` bytes.
         unsafe { get(device, self.compiled, &mut len, data.as_mut_ptr().cast()) }.result().ok()?;
         data.truncate(len);
         Some(data).filter(|data| self.gpu.adapter().cache_header.begins(data))
@@ -137,7 +141,7 @@ impl Pipelines {
 }
 
 impl Drop for Pipelines {
-    /// What was compiled anew goes to disk. Failure costs time at the next start and nothing else.
+    /// Writes newly compiled kernels to disk. A failure only costs time at the next start.
     fn drop(&mut self) {
         if self.compiled == vk::PipelineCache::null() {
             return;
@@ -147,7 +151,7 @@ impl Drop for Pipelines {
         {
             disk.write(self.gpu.adapter().cache_key.as_bytes(), &data);
         }
-        // SAFETY: nothing is being compiled.
+        // SAFETY: no kernel is being compiled.
         unsafe { self.gpu.raw.destroy_pipeline_cache(self.compiled, None) };
     }
 }

@@ -1,13 +1,13 @@
-//! What is known about certain devices and drivers, as data: what goes wrong, which limits do not hold, and which way bytes
-//! cross fastest.
+//! Facts about certain devices and drivers, as data: faults, limits that do not hold, and the
+//! fastest ways to transfer bytes.
 
 use panoply_wgsl_gpu::driver::Transfers;
 use panoply_wgsl_gpu::quirks::Quirk;
 
-/// Everything known to go wrong. Each entry was seen on the device that it names.
+/// All known faults. Each entry was seen on the device that it names.
 pub const QUIRKS: &[Quirk] = &[];
 
-/// The limits of a device that kernels and memory go by.
+/// The limits of a device for kernels and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes of a buffer that one kernel sees.
@@ -20,7 +20,7 @@ pub struct Limits {
     pub invocations_max: u32,
     /// The most storage buffers of one kernel.
     pub buffers_max: u32,
-    /// The most bytes of parameters that come with a dispatch.
+    /// The most bytes of parameters that a dispatch carries.
     pub immediate_bytes_max: u32,
 }
 
@@ -35,7 +35,7 @@ pub const UNLIMITED: Limits = Limits {
 };
 
 impl Limits {
-    /// The smaller of each.
+    /// The smaller value of each limit.
     pub(crate) fn within(self, other: Limits) -> Limits {
         Limits {
             binding_bytes_max: self.binding_bytes_max.min(other.binding_bytes_max),
@@ -48,20 +48,20 @@ impl Limits {
     }
 }
 
-/// Limits that one device with one driver claims and does not keep.
+/// Limits that are lower than one device with one driver claims.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLimits {
     /// Part of the device's name; empty for all.
     pub adapter: &'static str,
     /// Part of the driver's name and version; empty for all.
     pub driver: &'static str,
-    /// What it keeps; [`UNLIMITED`] where its own word holds.
+    /// The limits that really hold; [`UNLIMITED`] for those whose claim holds.
     pub limits: Limits,
-    /// What goes wrong beyond.
+    /// The fault beyond these limits.
     pub reason: &'static str,
 }
 
-/// What was found.
+/// The known limits.
 pub const KNOWN_LIMITS: &[KnownLimits] = &[KnownLimits {
     adapter: "llvmpipe",
     driver: "",
@@ -69,52 +69,52 @@ pub const KNOWN_LIMITS: &[KnownLimits] = &[KnownLimits {
     reason: "Mesa 22.3 claims buffers of 4 GiB and allocations of 2 GiB; offsets in its kernels are signed 32-bit integers",
 }];
 
-/// The limits of a device, without what it does not keep.
+/// The limits that really hold for a device.
 pub(crate) fn kept(known: &[KnownLimits], adapter: &str, driver: &str, claimed: Limits) -> Limits {
     let applies = |known: &&KnownLimits| adapter.contains(known.adapter) && driver.contains(known.driver);
     known.iter().filter(applies).fold(claimed, |limits, known| limits.within(known.limits))
 }
 
-/// Memory for bytes on their way between host and device.
+/// The kinds of memory for bytes on their way between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// The host's memory, cached by the CPU: fast to read, and to write.
+    /// Host memory, cached by the CPU: fast to read and to write.
     Cached,
-    /// The host's memory, not cached: writes are combined, reads are slow.
+    /// Host memory, not cached: writes are combined, reads are slow.
     Uncached,
-    /// The device's memory, which the host writes over the bus.
+    /// Device memory, which the host writes over the bus.
     Device,
-    /// Huge pages of our own, imported.
+    /// Huge pages of this process, imported.
     Imported,
 }
 
-/// Where large copies between host and device run.
+/// The queue for large copies between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Among the kernels.
+    /// The kernels' queue, in order with the kernels.
     Inline,
-    /// On a queue for copies, beside the kernels, where the device has one.
+    /// A queue for copies, beside the kernels, if the device has one.
     Beside,
-    /// As beside, with the kernels' queue where there is no other: for tests.
+    /// Like `Beside`, but on the kernels' queue if there is no other: for tests.
     Apart,
 }
 
-/// How bytes cross.
+/// The ways in which bytes cross between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// To the device.
+    /// Staging memory for uploads.
     pub up: Memory,
-    /// To the host.
+    /// Staging memory for downloads.
     pub down: Memory,
-    /// How large uploads are spread.
+    /// How large uploads are split into chunks.
     pub transfers: Transfers,
-    /// Where large copies run.
+    /// The queue for large copies.
     pub copies: Copies,
-    /// Whether devices that share the host's memory read large tensors of the host where they lie.
+    /// Whether devices that share the host's memory read large host tensors in place.
     pub in_place: bool,
 }
 
-/// What suits most: cached memory both ways, as the CUDA backend's pinned memory is.
+/// The default ways: cached memory in both directions, like the pinned memory of the CUDA backend.
 pub const WAYS: Ways = Ways {
     up: Memory::Cached,
     down: Memory::Cached,
@@ -123,20 +123,20 @@ pub const WAYS: Ways = Ways {
     in_place: true,
 };
 
-/// The ways of one device with one driver, where others were measured to be faster.
+/// The ways of one device with one driver that were measured to be faster than the default.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownWays {
     /// Part of the device's name; empty for all.
     pub adapter: &'static str,
     /// Part of the driver's name and version; empty for all.
     pub driver: &'static str,
-    /// How bytes cross.
+    /// The ways to use.
     pub ways: Ways,
-    /// The figures.
+    /// The measured figures.
     pub reason: &'static str,
 }
 
-/// What was measured, by the test `transfer_rate`.
+/// The known ways, measured by the test `transfer_rate`.
 pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
     adapter: "NVIDIA",
     driver: "",
@@ -148,7 +148,7 @@ pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
     reason: "H200, driver 580, through wgpu: 1 GiB up 43.7 GB/s imported, 39.5 cached; down 52.0 and 50.3",
 }];
 
-/// How bytes cross to this device and back.
+/// The ways for this device and driver.
 pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {
     let applies = |known: &&KnownWays| adapter.contains(known.adapter) && driver.contains(known.driver);
     known.iter().find(applies).map_or(WAYS, |known| known.ways)

@@ -1,5 +1,6 @@
-//! Memory that host and device both reach. All of it is coherent and stays mapped: nothing must be flushed, and what the
-//! device wrote is seen by the host after the barrier at a submission's end and its fence.
+//! Staging memory, which host and device both reach. All of it is coherent and stays mapped, so it
+//! needs no flushes. The host sees bytes that the device wrote after the barrier at the end of a
+//! submission and its fence.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::buffer::{Bytes, Made, Wanted, import_pages, make};
 use crate::gpu::Gpu;
 use crate::quirks::Memory;
 
-/// Memory below this size is never imported: each import is an allocation of its own.
+/// Smaller staging memory is never imported: each import is an allocation of its own.
 const IMPORT_BYTES_MIN: u64 = 256 << 10;
 
 /// Staging memory.
@@ -23,13 +24,14 @@ pub struct VulkanStaging {
     is_cached: bool,
 }
 
-// SAFETY: an address and a shared buffer; the memory is written by one owner at a time, as the engine hands it over.
+// SAFETY: an address and a shared buffer; one owner at a time writes the memory, as the engine
+// hands it over.
 unsafe impl Send for VulkanStaging {}
 // SAFETY: as above; sharing it shares the address only.
 unsafe impl Sync for VulkanStaging {}
 
 impl VulkanStaging {
-    /// Memory of this kind, or of another where the device has it not.
+    /// Allocates memory of this kind, or of another kind if the device lacks it.
     pub(crate) fn new(gpu: &Arc<Gpu>, bytes: u64, direction: Direction, memory: Memory) -> Result<VulkanStaging> {
         let usage = match direction {
             Direction::Up => vk::BufferUsageFlags::TRANSFER_SRC,
@@ -57,7 +59,7 @@ impl VulkanStaging {
     }
 }
 
-/// What memory of a kind has and has not, then what does as well.
+/// The properties that memory of a kind must and must not have, then those of the fallback.
 fn kinds(memory: Memory) -> [(vk::MemoryPropertyFlags, vk::MemoryPropertyFlags); 2] {
     use vk::MemoryPropertyFlags as Flags;
     let host = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
@@ -87,7 +89,7 @@ impl Staging for VulkanStaging {
     fn call_back(&self) {}
 
     fn is_back(&self) -> bool {
-        // Whoever asks knows that the submission has ended.
+        // The caller knows that the submission has ended.
         true
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine's tests need to know about this backend, and tests of finding devices.
+//! The hooks that the engine's tests need from this backend, and tests of finding devices.
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
 use panoply_wgsl_gpu::Driver;
@@ -9,7 +9,7 @@ use crate::quirks::{Limits, UNLIMITED};
 pub(crate) type TestBackend = VulkanBackend;
 pub(crate) type TestEngine = VulkanEngine;
 
-/// The least that kernels are written for.
+/// The smallest limits that kernels are written for.
 const SMALL: Limits = Limits {
     binding_bytes_max: 128 << 20,
     buffer_bytes_max: 256 << 20,
@@ -19,7 +19,7 @@ const SMALL: Limits = Limits {
     immediate_bytes_max: 128,
 };
 
-/// Limits of a simulated device; those that are not given are small.
+/// Limits of a simulated device; limits that are not given are small.
 #[derive(Default)]
 pub(crate) struct Limited {
     pub(crate) binding_bytes_max: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) fn backend() -> TestBackend {
     VulkanBackend::new()
 }
 
-/// A backend whose devices have no more than these limits.
+/// A backend whose devices have at most these limits.
 pub(crate) fn limited(limited: Limited) -> TestBackend {
     VulkanBackend::with_limits(Limits {
         binding_bytes_max: limited.binding_bytes_max.unwrap_or(SMALL.binding_bytes_max),
@@ -45,7 +45,7 @@ pub(crate) fn open_engine(backend: &TestBackend, device: &DeviceInfo, options: &
     backend.open_engine(device, options)
 }
 
-/// The device is lost from here on, as far as anybody can tell.
+/// Marks the device as lost from here on.
 pub(crate) fn lose(engine: &mut TestEngine) {
     engine.context().driver.faults().lose("a test says so".to_owned());
 }

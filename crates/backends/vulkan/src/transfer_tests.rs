@@ -1,5 +1,5 @@
-//! Every kind of staging memory and every way of copying brings the right bytes, and how fast each is, which is measured when
-//! asked for.
+//! Checks that every kind of staging memory and every way of copying transfers the right bytes. On
+//! request, measures the speed of each.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,14 @@ use crate::driver_tests::transfer::{bytes, there_and_back};
 use crate::quirks::{Copies, Memory, WAYS, Ways};
 
 const KINDS: [Memory; 4] = [Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
-/// How often each transfer is timed; the fastest counts. The first also makes the memory.
+/// Number of times that each transfer is timed; the fastest counts. The first also allocates the
+/// memory.
 const ROUNDS: usize = 6;
-/// The longest that one may take.
+/// The longest time for one transfer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// An engine on the first device, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first device, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine(ways: Ways) -> Option<VulkanEngine> {
     let backend = VulkanBackend::with_ways(ways);
     match backend.discover() {
@@ -42,7 +44,8 @@ fn every_kind_of_memory_brings_the_right_bytes() {
     }
 }
 
-/// Copies beside the kernels, on a lane of their own whether or not the device has a queue for it.
+/// Copies beside the kernels keep their order, on a lane of their own whether or not the device has
+/// a queue for it.
 #[test]
 fn copies_beside_kernels_keep_their_order() {
     for copies in [Copies::Apart, Copies::Inline] {
@@ -54,8 +57,8 @@ fn copies_beside_kernels_keep_their_order() {
             Tensor::from_vec(numbers, [elements]).unwrap()
         };
         let there = run(&mut engine, Transfer::to_device(&host(0), device)).unwrap().into_tensor().unwrap();
-        // Uploads into memory that was just used, kernels over them, and downloads of memory that is used again at once, all
-        // under way together.
+        // Uploads into memory that was just used, kernels over them, and downloads of memory that
+        // is reused at once, all in flight together.
         let mut batch = Vec::new();
         for seed in 1..6 {
             batch.push(Map::add(&there, &host(seed)).into_op().unwrap());
@@ -85,7 +88,7 @@ fn copies_beside_kernels_keep_their_order() {
     }
 }
 
-/// A tensor of the host is read where it lies, and is let go when it is not needed any more.
+/// A host tensor is read in place, and released when it is not needed any more.
 #[test]
 fn tensors_of_the_host_are_read_in_place() {
     let Some(mut engine) = engine(WAYS) else { return };
@@ -99,7 +102,7 @@ fn tensors_of_the_host_are_read_in_place() {
         panoply_core::HostBuffer::from_owner(std::sync::Arc::clone(&numbers)),
     );
     let whole = whole.unwrap();
-    // Views that begin at a vector's start, and in the middle of one.
+    // Views that begin at the start of a vector, and in the middle of one.
     for first in [0, 4, 13] {
         let view = whole.slice(0, first, 200_000).unwrap();
         let total = run(&mut engine, Reduce::sum(&view)).unwrap().into_tensor().unwrap();
@@ -123,8 +126,9 @@ fn tensors_of_the_host_are_read_in_place() {
     assert_eq!(std::sync::Arc::strong_count(&numbers), 1, "nobody keeps them any more");
 }
 
-/// `units-vulkan transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of memory, and for sizes and numbers
-/// of chunks and threads; `PANOPLY_TRANSFER_MIB=64` takes one size instead of 256 MiB and 1 GiB.
+/// `units-vulkan transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of
+/// memory, and for sizes and numbers of chunks and threads; `PANOPLY_TRANSFER_MIB=64` takes one
+/// size instead of 256 MiB and 1 GiB.
 #[test]
 #[ignore = "a measurement, which takes a minute on a GPU and gigabytes of memory"]
 fn transfer_rate() {
@@ -176,7 +180,7 @@ fn transfer_rate() {
     assert_eq!(rates, sizes.len() * 16);
 }
 
-/// Runs a transfer, and for how long it took.
+/// Runs a transfer and returns its result with the seconds that it took.
 fn timed(engine: &mut VulkanEngine, op: impl Operation) -> (Tensor, f64) {
     let (mut finished, started) = (Vec::new(), Instant::now());
     engine.submit(&mut vec![Item { token: 1, op: op.into_op().unwrap() }]);

@@ -1,4 +1,4 @@
-//! What Vulkan's own checks say: messages of the validation layers, kept for whoever asked for them.
+//! Collects the messages of Vulkan's validation layers.
 
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ const MESSAGES_MAX: usize = 64;
 pub struct Messages(Mutex<Vec<String>>);
 
 impl Messages {
-    /// What was said so far.
+    /// The messages so far.
     pub fn list(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -26,11 +26,11 @@ impl Messages {
     }
 }
 
-/// Hears what is said, until it is dropped.
+/// Receives messages until it is dropped.
 pub(crate) struct Listener {
     functions: ash::ext::debug_utils::Instance,
     messenger: vk::DebugUtilsMessengerEXT,
-    /// What `hear` writes to, for as long as the messenger lives.
+    /// The target that `hear` writes to, for as long as the messenger lives.
     _messages: Arc<Messages>,
 }
 
@@ -45,8 +45,8 @@ impl Listener {
             .message_type(Kind::GENERAL | Kind::VALIDATION | Kind::PERFORMANCE)
             .pfn_user_callback(Some(hear))
             .user_data(Arc::as_ptr(messages).cast_mut().cast());
-        // SAFETY: the extension is enabled, and what the callback gets outlives the messenger. Without a messenger nothing is
-        // heard, and there is nothing to destroy.
+        // SAFETY: the extension is enabled, and the user data of the callback outlives the
+        // messenger. If this fails no messages arrive, and there is nothing to destroy.
         let messenger = unsafe { functions.create_debug_utils_messenger(&info, None) }.unwrap_or_default();
         Listener { functions, messenger, _messages: Arc::clone(messages) }
     }
@@ -65,8 +65,8 @@ unsafe extern "system" fn hear(
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     messages: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: Vulkan gives the data for the length of this call, with a text that ends in a zero where it is not null; the
-    // messages outlive the messenger.
+    // SAFETY: Vulkan gives the data for the length of this call; the text is null or ends in a
+    // zero; the messages outlive the messenger.
     let (text, messages) = unsafe {
         let text = data.as_ref().map(|data| data.p_message).filter(|text| !text.is_null());
         (text.map(|text| CStr::from_ptr(text).to_string_lossy().into_owned()), &*messages.cast::<Messages>())

@@ -1,8 +1,9 @@
-//! A device's engine is killed again and again under load.
+//! Kills a device's engine again and again under load.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 #[path = "../../c_gpu/tests/bench/chaos.rs"]
+#[allow(clippy::module_inception)] // Its file is shared with other backends.
 mod chaos;
 
 use std::sync::Arc;

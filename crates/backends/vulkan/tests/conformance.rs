@@ -11,7 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use panoply_conformance::{Case, Seeds, Summary, cases, check_backend, print_op_names};
+use panoply_conformance::{
+    Case, Seeds, Summary, cases, check_backend, devices, discovered, print_op_names, wrong_domains,
+};
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_vulkan::VulkanBackend;
 use panoply_vulkan::backend::Messages;
@@ -37,13 +39,7 @@ fn list_of_ops() {
 #[test]
 fn every_claimed_case_on_every_gpu() {
     let backend = VulkanBackend::new();
-    let devices = match backend.discover() {
-        Ok(devices) => devices,
-        Err(absence) => {
-            println!("skipped: {absence}");
-            return;
-        }
-    };
+    let devices = discovered(&backend);
     let chosen = Chosen::by_environment();
     let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
     let step = if std::env::var_os(SECOND).is_some() { SMALL_SAMPLE } else { SAMPLE };
@@ -73,7 +69,7 @@ fn claimed_cases_on_a_second_driver() {
         return println!("skipped: SwiftShader is not installed (it comes with the package chromium)");
     };
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["every_claimed_case_on_every_gpu", "--exact", "--nocapture"])
+        .args(["conformance::every_claimed_case_on_every_gpu", "--exact", "--nocapture"])
         .envs([("VK_DRIVER_FILES", driver), ("VK_ICD_FILENAMES", driver), (SECOND, &"1")])
         .output()
         .unwrap();
@@ -100,6 +96,7 @@ fn validation_layers_are_silent() {
         let cases: Vec<Case> = cases().into_iter().step_by(SMALL_SAMPLE).collect();
         let summary = check_backend(&backend, &device, &cases).unwrap();
         assert!(summary.failed.is_empty(), "{:#?}", summary.failed);
+        assert_eq!(wrong_domains(&backend, &device), []);
         println!("{} with {copies:?} copies: {} cases", device.name, summary.passed);
         drop(backend);
         let told = messages.list();
@@ -107,19 +104,28 @@ fn validation_layers_are_silent() {
     }
 }
 
+/// Devices do not claim all element types.
+#[test]
+fn suite_graphs_on_the_first_device() {
+    let backend = VulkanBackend::new();
+    let Some(device) = devices(&backend).into_iter().next() else { return };
+    let seeds = Seeds::or_asked(16, 16);
+    let summary = panoply_conformance::check_suite_graphs(&backend, &device, seeds).unwrap();
+    println!("{} {}: {} passed, {} unsupported", device.id, device.name, summary.passed, summary.unsupported.len());
+    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
+    assert!((summary.passed + summary.unsupported.len()) as u64 > seeds.count, "not all graphs ran");
+    assert!(summary.passed > summary.unsupported.len(), "{:?}", summary.unsupported);
+}
+
 /// Each structure has kernels of its own, which take a second each on a driver in software, so graphs share a few. `PANOPLY_GRAPHS=n`
-/// runs n different ones.
+/// runs n different ones, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
 #[test]
 fn random_graphs_on_the_first_device() {
     let backend = VulkanBackend::new();
-    let device = match backend.discover() {
-        Ok(devices) => devices.into_iter().next(),
-        Err(absence) => return println!("skipped: {absence}"),
-    };
-    let Some(device) = device else { return println!("skipped: no device") };
-    let seeds = Seeds::or_asked(300, 30);
+    let Some(device) = devices(&backend).into_iter().next() else { return };
+    let seeds = Seeds::or_asked(120, 12);
     let summary = panoply_conformance::check_graphs(&backend, &device, seeds).unwrap();
-    assert!(summary.failed.is_empty(), "{summary}");
+    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
     assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, seeds.count);
     assert!(summary.passed > 0, "{:?}", summary.unsupported);
 }
@@ -163,4 +169,10 @@ fn check(backend: &VulkanBackend, device: &DeviceInfo, cases: &[Case]) -> Summar
     let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
     let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
     Summary { passed, failed, unsupported }
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+#[test]
+fn random_ops_on_every_device() {
+    panoply_conformance::run_ops(&VulkanBackend::new(), 150);
 }

@@ -1,6 +1,7 @@
-//! Kernels of the caller's own in WGSL, on the devices of this machine: what is wrong with them is told, and the engine goes on.
+//! Callers' own kernels in WGSL, on the devices of this machine: faults in them are reported, and
+//! the engine continues to work.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Kernel, KernelBuilder, LaunchSize, ScalarType};
@@ -27,7 +28,7 @@ fn builder(source: &str, entry: &str) -> KernelBuilder {
     builder.scalar("n", ScalarType::U32)
 }
 
-/// A kernel with a declaration of its own of `z`.
+/// A kernel that declares `z` itself.
 fn own(declaration: &str) -> String {
     format!("{declaration}\n@compute @workgroup_size(1) fn f() {{ z[0] = 1.0; }}")
 }
@@ -60,7 +61,8 @@ fn what_does_not_compile_says_why_and_where() {
             ("@compute @workgroup_size(1)\nfn f() {\n  x[0] = 1.0;\n}", "f", "x"),
             ("var<private> y: f32;\n@compute @workgroup_size(1) fn f() {}", "f", "y"),
             ("@compute @workgroup_size(65536)\nfn f() { y[0] = 1.0; }", "f", "Workgroup size"),
-            // Bindings of its own: more than there are, of another length, of another access, of another kind.
+            // Bindings of its own: beyond the declared ones, with another length, another access,
+            // another kind.
             (&own("@group(1) @binding(2) var<storage, read_write> z: array<f32>;"), "f", "z: a kernel declares no"),
             (
                 &own("@group(1) @binding(0) var<storage, read_write> z: array<f32, 100000>;"),
@@ -86,7 +88,7 @@ fn what_does_not_compile_says_why_and_where() {
     }
 }
 
-/// A kernel sees its own tensors and nothing behind them.
+/// A kernel sees its own tensors and no memory behind them.
 #[test]
 fn indices_end_with_the_tensors() {
     let source = "@compute @workgroup_size(BLOCK_X)

@@ -1,16 +1,16 @@
-//! What an adapter is and has.
+//! Finds out what an adapter is and which features it has.
 
-use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain};
+use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind};
 use panoply_kernels::wgsl::CoopKernel;
 use panoply_wgsl_gpu::profile::{Profile, WideMatrices};
 
 use crate::quirks::QUIRKS;
 use crate::vulkan::Identity;
 
-/// The most words of parameters that a dispatch carries itself, where the adapter can.
+/// The most words of parameters that a dispatch carries itself, if the adapter can.
 const IMMEDIATE_WORDS_MAX: usize = 64;
 
-/// What ops need to know about an adapter.
+/// The facts about an adapter that ops need.
 pub(crate) fn profile(
     id: DeviceId,
     info: &wgpu::AdapterInfo,
@@ -46,17 +46,17 @@ pub(crate) fn profile(
     }
 }
 
-/// What a device must be opened with to use its matrix units.
+/// The features that a device must be opened with to use its matrix units.
 pub(crate) const MATRIX_FEATURES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// Whether matrices are those that our kernels multiply.
+/// Whether the matrices have the shape and types that our kernels multiply.
 fn is_known(matrices: &wgpu::CooperativeMatrixProperties) -> bool {
     use wgpu::CooperativeScalarType::{F16, F32};
     [matrices.m_size, matrices.n_size, matrices.k_size] == [16; 3] && matrices.ab_type == F16 && matrices.cr_type == F32
 }
 
-/// An adapter as a device. What WebGPU does not tell stays `None`.
+/// The public description of an adapter. Facts that WebGPU does not report stay `None`.
 pub(crate) fn describe(
     id: DeviceId,
     info: &wgpu::AdapterInfo,
@@ -93,9 +93,10 @@ pub(crate) fn describe(
         ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
     ];
     let names = known.into_iter().filter(|(_, feature)| features.contains(*feature)).map(|(name, _)| name.to_owned());
+    // WGSL lets devices flush subnormal numbers, and wgpu has no way to forbid this.
+    let names = names.chain([Capabilities::FLUSHES_SUBNORMALS.to_owned()]);
     device.runs_on_cores = device.kind == DeviceKind::SoftwareGpu;
-    device.capabilities =
-        Capabilities { domains: vec![Domain::Compute, Domain::Signal, Domain::Graph], features: names.collect() };
+    device.capabilities = Capabilities { domains: panoply_wgsl_gpu::ops::DOMAINS.to_vec(), features: names.collect() };
     device
 }
 

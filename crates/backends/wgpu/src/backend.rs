@@ -1,4 +1,4 @@
-//! Finds adapters, says what each of them can run, and opens them.
+//! Finds adapters, reports which ops each supports, and opens them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ pub type WgpuEngine = GpuEngine<WgpuDriver>;
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
-/// Adapters beyond so many share what is known about which kernels are compiled.
+/// Number of adapters with a `Warm` of their own. Higher indices wrap around and share one.
 const DEVICES_MAX: usize = 8;
 /// The least number of storage buffers of one kernel.
 const BUFFERS_MIN: u32 = 8;
@@ -30,13 +30,13 @@ pub struct WgpuBackend {
     backends: wgpu::Backends,
     limits: Option<wgpu::Limits>,
     ways: Option<Ways>,
-    /// Where compiled kernels are kept between runs, or why they are not.
+    /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
     found: OnceLock<Found>,
     warm: [Arc<Warm>; DEVICES_MAX],
 }
 
-/// The adapters, found once: their indices must not change while devices are open.
+/// The adapters, searched for once: their indices must not change while devices are open.
 struct Found {
     adapters: Vec<(wgpu::Adapter, Profile, DeviceInfo)>,
     refused: Vec<String>,
@@ -56,12 +56,13 @@ impl WgpuBackend {
         WgpuBackend { backends, limits, ways, cache, found, warm }
     }
 
-    /// A backend whose adapters have no more than these limits, whatever they could have: small adapters, simulated.
+    /// A backend whose adapters have these limits instead of their own, to simulate small adapters.
     pub fn with_limits(limits: wgpu::Limits) -> WgpuBackend {
         WgpuBackend { limits: Some(limits), ..WgpuBackend::new() }
     }
 
-    /// A backend whose bytes cross in these ways, whatever is known to be best: for measuring.
+    /// A backend that transfers bytes in these ways instead of the best known ways: for
+    /// measurements.
     pub fn with_ways(ways: Ways) -> WgpuBackend {
         WgpuBackend { ways: Some(ways), ..WgpuBackend::new() }
     }
@@ -77,7 +78,7 @@ impl WgpuBackend {
             descriptor.flags = wgpu::InstanceFlags::empty();
             let instance = wgpu::Instance::new(descriptor);
             let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
-            // The first device of an API is the one that is taken where nobody chooses.
+            // Callers that choose no device get the first one.
             adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
             let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
             for adapter in adapters {
@@ -120,8 +121,8 @@ impl WgpuBackend {
             required_features: adapter.features() & wanted,
             required_limits: self.limits_of(adapter),
             experimental_features: if profile.matrix_units {
-                // SAFETY: matrices are multiplied by kernels of ours alone, of the one kind that the adapter says it has, and
-                // what comes of it is checked like everything else.
+                // SAFETY: only our own kernels multiply matrices, only of the one kind that the
+                // adapter reports, and their results are checked like all others.
                 unsafe { wgpu::ExperimentalFeatures::enabled() }
             } else {
                 wgpu::ExperimentalFeatures::disabled()
@@ -209,7 +210,7 @@ impl Backend for WgpuBackend {
     }
 }
 
-/// Hardware before software, memory of its own before the host's.
+/// The sort key of an adapter: hardware before software, discrete before integrated.
 fn preference(kind: wgpu::DeviceType) -> u8 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -220,7 +221,7 @@ fn preference(kind: wgpu::DeviceType) -> u8 {
     }
 }
 
-/// What an adapter lacks that every kernel needs.
+/// The first need of every kernel that an adapter does not meet, as text.
 fn shortcoming(adapter: &wgpu::Adapter, limits: &wgpu::Limits) -> Option<String> {
     let flags = adapter.get_downlevel_capabilities().flags;
     if !flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS) {

@@ -1,4 +1,5 @@
-//! Commands as wgpu records them: one encoder, and all dispatches in one pass as long as no copy comes between.
+//! Records commands with wgpu: one encoder, and all dispatches in one pass as long as no copy comes
+//! between them.
 
 use std::rc::Rc;
 
@@ -8,9 +9,10 @@ use panoply_wgsl_gpu::{Commands, PARAMS_BYTES, PARAMS_BYTES_MAX};
 use crate::driver::{Fences, WgpuDriver, WgpuPipeline};
 use crate::staging::WgpuStaging;
 
-/// Submissions that take turns with buffers of parameters, so that one need not wait for the other.
+/// Number of parameter buffers. Submissions take turns with them, so that a submission need not
+/// wait for the one before.
 const PARAMS_BUFFERS: usize = 4;
-/// Bytes of one time stamp.
+/// Size of one time stamp.
 const STAMP_BYTES: u64 = 8;
 
 /// Commands under construction.
@@ -24,15 +26,16 @@ pub struct WgpuCommands {
     last_pipeline: Option<wgpu::ComputePipeline>,
     params: Vec<(wgpu::Buffer, wgpu::BindGroup)>,
     turn: usize,
-    /// Buffers in memory of our own that the device writes: the host sees it when they have been handed back.
+    /// Buffers in memory of our own that the device writes. The host sees the bytes after a
+    /// transition of these buffers.
     written: Vec<wgpu::Buffer>,
-    /// One for each turn; none where the device has no time stamps.
+    /// One timer for each turn; empty if the device has no time stamps.
     timers: Vec<Timer>,
-    /// Passes timed so far, while a submission is timed.
+    /// Number of passes timed so far, while a submission is timed.
     timed_passes: Option<u32>,
 }
 
-/// Time stamps of one submission, and where they are put together.
+/// The time stamps of one submission, and the buffer that they are resolved into.
 struct Timer {
     stamps: wgpu::QuerySet,
     resolved: wgpu::Buffer,
@@ -144,8 +147,9 @@ impl Commands<WgpuDriver> for WgpuCommands {
         f64::from(self.queue.get_timestamp_period())
     }
 
-    /// (`write_buffer` would make a buffer for the parameters of each submission. Where staging memory fills all blocks of
-    /// host memory that there are, that takes a block of its own from the driver each time: 4 ms on an H200.)
+    /// Copies the parameters with a command buffer of its own. `write_buffer` would make a buffer
+    /// for the parameters of each submission. If staging memory fills all blocks of host memory,
+    /// each such buffer takes a new block from the driver: 4 ms on an H200.
     fn submit(&mut self, params: Option<(Place<'_, WgpuStaging>, u64)>) -> Fence {
         self.timed_passes = None;
         let written = std::mem::take(&mut self.written);

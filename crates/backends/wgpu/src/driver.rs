@@ -1,4 +1,4 @@
-//! wgpu as a driver: buffers, pipelines, bind groups, and how far the queue is.
+//! wgpu as a driver of the engine: buffers, pipelines, bind groups, and the progress of the queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +19,7 @@ use crate::host_memory::HostMemory;
 use crate::quirks::{Memory, Ways};
 use crate::staging::{Mapped, WgpuStaging};
 
-/// Staging memory below this size is always wgpu's own, which cuts it from larger pieces.
+/// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
 const OWN_BYTES_MIN: u64 = 256 << 10;
 
 /// One opened adapter.
@@ -28,20 +28,20 @@ pub struct WgpuDriver {
     queue: wgpu::Queue,
     faults: Arc<Faults>,
     params: wgpu::BindGroupLayout,
-    /// By shape, and by whether parameters come with the dispatch.
+    /// The layouts by shape, and by whether the dispatch carries the parameters.
     layouts: RefCell<HashMap<(Shape, bool), (wgpu::BindGroupLayout, wgpu::PipelineLayout)>>,
     immediate_words_max: usize,
     fences: Rc<Fences>,
     disk: Option<Disk>,
-    /// Host memory that Vulkan lets us choose; nothing behind other APIs.
+    /// Host memory that we choose through Vulkan; `None` with other APIs.
     host: Option<HostMemory>,
     ways: Ways,
 }
 
-/// How many buffers a kernel writes and reads.
+/// Numbers of buffers that a kernel writes and reads.
 type Shape = (usize, usize);
 
-/// A compiled kernel, and the shape of its bindings.
+/// A compiled kernel, and the layout of its bindings.
 pub struct WgpuPipeline {
     pub(crate) pipeline: wgpu::ComputePipeline,
     storage: wgpu::BindGroupLayout,
@@ -55,13 +55,13 @@ struct Disk {
     is_stale: Cell<bool>,
 }
 
-/// What a driver is made of.
+/// The parts of a driver.
 pub(crate) struct Parts {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) faults: Arc<Faults>,
     pub(crate) immediate_words_max: usize,
-    /// Where compiled kernels are kept between runs, and under which key.
+    /// The store of compiled kernels between runs, and the key in it.
     pub(crate) cache: Option<(Arc<Cache>, String)>,
     pub(crate) ways: Ways,
 }
@@ -140,9 +140,9 @@ impl Driver for WgpuDriver {
             let module = if kernel.checked {
                 device.create_shader_module(descriptor)
             } else {
-                // SAFETY: kernels keep their indices inside their buffers, divide by nothing that is zero, and end all
-                // their loops, whatever the data (rule 6 of `panoply_kernels::wgsl`); sizes were checked before they
-                // were recorded.
+                // SAFETY: kernels keep their indices inside their buffers, never divide by zero,
+                // and end all their loops for all data (rule 6 of `panoply_kernels::wgsl`); sizes
+                // are checked before the recording.
                 unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
             };
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -189,7 +189,7 @@ impl Driver for WgpuDriver {
         {
             return Ok(WgpuStaging::Own(staging));
         }
-        // Where that kind of memory is not to be had, wgpu's own does.
+        // If that kind of memory is not available, wgpu's own is used.
         Mapped::new(&self.device, &self.faults, bytes, direction).map(WgpuStaging::Mapped)
     }
 
@@ -202,21 +202,21 @@ impl Driver for WgpuDriver {
     }
 
     fn look(&self) {
-        // A lost device says so by its callback.
+        // The callback reports a lost device.
         let _ = self.device.poll(wgpu::PollType::Poll);
         self.fences.forget_past();
     }
 
     fn wait(&self, fence: Fence, wait_max: Duration) {
         let Some(index) = self.fences.index(fence) else { return self.look() };
-        // A wait that times out is an error of its own.
+        // A timeout is reported as an error, which is ignored here.
         let _ = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(wait_max) });
         self.fences.forget_past();
     }
 }
 
 impl Drop for WgpuDriver {
-    /// What was compiled anew goes to disk. Failure costs time at the next start and nothing else.
+    /// Writes newly compiled kernels to disk. A failure only costs time at the next start.
     fn drop(&mut self) {
         let Some(disk) = self.disk.as_ref().filter(|disk| disk.is_stale.get()) else { return };
         if self.faults.lost().is_none()
@@ -227,18 +227,18 @@ impl Drop for WgpuDriver {
     }
 }
 
-/// Which submissions have ended.
+/// Tracks which submissions have ended.
 #[derive(Default)]
 pub(crate) struct Fences {
-    /// The last that has ended, told by callback.
+    /// Number of the last submission that has ended, as reported by the callback.
     past: Arc<AtomicU64>,
     last: Cell<u64>,
-    /// Those that may be waited for.
+    /// The submissions that may be waited for.
     under_way: RefCell<VecDeque<(Fence, wgpu::SubmissionIndex)>>,
 }
 
 impl Fences {
-    /// A submission that was just made.
+    /// Adds a submission that was just made.
     pub(crate) fn submitted(&self, queue: &wgpu::Queue, index: wgpu::SubmissionIndex) -> Fence {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -271,9 +271,10 @@ fn open_cache(device: &wgpu::Device, cache: Arc<Cache>, key: String) -> Option<D
         return None;
     }
     let data = cache.read(key.as_bytes());
-    // SAFETY: the data is what `get_data` gave for this adapter and driver, whose names are part of the key, in a folder that
-    // nobody else can write to, and whole, as its checksum says; the driver checks its own header, and with `fallback`
-    // anything else is replaced by an empty cache.
+    // SAFETY: the data is the output of `get_data` for this adapter and driver, whose names are
+    // part of the key. It comes from a folder that no other user can write to, and is complete, as
+    // its checksum says. The driver checks its own header, and with `fallback` any other data is
+    // replaced by an empty cache.
     let compiled = unsafe {
         device.create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
             label: None,

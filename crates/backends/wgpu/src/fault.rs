@@ -1,9 +1,10 @@
-//! wgpu's errors as this project's.
+//! Translates wgpu's errors into this project's.
 
 use panoply_core::Error;
 use panoply_wgsl_gpu::fault::Faults;
 
-/// An error of the API as one of this device; `asked` is what an allocation wanted.
+/// Translates an API error into an error of this device; `asked` is the size of the allocation in
+/// bytes.
 pub(crate) fn translate(faults: &Faults, error: wgpu::Error, asked: u64) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => {
@@ -13,7 +14,7 @@ pub(crate) fn translate(faults: &Faults, error: wgpu::Error, asked: u64) -> Erro
     }
 }
 
-/// Runs `make` and catches what goes wrong in it: memory that is not there, texts that do not compile.
+/// Runs `make` and catches its errors, such as missing memory or texts that do not compile.
 pub(crate) fn checked<T>(
     device: &wgpu::Device,
     faults: &Faults,
@@ -37,7 +38,8 @@ pub(crate) fn checked<T>(
     }
 }
 
-/// The value of a future that is ready at once, as all of this API's are off the web; nothing where it is not.
+/// The value of a future that is ready at once, as all futures of this API are except on the web;
+/// otherwise `None`.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

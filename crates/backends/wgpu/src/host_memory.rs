@@ -1,12 +1,13 @@
-//! Host memory of our own choosing behind Vulkan, which stays mapped: wgpu's own is mapped and unmapped each time, and does
-//! not say which kind it is.
+//! Host memory that we choose through Vulkan and that stays mapped. wgpu's own staging memory is
+//! mapped and unmapped each time, and its kind is unknown.
 //!
-//! 1. The memory and its `VkBuffer` live in an [`Allocation`] that two parties share: wgpu, which lets go of it when the device
-//!    is done with the buffer or is lost, and an [`OwnStaging`], which tensors may keep for as long as they like.
-//! 2. An `OwnStaging` holds wgpu's buffer as well, and with it the device: so the device outlives the memory, whoever lets go
-//!    last.
-//! 3. All of it is coherent: nothing must be flushed. What the device wrote is seen by the host after a barrier, which
-//!    `WgpuCommands::submit` records, and the fence.
+//! 1. The memory and its `VkBuffer` live in an [`Allocation`] with two owners: wgpu, which releases
+//!    it when the device has finished with the buffer or is lost, and an [`OwnStaging`], which
+//!    tensors may keep as long as they like.
+//! 2. An `OwnStaging` also holds wgpu's buffer, and with it the device: so the device outlives the
+//!    memory, in whatever order the owners release it.
+//! 3. All of it is coherent, so it needs no flushes. The host sees bytes that the device wrote
+//!    after a barrier, which `WgpuCommands::submit` records, and the fence.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use wgpu::hal::api::Vulkan;
 
 use crate::quirks::Memory;
 
-/// The most allocations at a time. Vulkan promises 4096, and wgpu has some of them.
+/// The most allocations at a time. Vulkan promises 4096, and wgpu needs some of them.
 const ALLOCATIONS_MAX: usize = 1024;
 
 /// Makes staging memory on one opened device.
@@ -30,16 +31,16 @@ pub(crate) struct HostMemory {
     allocations: Arc<AtomicUsize>,
 }
 
-/// The way to import pages.
+/// The functions to import pages, and the alignment that they need.
 struct Import {
     functions: ash::ext::external_memory_host::Device,
     alignment: u64,
 }
 
 impl HostMemory {
-    /// Nothing where the device is not Vulkan's.
+    /// Returns `None` if the device is not a Vulkan device.
     pub(crate) fn open(device: &wgpu::Device) -> Option<HostMemory> {
-        // SAFETY: the device is only asked.
+        // SAFETY: the device is only read.
         let hal = unsafe { device.as_hal::<Vulkan>() }?;
         let (instance, physical) = (hal.shared_instance().raw_instance(), hal.raw_physical_device());
         // SAFETY: the physical device is the instance's own.
@@ -48,7 +49,8 @@ impl HostMemory {
         let import = imports.then(|| {
             let mut host = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
             let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut host);
-            // SAFETY: the extension is enabled, which takes Vulkan 1.1, to which this call belongs.
+            // SAFETY: the extension is enabled, which requires Vulkan 1.1, to which this call
+            // belongs.
             unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
             let functions = ash::ext::external_memory_host::Device::new(instance, hal.raw_device());
             Import { functions, alignment: host.min_imported_host_pointer_alignment }
@@ -56,7 +58,7 @@ impl HostMemory {
         Some(HostMemory { device: hal.raw_device().clone(), types, import, allocations: Arc::default() })
     }
 
-    /// Staging memory of this kind; nothing where it is not to be had.
+    /// Staging memory of this kind; `None` if it is not available.
     pub(crate) fn staging(
         &self,
         device: &wgpu::Device,
@@ -78,8 +80,9 @@ impl HostMemory {
         };
         let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
         let shared = Arc::clone(&allocation);
-        // SAFETY: the buffer lives until both its owners have let go, and one of them is wgpu: it was made from this device
-        // with this size and use, and nobody destroys it before the callback has dropped wgpu's share.
+        // SAFETY: the buffer was made from this device with this size and usage. It lives until
+        // both its owners have released it; wgpu is one of them, and its share is dropped by the
+        // callback.
         let buffer = unsafe {
             let hal =
                 wgpu::hal::vulkan::Buffer::from_raw_externally_owned(allocation.buffer, Box::new(move || drop(shared)));
@@ -88,7 +91,7 @@ impl HostMemory {
         Some(OwnStaging { start: allocation.start, is_cached, _allocation: allocation, buffer })
     }
 
-    /// Memory that Vulkan hands out.
+    /// Allocates memory from Vulkan.
     fn allocated(&self, bytes: u64, memory: Memory, direction: Direction) -> Option<Allocation> {
         let buffer = self.raw_buffer(bytes, direction, false)?;
         let requirements = buffer.requirements();
@@ -96,7 +99,8 @@ impl HostMemory {
         let (number, flags) = self.memory_type(requirements.memory_type_bits, wanted)?;
         let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer.raw);
         let info = vk::MemoryAllocateInfo::default().allocation_size(requirements.size).memory_type_index(number);
-        // SAFETY: the type is one of the device's; memory and buffer are bound once, and freed by their owner.
+        // SAFETY: the type is one of the device's; memory and buffer are bound once, and freed by
+        // their owner.
         let (memory, start) = unsafe {
             let memory = self.device.allocate_memory(&info.push_next(&mut dedicated), None).ok()?;
             let bound = self.device.bind_buffer_memory(buffer.raw, memory, 0);
@@ -113,7 +117,7 @@ impl HostMemory {
         Some(self.allocation(buffer, memory, start, flags, None))
     }
 
-    /// Pages of ours.
+    /// Imports pages of this process.
     fn imported(&self, bytes: u64, direction: Direction) -> Option<Allocation> {
         let import = self.import.as_ref()?;
         let pages = Pages::new(bytes.next_multiple_of(import.alignment) as usize)?;
@@ -126,7 +130,7 @@ impl HostMemory {
         let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
         let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
         let get = import.functions.fp().get_memory_host_pointer_properties_ext;
-        // SAFETY: the pages are there, and aligned as the device asks.
+        // SAFETY: the pages are mapped, and aligned as the device asks.
         let asked = unsafe { get(self.device.handle(), handle, pages.start().as_ptr().cast(), &mut properties) };
         asked.result().ok()?;
         let buffer = self.raw_buffer(bytes, direction, true)?;
@@ -136,7 +140,7 @@ impl HostMemory {
             .handle_type(handle)
             .host_pointer(pages.start().as_ptr().cast());
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(number);
-        // SAFETY: the pages outlive the memory, which is freed before them; memory and buffer are bound once.
+        // SAFETY: the memory is freed before the pages; memory and buffer are bound once.
         let memory = unsafe {
             let memory = self.device.allocate_memory(&info.push_next(&mut imported), None).ok()?;
             if self.device.bind_buffer_memory(buffer.raw, memory, 0).is_err() {
@@ -174,12 +178,12 @@ impl HostMemory {
         if is_external {
             info = info.push_next(&mut external);
         }
-        // SAFETY: the structures are alive, and the buffer is destroyed by its owner.
+        // SAFETY: the structures are alive, and the owner destroys the buffer.
         let raw = unsafe { self.device.create_buffer(&info, None) }.ok()?;
         Some(RawBuffer { device: &self.device, raw })
     }
 
-    /// The first of these types that has all that is wanted, and what it has.
+    /// The first allowed memory type with the wanted properties, and all its properties.
     fn memory_type(
         &self,
         allowed: u32,
@@ -193,7 +197,7 @@ impl HostMemory {
     }
 }
 
-/// What memory of a kind has, and what it has not.
+/// The properties that memory of a kind must and must not have.
 fn wanted(memory: Memory) -> Option<(vk::MemoryPropertyFlags, vk::MemoryPropertyFlags)> {
     use vk::MemoryPropertyFlags as Flags;
     let host = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
@@ -205,7 +209,7 @@ fn wanted(memory: Memory) -> Option<(vk::MemoryPropertyFlags, vk::MemoryProperty
     }
 }
 
-/// A buffer that nobody owns yet.
+/// A buffer without an owner yet. It is destroyed on drop.
 struct RawBuffer<'a> {
     device: &'a ash::Device,
     raw: vk::Buffer,
@@ -227,7 +231,7 @@ impl RawBuffer<'_> {
 
 impl Drop for RawBuffer<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the buffer.
+        // SAFETY: the buffer is not in use.
         unsafe { self.device.destroy_buffer(self.raw, None) };
     }
 }
@@ -240,14 +244,15 @@ struct Allocation {
     start: NonNull<u8>,
     is_cached: bool,
     allocations: Arc<AtomicUsize>,
-    /// Freed behind the memory that they were imported as.
+    /// Freed after the memory that they were imported as.
     _pages: Option<Pages>,
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: both owners have let go: the device has finished with the buffer, and no tensor looks at the memory. The
-        // device itself is there, since wgpu's buffer, which keeps it, goes last (see `OwnStaging`).
+        // SAFETY: both owners have released the allocation: the device has finished with the
+        // buffer, and no tensor reads the memory. The device itself still exists, since wgpu's
+        // buffer, which keeps it alive, is dropped last (see `OwnStaging`).
         unsafe {
             self.device.destroy_buffer(self.buffer, None);
             self.device.free_memory(self.memory, None);
@@ -256,7 +261,7 @@ impl Drop for Allocation {
     }
 }
 
-// SAFETY: handles and an address; the memory behind it is written by one owner at a time.
+// SAFETY: handles and an address; one owner at a time writes the memory behind it.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; sharing it shares the address only.
 unsafe impl Sync for Allocation {}
@@ -265,7 +270,8 @@ unsafe impl Sync for Allocation {}
 pub struct OwnStaging {
     start: NonNull<u8>,
     is_cached: bool,
-    /// Before the buffer: the device must be there when the memory is freed, and goes with its last buffer.
+    /// Declared before the buffer: the device must exist when the memory is freed, and is destroyed
+    /// with its last buffer.
     _allocation: Arc<Allocation>,
     buffer: wgpu::Buffer,
 }
@@ -281,12 +287,12 @@ impl OwnStaging {
         self.start
     }
 
-    /// Whether the CPU caches it.
+    /// Whether the CPU caches the memory.
     pub(crate) fn is_cached(&self) -> bool {
         self.is_cached
     }
 
-    /// As wgpu sees it.
+    /// The memory as a wgpu buffer.
     pub(crate) fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
     }

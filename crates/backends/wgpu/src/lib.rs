@@ -1,10 +1,11 @@
 //! The wgpu backend: every GPU that Vulkan, Metal or DX12 reaches, from one source.
 //!
-//! The engine, its memory and its ops are `panoply_wgsl_gpu`'s; here is what is wgpu's own. Modules in reading order:
-//! [`backend`] finds adapters and opens them, `adapter` says what each is and has, `driver`, `commands` and `staging` are wgpu
-//! as the engine's driver, `host_memory` is staging memory of our own behind Vulkan, `vulkan` opens Vulkan
-//! devices as kernels like them, and [`quirks`] is what is known about certain adapters.
-#![allow(unsafe_code)] // Kernels and devices without run-time checks, pipeline caches from disk, and mapped memory.
+//! The engine, its memory and its ops live in `panoply_wgsl_gpu`; this crate holds the parts that
+//! belong to wgpu. Modules in reading order: [`backend`] finds adapters and opens them; `adapter`
+//! describes each of them; `driver`, `commands` and `staging` are wgpu as the engine's driver;
+//! `host_memory` is staging memory that we choose through Vulkan; `vulkan` opens Vulkan devices
+//! without buffer checks by the driver; [`quirks`] holds facts about certain adapters.
+#![allow(unsafe_code)] // Unchecked kernels and devices, pipeline caches from disk, mapped memory.
 
 mod adapter;
 pub mod backend;

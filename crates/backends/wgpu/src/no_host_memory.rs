@@ -1,4 +1,4 @@
-//! There is no Vulkan here: all staging memory is wgpu's own.
+//! A stand-in on systems without Vulkan: all staging memory is wgpu's own.
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use panoply_wgsl_gpu::driver::Direction;
 
 use crate::quirks::Memory;
 
-/// Nothing.
+/// Never constructed.
 pub(crate) struct HostMemory(Infallible);
 
 impl HostMemory {
@@ -26,7 +26,7 @@ impl HostMemory {
     }
 }
 
-/// Nothing.
+/// Never constructed.
 pub struct OwnStaging(Infallible);
 
 impl OwnStaging {

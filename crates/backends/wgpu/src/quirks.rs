@@ -1,58 +1,59 @@
-//! What is known about certain adapters and drivers, as data: what goes wrong, and which way bytes cross fastest.
+//! Facts about certain adapters and drivers, as data: faults, and the fastest ways to transfer
+//! bytes.
 
 use panoply_wgsl_gpu::driver::Transfers;
 use panoply_wgsl_gpu::quirks::Quirk;
 
-/// Everything known to go wrong. Each entry was seen on the adapter that it names.
+/// All known faults. Each entry was seen on the adapter that it names.
 pub const QUIRKS: &[Quirk] = &[];
 
-/// Memory for bytes on their way between host and device.
+/// The kinds of memory for bytes on their way between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// wgpu's own: mapped and unmapped each time.
+    /// wgpu's own, mapped and unmapped each time.
     Mapped,
-    /// The host's memory as Vulkan hands it out, cached by the CPU: fast to read, and to write.
+    /// Host memory from Vulkan, cached by the CPU: fast to read and to write.
     Cached,
-    /// The host's memory, not cached: writes are combined, reads are slow.
+    /// Host memory, not cached: writes are combined, reads are slow.
     Uncached,
-    /// The device's memory, which the host writes over the bus.
+    /// Device memory, which the host writes over the bus.
     Device,
-    /// Huge pages of our own that Vulkan imports.
+    /// Huge pages of this process that Vulkan imports.
     Imported,
 }
 
-/// How bytes cross.
+/// The ways in which bytes cross between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// To the device.
+    /// Staging memory for uploads.
     pub up: Memory,
-    /// To the host.
+    /// Staging memory for downloads.
     pub down: Memory,
-    /// How large uploads are spread.
+    /// How large uploads are split into chunks.
     pub transfers: Transfers,
 }
 
-/// What suits most: cached memory both ways, as the CUDA backend's pinned memory is.
+/// The default ways: cached memory in both directions, like the pinned memory of the CUDA backend.
 pub const WAYS: Ways = Ways {
     up: Memory::Cached,
     down: Memory::Cached,
     transfers: Transfers { chunk_bytes: 8 << 20, chunks: 16, copiers_max: 8 },
 };
 
-/// The ways of one adapter with one driver, where others were measured to be faster.
+/// The ways of one adapter with one driver that were measured to be faster than the default.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownWays {
     /// Part of the adapter's name; empty for all.
     pub adapter: &'static str,
     /// Part of the driver's name and version; empty for all.
     pub driver: &'static str,
-    /// How bytes cross.
+    /// The ways to use.
     pub ways: Ways,
-    /// The figures.
+    /// The measured figures.
     pub reason: &'static str,
 }
 
-/// What was measured, by the test `transfer_rate`.
+/// The known ways, measured by the test `transfer_rate`.
 pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
     adapter: "NVIDIA",
     driver: "",
@@ -64,7 +65,7 @@ pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
     reason: "H200, driver 580: 1 GiB up 43.7 GB/s imported, 39.5 cached, 31.9 mapped by wgpu; down 52.0, 50.3 and 5.1",
 }];
 
-/// How bytes cross to this adapter and back.
+/// The ways for this adapter and driver.
 pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {
     let applies = |known: &&KnownWays| adapter.contains(known.adapter) && driver.contains(known.driver);
     known.iter().find(applies).map_or(WAYS, |known| known.ways)

@@ -1,5 +1,5 @@
-//! Memory that host and device both reach: wgpu's own, which is mapped and unmapped each time, or memory of our own behind
-//! Vulkan, which stays mapped.
+//! Staging memory, which host and device both reach: wgpu's own, which is mapped and unmapped each
+//! time, or memory that we choose through Vulkan, which stays mapped.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::host_memory::OwnStaging;
 
 /// Staging memory.
 pub enum WgpuStaging {
-    /// wgpu's own.
+    /// wgpu's own memory.
     Mapped(Mapped),
-    /// Ours.
+    /// Memory that we chose through Vulkan.
     Own(OwnStaging),
 }
 
 impl WgpuStaging {
-    /// As wgpu sees it.
+    /// The memory as a wgpu buffer.
     pub(crate) fn buffer(&self) -> &wgpu::Buffer {
         match self {
             WgpuStaging::Mapped(mapped) => &mapped.buffer,
@@ -65,19 +65,19 @@ impl Staging for WgpuStaging {
     fn is_back(&self) -> bool {
         match self {
             WgpuStaging::Mapped(mapped) => mapped.is_back(),
-            // Whoever asks knows that the submission has ended.
+            // The caller knows that the submission has ended.
             WgpuStaging::Own(_) => true,
         }
     }
 }
 
-/// The device may have it.
+/// The device may use the buffer.
 const AWAY: u8 = 0;
-/// It was asked back.
+/// A mapping was requested.
 const ASKED: u8 = 1;
-/// The host has it.
+/// The buffer is mapped for the host.
 const MAPPED: u8 = 2;
-/// It will not come back.
+/// The mapping has failed.
 const FAILED: u8 = 3;
 
 /// A buffer that wgpu maps.
@@ -100,7 +100,8 @@ impl Mapped {
         Ok(Mapped { buffer, direction, faults: Arc::clone(faults), state: Arc::new(AtomicU8::new(state)) })
     }
 
-    /// The pointer stays good until the buffer is unmapped, which [`Mapped::hand_over`] alone does.
+    /// The first byte. The pointer stays valid until the buffer is unmapped, which only
+    /// [`Mapped::hand_over`] does.
     fn start(&self) -> Result<NonNull<u8>> {
         if self.state.load(Ordering::Acquire) != MAPPED {
             return Err(self.faults.lost().unwrap_or_else(|| self.faults.fault("staging memory could not be mapped")));

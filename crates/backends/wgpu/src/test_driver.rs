@@ -1,4 +1,4 @@
-//! What the engine's tests need to know about this backend, and tests of finding adapters.
+//! The hooks that the engine's tests need from this backend, and tests of finding adapters.
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
 
@@ -7,7 +7,7 @@ use crate::backend::{WgpuBackend, WgpuEngine};
 pub(crate) type TestBackend = WgpuBackend;
 pub(crate) type TestEngine = WgpuEngine;
 
-/// Limits of a simulated device; those that are not given are WebGPU's defaults.
+/// Limits of a simulated device; limits that are not given are WebGPU's defaults.
 #[derive(Default)]
 pub(crate) struct Limited {
     pub(crate) binding_bytes_max: Option<u64>,
@@ -19,7 +19,7 @@ pub(crate) fn backend() -> TestBackend {
     WgpuBackend::new()
 }
 
-/// A backend whose devices have no more than these limits.
+/// A backend whose devices have these limits.
 pub(crate) fn limited(limited: Limited) -> TestBackend {
     let mut limits = wgpu::Limits::defaults();
     if let Some(bytes) = limited.binding_bytes_max {
@@ -38,7 +38,7 @@ pub(crate) fn open_engine(backend: &TestBackend, device: &DeviceInfo, options: &
     backend.open_engine(device, options)
 }
 
-/// The device is lost from here on.
+/// Destroys the device, so that it is lost from here on.
 pub(crate) fn lose(engine: &mut TestEngine) {
     engine.context().driver.device.destroy();
 }

@@ -1,4 +1,5 @@
-//! Every kind of staging memory brings the right bytes, and how fast each is, which is measured when asked for.
+//! Checks that every kind of staging memory transfers the right bytes. On request, measures the
+//! speed of each.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,14 @@ use crate::driver_tests::transfer::{bytes, there_and_back};
 use crate::quirks::{Memory, WAYS, Ways};
 
 const KINDS: [Memory; 5] = [Memory::Mapped, Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
-/// How often each transfer is timed; the fastest counts. The first also makes the memory.
+/// Number of times that each transfer is timed; the fastest counts. The first also allocates the
+/// memory.
 const ROUNDS: usize = 6;
-/// The longest that one may take.
+/// The longest time for one transfer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first adapter, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine(ways: Ways) -> Option<WgpuEngine> {
     let backend = WgpuBackend::with_ways(ways);
     match backend.discover() {
@@ -40,8 +43,9 @@ fn every_kind_of_memory_brings_the_right_bytes() {
     }
 }
 
-/// `units-wgpu transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of memory, and for sizes and numbers
-/// of chunks and threads; `PANOPLY_TRANSFER_MIB=64` takes one size instead of 256 MiB and 1 GiB.
+/// `units-wgpu transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of
+/// memory, and for sizes and numbers of chunks and threads; `PANOPLY_TRANSFER_MIB=64` takes one
+/// size instead of 256 MiB and 1 GiB.
 #[test]
 #[ignore = "a measurement, which takes a minute on a GPU and gigabytes of memory"]
 fn transfer_rate() {
@@ -87,7 +91,7 @@ fn transfer_rate() {
     assert_eq!(rates, sizes.len() * 13);
 }
 
-/// Runs a transfer, and for how long it took.
+/// Runs a transfer and returns its result with the seconds that it took.
 fn timed(engine: &mut WgpuEngine, op: impl Operation) -> (Tensor, f64) {
     let (mut finished, started) = (Vec::new(), Instant::now());
     engine.submit(&mut vec![Item { token: 1, op: op.into_op().unwrap() }]);

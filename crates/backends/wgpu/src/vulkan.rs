@@ -1,10 +1,13 @@
-//! What Vulkan tells beyond WebGPU, and a Vulkan device whose buffers are not checked by the driver.
+//! Reads facts that Vulkan reports and WebGPU does not, and opens Vulkan devices without buffer
+//! checks by the driver.
 //!
-//! wgpu asks drivers to check every access to a buffer (`robustBufferAccess`). Our kernels keep inside their buffers by
-//! themselves, and the checks cost half of the memory's bandwidth and more: a driver that checks cannot read vectors of four
-//! at once. So the device is made here, as wgpu would make it, without them.
+//! wgpu asks drivers to check every access to a buffer (`robustBufferAccess`). Our kernels stay
+//! inside their buffers without these checks, which cost half of the memory's bandwidth and more: a
+//! driver that checks cannot read vectors of four at once. So the device is made here as wgpu would
+//! make it, but without the checks.
 
-/// The device and its queue; nothing where the adapter is not Vulkan's, or does not open in this way.
+/// Opens the device and its queue; `None` if the adapter is not a Vulkan adapter, or does not open
+/// in this way.
 #[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
 pub(crate) fn open(
     adapter: &wgpu::Adapter,
@@ -13,12 +16,12 @@ pub(crate) fn open(
     use ash::vk;
     use wgpu::hal::api::Vulkan;
 
-    /// The family that wgpu takes its queue from.
+    /// The queue family that wgpu uses.
     const QUEUE_FAMILY: u32 = 0;
 
     let features = descriptor.required_features;
     let opened = {
-        // SAFETY: the adapter is only asked and told to open a device; nothing of it is destroyed.
+        // SAFETY: the adapter is only read and asked to open a device; nothing of it is destroyed.
         let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
         let mut extensions = hal.required_device_extensions(features);
         let imports = ash::ext::external_memory_host::NAME;
@@ -32,8 +35,9 @@ pub(crate) fn open(
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&names);
         let mut info = enabled.add_to_device_create(info);
         info.p_enabled_features = &raw const core;
-        // SAFETY: the chain consists of the structures in `enabled`, which is borrowed for it and lives as long; each begins
-        // with its type and the next one, and only the one with that type is seen as what it is.
+        // SAFETY: the chain consists of the structures in `enabled`, which is borrowed for it and
+        // lives as long; each begins with its type and a next pointer, and only the structure with
+        // the matching type is cast.
         unsafe {
             let mut next = info.p_next.cast_mut().cast::<vk::BaseOutStructure<'_>>();
             while !next.is_null() {
@@ -45,34 +49,37 @@ pub(crate) fn open(
             }
         }
         let instance = hal.shared_instance().raw_instance();
-        // SAFETY: the physical device is the instance's own, and all that `info` points to is alive.
+        // SAFETY: the physical device belongs to the instance, and everything that `info` points to
+        // is alive.
         let raw = unsafe { instance.create_device(hal.raw_physical_device(), &info, None) }.ok()?;
         let (limits, hints) = (&descriptor.required_limits, &descriptor.memory_hints);
-        // SAFETY: the device was made from this adapter with this family and these extensions, and with its features but the
-        // checks of buffers, on which nothing relies but kernels that were compiled to rely on them: there are none, as all of
-        // ours are compiled without run-time checks. wgpu owns the device from here on.
+        // SAFETY: the device was made from this adapter with this family, these extensions, and its
+        // features except the buffer checks. Our own kernels rely on no such checks. wgpu compiles
+        // callers' kernels with its own checks; only if the adapter has `robustBufferAccess2`, wgpu
+        // leaves storage buffers to the driver's checks. wgpu owns the device from here on.
         unsafe { hal.device_from_raw(raw, None, &extensions, features, limits, hints, QUEUE_FAMILY, 0) }.ok()?
     };
     // SAFETY: the device was opened from this adapter, with the descriptor's features.
     unsafe { adapter.create_device_from_hal(opened, descriptor) }.ok()
 }
 
-/// What Vulkan tells about an adapter and WebGPU does not.
+/// Facts that Vulkan reports about an adapter and WebGPU does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The hardware's own identity, the same through every API.
+    /// The hardware's UUID, the same through every API.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// Bytes of the device's own memory.
+    /// Size of the largest device-local heap in bytes.
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// Who the adapter is; nothing where it is not Vulkan's, or its Vulkan is too old to say.
+/// The identity of an adapter; empty if it is not a Vulkan adapter, or its Vulkan is older than
+/// 1.1.
 #[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
 pub(crate) fn identity(adapter: &wgpu::Adapter) -> Identity {
     use ash::vk;
     use wgpu::hal::api::Vulkan;
 
-    // SAFETY: the adapter is only asked.
+    // SAFETY: the adapter is only read.
     let Some(hal) = (unsafe { adapter.as_hal::<Vulkan>() }) else { return Identity::default() };
     let device_version = hal.physical_device_capabilities().properties().api_version;
     if hal.shared_instance().instance_api_version().min(device_version) < vk::API_VERSION_1_1 {
@@ -81,7 +88,8 @@ pub(crate) fn identity(adapter: &wgpu::Adapter) -> Identity {
     let (instance, device) = (hal.shared_instance().raw_instance(), hal.raw_physical_device());
     let mut ids = vk::PhysicalDeviceIDProperties::default();
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
-    // SAFETY: the physical device is the instance's own, and both know Vulkan 1.1, to which this call belongs.
+    // SAFETY: the physical device belongs to the instance, and both support Vulkan 1.1, to which
+    // this call belongs.
     let memory = unsafe {
         instance.get_physical_device_properties2(device, &mut properties);
         instance.get_physical_device_memory_properties(device)
@@ -91,13 +99,13 @@ pub(crate) fn identity(adapter: &wgpu::Adapter) -> Identity {
     Identity { uuid: Some(ids.device_uuid).filter(|uuid| *uuid != [0; 16]), memory_bytes: own }
 }
 
-/// Nothing: there is no Vulkan here.
+/// Returns nothing: there is no Vulkan on this system.
 #[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
 pub(crate) fn identity(_adapter: &wgpu::Adapter) -> Identity {
     Identity::default()
 }
 
-/// Nothing: there is no Vulkan here.
+/// Returns `None`: there is no Vulkan on this system.
 #[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
 pub(crate) fn open(
     _adapter: &wgpu::Adapter,

@@ -6,8 +6,10 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{Case, Seeds, Summary, cases, check_backend, print_op_names};
-use panoply_core::{Backend, DeviceInfo, DeviceKind};
+use panoply_conformance::{
+    Case, Seeds, Summary, cases, check_backend, devices, discovered, print_op_names, wrong_domains,
+};
+use panoply_core::{DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
 /// On a software adapter every n-th case is run.
@@ -24,13 +26,7 @@ fn list_of_ops() {
 #[test]
 fn every_claimed_case_on_every_gpu() {
     let backend = WgpuBackend::new();
-    let devices = match backend.discover() {
-        Ok(devices) => devices,
-        Err(absence) => {
-            println!("skipped: {absence}");
-            return;
-        }
-    };
+    let devices = discovered(&backend);
     let chosen = Chosen::by_environment();
     let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
     for device in &devices {
@@ -52,19 +48,28 @@ fn every_claimed_case_on_every_gpu() {
     }
 }
 
+/// Devices do not claim all element types.
+#[test]
+fn suite_graphs_on_the_first_adapter() {
+    let backend = WgpuBackend::new();
+    let Some(device) = devices(&backend).into_iter().next() else { return };
+    let seeds = Seeds::or_asked(16, 16);
+    let summary = panoply_conformance::check_suite_graphs(&backend, &device, seeds).unwrap();
+    println!("{} {}: {} passed, {} unsupported", device.id, device.name, summary.passed, summary.unsupported.len());
+    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
+    assert!((summary.passed + summary.unsupported.len()) as u64 > seeds.count, "not all graphs ran");
+    assert!(summary.passed > summary.unsupported.len(), "{:?}", summary.unsupported);
+}
+
 /// Each structure has kernels of its own, which take a second each on a software adapter, so graphs share a few. `PANOPLY_GRAPHS=n` runs n
-/// different ones.
+/// different ones, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
 #[test]
 fn random_graphs_on_the_first_adapter() {
     let backend = WgpuBackend::new();
-    let device = match backend.discover() {
-        Ok(devices) => devices.into_iter().next(),
-        Err(absence) => return println!("skipped: {absence}"),
-    };
-    let Some(device) = device else { return println!("skipped: no adapter") };
-    let seeds = Seeds::or_asked(300, 30);
+    let Some(device) = devices(&backend).into_iter().next() else { return };
+    let seeds = Seeds::or_asked(120, 12);
     let summary = panoply_conformance::check_graphs(&backend, &device, seeds).unwrap();
-    assert!(summary.failed.is_empty(), "{summary}");
+    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
     assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, seeds.count);
     assert!(summary.passed > 0, "{:?}", summary.unsupported);
 }
@@ -97,6 +102,7 @@ impl Chosen {
 
 /// What came of the cases, shared between a few engines.
 fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
+    assert_eq!(wrong_domains(backend, device), []);
     let shares: Vec<Vec<Case>> =
         (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
     let summaries: Vec<Summary> = std::thread::scope(|scope| {
@@ -108,4 +114,10 @@ fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary 
     let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
     let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
     Summary { passed, failed, unsupported }
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+#[test]
+fn random_ops_on_every_device() {
+    panoply_conformance::run_ops(&WgpuBackend::new(), 80);
 }

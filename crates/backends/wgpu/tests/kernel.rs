@@ -1,6 +1,7 @@
-//! Kernels of the caller's own in WGSL, on the adapters of this machine: what is wrong with them is told, and the engine goes on.
+//! Callers' own kernels in WGSL, on the adapters of this machine: faults in them are reported, and
+//! the engine continues to work.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{Kernel, KernelBuilder, LaunchSize, ScalarType};
@@ -65,7 +66,7 @@ fn what_does_not_compile_says_why_and_where() {
     }
 }
 
-/// A kernel sees its own tensors and nothing behind them.
+/// A kernel sees its own tensors and no memory behind them.
 #[test]
 fn indices_end_with_the_tensors() {
     let source = "@compute @workgroup_size(BLOCK_X)

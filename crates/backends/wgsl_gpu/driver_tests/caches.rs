@@ -1,4 +1,4 @@
-//! What an engine keeps is bounded, and constants compile nothing.
+//! Checks that an engine's caches are bounded, and that new constants compile no kernels.
 
 use crate::test_driver::{self, TestEngine, open_engine};
 use panoply_core::expr::Expr;
@@ -7,7 +7,8 @@ use panoply_core::{Backend, OpenOptions, Tensor};
 
 use super::fault::run;
 
-/// An engine on the first device, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first device, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine() -> Option<TestEngine> {
     let backend = test_driver::backend();
     match backend.discover() {
@@ -35,7 +36,7 @@ fn many_constants_are_one_kernel() {
             let expected: Vec<f32> = (0..64).map(|x| x as f32 * scale as f32 + shift as f32).collect();
             assert_eq!(back.to_vec::<f32>().unwrap(), expected, "{number}");
         }
-        // The first ones compile the kernel for one map and those for many.
+        // The first maps compile the kernel for one map and the kernels for many.
         if number == 40 {
             compiled = engine.context().pipelines.compiled();
         }

@@ -1,4 +1,5 @@
-//! What goes wrong becomes a typed error, and later ops succeed: on any adapter that the machine has, a software one will do.
+//! Checks that faults become typed errors and later ops succeed, on any adapter of the machine; a
+//! software adapter will do.
 
 use crate::test_driver;
 use crate::test_driver::{Limited, TestBackend, TestEngine, limited, lose, open_engine};
@@ -10,10 +11,10 @@ use panoply_core::{
     Value,
 };
 
-/// The longest that one op may take.
+/// The longest time for one op.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The first device, or nothing where the machine has none; then the test says that it is skipped.
+/// The first device, or `None` if the machine has none; then the test prints that it is skipped.
 fn first_device(backend: &TestBackend) -> Option<DeviceInfo> {
     match backend.discover() {
         Ok(devices) => devices.into_iter().next(),
@@ -61,7 +62,7 @@ fn what_does_not_fit_small_limits_is_refused_and_the_rest_runs() {
         Support::No(reason) => assert!(reason.contains("the adapter binds 65536"), "{reason}"),
         Support::Yes => panic!("a tensor of 131072 bytes does not fit a binding of 65536"),
     }
-    // Without so much workgroup memory long lines are not sorted.
+    // With less workgroup memory, long lines are not sorted.
     let long = Tensor::zeros(DType::F32, [5000]).unwrap();
     assert!(!backend.supports(&device, &Sort::new(&long).into_op().unwrap()).is_yes());
     let mut engine = open(&backend, &device);
@@ -104,7 +105,8 @@ fn a_lost_device_answers_everything_and_a_new_engine_works() {
     let mut engine = open(&backend, &device);
     let answer = run(&mut engine, Map::neg(&numbers())).unwrap().into_tensor().unwrap();
     assert_eq!(to_host(&mut engine, &answer), [-1.0, 2.0, -3.0, -4.0, -5.0]);
-    // What lived in the lost device's memory is gone, and says so without losing the new one.
+    // Tensors in the lost device's memory are gone; using them is an error that does not lose the
+    // new device.
     let gone = run(&mut engine, Transfer::to_host(&kept)).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::Device);
     assert!(!matches!(gone, Error::DeviceLost { .. }));

@@ -1,4 +1,5 @@
-//! Forms of kernels that the suite's sizes do not reach, or that software adapters do not take, against the reference.
+//! Checks kernel forms that the conformance suite's sizes do not reach, or that software adapters
+//! do not take, against the reference.
 
 use crate::test_driver;
 use crate::test_driver::{TestEngine, open_engine};
@@ -16,7 +17,8 @@ use panoply_wgsl_gpu::profile::WideMatrices;
 
 pub(crate) const CLOSE: Tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-4 };
 
-/// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first adapter, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine() -> Option<TestEngine> {
     let backend = test_driver::backend();
     match backend.discover() {
@@ -54,7 +56,8 @@ fn tiles_as_hardware_runs_them() {
         MatMul::new(&floats(&[40, 72], 4), &floats(&[68, 40], 5)).transpose_a().transpose_b(),
         CLOSE,
     );
-    // Enough products for the large tiles, each of them a part of one; written out they take minutes to compile here.
+    // Enough products for the large tiles, each of them a partial tile. The unrolled form takes
+    // minutes to compile here.
     engine.context().profile.is_software = true;
     let (many, other) = (floats(&[96, 65, 20], 10), floats(&[96, 20, 68], 11));
     for number in 0..LARGE_TILES.len() {
@@ -72,18 +75,20 @@ fn convolutions_as_hardware_runs_them() {
     agree(&mut engine, "forward", op.activation(Activation::Relu), CLOSE);
 }
 
-/// On a device without matrix units, the columns alone: the product of a kernel that does not compile is another's.
+/// On a device without matrix units, this checks only the columns: the kernel for the product does
+/// not compile, and another kernel computes it.
 #[test]
 fn convolutions_as_matrix_units_run_them() {
     let Some(mut engine) = engine() else { return };
     let halves = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
     let tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
-    // Where the driver makes matrices of its own, those would be used.
+    // If the driver makes 16-bit matrices itself, those kernels would be used.
     engine.context().profile.wide_matrices = WideMatrices::default();
     let has_units = engine.context().profile.matrix_units;
     let (images, bias) = (halves(&[32, 8, 19, 17], 1), halves(&[24], 3));
     let (square, pixel) = (halves(&[24, 8, 3, 3], 2), halves(&[24, 8, 1, 1], 4));
-    // Places that are a multiple of eight: 24 x 16, 10 x 8, 17 x 16 and 24 x 17; then images that are their own columns.
+    // Output sizes that are a multiple of eight: 24 x 16, 10 x 8, 17 x 16 and 24 x 17; then images
+    // that are their own columns.
     let forms = [
         Conv2d::new(&images, &square).padding([4, 0, 3, 1]).bias(&bias).activation(Activation::Relu),
         Conv2d::new(&halves(&[96, 8, 19, 17], 5), &square).stride([2, 2]).padding([1, 0, 1, 0]),
@@ -145,7 +150,7 @@ fn expressions_too_long_for_one_kernel() {
     let Some(mut engine) = engine() else { return };
     let (x, y) = (floats(&[7, 5], 1), floats(&[5], 2));
     let (first, second) = (Expr::input(0), Expr::input(1));
-    // Two values are alive all along, one of them since the beginning.
+    // Two values stay alive all along, one of them from the beginning.
     let early = (&first * 0.5).tanh();
     let step = |value: Expr, number: usize| (value * 0.5 + &second + &early * (number % 7) as f64).abs();
     let long = (0..400).fold(&first + &second, step);
@@ -200,7 +205,7 @@ fn long_lines_are_sorted_with_subgroups_and_without() {
             let line = floats(&[2, len], 1);
             agree(&mut engine, "values", Sort::new(&line).axis(1), Tolerance::Exact);
             agree(&mut engine, "positions", ArgSort::new(&line).axis(1).descending(), Tolerance::Exact);
-            // Few values, so that most keys have equals, whose order must stay.
+            // Few distinct values, so that most keys have equal ones, whose order must stay.
             let few = Tensor::from_vec((0..len).map(|i| (i * 7 % 5) as i32 - 2).collect::<Vec<i32>>(), [len]).unwrap();
             agree(&mut engine, "equals", ArgSort::new(&few), Tolerance::Exact);
         }
@@ -238,7 +243,7 @@ fn maps_that_ran_before_run_again_on_other_tensors() {
     assert_eq!(difference(&expected, &got, Tolerance::Exact), None);
 }
 
-/// A product whose right operand, and left one too where it is said, are turned around in the device's memory.
+/// A product whose operand B, and A too if `both` is set, is transposed in device memory.
 fn turned(engine: &mut TestEngine, a: &Tensor, b: &Tensor, both: bool, tolerance: Tolerance) {
     let product = |a: &Tensor, b: &Tensor| {
         let op = MatMul::new(a, b).transpose_b();
@@ -251,7 +256,7 @@ fn turned(engine: &mut TestEngine, a: &Tensor, b: &Tensor, both: bool, tolerance
     assert_eq!(difference(&expected, &got, tolerance), None, "turned {:?} {:?}", a.shape(), b.shape());
 }
 
-/// What an op makes, left where it is.
+/// The output of an op, left on the device.
 fn run_one_here(engine: &mut TestEngine, op: panoply_core::Op) -> Tensor {
     let mut finished = Vec::new();
     engine.submit(&mut vec![panoply_core::Item { token: 1, op }]);
@@ -276,7 +281,7 @@ fn matrix_units_multiply_halves() {
         let kernel = CoopKernel { load_a, load_b, epilogue, vector_store: true, whole: false };
         engine.context().pipelines.get(&Kernel::Coop(kernel), (1, 2)).map(drop).unwrap();
     }
-    // So many products that there are enough tiles, each of them a part of one or more than one.
+    // A batch large enough for many tiles; each product takes a part of a tile, or more than one.
     for [m, k, n] in [[136, 40, 72], [64, 104, 256], [24, 32, 128], [128, 64, 128]] {
         let (a, b, c) = (halves([96, m, k], 1), halves([96, k, n], 2), halves([96, m, n], 3));
         agree(&mut engine, "plain", MatMul::new(&a, &b), tolerance);
@@ -325,7 +330,7 @@ fn searches_of_many_queries_list_candidates() {
             agree(&mut engine, &format!("{dtype} {}", metric.name()), op, exact);
         }
     }
-    // Lengths that are squares of whole numbers, so that cosines are exact too.
+    // Rows whose norms are powers of two, so that cosines are exact too.
     let lines = |count: usize| {
         (0..count * 4).map(|place| [2.0, 0.0, 0.0, 0.0][(place + place / 4 * 3) % 4]).collect::<Vec<f64>>()
     };
@@ -343,7 +348,7 @@ fn searches_of_many_queries_list_candidates() {
         20,
     );
     agree(&mut engine, "filter", op.filter(&filter), exact);
-    // All scores are the same, so that no list has room for them; and half of them are no numbers.
+    // All scores are equal, so that no list has room for them; then half of them are NaN.
     let same = Tensor::from_vec(vec![1.0_f32; 33_000 * 4], [33_000, 4]).unwrap();
     agree(&mut engine, "same", Search::new(&same, &whole_numbers(DType::F32, &[515, 4], 5), Metric::Dot, 3), exact);
     let odd: Vec<f32> =

@@ -1,4 +1,4 @@
-//! Small maps that become one dispatch: that they do, and that nobody can tell from the answers.
+//! Checks that small maps are joined into one dispatch, and that the results are the same.
 
 use crate::test_driver;
 use crate::test_driver::{Limited, TestBackend, TestEngine, backend, limited, lose, open_engine};
@@ -17,10 +17,11 @@ use panoply_kernels::wgsl::Kernel;
 
 use super::form::{CLOSE, floats};
 
-/// The longest that one op may take.
+/// The longest time for one op.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// An engine on the first adapter, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first adapter, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine_of(backend: &TestBackend) -> Option<TestEngine> {
     match backend.discover() {
         Ok(devices) => Some(open_engine(backend, &devices[0], &OpenOptions::default()).unwrap()),
@@ -55,7 +56,8 @@ fn run(engine: &mut TestEngine, ops: Vec<impl Operation>) -> Vec<Tensor> {
     wait(engine).into_iter().map(|done| done.result.unwrap().into_tensor().unwrap()).collect()
 }
 
-/// Records an op and gives its output at once, before anything has run: an engine's callers must wait for that.
+/// Records an op and returns its output before anything has run. Callers of an engine must wait for
+/// that.
 fn record(engine: &mut TestEngine, op: impl Operation) -> Tensor {
     match ops::run(&op.into_op().unwrap(), engine.context()).unwrap() {
         Answer::Value(value) => value.into_tensor().unwrap(),
@@ -72,7 +74,7 @@ fn to_host(engine: &mut TestEngine, tensor: &Tensor) -> Vec<f32> {
     run(engine, vec![Transfer::to_host(tensor)])[0].to_vec().unwrap()
 }
 
-/// So many elements, all of one value.
+/// A tensor of `count` elements, all of one value.
 fn all(engine: &mut TestEngine, value: f32, count: usize) -> Tensor {
     here(engine, &Tensor::from_vec(vec![value; count], [count]).unwrap())
 }
@@ -114,7 +116,7 @@ fn a_map_that_needs_the_one_before_finds_it_done() {
     let before = dispatches(&mut engine);
     for _ in 0..50 {
         sum = record(&mut engine, Map::add(&sum, &two));
-        // These need nothing of each other, and wait with it.
+        // These maps need nothing of each other, and wait with the sum.
         sums.push((record(&mut engine, Map::add(&one, &two)), sum.clone()));
     }
     assert!(dispatches(&mut engine) - before >= 49);
@@ -131,7 +133,7 @@ fn other_ops_and_submissions_find_those_that_wait_done() {
     record(&mut engine, Map::add(&one, &two));
     let mut found = Vec::new();
     for number in 0..10 {
-        // Its kernel begins a pass, in which the sum waits when the next kernel comes.
+        // The kernel of softmax begins a pass, in which the sum waits when the next kernel comes.
         record(&mut engine, Softmax::new(&one));
         let more = all(&mut engine, number as f32, 64);
         record(&mut engine, Softmax::new(&one));
@@ -155,12 +157,12 @@ fn memory_that_is_given_back_early_is_written_in_order() {
     record(&mut engine, Map::add(&inputs[0], &inputs[0]));
     let mut kept = Vec::new();
     for (number, input) in inputs.iter().enumerate() {
-        // The next one is written to the same memory, and read from there at once.
+        // The next map writes to the same memory, which is read at once.
         drop(record(&mut engine, Map::add(&inputs[3], &inputs[3])));
         let sum = record(&mut engine, Map::add(input, input));
         drop(record(&mut engine, Map::add(&sum, input)));
         kept.push((number as f32 * 2.0, sum));
-        // What was read is written.
+        // Memory that was just read is written.
         let input = all(&mut engine, 7.0, 512);
         let other = record(&mut engine, Map::add(&input, &input));
         drop(input);
@@ -231,7 +233,7 @@ fn a_full_arena_is_no_error() {
         let ops = (0..slots).map(|_| if round == 1 { Map::sub(&one, &two) } else { Map::add(&one, &two) }).collect();
         let value = if round == 1 { -1.0 } else { 3.0 };
         kept.extend(run(&mut engine, ops).into_iter().map(|tensor| (value, tensor)));
-        // Some room, for the next round's.
+        // Frees some room for the next round.
         kept.remove(5);
         kept.push((8.0, all(&mut engine, 8.0, 64)));
         kept.push((9.0, all(&mut engine, 9.0, 64)));

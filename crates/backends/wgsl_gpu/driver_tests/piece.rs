@@ -1,4 +1,5 @@
-//! Tensors larger than a kernel sees: an adapter that binds little is simulated, and answers are those of the reference.
+//! Checks tensors larger than a kernel sees against the reference, on a simulated adapter with
+//! small bindings.
 
 use crate::test_driver::{Limited, TestEngine, limited, open_engine};
 use panoply_conformance::reference::reference;
@@ -14,15 +15,16 @@ use panoply_core::{Backend, DType, Error, Location, OpenOptions, Operation, Tens
 use super::fault::run;
 use super::form::{CLOSE, agree, floats};
 
-/// What the simulated adapter binds.
+/// The largest binding of the simulated adapter.
 const BINDING_BYTES: u64 = 1 << 16;
 pub(crate) const LOOSE: Tolerance = Tolerance::Close { relative: 1e-4, absolute: 1e-2 };
 
-/// An engine on such an adapter, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the simulated adapter, or `None` if there is none; then the test prints that it is
+/// skipped.
 pub(crate) fn engine() -> Option<TestEngine> {
     let backend = limited(Limited {
         binding_bytes_max: Some(BINDING_BYTES),
-        // What sorting long lines takes.
+        // The amount that sorting long lines needs.
         workgroup_bytes_max: Some(32_768),
         ..Limited::default()
     });
@@ -35,7 +37,7 @@ pub(crate) fn engine() -> Option<TestEngine> {
     }
 }
 
-/// The tensor on the device.
+/// The tensor, moved to the device.
 pub(crate) fn here(engine: &mut TestEngine, tensor: &Tensor) -> Tensor {
     let device = engine.context().device;
     let moved = run(engine, Transfer::to_device(tensor, device)).unwrap().into_tensor().unwrap();
@@ -43,7 +45,7 @@ pub(crate) fn here(engine: &mut TestEngine, tensor: &Tensor) -> Tensor {
     moved
 }
 
-/// As [`agree`], with an input that is on the device, of which the op may take a view.
+/// Like [`agree`], with an input on the device, of which the op may take a view.
 pub(crate) fn agree_here<O: Operation>(
     engine: &mut TestEngine,
     what: &str,
@@ -59,7 +61,8 @@ pub(crate) fn agree_here<O: Operation>(
     }
 }
 
-/// The op is refused because of bytes that the adapter does not bind, and those are named.
+/// Checks that the op is refused for more bytes than the adapter binds, and that the reason names
+/// them.
 pub(crate) fn refused(engine: &mut TestEngine, op: impl Operation, bytes: usize) {
     match run_one(engine, op.into_op().unwrap()) {
         Err(Error::Unsupported { reason, .. }) => {
@@ -139,7 +142,7 @@ fn rows_are_gathered_from_windows() {
     let halves = random_tensor(DType::F16, &[80_001], 4);
     let part = |x: &Tensor| Gather::new(&x.slice(0, 1, 80_001).unwrap().reshape([2_000, 40]).unwrap(), &signed, 0);
     agree_here(&mut engine, "from the middle of a word", &halves, part, Tolerance::Exact);
-    // More indices than a kernel sees, into a table of which it sees all.
+    // More indices than a kernel sees, into a table that it sees completely.
     let many = Tensor::from_vec((0..30_001_u32).map(|i| i * 37 % 100).collect(), [30_001]).unwrap();
     agree(&mut engine, "indices", Gather::new(&random_tensor(DType::U8, &[100], 5), &many, 0), Tolerance::Exact);
     let (table, bad) = (floats(&[2000, 33], 2), Tensor::from_vec(vec![1_u32, 2000], [2]).unwrap());
@@ -155,7 +158,7 @@ fn large_tensors_travel_and_their_parts_are_used() {
     let here = here(&mut engine, &table);
     let back = run_one(&mut engine, Transfer::to_host(&here).into_op().unwrap()).unwrap().into_tensor().unwrap();
     assert_eq!(back.to_vec::<f32>().unwrap(), table.to_vec::<f32>().unwrap());
-    // A part within reach is used where it is, by ops that are not cut as well.
+    // A part within reach is used in place, also by ops that are not cut into pieces.
     let part = |tensor: &Tensor| tensor.slice(0, 777, 807).unwrap();
     let expected = run_one(&mut engine, Softmax::new(&part(&table)).into_op().unwrap()).unwrap().into_tensor().unwrap();
     let got = run_one(&mut engine, Softmax::new(&part(&here)).into_op().unwrap()).unwrap().into_tensor().unwrap();
@@ -163,7 +166,7 @@ fn large_tensors_travel_and_their_parts_are_used() {
     let expected = run_one(&mut engine, Softmax::new(&table).into_op().unwrap()).unwrap().into_tensor().unwrap();
     let got = run_one(&mut engine, Softmax::new(&here).into_op().unwrap()).unwrap().into_tensor().unwrap();
     assert_eq!(got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
-    // What cannot be cut is refused: a line of which all belongs together.
+    // Ops that cannot be cut are refused: all elements of this line belong together.
     let line = here.reshape([300_000]).unwrap();
     refused(&mut engine, Softmax::new(&line), 1_200_000);
     // A line that would be within reach if it began at a window.
@@ -211,7 +214,8 @@ fn lines_beside_each_other_are_turned() {
     agree_here(&mut engine, "scan", &table, |x| Scan::sum(x).axis(0).exclusive(), LOOSE);
     agree_here(&mut engine, "softmax", &table, |x| Softmax::new(x).axis(0), CLOSE);
     agree_here(&mut engine, "argsort", &table, |x| ArgSort::new(x).axis(0), Tolerance::Exact);
-    // More bytes together than may lie anywhere in a block, but within reach in one of their own.
+    // More bytes than are within reach at any offset of a block, but within reach in a block of
+    // their own.
     agree(&mut engine, "scan of all", Scan::sum(&floats(&[5_461, 3], 2)).axis(0), LOOSE);
     let cube = random_tensor(DType::U8, &[3, 4_001, 5], 3);
     agree_here(&mut engine, "sort", &cube, |x| Sort::new(x).axis(1), Tolerance::Exact);
@@ -225,14 +229,15 @@ fn lines_beside_each_other_are_turned() {
 #[test]
 fn the_best_of_many_lines_are_found_in_parts() {
     let Some(mut engine) = engine() else { return };
-    // Few and many are found in different ways. Lines of bytes, three of each, are put into the middle of words.
+    // Small and large `k` use different ways. Lines of bytes, with three results each, are stored
+    // in the middle of words.
     for (dtype, dims, k) in [
         (DType::F32, [41, 1_501], 5),
         (DType::F32, [23, 2_503], 600),
         (DType::U8, [131, 1_999], 3),
         (DType::U8, [7, 9_001], 515),
         (DType::F16, [55, 777], 1),
-        // Less is read than is made: indices have four bytes.
+        // The output is larger than the input: indices have four bytes.
         (DType::U8, [90, 200], 199),
     ] {
         let table = random_tensor(dtype, &dims, 1);
@@ -242,7 +247,7 @@ fn the_best_of_many_lines_are_found_in_parts() {
     let cube = floats(&[9, 101, 31], 2);
     agree(&mut engine, "in the middle", TopK::new(&cube, 7).axis(1), Tolerance::Exact);
     agree_here(&mut engine, "a part", &cube, |x| TopK::new(&x.slice(0, 1, 9).unwrap(), 7).axis(1), Tolerance::Exact);
-    // Lines beyond reach, and one that is within it where it is not sorted.
+    // Lines beyond reach, and one line that is within reach if it is not sorted.
     for (dtype, dims) in [(DType::U8, [2, 40_000]), (DType::U8, [3, 140_001]), (DType::F32, [2, 33_333])] {
         let table = random_tensor(dtype, &dims, 3);
         for k in [1, 300, 513, 20_001] {
@@ -258,7 +263,8 @@ fn the_best_of_many_lines_are_found_in_parts() {
 fn axes_change_places_in_pieces() {
     let Some(mut engine) = engine() else { return };
     for dtype in [DType::F32, DType::F16, DType::U8, DType::Complex64] {
-        // One matrix beyond reach, many of which one is within it, and other orders.
+        // One matrix beyond reach, a batch of matrices that are each within reach, and other orders
+        // of axes.
         for (dims, order) in [
             (&[301, 403][..], &[1, 0][..]),
             (&[11, 71, 61], &[0, 2, 1]),
@@ -273,7 +279,7 @@ fn axes_change_places_in_pieces() {
         let table = random_tensor(dtype, &[403, 307], 2);
         let part = |x: &Tensor| Transpose::new(&x.slice(0, 3, 401).unwrap().slice(1, 5, 306).unwrap());
         agree_here(&mut engine, "a part", &table, part, Tolerance::Exact);
-        // Other ops lay views out in the same way, and put small elements into the middle of words.
+        // Other ops copy views in the same way, and store small elements in the middle of words.
         let turned = |x: &Tensor| Softmax::new(&x.transpose().unwrap());
         if matches!(dtype, DType::F32 | DType::F16) {
             agree_here(&mut engine, "softmax", &table, turned, Tolerance::Close { relative: 1e-2, absolute: 1e-3 });
@@ -284,7 +290,7 @@ fn axes_change_places_in_pieces() {
             agree_here(&mut engine, "a map", &table, sum, Tolerance::Exact);
         }
     }
-    // All of one row.
+    // A view that repeats one row.
     let row = random_tensor(DType::U8, &[1, 301], 4);
     let stretched = |x: &Tensor| Transpose::new(&x.broadcast_to([501, 301]).unwrap());
     agree_here(&mut engine, "stretched", &row, stretched, Tolerance::Exact);
@@ -302,14 +308,15 @@ fn many_lines_are_sorted_in_parts() {
     }
     let (keys, values) = (random_tensor(DType::I32, &[20, 3000], 2), random_tensor(DType::Complex64, &[20, 3000], 3));
     agree(&mut engine, "pairs", SortPairs::new(&keys, &values), Tolerance::Exact);
-    // Lines of which fewer than four are within reach, and which end in the middle of words.
+    // Fewer than four of these lines are within reach, and they end in the middle of words.
     agree(&mut engine, "bytes", Sort::new(&random_tensor(DType::U8, &[5, 8_001], 5)), Tolerance::Exact);
 }
 
 #[test]
 fn lines_longer_than_kernels_see_are_sorted() {
     let Some(mut engine) = engine() else { return };
-    // Many elements are equal and keep their order; lines end in the middle of words and have some pieces of their own.
+    // Many elements are equal and keep their order; lines end in the middle of words and have some
+    // pieces of their own.
     for (dtype, dims) in [(DType::F32, &[1, 50_001][..]), (DType::F16, &[3, 33_333]), (DType::U8, &[2, 70_003])] {
         let table = random_tensor(dtype, dims, 1);
         for falls in [false, true] {
@@ -329,8 +336,8 @@ fn lines_longer_than_kernels_see_are_sorted() {
 #[test]
 fn products_are_cut() {
     let Some(mut engine) = engine() else { return };
-    // Rows of A and of the output; then B as well, of which some rows are seen at a time. (Software adapters compile slowly,
-    // so there are few kernels here.)
+    // Rows of A and of the output are cut; then B as well, of which a kernel sees some rows at a
+    // time. There are few kernels here because software adapters compile slowly.
     for [m, k, n] in [[500, 40, 60], [300, 200, 92], [70, 300, 260], [130, 64, 1000]] {
         agree(&mut engine, "plain", MatMul::new(&floats(&[m, k], 1), &floats(&[k, n], 2)), LOOSE);
     }

@@ -1,4 +1,5 @@
-//! What is claimed for tensors that are just within a kernel's reach or just beyond it, on the simulated adapter.
+//! Checks the claimed support for tensors just within a kernel's reach and just beyond it, on the
+//! simulated adapter.
 
 use crate::test_driver::TestEngine;
 use panoply_conformance::reference::reference;
@@ -13,13 +14,15 @@ use panoply_wgsl_gpu::ops::support;
 
 use super::piece::{engine, here};
 
-/// Around the sizes at which something is no longer within reach, what an adapter claims to run it does run, views that do
-/// not begin at windows included, and the rest is refused before anything is recorded.
+/// Around the sizes at which tensors go out of reach, the adapter runs every op that it claims to
+/// run, also on views that do not begin at windows. All other ops are refused before anything is
+/// recorded.
 #[test]
 fn what_is_claimed_around_the_limit_runs() {
     let Some(mut engine) = engine() else { return };
     let (mut ran, mut refused) = (0, 0);
-    // What the adapter binds, what of it is seen wherever a window begins, and so many carriers of four bytes.
+    // The size that the adapter binds, the size that a kernel sees at any offset, and the same
+    // sizes in carriers of four bytes.
     for (dtype, most) in
         [(DType::F32, 16_320), (DType::F32, 16_384), (DType::F16, 16_384), (DType::F16, 32_768), (DType::U8, 65_280)]
     {
@@ -41,7 +44,8 @@ fn what_is_claimed_around_the_limit_runs() {
     assert!(ran > 150 && refused > 70, "{ran} ran, {refused} were refused");
 }
 
-/// Whether the op is claimed to run; it must then answer as the same op on the host does, and else be refused.
+/// Returns whether the op is claimed to run. If so it must give the same result as on the host,
+/// otherwise it must be refused.
 fn runs_as_claimed(engine: &mut TestEngine, op: Op, same: &Op, what: &str) -> bool {
     let claimed = support(&engine.context().profile, &op).is_ok();
     let answer = run_one(engine, op);
@@ -56,7 +60,8 @@ fn runs_as_claimed(engine: &mut TestEngine, op: Op, same: &Op, what: &str) -> bo
     claimed
 }
 
-/// Ops on lines of these elements, and on images that they are. Some are not for all types.
+/// Ops on lines of these elements, and on the same elements as images. Some ops do not exist for
+/// all types.
 fn around_the_limit(flat: &Tensor, lines: usize, line: usize) -> Vec<Op> {
     let table = flat.reshape([lines, line]).unwrap();
     let images = flat.reshape([lines, 1, 1, line]).unwrap();
@@ -75,7 +80,7 @@ fn around_the_limit(flat: &Tensor, lines: usize, line: usize) -> Vec<Op> {
         Pool2d::max(&images, [1, 2]).into_op(),
         Normalize::new(&images, &[0.5], &[2.0]).into_op(),
     ];
-    // Software adapters take their time for convolutions.
+    // Software adapters take long for convolutions.
     if lines > 1 {
         ops.push(Conv2d::new(&images, &weights).into_op());
         ops.push(Conv2dBackwardInput::new(&images, &weights, [1, line]).into_op());

@@ -1,4 +1,5 @@
-//! Batches of images larger than a kernel sees, on the simulated adapter that binds little.
+//! Checks batches of images larger than a kernel sees, on the simulated adapter with small
+//! bindings.
 
 use panoply_conformance::Tolerance;
 use panoply_conformance::values::random_tensor;
@@ -20,7 +21,8 @@ const BYTE: Tolerance = Tolerance::Close { relative: 0.0, absolute: 1.0 };
 fn images_are_normalized_in_pieces() {
     let Some(mut engine) = engine() else { return };
     let (mean, std) = ([0.1, -3.0, 40.0, 7.0, 0.5], [0.2, 0.5, 2.0, 9.0, 31.0]);
-    // Batches of images, one image beyond reach, and channels behind pixels, which pieces cut in the middle.
+    // Batches of images, one image beyond reach, and channels-last images that are cut in the
+    // middle of a pixel's channels.
     for (dims, layout, channels) in [
         (&[7, 3, 37, 41][..], ImageLayout::Nchw, 3),
         (&[2, 5, 60, 71], ImageLayout::Nchw, 5),
@@ -49,7 +51,7 @@ fn images_are_normalized_in_pieces() {
 fn colours_are_converted_in_pieces() {
     let Some(mut engine) = engine() else { return };
     let (rgb, gray, i420, nv12) = (ColorFormat::Rgb, ColorFormat::Gray, ColorFormat::I420, ColorFormat::Nv12);
-    // Images that are beyond reach but for their rows.
+    // Images that are beyond reach; only their rows are within it.
     for (dtype, tolerance) in [(DType::F32, LOOSE), (DType::U8, BYTE)] {
         let images = random_tensor(dtype, &[3, 91, 77, 3], 1);
         agree(&mut engine, "gray", ColorConvert::new(&images, rgb, gray), tolerance);
@@ -74,7 +76,8 @@ fn images_are_resized_in_pieces() {
     let Some(mut engine) = engine() else { return };
     let modes = [ResizeMode::Nearest, ResizeMode::Bilinear, ResizeMode::Area];
     for (dtype, tolerance) in [(DType::F32, CLOSE), (DType::F16, HALF), (DType::U8, BYTE)] {
-        // Larger, smaller and much smaller: the input alone is beyond reach, or the output alone, or both.
+        // Larger, smaller and much smaller outputs: only the input is beyond reach, or only the
+        // output, or both.
         for (dims, layout, [height, width]) in [
             ([5, 3, 50, 61], ImageLayout::Nchw, [33, 47]),
             ([5, 7, 50, 61], ImageLayout::Nchw, [3, 4]),
@@ -126,7 +129,7 @@ fn batches_are_convolved_in_pieces() {
         agree(&mut engine, &format!("{dtype:?}"), op(&images), tolerance);
         let part = |images: &Tensor| op(&images.slice(0, 1, 11).unwrap());
         agree_here(&mut engine, &format!("a part of {dtype:?}"), &images, part, tolerance);
-        // Outputs alone beyond reach.
+        // Only the outputs are beyond reach.
         let (images, weights) = (random(&[5, 2, 17, 19], 4), random(&[15, 2, 1, 3], 5));
         agree(&mut engine, &format!("many filters of {dtype:?}"), Conv2d::new(&images, &weights), tolerance);
     }

@@ -1,4 +1,5 @@
-//! Bytes on their way: small and large, odd lengths, many at once, and results that outlive what they came from.
+//! Checks transfers: small and large, odd lengths, many at once, and results that outlive their
+//! engine.
 
 use crate::test_driver::{self, TestEngine, lose, open_engine};
 use panoply_core::op::compute::{Map, Transfer};
@@ -6,7 +7,8 @@ use panoply_core::{Backend, Location, OpenOptions, Tensor};
 
 use super::fault::run;
 
-/// An engine on the first device, or nothing where there is none; then the test says that it is skipped.
+/// An engine on the first device, or `None` if there is none; then the test prints that it is
+/// skipped.
 fn engine() -> Option<TestEngine> {
     let backend = test_driver::backend();
     match backend.discover() {
@@ -36,7 +38,8 @@ pub(crate) fn there_and_back(engine: &mut TestEngine, tensor: &Tensor) -> Tensor
 #[test]
 fn what_comes_back_is_what_went_there() {
     let Some(mut engine) = engine() else { return };
-    // Around the sizes at which another way is taken: kept memory, the ring, and the end of its chunks.
+    // Sizes around the switches between transfer paths: kept memory, the ring, and the end of its
+    // chunks.
     for count in [1, 3, 4097, 65_535, 65_536, 262_145, (8 << 20) - 1, 8 << 20, (16 << 20) + 5, (40 << 20) + 1] {
         let sent = bytes(count, count);
         let back = there_and_back(&mut engine, &sent);
@@ -47,7 +50,7 @@ fn what_comes_back_is_what_went_there() {
 #[test]
 fn a_ring_that_goes_round_loses_nothing() {
     let Some(mut engine) = engine() else { return };
-    // More than the ring holds, twice: places are used again and again.
+    // More than the ring holds, twice: chunks are reused many times.
     for seed in 0..2 {
         let sent = bytes((150 << 20) + 12, seed);
         let back = there_and_back(&mut engine, &sent);

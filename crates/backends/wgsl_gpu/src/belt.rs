@@ -1,5 +1,6 @@
-//! The belt: small uploads are copied into chunks of staging memory, and the copy from there into a block is recorded like any
-//! other command, so that it happens in its place among the ops. After the submission a chunk comes back.
+//! The belt for small uploads. Bytes are copied into chunks of staging memory, and the copy from
+//! there into a block is recorded like any other command, so that it keeps its order among the ops.
+//! After the submission a chunk comes back.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -10,12 +11,12 @@ use crate::driver::{Commands, Direction, Driver, Fence, Place, Staging};
 
 /// The smallest chunk of the belt.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
-/// What the belt keeps for reuse; the rest is freed as it comes back.
+/// The most bytes that the belt keeps for reuse; more are freed when they come back.
 const BELT_BYTES_MAX: u64 = 256 << 20;
-/// Chunks are filled in steps of this.
+/// Alignment of data in a chunk.
 const STEP_BYTES: u64 = 16;
 
-/// The chunks: free ones, those that are being filled, and those that the device reads.
+/// Free chunks, chunks that are being filled, and chunks that the device reads.
 pub struct Belt<D: Driver> {
     driver: Rc<D>,
     free: Vec<D::Staging>,
@@ -47,13 +48,14 @@ impl<D: Driver> Belt<D> {
         Ok(())
     }
 
-    /// Copies bytes into a chunk. Returns the chunk's number and where the bytes begin in it.
+    /// Copies bytes into a chunk. Returns the chunk's number and the offset of the bytes in it.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(usize, u64)> {
         let size = (bytes.len() as u64).next_multiple_of(STEP_BYTES);
         let number = self.room_for(size)?;
         let chunk = &mut self.filling[number];
         let (start, offset) = (chunk.staging.start()?, chunk.used);
-        // SAFETY: the chunk is the host's and has room for the bytes behind those that were put there before.
+        // SAFETY: the host owns the chunk, which has room for the bytes after those that were
+        // copied before.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr().add(offset as usize), bytes.len()) };
         chunk.used += size;
         Ok((number, offset))
@@ -64,12 +66,12 @@ impl<D: Driver> Belt<D> {
         &self.filling[number].staging
     }
 
-    /// Ends the filling; to be called before the commands are submitted.
+    /// Ends the filling. Call before the commands are submitted.
     pub(crate) fn close(&mut self) {
         self.filling.iter().for_each(|chunk| chunk.staging.hand_over());
     }
 
-    /// Asks for the chunks back; to be called after the submission, where there was one.
+    /// Asks for the chunks back. Call after the submission, if there was one.
     pub(crate) fn recall(&mut self, fence: Option<Fence>) {
         for Chunk { staging, .. } in self.filling.drain(..) {
             staging.call_back();
@@ -77,13 +79,14 @@ impl<D: Driver> Belt<D> {
         }
     }
 
-    /// The number of a chunk in use that has so much room.
+    /// The number of a chunk that is being filled and has room for `size` bytes.
     fn room_for(&mut self, size: u64) -> Result<usize> {
         if let Some(place) = self.filling.iter().position(|chunk| chunk.staging.len_bytes() - chunk.used >= size) {
             return Ok(place);
         }
         self.collect();
-        // The smallest that suffices: most are small, and large ones must not be spent on them.
+        // Takes the smallest chunk that suffices: most uploads are small, and large chunks must
+        // stay free for large ones.
         let suitable = self.free.iter().enumerate().filter(|(_, staging)| staging.len_bytes() >= size);
         let staging = match suitable.min_by_key(|(_, staging)| staging.len_bytes()) {
             Some((place, _)) => self.free.swap_remove(place),
@@ -93,13 +96,13 @@ impl<D: Driver> Belt<D> {
         Ok(self.filling.len() - 1)
     }
 
-    /// Takes back what has come back.
+    /// Takes back chunks that the device has finished with.
     fn collect(&mut self) {
         let is_back = |(staging, fence): &(D::Staging, Option<Fence>)| {
             fence.is_none_or(|fence| self.driver.is_past(fence)) && staging.is_back()
         };
         while self.away.front().is_some_and(is_back) {
-            // One that did not come back as it should is not used again.
+            // A chunk that cannot be mapped again is not reused.
             self.free.extend(self.away.pop_front().map(|(staging, _)| staging).filter(|chunk| chunk.start().is_ok()));
         }
         let mut kept = 0;

@@ -1,4 +1,4 @@
-//! What an op has at hand while it is recorded: operands, memory, kernels, and the commands so far.
+//! The tools of an op while it is recorded: operands, memory, kernels, and the commands so far.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -15,34 +15,36 @@ use crate::driver::{Bound, Commands, Driver, Fence, Place, STAMPS_BYTES_MAX, Sta
 use crate::joined::{Joined, Waiting};
 use crate::memory::{Block, DeviceMemory, Lent};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
-use crate::ops::compute::KnownMaps;
 use crate::pieces::in_pieces;
 use crate::pipelines::{Pipeline, Pipelines};
 use crate::profile::Profile;
 use crate::readback::{Download, Readback};
 use crate::recorder::Recorder;
 use crate::ring::{Filled, LARGE_BYTES_MIN, Ring};
+use crate::states::States;
 use crate::tuning::Tuning;
 use crate::windows;
 
-/// Uploads in one submission beyond this are submitted at once, so that their chunks come back.
+/// When the uploads of one submission exceed this, they are submitted at once, so that their chunks
+/// come back.
 const UPLOAD_BYTES_MAX: usize = 64 << 20;
 
 /// Owned by the engine, lent to one op at a time.
 pub struct Context<D: Driver> {
     /// The device.
     pub device: DeviceId,
-    /// What it is and has.
+    /// The facts about the device that ops need.
     pub profile: Profile,
-    /// The API.
+    /// The driver of the API.
     pub driver: Rc<D>,
     /// The device's memory.
     pub memory: DeviceMemory<D>,
     /// Compiled kernels.
     pub pipelines: Pipelines<D>,
-    /// What was measured.
+    /// The tiles that were measured to be fastest.
     pub tuning: Tuning,
-    pub(crate) known_maps: KnownMaps<D>,
+    /// The ops' own state.
+    pub(crate) states: States,
     /// Compiled graphs.
     pub(crate) plans: Plans,
     recorder: Recorder<D>,
@@ -52,9 +54,9 @@ pub struct Context<D: Driver> {
     /// Downloads of the batch under construction.
     downloads: Vec<Download<D>>,
     uploaded_bytes: usize,
-    /// Bytes that crossed for the op under construction.
+    /// Bytes that crossed between host and device for the op under construction.
     pub(crate) moved_bytes: u64,
-    /// Kernels are compiled and nothing is recorded.
+    /// If set, kernels are compiled and nothing is recorded.
     rehearsal: bool,
 }
 
@@ -73,7 +75,7 @@ impl<D: Driver> Context<D> {
             belt: Belt::new(&driver),
             ring: None,
             readback: Readback::new(&driver),
-            known_maps: KnownMaps::default(),
+            states: States::default(),
             plans: Plans::default(),
             tuning: Tuning::read(cache.as_ref(), |what| profile.cache_name(what)),
             downloads: Vec::new(),
@@ -91,7 +93,7 @@ impl<D: Driver> Context<D> {
         &mut self.recorder
     }
 
-    /// A tensor as an operand: as it is where it lives here, uploaded where it is on the host.
+    /// A tensor as an operand: in place if it lives on this device, uploaded if it is on the host.
     pub(crate) fn operand(&mut self, tensor: &Tensor) -> Result<Operand<D>> {
         match tensor.buffer() {
             Buffer::Device(handle) => {
@@ -106,13 +108,13 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// A tensor as an operand whose elements lie one after the other.
+    /// A tensor as a contiguous operand.
     pub(crate) fn input(&mut self, tensor: &Tensor) -> Result<Operand<D>> {
         let operand = self.operand(tensor)?;
         self.dense(operand)
     }
 
-    /// The operand with its elements one after the other: itself where they are so already, else a copy.
+    /// The operand itself if it is contiguous, otherwise a contiguous copy.
     pub(crate) fn dense(&mut self, operand: Operand<D>) -> Result<Operand<D>> {
         if operand.is_contiguous() {
             return Ok(operand);
@@ -139,12 +141,12 @@ impl<D: Driver> Context<D> {
         self.run(&kernel, &[output], &[view], &params, groups_for(words))
     }
 
-    /// New memory for elements, to be written in full.
+    /// Allocates memory for elements. The caller must write all of it.
     pub(crate) fn output(&mut self, dtype: DType, shape: Shape) -> Result<Operand<D>> {
         let bytes = padded_bytes(dtype, shape);
         let block = match self.memory.take(bytes) {
             Err(Error::OutOfMemory { .. }) => {
-                // Cached bindings may be all that holds what the pool has freed.
+                // Memory that the pool has freed may be held only by cached bindings.
                 self.recorder.forget_bindings();
                 self.memory.shrink();
                 self.memory.take(bytes)?
@@ -154,7 +156,7 @@ impl<D: Driver> Context<D> {
         Ok(Operand::whole(Rc::new(block), dtype, shape))
     }
 
-    /// New memory for elements that come from the host, and that no kernel writes.
+    /// Allocates memory for elements that come from the host and that no kernel writes.
     fn uploaded(&mut self, dtype: DType, shape: Shape) -> Result<Operand<D>> {
         match self.memory.take_slot(padded_bytes(dtype, shape)) {
             Some(slot) => Ok(Operand::whole(Rc::new(Lent::Slot(slot)), dtype, shape)),
@@ -162,23 +164,24 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// New memory for so many words.
+    /// Allocates memory for `count` words.
     pub(crate) fn words(&mut self, count: usize) -> Result<Operand<D>> {
         self.output(DType::U32, Shape::new([count])?)
     }
 
-    /// New memory for the carriers of such elements.
+    /// Allocates memory for the carriers of elements of type `dtype`.
     pub(crate) fn carriers(&mut self, dtype: DType, shape: Shape) -> Result<Operand<D>> {
         self.output(carrier_dtype(dtype), shape)
     }
 
-    /// Carriers as elements of the wanted type: themselves where that is their own, else packed.
+    /// Carriers as elements of the wanted type: unchanged if the carrier has that size, otherwise
+    /// packed.
     pub(crate) fn narrow(&mut self, carriers: Operand<D>, dtype: DType) -> Result<Operand<D>> {
         if dtype.size_bytes() >= 4 {
             return Ok(carriers.retyped(dtype));
         }
         let output = self.output(dtype, carriers.shape)?;
-        // So many at a time that both begin at a window's start.
+        // Pieces of a size at which both operands begin at a window's start.
         let elements = carriers.elements();
         let seen = self.profile.binding_bytes_max as usize / 4 / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES;
         for first in (0..elements).step_by(seen) {
@@ -206,7 +209,7 @@ impl<D: Driver> Context<D> {
         Tensor::from_parts(operand.dtype, operand.shape, operand.strides, offset, buffer)
     }
 
-    /// Records a kernel over so many workgroups. Nothing is recorded for none.
+    /// Records a kernel over `groups` workgroups. Records nothing for 0.
     pub(crate) fn run(
         &mut self,
         kernel: &Kernel,
@@ -222,7 +225,7 @@ impl<D: Driver> Context<D> {
         self.dispatch(&pipeline, writes, reads, params, groups)
     }
 
-    /// Records a kernel that was compiled before.
+    /// Records a kernel that is compiled already.
     pub(crate) fn dispatch(
         &mut self,
         pipeline: &Pipeline<D>,
@@ -240,7 +243,8 @@ impl<D: Driver> Context<D> {
         self.recorder.dispatch(pipeline, writes, reads, params, groups)
     }
 
-    /// Records a kernel of the caller's own, which sees exactly the elements of its operands: each begins at a window's start.
+    /// Records a caller's own kernel, which sees exactly the elements of its operands: each begins
+    /// at a window's start.
     pub(crate) fn run_exact(
         &mut self,
         kernel: &Kernel,
@@ -261,8 +265,8 @@ impl<D: Driver> Context<D> {
         Ok(())
     }
 
-    /// Lets a map wait for others like it. All of it lies in the arena, and nothing that fails may follow:
-    /// the map will run.
+    /// Lets a map wait for others like it. All its operands lie in the arena. The map will run, so
+    /// nothing that may fail must follow for this op.
     pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
         if self.recorder.is_full() {
             self.submit();
@@ -270,12 +274,12 @@ impl<D: Driver> Context<D> {
         self.recorder.join(arena, map);
     }
 
-    /// Whether nothing is recorded.
+    /// Whether kernels are only compiled and nothing is recorded.
     pub(crate) fn is_rehearsal(&self) -> bool {
         self.rehearsal
     }
 
-    /// Small data of the op itself, uploaded.
+    /// Uploads small data of the op itself.
     pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand<D>> {
         let target = self.words(words.len().max(1))?;
         if !self.rehearsal {
@@ -285,7 +289,8 @@ impl<D: Driver> Context<D> {
         Ok(target)
     }
 
-    /// Copies a contiguous operand's bytes into another at a byte offset that is a multiple of four.
+    /// Copies a contiguous operand's bytes into another operand, at a byte offset that is a
+    /// multiple of four.
     pub(crate) fn copy(&mut self, from: &Operand<D>, to: &Operand<D>, to_offset: u64) {
         if self.rehearsal {
             return;
@@ -307,10 +312,11 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Asks for a contiguous operand's bytes. Returns the download's number in this batch.
+    /// Records the download of a contiguous operand. Returns the download's number in this batch.
     pub(crate) fn download(&mut self, operand: &Operand<D>) -> Result<usize> {
         let bytes = operand.elements() * operand.dtype.size_bytes();
-        // Copies start at multiples of four: a view in the middle of a word is moved to a block of its own.
+        // Copies start at multiples of four: a view in the middle of a word is moved to a block of
+        // its own first.
         let operand = if operand.start_byte().is_multiple_of(4) { operand.clone() } else { self.moved(operand)? };
         if self.rehearsal {
             return Ok(0);
@@ -337,15 +343,15 @@ impl<D: Driver> Context<D> {
         in_pieces(&[view], &output, self, &mut |views, output, context| context.move_view(&views[0], output))
     }
 
-    /// Lets `run` compile what it needs without recording anything.
+    /// Lets `run` compile the kernels that it needs without recording anything.
     pub(crate) fn rehearse(&mut self, run: impl FnOnce(&mut Context<D>)) {
         self.rehearsal = true;
-        // Whatever becomes of it, the next op is no rehearsal.
+        // Even if `run` panics, the next op is no rehearsal.
         drop(catch_unwind(AssertUnwindSafe(|| run(self))));
         self.rehearsal = false;
     }
 
-    /// Records in earnest, in a rehearsal too.
+    /// Records even during a rehearsal.
     pub(crate) fn in_earnest<T>(&mut self, record: impl FnOnce(&mut Context<D>) -> T) -> T {
         let rehearsal = std::mem::replace(&mut self.rehearsal, false);
         let recorded = record(self);
@@ -353,12 +359,12 @@ impl<D: Driver> Context<D> {
         recorded
     }
 
-    /// Times the submission under construction, where the device can.
+    /// Times the submission under construction, if the device can.
     pub(crate) fn start_timing(&mut self) {
         self.recorder.start_timing();
     }
 
-    /// Ends the timing. Returns the number of the download that brings the time stamps.
+    /// Ends the timing. Returns the number of the download with the time stamps.
     pub(crate) fn end_timing(&mut self) -> Option<usize> {
         let download = self.readback.prepare(STAMPS_BYTES_MAX as usize).ok()?;
         let bytes = self.recorder.end_timing(download.staging())?;
@@ -366,37 +372,38 @@ impl<D: Driver> Context<D> {
         Some(self.downloads.len() - 1)
     }
 
-    /// The error that belongs to no call, where there was one. Bindings that were made meanwhile may be none, and are not used again.
+    /// The error that belongs to no call, if there was one. Cached bindings may be empty after an
+    /// error, so all of them are forgotten.
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.driver.faults().take_error().inspect(|_| self.recorder.forget_bindings())
     }
 
-    /// Nanoseconds between two stamps that differ by one.
+    /// Nanoseconds per tick of a time stamp.
     pub(crate) fn stamp_nanoseconds(&self) -> f64 {
         self.recorder.stamp_nanoseconds()
     }
 
-    /// Submits what was recorded so far.
+    /// Submits everything that was recorded so far.
     pub fn submit(&mut self) -> Option<Fence> {
         let fence = self.recorder.submit(&mut self.belt)?;
         self.uploaded_bytes = 0;
         Some(fence)
     }
 
-    /// The downloads of the batch, which was submitted: asks for them back.
+    /// The downloads of the batch, which was just submitted. Asks for their memory back.
     pub(crate) fn take_downloads(&mut self) -> Vec<Download<D>> {
         let downloads = std::mem::take(&mut self.downloads);
         downloads.iter().for_each(Download::ask);
         downloads
     }
 
-    /// The bytes of a download that is over.
+    /// The bytes of a finished download.
     pub(crate) fn downloaded(&mut self, download: Download<D>) -> Result<HostBuffer> {
         self.readback.take(download)
     }
 
     fn upload(&mut self, tensor: &Tensor) -> Result<Operand<D>> {
-        // Stretched axes are uploaded once and stretched again on the device.
+        // Broadcast axes are uploaded once and broadcast again on the device.
         let mut compact = tensor.clone();
         if !tensor.is_contiguous() {
             for (axis, stride) in tensor.strides().iter().enumerate() {
@@ -418,24 +425,25 @@ impl<D: Driver> Context<D> {
         stretched(&target, tensor.shape())
     }
 
-    /// A contiguous tensor of the host where it lies, if the device reaches it there.
+    /// A contiguous host tensor in place, if the device can reach it.
     fn in_place(&self, tensor: &Tensor, bytes: &[u8]) -> Option<Operand<D>> {
         let (Buffer::Host(host), false) = (tensor.buffer(), self.rehearsal) else { return None };
         let (buffer, before) = self.driver.in_place(host, bytes)?;
         let size = tensor.dtype().size_bytes();
-        // Kernels may reach behind the last element, up to the end of a vector.
+        // Kernels may read past the last element, up to the end of a vector.
         let seen = before + bytes.len().next_multiple_of(16) as u64;
         let block = Rc::new(Lent::Host(Block::foreign(buffer, seen)));
         let operand = Operand::whole(block, tensor.dtype(), *tensor.shape());
         let operand = Operand { offset: before as usize / size, ..operand };
-        // What is larger than a kernel sees is cut at windows' starts, and what is as large must begin at one.
+        // An operand larger than a kernel's reach is cut at windows' starts, so it must begin at
+        // one.
         let within = seen <= self.profile.binding_bytes_max;
         let is_window = (before as usize).is_multiple_of(WINDOW_STEP_BYTES);
         let suits = (before as usize).is_multiple_of(size) && (within || is_window);
         suits.then(|| if within { operand } else { operand.windowed() })
     }
 
-    /// Bytes from the host to the start of an operand's block.
+    /// Sends bytes from the host to the start of an operand's block.
     fn send(&mut self, bytes: &[u8], target: &Operand<D>) -> Result<()> {
         let (buffer, start) = (target.block().buffer(), target.block().start() as u64);
         if bytes.len() < LARGE_BYTES_MIN {
@@ -443,7 +451,7 @@ impl<D: Driver> Context<D> {
             self.uploaded_bytes += bytes.len();
             if self.uploaded_bytes > UPLOAD_BYTES_MAX {
                 self.submit();
-                // Chunks come back when somebody looks.
+                // Chunks come back only when the driver looks.
                 self.driver.look();
             }
             return Ok(());
@@ -468,13 +476,13 @@ impl<D: Driver> Context<D> {
     }
 }
 
-/// The bytes of a contiguous operand, in whole words.
+/// The bytes of a contiguous operand, rounded up to whole words.
 fn exactly<D: Driver>(operand: &Operand<D>) -> Bound<'_, D> {
     let (buffer, offset) = (operand.block().buffer(), (operand.block().start() + operand.start_byte()) as u64);
     Bound { buffer, offset, bytes: (operand.elements() * operand.dtype.size_bytes()).next_multiple_of(4) as u64 }
 }
 
-/// The operand with dimensions of one stretched to a shape of the same rank.
+/// The operand with dimensions of size one broadcast to a shape of the same rank.
 fn stretched<D: Driver>(operand: &Operand<D>, shape: &Shape) -> Result<Operand<D>> {
     if operand.shape == *shape {
         return Ok(operand.clone());
@@ -484,12 +492,12 @@ fn stretched<D: Driver>(operand: &Operand<D>, shape: &Shape) -> Result<Operand<D
     Ok(Operand { shape: *shape, strides: panoply_core::shape::Strides::new(steps)?, ..operand.clone() })
 }
 
-/// The bytes of elements in memory: kernels may reach behind the last, up to the end of a vector.
+/// Size of elements in memory: kernels may reach past the last element, up to the end of a vector.
 fn padded_bytes(dtype: DType, shape: Shape) -> usize {
     (shape.elements() * dtype.size_bytes()).next_multiple_of(16)
 }
 
-/// Workgroups for so many invocations.
+/// Number of workgroups for `invocations` invocations.
 pub(crate) fn groups_for(invocations: usize) -> u64 {
     (invocations as u64).div_ceil(u64::from(WORKGROUP_SIZE))
 }

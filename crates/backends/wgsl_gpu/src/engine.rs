@@ -1,9 +1,12 @@
 //! The engine: batches are recorded, submitted and waited for, several at a time.
 //!
-//! 1. `submit` records every item of a batch into commands, hands them to the queue and returns. Small ops are not handed
-//!    over at once while the device has work: handing over costs more than recording, so they gather (see [`crate::gathering`]).
-//! 2. A batch has landed when the queue says that its work is done and all its downloads are mapped. Batches land in order.
-//! 3. When the device is lost, everything under way is answered with that, and so is everything that follows.
+//! 1. `submit` records every item of a batch into commands, submits them and returns. While the
+//!    device has work, small ops are not submitted at once: a submission costs more than recording,
+//!    so they gather (see [`crate::gathering`]).
+//! 2. A batch has landed when the queue has ended its work and all its downloads are mapped.
+//!    Batches land in order.
+//! 3. When the device is lost, everything in flight is answered with that error, and so is
+//!    everything that follows.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Shape, Tensor, Value,
+    DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
 };
 use panoply_kernels::cache::Cache;
 use panoply_kernels::warm::Warm;
 
+pub use crate::answer::Answer;
 use crate::context::Context;
 use crate::driver::{Driver, Fence};
 use crate::gathering::{FLIGHTS_WANTED, Gathering};
@@ -24,88 +28,70 @@ use crate::ops;
 use crate::profile::Profile;
 use crate::readback::Download;
 
-/// How long to sleep between two looks while a bounded wait is not supported by the device.
+/// Sleep between two looks if the device does not support a wait with a timeout.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
-/// For how long after a submission `poll` looks once and returns, so that the worker records what arrives meanwhile; after
-/// that it sleeps. (Waking up takes longer than most ops.)
+/// For this time after a submission, `poll` looks once and returns, so that the worker records what
+/// arrives meanwhile; later it sleeps. (Waking up takes longer than most ops.)
 const EAGER_MAX: Duration = Duration::from_micros(300);
 
-/// How often to look at the device while there are more ops to record: a look costs as much as recording one.
+/// Time between two looks at the device while there are more ops to record: a look costs as much as
+/// recording an op.
 const LOOK_WHILE_BUSY: Duration = Duration::from_micros(30);
 
-/// How often to look while there is nothing else to do. In between the core rests: the thread that makes the next ops may
-/// share it.
+/// Time between two looks while there is nothing else to do. In between the core rests: the thread
+/// that makes the next ops may share it.
 const LOOK_WHILE_WAITING: Duration = Duration::from_micros(3);
-/// How many times a rest tells the core that this thread only waits.
+/// Number of spin hints in one rest.
 const REST_SPINS: u32 = 16;
 
-/// A batch of one op with at least so much input is timed; for less the stamps cost more than they tell.
+/// The input size from which a batch of one op is timed; for smaller ops the stamps cost more than
+/// they are worth.
 const TIMED_BYTES_MIN: usize = 1 << 20;
 
-/// Batches whose memory is kept.
+/// The most emptied batches whose memory is kept.
 const SPARE_MAX: usize = 2 * FLIGHTS_WANTED;
 
-/// What an op has recorded comes to.
-pub enum Answer {
-    /// This, when the work is done.
-    Value(Value),
-    /// A tensor on the host, made of a download.
-    Host {
-        /// Its number in the batch.
-        download: usize,
-        /// The type of its elements.
-        dtype: DType,
-        /// Its shape.
-        shape: Shape,
-    },
-    /// This, unless a word of a download is not zero: then an index was out of range.
-    Checked {
-        /// The value.
-        value: Value,
-        /// The downloads' numbers in the batch, each with how many could be picked from.
-        checks: Vec<(usize, usize)>,
-    },
-}
-
-/// One device, opened.
+/// One opened device.
 pub struct GpuEngine<D: Driver> {
     info: DeviceInfo,
     context: Context<D>,
-    /// Recorded, and not handed over yet.
+    /// Ops that are recorded, but not submitted yet.
     gathered: Vec<Recorded>,
-    /// Memory of batches that have landed, for the next ones: it is too large for an allocator's quick paths.
+    /// Memory of batches that have landed, for the next ones: it is too large for an allocator's
+    /// fast paths.
     spare: Vec<Vec<Recorded>>,
     flights: VecDeque<Flight<D>>,
     last_look: Instant,
-    /// When to hand over.
+    /// Decides when to submit.
     gathering: Gathering,
     warm: Arc<Warm>,
 }
 
-/// An op, what it comes to, and how many bytes it moves.
+/// An op, its result, and the number of bytes that it moves.
 type Recorded = (Item, Result<Answer>, u64);
 
-/// A batch under way.
+/// A batch in flight.
 struct Flight<D: Driver> {
     items: Vec<Recorded>,
     downloads: Vec<Option<Download<D>>>,
-    /// Nothing where nothing was recorded.
+    /// `None` if nothing was recorded.
     fence: Option<Fence>,
     /// The number of the download with the time stamps.
     stamps: Option<usize>,
 }
 
-/// What an engine is opened with.
+/// The parameters for opening an engine.
 pub struct Opening {
     /// The device, as it was described.
     pub info: DeviceInfo,
-    /// What ops need to know about it.
+    /// The facts about the device that ops need.
     pub profile: Profile,
-    /// Which ops have their kernels; shared with the backend, which is asked by others.
+    /// The ops whose kernels are compiled; shared with the backend, which answers questions about
+    /// it.
     pub warm: Arc<Warm>,
-    /// Keeps what was measured; nothing where it is measured each time.
+    /// Stores measurements; without it they are repeated each time.
     pub cache: Option<Arc<Cache>>,
-    /// The most bytes of device memory that are kept for reuse, where the caller says.
+    /// The most bytes of device memory that are kept for reuse, if the caller sets a limit.
     pub pool_bytes_max: Option<usize>,
 }
 
@@ -126,7 +112,7 @@ impl<D: Driver> GpuEngine<D> {
         }
     }
 
-    /// What ops have at hand, for tests that break it.
+    /// The context of ops, for tests that break it.
     #[doc(hidden)]
     pub fn context(&mut self) -> &mut Context<D> {
         &mut self.context
@@ -143,7 +129,7 @@ impl<D: Driver> GpuEngine<D> {
         })
     }
 
-    /// Hands everything recorded over to the device.
+    /// Submits everything recorded to the device.
     fn launch(&mut self) {
         if self.gathered.is_empty() {
             return;
@@ -154,7 +140,8 @@ impl<D: Driver> GpuEngine<D> {
         let fence = self.context.submit();
         let mut downloads: Vec<_> = self.context.take_downloads().into_iter().map(Some).collect();
         if let Some(error) = self.context.take_error() {
-            // An error that belongs to no call belongs to the whole submission, and what it brings is not waited for.
+            // An error that belongs to no call belongs to the whole submission; its downloads are
+            // not waited for.
             for (_, answer, _) in items.iter_mut().filter(|(_, answer, _)| answer.is_ok()) {
                 *answer = Err(error.clone());
             }
@@ -163,7 +150,7 @@ impl<D: Driver> GpuEngine<D> {
         self.flights.push_back(Flight { items, downloads, fence, stamps });
     }
 
-    /// Whether what was gathered should be handed over now.
+    /// Whether the gathered ops should be submitted now.
     fn is_due(&self, now: Instant) -> bool {
         self.gathering.is_due(now, self.gathered.len(), self.flights.len())
     }
@@ -204,7 +191,7 @@ impl<D: Driver> GpuEngine<D> {
         }
     }
 
-    /// The time between every first and second stamp, added up.
+    /// The sum of the times between the first and second stamp of each pass.
     fn elapsed(&mut self, stamps: Download<D>) -> Option<Duration> {
         let bytes = self.context.downloaded(stamps).ok()?;
         let (stamps, _) = bytes.bytes().as_chunks::<8>();
@@ -278,7 +265,7 @@ impl<D: Driver> Engine for GpuEngine<D> {
         let before = finished.len();
         let now = Instant::now();
         let waits = !wait_max.is_zero();
-        // A device in software needs this core itself.
+        // A software device needs this core itself.
         let is_software = self.context.profile.is_software;
         let look_after = match waits {
             true if is_software => Duration::ZERO,
@@ -323,17 +310,19 @@ impl<D: Driver> Engine for GpuEngine<D> {
         if self.context.driver.faults().lost().is_some() {
             return;
         }
-        // What was recorded goes to the device first: a rehearsal leaves nothing behind, and so must find nothing.
+        // Recorded ops are submitted first: a rehearsal must neither find nor leave recorded
+        // commands.
         self.launch();
         self.context.rehearse(|context| drop(ops::run(op, context)));
-        // A rehearsal that failed is over all the same: the op itself will show why.
+        // An error of the rehearsal is dropped: the op itself will report it.
         let _ = self.context.take_error();
         self.warm.insert(op);
     }
 }
 
 impl<D: Driver> Drop for GpuEngine<D> {
-    /// Work under way may still write to memory that goes with the engine: the device frees it when it is done.
+    /// Work in flight may still write to memory that is dropped with the engine: the driver frees
+    /// it when the work has ended.
     fn drop(&mut self) {
         self.context.driver.look();
     }

@@ -1,11 +1,11 @@
-//! What a device says on its own: that it is lost, or that something was wrong. Kept until the engine asks.
+//! Keeps a device's own reports until the engine asks: that it is lost, or that an error occurred.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use panoply_core::{DeviceId, Error};
 
-/// The last words of one opened device.
+/// The reports of one opened device.
 #[derive(Debug)]
 pub struct Faults {
     device: DeviceId,
@@ -16,7 +16,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing is wrong yet.
+    /// Without any report.
     pub fn new(device: DeviceId) -> Faults {
         Faults {
             device,
@@ -32,7 +32,7 @@ impl Faults {
         self.device
     }
 
-    /// Notes that the device is gone. The first reason stays.
+    /// Notes that the device is lost. The first reason stays.
     pub fn lose(&self, reason: String) {
         if let Ok(mut lost) = self.lost.lock() {
             lost.get_or_insert(reason);
@@ -40,8 +40,8 @@ impl Faults {
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// Notes an error that belongs to no call: everything in the submission under construction is answered with it. The
-    /// first one stays.
+    /// Notes an error that belongs to no call: everything in the submission under construction is
+    /// answered with it. The first error stays.
     pub fn report(&self, error: Error) {
         if let Ok(mut kept) = self.error.lock() {
             kept.get_or_insert(error);
@@ -58,7 +58,7 @@ impl Faults {
         Some(Error::DeviceLost { device: self.device, reason: reason.unwrap_or_else(|| "no reason given".to_owned()) })
     }
 
-    /// The error since the last call.
+    /// Takes the error that was reported since the last call.
     pub fn take_error(&self) -> Option<Error> {
         if !self.has_error.swap(false, Ordering::AcqRel) {
             return None;
@@ -66,7 +66,7 @@ impl Faults {
         self.error.lock().ok().and_then(|mut error| error.take())
     }
 
-    /// A fault of this device.
+    /// A fault of this device as an error.
     pub fn fault(&self, reason: impl Into<String>) -> Error {
         Error::DeviceFault { device: self.device, reason: reason.into() }
     }

@@ -1,42 +1,48 @@
-//! When small ops that were recorded are handed over to the device.
+//! Decides when recorded small ops are submitted to the device.
 //!
-//! Handing over costs more than recording, for the worker and for others too: a driver may be interrupted at the end of every
-//! batch, and whoever runs on the CPU that takes the interrupts stands still meanwhile (30 µs on an H200). So ops gather:
+//! A submission costs more than recording, for the worker and for other threads too: a driver may
+//! be interrupted at the end of every batch, and the thread on the CPU that takes the interrupts
+//! stands still meanwhile (30 µs on an H200). So ops gather:
 //!
-//! 1. While the device has work, until there are enough of them, or nothing was handed over for a moment.
-//! 2. When the device has none they go at once; behind a large batch as soon as the stream pauses.
-//! 3. When ops came during each of the last batches, more are likely to be on their way: those of the same caller, or of those
-//!    who have just got their answers. Then they go when as many are there as may come, or none has come for a while. Without
-//!    this, a caller that the interrupts of small batches hold up keeps the batches small for ever.
+//! 1. While the device has work, ops gather until there are enough of them, or until nothing was
+//!    submitted for a moment.
+//! 2. When the device is idle they are submitted at once; after a large batch as soon as the stream
+//!    pauses.
+//! 3. When ops came during each of the last batches, more are likely to come: from the same caller,
+//!    or from callers who have just got their answers. Then they are submitted when as many are
+//!    there as may come, or when none has come for a while. Without this rule, a caller that is
+//!    held up by the interrupts of small batches keeps the batches small for ever.
 
 use std::time::{Duration, Instant};
 
-/// So many small ops are handed over together at the most.
+/// The most small ops in one submission.
 const GATHERED_MAX: usize = 256;
-/// So many are handed over even while the device has work, as long as it has only a few batches.
+/// This many ops are submitted even while the device has work, as long as it has only a few
+/// batches.
 const GATHERED_WANTED: usize = 64;
-/// The batches that it may have then.
+/// The number of batches in flight from which that no longer applies.
 pub const FLIGHTS_WANTED: usize = 4;
-/// Fewer are handed over when nothing was for so long.
+/// Fewer ops are submitted when nothing was submitted for this long.
 const GATHERING_MAX: Duration = Duration::from_micros(100);
-/// After a batch of so many ops more are expected,
+/// After a batch of this many ops more are expected,
 const STREAM_OPS_MIN: usize = 8;
-/// until none has come for so long.
+/// until none has come for this long.
 const STREAM_PAUSE: Duration = Duration::from_micros(4);
-/// After so many batches in a row during which ops came more are expected,
+/// After this many batches in a row during which ops came more are expected,
 const OVERLAPS_MIN: u32 = 3;
-/// until none has come for so long: longer than an interrupt.
+/// until none has come for this long: longer than an interrupt.
 const OVERLAP_PAUSE: Duration = Duration::from_micros(50);
 
-/// What came and went lately.
+/// The recent arrivals and submissions.
 pub struct Gathering {
     last_launch: Instant,
     last_arrival: Instant,
-    /// How many ops the last batch had.
+    /// Number of ops in the last batch.
     last_batch: usize,
-    /// Batches in a row that left the device without work, and ops to be handed over.
+    /// Number of batches in a row that left the device idle while recorded ops were waiting.
     overlaps: u32,
-    /// How many ops may come together: those that were there when the device had no more work, and those that it had finished.
+    /// Number of ops that may come together: those that waited when the device became idle, and
+    /// those that it had just finished.
     expected: usize,
 }
 
@@ -45,17 +51,18 @@ impl Gathering {
         Gathering { last_launch: now, last_arrival: now, last_batch: 0, overlaps: 0, expected: 0 }
     }
 
-    /// Ops were recorded.
+    /// Notes that ops were recorded.
     pub fn arrived(&mut self, now: Instant) {
         self.last_arrival = now;
     }
 
-    /// So many ops were handed over.
+    /// Notes that `ops` ops were submitted.
     pub fn launched(&mut self, now: Instant, ops: usize) {
         (self.last_launch, self.last_batch) = (now, ops);
     }
 
-    /// A batch of so many ops has landed; so many have gathered, and so many batches are still under way.
+    /// Notes that a batch of `ops` ops has landed; `gathered` ops are waiting, and `flights`
+    /// batches are still in flight.
     pub fn landed(&mut self, ops: usize, gathered: usize, flights: usize) {
         match (flights, gathered) {
             (0, 0) => (self.overlaps, self.expected) = (0, 0),
@@ -64,12 +71,12 @@ impl Gathering {
         }
     }
 
-    /// For how long nothing was handed over.
+    /// Time since the last submission.
     pub fn since_launch(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_launch)
     }
 
-    /// Whether so many ops should be handed over now, beside so many batches under way.
+    /// Whether `gathered` ops should be submitted now, with `flights` batches in flight.
     pub fn is_due(&self, now: Instant, gathered: usize, flights: usize) -> bool {
         let quiet = now.saturating_duration_since(self.last_arrival);
         let enough = if flights < FLIGHTS_WANTED { GATHERED_WANTED } else { GATHERED_MAX };
@@ -83,13 +90,14 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// Handing a batch over, and from then until the device is seen to have finished it.
+    /// Durations of a submission, and from then until the device is seen to have finished it.
     const LAUNCH: Duration = Duration::from_micros(17);
     const FLIGHT: Duration = Duration::from_micros(19);
-    /// Making an op, for a caller that does not wait.
+    /// Time to make an op, for a caller that does not wait.
     const OP: Duration = Duration::from_nanos(2_200);
 
-    /// The batches of a caller that makes so many ops without waiting for any, and whom the end of each batch holds up.
+    /// The batches of a caller that makes `ops` ops without waiting for any, and that the end of
+    /// each batch holds up.
     fn batches_of_a_stream(ops: usize, held_up: Duration) -> Vec<usize> {
         let start = Instant::now();
         let mut gathering = Gathering::new(start);
@@ -104,7 +112,8 @@ mod tests {
                 next_op = next_op.max(end + held_up);
                 gathering.landed(size, gathered, 0);
             }
-            // One at a time is enough here: what matters is how batches begin when the device has no work.
+            // One batch in flight is enough here: the test is about the beginning of batches when
+            // the device is idle.
             if gathered > 0 && flight.is_none() && gathering.is_due(now, gathered, 0) {
                 gathering.launched(now, gathered);
                 batches.push(gathered);
@@ -134,7 +143,7 @@ mod tests {
             gathering.arrived(now);
             assert!(gathering.is_due(now, 1, 0));
             gathering.launched(now, 1);
-            // Two more came while the first was under way, and all are waited for.
+            // Two more came while the first was in flight, and the caller waits for all.
             gathering.arrived(now + OP);
             now += LAUNCH + FLIGHT;
             assert!(!gathering.is_due(now, 2, 1));
@@ -146,7 +155,8 @@ mod tests {
         }
     }
 
-    /// Ops that came while others were under way, again and again: one more may come, or not.
+    /// The state after ops came while others were in flight, several times: one more may come, or
+    /// not.
     fn after_overlaps() -> (Gathering, Instant) {
         let mut now = Instant::now();
         let mut gathering = Gathering::new(now);

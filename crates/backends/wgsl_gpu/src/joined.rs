@@ -1,9 +1,10 @@
-//! Small maps that wait to be one dispatch.
+//! Joins waiting small maps into one dispatch.
 //!
-//! A dispatch has no order inside. So a map waits with others only where none of them writes what it reads, or reads or writes
-//! what it writes; and what else is recorded finds the group dispatched (see [`crate::recorder`]). That is all that is
-//! needed: a slot that is given back while a map that uses it waits may be given out at once, because its next user is
-//! behind that map. An op's error, a panic or a lost device leave the group as it is, a map more or less.
+//! A dispatch has no order inside. So a map joins the waiting group only if no map of the group
+//! writes its inputs, and none reads or writes its output. Everything else that is recorded
+//! dispatches the group first (see [`crate::recorder`]). This suffices: a slot that is given back
+//! while a map that uses it waits may be lent at once, because its next user comes after that map.
+//! After an op's error, a panic or a lost device the group is still valid.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -14,45 +15,48 @@ use panoply_kernels::wgsl::{JOINED_HEADER_WORDS, Kernel, MapKernel, PARAMS_WORDS
 use crate::driver::Driver;
 use crate::pipelines::{Pipeline, Pipelines};
 
-/// The parameters of a few maps, which come with the dispatch itself where the device can: nothing has to be uploaded then.
+/// Words of parameters for a few maps, which the dispatch itself carries if the device can: then no
+/// upload is needed.
 const FEW_WORDS: usize = 32;
-/// After so many maps more are expected to come at once.
+/// After this many maps more are expected to come at once.
 const FEW_MAPS_MAX: usize = 8;
 
-/// Where a map's output or input begins: in which slot of the arena, and at which vector of four words of it all.
+/// The start of a map's output or input: the slot of the arena, and the index of its vector of four
+/// words in the whole arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(crate) slot: u32,
     pub(crate) vector: u32,
 }
 
-/// The kernels of many maps.
+/// The kernels for many maps.
 pub struct Joined<D: Driver> {
-    /// For parameters of up to so many words.
+    /// The kernel for up to `few_words` words of parameters.
     few: Rc<Pipeline<D>>,
     few_words: usize,
-    /// For more, compiled when they are expected; nothing where that failed.
+    /// The kernel for more, compiled when many maps are expected; `None` if that failed.
     many: OnceCell<Option<Rc<Pipeline<D>>>>,
-    /// Maps so far.
+    /// Number of maps so far.
     maps: Cell<usize>,
     /// The parameters before those of the first map: room for the header, and constants.
     header: Vec<u32>,
 }
 
 impl<D: Driver> Joined<D> {
-    /// Compiles what the first maps need.
+    /// Compiles the kernel that the first maps need.
     pub fn new(map: &MapKernel, constants: &[u32], pipelines: &mut Pipelines<D>) -> Result<Joined<D>> {
         let mut header = vec![0; JOINED_HEADER_WORDS];
         header.extend(constants);
         header.resize(header.len().next_multiple_of(4), 0);
-        // Half of the words at least are for maps.
+        // At least half of the words are for maps.
         let carried = pipelines.immediate_words_max() >= FEW_WORDS && header.len() <= FEW_WORDS / 2;
         let few_words = if carried { FEW_WORDS } else { PARAMS_WORDS_MAX };
         let few = compile(map, few_words, pipelines)?;
         Ok(Joined { few, few_words, many: OnceCell::new(), maps: Cell::new(0), header })
     }
 
-    /// A map comes, or many will: compiles what is needed for more of them than a few, where they are expected.
+    /// Announces a map, or that many will come: compiles the kernel for many maps if they are
+    /// expected.
     pub fn prepare(&self, will_be_many: bool, map: &MapKernel, pipelines: &mut Pipelines<D>) {
         self.maps.set(self.maps.get().saturating_add(1));
         if (will_be_many || self.maps.get() > FEW_MAPS_MAX) && self.few_words < PARAMS_WORDS_MAX {
@@ -70,7 +74,7 @@ impl<D: Driver> Joined<D> {
         if let Some(Some(_)) = self.many.get() { PARAMS_WORDS_MAX } else { self.few_words }
     }
 
-    /// The kernel for so many words of parameters.
+    /// The kernel for `words` words of parameters.
     pub fn pipeline(&self, words: usize) -> &Pipeline<D> {
         match self.many.get() {
             Some(Some(many)) if words > self.few_words => many,
@@ -90,21 +94,22 @@ pub struct Waiting<'a, P> {
     pub(crate) elements: u32,
     pub(crate) output: Place,
     pub(crate) inputs: &'a [Place],
-    /// The kernel's parameters before those of the first map; the first two words are filled in.
+    /// The kernel's parameters before those of the first map; the group fills in the first two
+    /// words.
     pub(crate) header: &'a [u32],
 }
 
 /// Maps of one kernel and one size, none of which needs another.
 pub struct Group<P> {
-    /// Nothing where no map waits.
+    /// `None` if no map waits.
     kernel: Option<Rc<P>>,
     elements: u32,
     maps: u32,
     /// The kernel's parameters so far.
     params: Vec<u32>,
-    /// This group's number: the first is 1.
+    /// The number of this group: the first is 1.
     number: u64,
-    /// The last group that read and that wrote every slot.
+    /// For every slot, the last group that has read it and the last that has written it.
     uses: Vec<Use>,
 }
 
@@ -124,7 +129,7 @@ impl<P> Group<P> {
         self.kernel.is_none()
     }
 
-    /// Whether a map can wait with those that do. Parameters take at most so many words.
+    /// Whether a map can wait with this group. Parameters take at most `words_max` words.
     pub fn takes(&self, map: &Waiting<'_, P>, words_max: usize) -> bool {
         let Some(own) = &self.kernel else { return true };
         let uses = |place: &Place| self.uses.get(place.slot as usize).copied().unwrap_or_default();
@@ -137,7 +142,7 @@ impl<P> Group<P> {
             && map.inputs.iter().all(|input| uses(input).written != self.number)
     }
 
-    /// Adds a map that it [takes](Group::takes).
+    /// Adds a map that the group [takes](Group::takes).
     pub fn push(&mut self, map: &Waiting<'_, P>) {
         if self.kernel.is_none() {
             self.kernel = Some(Rc::clone(map.kernel));
@@ -162,7 +167,8 @@ impl<P> Group<P> {
         &mut self.uses[slot]
     }
 
-    /// Ends the group: its kernel, the parameters and the number of workgroups, where any map waits.
+    /// Ends the group. Returns its kernel, the parameters and the number of workgroups if any map
+    /// waits.
     pub fn end(&mut self) -> Option<(Rc<P>, Vec<u32>, u64)> {
         let kernel = self.kernel.take()?;
         self.number += 1;
@@ -172,7 +178,7 @@ impl<P> Group<P> {
         Some((kernel, params, invocations.div_ceil(u64::from(WORKGROUP_SIZE))))
     }
 
-    /// Takes the memory of the last group's parameters back.
+    /// Takes back the memory of the last group's parameters.
     pub fn reuse(&mut self, params: Vec<u32>) {
         self.params = params;
     }
@@ -216,7 +222,7 @@ mod tests {
         let inputs = [at(0), at(1)];
         assert!(!group.takes(&map(&kernel, 60, 5, &inputs), WORDS_MAX), "another size");
         assert!(!group.takes(&map(&Rc::new(()), 64, 5, &inputs), WORDS_MAX), "another kernel");
-        // In the next group all of it is over.
+        // In the next group all uses of the last one are over.
         assert!(group.end().is_some() && group.is_empty() && group.end().is_none());
         group.push(&map(&kernel, 64, 3, &[at(3), at(4)]));
         assert!(takes(&group, 1, [2, 4]));

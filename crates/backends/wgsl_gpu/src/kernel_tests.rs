@@ -1,5 +1,6 @@
-//! Every kernel that the suite needs, checked without a device: a driver that computes nothing compiles each text with naga,
-//! validates it, and makes SPIR-V of it, as a direct Vulkan backend would, and Metal's language, as wgpu does on a Mac.
+//! Checks every kernel of the suite without a device. A driver that computes nothing compiles each
+//! text with naga, validates it, and translates it to SPIR-V, as a direct Vulkan backend would, and
+//! to Metal's language, as wgpu does on a Mac.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,17 +30,18 @@ use crate::{Commands, Driver, Staging, ops};
 #[path = "metal_tests.rs"]
 mod metal;
 
-/// Texts with what came of them, shared by several devices: the text in Metal's language, nothing where Metal is not given the kernel.
+/// The texts with their results, shared by several devices: the text in Metal's language, `None` if
+/// Metal is never given the kernel.
 type Checked = Rc<RefCell<HashMap<String, Result<Option<String>, String>>>>;
 
-/// A device that compiles and does nothing else.
+/// A device that only compiles.
 struct Checker {
     faults: Arc<Faults>,
     checked: Checked,
     last: Rc<Cell<u64>>,
 }
 
-/// Host memory alone.
+/// Plain host memory.
 struct Memory(Box<[u64]>);
 
 /// The number of the last submission.
@@ -159,7 +161,7 @@ impl Staging for Memory {
     }
 }
 
-/// From WGSL to SPIR-V and on to Metal's language, or why not.
+/// Translates WGSL to SPIR-V and to Metal's language. The error says why that fails.
 fn check(source: &str) -> Result<Option<String>, String> {
     let told = |error: &dyn std::fmt::Display| format!("{error}\n{source}");
     let module = naga::front::wgsl::parse_str(source).map_err(|error| told(&error.emit_to_string(source)))?;
@@ -174,8 +176,8 @@ fn check(source: &str) -> Result<Option<String>, String> {
     metal::translate(&module, &info).map_err(|reason| told(&reason))
 }
 
-/// The forms of devices: in software, with subgroups of several sizes and without, with matrix units, with parameters in the
-/// dispatch and in a buffer, with few buffers, and with small ones.
+/// All kinds of devices: software, with subgroups of several sizes and without, with matrix units,
+/// with parameters in the dispatch and in a buffer, with few buffers, and with small buffers.
 fn profiles() -> Vec<Profile> {
     let id = DeviceId { api: Api::WGPU, index: 0 };
     let plain = Profile {
@@ -216,7 +218,7 @@ fn resident(engine: &mut GpuEngine<Checker>, op: &Op) -> Op {
     op
 }
 
-/// Runs an op for its first output; the values are not computed.
+/// Runs an op and returns its first output, whose values are not computed.
 fn run(engine: &mut GpuEngine<Checker>, op: Op) -> Result<Tensor> {
     let mut finished = Vec::new();
     engine.submit(&mut vec![Item { token: 1, op }]);
@@ -234,7 +236,7 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
         let info = DeviceInfo::new(profile.id, "Checker".to_owned(), DeviceKind::SoftwareGpu);
         let (warm, cache, pool_bytes_max) = (Arc::<Warm>::default(), None, None);
         let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
-        // What was measured on hardware is not measured here.
+        // Tiles are not measured here, as they are on hardware.
         engine.context().tuning = crate::tuning::Tuning::fixed(0);
         let mut ran = 0;
         for case in cases() {
@@ -243,7 +245,7 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
             }
             let name = case.name;
             let op = resident(&mut engine, &case.op);
-            // Resident ones twice: maps that ran before take another way.
+            // Resident inputs run twice: maps that ran before take another way.
             for op in [case.op, op.clone(), op] {
                 if let Err(error) = run(&mut engine, op) {
                     // Some cases are wrong on purpose.
@@ -263,7 +265,7 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
     }
 }
 
-/// Kernels of forms that the suite's sizes do not reach.
+/// Kernel forms that the suite's sizes do not reach.
 fn forms() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     let four_bytes = [DType::F32, DType::I32, DType::U32];
@@ -379,7 +381,7 @@ fn forms_that_the_suite_does_not_reach_are_valid_too() {
     }
 }
 
-/// Writes the texts, for whoever wants to read or compare them.
+/// Writes the texts to files, for reading and comparing.
 fn write_out(checked: &HashMap<String, Result<Option<String>, String>>, folder: &std::path::Path) {
     let mut texts: Vec<_> = checked.iter().collect();
     texts.sort();

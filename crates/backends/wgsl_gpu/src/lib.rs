@@ -1,14 +1,18 @@
-//! What every API shares that runs kernels written in WGSL: wgpu, and whoever compiles `panoply_kernels::wgsl` for itself.
+//! The engine for all APIs that run kernels written in WGSL: wgpu, and backends that compile
+//! `panoply_kernels::wgsl` themselves.
 //!
-//! A backend implements the traits of [`driver`] and hands them to a [`GpuEngine`]. Modules in reading order: `engine` keeps
-//! batches in flight, `gathering` says when one is to begin, `context` is what an op has at hand, `recorder` turns dispatches
-//! into commands, `pipelines` keeps compiled kernels, `memory` owns device memory, `belt`, `ring` and `readback` are the way
-//! into it and out of it, `pages` is host memory that devices import, `arena` and `joined` let many small maps be one dispatch, `pieces` and `windows` cut what is larger
-//! than a kernel sees, and `ops` goes from an op to dispatches, in one folder for each domain.
+//! A backend implements the traits of [`driver`] and passes them to a [`GpuEngine`]. Modules in
+//! reading order: `engine` keeps batches in flight; `gathering` decides when the next batch begins;
+//! `context` holds the tools of an op; `recorder` turns dispatches into commands; `pipelines` keeps
+//! compiled kernels; `memory` owns device memory; `belt`, `ring` and `readback` transfer bytes into
+//! and out of device memory; `pages` is host memory that devices import; `arena` and `joined` run
+//! many small maps in one dispatch; `pieces` and `windows` cut operands that are larger than a
+//! kernel sees; `ops` goes from an op to dispatches, in one folder for each domain.
 //!
-//! Everything is generic over the driver and compiled for it: a dispatch goes through no virtual call.
+//! Everything is generic over the driver and compiled for it: a dispatch makes no virtual call.
 #![allow(unsafe_code)] // Memory that host and device both reach.
 
+mod answer;
 mod arena;
 mod belt;
 mod context;
@@ -28,6 +32,7 @@ pub mod quirks;
 mod readback;
 mod recorder;
 mod ring;
+mod states;
 mod tuning;
 mod windows;
 
@@ -38,7 +43,7 @@ pub use driver::{Commands, Driver, Staging};
 pub use engine::{GpuEngine, Opening};
 pub use recorder::{PARAMS_BYTES, PARAMS_BYTES_MAX};
 
-/// What the tests in `driver_tests`, which every backend runs on its own devices, look at.
+/// Internals for the tests in `driver_tests`, which every backend runs on its own devices.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::arena::SLOT_BYTES;

@@ -1,8 +1,8 @@
-//! Device memory: blocks from a pool, and the handles by which tensors know them.
+//! Device memory: blocks from a pool, and the handles by which tensors refer to them.
 //!
-//! A block is one buffer of the API; small tensors that may take part in joined maps have slots of an [`Arena`]. The queue works
-//! in order, so a block that comes home may be given to the next op that is recorded, even while the last one that used it has
-//! not run yet.
+//! A block is one buffer of the API; small tensors that may take part in joined maps have slots of
+//! an [`Arena`]. The queue works in order, so a returned block may be lent to the next op that is
+//! recorded, even if its last user has not run yet.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use crate::driver::Driver;
 use crate::joined::Place;
 use crate::profile::Profile;
 
-/// What the pool keeps for reuse where the caller does not say.
+/// The most bytes that the pool keeps for reuse, if the caller sets no limit.
 const POOL_BYTES_DEFAULT: usize = 8 << 30;
 
-/// Tokens are never used twice in a process, so that a handle that outlives its engine is recognised.
+/// Tokens are never reused in a process, so that a handle that outlives its engine is recognised.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// One buffer of the API.
@@ -38,12 +38,12 @@ pub enum Lent<D: Driver> {
     Own(Lease<Pooled<Block<D>>>),
     /// A part of the arena.
     Slot(Slot<D>),
-    /// The host's own memory, which is only read.
+    /// Host memory, which is only read.
     Host(Block<D>),
 }
 
 impl<D: Driver> Lent<D> {
-    /// The buffer that it is in.
+    /// The buffer that contains the memory.
     pub fn buffer(&self) -> &D::Buffer {
         match self {
             Lent::Own(lease) => &lease.block.buffer,
@@ -61,7 +61,7 @@ impl<D: Driver> Lent<D> {
         }
     }
 
-    /// Its first byte, counted from the buffer's start.
+    /// Offset of the first byte from the buffer's start.
     pub fn start(&self) -> usize {
         match self {
             Lent::Own(_) | Lent::Host(_) => 0,
@@ -69,12 +69,12 @@ impl<D: Driver> Lent<D> {
         }
     }
 
-    /// Whether it is the host's own.
+    /// Whether this is host memory.
     pub fn is_host(&self) -> bool {
         matches!(self, Lent::Host(_))
     }
 
-    /// How many bytes it has.
+    /// Number of bytes.
     pub fn size(&self) -> u64 {
         match self {
             Lent::Own(lease) => lease.block.bytes,
@@ -85,7 +85,7 @@ impl<D: Driver> Lent<D> {
 }
 
 impl<D: Driver> Block<D> {
-    /// A buffer that no pool has made.
+    /// A block around a buffer that no pool has made.
     pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> Block<D> {
         Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
     }
@@ -97,15 +97,15 @@ pub struct DeviceMemory<D: Driver> {
     pool: Pool<Blocks<D>>,
     home: Home<DeviceAllocation>,
     live: HashMap<u64, Rc<Lent<D>>>,
-    /// Makes the arena.
+    /// Allocates the arena's buffer.
     blocks: Blocks<D>,
     arena: Option<Rc<Arena<D>>>,
-    /// The size of an arena that is made when it is needed; nothing where there is none to be.
+    /// Size of the arena, which is made when it is needed; `None` if there can be no arena.
     arena_bytes: Option<u64>,
-    /// The slots that were lent, and the arenas that were made for them.
+    /// Number of slots that were lent, and of arenas that were made.
     slots_lent: u64,
     arenas_made: u64,
-    /// The most bytes that an arena had.
+    /// Size of the largest arena so far.
     arena_peak_bytes: u64,
 }
 
@@ -129,14 +129,14 @@ impl<D: Driver> DeviceMemory<D> {
         }
     }
 
-    /// A block of at least so many bytes, with whatever its last user left.
+    /// Lends a block of at least `bytes` bytes with the old contents of its last user.
     pub fn take(&mut self, bytes: usize) -> Result<Lent<D>> {
         self.collect();
         self.pool.lend(bytes.max(16)).map(Lent::Own)
     }
 
-    /// A slot of the arena for at least so many bytes; nothing where they are too many or all are lent. Nothing that is
-    /// bound for writing by itself may lie there.
+    /// Lends a slot of the arena for at least `bytes` bytes; `None` if that is more than a slot, or
+    /// all slots are lent. Kernels that bind their outputs separately must not write to a slot.
     pub fn take_slot(&mut self, bytes: usize) -> Option<Slot<D>> {
         if bytes > SLOT_BYTES {
             return None;
@@ -158,12 +158,13 @@ impl<D: Driver> DeviceMemory<D> {
                 self.arenas_made += 1;
                 self.arena_peak_bytes = bytes;
             }
-            // Small tensors have blocks of their own then; whatever is wrong with the device, they will show it.
+            // Small tensors then have blocks of their own. If the device has a fault, those
+            // allocations will report it.
             Err(_) => self.arena_bytes = None,
         }
     }
 
-    /// Frees the arena where nothing lies in it, for want of memory.
+    /// Frees an empty arena when memory is short.
     pub fn shrink(&mut self) {
         self.collect();
         if self.arena.as_ref().is_some_and(|arena| arena.lent_and_free_bytes().0 == 0) {
@@ -171,12 +172,13 @@ impl<D: Driver> DeviceMemory<D> {
         }
     }
 
-    /// The arena, where there is one.
+    /// The arena, if there is one.
     pub fn arena(&self) -> Option<&Rc<Arena<D>>> {
         self.arena.as_ref()
     }
 
-    /// Where bytes lie in the arena; nothing where they lie elsewhere. The offset is a multiple of sixteen.
+    /// The place of bytes in the arena; `None` if they lie elsewhere. The offset is a multiple of
+    /// sixteen.
     pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<Place> {
         match &**self.live.get(&handle.token())? {
             Lent::Slot(slot) => Some(slot.place(offset_bytes)),
@@ -184,14 +186,14 @@ impl<D: Driver> DeviceMemory<D> {
         }
     }
 
-    /// Makes a block known under a handle.
+    /// Makes a block available under a handle.
     pub fn publish(&mut self, block: Rc<Lent<D>>, len_bytes: usize) -> DeviceBuffer {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.live.insert(token, block);
         DeviceBuffer::new(self.home.lend(DeviceAllocation { device: self.device, token, len_bytes }))
     }
 
-    /// The block behind a handle.
+    /// The block of a handle.
     pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<Lent<D>>> {
         let known = self.live.get(&handle.token()).filter(|_| handle.device() == self.device);
         known.cloned().ok_or_else(|| Error::DeviceFault {
@@ -200,7 +202,7 @@ impl<D: Driver> DeviceMemory<D> {
         })
     }
 
-    /// The figures of the pool and the arena. The peak is what both would have come to at once.
+    /// The figures of the pool and the arena. The peak is the sum of both peaks.
     pub fn stats(&mut self) -> MemoryStats {
         self.collect();
         let mut stats = self.pool.stats();
@@ -221,7 +223,7 @@ impl<D: Driver> DeviceMemory<D> {
     }
 }
 
-/// Makes blocks.
+/// Allocates blocks.
 pub struct Blocks<D: Driver> {
     id: DeviceId,
     driver: Rc<D>,

@@ -1,5 +1,6 @@
-//! Kernels in Metal's language, as wgpu has naga write them on a Mac. No compiler for it runs elsewhere: what is checked is that naga takes
-//! every kernel, that each thing a kernel binds has a place among the places that Metal has, and what the written text itself shows.
+//! Checks kernels in Metal's language, as wgpu lets naga write them on a Mac. No compiler for this
+//! language runs elsewhere. So the test checks that naga takes every kernel, that Metal has a
+//! binding index for each binding, and the written text itself.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +9,16 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::ModuleInfo;
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
-/// Metal 2.4, which macOS 12 has and wgpu asks for there.
+/// Metal 2.4, which macOS 12 supports and wgpu requests there.
 const VERSION: (u8, u8) = (2, 4);
-/// Buffers that a kernel may bind in Metal, all kinds together.
+/// The most buffers of all kinds that a kernel may bind in Metal.
 const BUFFERS_MAX: u8 = 31;
-/// Where parameters and the lengths of buffers lie: behind what kernels bind.
+/// The indices of the parameters and of the buffer lengths, after all bindings of a kernel.
 const IMMEDIATES: u8 = BUFFERS_MAX - 2;
 const SIZES: u8 = BUFFERS_MAX - 1;
 
-/// The kernel in Metal's language; nothing where it multiplies matrices of 16 x 16, which no Mac has and for which wgpu's engine is not asked.
+/// The kernel in Metal's language; `None` if it multiplies matrices of 16 x 16, which no Mac
+/// supports, so that the engine over wgpu never uses the kernel there.
 pub(super) fn translate(module: &Module, info: &ModuleInfo) -> Result<Option<String>, String> {
     if module.types.iter().any(|(_, kind)| matches!(kind.inner, TypeInner::CooperativeMatrix { .. })) {
         return Ok(None);
@@ -29,7 +31,7 @@ pub(super) fn translate(module: &Module, info: &ModuleInfo) -> Result<Option<Str
     written(BoundsCheckPolicy::Unchecked).map(Some)
 }
 
-/// The text as naga writes it, looked through.
+/// The text as naga writes it, inspected.
 fn write(
     module: &Module,
     info: &ModuleInfo,
@@ -57,7 +59,7 @@ fn write(
     Ok(text)
 }
 
-/// A place for everything that the kernel binds, one after the other, as wgpu gives them out.
+/// An index for every binding of the kernel, one after the other, in wgpu's order.
 fn resources(module: &Module) -> Result<msl::EntryPointResources, String> {
     let mut places = msl::BindingMap::new();
     for (_, variable) in module.global_variables.iter() {
@@ -71,7 +73,7 @@ fn resources(module: &Module) -> Result<msl::EntryPointResources, String> {
     Ok(msl::EntryPointResources { resources: places, immediates_buffer: Some(IMMEDIATES), sizes_buffer: Some(SIZES) })
 }
 
-/// What can be seen in the text: one kernel, brackets in pairs, and nothing that the language does not have.
+/// Checks the text: one kernel, matching brackets, and no type that the language lacks.
 fn inspect(text: &str) -> Result<(), String> {
     if text.matches("kernel void ").count() != 1 {
         return Err(format!("Metal: not one kernel in\n{text}"));
@@ -89,7 +91,7 @@ fn inspect(text: &str) -> Result<(), String> {
         };
         open.push(closing);
     }
-    // Metal has neither of these numbers, and naga writes what it is given.
+    // Metal 2.4 has neither of these types, and naga writes them without a check.
     let foreign = ["double", "bfloat"].into_iter().find(|word| text.contains(word));
     match (open.is_empty(), foreign) {
         (true, None) => Ok(()),

@@ -8,20 +8,21 @@ use panoply_core::{DType, Result, Shape};
 use crate::driver::Driver;
 use crate::memory::Lent;
 
-/// Kernels see a block from a multiple of this on.
+/// Alignment of a window's start: kernels see a block from a multiple of this.
 pub const WINDOW_STEP_BYTES: usize = 256;
 /// The most elements that a kernel sees: indices and their products are 32-bit integers.
 pub const ELEMENTS_MAX: usize = i32::MAX as usize;
 
-/// A view of elements in a block. The block is lent for as long as a view of it exists.
+/// A view of elements in a block. The block stays lent as long as a view of it exists.
 pub struct Operand<D: Driver> {
     pub(crate) block: Rc<Lent<D>>,
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) strides: Strides,
-    /// The index of the first element, counted from the window's start.
+    /// Index of the first element, counted from the window's start.
     pub(crate) offset: usize,
-    /// From which byte on kernels see the block: it may have more bytes than they reach at once.
+    /// Offset in bytes from which kernels see the block, which may be larger than they can see at
+    /// once.
     pub(crate) window: usize,
 }
 
@@ -44,12 +45,12 @@ impl<D: Driver> Operand<D> {
         &self.block
     }
 
-    /// Where the window begins, counted from the start of the buffer.
+    /// Offset of the window from the start of the buffer.
     pub fn window_in_buffer(&self) -> usize {
         self.block.start() + self.window
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.elements()
     }
@@ -70,17 +71,17 @@ impl<D: Driver> Operand<D> {
         self.offset as u32
     }
 
-    /// The index of the first element, counted from the block's start.
+    /// Index of the first element, counted from the block's start.
     pub fn offset_in_block(&self) -> usize {
         self.offset + self.window / self.dtype.size_bytes()
     }
 
-    /// The first byte of the first element of a contiguous view, counted from the block's start.
+    /// Offset of a contiguous view's first byte from the block's start.
     pub fn start_byte(&self) -> usize {
         self.window + self.offset * self.dtype.size_bytes()
     }
 
-    /// The lowest index that the view reaches, and the index behind the highest.
+    /// The lowest index that the view reaches, and the highest plus one.
     pub fn reach(&self) -> (usize, usize) {
         let (low, high) = reach(&self.shape, &self.strides);
         (self.offset.saturating_add_signed(low), self.offset.saturating_add_signed(high) + 1)
@@ -93,12 +94,13 @@ impl<D: Driver> Operand<D> {
         Operand { window: self.window + skipped, offset: self.offset - skipped / size, ..self.clone() }
     }
 
-    /// Whether kernels that see so many bytes from the window's start see all of the view.
+    /// Whether kernels that see `binding_bytes_max` bytes from the window's start see the whole
+    /// view.
     pub fn is_within(&self, binding_bytes_max: u64) -> bool {
         is_seen(self.reach().1, self.dtype.size_bytes(), binding_bytes_max)
     }
 
-    /// Some of the places along an axis.
+    /// A range of indices along an axis.
     pub fn slice(&self, axis: usize, first: usize, count: usize) -> Result<Operand<D>> {
         let mut dims = self.shape.dims().to_vec();
         dims[axis] = count;
@@ -106,24 +108,24 @@ impl<D: Driver> Operand<D> {
         Ok(Operand { shape: Shape::new(dims)?, offset, ..self.clone() })
     }
 
-    /// Some of the elements of a contiguous view, as a line.
+    /// A range of elements of a contiguous view, as one axis.
     pub fn span(&self, first: usize, count: usize) -> Result<Operand<D>> {
         let shape = Shape::new([count])?;
         let strides = shape.contiguous_strides();
         Ok(Operand { shape, strides, offset: self.offset + first, ..self.clone() })
     }
 
-    /// The same elements seen with another shape; they must be contiguous and as many.
+    /// The same contiguous elements with another shape of equal size.
     pub fn reshaped(&self, shape: Shape) -> Operand<D> {
         Operand { shape, strides: shape.contiguous_strides(), ..self.clone() }
     }
 
-    /// The same contiguous bits seen as another type of the same size.
+    /// The same contiguous bits as another type of the same size.
     pub fn retyped(&self, dtype: DType) -> Operand<D> {
         Operand { dtype, ..self.clone() }
     }
 
-    /// The axes in another order.
+    /// The view with its axes in another order.
     pub fn permuted(&self, order: &[usize]) -> Result<Operand<D>> {
         let dims: Vec<usize> = order.iter().map(|axis| self.shape[*axis]).collect();
         let steps: Vec<isize> = order.iter().map(|axis| self.strides[*axis]).collect();
@@ -131,19 +133,19 @@ impl<D: Driver> Operand<D> {
     }
 }
 
-/// Whether kernels that see so many bytes see so many elements.
+/// Whether kernels that see `binding_bytes_max` bytes see this many elements.
 pub fn is_seen(elements: usize, element_bytes: usize, binding_bytes_max: u64) -> bool {
     elements <= ELEMENTS_MAX && (elements * element_bytes).next_multiple_of(16) as u64 <= binding_bytes_max
 }
 
-/// How far elements lie before the first one and behind it.
+/// The distances of the lowest and the highest element from the first one, in elements.
 pub fn reach(dims: &[usize], strides: &[isize]) -> (isize, isize) {
     let steps = || dims.iter().zip(strides).map(|(dim, stride)| (*dim as isize - 1).max(0) * stride);
     (steps().filter(|step| *step < 0).sum(), steps().filter(|step| *step > 0).sum())
 }
 
-/// Dimensions with the strides of several operands, with ones dropped and neighbours joined where all operands allow it.
-/// Returns dimensions, then for each operand its strides.
+/// Drops dimensions of size one and joins neighbouring dimensions if the strides of all operands
+/// allow it. Returns the dimensions, then the strides of each operand.
 pub fn collapsed(dims: &[usize], strides: &[&[isize]]) -> (Vec<u32>, Vec<Vec<u32>>) {
     let mut kept: Vec<(usize, Vec<isize>)> = Vec::new();
     for (axis, dim) in dims.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! Work on more bytes than kernels see at once, cut into pieces that they do see.
+//! Cuts work on more bytes than kernels see at once into pieces that they see.
 //!
-//! A kernel sees `binding_bytes_max` bytes of each block, from a window's start on. Elementwise work is halved along its
-//! first axis until all of its operands are within reach; kernels write from a window's start on, so a piece that does not
-//! begin at one is made in a block of its own and copied. Work on lines is cut into slabs, which are all lines behind one or
-//! more places of the axes before the lines' own.
+//! A kernel sees `binding_bytes_max` bytes of each block, from a window's start. Elementwise work
+//! is halved along its first axis until all operands are within reach. Kernels write from a
+//! window's start, so a piece that does not begin at one is computed in a block of its own and
+//! copied. Work on lines is cut into slabs, which are all lines for one or more indices of the axes
+//! before the lines' own.
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ use crate::operand::{ELEMENTS_MAX, Operand, WINDOW_STEP_BYTES};
 use crate::profile::Profile;
 use crate::windows::put;
 
-/// Records one piece: the inputs as views of the output's shape, then the output, from its window's start on.
+/// Records one piece: the inputs as views of the output's shape, then the output, from its window's
+/// start.
 pub type Record<'a, D> = &'a mut dyn FnMut(&[Operand<D>], &Operand<D>, &mut Context<D>) -> Result<()>;
 
 /// Records elementwise work from views of the output's shape to a contiguous output.
@@ -63,7 +65,7 @@ pub fn in_two<D: Driver>(
     Ok(())
 }
 
-/// One piece of an output, at a window's start or in a block of its own.
+/// Records one piece of an output, at a window's start or in a block of its own.
 fn piece<D: Driver>(
     views: &[Operand<D>],
     output: &Operand<D>,
@@ -79,17 +81,17 @@ fn piece<D: Driver>(
     put(&own, output, context)
 }
 
-/// How many slabs of so many elements of so many bytes are within a kernel's reach at once.
+/// Number of slabs of `slab` elements that are within a kernel's reach at once.
 pub fn slabs_within(profile: &Profile, slab: usize, element_bytes: usize) -> usize {
     let seen = (profile.binding_bytes_max as usize).saturating_sub(WINDOW_STEP_BYTES);
     seen.min(ELEMENTS_MAX * element_bytes) / (slab * element_bytes).max(1)
 }
 
-/// Records some slabs: the input and the output, from its window's start on, and which slabs they are.
+/// Records some slabs: the input, the output from its window's start, and the range of slabs.
 pub type RecordSlabs<'a, D> = &'a mut dyn FnMut(&Operand<D>, &Operand<D>, Range<usize>, &mut Context<D>) -> Result<()>;
 
-/// Records work on slabs, of which there are `outer`, from a contiguous input to a contiguous output, each of which holds
-/// them one after the other. Slabs of the input may have other sizes than those of the output.
+/// Records work on `outer` contiguous slabs, from a contiguous input to a contiguous output. Slabs
+/// of the input and of the output may have different sizes.
 pub fn in_slabs<D: Driver>(
     input: &Operand<D>,
     output: &Operand<D>,
@@ -125,14 +127,14 @@ pub fn in_slabs<D: Driver>(
     Ok(())
 }
 
-/// At most so many slices of so many bytes, as many as end where a window begins if any do.
+/// A number of slices, at most `most`, after which a window begins, if there is such a number.
 pub fn ending_at_windows(most: usize, slice_bytes: usize) -> usize {
     let common = 1 << slice_bytes.trailing_zeros().min(WINDOW_STEP_BYTES.trailing_zeros());
     let step = WINDOW_STEP_BYTES / common;
     if most >= step { most / step * step } else { most }
 }
 
-/// The error for what no cutting brings within reach.
+/// The error for work that is beyond reach even when cut.
 pub fn beyond(what: &str, limit: u64) -> Error {
     Error::Unsupported {
         op: "a large tensor",
@@ -140,14 +142,15 @@ pub fn beyond(what: &str, limit: u64) -> Error {
     }
 }
 
-/// How many of `dim` slices the first piece has: about half, so that the second begins at a window's start if it can.
+/// How many of `dim` slices the first piece has: about half, so that the second begins at a
+/// window's start if it can.
 fn first_piece(dim: usize, slice_bytes: usize) -> usize {
     let common = 1 << slice_bytes.trailing_zeros().min(WINDOW_STEP_BYTES.trailing_zeros());
     let aligned = (dim / 2).next_multiple_of(WINDOW_STEP_BYTES / common);
     if aligned > 0 && aligned < dim { aligned } else { dim / 2 }
 }
 
-/// The view as a line, where its elements lie one after the other or are all the same one.
+/// The view as one axis, if its elements are contiguous or all the same one.
 fn flattened<D: Driver>(view: &Operand<D>) -> Option<Operand<D>> {
     let shape = Shape::new([view.elements()]).ok()?;
     if view.is_contiguous() {
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(first_piece(1000, 4), 512);
         assert_eq!(first_piece(100, 512), 50);
         assert_eq!(first_piece(7, 1 << 20), 3);
-        // Slices of three bytes: only every 256th begins a window.
+        // Slices of three bytes: only every 256th begins at a window's start.
         assert_eq!(first_piece(1000, 3), 512);
         assert_eq!(first_piece(100, 3), 50);
         assert_eq!(first_piece(2, 4), 1);

@@ -1,4 +1,4 @@
-//! Compiled kernels, by their keys. There is a bound: whoever makes endless kernels gets the oldest compiled again.
+//! Compiled kernels, by their keys. The cache is bounded: when it is full it is emptied.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -9,17 +9,17 @@ use panoply_kernels::wgsl::{Kernel, ProgramKernel, WideKernel, with_immediates};
 
 use crate::driver::{Driver, KernelText};
 
-/// The most kernels that are kept. Those of all ops, types and forms that a program uses are a few hundred.
+/// The most kernels that are kept. A program uses a few hundred for all its ops, types and forms.
 pub const PIPELINES_MAX: usize = 4096;
 
 /// A kernel that is ready to run.
 pub struct Pipeline<D: Driver> {
     pub(crate) compiled: D::Pipeline,
-    /// How many words of parameters come with each dispatch; nothing where they come in a buffer.
+    /// Number of parameter words that each dispatch carries; `None` if they come in a buffer.
     pub(crate) immediates: Option<usize>,
 }
 
-/// How many buffers a kernel writes and reads.
+/// Numbers of buffers that a kernel writes and reads.
 type Shape = (usize, usize);
 
 /// The kernels of one opened device.
@@ -40,17 +40,17 @@ impl<D: Driver> Pipelines<D> {
         self.known.keys()
     }
 
-    /// How many were compiled.
+    /// Number of kernels that were compiled.
     pub fn compiled(&self) -> u64 {
         self.compiled
     }
 
-    /// The most words of parameters that a dispatch carries itself; none where the device cannot.
+    /// The most words of parameters that a dispatch carries itself; 0 if the device cannot.
     pub(crate) fn immediate_words_max(&self) -> usize {
         self.immediate_words_max
     }
 
-    /// The kernel, compiled now if it was not before.
+    /// The kernel, compiled now if necessary.
     pub fn get(&mut self, kernel: &Kernel, shape: Shape) -> Result<Rc<Pipeline<D>>> {
         if let Some(known) = self.known.get(kernel) {
             return Ok(Rc::clone(known));
@@ -72,7 +72,7 @@ impl<D: Driver> Pipelines<D> {
         self.compile_with(source, shape, None)
     }
 
-    /// Compiles a text, with what it was made of where it has matrices of 16-bit numbers.
+    /// Compiles a text. `wide` describes the kernel if its matrices hold 16-bit numbers.
     fn compile_with(&mut self, source: &str, shape: Shape, wide: Option<&WideKernel>) -> Result<Pipeline<D>> {
         let (source, immediates) = match with_immediates(source, self.immediate_words_max) {
             Some((source, words)) => (Cow::Owned(source), Some(words)),
@@ -84,7 +84,7 @@ impl<D: Driver> Pipelines<D> {
         Ok(Pipeline { compiled, immediates })
     }
 
-    /// Compiles a text of the caller's own. What the driver says against it is the caller's error.
+    /// Compiles a caller's own text. A fault that the driver finds in it is the caller's error.
     fn compile_program(&mut self, kernel: &ProgramKernel, source: &str, shape: Shape) -> Result<Pipeline<D>> {
         let (entry, scalars) = (kernel.entry(), kernel.program.scalars().len());
         let text = KernelText { source, entry, checked: true, scalars, shape, immediates: None, wide: None };

@@ -1,4 +1,4 @@
-//! What ops need to know about a device.
+//! The facts about a device that ops need.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,12 +6,12 @@ use panoply_core::{DType, DeviceId};
 
 use crate::quirks::Quirk;
 
-/// What a device is and has.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Which device it is.
+    /// The id of the device.
     pub id: DeviceId,
-    /// Its name and its driver's, as they write them.
+    /// The device's name, as the driver reports it.
     pub name: String,
     /// The driver's name and version.
     pub driver: String,
@@ -23,23 +23,24 @@ pub struct Profile {
     pub workgroup_bytes_max: u32,
     /// The most storage buffers of one kernel.
     pub buffers_max: usize,
-    /// The most words of parameters that a dispatch carries itself; none where it cannot.
+    /// The most words of parameters that a dispatch carries itself; 0 if it cannot.
     pub immediate_words_max: usize,
-    /// Parameters in a buffer begin at multiples of so many bytes.
+    /// Alignment in bytes of parameters in a buffer.
     pub params_step_bytes: usize,
-    /// A graphics API on the CPU.
+    /// Whether this is a graphics API on the CPU.
     pub is_software: bool,
-    /// Invocations of a subgroup, where there are subgroups and all have the same size.
+    /// Invocations of a subgroup, if there are subgroups and all have the same size.
     pub subgroup_lanes: Option<u8>,
-    /// Matrix units multiply f16 and add up in f32.
+    /// Whether matrix units multiply f16 and accumulate in f32.
     pub matrix_units: bool,
-    /// For which types the driver makes matrices of those that kernels call f32 (`KernelText::wide`).
+    /// The types for which the driver makes the matrices that kernels call f32
+    /// (`KernelText::wide`).
     pub wide_matrices: WideMatrices,
-    /// What is known to go wrong.
+    /// Known faults.
     pub quirks: &'static [Quirk],
 }
 
-/// Types that matrix units multiply.
+/// The 16-bit types that matrix units multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WideMatrices {
     /// f16.
@@ -49,7 +50,7 @@ pub struct WideMatrices {
 }
 
 impl WideMatrices {
-    /// Whether they multiply this one.
+    /// Whether the matrix units multiply this type.
     pub fn have(&self, dtype: DType) -> bool {
         match dtype {
             DType::F16 => self.f16,

@@ -1,6 +1,6 @@
-//! What is known to go wrong with certain adapters and drivers, as data.
+//! Known faults of certain adapters and drivers, as data.
 
-/// One op that one adapter with one driver does not run, and why.
+/// One op that one adapter with one driver does not run, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirk {
     /// Part of the adapter's name; empty for all.
@@ -9,7 +9,7 @@ pub struct Quirk {
     pub driver: &'static str,
     /// The op's name.
     pub op: &'static str,
-    /// What goes wrong.
+    /// The fault.
     pub reason: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! The way out of device memory. Downloads are copied into staging memory, which a tensor then keeps where it may; else, and
-//! where they are small, the bytes are copied once more.
+//! Downloads from device memory. They are copied into staging memory, which a tensor then keeps if
+//! it may. Otherwise, and if they are small, the bytes are copied once more.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use panoply_core::{HostBuffer, HostBufferMut, Result};
 use crate::driver::{Commands, Direction, Driver, Place, Staging};
 use crate::ring::copiers;
 
-/// What is kept of the staging memory of downloads for reuse.
+/// The most staging memory of downloads that is kept for reuse.
 const STAGING_BYTES_MAX: usize = 4 << 30;
 /// The same for host memory that downloads are copied to.
 const HOST_BYTES_MAX: usize = 1 << 30;
-/// Downloads of at least this size go to memory that is used again.
+/// Downloads of at least this size go to memory that is reused.
 const POOLED_BYTES_MIN: usize = 64 << 10;
 /// The most threads that copy at once.
 const COPIERS_MAX: usize = 8;
 
-/// The supply of memory for downloads.
+/// The memory pools for downloads.
 pub struct Readback<D: Driver> {
     staging: Pool<Stagings<D>>,
     host: Pool<HostMemory>,
@@ -38,7 +38,7 @@ impl<D: Driver> Readback<D> {
         Readback { staging, host: Pool::new(HostMemory, HOST_BYTES_MAX) }
     }
 
-    /// Records a copy of so many bytes.
+    /// Records a copy of `len_bytes` bytes.
     pub(crate) fn download(
         &mut self,
         commands: &mut D::Commands,
@@ -51,23 +51,25 @@ impl<D: Driver> Readback<D> {
         Ok(download)
     }
 
-    /// Memory for so many bytes, handed over.
+    /// Memory for `len_bytes` bytes, handed over to the device.
     pub(crate) fn prepare(&mut self, len_bytes: usize) -> Result<Download<D>> {
         let staging = self.staging.lend(len_bytes.next_multiple_of(4))?;
         staging.block.hand_over();
         Ok(Download { staging, len_bytes })
     }
 
-    /// The bytes of a download that is over, once.
+    /// The bytes of a finished download.
     pub(crate) fn take(&mut self, download: Download<D>) -> Result<HostBuffer> {
         let Download { staging, len_bytes } = download;
         let start = staging.block.start()?;
         if len_bytes >= POOLED_BYTES_MIN && staging.block.is_kept() {
-            // SAFETY: the memory is the host's, initialised up to here by the device's copy, aligned to a page, and nobody
-            // else's until the lease comes home with the last view of it.
+            // SAFETY: the host owns the memory, which the device's copy has initialised up to here
+            // and which is aligned to a page. No one else uses it until the lease returns with the
+            // last view of it.
             return Ok(unsafe { HostBufferMut::from_raw(start, len_bytes, Arc::new(staging)) }.freeze());
         }
-        // SAFETY: the memory is the host's and has so many bytes, which the device has written; the lease outlives the slice.
+        // SAFETY: the host owns the memory, and the device has written `len_bytes` bytes of it; the
+        // lease outlives the slice.
         let source = unsafe { std::slice::from_raw_parts(start.as_ptr(), len_bytes) };
         if len_bytes < POOLED_BYTES_MIN {
             let mut host = HostBufferMut::zeroed(len_bytes)?;
@@ -81,22 +83,22 @@ impl<D: Driver> Readback<D> {
 }
 
 impl<D: Driver> Download<D> {
-    /// The memory that the bytes go to.
+    /// The memory that receives the bytes.
     pub(crate) fn staging(&self) -> &D::Staging {
         &self.staging.block
     }
 
-    /// How many bytes come, where they are fewer than there is memory for.
+    /// The download with fewer bytes than its memory holds.
     pub(crate) fn shortened(self, len_bytes: usize) -> Download<D> {
         Download { len_bytes, ..self }
     }
 
-    /// Asks for the bytes; to be called after the submission that copies them.
+    /// Asks for the bytes. Call after the submission that copies them.
     pub(crate) fn ask(&self) {
         self.staging.block.call_back();
     }
 
-    /// Whether there is anything more to wait for.
+    /// Whether the download has ended, with or without an error.
     pub(crate) fn is_over(&self) -> bool {
         self.staging.block.is_back()
     }
@@ -115,7 +117,8 @@ impl<D: Driver> Source for Stagings<D> {
     }
 }
 
-/// Host memory for large downloads, used again and again: memory that was used before costs no page faults.
+/// Host memory for large downloads, which is reused: memory that was used before costs no page
+/// faults.
 struct HostMemory;
 
 impl Source for HostMemory {
@@ -138,7 +141,7 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-/// Copies bytes, many of them by several threads.
+/// Copies bytes, with several threads if there are many.
 fn copy(target: &mut [u8], source: &[u8]) {
     let copiers = copiers(target.len(), COPIERS_MAX);
     if copiers == 1 {

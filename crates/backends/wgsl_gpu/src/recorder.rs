@@ -1,11 +1,13 @@
 //! From dispatches to command buffers.
 //!
-//! All ops of a batch go into one list of commands. Parameters come with each dispatch where they are few and the device can;
-//! else they are gathered on the host and brought over once per submission, and a dispatch names its own by an offset.
-//! Bindings are cached by the blocks that they bind, which a warm pool gives out again and again.
+//! All ops of a batch go into one list of commands. Each dispatch carries its parameters if they
+//! are few and the device can; otherwise they are gathered on the host and uploaded once per
+//! submission, and a dispatch refers to its own by an offset. Bindings are cached by the blocks
+//! that they bind, which a warm pool lends again and again.
 //!
-//! Small maps that follow each other become one dispatch: they wait in a [`Group`] until it can take no more, or anything
-//! else is recorded. Whatever asks for the commands gets them recorded first.
+//! Small maps that follow each other become one dispatch: they wait in a [`Group`] until it takes
+//! no more, or until anything else is recorded. Every access to the commands records the waiting
+//! maps first.
 
 use std::rc::Rc;
 
@@ -19,34 +21,34 @@ use crate::joined::{Group, Joined, Waiting};
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
-/// Bytes that a kernel may take its parameters from.
+/// Bytes that a kernel may read its parameters from.
 pub const PARAMS_BYTES: u64 = 4096;
 /// Bytes of parameters in one submission; when they are used up the commands so far are submitted.
 pub const PARAMS_BYTES_MAX: usize = 1 << 20;
-/// The most bindings that are kept. They keep their blocks alive, so there is a bound.
+/// The most bindings that are kept. They keep their blocks alive, so their number is bounded.
 const BINDINGS_MAX: usize = 16_384;
 /// The most workgroups along one dimension, on every device.
 const GROUPS_MAX: u64 = 65_535;
 
-/// How many blocks are written, then every bound buffer with the start of the window in it.
+/// Number of written blocks, then every bound buffer with the start of its window.
 type BindKey = Vec<(u64, usize)>;
 
 /// Commands under construction.
 pub struct Recorder<D: Driver> {
     driver: Rc<D>,
     commands: D::Commands,
-    /// Whether there are any.
+    /// Whether anything is recorded.
     has_commands: bool,
     params: Vec<u8>,
     params_step: usize,
     bindings: HashMap<BindKey, Rc<D::Bindings>>,
-    /// The key of the last dispatch's bindings, whose memory the next one uses.
+    /// The key of the last dispatch's bindings, whose memory is reused.
     key: BindKey,
     /// Maps that wait.
     waiting: Group<Joined<D>>,
-    /// The arena that they lie in, bound as a whole.
+    /// The arena of these maps, bound as a whole.
     arena: Option<(u64, Rc<D::Bindings>)>,
-    /// Dispatches so far.
+    /// Number of dispatches so far.
     pub dispatches: u64,
     binding_bytes_max: u64,
 }
@@ -68,16 +70,17 @@ impl<D: Driver> Recorder<D> {
         }
     }
 
-    /// Whether the next dispatch has no room for its parameters behind those that wait: submit first.
+    /// Whether the parameters of the next dispatch, and of the waiting maps, have no room left:
+    /// submit first.
     pub(crate) fn is_full(&self) -> bool {
         let coming = if self.waiting.is_empty() { 1 } else { 2 };
         self.params.len() + coming * PARAMS_BYTES as usize > PARAMS_BYTES_MAX
     }
 
-    /// Lets a map wait for others, behind those that must come before it.
+    /// Lets a map wait for others, after the maps that must come before it.
     pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
         if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
-            // Those that wait lie in the one that was bound.
+            // The waiting maps lie in the arena that was bound before.
             self.flush();
             let entire = Bound { buffer: &arena.buffer, offset: 0, bytes: arena.bytes() };
             let bindings = self.driver.bindings(&map.kernel.pipeline(0).compiled, &[entire]);
@@ -89,11 +92,11 @@ impl<D: Driver> Recorder<D> {
         self.waiting.push(map);
     }
 
-    /// Records the maps that wait.
+    /// Records the waiting maps.
     fn flush(&mut self) {
         let Some((kernel, mut params, groups)) = self.waiting.end() else { return };
         let pipeline = kernel.pipeline(params.len());
-        // All words that come with a dispatch are given.
+        // A dispatch must get all words that it carries.
         params.resize(pipeline.immediates.unwrap_or(0).max(params.len()), 0);
         if let Some((_, arena)) = self.arena.clone() {
             self.record(pipeline, &arena, &params, [groups as u32, 1, 1]);
@@ -108,24 +111,24 @@ impl<D: Driver> Recorder<D> {
         &mut self.commands
     }
 
-    /// Times what is recorded from here on, where the device can.
+    /// Times everything that is recorded from here on, if the device can.
     pub(crate) fn start_timing(&mut self) {
         self.flush();
         self.commands.start_timing();
     }
 
-    /// Ends the timing, with the stamps in this memory. Returns how many bytes they are.
+    /// Ends the timing, with the stamps in this memory. Returns their size in bytes.
     pub(crate) fn end_timing(&mut self, stamps: &D::Staging) -> Option<usize> {
         self.flush();
         self.commands.end_timing(stamps)
     }
 
-    /// Nanoseconds between two stamps that differ by one.
+    /// Nanoseconds per tick of a time stamp.
     pub(crate) fn stamp_nanoseconds(&self) -> f64 {
         self.commands.stamp_nanoseconds()
     }
 
-    /// Records a dispatch over so many workgroups.
+    /// Records a dispatch over `groups` workgroups.
     pub(crate) fn dispatch(
         &mut self,
         pipeline: &Pipeline<D>,
@@ -144,7 +147,8 @@ impl<D: Driver> Recorder<D> {
             Some(bindings) => Rc::clone(bindings),
             None => {
                 let made = Rc::new(self.bind(pipeline, writes.iter().chain(reads).copied()));
-                // Bindings keep what they bind: the host's own memory must go with its tensor.
+                // Bindings keep their buffers alive, and host memory must be released with its
+                // tensor, so those are not cached.
                 if !writes.iter().chain(reads).any(|operand| operand.block().is_host()) {
                     if self.bindings.len() >= BINDINGS_MAX {
                         self.bindings.clear();
@@ -158,7 +162,7 @@ impl<D: Driver> Recorder<D> {
         Ok(())
     }
 
-    /// Records a dispatch of a kernel that sees exactly these stretches of memory.
+    /// Records a dispatch of a kernel that sees exactly these ranges of memory.
     pub(crate) fn dispatch_exact(
         &mut self,
         pipeline: &Pipeline<D>,
@@ -171,7 +175,7 @@ impl<D: Driver> Recorder<D> {
         self.record(pipeline, &bindings, params, groups);
     }
 
-    /// Records a dispatch behind those that wait.
+    /// Records a dispatch after the waiting maps.
     fn record(&mut self, pipeline: &Pipeline<D>, bindings: &D::Bindings, params: &[u32], groups: [u32; 3]) {
         let params = match pipeline.immediates {
             Some(words) => Params::Words(&params[..words.min(params.len())]),
@@ -187,15 +191,15 @@ impl<D: Driver> Recorder<D> {
         self.dispatches += 1;
     }
 
-    /// Forgets cached bindings, and with them the last hold on blocks that the pool has freed.
+    /// Forgets cached bindings, which may be the last owners of blocks that the pool has freed.
     pub(crate) fn forget_bindings(&mut self) {
         self.flush();
         self.bindings.clear();
         self.arena = None;
     }
 
-    /// Hands everything recorded to the queue, with the parameters, and sends the belt's chunks on their way back. Nothing
-    /// where nothing was recorded.
+    /// Submits everything recorded with its parameters, and asks for the belt's chunks back. `None`
+    /// if nothing was recorded or submitted.
     pub(crate) fn submit(&mut self, belt: &mut Belt<D>) -> Option<Fence> {
         self.flush();
         if !std::mem::take(&mut self.has_commands) {
@@ -209,7 +213,8 @@ impl<D: Driver> Recorder<D> {
         let fence = match staged {
             Ok(staged) => Some(self.commands.submit(staged.map(place))),
             Err(error) => {
-                // Without their parameters kernels must not run: everything recorded is answered with the error.
+                // Kernels must not run without their parameters: everything recorded is answered
+                // with the error.
                 self.commands.discard();
                 self.driver.faults().report(error);
                 None
@@ -231,7 +236,8 @@ impl<D: Driver> Recorder<D> {
     }
 }
 
-/// Workgroups in two dimensions, none beyond what devices allow. Kernels count them along one line.
+/// Workgroups in two dimensions, each within the limit of devices. Kernels join both into one
+/// index.
 fn folded(groups: u64) -> Result<(u32, u32)> {
     if groups <= GROUPS_MAX {
         return Ok((groups as u32, 1));

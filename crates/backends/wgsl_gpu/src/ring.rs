@@ -1,12 +1,14 @@
-//! Large uploads: several threads copy into the chunks of a ring, each of which the device fetches while the next are filled.
+//! Large uploads: several threads copy into the chunks of a ring, and the device fetches each chunk
+//! while the next ones are filled.
 //!
-//! 1. Chunks are numbered from the start of time; chunk `n` lives in place `n % chunks`. The worker's thread alone talks to
-//!    the driver; the others only copy.
-//! 2. A copier fills chunk `n` when the device has fetched the chunk that was in its place before, which the worker tells by
-//!    a count, and then says that the place holds `n`.
-//! 3. The worker records the copy of chunk `n` into the target when the place holds `n`, and submits it together with those behind it
-//!    that are filled too: every submission leaves the link idle for a moment.
-//! 4. When anything goes wrong the worker tells the copiers to stop, and returns when they have.
+//! 1. Chunks are numbered over the ring's lifetime; chunk `n` uses slot `n % chunks`. Only the
+//!    worker's thread calls the driver; the other threads only copy.
+//! 2. A copier fills chunk `n` when the device has fetched the chunk that used its slot before,
+//!    which the worker publishes as a count. Then the copier marks that the slot holds `n`.
+//! 3. The worker records the copy of chunk `n` into the target when the slot holds `n`, and submits
+//!    it together with the following chunks that are filled too: every submission leaves the link
+//!    idle for a moment.
+//! 4. After an error the worker stops the copiers, and returns when they have ended.
 
 use std::ptr::null_mut;
 use std::rc::Rc;
@@ -16,11 +18,11 @@ use panoply_core::Result;
 
 use crate::driver::{Direction, Driver, Fence, Staging, Transfers};
 
-/// Uploads from this size on go through the ring.
+/// Uploads of at least this size go through the ring.
 pub const LARGE_BYTES_MIN: usize = 8 << 20;
-/// The least that is worth a thread.
+/// The fewest bytes that are worth a thread.
 const SHARE_BYTES_MIN: usize = 4 << 20;
-/// How often a thread looks before it lets others run.
+/// Number of polls before a thread yields to others.
 const SPINS: u32 = 64;
 
 /// The chunks of large uploads.
@@ -28,7 +30,7 @@ pub struct Ring<D: Driver> {
     driver: Rc<D>,
     transfers: Transfers,
     chunks: Vec<Chunk<D>>,
-    /// Chunks that were handed to the device, and those that it has fetched.
+    /// Number of chunks that were handed to the device, and of chunks that it has fetched.
     sent: u64,
     fetched: u64,
 }
@@ -42,13 +44,13 @@ struct Chunk<D: Driver> {
 pub struct Filled<'a, D: Driver> {
     /// The chunk.
     pub chunk: &'a D::Staging,
-    /// How many bytes it has.
+    /// Number of bytes in the chunk.
     pub bytes: usize,
-    /// How many bytes come before them.
+    /// Offset of these bytes in the upload.
     pub place: usize,
 }
 
-/// Where the device is told to fetch chunks: records their copies, hands them over, submits.
+/// Records the copies of chunks, hands the chunks over to the device, and submits.
 pub type Fetch<'a, D> = &'a mut dyn FnMut(&[Filled<'_, D>]) -> Option<Fence>;
 
 impl<D: Driver> Ring<D> {
@@ -62,7 +64,8 @@ impl<D: Driver> Ring<D> {
         Ok(Ring { driver: Rc::clone(driver), transfers, chunks, sent: 0, fetched: 0 })
     }
 
-    /// Sends bytes. They have been read when this returns; the device fetches the last of them later.
+    /// Sends bytes. All bytes have been read when this returns; the device fetches the last chunks
+    /// later.
     pub(crate) fn send(&mut self, bytes: &[u8], fetch: Fetch<'_, D>) -> Result<()> {
         let (size, places) = (self.transfers.chunk_bytes, self.chunks.len() as u64);
         let (first, last) = (self.sent, self.sent + bytes.len().div_ceil(size) as u64);
@@ -72,7 +75,7 @@ impl<D: Driver> Ring<D> {
             fetched: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
         };
-        // Chunks that the device does not have.
+        // The chunks that the device does not have.
         for number in self.sent..self.fetched + places {
             self.publish(number, &shared)?;
         }
@@ -98,7 +101,7 @@ impl<D: Driver> Ring<D> {
                     sent = self.notice_fetched(&shared);
                     rest(&mut spins);
                 }
-                // A quarter of the ring at the most, so that copiers always have places to fill.
+                // At most a quarter of the ring, so that copiers always have slots to fill.
                 let together =
                     (self.sent..last.min(self.sent + (places / 4).max(1))).take_while(|number| is_filled(*number));
                 let numbers: Vec<u64> = together.collect();
@@ -119,7 +122,7 @@ impl<D: Driver> Ring<D> {
         })
     }
 
-    /// Lets copiers know where the chunk with this number begins.
+    /// Publishes the start of the chunk with this number to the copiers.
     fn publish(&self, number: u64, shared: &Shared) -> Result<()> {
         let place = (number % self.chunks.len() as u64) as usize;
         let start = self.chunks[place].staging.start()?;
@@ -147,18 +150,18 @@ impl<D: Driver> Ring<D> {
     }
 }
 
-/// What the worker and the copiers tell each other.
+/// The state that the worker and the copiers share.
 struct Shared {
-    /// Where each place's chunk begins.
+    /// The start of each slot's chunk.
     starts: Vec<AtomicPtr<u8>>,
-    /// One more than the number of the chunk that each place holds.
+    /// For each slot, the number of the chunk that it holds plus one.
     holds: Vec<AtomicU64>,
     fetched: AtomicU64,
     is_stopped: AtomicBool,
 }
 
 impl Shared {
-    /// Fills a chunk when its place is free. Returns whether it did.
+    /// Fills a chunk when its slot is free. Returns `false` if the ring was stopped.
     fn fill(&self, number: u64, part: &[u8]) -> bool {
         let places = self.holds.len() as u64;
         let mut spins = 0;
@@ -170,21 +173,22 @@ impl Shared {
         }
         let place = (number % places) as usize;
         let start = self.starts[place].load(Ordering::Relaxed);
-        // SAFETY: the chunk has room for the part and is the host's: the device has fetched what was there, and each number
-        // is filled by one thread. Its start was published before the count that this thread has seen.
+        // SAFETY: the chunk has room for the part and belongs to the host: the device has fetched
+        // its old bytes, and one thread alone fills each number. Its start was published before the
+        // count that this thread has read.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), start, part.len()) };
         self.holds[place].store(number + 1, Ordering::Release);
         true
     }
 }
 
-/// Waits a little, and lets others run when it was often.
+/// Waits a little, and yields to other threads after many waits.
 fn rest(spins: &mut u32) {
     *spins += 1;
     if *spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
-/// How many threads copy so many bytes.
+/// Number of threads that copy `bytes` bytes.
 pub fn copiers(bytes: usize, copiers_max: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (bytes / SHARE_BYTES_MIN).min(cores / 2).min(copiers_max).max(1)

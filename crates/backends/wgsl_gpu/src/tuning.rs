@@ -1,4 +1,5 @@
-//! Which tiles of matrix products suit a device: measured once, then read from the user's cache.
+//! The fastest tiles of matrix products on a device: measured once, then read from the user's
+//! cache.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +19,12 @@ pub const LARGE_TILES: [Tile; 4] = [
 /// The tile of small products.
 pub const SMALL_TILE: Tile = Tile { rows: 1, columns: 1, double: false, unrolled: true };
 
-/// The tiles that are tried for large products on matrix units: 128 × 128 with one stage and two, 128 × 256, 256 × 128, 128 × 256 with
-/// two stages of half the depth, then 128 × 128 twice as deep, and by twice as many subgroups. The last ones put what they fetched to memory
-/// early: 128 × 128, 128 × 256 and 256 × 128, by four or eight subgroups with 64 × 64 outputs each, for which matrices are loaded as
-/// often as they are multiplied at best, and 128 × 128 by eight subgroups with half as many.
+/// The tiles that are tried for large products on matrix units: 128 × 128 with one stage and two;
+/// 128 × 256; 256 × 128; 128 × 256 with two stages of half the depth; 128 × 128 of twice the depth;
+/// then 128 × 128 by twice as many subgroups, with two stages and with twice the depth. The last
+/// four store loaded data to workgroup memory early: 128 × 128, 128 × 256 and 256 × 128, by four or
+/// eight subgroups with 64 × 64 outputs each, the best ratio of multiplications to loads of
+/// matrices; and 128 × 128 by eight subgroups with half as many outputs each.
 pub const WIDE_TILES: [WideTile; 12] = [
     WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: false, early: false },
     WideTile { subgroups: [2, 2], rows: 4, pairs: 2, depth: 32, double: true, early: false },
@@ -37,8 +40,9 @@ pub const WIDE_TILES: [WideTile; 12] = [
     WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 32, double: true, early: true },
 ];
 
-/// The tile of searches on matrix units. What follows their sums takes longer than the sums: on an H200 this one takes 0.82 ms for what others
-/// do in 0.83 to 1.3, and for 16 queries, 0.38 ms, where larger ones take up to 1.3.
+/// The tile of searches on matrix units. The work after the sums takes longer than the sums: on an
+/// H200 this tile takes 0.82 ms for work that takes other tiles 0.83 to 1.3 ms, and 0.38 ms for 16
+/// queries, where larger tiles take up to 1.3 ms.
 pub const SEARCH_TILE: WideTile =
     WideTile { subgroups: [2, 4], rows: 4, pairs: 1, depth: 16, double: false, early: false };
 
@@ -46,26 +50,28 @@ pub const SEARCH_TILE: WideTile =
 pub const SMALL_WIDE_TILE: WideTile =
     WideTile { subgroups: [2, 2], rows: 2, pairs: 1, depth: 32, double: true, early: false };
 
-/// The tile where there are no matrix units, and tests do as if: the least to compile.
+/// The tile for tests that emulate matrix units: the cheapest to compile.
 pub const TEST_WIDE_TILE: WideTile =
     WideTile { subgroups: [2, 1], rows: 1, pairs: 1, depth: 16, double: false, early: false };
 
-/// Names the number of one of [`WIDE_TILES`], which is then used unmeasured: for measurements of all of them.
+/// Index in [`WIDE_TILES`] of a tile to use without measuring: for measurements of all tiles.
 pub const WIDE_TILE_VARIABLE: &str = "PANOPLY_VULKAN_TILE";
 
-/// Names the number of workgroups of a search for one query: for measurements.
+/// Number of workgroups of a search for one query: for measurements.
 pub const SEARCH_PARTS_VARIABLE: &str = "PANOPLY_VULKAN_PARTS";
 /// Workgroups of a search for one query: two for each multiprocessor of a large device.
 const SEARCH_PARTS: usize = 264;
-/// More would only make pairs to merge.
+/// More workgroups would only make more pairs to merge.
 const SEARCH_PARTS_MAX: usize = 4096;
 
-/// For how long candidates are run before they are timed: clocks rise only under load. How often each is timed then: the shortest time counts, as others
-/// may use the device meanwhile.
+/// How long candidates run before they are timed, because clocks rise only under load; and how
+/// often each is then timed. The shortest time counts, as other programs may use the device
+/// meanwhile.
 const TRIAL_WARM_UP: Duration = Duration::from_millis(300);
 const TRIAL_ROUNDS: u32 = 10;
 
-/// The candidate with the shortest time; the first of all where none can be timed. Each runs at least once, which compiles it; one that fails is out.
+/// The candidate with the shortest time, or 0 if none can be timed. Each candidate runs at least
+/// once, which compiles it; a candidate that fails is dropped.
 pub fn fastest(mut candidates: Vec<usize>, mut time: impl FnMut(usize) -> Result<Duration>) -> usize {
     let started = Instant::now();
     candidates.retain(|number| time(*number).is_ok());
@@ -84,7 +90,7 @@ pub fn fastest(mut candidates: Vec<usize>, mut time: impl FnMut(usize) -> Result
     best.map_or(0, |(_, number)| number)
 }
 
-/// What is known about a device.
+/// The tuned choices for a device.
 pub struct Tuning {
     large: Choice,
     wide: Choice,
@@ -93,7 +99,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What an earlier run has found out, under keys made of these names.
+    /// Reads the results of an earlier run, under keys made from these names.
     pub fn read(cache: Option<&Arc<Cache>>, key: impl Fn(&str) -> String) -> Tuning {
         let choice = |name, count| Choice::read(cache.map(|cache| (Arc::clone(cache), key(name))), count);
         let mut wide = choice("wide-tiles-of-12-with-controls", WIDE_TILES.len());
@@ -104,46 +110,46 @@ impl Tuning {
         Tuning { large: choice("tiles", LARGE_TILES.len()), wide, search_parts }
     }
 
-    /// Tiles that were decided on, not measured, and are not kept.
+    /// Fixed tiles, which are not measured and not stored.
     pub fn fixed(number: usize) -> Tuning {
         let choice = |count: usize| Choice { kept: None, number: Some(number.min(count - 1)) };
         Tuning { large: choice(LARGE_TILES.len()), wide: choice(WIDE_TILES.len()), search_parts: SEARCH_PARTS }
     }
 
-    /// The tile for large products, once it was measured.
+    /// The tile for large products, once it is measured.
     pub fn large(&self) -> Option<Tile> {
         self.large.number.map(|number| LARGE_TILES[number])
     }
 
-    /// Keeps what was measured, for this run and the next.
+    /// Keeps a measured tile for this run and stores it for the next.
     pub fn keep(&mut self, number: usize) {
         self.large.keep(number);
     }
 
-    /// The tile for large products on matrix units, once it was measured.
+    /// The tile for large products on matrix units, once it is measured.
     pub fn wide(&self) -> Option<WideTile> {
         self.wide.number.map(|number| WIDE_TILES[number])
     }
 
-    /// Takes one of them, as long as none was measured.
+    /// Uses a tile without measuring and without storing it.
     pub fn assume_wide(&mut self, number: usize) {
         self.wide.number = Some(number);
     }
 
-    /// Keeps what was measured of those.
+    /// Keeps and stores a measured tile for matrix units.
     pub fn keep_wide(&mut self, number: usize) {
         self.wide.keep(number);
     }
 }
 
-/// The number that a variable names.
+/// The number in an environment variable.
 fn named(variable: &str) -> Option<usize> {
     std::env::var(variable).ok()?.trim().parse().ok()
 }
 
-/// One of several.
+/// A choice of one of several tiles.
 struct Choice {
-    /// Where it is kept, and under which key.
+    /// The cache that stores the choice, and the key in it.
     kept: Option<(Arc<Cache>, String)>,
     number: Option<usize>,
 }

@@ -1,8 +1,9 @@
-//! Elements moved to other places where kernels see neither all of them nor all places at once.
+//! Copies elements if kernels see neither all source elements nor all targets at once.
 //!
-//! The output is written in spans, each from a window's start on. For each, the kernel sees one window after the other of
-//! those that hold elements of the span; it writes what it sees, and keeps the rest of a word as it is. So views of any
-//! strides are written out, and pieces put into place that begin in the middle of words.
+//! The output is written in spans, each from a window's start. For each span, the kernel runs on
+//! every source window that holds elements of the span; it writes the elements that it sees and
+//! keeps the other bytes of a word unchanged. In this way views of any strides are written out, and
+//! pieces are stored that begin in the middle of words.
 
 use panoply_core::{Result, Shape};
 use panoply_kernels::wgsl::{Kernel, MoveKernel};
@@ -12,14 +13,14 @@ use crate::driver::Driver;
 use crate::operand::{ELEMENTS_MAX, Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::profile::Profile;
 
-/// Whether kernels can count over all of the view, with as much of it as a window holds to spare.
+/// Whether 32-bit indices reach all of the view, with a window's worth to spare.
 pub fn are_counted<D: Driver>(view: &Operand<D>, profile: &Profile) -> bool {
     let (low, behind) = view.reach();
     let most = u32::MAX as usize;
     view.elements() <= most && behind - low + seen_at_once(profile, view.dtype.size_bytes()) <= most
 }
 
-/// Writes a view out, to a contiguous output at the start of its block.
+/// Copies a view to a contiguous output at the start of its block.
 pub fn move_view<D: Driver>(view: &Operand<D>, output: &Operand<D>, context: &mut Context<D>) -> Result<()> {
     let size = view.dtype.size_bytes();
     let at_once = seen_at_once(&context.profile, size);
@@ -32,7 +33,7 @@ pub fn move_view<D: Driver>(view: &Operand<D>, output: &Operand<D>, context: &mu
         let from = low * size / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES / size;
         for start in (from..=high).step_by(at_once) {
             let seen = Operand { window: start * size, offset: 0, ..view.span(0, 1)? };
-            // Places before the window wrap around, to beyond its end.
+            // Elements before the window get indices that wrap around to beyond its end.
             let offset = (base as u32).wrapping_sub(start as u32);
             let (dims, strides) = collapsed(&view.shape, &[&view.strides]);
             let window = Window { offset, dims: &dims, strides: &strides[0], first, seen: at_once };
@@ -42,11 +43,12 @@ pub fn move_view<D: Driver>(view: &Operand<D>, output: &Operand<D>, context: &mu
     Ok(())
 }
 
-/// Puts a piece, which lies at the start of its block, into its place in a larger contiguous operand, wherever it begins.
+/// Copies a piece from the start of its block into a larger contiguous operand, at any offset.
 pub fn put<D: Driver>(piece: &Operand<D>, place: &Operand<D>, context: &mut Context<D>) -> Result<()> {
     let size = piece.dtype.size_bytes();
     if place.start_byte().is_multiple_of(4) {
-        // What is copied behind the last element of a small type belongs to the piece that comes next.
+        // Bytes that are copied after the last element of a small type belong to the next piece,
+        // which overwrites them.
         context.copy(piece, place, place.start_byte() as u64);
         return Ok(());
     }
@@ -54,7 +56,8 @@ pub fn put<D: Driver>(piece: &Operand<D>, place: &Operand<D>, context: &mut Cont
     for first in (0..piece.elements()).step_by(at_once) {
         let count = at_once.min(piece.elements() - first);
         let (from, to) = (piece.span(first, count)?.windowed(), place.span(first, count)?.windowed());
-        // What lies in the window before the place has an index below zero in the piece: it is not seen.
+        // Elements in the window before the place have a negative index in the piece: they are not
+        // seen.
         let (skipped, all) = (to.offset, to.offset + count);
         let offset = 0_u32.wrapping_sub(skipped as u32);
         let window = Window { offset, dims: &[all as u32], strides: &[1], first: 0, seen: count };
@@ -63,20 +66,20 @@ pub fn put<D: Driver>(piece: &Operand<D>, place: &Operand<D>, context: &mut Cont
     Ok(())
 }
 
-/// What a kernel sees of a view.
+/// The part of a view that a kernel sees.
 struct Window<'a> {
-    /// The index of the view's first element, counted from the window's start.
+    /// Index of the view's first element, counted from the window's start.
     offset: u32,
     dims: &'a [u32],
     strides: &'a [u32],
     /// The first element to write.
     first: usize,
-    /// Elements that the window holds.
+    /// Number of elements that the window holds.
     seen: usize,
 }
 
 impl Window<'_> {
-    /// Writes so many elements, from the start of the place's window on.
+    /// Writes `count` elements, from the start of the place's window.
     fn record<D: Driver>(
         &self,
         seen: &Operand<D>,
@@ -95,14 +98,15 @@ impl Window<'_> {
     }
 }
 
-/// How many elements kernels see from a window's start on, so that the next window begins behind them.
+/// Number of elements that kernels see from a window's start, so that the next window begins right
+/// after them.
 fn seen_at_once(profile: &Profile, element_bytes: usize) -> usize {
     let bytes = (profile.binding_bytes_max as usize).min(ELEMENTS_MAX * element_bytes);
     bytes / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES / element_bytes
 }
 
-/// How far the elements from one to another, counted in the view's order, lie at most before the view's first element and
-/// behind it.
+/// The lowest and highest memory offset, relative to the view's first element, of the elements from
+/// `first` to `last` in the view's order.
 fn span_reach(shape: &Shape, strides: &[isize], first: usize, last: usize) -> (isize, isize) {
     let (mut low, mut high) = (0, 0);
     let (mut slice, mut first, mut last) = (shape.elements(), first, last);

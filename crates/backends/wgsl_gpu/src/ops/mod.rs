@@ -1,4 +1,5 @@
-//! From an op to dispatches, in one folder for each domain. [`support`] says what runs; [`run`] records it.
+//! From an op to dispatches, in one folder for each domain. [`support`] reports which ops run;
+//! [`run`] records an op.
 
 use panoply_core::graph::NOWHERE;
 use panoply_core::op::compute::ComputeOp;
@@ -14,15 +15,16 @@ pub(crate) mod compute;
 pub(crate) mod graph;
 mod signal;
 
-/// Whether a device runs an op, or why not.
+panoply_core::domain_modules! {
+    Compute in compute;
+    Signal in signal;
+    Graph in graph;
+}
+
+/// Checks that a device runs an op.
 pub fn support(profile: &Profile, op: &Op) -> Result<(), String> {
     check(profile, op)?;
-    match op {
-        Op::Compute(op) => compute::support(profile, op),
-        Op::Signal(op) => signal::support(profile, op),
-        Op::Graph(op) => graph::support(profile, op),
-        other => Err(no_kernels(other)),
-    }
+    by_domain!(op => support(profile, op), Err(no_kernels(op)))
 }
 
 /// Whether this device runs an op: the op itself, and the memory that a graph needs.
@@ -43,15 +45,11 @@ pub fn run<D: Driver>(op: &Op, context: &mut Context<D>) -> Result<Answer> {
     }
     let unsupported = |reason| Error::Unsupported { op: op.name(), reason };
     check(&context.profile, op).map_err(unsupported)?;
-    match op {
-        Op::Compute(compute) => compute::run(compute, op.name(), context),
-        Op::Signal(op) => signal::run(op, context),
-        Op::Graph(op) => graph::run(op, context),
-        other => Err(unsupported(no_kernels(other))),
-    }
+    by_domain!(op => run(op, context), Err(unsupported(no_kernels(op))))
 }
 
-/// What keeps any op from a device: a quirk, an input that is elsewhere, one that no buffer holds.
+/// Checks for reasons that affect every op: a quirk, an input on another device, or an input larger
+/// than any buffer.
 fn check(profile: &Profile, op: &Op) -> Result<(), String> {
     if let Some(quirk) = quirks::find(profile.quirks, &profile.name, &profile.driver, op.name()) {
         return Err(format!("{} with {}: {}", profile.name, profile.driver, quirk.reason));
@@ -72,7 +70,7 @@ fn input_trouble(profile: &Profile, tensor: &Tensor) -> Option<String> {
     }
 }
 
-/// Whether a buffer can be made for such a tensor; ops work in pieces where kernels do not see all of it.
+/// Checks that a buffer can hold this tensor. Ops work in pieces if kernels do not see all of it.
 fn fits_memory(profile: &Profile, what: &str, dtype: DType, shape: &Shape) -> Result<(), String> {
     let bytes = shape.elements().saturating_mul(dtype.size_bytes()) as u64;
     let most = profile.buffer_bytes_max;

@@ -1,4 +1,5 @@
-//! Attention: views as they lie, one kernel over all heads, tiles of queries and parts of the values' columns.
+//! Attention: views in place, and one kernel over all heads, tiles of queries and parts of the
+//! values' columns.
 
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Result, Shape, Tensor};
@@ -14,7 +15,7 @@ use crate::profile::Profile;
 /// The output, queries, keys and values; a mask is one more.
 const BUFFERS: usize = 4;
 
-/// Whether everything is within a kernel's reach, or why not.
+/// Checks that all tensors are within a kernel's reach.
 pub(crate) fn support(profile: &Profile, op: &Attention) -> Result<(), String> {
     let shape = op.output_shape().map_err(|error| error.to_string())?;
     let buffers = BUFFERS + usize::from(op.mask.is_some());
@@ -65,7 +66,8 @@ pub(crate) fn run<D: Driver>(op: &Attention, context: &mut Context<D>) -> Result
     context.finish_as(carriers, dtype)
 }
 
-/// A tensor as it lies where its last axis is contiguous and a kernel sees all of it; else laid out.
+/// A tensor in place if its last axis is contiguous and a kernel sees all of it, otherwise a
+/// contiguous copy.
 fn rows<D: Driver>(tensor: &Tensor, context: &mut Context<D>) -> Result<Operand<D>> {
     let operand = context.operand(tensor)?;
     let last = operand.shape.rank() - 1;
@@ -74,7 +76,7 @@ fn rows<D: Driver>(tensor: &Tensor, context: &mut Context<D>) -> Result<Operand<
     if lies && within { Ok(operand) } else { context.dense(operand) }
 }
 
-/// A mask as a view of all scores.
+/// A mask broadcast to the shape of all scores.
 fn whole<D: Driver>(mask: &Tensor, shape: &AttentionShape, context: &mut Context<D>) -> Result<Operand<D>> {
     let operand = context.operand(mask)?;
     let within = operand.is_within(context.profile.binding_bytes_max);
@@ -82,10 +84,10 @@ fn whole<D: Driver>(mask: &Tensor, shape: &AttentionShape, context: &mut Context
     stretched(&operand, &Shape::new([shape.batch.dims(), &[shape.heads, shape.n_q, shape.n_k]].concat())?)
 }
 
-/// The heads of all operands, with axes of one dropped and neighbours joined.
+/// The heads of all operands, with axes of size one dropped and neighbours joined.
 struct Heads {
     dims: Vec<u32>,
-    /// Of queries, keys, values and mask.
+    /// The strides of queries, keys, values and mask.
     strides: Vec<Vec<u32>>,
     mask_steps: [u32; 2],
 }
@@ -93,7 +95,7 @@ struct Heads {
 impl Heads {
     fn new<D: Driver>(shape: &AttentionShape, operands: [&Operand<D>; 3], mask: Option<&Operand<D>>) -> Heads {
         let group = shape.group();
-        // Heads of queries as heads of keys and, for each, those that share it.
+        // Heads of queries are split into heads of keys and the group that shares each of them.
         let dims = [shape.batch.dims(), &[shape.kv_heads, group]].concat();
         let batch = shape.batch.rank();
         let [q, k, v] = operands.map(|operand| operand.strides[..=batch].to_vec());

@@ -1,5 +1,5 @@
-//! ColorConvert: one kernel for each pair of formats; equal formats are copied. Images are cut into some at a time, and into
-//! rows where neither format has chroma of its own.
+//! ColorConvert: one kernel for each pair of formats; equal formats are copied. Large batches are
+//! cut into groups of images, or into rows if neither format has subsampled chroma.
 
 use panoply_core::op::compute::{ColorConvert, ColorRange};
 use panoply_core::{Error, Result, Tensor};
@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::pieces::in_slabs;
 use crate::profile::Profile;
 
-/// Whether images are within reach, all at once or some at a time, or why not.
+/// Checks that the images are within reach, all at once or some at a time.
 pub(crate) fn support(profile: &Profile, op: &ColorConvert) -> Result<(), String> {
     let described = || Ok((op.output_shape()?, slabs(op)?));
     let (shape, [slabs, ..]) = described().map_err(|error: Error| error.to_string())?;
@@ -21,7 +21,7 @@ pub(crate) fn support(profile: &Profile, op: &ColorConvert) -> Result<(), String
     slabs_fit(profile, slabs, &[&op.input], (shape.elements(), wide(op.input.dtype())))
 }
 
-/// What can be converted by itself: how many, and the height and width of each.
+/// The units that can be converted separately: their number, and the height and width of each.
 fn slabs(op: &ColorConvert) -> Result<[usize; 3]> {
     let (images, height, width) = op.sizes()?;
     let by_rows = !op.from.is_yuv420() && !op.to.is_yuv420();

@@ -1,6 +1,7 @@
-//! Convolutions of f16 on a device's matrix units: the windows of the images are written out as columns, and the weights are
-//! multiplied with them. That moves more memory than a kernel that fetches windows itself, and is several times as fast:
-//! matrix units take their operands from plain memory.
+//! Convolutions of f16 on a device's matrix units. The windows of the images are written out as
+//! columns, and the weights are multiplied with them. This moves more memory than a kernel that
+//! loads windows itself, and is several times as fast: matrix units load their operands from plain
+//! memory.
 
 use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::shape::Strides;
@@ -16,10 +17,11 @@ use crate::operand::{ELEMENTS_MAX, Operand};
 
 /// The most bytes of columns.
 const COLUMNS_BYTES_MAX: u64 = 1 << 30;
-/// Tiles from which on a device is busy with them.
+/// Number of tiles that keep a device busy.
 const TILES_WANTED: usize = 96;
 
-/// Records a convolution of contiguous operands and gives its output; nothing where it is not one for matrix units.
+/// Records a convolution of contiguous operands and returns its output; `None` if it does not suit
+/// matrix units.
 pub(super) fn convolve<D: Driver>(
     shape: &ConvShape,
     [images, weights]: [&Operand<D>; 2],
@@ -49,7 +51,7 @@ pub(super) fn convolve<D: Driver>(
     let made = match matrix_units::multiply(&product, operands, [None, bias.as_ref()], shape, context)? {
         Some(made) => made,
         None => {
-            // The driver does not compile them after all.
+            // The driver does not compile the kernel after all.
             let carriers = context.carriers(DType::F16, shape)?;
             multiply_all(&product, operands, [None, bias.as_ref()], &carriers, context)?;
             context.narrow(carriers, DType::F16)?
@@ -83,12 +85,13 @@ fn suits<D: Driver>(
         && (elements * DType::F16.size_bytes()) as u64 <= COLUMNS_BYTES_MAX
 }
 
-/// Whether the images are their own columns: windows of one pixel, next to each other.
+/// Whether the images are their own columns: windows of one pixel, without gaps or padding.
 fn is_columns(shape: &ConvShape) -> bool {
     shape.taps() == 1 && shape.stride == [1; 2] && shape.padding == [0; 4]
 }
 
-/// The windows of the images: for each image, channel and tap a line with all places of the output.
+/// The windows of the images: for each image, channel and tap, a row with all positions of the
+/// output.
 fn columns<D: Driver>(shape: &ConvShape, images: &Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let [height, width] = shape.output();
     let lines = shape.channels * shape.taps();

@@ -1,4 +1,5 @@
-//! Conv2d and its gradients: sizes for one tiled kernel. Batches are cut into some images at a time.
+//! Conv2d and its gradients: sizes for one tiled kernel. Large batches are cut into groups of
+//! images.
 
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{Activation, Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, ConvShape};
@@ -17,7 +18,7 @@ use crate::tuning::{LARGE_TILES, SMALL_TILE};
 
 /// Positions in a padded image are 32-bit integers in kernels.
 const POSITION_MAX: usize = i32::MAX as usize / 2;
-/// Large tiles from which on a device is busy with them.
+/// Number of large tiles that keep a device busy.
 const LARGE_TILES_WANTED: usize = 96;
 
 pub(crate) fn support(profile: &Profile, op: &Conv2d) -> Result<(), String> {
@@ -48,7 +49,7 @@ pub(crate) fn weight_support(profile: &Profile, op: &Conv2dBackwardWeight) -> Re
     slabs_fit(profile, shape.batch, &[&op.input, &op.gradient], (0, DType::F32))
 }
 
-/// The sizes, where kernels can count them.
+/// The sizes, if kernels can count them.
 fn counted(shape: Result<ConvShape>) -> Result<ConvShape, String> {
     let shape = shape.map_err(|error| error.to_string())?;
     for axis in 0..2 {
@@ -82,7 +83,8 @@ pub(crate) fn backward_input<D: Driver>(op: &Conv2dBackwardInput, context: &mut 
     pass.over_images(&weights, &gradient, &shape.input_dims(), context)
 }
 
-/// The gradient of some images at a time where not all are within reach; what they come to is added up.
+/// The gradient of the weights. If not all images are within reach, the gradients of groups of
+/// images are added up.
 pub(crate) fn backward_weight<D: Driver>(op: &Conv2dBackwardWeight, context: &mut Context<D>) -> Result<Tensor> {
     let shape = op.conv_shape()?;
     let (dtype, weights) = (op.input.dtype(), Shape::new(shape.weight_dims())?);
@@ -133,7 +135,7 @@ struct Pass<D: Driver> {
 }
 
 impl<D: Driver> Pass<D> {
-    /// The same pass over so many images.
+    /// The same pass over `batch` images.
     fn of_images(&self, batch: usize) -> Pass<D> {
         let Pass { kind, shape, bias, activation } = self;
         Pass { kind: *kind, shape: ConvShape { batch, ..*shape }, bias: bias.clone(), activation: *activation }
@@ -151,7 +153,7 @@ impl<D: Driver> Pass<D> {
         }
     }
 
-    /// From images to images, some at a time where not all are within reach.
+    /// Runs the pass from images to images, some at a time if not all are within reach.
     fn over_images(
         &self,
         weights: &Operand<D>,

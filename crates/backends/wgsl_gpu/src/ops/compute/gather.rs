@@ -1,5 +1,6 @@
-//! Gather: elements picked by index. Indices are checked where they are: on the host before anything is recorded, on the
-//! device by the kernel, which leaves a word that is looked at before the answer is given.
+//! Gather: elements picked by index. Indices on the host are checked before anything is recorded.
+//! Indices on the device are checked by the kernel, which writes a status word that is read before
+//! the answer is given.
 
 use panoply_core::op::compute::Gather;
 use panoply_core::{DType, Error, Location, Result, Shape, Tensor, Value};
@@ -13,7 +14,7 @@ use crate::operand::{Operand, WINDOW_STEP_BYTES};
 use crate::pieces::beyond;
 use crate::profile::Profile;
 
-/// Bytes of a word, and of an index.
+/// Size of a word, and of an index.
 const WORD_BYTES: usize = 4;
 
 pub(crate) fn support(profile: &Profile, op: &Gather) -> Result<(), String> {
@@ -68,19 +69,19 @@ pub(crate) fn run<D: Driver>(op: &Gather, context: &mut Context<D>) -> Result<An
 /// How elements are picked.
 #[derive(Clone, Copy)]
 pub(super) struct Picked {
-    /// Elements along the axis of the input.
+    /// Number of elements along the axis of the input.
     pub(super) len: usize,
-    /// Indices along that axis.
+    /// Number of indices along that axis.
     pub(super) count: usize,
-    /// Elements behind the axis.
+    /// Number of elements per index: the product of the axes after it.
     pub(super) inner: usize,
-    /// Every element has its own index.
+    /// Whether every element has its own index.
     pub(super) elementwise: bool,
-    /// Indices may be negative.
+    /// Whether indices may be negative.
     pub(super) signed: bool,
 }
 
-/// The picked elements, and a word that is not zero where an index was out of range.
+/// The picked elements, and a word that is not zero if an index was out of range.
 pub(super) fn take<D: Driver>(
     input: &Operand<D>,
     indices: &Operand<D>,
@@ -112,8 +113,8 @@ pub(super) fn take<D: Driver>(
     Ok((output, status))
 }
 
-/// Rows, from as many of them at a time as a kernel sees to as many as it sees: as words where they consist of them and the
-/// first begins at one.
+/// Picks rows in pieces: from as many rows as a kernel sees, to as many as it sees. Rows are moved
+/// as words if they consist of whole words and the first begins at one.
 fn take_rows<D: Driver>(
     input: &Operand<D>,
     indices: &Operand<D>,
@@ -136,7 +137,8 @@ fn take_rows<D: Driver>(
     let (source, target) = (as_rows(input, picked.len)?, as_rows(output, picked.count)?);
     let limit = context.profile.binding_bytes_max;
     let seen = (limit as usize - WINDOW_STEP_BYTES) / (units * unit_bytes);
-    // Rows that begin at windows' starts, whatever they consist of; as many indices are seen as well.
+    // Pieces of rows that begin at windows' starts for every element type; the kernel must see as
+    // many indices too.
     let step = WINDOW_STEP_BYTES / unit_bytes;
     let at_once = seen.min((limit as usize - WINDOW_STEP_BYTES) / WORD_BYTES) / step * step;
     if at_once == 0 {
@@ -174,8 +176,8 @@ fn check(indices: &Tensor, len: usize) -> Result<()> {
     }
 }
 
-/// Checks indices that are on the device where there is nothing to pick: they are brought to the host's notice as words
-/// picked from a line of zeros as long as the axis.
+/// Checks indices on the device when there are no elements to pick: the kernel picks words from a
+/// line of zeros as long as the axis, only for its status word.
 fn check_on_device<D: Driver>(op: &Gather, shape: Shape, context: &mut Context<D>) -> Result<Answer> {
     let len = op.input.shape()[op.axis];
     let indices = context.input(&op.indices)?;

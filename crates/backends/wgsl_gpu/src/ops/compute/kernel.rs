@@ -1,5 +1,6 @@
-//! Kernel: the WGSL form of a program of the caller's own. Each of its buffers is as long as its tensor, so that `arrayLength`
-//! tells, and no element of anything else is seen; outputs are zeros when it begins, but where it says that it writes all of them.
+//! Kernel: the WGSL form of a caller's own program. Each of its buffers is exactly as long as its
+//! tensor, so that `arrayLength` is right and no other memory can be reached. Outputs are zeros
+//! when it begins, unless the program says that it writes all of them.
 
 use panoply_core::op::compute::{Kernel, Scalar};
 use panoply_core::{DType, Result, Shape, Value};
@@ -13,7 +14,7 @@ use crate::profile::Profile;
 
 /// The most workgroups along one axis, on every device.
 const GROUPS_MAX: u32 = 65_535;
-/// What a tensor without elements is bound as: bindings have some bytes.
+/// Words that are bound for a tensor without elements: a binding cannot be empty.
 const EMPTY_WORDS: usize = 4;
 
 pub(crate) fn support(profile: &Profile, op: &Kernel) -> Result<(), String> {
@@ -59,7 +60,7 @@ pub(crate) fn run<D: Driver>(op: &Kernel, context: &mut Context<D>) -> Result<Va
         writes.push(output);
     }
     let mut params: Vec<u32> = op.scalars.iter().filter_map(word).collect();
-    // A dispatch has some parameters, whether its kernel looks at them or not.
+    // A dispatch has at least one parameter, even if its kernel reads none.
     params.resize(params.len().max(1), 0);
     let kernel = wgsl::ProgramKernel { program: op.program.clone(), block: op.launch.block };
     context.run_exact(&wgsl::Kernel::Program(kernel), &writes, &reads, &params, op.launch.grid)?;
@@ -71,7 +72,7 @@ pub(crate) fn run<D: Driver>(op: &Kernel, context: &mut Context<D>) -> Result<Va
     Ok(Kernel::value(tensors))
 }
 
-/// The operand where a binding can begin and end with it: itself, or a copy with zeros behind it.
+/// The operand itself if a binding can begin and end with it, otherwise a copy followed by zeros.
 fn exact<D: Driver>(operand: Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let bytes = operand.elements() * operand.dtype.size_bytes();
     if operand.start_byte().is_multiple_of(WINDOW_STEP_BYTES) && bytes.is_multiple_of(4) {
@@ -90,7 +91,7 @@ fn nothing<D: Driver>(context: &mut Context<D>) -> Result<Operand<D>> {
     Ok(zeros)
 }
 
-/// A scalar as WGSL has it.
+/// A scalar as one WGSL word; `None` for 64 bits.
 fn word(scalar: &Scalar) -> Option<u32> {
     match *scalar {
         Scalar::F32(value) => Some(value.to_bits()),

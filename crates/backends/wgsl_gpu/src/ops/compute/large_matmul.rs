@@ -1,5 +1,6 @@
-//! Products larger than a kernel sees: one of the batch at a time, and of that some rows at a time. Where the right operand
-//! is too large as well, some steps of the inner dimension at a time, each added to the sums so far.
+//! Products larger than a kernel sees: one product of the batch at a time, and some of its rows at
+//! a time. If the right operand is too large as well, some steps of the inner dimension at a time,
+//! each added to the sums so far.
 
 use panoply_core::op::compute::{Activation, MatMul};
 use panoply_core::shape::Strides;
@@ -13,7 +14,7 @@ use crate::operand::Operand;
 use crate::pieces::{beyond, ending_at_windows, slabs_within};
 use crate::profile::Profile;
 
-/// Whether single rows of the product and of its operands are within reach, or why not.
+/// Checks that single rows of the product and of its operands are within reach.
 pub(super) fn support(profile: &Profile, op: &MatMul) -> Result<(), String> {
     let sizes = op.matmul_shape().map_err(|error| error.to_string())?;
     let size = op.a.dtype().size_bytes().max(4);
@@ -24,7 +25,7 @@ pub(super) fn support(profile: &Profile, op: &MatMul) -> Result<(), String> {
     Err(format!("rows of {} bytes; the adapter binds {}", row * size, profile.binding_bytes_max))
 }
 
-/// Records a product, in pieces where it must be.
+/// Records a product, in pieces if necessary.
 pub(super) fn multiply_all<D: Driver>(
     product: &Product,
     [a, b]: [&Operand<D>; 2],
@@ -63,7 +64,7 @@ pub(super) fn multiply_all<D: Driver>(
     Ok(())
 }
 
-/// Some rows of one product, into their place.
+/// Records some rows of one product and writes them to their place.
 fn rows_of<D: Driver>(
     product: &Product,
     [a, b]: [&Operand<D>; 2],
@@ -76,7 +77,7 @@ fn rows_of<D: Driver>(
     let steps = if b.windowed().is_within(limit) {
         product.k
     } else {
-        // Multiples of four, so that vectors of four can still be read.
+        // A multiple of four, so that vectors of four can still be read.
         let steps = slabs_within(&context.profile, product.n, b.dtype.size_bytes());
         if steps < 4 { steps } else { steps / 4 * 4 }
     };
@@ -88,7 +89,7 @@ fn rows_of<D: Driver>(
         let is_last = first + k >= product.k;
         let mut step = Product { k, ..product.clone() };
         if first > 0 {
-            // What was summed up before is C from here on.
+            // The sums so far are C from here on.
             (step.beta, step.bias_kind) = (1.0, Addend::None);
             step.addend_dtype = carrier_dtype(product.addend_dtype);
         }
@@ -123,7 +124,8 @@ fn matrix<D: Driver>(operand: &Operand<D>, batch: &Shape, number: usize) -> Resu
     Ok(Operand { shape, strides, offset, ..operand.clone() })
 }
 
-/// The operand seen through a window: itself where that is within reach, else a copy in the same arrangement.
+/// The operand seen through a window if it is within reach, otherwise a copy with the same order of
+/// axes in memory.
 fn near<D: Driver>(operand: &Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let seen = operand.windowed();
     if seen.is_within(context.profile.binding_bytes_max) {

@@ -1,10 +1,11 @@
-//! Search of many queries in passes that never write a score out.
+//! Search of many queries in passes that never write out all scores.
 //!
-//! 1. Some rows, evenly spread, are scored and the best k of them found: no row that is worse than the last of them can be in
-//!    the result.
-//! 2. A matrix product over all rows lists those that are not worse ([`ListKernel`]).
-//! 3. The best k of each list are the result. A query whose list ran over, as an unlucky order of scores can bring about, gets a
-//!    pass of its own instead; which ones, only the device knows.
+//! 1. A sample of evenly spread rows is scored, and its best k are found: no row that is worse than
+//!    the last of them can be in the result.
+//! 2. A matrix product over all rows lists the rows that are not worse ([`ListKernel`]).
+//! 3. The best k of each list are the result. If an unlucky order of scores made a query's list
+//!    overflow, this query gets a pass of its own instead; only the device knows which queries
+//!    these are.
 
 use panoply_core::op::compute::Metric;
 use panoply_core::shape::Strides;
@@ -20,38 +21,38 @@ use crate::operand::{Operand, WINDOW_STEP_BYTES};
 use crate::profile::Profile;
 use crate::tuning::{LARGE_TILES, SMALL_TILE};
 
-/// With fewer rows a sample is most of them.
+/// With fewer rows the sample would be most of them.
 const ROWS_MIN: usize = 1 << 15;
 /// A larger k has too many candidates.
 const K_MAX: usize = 128;
-/// Queries that are searched for at once.
+/// Number of queries that are searched for at once.
 const QUERIES_MAX: usize = 512;
-/// The least rows of a sample, and the places of a list.
+/// The fewest rows of a sample, and the fewest and most entries of a list.
 const SAMPLE_MIN: usize = 1 << 12;
 const PLACES_MIN: usize = 1 << 11;
 const PLACES_MAX: usize = 1 << 14;
-/// How many times the expected candidates a list must hold.
+/// Capacity of a list as a multiple of the expected candidates.
 const RESERVE: usize = 4;
-/// Candidates for each query that are worth a larger sample.
+/// Number of candidates per query that is worth a larger sample.
 const CANDIDATES_WANTED: usize = 512;
-/// Rows that are made f32 at a time, in bytes.
+/// Size of the rows that are widened to f32 at a time.
 const WIDENED_BYTES_MAX: usize = 256 << 20;
-/// Workgroups for each query whose list ran over.
+/// Number of workgroups for each query whose list overflowed.
 const LATE_PARTS: usize = 32;
-/// Rows of the sample that one workgroup selects from.
+/// Number of sample rows that one workgroup selects from.
 const SELECTED_MIN: usize = 1 << 13;
 
-/// How a search is done.
+/// The plan of a search.
 pub(super) struct Plan {
-    /// Queries at once.
+    /// Number of queries at once.
     turn: usize,
-    /// Every n-th row is in the sample.
+    /// Every `step`-th row is in the sample.
     step: usize,
     places: usize,
 }
 
 impl Plan {
-    /// Nothing where another way is better.
+    /// Returns `None` if another way is better.
     pub(super) fn new<D: Driver>(search: &Searching<D>, profile: &Profile) -> Option<Plan> {
         let ([rows, dim, queries], k) = (search.sizes(), search.k);
         if queries <= PASSES_MAX || rows < ROWS_MIN || k > K_MAX || dim == 0 {
@@ -65,7 +66,8 @@ impl Plan {
         let expected = k * step;
         let places = (expected * RESERVE).next_power_of_two().max(PLACES_MIN);
         let lists_fit = places <= PLACES_MAX && turn * places * 8 <= binding;
-        // Two lists and counts are written; queries, rows, limits, bits and two sorts of norms are read.
+        // Lists and counts are written; queries, rows and limits are read, and the filter and two
+        // kinds of norms if needed.
         let bound = 5 + usize::from(search.filter.is_some()) + 2 * usize::from(search.metric == Metric::Cosine);
         (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(Plan { turn, step, places })
     }
@@ -80,7 +82,8 @@ impl Plan {
         let [query_norms, row_norms] = search.lengths(context)?;
         for first in (0..queries).step_by(self.turn) {
             let count = self.turn.min(queries - first);
-            // Results begin where windows do: a turn's are a multiple of their step.
+            // Results begin at windows' starts: a turn's queries are a multiple of the windows'
+            // step.
             let ids = ids.slice(0, first, count)?.windowed();
             let scores = scores.slice(0, first, count)?.windowed();
             let part = search.with_queries(first, count)?;
@@ -91,11 +94,11 @@ impl Plan {
     }
 }
 
-/// Some of the queries.
+/// One turn: some of the queries.
 struct Turn<'a, D: Driver> {
     plan: &'a Plan,
     search: &'a Searching<D>,
-    /// The first of them.
+    /// Index of the first query.
     first: usize,
     query_norms: &'a Option<Operand<D>>,
     row_norms: &'a Option<Operand<D>>,
@@ -108,7 +111,7 @@ impl<D: Driver> Turn<'_, D> {
         let (lists, counts) = (context.words(2 * queries * places)?, context.words(queries)?);
         context.clear(&counts);
         self.list([&lists, &counts], &limits, context)?;
-        // The first slot of a query is its list's.
+        // The first slot of a query belongs to its list.
         let slots = 1 + self.late_slots(context);
         let pairs = context.words(2 * queries * slots * k)?;
         let kernel = SelectKernel::new(SelectSource::Lists { metric: self.search.metric }, false, k);
@@ -118,7 +121,7 @@ impl<D: Driver> Turn<'_, D> {
         self.search.merge(pairs, slots, ids, scores, context)
     }
 
-    /// The filter and the norms, as far as the metric needs them.
+    /// The filter and the norms that the metric needs.
     fn also_read(&self) -> impl Iterator<Item = &Operand<D>> {
         let norms = [self.row_norms, self.query_norms].into_iter().flatten();
         self.search.filter.iter().chain(norms)
@@ -133,7 +136,7 @@ impl<D: Driver> Turn<'_, D> {
             strides: Strides::new([(step * dim) as isize, 1])?,
             ..self.search.rows.clone()
         };
-        // All of it may be more than a kernel sees; a copy of the sample is not.
+        // The spread rows may span more than a kernel sees; a copy of the sample does not.
         let spread =
             if spread.is_within(context.profile.binding_bytes_max) { spread } else { context.dense(spread)? };
         let sums = context.output(DType::F32, Shape::new([queries, sample])?)?;
@@ -191,7 +194,8 @@ impl<D: Driver> Turn<'_, D> {
         Ok(())
     }
 
-    /// The same on matrix units, where rows and queries are for them and all rows are seen at once. Returns whether they are.
+    /// The same on matrix units, if rows and queries suit them and all rows are seen at once.
+    /// Returns whether this was done.
     fn list_wide(
         &self,
         [lists, counts]: [&Operand<D>; 2],
@@ -211,7 +215,8 @@ impl<D: Driver> Turn<'_, D> {
         Ok(true)
     }
 
-    /// A product's parameters with those of lists in place of the last, from this row on.
+    /// A product's parameters with the lists' parameters in place of the last ones, beginning at
+    /// row `first`.
     fn list_params(&self, mut params: Vec<u32>, first: usize) -> Vec<u32> {
         let start = |operand: &Option<Operand<D>>| operand.as_ref().map_or(0, Operand::start);
         let own = [first as u32, start(&self.search.filter), start(self.row_norms), self.first as u32];
@@ -221,7 +226,7 @@ impl<D: Driver> Turn<'_, D> {
         params
     }
 
-    /// Rows that a pass sees at once.
+    /// Number of rows that a pass sees at once.
     fn late_rows(&self, context: &Context<D>) -> usize {
         let [rows, dim, _] = self.search.sizes();
         let row_bytes = dim * self.search.rows.dtype.size_bytes();
@@ -229,12 +234,13 @@ impl<D: Driver> Turn<'_, D> {
         rows.min(seen / ROWS_AT_ONCE * ROWS_AT_ONCE)
     }
 
-    /// Slots for the queries whose lists ran over.
+    /// Number of slots for queries whose lists overflowed.
     fn late_slots(&self, context: &Context<D>) -> usize {
         self.search.rows.shape[0].div_ceil(self.late_rows(context)) * LATE_PARTS
     }
 
-    /// A pass for each query whose list ran over; the others get nothing.
+    /// A pass for each query whose list overflowed. For other queries the kernel writes no
+    /// candidates.
     fn search_late(
         &self,
         pairs: &Operand<D>,
@@ -266,7 +272,7 @@ impl<D: Driver> Turn<'_, D> {
     }
 }
 
-/// The tile for so many queries.
+/// The tile for a number of queries.
 fn tile<D: Driver>(queries: usize, context: &Context<D>) -> Tile {
     let large = context.tuning.large().unwrap_or(LARGE_TILES[0]);
     let tile = if queries <= SMALL_TILE.m() { SMALL_TILE } else { large };

@@ -1,7 +1,9 @@
-//! Maps of expressions too long for one kernel: cut into steps whose values are kept in memory in between.
+//! Maps of expressions too long for one kernel: cut into steps whose values are kept in memory
+//! between the steps.
 //!
-//! A step is a run of nodes. What later steps read of it is alive at its end, and each of those values gets a kernel of its
-//! own, made of the step's nodes. Expressions with more values alive at a cut than [`ALIVE_MAX`] are not run.
+//! A step is a run of nodes. Values that later steps read are alive at its end, and each of them
+//! gets a kernel of its own, made of the step's nodes. Expressions with more than [`ALIVE_MAX`]
+//! values alive at a cut are not supported.
 
 use panoply_core::expr::{Expr, Node, NodeId, Program, Types, Value};
 use panoply_core::op::compute::Map;
@@ -13,12 +15,13 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::operand::Operand;
 
-/// Nodes of a step: a multiple of the lengths of common loops, so that steps are equal and share a kernel.
+/// Nodes of a step: a multiple of the lengths of common loops, so that steps are equal and share a
+/// kernel.
 const STEP_NODES: usize = 384;
 /// The most values that are kept between two steps.
 const ALIVE_MAX: usize = 16;
 
-/// Whether the expression can be cut, or why not.
+/// Checks that the expression can be cut.
 pub(super) fn support(program: &Program, dtypes: &[DType]) -> Result<(), String> {
     let types = program.types(dtypes).map_err(|error| error.to_string())?;
     if types.values().contains(&Value::Typed(DType::F64)) {
@@ -32,7 +35,8 @@ pub(super) fn support(program: &Program, dtypes: &[DType]) -> Result<(), String>
     Ok(())
 }
 
-/// Every step's first node, and the nodes whose values later steps read, or that are the result.
+/// The first node of every step, and the nodes whose values later steps read, or that are the
+/// result.
 fn steps(program: &Program, types: &Types) -> Vec<(usize, Vec<usize>)> {
     let nodes = program.nodes();
     let mut last_use: Vec<usize> = (0..nodes.len()).collect();
@@ -88,7 +92,7 @@ pub(super) fn run<D: Driver>(
     last.ok_or_else(|| panoply_core::Error::invalid("map", "an expression", "no nodes"))
 }
 
-/// An expression on its way.
+/// An expression during its evaluation.
 struct Cut<'a, D: Driver> {
     program: &'a Program,
     types: &'a Types,
@@ -100,7 +104,7 @@ struct Cut<'a, D: Driver> {
 /// One step as expressions over its own inputs.
 struct Step {
     start: usize,
-    /// Where its inputs come from.
+    /// The sources of its inputs.
     sources: Vec<Source>,
     /// The expression of every node so far.
     built: Vec<Expr>,
@@ -123,7 +127,7 @@ impl Step {
 }
 
 impl<D: Driver> Cut<'_, D> {
-    /// The expressions of a step's nodes.
+    /// Builds the expressions of a step's nodes.
     fn build(&self, step: &mut Step) {
         let end = (step.start + STEP_NODES).min(self.program.nodes().len());
         for id in step.start..end {
@@ -177,7 +181,7 @@ impl<D: Driver> Cut<'_, D> {
         evaluate(&program, &dtypes, &read, operands, dtype, shape, context)
     }
 
-    /// Lets go of values that no node from here on reads.
+    /// Drops values that no node from `behind` on reads.
     fn forget(&mut self, behind: usize) {
         let later = self.program.nodes().get(behind..).unwrap_or_default();
         let read: std::collections::HashSet<usize> =

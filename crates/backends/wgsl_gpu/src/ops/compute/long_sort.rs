@@ -1,5 +1,6 @@
-//! Lines to sort of which kernels do not see all. Pieces are sorted by themselves; then the place of each of their elements
-//! among all is counted: how many of every other piece come before it.
+//! Sorts lines that are longer than a kernel sees. Pieces are sorted by themselves; then the rank
+//! of each of their elements in the whole line is counted: how many elements of every other piece
+//! come before it.
 
 use panoply_core::Result;
 use panoply_kernels::wgsl::{Kernel, SortKernel};
@@ -11,16 +12,17 @@ use crate::driver::Driver;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
 use crate::pieces::{beyond, slabs_within};
 
-/// A piece of a line, sorted.
+/// A sorted piece of a line.
 struct Piece<D: Driver> {
     first: usize,
     count: usize,
     keys: Operand<D>,
-    /// Where the elements were, counted from the piece's start.
+    /// The old positions of the elements, counted from the piece's start.
     positions: Operand<D>,
 }
 
-/// For every place of a contiguous line the position of the element that belongs there.
+/// The sorting order of a contiguous line: for every rank, the position of the element that belongs
+/// there.
 pub(super) fn positions<D: Driver>(line: &Operand<D>, falls: bool, context: &mut Context<D>) -> Result<Operand<D>> {
     let len = line.elements();
     let most = slabs_within(&context.profile, 1, line.dtype.size_bytes().max(KEY_BYTES));
@@ -50,7 +52,7 @@ pub(super) fn positions<D: Driver>(line: &Operand<D>, falls: bool, context: &mut
     Ok(output)
 }
 
-/// The places of a piece's elements, in its order, among those of all pieces.
+/// The ranks of a piece's sorted elements among those of all pieces.
 fn ranks<D: Driver>(pieces: &[Piece<D>], number: usize, context: &mut Context<D>) -> Result<Operand<D>> {
     let own = &pieces[number];
     let ranks = context.words(own.count)?;

@@ -14,10 +14,11 @@ use crate::driver::Driver;
 use crate::operand::{Operand, collapsed};
 use crate::pieces::{in_pieces, in_two};
 
-/// Longer expressions are computed one element at a time: vectors would make their texts, and the time that drivers need
-/// for them, four times as long, and hide no latency that arithmetic does not.
+/// Longer expressions are computed one element at a time: with vectors, their texts and the compile
+/// time would be four times as long, and no latency would be hidden that the arithmetic does not
+/// hide already.
 pub(super) const VECTOR_NODES_MAX: usize = 128;
-/// Where the inputs of one buffer that holds them all begin: multiples of this.
+/// Alignment of the inputs in a buffer that holds all of them.
 const ARENA_STEP_BYTES: usize = 16;
 
 pub(crate) fn support(op: &Map) -> Result<(), String> {
@@ -144,7 +145,7 @@ fn one_piece<D: Driver>(
     context.run(&Kernel::Map(kernel), &[output], &reads, &params, groups)
 }
 
-/// The operand stretched to the output's shape.
+/// The operand broadcast to the output's shape.
 fn broadcast<D: Driver>(operand: &Operand<D>, shape: Shape) -> Result<Operand<D>> {
     let added = shape.rank().saturating_sub(operand.shape.rank());
     let steps = (0..shape.rank()).map(|axis| match axis.checked_sub(added) {
@@ -164,7 +165,8 @@ fn layout<D: Driver>(view: &Operand<D>) -> InputLayout {
     }
 }
 
-/// All operands in one block, with the index of the first element of each, because an adapter binds only so many.
+/// Copies all operands into one block, because an adapter binds a limited number of buffers.
+/// Returns the block, and the index of the first element of each operand.
 fn join<D: Driver>(operands: &[Operand<D>], context: &mut Context<D>) -> Result<(Operand<D>, Vec<u32>)> {
     let spans: Vec<(usize, usize)> = operands.iter().map(span).collect();
     let arena = context.words(joined_bytes(operands).div_ceil(4))?;
@@ -186,12 +188,13 @@ fn join<D: Driver>(operands: &[Operand<D>], context: &mut Context<D>) -> Result<
     Ok((arena, offsets))
 }
 
-/// The bytes of all operands in one block.
+/// Size of all operands in one block.
 fn joined_bytes<D: Driver>(operands: &[Operand<D>]) -> usize {
     operands.iter().map(|operand| span(operand).1.next_multiple_of(ARENA_STEP_BYTES)).sum()
 }
 
-/// The first byte that an operand may touch, rounded down, and how many from there on; both multiples of sixteen.
+/// The offset of the first byte that an operand may touch, rounded down, and the number of bytes
+/// from there; both multiples of sixteen.
 fn span<D: Driver>(operand: &Operand<D>) -> (usize, usize) {
     let block_bytes = operand.block().size() as usize - operand.window;
     let (size, (low, behind)) = (operand.dtype.size_bytes(), operand.reach());

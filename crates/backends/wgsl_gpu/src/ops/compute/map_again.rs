@@ -1,6 +1,7 @@
-//! Maps that ran before, as most small ops have: tensors that lie here, dense and all of one shape, with elements of four
-//! bytes. What was found out for the first is kept, so that the next ones are recorded without being looked at again. Small
-//! ones whose inputs lie in the arena are not even recorded one by one (see [`crate::joined`]).
+//! Maps that ran before, like most small ops: their tensors lie on this device, contiguous and all
+//! of one shape, with elements of four bytes. The kernel of the first such map is kept, so that the
+//! next ones are recorded without another analysis. Small maps whose inputs lie in the arena are
+//! joined instead of recorded one by one (see [`crate::joined`]).
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -23,13 +24,13 @@ use crate::pipelines::Pipeline;
 
 /// The most inputs of a map that is kept.
 const INPUTS_MAX: usize = 6;
-/// The most constants of one.
+/// The most constants of a map that is kept.
 const CONSTANTS_MAX: usize = 24;
 /// The most maps that are kept.
 const KNOWN_MAX: usize = 1024;
 
-/// Maps by the hashes of their expressions.
-pub struct KnownMaps<D: Driver> {
+/// Known maps by the hashes of their expressions.
+struct KnownMaps<D: Driver> {
     known: HashMap<u64, Rc<Known<D>>>,
 }
 
@@ -39,7 +40,7 @@ impl<D: Driver> Default for KnownMaps<D> {
     }
 }
 
-/// One of them.
+/// A known map.
 struct Known<D: Driver> {
     program: Program,
     inputs: Vec<DType>,
@@ -49,7 +50,7 @@ struct Known<D: Driver> {
     constants: Vec<u32>,
     pipeline: Rc<Pipeline<D>>,
     per_invocation: usize,
-    /// The kernels of many maps like this one, compiled when they are first wanted; nothing where that failed.
+    /// The kernels for joined maps of this kind, compiled when first wanted; `None` if that failed.
     joined: OnceCell<Option<Rc<Joined<D>>>>,
 }
 
@@ -58,7 +59,7 @@ impl<D: Driver> Known<D> {
         let will_be_many = context.is_rehearsal();
         let pipelines = &mut context.pipelines;
         let make = || Joined::new(&self.kernel, &self.constants, pipelines).ok().map(Rc::new);
-        // A driver that does not take these texts may take that of the maps one by one.
+        // A driver that refuses these texts may still take the text for single maps.
         let joined = self.joined.get_or_init(make).as_ref()?;
         joined.prepare(will_be_many, &self.kernel, &mut context.pipelines);
         Some(joined)
@@ -71,14 +72,14 @@ fn kernel(program: &Program, inputs: &[DType]) -> Result<(MapKernel, Vec<u32>)> 
     Ok((MapKernel { body, inputs, rank: 0, vector: true, arena: false, joined: None }, constants))
 }
 
-/// Records a map like one that ran before; nothing where there was none.
+/// Records a map like one that ran before; `None` if there was none.
 pub(crate) fn run<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<Option<Tensor>> {
     let program = op.program()?;
-    let Some(known) = context.known_maps.known.get(&program.hash()) else { return Ok(None) };
+    let Some(known) = context.states.get::<KnownMaps<D>>().known.get(&program.hash()) else { return Ok(None) };
+    let known = Rc::clone(known);
     if known.program != *program || !is_plain(op, &known.inputs, context) {
         return Ok(None);
     }
-    let known = Rc::clone(known);
     if let Some(tensor) = join(op, &known, context)? {
         return Ok(Some(tensor));
     }
@@ -99,7 +100,8 @@ pub(crate) fn run<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<Optio
     context.finish(output).map(Some)
 }
 
-/// Lets a plain map wait for others like it; nothing where it is not small or not all of it lies in the arena.
+/// Lets a plain map wait for others like it; `None` if it is too large or not all of it lies in the
+/// arena.
 fn join<D: Driver>(op: &Map, known: &Known<D>, context: &mut Context<D>) -> Result<Option<Tensor>> {
     let Some(shape) = op.inputs().next().map(|first| *first.shape()) else { return Ok(None) };
     let (count, size) = (shape.elements(), known.output.size_bytes());
@@ -121,7 +123,7 @@ fn join<D: Driver>(op: &Map, known: &Known<D>, context: &mut Context<D>) -> Resu
     Ok(Some(tensor))
 }
 
-/// Keeps what later maps of this kind need, where this is one.
+/// Keeps the kernel for later maps of this kind, if this map qualifies.
 pub(super) fn keep<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<()> {
     let (program, output) = (op.program()?, op.output_dtype()?);
     let inputs: Vec<DType> = op.inputs().map(Tensor::dtype).collect();
@@ -143,17 +145,19 @@ pub(super) fn keep<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<()> 
     let known = Known { program, inputs, output, kernel, constants, pipeline, per_invocation, joined };
     let known = Rc::new(known);
     if context.is_rehearsal() {
-        // The next one will be joined, where it is small.
+        // A small map of this kind will be joined next time, so compile the kernel for that too.
         join(op, &known, context)?;
     }
-    if context.known_maps.known.len() >= KNOWN_MAX {
-        context.known_maps.known.clear();
+    let KnownMaps { known: all } = context.states.get::<KnownMaps<D>>();
+    if all.len() >= KNOWN_MAX {
+        all.clear();
     }
-    context.known_maps.known.insert(hash, known);
+    all.insert(hash, known);
     Ok(())
 }
 
-/// Whether the inputs are of these types, in this device's memory, dense, all of one shape and within reach.
+/// Whether the inputs have these types, lie in this device's memory, are contiguous, all of one
+/// shape and within reach.
 fn is_plain<D: Driver>(op: &Map, dtypes: &[DType], context: &Context<D>) -> bool {
     let Some(first) = op.inputs().next() else { return false };
     let shape = first.shape();

@@ -1,4 +1,5 @@
-//! MatMul: strides, tiles and epilogues for one kernel; products beyond a kernel's reach are cut in `large_matmul`.
+//! MatMul: strides, tiles and epilogues for one kernel; products beyond a kernel's reach are cut in
+//! `large_matmul`.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,13 @@ use crate::tuning::{LARGE_TILES, SMALL_TILE, fastest};
 
 /// The most dimensions of a batch.
 const BATCH_RANK: usize = 6;
-/// Large tiles from which on a device is busy with them.
+/// Number of large tiles that keep a device busy.
 const LARGE_TILES_WANTED: usize = 96;
-/// The size of the products by which tiles are compared.
+/// The size of the products that compare tiles.
 const TRIAL_SIZE: usize = 2048;
-/// How often each is run at once.
+/// Number of runs of each tile in one trial.
 const TRIAL_RUNS: u32 = 4;
-/// The longest that a trial is waited for.
+/// The longest wait for a trial.
 const TRIAL_SECONDS_MAX: u64 = 5;
 
 pub(crate) fn run<D: Driver>(op: &MatMul, context: &mut Context<D>) -> Result<Tensor> {
@@ -34,7 +35,7 @@ pub(crate) fn run<D: Driver>(op: &MatMul, context: &mut Context<D>) -> Result<Te
     }
     let (a, b) = op.operands()?;
     let (mut a, mut b) = (context.operand(&a)?, context.operand(&b)?);
-    // With no factor nothing of C is read.
+    // If `beta` is zero, C is not read.
     let c = op.c.as_ref().filter(|_| op.beta != 0.0).map(|c| context.operand(c)).transpose()?;
     let bias = op.bias.as_ref().map(|bias| context.operand(bias)).transpose()?;
     let bias_kind = match &bias {
@@ -63,7 +64,8 @@ pub(crate) fn run<D: Driver>(op: &MatMul, context: &mut Context<D>) -> Result<Te
         if let Some(made) = matrix_units::multiply(&product, [&a, &b], [c.as_ref(), bias.as_ref()], shape, context)? {
             return context.finish(made);
         }
-        // Large tiles read vectors of f32; what it takes to make them is little beside the product.
+        // Large tiles read vectors of f32; the conversion takes little time compared with the
+        // product.
         (a, b) = (widened(&a, context)?, widened(&b, context)?);
     }
     let carriers = context.carriers(dtype, shape)?;
@@ -71,7 +73,7 @@ pub(crate) fn run<D: Driver>(op: &MatMul, context: &mut Context<D>) -> Result<Te
     context.finish_as(carriers, dtype)
 }
 
-/// A matrix of small floats as f32, in the same arrangement.
+/// A matrix of 16-bit floats as f32, with the same order of axes in memory.
 fn widened<D: Driver>(operand: &Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let rank = operand.shape.rank();
     if operand.strides[rank - 2] != 1 || operand.shape[rank - 1] == 1 {
@@ -82,13 +84,13 @@ fn widened<D: Driver>(operand: &Operand<D>, context: &mut Context<D>) -> Result<
     cast(&operand.permuted(&order)?, DType::F32, context)?.permuted(&order)
 }
 
-/// How many of the large tiles a product has.
+/// Number of large tiles in a product.
 fn large_tiles(batch: &Shape, m: usize, n: usize) -> usize {
     let large = LARGE_TILES[0];
     batch.elements() * m.div_ceil(large.m()) * n.div_ceil(large.n())
 }
 
-/// The sizes of a product and what happens to its sums.
+/// The sizes and the epilogue of a product.
 #[derive(Clone)]
 pub(super) struct Product {
     pub(super) m: usize,
@@ -115,7 +117,7 @@ impl Product {
         }
     }
 
-    /// A plain product of f32 that adds up `accumulate`.
+    /// A plain product of f32 that accumulates `accumulate`.
     pub(super) fn plain([m, n, k]: [usize; 3], accumulate: Accumulate) -> Product {
         Product {
             m,
@@ -148,7 +150,7 @@ pub(super) fn multiply<D: Driver>(
         let groups = groups_for(batches * product.m * product.n);
         return context.run(&Kernel::NaiveGemm(kernel), &[output], &reads, &params, groups);
     }
-    // Software adapters compile slowly and gain nothing from steps that are written out.
+    // Software adapters compile slowly and gain nothing from unrolled steps.
     let tile = Tile { unrolled: !context.profile.is_software, ..tile(product, a.dtype, context)? };
     let epilogue = product.epilogue(c.is_some());
     let kernel = GemmKernel {
@@ -166,13 +168,13 @@ pub(super) fn multiply<D: Driver>(
     context.run(&Kernel::Gemm(kernel), &[output], &reads, &params, groups)
 }
 
-/// Tiles read vectors of words only.
+/// Tiles read only vectors of four-byte words.
 fn by_words<D: Driver>(operand: &Operand<D>, load: Load) -> Load {
     if operand.dtype.size_bytes() == 4 { load } else { Load::Single }
 }
 
-/// How an operand can be read in vectors of so many; `outer` and `inner` are its axes, counted from the second last, with
-/// their lengths.
+/// Along which axis an operand can be read in vectors of `vector` elements. `outer` and `inner` are
+/// its axes, counted from the second last, with their lengths.
 pub(super) fn load<D: Driver>(
     operand: &Operand<D>,
     [outer, inner]: [usize; 2],
@@ -232,7 +234,7 @@ pub(super) fn params<D: Driver>(
     params
 }
 
-/// The strides of an operand along the batch's dimensions, zero where it is stretched.
+/// The strides of an operand along the batch's dimensions, zero where it is broadcast.
 fn batch_steps(dims: &[usize], strides: &[isize], batch: &[usize]) -> [u32; BATCH_RANK] {
     std::array::from_fn(|place| {
         let axis = (place + dims.len()).checked_sub(BATCH_RANK);
@@ -244,13 +246,13 @@ fn batch_steps(dims: &[usize], strides: &[isize], batch: &[usize]) -> [u32; BATC
     })
 }
 
-/// An operand that is stretched to a shape.
+/// An operand broadcast to a shape.
 pub(super) fn stretched<D: Driver>(operand: &Operand<D>, shape: &Shape) -> Result<Operand<D>> {
     let strides = Strides::new(stretched_steps(operand, shape.dims()))?;
     Ok(Operand { shape: *shape, strides, ..operand.clone() })
 }
 
-/// The strides of an operand that is stretched to a shape.
+/// The strides of an operand that is broadcast to a shape.
 fn stretched_steps<D: Driver>(operand: &Operand<D>, dims: &[usize]) -> Vec<isize> {
     let added = dims.len() - operand.shape.rank();
     let own = |axis: usize| axis.checked_sub(added).filter(|own| operand.shape[*own] == dims[axis]);
@@ -261,7 +263,7 @@ fn step(stride: isize) -> u32 {
     stride as i32 as u32
 }
 
-/// The tile for a product: the measured one where there are enough tiles for all of a device.
+/// The tile for a product: the measured one if there are enough tiles to keep the device busy.
 fn tile<D: Driver>(product: &Product, dtype: DType, context: &mut Context<D>) -> Result<Tile> {
     let large = LARGE_TILES[0];
     let tiles = large_tiles(&product.batch, product.m, product.n);
@@ -277,9 +279,11 @@ fn tile<D: Driver>(product: &Product, dtype: DType, context: &mut Context<D>) ->
     Ok(context.tuning.large().unwrap_or(large))
 }
 
-/// Times every tile that fits the adapter and keeps the fastest. Waits for the device, once in an adapter's life.
+/// Times every tile that fits the adapter and keeps the fastest. Waits for the device, once in an
+/// adapter's life.
 fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
-    // Compiling and running trials needs the tile to be known: a large product inside would come here again.
+    // The trials need a known tile: otherwise a large product in a trial would call this function
+    // again.
     context.tuning.keep(0);
     let shape = Shape::new([TRIAL_SIZE, TRIAL_SIZE])?;
     let [a, b, output] = [(); 3].map(|()| context.output(DType::F32, shape));
@@ -294,7 +298,7 @@ fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     Ok(())
 }
 
-/// How long some runs of a tile take, one after the other.
+/// The time for some runs of a tile, one after the other.
 fn trial<D: Driver>(
     product: &Product,
     operands: [&Operand<D>; 2],

@@ -1,4 +1,4 @@
-//! Products of f16 on a device's matrix units, where they suit them.
+//! Products of f16 on a device's matrix units, if they suit them.
 
 use panoply_core::expr::Expr;
 use panoply_core::{DType, Result, Shape};
@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::operand::Operand;
 use crate::tuning::LARGE_TILES;
 
-/// Records a product and gives its output, in f16; nothing where it is not one for matrix units.
+/// Records a product and returns its output in f16; `None` if it does not suit matrix units.
 pub(super) fn multiply<D: Driver>(
     product: &Product,
     [a, b]: [&Operand<D>; 2],
@@ -35,15 +35,15 @@ pub(super) fn multiply<D: Driver>(
         && product.k.is_multiple_of(COOP_DEPTH);
     let plain = Epilogue::none(product.addend_dtype);
     let epilogue = product.epilogue(c.is_some());
-    // Sums of whole tiles go to memory as they are, and what is done to them is done from there: that takes less time than
-    // the way through workgroup memory, which a kernel with an epilogue takes.
+    // Sums of whole tiles are stored directly, and a map applies the epilogue afterwards: this
+    // takes less time than the way through workgroup memory that a kernel with an epilogue takes.
     let apart = whole && epilogue != plain;
     let (epilogue, [kernel_c, kernel_bias]) = if apart { (plain, [None, None]) } else { (epilogue, [c, bias]) };
     let vector_store = product.n.is_multiple_of(4);
     let kernel = Kernel::Coop(CoopKernel { load_a, load_b, epilogue, vector_store, whole });
     let reads: Vec<&Operand<D>> = [a, b].into_iter().chain(kernel_c).chain(kernel_bias).collect();
     if context.pipelines.get(&kernel, (1, reads.len())).is_err() {
-        // Drivers may have matrices and not compile them.
+        // Drivers may report matrices and not compile the kernel.
         context.profile.matrix_units = false;
         return Ok(None);
     }
@@ -54,7 +54,7 @@ pub(super) fn multiply<D: Driver>(
     if apart { finish(product, sums, [c, bias], context).map(Some) } else { context.narrow(sums, DType::F16).map(Some) }
 }
 
-/// What is done to the sums, by a map.
+/// Applies the epilogue to the sums with a map.
 fn finish<D: Driver>(
     product: &Product,
     sums: Operand<D>,

@@ -1,25 +1,24 @@
 //! Arithmetic on tensors: from an op to dispatches, one file per op.
 
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{DType, Error, Location, Result, Shape, Tensor, Value};
+use panoply_core::{DType, Error, Result, Shape, Tensor, Value};
 
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::engine::Answer;
-use crate::operand::{WINDOW_STEP_BYTES, is_seen};
-use crate::pieces::slabs_within;
 use crate::profile::Profile;
 
 use super::fits_memory;
+use extents::{Extents, empty, fits_whole, is_within, no_f64, slabs_fit, wide};
 use turned::Turned;
 
-pub(crate) use map_again::KnownMaps;
 pub(super) use map_again::run as run_again;
 
 mod attention;
 mod color_convert;
 mod columns;
 mod conv2d;
+mod extents;
 mod gather;
 mod kernel;
 mod large_matmul;
@@ -46,20 +45,20 @@ mod transpose;
 mod turned;
 mod wide_units;
 
-/// Whether an adapter runs an op, or why not.
+/// Checks that an adapter runs an op.
 pub(super) fn support(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
     way(profile, op).map(drop)
 }
 
-/// How an op is run.
+/// The way in which an op is run.
 enum Way<'a> {
-    /// As it is.
+    /// Unchanged.
     Direct(&'a ComputeOp),
-    /// On lines that are laid one after the other first.
+    /// On transposed inputs, whose lines are contiguous.
     Turned(Box<Turned>),
 }
 
-/// How an adapter runs an op, or why it does not.
+/// The way in which an adapter runs an op, or the reason why it does not.
 fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<Way<'a>, String> {
     let Err(reason) = direct(profile, op) else { return Ok(Way::Direct(op)) };
     match Turned::new(op) {
@@ -68,7 +67,7 @@ fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<Way<'a>, String> {
     }
 }
 
-/// Whether an adapter runs an op as it is, or why not.
+/// Checks that an adapter runs an op unchanged.
 fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
     for (dtype, shape) in outputs(op).map_err(|error| error.to_string())? {
         fits_memory(profile, "an output", dtype, &shape)?;
@@ -101,14 +100,15 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
 }
 
 /// Records an op.
-pub(super) fn run<D: Driver>(op: &ComputeOp, name: &'static str, context: &mut Context<D>) -> Result<Answer> {
-    match way(&context.profile, op).map_err(|reason| Error::Unsupported { op: name, reason })? {
+pub(super) fn run<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer> {
+    let unsupported = |reason| Error::Unsupported { op: op.describe().name(), reason };
+    match way(&context.profile, op).map_err(unsupported)? {
         Way::Direct(op) => record(op, context),
         Way::Turned(turned) => turned.run(context),
     }
 }
 
-/// Records an op as it is.
+/// Records an op unchanged.
 fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer> {
     let tensor = |tensor: Result<Tensor>| tensor.map(|tensor| Answer::Value(Value::Tensor(tensor)));
     let pair = |pair: Result<(Tensor, Tensor)>| pair.map(|(first, second)| Answer::Value(Value::Pair(first, second)));
@@ -140,7 +140,7 @@ fn record<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer>
     }
 }
 
-/// The type and shape of what an op makes.
+/// The types and shapes of an op's outputs, in the largest type that they take on the way.
 fn outputs(op: &ComputeOp) -> Result<Vec<(DType, Shape)>> {
     Ok(match op {
         ComputeOp::ArgSort(op) => vec![(DType::U32, op.output_shape())],
@@ -168,84 +168,4 @@ fn outputs(op: &ComputeOp) -> Result<Vec<(DType, Shape)>> {
         ComputeOp::Transfer(op) => vec![(op.input.dtype(), *op.input.shape())],
         ComputeOp::Transpose(op) => vec![(op.input.dtype(), *op.input.shape())],
     })
-}
-
-/// The type that takes the most memory on the way to this one: its carrier.
-fn wide(dtype: DType) -> DType {
-    panoply_kernels::wgsl::carrier_dtype(dtype)
-}
-
-/// Whether a kernel sees all of a tensor, its elements one after the other: where they are, behind the start of a window, or
-/// in a block of their own.
-fn is_within(profile: &Profile, tensor: &Tensor) -> bool {
-    let size = tensor.dtype().size_bytes();
-    let is_moved = tensor.location() == Location::Host || !tensor.is_contiguous();
-    let before = if is_moved { 0 } else { tensor.offset() % (WINDOW_STEP_BYTES / size) };
-    is_seen(before + tensor.elements(), size, profile.binding_bytes_max)
-}
-
-/// Whether a tensor that cannot be cut is within a kernel's reach, or why not.
-fn fits_whole(profile: &Profile, what: &str, tensor: &Tensor) -> Result<(), String> {
-    if is_within(profile, tensor) {
-        return Ok(());
-    }
-    let bytes = tensor.elements() * tensor.dtype().size_bytes();
-    Err(format!("{what} of {bytes} bytes; the adapter binds {}", profile.binding_bytes_max))
-}
-
-/// Whether slabs that inputs and an output consist of, one after the other, are within a kernel's reach, all at once or some
-/// at a time, or why not. A slab is what is worked on by itself: all lines behind one place of the axes before theirs, or an
-/// image. The output has so many elements of the type that carries them.
-fn slabs_fit(
-    profile: &Profile,
-    slabs: usize,
-    inputs: &[&Tensor],
-    (elements, carrier): (usize, DType),
-) -> Result<(), String> {
-    let limit = profile.binding_bytes_max;
-    let whole = is_seen(elements, carrier.size_bytes(), limit) && inputs.iter().all(|input| is_within(profile, input));
-    if whole {
-        return Ok(());
-    }
-    let read = inputs.iter().map(|input| (input.elements(), input.dtype().size_bytes()));
-    for (elements, size) in read.chain([(elements, carrier.size_bytes())]) {
-        let slab = elements / slabs.max(1);
-        if slabs_within(profile, slab, size) == 0 {
-            return Err(format!("{} bytes that belong together; the adapter binds {limit}", slab * size));
-        }
-    }
-    Ok(())
-}
-
-fn no_f64(dtype: DType, op: &str) -> Result<(), String> {
-    if dtype == DType::F64 { Err(format!("{op} of f64")) } else { Ok(()) }
-}
-
-/// An output without elements: nothing to compute, and nothing to bind.
-fn empty(dtype: DType, shape: Shape) -> Result<Tensor> {
-    Tensor::zeros(dtype, shape)
-}
-
-/// One axis among the others.
-#[derive(Clone, Copy, Debug)]
-struct Extents {
-    outer: usize,
-    axis: usize,
-    inner: usize,
-}
-
-impl Extents {
-    fn new(shape: &[usize], axis: usize) -> Extents {
-        let product = |dims: &[usize]| dims.iter().product();
-        Extents { outer: product(&shape[..axis]), axis: shape[axis], inner: product(&shape[axis + 1..]) }
-    }
-
-    /// How many lines run along the axis.
-    fn lines(&self) -> usize {
-        self.outer * self.inner
-    }
-
-    fn params(&self) -> [u32; 3] {
-        [self.outer as u32, self.axis as u32, self.inner as u32]
-    }
 }

@@ -1,5 +1,5 @@
-//! Normalize: one factor and one summand for each channel. Elements are cut anywhere: kernels are told where in an image
-//! they begin.
+//! Normalize: one factor and one summand for each channel. Pieces may begin at any element: kernels
+//! get the offset in an image at which their piece begins.
 
 use panoply_core::op::compute::Normalize;
 use panoply_core::{Result, Tensor};
@@ -12,7 +12,7 @@ use crate::operand::{ELEMENTS_MAX, is_seen};
 use crate::pieces::in_slabs;
 use crate::profile::Profile;
 
-/// The bytes of a channel's factor and summand.
+/// Size of a channel's factor and summand.
 const AFFINE_BYTES: usize = 8;
 
 pub(crate) fn support(profile: &Profile, op: &Normalize) -> Result<(), String> {

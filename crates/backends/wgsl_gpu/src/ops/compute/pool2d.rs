@@ -1,4 +1,4 @@
-//! Pool2d: one kernel. Planes are cut into some at a time.
+//! Pool2d: one kernel. Large inputs are cut into groups of planes.
 
 use panoply_core::op::compute::Pool2d;
 use panoply_core::{DType, Result, Tensor};

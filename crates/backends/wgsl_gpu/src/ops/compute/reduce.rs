@@ -12,13 +12,13 @@ use crate::operand::Operand;
 
 /// Lines up to this length are reduced by one invocation each.
 const SERIAL_AXIS_MAX: usize = 64;
-/// Elements behind the axis from which on neighbouring invocations read neighbouring memory.
+/// Number of elements after the axis from which neighbouring invocations read neighbouring memory.
 const SERIAL_INNER_MIN: usize = 32;
-/// Invocations that keep a device busy.
+/// Number of invocations that keep a device busy.
 const INVOCATIONS_WANTED: usize = 1 << 16;
-/// Workgroups that keep a device busy.
+/// Number of workgroups that keep a device busy.
 const GROUPS_WANTED: usize = 1024;
-/// The most bytes of a partial result.
+/// Size of the largest partial result.
 const PARTIAL_BYTES_MAX: usize = 8;
 /// The shortest chunk that is worth a workgroup.
 const CHUNK_MIN: usize = 8192;
@@ -37,20 +37,20 @@ pub(crate) fn run<D: Driver>(op: &Reduce, context: &mut Context<D>) -> Result<Te
     context.finish_as(carriers, op.output_dtype())
 }
 
-/// What becomes of lines, or of parts of them.
+/// A reduction of lines, or of parts of lines.
 #[derive(Clone, Copy)]
 struct Lines {
     reduction: Reduction,
-    /// What a mean divides by.
+    /// The divisor of a mean.
     count: u32,
     /// The position of the part's first element on its line.
     first: u32,
-    /// Leaves partial results.
+    /// Whether to store partial results.
     to_partial: bool,
 }
 
 impl Lines {
-    /// Line by line, or part by part, as much as a kernel sees at once.
+    /// Reduces line by line, or part by part, as much as a kernel sees at once.
     fn in_pieces<D: Driver>(
         self,
         input: &Operand<D>,
@@ -83,7 +83,8 @@ impl Lines {
             }
             return Ok(());
         }
-        // Parts of the axis leave partial results, one part's after the other's, which are lines again.
+        // Parts of the axis store partial results, one part's after the other's; these are lines
+        // again.
         let kernel = self.kernel(input.dtype, ReduceForm::Serial);
         let (words, half) = (kernel.partial_bytes() / 4, (axis / 2).next_multiple_of(64).min(axis - 1));
         let partial = context.words(2 * inner * words)?;
@@ -147,8 +148,9 @@ impl Lines {
     }
 }
 
-/// The input as a view whose reduced axes are neighbours, and its extents around them. Axes of one element may stand
-/// anywhere; where the reduced axes are apart all the same, they are moved to the end.
+/// The input as a view whose reduced axes are neighbours, and its extents around them. Axes of one
+/// element may stand anywhere. If other axes stand between the reduced ones, the reduced axes are
+/// moved to the end.
 fn one_axis<D: Driver>(input: Operand<D>, reduced: &[bool]) -> Result<(Operand<D>, Extents)> {
     let dims = input.shape.to_vec();
     let wide = |axis: &usize| dims[*axis] != 1;

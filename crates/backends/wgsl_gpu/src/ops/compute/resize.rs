@@ -1,4 +1,5 @@
-//! Resize: one kernel; an image that keeps its size is copied. Planes are cut into some at a time.
+//! Resize: one kernel; an image that keeps its size is copied. Large inputs are cut into groups of
+//! planes.
 
 use panoply_core::op::compute::Resize;
 use panoply_core::{Error, Result, Tensor};
@@ -10,7 +11,7 @@ use crate::driver::Driver;
 use crate::pieces::in_slabs;
 use crate::profile::Profile;
 
-/// Products of two sizes of an axis are 32-bit integers in kernels, doubled.
+/// Kernels compute twice the product of an axis' two sizes as a 32-bit integer.
 const PRODUCT_MAX: usize = u32::MAX as usize / 4;
 
 pub(crate) fn support(profile: &Profile, op: &Resize) -> Result<(), String> {

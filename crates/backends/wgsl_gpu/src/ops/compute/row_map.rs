@@ -1,8 +1,9 @@
-//! RowMap: one kernel where lines of f32 fit an invocation's registers, else the three ops that it is.
+//! RowMap: one kernel if lines of f32 fit an invocation's registers, otherwise the three ops that
+//! it consists of.
 
 use panoply_core::graph::placeholder;
 use panoply_core::op::compute::{RowFunction, RowMap};
-use panoply_core::{DType, Error, Op, Result, Shape, Tensor};
+use panoply_core::{DType, Error, Op, Result, Shape, Support, Tensor};
 use panoply_kernels::wgsl::{
     Kernel, MAP_CONSTANTS_MAX, MapBody, ROW_MAP_CHUNKS_MAX, RowForm, RowInput, RowMapFunction, RowMapKernel,
 };
@@ -15,12 +16,12 @@ use crate::profile::Profile;
 
 /// The most inputs: every adapter binds eight buffers, and one is the output.
 const INPUTS_MAX: usize = 7;
-/// The longest expression of the two.
+/// The most nodes of each of the two expressions.
 const NODES_MAX: usize = 64;
 /// Elements of a line that a workgroup keeps for each vector of an invocation.
 const CHUNK: usize = 1024;
 
-/// Whether each of the three ops runs, or why not.
+/// Checks that each of the three ops runs.
 pub(crate) fn support(profile: &Profile, op: &RowMap) -> Result<(), String> {
     let mut refused = None;
     let asked = op.apart(&mut |op| {
@@ -41,13 +42,16 @@ pub(crate) fn run<D: Driver>(op: &RowMap, context: &mut Context<D>) -> Result<Te
     if let Some(tensor) = fused(op, context)? {
         return Ok(tensor);
     }
-    op.apart(&mut |op: Op| match super::super::run(&op, context)? {
-        Answer::Value(value) => value.into_tensor(),
-        _ => Err(Error::invalid("row_map: a step", "one tensor on the device", "another answer")),
+    op.apart(&mut |op: Op| match &op {
+        Op::Compute(op) => match super::run(op, context)? {
+            Answer::Value(value) => value.into_tensor(),
+            _ => Err(Error::invalid("row_map: a step", "one tensor on the device", "another answer")),
+        },
+        op => Err(Support::unknown(op).refusal(op)),
     })
 }
 
-/// The one kernel, where there is one for these shapes and types.
+/// Records the one kernel; `None` if there is none for these shapes and types.
 fn fused<D: Driver>(op: &RowMap, context: &mut Context<D>) -> Result<Option<Tensor>> {
     let Some(function) = function(op) else { return Ok(None) };
     let (rows, shape, len) = (op.rows_shape()?, op.output_shape()?, op.row_len()?);
@@ -95,7 +99,7 @@ fn fused<D: Driver>(op: &RowMap, context: &mut Context<D>) -> Result<Option<Tens
     context.finish(output).map(Some)
 }
 
-/// The kernel's function, where all is f32 and the expressions are short.
+/// The kernel's function; `None` unless all is f32 and the expressions are short.
 fn function(op: &RowMap) -> Option<RowMapFunction> {
     let tensors = op.inputs().iter().chain(op.more());
     let (before, after) = (op.before_program().ok()?, op.after_program().ok()?);
@@ -123,8 +127,8 @@ fn function(op: &RowMap) -> Option<RowMapFunction> {
     }
 }
 
-/// How an input whose last axis is `lacks` before the line's lies, and its step from line to line. `None` where the steps differ,
-/// or vectors of four would not begin on a boundary.
+/// The layout of an input whose last axis is `lacks` before the line's, and its step from line to
+/// line. `None` if the steps differ, or vectors of four would not be aligned.
 fn lies<D: Driver>(operand: &Operand<D>, rows: &Shape, lacks: usize) -> Option<(RowInput, u32)> {
     let rank = rows.rank();
     let mut strides = [0_isize; panoply_core::RANK_MAX];
@@ -133,7 +137,8 @@ fn lies<D: Driver>(operand: &Operand<D>, rows: &Shape, lacks: usize) -> Option<(
         let place = (axis + rank).checked_sub(own + lacks)?;
         strides[place] = if operand.shape[axis] == 1 { 0 } else { operand.strides[axis] };
     }
-    // Lines are counted through all axes before theirs, so the steps along those must be one.
+    // One index counts the lines through all axes before theirs, so the steps along those axes must
+    // join into one.
     let (mut step, mut next) = (0_isize, None);
     for axis in (0..rank - 1).rev().filter(|axis| rows[*axis] != 1) {
         match next {

@@ -1,7 +1,8 @@
-//! Scan: short lines by one workgroup, many lines by one invocation each, long lines in three passes.
+//! Scan: short lines by one workgroup, many lines by one invocation each, long lines in three
+//! passes.
 //!
-//! (A single pass in which a chunk waits for the one before it would need workgroups that are sure to make progress, which
-//! WebGPU does not promise.)
+//! (A single pass in which a chunk waits for the chunk before it would need a guarantee that
+//! workgroups make progress, which WebGPU does not give.)
 
 use panoply_core::op::compute::{Scan, ScanKind};
 use panoply_core::{Result, Tensor};
@@ -16,11 +17,12 @@ use crate::profile::Profile;
 
 /// The fewest elements of a chunk of a long line; all chunks are multiples of it.
 const CHUNK: usize = 4096;
-/// Chunks beyond this make the scan of their totals longer, and the device no busier.
+/// More chunks make the scan of their totals longer, and the device no busier.
 const CHUNKS_WANTED: usize = 4096;
-/// Lines from which on one invocation for each keeps a device busy, where neighbours read neighbouring memory.
+/// Number of lines from which one invocation per line keeps a device busy, if neighbours read
+/// neighbouring memory.
 const SERIAL_LINES_MIN: usize = 4096;
-/// Workgroups that keep a device busy: with so many lines none is cut.
+/// Number of workgroups that keep a device busy: with this many lines none is cut.
 const GROUPS_WANTED: usize = 256;
 
 pub(crate) fn run<D: Driver>(op: &Scan, context: &mut Context<D>) -> Result<Tensor> {
@@ -45,7 +47,7 @@ pub(crate) fn run<D: Driver>(op: &Scan, context: &mut Context<D>) -> Result<Tens
     context.finish_as(carriers, dtype)
 }
 
-/// Whether lines are within reach, or can be cut, or why not.
+/// Checks that lines are within reach, or can be cut.
 pub(crate) fn support(profile: &Profile, op: &Scan) -> Result<(), String> {
     no_f64(op.input.dtype(), "scan")?;
     let extents = Extents::new(op.input.shape(), op.axis);
@@ -56,7 +58,8 @@ pub(crate) fn support(profile: &Profile, op: &Scan) -> Result<(), String> {
     slabs_fit(profile, extents.outer, &[&op.input], output)
 }
 
-/// A line beyond what kernels see at once: chunk by chunk as in [`lines`], some of them at a time.
+/// Scans a line that is longer than a kernel sees: chunk by chunk as in [`lines`], some chunks at a
+/// time.
 fn long_line<D: Driver>(input: &Operand<D>, op: &Scan, output: &Operand<D>, context: &mut Context<D>) -> Result<()> {
     let axis = input.elements();
     let chunk = axis.div_ceil(CHUNKS_WANTED).next_multiple_of(CHUNK);
@@ -77,7 +80,8 @@ fn long_line<D: Driver>(input: &Operand<D>, op: &Scan, output: &Operand<D>, cont
         for first in (0..chunks).step_by(at_once) {
             let last = chunks.min(first + at_once);
             let (from, to) = (first * chunk, axis.min(last * chunk));
-            // Where the elements lie that come between those of the line, counted from its beginning or from its end.
+            // The offset of the first element in memory: the part is counted from the line's
+            // beginning, or from its end if reversed.
             let start = if op.reversed { axis - to } else { from };
             let (seen, place) = (input.span(start, to - from)?.windowed(), output.span(start, to - from)?.windowed());
             let offset = |operand: &Operand<D>| operand.start().wrapping_sub(start as u32);
@@ -97,7 +101,7 @@ fn long_line<D: Driver>(input: &Operand<D>, op: &Scan, output: &Operand<D>, cont
     some(kernel, context)
 }
 
-/// From what chunks come to, to what comes before each.
+/// From the totals of chunks to the value before each chunk.
 fn carry<D: Driver>(
     kernel: &ScanKernel,
     [totals, carries]: [&Operand<D>; 2],
@@ -110,7 +114,7 @@ fn carry<D: Driver>(
     context.run(&Kernel::Scan(kernel), &[carries], &[totals], &over, lines as u64)
 }
 
-/// Running values of every line.
+/// The running values of every line.
 pub(super) fn lines<D: Driver>(
     input: &Operand<D>,
     extents: Extents,

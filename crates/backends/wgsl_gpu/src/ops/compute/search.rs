@@ -1,5 +1,6 @@
-//! Search: one query at a time in one pass over the rows; many at once as a matrix product that lists candidates
-//! ([`super::listed_search`]), or, where rows are few or k is large, one that writes scores for a select.
+//! Search: a few queries each in one pass over the rows; many queries at once as a matrix product
+//! that lists candidates ([`super::listed_search`]), or, if rows are few or k is large, as a
+//! product that writes scores for a select.
 
 use panoply_core::op::compute::{Metric, Search};
 use panoply_core::{DType, Result, Shape, Tensor};
@@ -17,17 +18,18 @@ use crate::driver::Driver;
 use crate::operand::{Operand, WINDOW_STEP_BYTES};
 use crate::profile::Profile;
 
-/// Up to so many queries each get a pass of their own: memory is read again, but nothing is written.
+/// Up to this many queries each get a pass of their own: rows are read again, but no scores are
+/// written.
 pub(super) const PASSES_MAX: usize = 4;
 /// The largest k of such a pass.
 const PASS_K_MAX: usize = 256;
-/// Rows that a workgroup takes at a time.
+/// Number of rows that a workgroup takes at a time.
 pub(super) const ROWS_AT_ONCE: usize = 256;
-/// Candidates that one workgroup merges without being slow.
+/// Number of candidates that one workgroup merges fast.
 const MERGE_MAX: usize = 4096;
-/// Scores that are kept at once.
+/// The most scores that are stored at once.
 pub(super) const SCORES_MAX: usize = 16 << 20;
-/// Workgroups that keep a device busy with selecting.
+/// Number of workgroups that keep a device busy with selecting.
 const GROUPS_WANTED: usize = 512;
 
 pub(crate) fn support(profile: &Profile, op: &Search) -> Result<(), String> {
@@ -78,11 +80,11 @@ pub(crate) fn run<D: Driver>(op: &Search, context: &mut Context<D>) -> Result<(T
     Ok((context.finish(ids)?, context.finish(scores)?))
 }
 
-/// A search with its operands in place. The queries are f32.
+/// A search with its operands on the device. The queries are f32.
 pub(super) struct Searching<D: Driver> {
     pub(super) rows: Operand<D>,
     pub(super) queries: Operand<D>,
-    /// The queries as they were given, where their type is that of the rows.
+    /// The queries in their own type, if it is that of the rows.
     pub(super) given: Option<Operand<D>>,
     pub(super) filter: Option<Operand<D>>,
     pub(super) row_norms: Option<Operand<D>>,
@@ -106,7 +108,8 @@ impl<D: Driver> Searching<D> {
 
     fn by_passes(&self, ids: &Operand<D>, scores: &Operand<D>, context: &mut Context<D>) -> Result<()> {
         let [rows, dim, queries] = self.sizes();
-        // A kernel sees so many rows at once; all windows have the same number of parts, so that each keeps the device busy.
+        // The rows are cut into windows that a kernel sees at once. All windows but the last have
+        // the same number of parts, so that each keeps the device busy.
         let row_bytes = (dim * self.rows.dtype.size_bytes()).max(1);
         let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / row_bytes;
         let windows = rows.div_ceil(seen / ROWS_AT_ONCE * ROWS_AT_ONCE);
@@ -154,7 +157,7 @@ impl<D: Driver> Searching<D> {
         let [query_norms, row_norms] = self.lengths(context)?;
         let binding = context.profile.binding_bytes_max as usize;
         let limit = SCORES_MAX.min(binding / 4) / queries;
-        // As many rows as are seen at once, as f32 as well.
+        // As many rows as a kernel sees at once, as f32 too.
         let seen = (binding - WINDOW_STEP_BYTES) / (dim * self.rows.dtype.size_bytes().max(4)).max(1);
         let chunk = rows.min(limit.max(ROWS_AT_ONCE).next_multiple_of(4)).min(seen / 4 * 4);
         let chunks = rows.div_ceil(chunk);
@@ -180,7 +183,7 @@ impl<D: Driver> Searching<D> {
         if last { Ok(()) } else { self.merge(pairs, slots, ids, scores, context) }
     }
 
-    /// For a k larger than a select keeps: all scores of some queries at a time, sorted.
+    /// For a k larger than a select keeps: sorts all scores of some queries at a time.
     fn by_sorting(&self, ids: &Operand<D>, scores: &Operand<D>, context: &mut Context<D>) -> Result<()> {
         let [rows, dim, queries] = self.sizes();
         let [query_norms, row_norms] = self.lengths(context)?;
@@ -213,7 +216,7 @@ impl<D: Driver> Searching<D> {
         Ok(())
     }
 
-    /// The lengths of queries and rows, where the metric needs them.
+    /// The norms of queries and rows, if the metric needs them.
     pub(super) fn lengths(&self, context: &mut Context<D>) -> Result<[Option<Operand<D>>; 2]> {
         if self.metric != Metric::Cosine {
             return Ok([None, None]);
@@ -225,7 +228,7 @@ impl<D: Driver> Searching<D> {
         Ok([Some(norms(&self.queries, context)?), Some(rows)])
     }
 
-    /// The products (or squared differences) of some queries and some rows, added up.
+    /// The sums of products (or of squared differences) of some queries and some rows.
     fn sums(&self, queries: &Operand<D>, first: usize, count: usize, context: &mut Context<D>) -> Result<Operand<D>> {
         let (dim, asked) = (self.rows.shape[1], queries.shape[0]);
         let sums = context.output(DType::F32, Shape::new([asked, count])?)?;
@@ -240,12 +243,12 @@ impl<D: Driver> Searching<D> {
         Ok(sums)
     }
 
-    /// Some rows as f32, seen as columns.
+    /// Some rows as f32, transposed to columns.
     pub(super) fn some_rows(&self, first: usize, count: usize, context: &mut Context<D>) -> Result<Operand<D>> {
         columns(&self.rows.slice(0, first, count)?.windowed(), context)
     }
 
-    /// The best k of every line of slots with k candidates each.
+    /// Writes the best k of every query, from slots with k candidates each.
     pub(super) fn merge(
         &self,
         pairs: Operand<D>,
@@ -262,7 +265,7 @@ impl<D: Driver> Searching<D> {
         context.run(&kernel, &[ids, scores], &[&pairs], &params, queries as u64)
     }
 
-    /// The best k of every line, as pairs in order.
+    /// The best k of every query, as pairs in order.
     pub(super) fn merge_pairs(&self, pairs: Operand<D>, slots: usize, context: &mut Context<D>) -> Result<Operand<D>> {
         let (pairs, slots) = self.merge_some(pairs, slots, context)?;
         let source = SelectSource::Pairs { metric: Some(self.metric) };
@@ -274,7 +277,8 @@ impl<D: Driver> Searching<D> {
         Ok(merged)
     }
 
-    /// Pairs of so few slots that one workgroup merges those of a line, in as many steps as it takes.
+    /// Merges pairs, in as many steps as necessary, until one workgroup can merge the slots of a
+    /// query.
     fn merge_some(
         &self,
         mut pairs: Operand<D>,
@@ -313,13 +317,13 @@ impl<D: Driver> Searching<D> {
     }
 }
 
-/// Rows as f32, seen as columns.
+/// Rows as f32, transposed to columns.
 pub(super) fn columns<D: Driver>(rows: &Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let wide = if rows.elements() == 0 { rows.clone() } else { cast(rows, DType::F32, context)? };
     wide.permuted(&[1, 0])
 }
 
-/// The lengths of vectors.
+/// The norms of vectors.
 fn norms<D: Driver>(vectors: &Operand<D>, context: &mut Context<D>) -> Result<Operand<D>> {
     let [count, dim] = [vectors.shape[0], vectors.shape[1]];
     let output = context.output(DType::F32, Shape::new([count])?)?;

@@ -1,4 +1,4 @@
-//! Softmax: the form of the kernel for the shape of the lines.
+//! Softmax: chooses the form of the kernel for the shape of the lines.
 
 use panoply_core::op::compute::Softmax;
 use panoply_core::{DType, Result, Tensor};
@@ -11,12 +11,12 @@ use crate::operand::Operand;
 use crate::pieces::in_slabs;
 use crate::profile::Profile;
 
-/// Vectors of four that an invocation keeps in registers.
+/// The most vectors of four that an invocation keeps in registers.
 const CHUNKS_MAX: usize = 8;
-/// Elements of a line that a workgroup keeps for each of those.
+/// Elements of a line that a workgroup keeps for each of these vectors.
 const CHUNK: usize = 1024;
 
-/// Whether lines are within reach, all at once or some at a time, or why not.
+/// Checks that lines are within reach, all at once or some at a time.
 pub(crate) fn support(profile: &Profile, op: &Softmax) -> Result<(), String> {
     no_f64(op.input.dtype(), "softmax")?;
     let extents = Extents::new(op.input.shape(), op.axis);
@@ -60,7 +60,7 @@ pub(super) fn form<D: Driver>(input: &Operand<D>, extents: Extents, context: &Co
     }
 }
 
-/// Workgroups for that form.
+/// Number of workgroups for a form.
 pub(super) fn groups(form: RowForm, extents: Extents) -> u64 {
     match form {
         RowForm::Serial => groups_for(extents.lines()),

@@ -1,7 +1,8 @@
-//! Sort, ArgSort and SortPairs: short lines in workgroup memory, long ones by radix.
+//! Sort, ArgSort and SortPairs: short lines in workgroup memory, long ones by radix sort.
 //!
-//! Positions are sorted with the keys, and elements then picked by them, bit by bit. Only long lines of four-byte elements
-//! whose equals may change places are sorted without positions and made of their keys again.
+//! Positions are sorted with the keys, and the elements are then picked by position, so that their
+//! bits are unchanged. Only long lines of four-byte elements in an unstable sort are sorted without
+//! positions; their elements are computed back from the keys.
 
 use panoply_core::op::compute::{ArgSort, ScanKind, Sort, SortPairs};
 use panoply_core::{DType, Result, Shape, Tensor};
@@ -16,9 +17,9 @@ use crate::pieces::{beyond, slabs_within};
 use crate::profile::Profile;
 use crate::windows::put;
 
-/// The bytes of a key, and of a position.
+/// Size of a key, and of a position.
 pub(super) const KEY_BYTES: usize = 4;
-/// Workgroup memory that the radix sort takes, in bytes.
+/// Workgroup memory that the radix sort needs, in bytes.
 const RADIX_WORKGROUP_BYTES: u32 = 17_408;
 
 pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(), String> {
@@ -29,15 +30,17 @@ pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(),
     no_f64(dtype, "sort")
 }
 
-/// Slabs of lines, one after the other, that are worked on together where they are within reach, else some at a time.
+/// Contiguous slabs of lines, which are computed together if they are within reach, otherwise some
+/// at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     pub(super) outer: usize,
-    /// What is read of a slab: elements, and the bytes that each of them takes on the way.
+    /// The read part of a slab: number of elements, and the bytes that each of them takes on the
+    /// way.
     pub(super) read: (usize, usize),
-    /// What is made of it.
+    /// The written part of a slab, in the same form.
     pub(super) made: (usize, usize),
-    /// A slab is a single line, which may be longer than kernels see.
+    /// Whether a slab is a single line, which may be longer than a kernel sees.
     pub(super) is_line: bool,
 }
 
@@ -49,19 +52,19 @@ impl Parts {
         Parts { outer: extents.outer, read: slab, made: slab, is_line: extents.inner == 1 }
     }
 
-    /// How many slabs are within a kernel's reach at once, wherever they lie.
+    /// Number of slabs that are within a kernel's reach at once, at any offset.
     fn most(&self, profile: &Profile) -> usize {
         let within = |(slab, element_bytes)| slabs_within(profile, slab, element_bytes);
         within(self.read).min(within(self.made))
     }
 
-    /// Whether all are, each in a block of its own.
+    /// Whether all slabs are within reach, if input and output have blocks of their own.
     fn are_seen(&self, profile: &Profile) -> bool {
         let seen = |(slab, bytes): (usize, usize)| is_seen(self.outer * slab, bytes, profile.binding_bytes_max);
         seen(self.read) && seen(self.made)
     }
 
-    /// Whether the lines of these tensors are within reach, all at once or some at a time, or why not.
+    /// Checks that the lines of these tensors are within reach, all at once or some at a time.
     pub(super) fn support(&self, profile: &Profile, tensors: &[&Tensor]) -> Result<(), String> {
         let whole = self.are_seen(profile) && tensors.iter().all(|tensor| is_within(profile, tensor));
         let counted = self.is_line && u32::try_from(self.read.0).is_ok();
@@ -73,7 +76,7 @@ impl Parts {
     }
 }
 
-/// Whether lines along an axis of these tensors can be sorted, by the first of them.
+/// Checks that lines along an axis of these tensors can be sorted by the first of them.
 pub(crate) fn lines_support(profile: &Profile, tensors: &[&Tensor], axis: usize) -> Result<(), String> {
     let keys = tensors[0];
     support(profile, keys.dtype(), keys.shape()[axis])?;
@@ -136,12 +139,12 @@ pub(crate) fn run_pairs<D: Driver>(op: &SortPairs, context: &mut Context<D>) -> 
     Ok((context.finish(keys.reshaped(shape))?, context.finish(values.reshaped(shape))?))
 }
 
-/// Works on so many slabs of lines.
+/// Computes a number of slabs of lines.
 pub(super) type WorkOnSome<'a, D, const I: usize, const O: usize> =
     &'a mut dyn FnMut([&Operand<D>; I], usize, &mut Context<D>) -> Result<[Operand<D>; O]>;
 
-/// Works on all lines at once where they are within reach, else on some at a time, and on a line that is beyond it by
-/// itself. What is made has no shape yet.
+/// Computes all lines at once if they are within reach, otherwise some at a time; a line beyond
+/// reach is computed by itself. The outputs have no shape yet.
 pub(super) fn in_parts<D: Driver, const I: usize, const O: usize>(
     inputs: [&Operand<D>; I],
     outputs: [DType; O],
@@ -174,7 +177,8 @@ pub(super) fn in_parts<D: Driver, const I: usize, const O: usize>(
     Ok(std::array::from_fn(|number| all[number].clone()))
 }
 
-/// For every place the position, on its line, of the element that belongs there, in the tensor's layout.
+/// For every rank, the position on its line of the element that belongs there, in the tensor's
+/// layout.
 pub(super) fn positions<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
@@ -202,7 +206,7 @@ pub(super) fn positions<D: Driver>(
     Ok(output)
 }
 
-/// Whether the input, which is a single line then, is beyond a kernel's reach, or its keys are.
+/// Whether the input or its keys are beyond a kernel's reach; the input is a single line then.
 fn is_long<D: Driver>(input: &Operand<D>, extents: Extents, context: &Context<D>) -> bool {
     let limit = context.profile.binding_bytes_max;
     !input.is_within(limit) || !is_seen(extents.lines() * extents.axis, KEY_BYTES, limit)
@@ -220,7 +224,8 @@ pub(super) fn pick<D: Driver>(
     Ok(take(input, positions, positions.shape, picked, context)?.0)
 }
 
-/// Keys in order, line by line, and their positions where they are wanted (else the keys again).
+/// The sorted keys, line by line, and their positions if `with_positions` is set (otherwise one
+/// unused word).
 pub(super) fn radix<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
@@ -264,7 +269,7 @@ pub(super) fn radix<D: Driver>(
     Ok((keys, positions))
 }
 
-/// How a radix sort goes: by eight bits at a time where there are subgroups, else by four.
+/// The passes of a radix sort: eight bits at a time with subgroups, four without.
 struct Passes {
     bits: usize,
     block: usize,
@@ -302,7 +307,7 @@ impl Passes {
     }
 }
 
-/// From line by line to the tensor's layout.
+/// Copies data from line by line to the tensor's layout.
 fn relay<D: Driver>(
     kernel: SortKernel,
     output: &Operand<D>,

@@ -1,4 +1,4 @@
-//! TopK: a select for a small k, a sort for a large one. Many lines are cut into some at a time.
+//! TopK: a select for a small k, a sort for a large one. Many lines are cut into groups.
 
 use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Result, Shape, Tensor};
@@ -12,9 +12,9 @@ use crate::operand::{Operand, is_seen};
 use crate::pieces::slabs_within;
 use crate::profile::Profile;
 
-/// The bytes of a key and an index.
+/// Size of a key and an index.
 const PAIR_BYTES: usize = 8;
-/// Workgroups that keep a device busy.
+/// Number of workgroups that keep a device busy.
 const GROUPS_WANTED: usize = 512;
 /// The shortest part of a line that is worth a workgroup.
 const PART_MIN: usize = 4096;
@@ -30,8 +30,8 @@ pub(crate) fn support(profile: &Profile, op: &TopK) -> Result<(), String> {
     if op.k == 0 { Ok(()) } else { parts(op).support(profile, &[&op.input]) }
 }
 
-/// What is read and made of lines that belong together. A sort has four bytes for each key and position; a select reads
-/// elements where they are.
+/// The read and written parts of slabs. A sort needs four bytes for each key and position; a select
+/// reads elements in place.
 fn parts(op: &TopK) -> Parts {
     let Extents { outer, axis, inner } = Extents::new(op.input.shape(), op.axis);
     let size = op.input.dtype().size_bytes();
@@ -69,7 +69,7 @@ pub(crate) fn run<D: Driver>(op: &TopK, context: &mut Context<D>) -> Result<(Ten
     Ok((context.finish(values.reshaped(shape))?, context.finish(indices.reshaped(shape))?))
 }
 
-/// The best of all lines.
+/// Selects the best of all lines.
 fn select<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
@@ -87,7 +87,8 @@ fn select<D: Driver>(
     merge(&pairs, [lines, cut.parts * op.k, extents.inner], op.k, true, [1, 0], indices, context)
 }
 
-/// The best of a line beyond what kernels see at once: of one piece after the other, then of those.
+/// Selects the best of a line that is longer than a kernel sees: first of each piece, then of
+/// these.
 fn select_of_long<D: Driver>(
     line: &Operand<D>,
     op: &TopK,
@@ -109,7 +110,7 @@ fn select_of_long<D: Driver>(
     merge(&best, [1, pieces * k, 1], k, true, [1, 0], indices, context)
 }
 
-/// Parts of a line, and how long they are.
+/// The parts of a line, and their length.
 #[derive(Clone, Copy)]
 struct Cut {
     parts: usize,
@@ -124,8 +125,8 @@ impl Cut {
     }
 }
 
-/// The best of each part of each line, as pairs of key and index, or as indices alone where that is the last step. Elements
-/// are counted from `first` on.
+/// Selects the best of each part of each line, as pairs of key and index, or as indices alone in
+/// the last step. Elements are counted from `first` on.
 fn elements<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
@@ -145,7 +146,7 @@ fn elements<D: Driver>(
     context.run(&kernel, &[output], &[input], &params, (lines * cut.parts) as u64)
 }
 
-/// The best among so many pairs of each line, into one of its slots.
+/// Selects the best among `found` pairs of each line, into one of its slots.
 fn merge<D: Driver>(
     pairs: &Operand<D>,
     [lines, found, inner]: [usize; 3],

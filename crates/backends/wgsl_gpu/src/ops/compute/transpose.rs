@@ -1,5 +1,6 @@
-//! Transpose: by tiles where the last two axes of a matrix change places, else by strides. Matrices are cut into some at a
-//! time; what is beyond a kernel's reach even so is moved by strides, window by window.
+//! Transpose: by tiles if the last two axes of a matrix are exchanged, otherwise by strides. Large
+//! batches are cut into groups of matrices; views that are beyond reach even so are copied by
+//! strides, window by window.
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Result, Shape, Tensor};
@@ -30,12 +31,14 @@ pub(crate) fn run<D: Driver>(op: &Transpose, context: &mut Context<D>) -> Result
     context.finish(output)
 }
 
-/// Count, rows and columns, where the operand is a contiguous batch of matrices seen with rows and columns exchanged.
+/// Count, rows and columns, if the operand is a contiguous batch of matrices with rows and columns
+/// exchanged.
 fn matrices<D: Driver>(view: &Operand<D>) -> Option<[usize; 3]> {
     let (dims, strides) = collapsed(&view.shape, &[&view.strides]);
     let (dims, strides): (Vec<usize>, Vec<usize>) =
         dims.iter().zip(&strides[0]).map(|(dim, stride)| (*dim as usize, *stride as usize)).unzip();
-    // The view has a column of the source as its row: steps of `columns` along the last axis, of one along the other.
+    // A row of the view is a column of the source: steps of `columns` along the last axis, of one
+    // along the other.
     match (dims.as_slice(), strides.as_slice()) {
         ([columns, rows], [1, step]) if step == columns => Some([1, *rows, *columns]),
         ([count, columns, rows], [whole, 1, step]) if step == columns && *whole == rows * columns => {
@@ -60,7 +63,7 @@ fn tiled<D: Driver>(
 ) -> Result<Operand<D>> {
     let output = context.output(source.dtype, source.shape)?;
     let (tiles_r, tiles_c) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
-    // The matrices as they lie in memory, one after the other.
+    // The matrices in their memory order, one after the other.
     let lying = source.reshaped(Shape::new([source.elements()])?);
     in_slabs(&lying, &output, count, context, &mut |source, output, matrices, context| {
         let params = [matrices.len(), rows, columns, tiles_r, tiles_c, source.offset].map(|size| size as u32);

@@ -1,5 +1,6 @@
-//! Lines that lie beside each other, all of which would have to be within a kernel's reach at once: they are laid one after
-//! the other, worked on some at a time, and what comes of it is laid back.
+//! Ops on lines along an axis that is not the last, if all those lines together exceed a kernel's
+//! reach: the inputs are transposed so that lines are contiguous, computed some at a time, and the
+//! results are transposed back.
 
 use panoply_core::op::compute::{ArgSort, ComputeOp, Scan, Softmax, Sort, SortPairs, TopK};
 use panoply_core::{Result, Tensor, Value};
@@ -9,15 +10,16 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::engine::Answer;
 
-/// An op on lines along the last axis, in place of one along another.
+/// An op on lines along the last axis, in place of an op along another axis.
 pub(super) struct Turned {
     op: ComputeOp,
-    /// Where each axis of the answer is among those of the turned one.
+    /// For each axis of the answer, its index among the axes of the transposed answer.
     back: Vec<usize>,
 }
 
 impl Turned {
-    /// The op on lines one after the other; nothing where they are so already, or the op is not one on lines.
+    /// The op on contiguous lines; `None` if they are contiguous already, or the op does not work
+    /// on lines.
     pub(super) fn new(op: &ComputeOp) -> Option<Turned> {
         let (shape, axis) = match op {
             ComputeOp::ArgSort(op) => (op.input.shape(), op.axis),
@@ -50,12 +52,12 @@ impl Turned {
         Some(Turned { op, back })
     }
 
-    /// The op.
+    /// The op on contiguous lines.
     pub(super) fn op(&self) -> &ComputeOp {
         &self.op
     }
 
-    /// Records it, and what lays its answer back.
+    /// Records the op and the transposition of its answer.
     pub(super) fn run<D: Driver>(&self, context: &mut Context<D>) -> Result<Answer> {
         let laid_back = |tensor: Tensor, context: &mut Context<D>| {
             let operand = context.input(&tensor.permute(&self.back)?)?;

@@ -1,4 +1,5 @@
-//! Products and convolutions of f16 or bf16 on matrix units, by kernels whose matrices the driver makes.
+//! Products and convolutions of f16 or bf16 on matrix units, by kernels whose 16-bit matrices the
+//! driver declares.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +15,19 @@ use crate::driver::Driver;
 use crate::operand::{ELEMENTS_MAX, Operand};
 use crate::tuning::{LARGE_TILES, SEARCH_TILE, SMALL_WIDE_TILE, TEST_WIDE_TILE, WIDE_TILES, fastest};
 
-/// Tiles of 128 × 128 from which on large tiles keep a device busy, and from which on matrix units are worth their while.
+/// Number of tiles of 128 × 128 from which large tiles keep a device busy, and from which matrix
+/// units are worth using.
 const LARGE_WANTED: usize = 96;
 const SMALL_WANTED: usize = 8;
 const COUNTED_TILE: usize = 128;
-/// The size of the products by which tiles are compared.
+/// The size of the products that compare tiles.
 const TRIAL_SIZE: usize = 4096;
-/// How often each is run at once.
+/// Number of runs of each tile in one trial.
 const TRIAL_RUNS: u32 = 4;
-/// The longest that a trial is waited for.
+/// The longest wait for a trial.
 const TRIAL_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Records a product and gives its output; nothing where it is not one for matrix units.
+/// Records a product and returns its output; `None` if it does not suit matrix units.
 pub(super) fn multiply<D: Driver>(
     product: &Product,
     [a, b]: [&Operand<D>; 2],
@@ -50,7 +52,7 @@ pub(super) fn multiply<D: Driver>(
     run(&kernel, output, &reads, &params, groups, context)
 }
 
-/// Records the sums of a product of f16 or bf16 as f32, by the same steps as [`list_kernel`] makes them.
+/// Records the sums of a product of f16 or bf16 as f32, in the same steps as [`list_kernel`].
 pub(super) fn sums<D: Driver>(
     product: &Product,
     operands: [&Operand<D>; 2],
@@ -71,7 +73,8 @@ pub(super) fn sums<D: Driver>(
     Ok(true)
 }
 
-/// The kernel that lists candidates of a search, with queries as A and rows as B, and its tile; nothing where they are not for matrix units.
+/// The kernel that lists candidates of a search, with queries as A and rows as B, and its tile;
+/// `None` if they do not suit matrix units.
 pub(super) fn list_kernel<D: Driver>(
     product: &Product,
     operands: [&Operand<D>; 2],
@@ -85,7 +88,8 @@ pub(super) fn list_kernel<D: Driver>(
     Ok(is_compiled(&kernel, (2, reads), context).then_some((Kernel::Wide(kernel), tile)))
 }
 
-/// Records a convolution of contiguous operands and gives its output; nothing where it is not one for matrix units.
+/// Records a convolution of contiguous operands and returns its output; `None` if it does not suit
+/// matrix units.
 pub(super) fn convolve<D: Driver>(
     shape: &ConvShape,
     [images, weights]: [&Operand<D>; 2],
@@ -131,14 +135,14 @@ pub(super) fn convolve<D: Driver>(
     run(&kernel, output, &reads, &params, groups, context)
 }
 
-/// Where sums go: elements, or carriers that become elements.
+/// The target of sums: elements, or carriers that become elements.
 struct Output<D: Driver> {
     written: Operand<D>,
     dtype: DType,
 }
 
 impl<D: Driver> Output<D> {
-    /// Nothing where it is more than a kernel sees.
+    /// Returns `None` if the output is larger than a kernel sees.
     fn new(dtype: DType, shape: Shape, packed: bool, context: &mut Context<D>) -> Result<Option<Output<D>>> {
         let written = if packed { dtype } else { DType::F32 };
         let fits = (shape.elements() * written.size_bytes()) as u64 <= context.profile.binding_bytes_max;
@@ -147,7 +151,7 @@ impl<D: Driver> Output<D> {
     }
 }
 
-/// Records a kernel that was found to suit.
+/// Records a kernel that suits the operands; `None` if the driver does not compile it.
 fn run<D: Driver>(
     kernel: &WideKernel,
     output: Output<D>,
@@ -164,7 +168,8 @@ fn run<D: Driver>(
     if written.dtype == dtype { Ok(Some(written)) } else { context.narrow(written, dtype).map(Some) }
 }
 
-/// Whether the driver compiles a kernel. Drivers may have matrices and not compile them; then they are not asked again.
+/// Whether the driver compiles a kernel. A driver that reports matrices and does not compile them
+/// is not asked again.
 fn is_compiled<D: Driver>(kernel: &WideKernel, shape: (usize, usize), context: &mut Context<D>) -> bool {
     let is_compiled = context.pipelines.get(&Kernel::Wide(*kernel), shape).is_ok();
     let wide = &mut context.profile.wide_matrices;
@@ -175,7 +180,7 @@ fn is_compiled<D: Driver>(kernel: &WideKernel, shape: (usize, usize), context: &
     is_compiled
 }
 
-/// How both operands are read; nothing where they do not suit matrix units.
+/// The loads of both operands; `None` if they do not suit matrix units.
 fn loads<D: Driver>(product: &Product, [a, b]: [&Operand<D>; 2], context: &Context<D>) -> Option<[Load; 2]> {
     let limit = context.profile.binding_bytes_max;
     let suits = a.dtype == b.dtype
@@ -202,7 +207,7 @@ fn kernel(
     WideKernel { dtype, load_a, b: WideSource::Matrix(load_b), target, whole, tile }
 }
 
-/// The parameters of a product, with the number of these tiles.
+/// The parameters of a product, with the numbers of these tiles.
 pub(super) fn wide_params<D: Driver>(
     product: &Product,
     operands: [&Operand<D>; 2],
@@ -242,7 +247,8 @@ fn window_params<D: Driver>(
     sizes.into_iter().chain(starts).chain(images).map(|size| size as u32).collect()
 }
 
-/// Contiguous elements of two bytes, `images × channels × places`, with their channels last and so many of them.
+/// Copies contiguous elements of two bytes, `images × channels × places`, to channels-last layout
+/// with `wanted` channels.
 fn channels_last<D: Driver>(
     source: &Operand<D>,
     [images, channels, places, wanted]: [usize; 4],
@@ -255,20 +261,21 @@ fn channels_last<D: Driver>(
     Ok(output)
 }
 
-/// Tiles of the size by which products are judged.
+/// Number of tiles of [`COUNTED_TILE`], the measure for a product's size.
 fn counted([m, n]: [usize; 2]) -> usize {
     m.div_ceil(COUNTED_TILE) * n.div_ceil(COUNTED_TILE)
 }
 
-/// The tile for a product with so many of [`COUNTED_TILE`]; nothing where the device has no room for it.
+/// The tile for a product with `tiles` tiles of [`COUNTED_TILE`]; `None` if the device lacks the
+/// workgroup memory.
 fn tile<D: Driver>(tiles: usize, context: &mut Context<D>) -> Option<WideTile> {
     if context.profile.is_software {
-        // The order of steps is that of the tile that was decided on, where one was.
+        // The order of steps follows the fixed tile, if there is one.
         let early = context.tuning.wide().is_some_and(|tile| tile.early);
         return Some(WideTile { double: early, early, ..TEST_WIDE_TILE });
     }
     if tiles >= LARGE_WANTED && context.tuning.wide().is_none() {
-        // Where nothing can be measured, the first tile does.
+        // If nothing can be measured, the first tile is used.
         let _ = context.in_earnest(measure);
     }
     let large = context.tuning.wide().filter(|_| tiles >= LARGE_WANTED);
@@ -276,13 +283,14 @@ fn tile<D: Driver>(tiles: usize, context: &mut Context<D>) -> Option<WideTile> {
     large.filter(fits).or(Some(SMALL_WIDE_TILE).filter(fits))
 }
 
-/// The tile of searches.
+/// The tile for searches.
 fn search_tile<D: Driver>(context: &mut Context<D>) -> Option<WideTile> {
     let fits = SEARCH_TILE.workgroup_bytes() <= context.profile.workgroup_bytes_max;
     if fits && !context.profile.is_software { Some(SEARCH_TILE) } else { tile(LARGE_WANTED, context) }
 }
 
-/// Times every tile that fits the device and keeps the fastest. Waits for the device, once in its life.
+/// Times every tile that fits the device and keeps the fastest. Waits for the device, once in its
+/// life.
 fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     context.tuning.assume_wide(0);
     let dtype = if context.profile.wide_matrices.f16 { DType::F16 } else { DType::BF16 };
@@ -298,7 +306,7 @@ fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     Ok(())
 }
 
-/// How long some runs of a tile take, one after the other.
+/// The time for some runs of a tile, one after the other.
 fn trial<D: Driver>(
     operands: [&Operand<D>; 2],
     output: &Operand<D>,

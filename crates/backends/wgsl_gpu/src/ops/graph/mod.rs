@@ -1,4 +1,4 @@
-//! Many ops that run as one.
+//! Ops on whole graphs, which run as one.
 
 mod run_graph;
 
@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::engine::Answer;
 use crate::profile::Profile;
 
-/// Whether an adapter runs an op, or why not.
+/// Checks that an adapter runs an op.
 pub(super) fn support(profile: &Profile, op: &GraphOp) -> Result<(), String> {
     match op {
         GraphOp::RunGraph(op) => run_graph::support(profile, op),

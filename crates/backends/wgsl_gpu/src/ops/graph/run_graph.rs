@@ -1,7 +1,8 @@
 //! RunGraph: all steps of the plan in the same commands.
 //!
-//! What lies between them comes from the pool and goes back to it when its last reader is recorded: the queue works in order, so
-//! the next step may have it. So the pool holds no more than what is needed at once.
+//! Intermediate tensors come from the pool and return to it when their last reader is recorded: the
+//! queue works in order, so the next step may reuse the memory. So the pool holds only the memory
+//! that is needed at the same time.
 
 use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
@@ -13,10 +14,11 @@ use crate::driver::Driver;
 use crate::engine::Answer;
 use crate::profile::Profile;
 
-/// Bytes of what carries an element between kernels.
+/// Size of a carrier of an element between kernels.
 const WORD_BYTES: usize = 4;
 
-/// What WGSL kernels take: every adapter binds eight buffers, longer rows do not fit registers, and attention sees its operands whole.
+/// The limits of WGSL kernels: every adapter binds eight buffers, longer rows do not fit registers,
+/// and attention must see its operands as a whole.
 fn facts(profile: &Profile) -> Facts {
     Facts {
         map_inputs_max: 6,
@@ -42,14 +44,14 @@ pub(super) fn support(profile: &Profile, op: &RunGraph) -> Result<(), String> {
     }
 }
 
-/// Whether a device has the memory that a graph needs, or how much is missing.
+/// Whether a device has the memory that a graph needs, and otherwise how much is missing.
 pub(super) fn fits(profile: &Profile, op: &RunGraph, device: &DeviceInfo) -> Support {
     panoply_graph::fits(op, &facts(profile), device)
 }
 
 pub(super) fn run<D: Driver>(op: &RunGraph, context: &mut Context<D>) -> Result<Answer> {
     let mut plans = std::mem::take(&mut context.plans);
-    // In a rehearsal nothing is brought to the device, so nothing is kept either.
+    // A rehearsal brings nothing to the device, so its plans are not kept.
     let mut passing = Plans::default();
     let used = if context.is_rehearsal() { &mut passing } else { &mut plans };
     let facts = facts(&context.profile);
@@ -63,7 +65,7 @@ pub(super) fn run<D: Driver>(op: &RunGraph, context: &mut Context<D>) -> Result<
 
 struct Steps<'a, D: Driver> {
     context: &'a mut Context<D>,
-    /// What steps want to have looked at when all is done.
+    /// Downloads that steps need checked when all is done.
     checks: Vec<(usize, usize)>,
 }
 
@@ -89,7 +91,7 @@ impl<D: Driver> Steps<'_, D> {
 }
 
 impl<D: Driver> Executor for Steps<'_, D> {
-    /// The API does not tell.
+    /// The API does not report free memory.
     fn room(&mut self) -> Room {
         Room { place: self.context.device.to_string(), free_bytes: None, shares_host_memory: false }
     }

@@ -1,4 +1,5 @@
-//! Fft, Ifft and Fft2: a pass for each factor of the length. Lines along an axis that is not the last are turned first, and turned back.
+//! Fft, Ifft and Fft2: a pass for each factor of the length. Lines along an axis that is not the
+//! last are transposed first, and the results are transposed back.
 
 use panoply_core::op::signal::{Fft, Fft2, Ifft};
 use panoply_core::{Complex64, DType, Error, Result, Shape, Tensor};
@@ -9,10 +10,14 @@ use crate::driver::Driver;
 use crate::operand::{Operand, is_seen};
 use crate::profile::Profile;
 
-/// The small factors of a pass, tried in this order: each element that is written reads as many.
+/// The small factors of a pass, tried in this order: with a factor f, each written element reads f
+/// elements.
 const RADICES: [usize; 8] = [4, 2, 3, 5, 7, 11, 13, 17];
-/// The largest factor: a pass with it takes so many steps for each element.
+/// The largest factor: a pass with a factor f takes f steps for each element.
 const RADIX_MAX: usize = 8192;
+/// The longest transform on a driver in software: lavapipe and SwiftShader, through Vulkan, return zeros
+/// or NaN for 65,536 points. GPUs return the right numbers; the cause is not known.
+const SOFTWARE_LEN_MAX: usize = 32_768;
 
 pub(super) fn support(profile: &Profile, op: &Fft) -> Result<(), String> {
     fits(profile, &op.input, op.axis, op.input.shape()[op.axis])
@@ -29,10 +34,14 @@ pub(super) fn planes_support(profile: &Profile, op: &Fft2) -> Result<(), String>
     fits(profile, &op.input, last - 1, dims[last - 1])
 }
 
-/// Whether kernels see all of what lines of `len` complex numbers take, and the length has no large factor.
+/// Checks that kernels see all of the lines of `len` complex numbers, and that the length has no
+/// large factor.
 fn fits(profile: &Profile, input: &Tensor, axis: usize, len: usize) -> Result<(), String> {
     if input.dtype() == DType::F64 {
         return Err("fft of f64".to_owned());
+    }
+    if profile.is_software && len > SOFTWARE_LEN_MAX {
+        return Err(format!("{len} points; drivers in software are wrong beyond {SOFTWARE_LEN_MAX}"));
     }
     let lines = input.elements().checked_div(input.shape()[axis]).unwrap_or(0);
     if !is_seen(lines.saturating_mul(len), DType::Complex64.size_bytes(), profile.binding_bytes_max) {
@@ -86,7 +95,7 @@ pub(super) fn run_planes<D: Driver>(op: &Fft2, context: &mut Context<D>) -> Resu
     context.finish(planes)
 }
 
-/// A transform of lines of `len`, which counts the real elements where one side is real.
+/// A transform of lines of `len`, which counts the real elements if one side is real.
 struct Job {
     from: FftLine,
     to: FftLine,
@@ -167,7 +176,7 @@ fn roots(len: usize) -> Result<Tensor> {
     Tensor::from_vec(roots, [len])
 }
 
-/// Factors whose product is the length: small ones, then primes. Never none.
+/// Factors whose product is the length: small factors, then primes. Never empty.
 fn factors(len: usize) -> Vec<usize> {
     let (mut factors, mut rest) = (Vec::new(), len.max(1));
     let mut take = |rest: &mut usize, factor: usize| {

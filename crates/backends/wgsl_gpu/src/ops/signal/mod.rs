@@ -1,7 +1,7 @@
 //! Sampled signals: Fourier transforms.
 
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{Describe, Error, Op, Result, Value};
+use panoply_core::{Error, Result, Value};
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -12,7 +12,7 @@ mod fft;
 
 const NO_KERNEL: &str = "it has no kernel in WGSL";
 
-/// Whether an adapter runs an op, or why not.
+/// Checks that an adapter runs an op.
 pub(super) fn support(profile: &Profile, op: &SignalOp) -> Result<(), String> {
     match op {
         SignalOp::Fft(op) => fft::support(profile, op),
@@ -24,7 +24,7 @@ pub(super) fn support(profile: &Profile, op: &SignalOp) -> Result<(), String> {
 
 /// Records an op.
 pub(super) fn run<D: Driver>(op: &SignalOp, context: &mut Context<D>) -> Result<Answer> {
-    let unsupported = |reason| Error::Unsupported { op: Op::Signal(op.clone()).name(), reason };
+    let unsupported = |reason| Error::Unsupported { op: op.describe().name(), reason };
     support(&context.profile, op).map_err(unsupported)?;
     let tensor = match op {
         SignalOp::Fft(op) => fft::run(op, context)?,

@@ -1,4 +1,4 @@
-//! Finds out what the kernel has. There is one device: the kernel.
+//! Finds the algorithms of the kernel. The kernel is the only device.
 
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, FirstGuess, Op, OpenOptions,
@@ -9,30 +9,32 @@ use crate::engine::AfAlgEngine;
 use crate::ops::{self, Algorithm};
 use crate::socket::Transform;
 
-/// The name under which the device is listed, `af_alg:0`.
+/// The API name of the device, which is listed as `af_alg:0`.
 pub const AF_ALG: Api = Api::new("af_alg");
-/// The environment's variable that asks for the device.
+/// The environment variable that enables the device.
 pub const VARIABLE: &str = "PANOPLY_AF_ALG";
 
-/// Sockets, a key and their end; and for each message two system calls, with the kernel's setting up behind them.
+/// Estimated cost of an op (sockets and key), and of a message (two system calls with the kernel's
+/// set-up).
 const OP_NS: f32 = 20_000.0;
 const MESSAGE_NS: f32 = 4_000.0;
-/// For each byte: the kernel's arithmetic, and the copy into its memory. More than a fast kernel takes: the router would rather miss what the
-/// kernel is good for than take the CPU's work from it, and learns what it really takes from ops that name the device.
+/// Estimated cost of a byte: the kernel's arithmetic and the copy into its memory. It is higher
+/// than for a fast kernel. The router should rather miss an opportunity than move the CPU backend's
+/// work to a slower device. It learns the real costs from ops that request the device explicitly.
 const BYTE_NS: f32 = 2.0;
 
-/// The kernel's crypto, where it was asked for.
+/// The kernel's crypto, if enabled.
 pub struct AfAlgBackend {
     is_wanted: bool,
 }
 
 impl AfAlgBackend {
-    /// Where the variable [`VARIABLE`] is `1`.
+    /// Enables the device if the variable [`VARIABLE`] is `1`.
     pub fn from_environment() -> AfAlgBackend {
         AfAlgBackend { is_wanted: std::env::var_os(VARIABLE).is_some_and(|value| value == "1") }
     }
 
-    /// Wherever the kernel has it.
+    /// Enables the device on every kernel that has it.
     pub fn new() -> AfAlgBackend {
         AfAlgBackend { is_wanted: true }
     }

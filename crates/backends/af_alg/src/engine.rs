@@ -1,4 +1,5 @@
-//! The engine: a system call returns when the kernel is done, so `submit` answers at once. Nothing is kept between ops, keys least of all.
+//! The engine. A system call returns when the kernel is done, so ops finish inside `submit`.
+//! Nothing is kept between ops, in particular no keys.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ impl AfAlgEngine {
         if let Some(refusal) = ops::refusal(op, &has) {
             return Err(refusal.refusal(op));
         }
-        // What was validated when it was made may have had its nonces on a device then.
+        // The op is validated again, because its nonces may have been on a device at its first
+        // validation.
         op.validate()?;
         let Op::Crypto(crypto) = op else { return Err(Support::unknown(op).refusal(op)) };
         ops::run(crypto).map_err(|fault| match fault {

@@ -1,13 +1,16 @@
 //! AF_ALG: AES-GCM, AES-CBC, AES-CTR, SHA-2 and HMAC by the Linux kernel, through its sockets.
 //!
-//! The kernel's own code on the same cores is slower than the CPU backend's, by two copies and two system calls for each message. The device is
-//! for machines whose kernel has a driver for a crypto engine that nothing else reaches, and so it is there only where the environment's variable
+//! The kernel's own code runs on the same cores as the CPU backend and is slower, because of two
+//! copies and two system calls per message. The device is meant for machines whose kernel drives a
+//! crypto engine that no other backend can use. So it is enabled only if the environment variable
 //! [`VARIABLE`] is `1`.
 //!
-//! * [`AfAlgBackend`] finds out what the kernel has, by binding a socket to each algorithm.
-//! * `socket` has the system calls, `ops` goes from an op to them, `engine` answers in `submit`: a call returns when the kernel is done.
+//! * [`AfAlgBackend`] finds the kernel's algorithms by binding a socket to each.
+//! * `socket` has the system calls, `ops` converts ops to system calls, and `engine` finishes ops
+//!   in `submit`: a call returns when the kernel is done.
 //!
-//! The kernel wipes keys when their socket is closed. What it copied of messages it does not wipe, so secret messages are refused.
+//! The kernel wipes keys when their socket is closed. It does not wipe its copies of messages, so
+//! secret messages are refused.
 #![allow(unsafe_code)] // System calls take addresses.
 
 mod backend;

@@ -1,4 +1,4 @@
-//! From an op to system calls.
+//! Converts ops to system calls.
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
@@ -9,10 +9,10 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::socket::{Control, Family, Operation, Transform, Trouble};
 
 const BLOCK_BYTES: usize = 16;
-/// What is handed over at a time. The kernel's sockets take at least three times as much.
+/// Number of bytes sent at a time. The kernel's sockets accept at least three times as much.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What is asked of the kernel.
+/// An algorithm of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     Gcm,
@@ -35,7 +35,7 @@ impl Algorithm {
         Algorithm::Hmac(HashAlgorithm::Sha512),
     ];
 
-    /// The kernel's name for it.
+    /// The kernel's name of the algorithm.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Algorithm::Gcm => "gcm(aes)",
@@ -63,11 +63,11 @@ impl Algorithm {
     }
 }
 
-/// Why there is no answer.
+/// Why an op failed.
 pub(crate) enum Fault {
-    /// The op's fault, or a message's.
+    /// An error of the op or a message.
     Op(Error),
-    /// The kernel's.
+    /// An error of the kernel.
     Kernel(Trouble),
 }
 
@@ -83,7 +83,7 @@ impl From<Trouble> for Fault {
     }
 }
 
-/// Why a kernel that has these algorithms does not run the op; nothing where it does.
+/// Why a kernel with these algorithms does not run the op. `None` if it does.
 pub(crate) fn refusal(op: &Op, has: &dyn Fn(Algorithm) -> bool) -> Option<Support> {
     let Op::Crypto(op) = op else { return Some(Support::unknown(op)) };
     let reason = match (algorithm(op), messages(op)) {
@@ -95,7 +95,8 @@ pub(crate) fn refusal(op: &Op, has: &dyn Fn(Algorithm) -> bool) -> Option<Suppor
     reason.map(Support::No)
 }
 
-/// A sealed message goes to the kernel whole, and it gives back nothing for what has neither text nor associated data.
+/// Limits of AEAD messages. A message must be sent as a whole, and the kernel returns no result for
+/// a message with neither text nor associated data.
 fn aead_refusal(op: &CryptoOp) -> Option<String> {
     let (messages, associated, tag_bytes, opens) = match op {
         CryptoOp::Seal(op) => (op.messages(), op.associated_data(), TAG_BYTES, false),
@@ -160,13 +161,13 @@ fn messages(op: &CryptoOp) -> Option<&Messages> {
     }
 }
 
-/// How many messages an op has; one where that is not known.
+/// Number of the op's messages. 1 if unknown.
 pub(crate) fn message_count(op: &Op) -> usize {
     let Op::Crypto(op) = op else { return 1 };
     messages(op).map_or(1, Messages::count)
 }
 
-/// Runs an op that was not refused.
+/// Runs an op that `refusal` accepts.
 pub(crate) fn run(op: &CryptoOp) -> Result<Value, Fault> {
     match op {
         CryptoOp::Seal(op) => seal(op),
@@ -187,7 +188,7 @@ pub(crate) fn run(op: &CryptoOp) -> Result<Value, Fault> {
     }
 }
 
-/// What comes of an op's messages, each in its place. Wiped where the op fails.
+/// The output of an op's messages, each in its own part. Wiped if the op fails.
 struct Output {
     buffer: Option<HostBufferMut>,
     offsets: Vec<usize>,
@@ -209,13 +210,13 @@ impl Output {
         self.buffer.as_mut().map_or(&mut [], |buffer| &mut buffer.bytes_mut()[start..end])
     }
 
-    /// The messages, in the form of the op's own.
+    /// All outputs, in the same form as the op's messages.
     fn finish(mut self, like: &Messages) -> Result<Messages> {
         let buffer = self.buffer.take().ok_or_else(out_of_memory)?;
         like.like(Bytes::from_host(buffer.freeze()), std::mem::take(&mut self.offsets))
     }
 
-    /// The same where messages are shorter than their places.
+    /// All outputs without gaps, if they are shorter than their parts.
     fn finish_shorter(mut self, like: &Messages, lens: &[usize]) -> Result<Messages> {
         let mut buffer = self.buffer.take().ok_or_else(out_of_memory)?;
         let (bytes, mut end, mut ends) = (buffer.bytes_mut(), 0, vec![0]);
@@ -241,7 +242,7 @@ fn out_of_memory() -> Error {
     Error::OutOfMemory { place: "the host".to_owned(), asked: u64::MAX, free: 0, largest: 0 }
 }
 
-/// AES-GCM with a key, and where its associated data comes back to.
+/// AES-GCM with a key, and the buffer that receives the associated data.
 struct Aead<'a> {
     operation: Operation,
     associated: Option<&'a Messages>,
@@ -256,7 +257,7 @@ impl<'a> Aead<'a> {
         Ok(Aead { operation: transform.operation()?, associated, scratch: Vec::new() })
     }
 
-    /// Hands over a message. The kernel gives the associated data back in front of what it makes.
+    /// Sends a message. The kernel returns the associated data in front of its output.
     fn send(&mut self, index: usize, encrypts: bool, nonce: &[u8], parts: [&[u8]; 2]) -> Result<(), Fault> {
         let data = match self.associated {
             None => None,
@@ -314,7 +315,7 @@ fn open(op: &Open) -> Result<Value, Fault> {
     Ok(output.finish(op.messages())?.into_value()?)
 }
 
-/// A cipher without authentication, with a key.
+/// An unauthenticated cipher with a key.
 struct Cipher {
     operation: Operation,
     encrypts: bool,
@@ -329,7 +330,8 @@ impl Cipher {
         Ok(Cipher { operation: transform.operation()?, encrypts, counts })
     }
 
-    /// Encrypts or decrypts in place. Each piece is a message of the kernel's, with a vector that goes on from the one before.
+    /// Encrypts or decrypts in place. Each piece is a separate message for the kernel, and its
+    /// vector continues from the piece before.
     fn run(&self, mut iv: [u8; BLOCK_BYTES], text: &mut [u8]) -> Result<(), Fault> {
         for piece in text.chunks_mut(PIECE_BYTES) {
             let control = Control { encrypts: self.encrypts, iv: &iv, associated_len: None };
@@ -378,7 +380,7 @@ fn decrypt(op: &Decrypt) -> Result<Value, Fault> {
     Ok(output.finish_shorter(op.messages(), &lens)?.into_value()?)
 }
 
-/// An HMAC's operation with its key, and how long its tags are.
+/// An operation for the HMAC of a key, and the size of its tags.
 fn keyed_hash(key: &Key) -> Result<(Operation, usize), Fault> {
     let Purpose::Hmac(algorithm) = key.purpose() else { return Err(key.invalid().into()) };
     let transform = Algorithm::Hmac(algorithm).bind()?;
@@ -386,8 +388,9 @@ fn keyed_hash(key: &Key) -> Result<(Operation, usize), Fault> {
     Ok((transform.operation()?, algorithm.digest_bytes()))
 }
 
-/// The key of an HMAC as RFC 2104 has it: a long one is its digest, and zeros behind a short one change nothing. The kernel refuses long ones, and
-/// some kernels empty ones.
+/// Normalises the key of an HMAC as RFC 2104 defines: a long key is replaced by its digest, and
+/// trailing zeros of a short key change nothing. The kernel refuses long keys, and some kernels
+/// refuse empty keys.
 fn short_key(algorithm: HashAlgorithm, material: &[u8]) -> Zeroizing<Vec<u8>> {
     let block_bytes = if algorithm == HashAlgorithm::Sha256 { 64 } else { 128 };
     match material.len() {
@@ -401,7 +404,7 @@ fn short_key(algorithm: HashAlgorithm, material: &[u8]) -> Zeroizing<Vec<u8>> {
     }
 }
 
-/// Has a message hashed.
+/// Hashes one message.
 fn digest(operation: &Operation, message: &[u8], out: &mut [u8]) -> Result<(), Fault> {
     let mut rest = message;
     loop {
@@ -434,7 +437,7 @@ fn verify(op: &Verify) -> Result<Value, Fault> {
     Ok(Value::Bytes(Bytes::from_host(verdicts.freeze())))
 }
 
-/// Whether both are equal, in a time that depends on their lengths alone.
+/// Compares in constant time: the time depends only on the lengths.
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
 }

@@ -1,7 +1,7 @@
-//! The kernel's sockets for ciphers and hashes. A transform is an algorithm with its key; an operation, made of it, takes messages and gives back
-//! what came of them.
+//! The kernel's sockets for ciphers and hashes. A transform is an algorithm with its key. An
+//! operation is created from a transform, takes messages and returns their results.
 //!
-//! No call waits for data that is not on its way: what the kernel does not take or give at once is an error.
+//! No call blocks: if the kernel does not accept or return all data immediately, the call fails.
 
 use std::fmt;
 use std::io;
@@ -16,10 +16,10 @@ pub(crate) use absent::{Operation, Transform};
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{Operation, Transform};
 
-/// The longest initialisation vector.
+/// Maximum size of an initialisation vector.
 pub(crate) const IV_BYTES_MAX: usize = 16;
 
-/// The kinds of algorithms, which have different calls.
+/// The kinds of algorithms. Each has its own calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Hash,
@@ -28,7 +28,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// The kernel's word for it.
+    /// The kernel's name of the kind.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     fn name(self) -> &'static str {
         match self {
@@ -39,18 +39,18 @@ impl Family {
     }
 }
 
-/// What a cipher is told with a message.
+/// The parameters of a cipher for one message.
 #[derive(Clone, Copy)]
 pub(crate) struct Control<'a> {
     /// Whether it encrypts.
     pub(crate) encrypts: bool,
-    /// At most [`IV_BYTES_MAX`].
+    /// The initialisation vector, at most [`IV_BYTES_MAX`] bytes.
     pub(crate) iv: &'a [u8],
-    /// How much of what is sent is associated data, where the algorithm has any.
+    /// Size of the associated data at the start of the message, if the algorithm has any.
     pub(crate) associated_len: Option<usize>,
 }
 
-/// What the kernel says against a call.
+/// An error of a system call.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     call: &'static str,
@@ -63,13 +63,13 @@ impl Trouble {
         Trouble { call, error: io::Error::last_os_error() }
     }
 
-    /// The kernel took or gave another number of bytes.
+    /// The kernel accepted or returned a wrong number of bytes.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     fn short(call: &'static str, expected: usize, got: usize) -> Trouble {
         Trouble { call, error: io::Error::other(format!("{got} bytes instead of {expected}")) }
     }
 
-    /// Whether a message is not authentic.
+    /// Whether the error means that a message is not authentic.
     pub(crate) fn is_rejection(&self) -> bool {
         #[cfg(target_os = "linux")]
         return self.error.raw_os_error() == Some(libc::EBADMSG);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_af_alg::AfAlgBackend;
-use panoply_conformance::{cases, check_backend, run_one, vectors};
+use panoply_conformance::{cases, check_backend, run_one, vectors, wrong_domains};
 use panoply_core::op::crypto::*;
 use panoply_core::*;
 
@@ -28,6 +28,7 @@ fn every_case_that_it_claims_gives_what_the_reference_gives() {
     let summary = check_backend(&backend, &device, &crypto).unwrap();
     println!("{} passed, {} not claimed", summary.passed, summary.unsupported.len());
     assert!(summary.failed.is_empty() && summary.passed > 0, "{summary}");
+    assert_eq!(wrong_domains(&backend, &device), []);
 }
 
 #[test]

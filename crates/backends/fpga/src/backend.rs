@@ -1,11 +1,12 @@
-//! Finds cards and opens them. Where cards are looked for is a list of [`Find`]: XDMA, XRT, or the simulation, which is a backend of its own name.
+//! Finds cards and opens them. A [`Find`] searches one kind of card: behind XDMA, behind XRT, or
+//! simulated. Simulated cards form a backend with its own name.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
-    OpenOptions, Result, Support,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op, OpenOptions,
+    Result, Support,
 };
 
 use crate::card::simulated::build::{NoSimulation, library};
@@ -18,28 +19,29 @@ use crate::driver::{Driver, Identity};
 use crate::engine::FpgaEngine;
 use crate::ops;
 
-/// The name under which simulated cards are listed.
+/// The API name of simulated cards.
 pub const SIMULATED: Api = Api::new("fpga-sim");
 
-/// A place where cards are looked for.
+/// A method to find and open cards.
 pub trait Find: Send + Sync {
-    /// The cards that are there, or why there are none.
+    /// Lists the cards, or returns why there are none.
     fn find(&self) -> Result<Vec<Found>, Absence>;
 
-    /// Opens one of them.
+    /// Opens one of the cards.
     fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError>;
 }
 
 /// A card that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its number there.
+    /// The card's number within its [`Find`].
     pub number: u32,
-    /// Its name.
+    /// The card's name.
     pub name: String,
 }
 
-/// A card that was seen: where, its number there, and what is on it. Its place in the list is its index.
+/// A discovered card: its [`Find`], its number there, and its cores. The position in the list is
+/// the device's index.
 struct Seen {
     place: usize,
     number: u32,
@@ -54,8 +56,9 @@ pub struct FpgaBackend {
 }
 
 impl FpgaBackend {
-    /// Cards behind XDMA and XRT. Where `PANOPLY_FPGA_XCLBIN` names a bitstream, it is loaded onto XRT's cards.
-    #[allow(clippy::new_without_default)] // It looks at the environment.
+    /// Uses cards behind XDMA and XRT. If `PANOPLY_FPGA_XCLBIN` names a bitstream, it is loaded
+    /// onto XRT's cards.
+    #[allow(clippy::new_without_default)] // It reads the environment.
     pub fn new() -> FpgaBackend {
         let bitstream = std::env::var_os("PANOPLY_FPGA_XCLBIN").map(PathBuf::from);
         let names = LIBRARIES.iter().map(|names| names.map(str::to_owned).to_vec()).collect();
@@ -65,12 +68,12 @@ impl FpgaBackend {
         )
     }
 
-    /// One card that Verilator simulates, under the name [`SIMULATED`].
+    /// Uses one card simulated by Verilator, under the name [`SIMULATED`].
     pub fn simulated() -> FpgaBackend {
         FpgaBackend::of(SIMULATED, vec![Box::new(Simulated::default())])
     }
 
-    /// The simulation where `PANOPLY_FPGA_SIMULATION` is set, the machine's cards where it is not.
+    /// Uses the simulation if `PANOPLY_FPGA_SIMULATION` is set, and the machine's cards otherwise.
     pub fn from_environment() -> FpgaBackend {
         match std::env::var_os("PANOPLY_FPGA_SIMULATION") {
             Some(_) => FpgaBackend::simulated(),
@@ -78,7 +81,7 @@ impl FpgaBackend {
         }
     }
 
-    /// Cards from these places, listed under this name.
+    /// Uses the cards that `places` find, listed under the name `api`.
     pub fn of(api: Api, places: Vec<Box<dyn Find>>) -> FpgaBackend {
         FpgaBackend { api, places, seen: Mutex::new(Vec::new()) }
     }
@@ -90,7 +93,7 @@ impl FpgaBackend {
             seen.push(Seen { place, number: found.number, identity: None });
             seen.len() - 1
         });
-        // A card that was identified is not opened again: somebody may be using it.
+        // An identified card is not opened again, because it may be in use.
         let identity = match &seen[index].identity {
             Some(identity) => identity.clone(),
             None => Identity::of(&mut *self.places[place].open(found.number)?)?,
@@ -98,16 +101,15 @@ impl FpgaBackend {
         seen[index].identity = Some(identity.clone());
         let id = DeviceId { api: self.api, index: index as u32 };
         let mut info = DeviceInfo::new(id, found.name.clone(), DeviceKind::Fpga);
-        // Packets are made of the host's memory by the driver: nothing has to be moved there before.
+        // The driver builds packets in host memory, so tensors need not be moved before.
         info.shares_host_memory = true;
         info.runs_on_cores = self.api == SIMULATED;
         info.is_exclusive = true;
-        let domains = vec![Domain::Signal, Domain::Extension];
-        info.capabilities = Capabilities { domains, features: identity.features() };
+        info.capabilities = Capabilities { domains: ops::domains(&identity), features: identity.features() };
         Ok(info)
     }
 
-    /// What was seen under this index, forgotten where it is to be identified anew.
+    /// The [`Find`] and number of a device. With `forget` the card will be identified again.
     fn seen(&self, device: &DeviceInfo, forget: bool) -> Option<(usize, u32)> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_mut(device.id.index as usize)?;
@@ -185,12 +187,12 @@ pub struct Xdma {
 }
 
 impl Xdma {
-    /// Cards whose nodes are in this folder.
+    /// Uses the cards with nodes in this folder.
     pub fn new(folder: PathBuf) -> Xdma {
         Xdma { folder, completion: Completion::default() }
     }
 
-    /// With another way to learn of answers.
+    /// Selects how completion is detected.
     pub fn completion(mut self, completion: Completion) -> Xdma {
         self.completion = completion;
         self
@@ -229,12 +231,13 @@ pub struct XrtCards {
 }
 
 impl XrtCards {
-    /// Cards that libraries of these names know of, each library by the first of its names that is there, with a bitstream to load onto them.
+    /// Uses the cards of these libraries, and loads `bitstream` onto them. Each library is loaded
+    /// by the first of its names that exists.
     pub fn new(names: Vec<Vec<String>>, bitstream: Option<PathBuf>) -> XrtCards {
         XrtCards { names, bitstream, completion: Completion::default(), xrt: OnceLock::new() }
     }
 
-    /// With another way to learn of answers.
+    /// Selects how completion is detected.
     pub fn completion(mut self, completion: Completion) -> XrtCards {
         self.completion = completion;
         self
@@ -250,7 +253,7 @@ impl XrtCards {
     }
 }
 
-/// The most cards of a machine that are looked at.
+/// Maximum number of cards that are examined.
 const CARDS_MAX: u32 = 64;
 
 impl Find for XrtCards {
@@ -267,14 +270,14 @@ impl Find for XrtCards {
     }
 }
 
-/// One card that Verilator simulates.
+/// One card simulated by Verilator.
 #[derive(Default)]
 pub struct Simulated {
     simulation: OnceLock<Arc<Simulation>>,
 }
 
 impl Simulated {
-    /// The library, made where it has not been.
+    /// Returns the simulation's library. Builds it first if necessary.
     pub fn simulation(&self) -> Result<Arc<Simulation>, NoSimulation> {
         if let Some(simulation) = self.simulation.get() {
             return Ok(simulation.clone());

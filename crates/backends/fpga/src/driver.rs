@@ -1,10 +1,13 @@
-//! What drives a card: identifies it, sets its cores up, frames packets, and notices when the card lies, falls silent or was reset.
+//! Drives a card: identifies it, configures its cores, frames packets, and detects cards that
+//! return wrong data, stop answering or were reset.
 //!
-//! 1. Nothing that a card says is believed unchecked: identification, version and parameters must be possible, each answer must carry its packet's
-//!    tag, and before an op's answers count the card must still hold this session's number and count as many packets as were answered.
-//! 2. A reset in the middle of a pass loses what was set up. It is found by the session's number, and the answers are thrown away.
-//! 3. Cores are set up only while nothing is under way.
-//! 4. After an error nothing more is done with the card; whoever opens it again begins with a reset.
+//! 1. All data from a card is checked: identification, version and parameters must be valid, and
+//!    each answer must carry its packet's tag. Before an op's answers count, the card must still
+//!    hold this session's number and have counted as many packets as were answered.
+//! 2. A reset in the middle of a pass erases the configuration. The session's number reveals the
+//!    reset, and the answers are discarded.
+//! 3. Cores are configured only while no packet is in flight.
+//! 4. After an error the card is not used any more. Opening it again starts with a reset.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -14,30 +17,31 @@ use std::time::{Duration, Instant};
 use crate::card::{Card, CardError, PACKET_BYTES_MAX, RING_PACKETS};
 use crate::map::*;
 
-/// How long a card may take to be reset.
+/// How long a reset of the card may take.
 const RESET_TIME_MAX: Duration = Duration::from_millis(200);
-/// How long a card is waited for at the least before it counts as silent, however long ago it was heard: whoever drives it may have been held up.
+/// Minimum time to wait for a card before it counts as silent, even if its last answer is long ago:
+/// the driver's thread itself may have been delayed.
 const WAIT_MIN: Duration = Duration::from_millis(20);
-/// The most taps that a card's filter can claim to have.
+/// Maximum number of taps that a card's filter may report.
 const FIR_TAPS_MAX: u32 = 1024;
-/// The most steps that a card's decoder can claim to take.
+/// Maximum number of steps that a card's decoder may report.
 const VITERBI_STEPS_LIMIT: u32 = 1 << 20;
 
-/// What is on a card.
+/// The cores of a card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The cores, a bit for each kind.
+    /// Bit mask of the kinds of cores.
     pub cores: u32,
-    /// The filter's taps and the bits of its samples.
+    /// Number of the filter's taps, and bits of its samples.
     pub fir: Option<(u32, u32)>,
-    /// The transform's samples and the bits of their parts.
+    /// Number of the transform's samples, and bits of each part.
     pub fft: Option<(u32, u32)>,
-    /// The most steps of a frame.
+    /// Maximum number of steps in a frame.
     pub viterbi: Option<u32>,
 }
 
 impl Identity {
-    /// Asks a card.
+    /// Reads and checks a card's identification.
     pub fn of(card: &mut dyn Card) -> Result<Identity, CardError> {
         match card.read(IDENT)? {
             IDENT_VALUE => {}
@@ -76,7 +80,7 @@ impl Identity {
         self.cores >> kind as u32 & 1 == 1
     }
 
-    /// The cores in words, for a device's list of features: `fir:64x24`, `crc32`.
+    /// The cores as text for a device's list of features, such as `fir:64x24` and `crc32`.
     pub fn features(&self) -> Vec<String> {
         let each = CoreKind::ALL.into_iter().filter(|kind| self.has(*kind));
         each.map(|kind| {
@@ -95,7 +99,7 @@ impl Identity {
         .collect()
     }
 
-    /// What [`Identity::features`] was made of. Words that are none of its own are passed over.
+    /// Parses the texts of [`Identity::features`]. Unknown texts are ignored.
     pub fn from_features(features: &[String]) -> Identity {
         let mut identity = Identity::default();
         for feature in features {
@@ -114,16 +118,17 @@ impl Identity {
     }
 }
 
-/// One answer.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Clocks from the packet's first payload beat to the answer's first, as the card counts them.
+    /// Clocks from the first beat of the packet's payload to the first beat of the answer's
+    /// payload, counted by the card.
     pub clocks: u32,
-    /// What the core gave.
+    /// The core's output.
     pub payload: Vec<u8>,
 }
 
-/// A packet under way.
+/// A packet in flight.
 struct Expected {
     header: u64,
     bytes: usize,
@@ -135,22 +140,22 @@ pub struct Driver {
     identity: Identity,
     session: u32,
     tag: u16,
-    /// Packets answered since the reset.
+    /// Number of packets answered since the reset.
     answered: u32,
     under_way: VecDeque<Expected>,
-    /// When the card last did something.
+    /// Time of the last activity of the card.
     heard: Instant,
-    /// How long it was waited for since.
+    /// How long the driver has waited for the card since then.
     waited: Duration,
     silence_max: Duration,
 }
 
 impl Driver {
-    /// Identifies a card, resets it and begins a session.
+    /// Identifies a card, resets it and starts a session.
     pub fn open(mut card: Box<dyn Card>) -> Result<Driver, CardError> {
         let identity = Identity::of(&mut *card)?;
         reset(&mut *card)?;
-        // Another number for each session, so that what an earlier one left behind is recognised.
+        // Each session has a new number, so that the remains of earlier sessions are recognised.
         let session = (RandomState::new().hash_one(Instant::now()) as u32).clamp(1, u32::MAX - 1);
         card.write(SESSION, session)?;
         let got = card.read(SESSION)?;
@@ -163,17 +168,17 @@ impl Driver {
         Ok(Driver { card, identity, session, tag, answered: 0, under_way, heard, waited: Duration::ZERO, silence_max })
     }
 
-    /// Lets the card be silent for so long.
+    /// Sets the time after which the card counts as silent.
     pub fn set_silence_max(&mut self, silence_max: Duration) {
         self.silence_max = silence_max;
     }
 
-    /// What is on the card.
+    /// The cores of the card.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Chooses a core and writes its registers. Nothing may be under way.
+    /// Selects a core and writes its registers. No packet may be in flight.
     pub fn set_up(&mut self, core: CoreKind, registers: &[(Register, u32)]) -> Result<(), CardError> {
         if !self.under_way.is_empty() {
             return Err(CardError::RingFull);
@@ -182,17 +187,17 @@ impl Driver {
         registers.iter().try_for_each(|(register, value)| self.card.write(*register, *value))
     }
 
-    /// Whether another packet may be started.
+    /// Whether another packet can be started.
     pub fn has_room(&self) -> bool {
         self.under_way.len() < RING_PACKETS
     }
 
-    /// Packets under way.
+    /// Number of packets in flight.
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Starts a packet whose answer has so many bytes, a multiple of a beat's.
+    /// Starts a packet whose answer has `answer_bytes` bytes, rounded up to whole beats.
     pub fn start(&mut self, payload: &[u8], answer_bytes: usize) -> Result<(), CardError> {
         for got in [payload.len(), answer_bytes] {
             if got == 0 || got > PACKET_BYTES_MAX {
@@ -214,7 +219,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The oldest packet's answer, where it comes within this time. An error where the card has been silent for too long.
+    /// Returns the answer to the oldest packet. `None` if it does not arrive within `wait_max`, an
+    /// error if the card has been silent for too long.
     pub fn finish(&mut self, wait_max: Duration) -> Result<Option<Answer>, CardError> {
         let Some(expected) = self.under_way.front() else { return Ok(None) };
         let left = self.silence_max.saturating_sub(self.heard.elapsed()).max(WAIT_MIN);
@@ -229,17 +235,17 @@ impl Driver {
         Ok(Some(answer))
     }
 
-    /// Nothing, or why that is too little.
+    /// Returns `None`, or an error if the card has been silent for too long.
     fn silent(&mut self) -> Result<Option<Answer>, CardError> {
         if self.heard.elapsed() < self.silence_max || self.waited < WAIT_MIN.min(self.silence_max) {
             return Ok(None);
         }
-        // The card may still say why.
+        // The card may still report a more precise error.
         self.check()?;
         Err(CardError::Silent { after: self.silence_max })
     }
 
-    /// Whether the card is still as this session set it up.
+    /// Checks that the card still has this session's configuration.
     pub fn check(&mut self) -> Result<(), CardError> {
         match self.card.read(SESSION)? {
             session if session == self.session => {}
@@ -253,7 +259,8 @@ impl Driver {
         }
     }
 
-    /// Whether what was answered so far counts: nothing is under way, the session holds, and the card has counted every packet.
+    /// Checks that the answers so far are valid: the session still exists, and the card has counted
+    /// every packet. No packet may be in flight.
     pub fn confirm(&mut self) -> Result<(), CardError> {
         self.check()?;
         let got = self.card.read(PACKETS_OUT)?;

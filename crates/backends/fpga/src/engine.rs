@@ -1,7 +1,10 @@
-//! One opened card. Ops run one after the other; of each, as many packets are under way as the ring holds.
+//! One opened card. Ops run one after the other. Each op keeps as many packets in flight as the
+//! ring holds.
 //!
-//! A card that errs in any way is lost: every op that waits is answered with that, the worker opens the card again, and the runtime's fallback
-//! decides where the ops go. No answer counts before the whole op was answered and the card confirmed it, so nothing of a lost card is handed out.
+//! After any error the card is lost: every waiting op fails with the error, the worker reopens the
+//! card, and the runtime's fallback decides where the ops run. An op's result is returned only
+//! after all its answers have arrived and the card has confirmed them, so no result of a lost card
+//! is returned.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,14 +15,14 @@ use crate::card::CardError;
 use crate::driver::{Answer, Driver};
 use crate::ops::{self, Pass, Work};
 
-/// An op on the card.
+/// The op that runs on the card.
 struct Running {
     item: Item,
     work: Box<dyn Work>,
     pass: Option<Pass>,
-    /// Which pass it is.
+    /// Index of the current pass.
     number: usize,
-    /// Packets of the pass that were started, and answered.
+    /// Numbers of the pass's packets that were started and answered.
     started: usize,
     answered: usize,
     bytes_moved: u64,
@@ -33,11 +36,11 @@ pub(crate) struct FpgaEngine {
     queue: VecDeque<Item>,
     running: Option<Running>,
     lost: Option<CardError>,
-    /// What was found out outside of `poll`.
+    /// Ops that were finished outside of `poll`.
     held: Vec<Finished>,
 }
 
-/// What a step came to.
+/// The result of a step.
 enum Step {
     /// The card has not answered yet.
     Waits,
@@ -52,7 +55,7 @@ impl FpgaEngine {
         FpgaEngine { info, driver, queue: VecDeque::new(), running: None, lost: None, held: Vec::new() }
     }
 
-    /// Brings ops on until one is done, the time is up or there is nothing to do.
+    /// Runs ops until one is finished, the time is up, or nothing is left to do.
     fn advance(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) {
         let began = Instant::now();
         loop {
@@ -73,7 +76,7 @@ impl FpgaEngine {
         }
     }
 
-    /// Takes the next op that there is work for. False where there is none.
+    /// Takes the next valid op from the queue. Returns false if there is none.
     fn begin(&mut self, finished: &mut Vec<Finished>) -> bool {
         while let Some(item) = self.queue.pop_front() {
             match ops::work(self.driver.identity(), &item.op) {
@@ -89,7 +92,7 @@ impl FpgaEngine {
         false
     }
 
-    /// Starts what has room, and takes one answer where it comes within this time.
+    /// Starts as many packets as fit, and takes one answer if it arrives within `wait_max`.
     fn step(&mut self, wait_max: Duration) -> Result<Step, CardError> {
         let Some(running) = &mut self.running else { return Ok(Step::Waits) };
         let Some(pass) = &running.pass else {
@@ -119,7 +122,7 @@ impl FpgaEngine {
         Ok(Step::GoesOn)
     }
 
-    /// Every answer is there: the card is asked whether they count.
+    /// All answers have arrived: confirms them and takes the op's value.
     fn complete(&mut self) -> Result<Step, CardError> {
         self.driver.confirm()?;
         let Some(running) = &mut self.running else { return Ok(Step::Waits) };
@@ -134,7 +137,7 @@ impl FpgaEngine {
         }
     }
 
-    /// Answers everything with the loss of the card, the op on it first.
+    /// Fails all ops with the loss of the card, the running op first.
     fn give_up(&mut self, error: &CardError, finished: &mut Vec<Finished>) {
         let (device, reason) = (self.info.id, error.to_string());
         let running = self.running.take().map(|running| running.item);
@@ -152,7 +155,7 @@ impl Engine for FpgaEngine {
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.queue.extend(batch.drain(..));
-        // The first packets go out at once; what comes of them comes out of `poll`.
+        // Starts the first packets immediately. `poll` returns ops that finish here.
         let mut held = std::mem::take(&mut self.held);
         self.advance(&mut held, Duration::ZERO);
         self.held = held;
@@ -178,7 +181,7 @@ impl Engine for FpgaEngine {
     }
 }
 
-/// What stands in the place of work that is done.
+/// Placeholder for work that was taken out.
 struct Nothing;
 
 impl Work for Nothing {

@@ -1,18 +1,19 @@
-//! Lines of floating point as integers with one exponent for each line, and back.
+//! Converts lines of floats to integers with one exponent for each line, and back.
 //!
-//! A line's largest number takes all bits of a sample, so that each number is off by at most `2^(1 - bits)` times the line's largest. With 24
-//! bits that is twice what f32 itself loses on that one. Numbers that are not finite become zero here; the ops say what becomes of them.
+//! A line's largest number uses all bits of a sample, so the error of each number is at most
+//! `2^(1 - bits)` times the line's largest. With 24 bits this is twice f32's own error for the
+//! largest number. Non-finite numbers become zero here, and the ops handle them separately.
 
-/// A line of integers: each stands for `value · 2^exponent`.
+/// A line of integers. Each represents `value · 2^exponent`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The integers.
     pub values: Vec<i32>,
-    /// The exponent that they share.
+    /// The shared exponent.
     pub exponent: i32,
 }
 
-/// The line's numbers as integers of so many bits, sign included.
+/// Converts a line to integers of `bits` bits, including the sign.
 pub fn quantized(numbers: &[f32], bits: u32) -> Line {
     let finite = |number: &f32| if number.is_finite() { f64::from(*number) } else { 0.0 };
     let largest = numbers.iter().map(finite).fold(0.0_f64, |largest, number| largest.max(number.abs()));
@@ -20,7 +21,7 @@ pub fn quantized(numbers: &[f32], bits: u32) -> Line {
         return Line { values: vec![0; numbers.len()], exponent: 0 };
     }
     let limit = (1_i64 << (bits - 1)) - 1;
-    // The largest number lies below 2^(its exponent + 1).
+    // The largest number is less than 2^(its exponent + 1).
     let exponent = exponent_of(largest) + 2 - bits as i32;
     let scale = power_of_two(-exponent);
     let integer = |number: &f32| ((finite(number) * scale).round() as i64).clamp(-limit - 1, limit) as i32;
@@ -29,16 +30,16 @@ pub fn quantized(numbers: &[f32], bits: u32) -> Line {
 
 /// `value · 2^exponent`, rounded once.
 pub fn number(value: i64, exponent: i32) -> f32 {
-    // Sums have at most 64 bits, of which f64 keeps 53: far more than f32 has.
+    // Sums have up to 64 bits, of which f64 keeps 53. This is far more than f32 has.
     (value as f64 * power_of_two(exponent)) as f32
 }
 
-/// The exponent of a positive number, without its rounding: `2^e <= number < 2^(e + 1)`.
+/// The exponent of a positive normal number: `2^e <= number < 2^(e + 1)`.
 fn exponent_of(number: f64) -> i32 {
     ((number.to_bits() >> 52) & 0x7ff) as i32 - 1023
 }
 
-/// `2^exponent`, exactly. Exponents of f32 lines and of their products are well within f64's.
+/// `2^exponent`, exactly. Exponents of f32 lines and of their products are well within f64's range.
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent.clamp(-1022, 1023) + 1023) as u64) << 52)
 }

@@ -1,15 +1,20 @@
-//! The FPGA backend: cores in ordinary Verilog (`rtl/`) on cards behind XDMA or XRT, and simulated by Verilator.
+//! The FPGA backend: cores in standard Verilog (`rtl/`) on cards behind XDMA or XRT, or simulated
+//! by Verilator.
 //!
-//! * [`map`] is the one description of the registers, the cores and their latencies.
-//! * [`card`] is what a card can do: registers, packets in, answers out, bitstreams. [`card::xdma`], [`card::xrt`] and [`card::simulated`] are
-//!   the three that there are, and nothing above them differs.
-//! * [`driver`] identifies a card, frames packets, and finds out when a card lies, falls silent or was reset.
-//! * [`fixed`] turns lines of floating point into integers that a core takes, and back.
-//! * `ops` goes from an op to packets, `engine` runs them, [`FpgaBackend`] finds cards and opens them.
+//! * [`map`] is the only description of the registers, the cores and their latencies.
+//! * [`card`] is the interface of a card: registers, packets, answers and bitstreams.
+//!   [`card::xdma`], [`card::xrt`] and [`card::simulated`] implement it. The layers above treat
+//!   them alike.
+//! * [`driver`] identifies a card, frames packets, and detects cards that return wrong data, stop
+//!   answering or were reset.
+//! * [`fixed`] converts lines of floats to integers for a core, and back.
+//! * `ops` converts ops to packets, `engine` runs them, [`FpgaBackend`] finds cards and opens them.
 //!
-//! No build needs Verilator or a vendor's library: both are looked for when the program runs. `docs/fpga.md` says how to add a core.
+//! No build needs Verilator or a vendor's library: both are searched at run time. `docs/fpga.md`
+//! explains how to add a core.
 
-// Registers are mapped memory, and XRT and the simulation are C libraries; every block says why it holds.
+// Registers are mapped memory, and XRT and the simulation are C libraries. Every `unsafe` block
+// states why it is sound.
 #![allow(unsafe_code)]
 
 mod backend;

@@ -1,29 +1,31 @@
-//! The one description of what is on a card: the register map, the cores, their parameters and their latencies.
+//! The only description of a card's contents: the register map, the cores, their parameters and
+//! their latencies.
 //!
-//! The constants here are what the driver uses. `rtl/generated.vh`, `rtl/twiddles.vh` and the tables of `docs/fpga.md` are written from the
-//! same lists by `tests/generated.rs`, which fails where they are not up to date.
+//! The driver uses the constants here. `tests/generated.rs` generates `rtl/generated.vh`,
+//! `rtl/twiddles.vh` and the tables of `docs/fpga.md` from the same lists, and fails if these files
+//! are out of date.
 
-/// What a driver may do with a register.
+/// How a driver may access a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is read only.
+    /// Read only.
     Read,
-    /// It is written only.
+    /// Write only.
     Write,
-    /// It is read and written.
+    /// Read and write.
     ReadWrite,
 }
 
-/// One register of 32 bits.
+/// A 32-bit register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Its name.
+    /// The register's name.
     pub name: &'static str,
-    /// Where it is, in bytes.
+    /// The offset in bytes.
     pub offset: u32,
-    /// What a driver may do with it.
+    /// The permitted access.
     pub access: Access,
-    /// What it holds.
+    /// The meaning of the register's contents.
     pub meaning: &'static str,
 }
 
@@ -72,7 +74,7 @@ macro_rules! values {
     };
 }
 
-/// Values under names that registers have as well: what this build's cores are made with.
+/// The parameters of this build's cores. Some have the same names as registers.
 pub mod build {
     macro_rules! parameters {
         ($($name:ident $value:literal $meaning:literal;)*) => {
@@ -104,16 +106,16 @@ values! {
     TWIDDLE_WIDTH 25 8 "bits of a twiddle in all";
 }
 
-/// STATUS: a packet's header was wrong, and only a reset helps.
+/// STATUS: a packet's header was wrong. Only a reset recovers.
 pub const STATUS_BROKEN: u32 = 1 << 2;
 /// VITERBI_CODE: paths may begin in any state.
 pub const VITERBI_ANY_START: u32 = 1 << 16;
 /// VITERBI_CODE: paths end in the likeliest state, not in state 0.
 pub const VITERBI_BEST_END: u32 = 1 << 17;
-/// Bytes of a beat of the stream.
+/// Size of one beat of the stream.
 pub const BEAT_BYTES: usize = 8;
 
-/// A kind of core. Its number is its bit in CORES, and what CONTROL chooses it by.
+/// A kind of core. The number is the core's bit in CORES, and its selection in CONTROL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CoreKind {
@@ -121,16 +123,16 @@ pub enum CoreKind {
     Affine = 0,
     /// CRC-32.
     Crc32 = 1,
-    /// A filter of finite response.
+    /// A finite impulse response filter.
     Fir = 2,
     /// A Fourier transform.
     Fft = 3,
-    /// The decoder of a convolutional code.
+    /// A Viterbi decoder of convolutional codes.
     Viterbi = 4,
 }
 
 impl CoreKind {
-    /// Every kind, by its number.
+    /// All kinds, ordered by number.
     pub const ALL: [CoreKind; 5] = [CoreKind::Affine, CoreKind::Crc32, CoreKind::Fir, CoreKind::Fft, CoreKind::Viterbi];
 
     /// The name in features, tables and Verilog.
@@ -144,8 +146,9 @@ impl CoreKind {
         }
     }
 
-    /// Clocks from a packet's first beat to its answer's, where nothing holds the streams up: those of any packet, and those for each
-    /// beat or step of it. They follow from the Verilog, and a test counts them.
+    /// Clocks from the first beat of a packet to the first beat of its answer, if the streams never
+    /// stall: a fixed number, and a number for each beat or step. The numbers follow from the
+    /// Verilog, and a test verifies them.
     pub const fn latency(self) -> Latency {
         match self {
             CoreKind::Affine => Latency { fixed: 1, each: 0, unit: "" },
@@ -157,32 +160,33 @@ impl CoreKind {
     }
 }
 
-/// How long a core takes to begin its answer.
+/// The time until a core begins its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Clocks for any packet.
+    /// Fixed number of clocks per packet.
     pub fixed: u32,
-    /// Clocks for each unit of it.
+    /// Clocks per unit of the packet.
     pub each: u32,
-    /// What is counted: nothing, beats or steps.
+    /// The unit: none, beats or steps.
     pub unit: &'static str,
 }
 
 impl Latency {
-    /// Clocks for a packet of so many units.
+    /// Clocks for a packet of `units` units.
     pub const fn clocks(self, units: u32) -> u32 {
         self.fixed + self.each * units
     }
 }
 
-/// `exp(-2πi·k/size)` as integers, with [`TWIDDLE_FRACTION`] bits behind the point.
+/// `exp(-2πi·k/size)` as integers with [`TWIDDLE_FRACTION`] fraction bits.
 pub fn twiddle(k: usize, size: usize) -> (i64, i64) {
     let (sine, cosine) = (-std::f64::consts::TAU * k as f64 / size as f64).sin_cos();
     let scale = f64::from(1_u32 << TWIDDLE_FRACTION);
     ((cosine * scale).round() as i64, (sine * scale).round() as i64)
 }
 
-/// The sum of CRC-32 after so many bytes: the sum before is in the lowest 32 bits, the bytes follow, the first lowest.
+/// Advances the CRC-32 by `count` bytes. The lowest 32 bits of `sum_and_bytes` are the previous
+/// sum. The bytes follow, the first in the lowest bits.
 pub fn crc32_next(sum_and_bytes: u128, count: u32) -> u32 {
     let mut sum = sum_and_bytes as u32;
     for at in 0..count {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use panoply_conformance::{cases, check_backend};
+use panoply_conformance::{cases, check_backend, wrong_domains};
 use panoply_core::{Absence, Backend};
 use panoply_fpga::FpgaBackend;
 
@@ -22,6 +22,7 @@ fn every_case_that_the_simulated_card_claims() {
     ours.retain(|case| case.name.starts_with(&wanted));
     let summary = check_backend(&backend, &device, &ours).unwrap();
     assert!(summary.failed.is_empty(), "{summary}");
+    assert_eq!(wrong_domains(&backend, &device), []);
     println!("{summary}");
     if wanted.is_empty() {
         let mut claimed: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,5 +1,6 @@
-//! What is written from the description in `src/map.rs` is up to date. `PANOPLY_REGENERATE=1` writes it anew.
-#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+//! Checks that the files generated from `src/map.rs` are up to date. `PANOPLY_REGENERATE=1` writes
+//! them.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,7 +30,7 @@ fn no_two_registers_share_a_place() {
     }
 }
 
-/// Compares a file with what it should be, which may depend on what it is.
+/// Compares a file with its expected contents, which may depend on the current contents.
 fn check(file: &str, make: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let found = std::fs::read_to_string(&path).unwrap();
@@ -75,7 +76,8 @@ fn twiddles() -> String {
     text
 }
 
-/// Which bits of the sum and of so many bytes each bit of the next sum is the parity of: what each of them alone leads to.
+/// For each bit of the next CRC sum, the mask of the input bits whose parity it is. Derived from
+/// the effect of each input bit alone.
 fn crc_masks() -> String {
     let mut text = "// Written from src/map.rs; do not edit. Included inside the core.\n".to_owned();
     text +=
@@ -124,7 +126,7 @@ fn core_table() -> String {
     text
 }
 
-/// The text with what stands between the two marks of this name replaced.
+/// Replaces the text between the two marks of this name.
 fn replaced(text: &str, name: &str, table: &str) -> String {
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
     let (before, rest) = text.split_once(&begin).unwrap();

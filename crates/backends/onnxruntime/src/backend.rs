@@ -1,4 +1,4 @@
-//! Finds ONNX Runtime and opens it. There is one device: the library's own CPU kernels.
+//! Finds ONNX Runtime and opens it. The only device is the library's CPU kernels.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -12,26 +12,26 @@ use crate::engine::OnnxRuntimeEngine;
 use crate::library::{Library, files};
 use crate::ops::{LoadModel, RunModel};
 
-/// The name under which the device is listed, `onnxruntime:0`.
+/// The API name of the device, which is listed as `onnxruntime:0`.
 pub const ONNX_RUNTIME: Api = Api::new("onnxruntime");
-/// The environment's variable that names the library, or its folder.
+/// The environment variable that names the library or its folder.
 pub const VARIABLE: &str = "PANOPLY_ONNXRUNTIME";
 
-/// ONNX Runtime, where it was named.
+/// The ONNX Runtime backend.
 pub struct OnnxRuntimeBackend {
     named: Option<PathBuf>,
     library: OnceLock<Arc<Library>>,
 }
 
 impl OnnxRuntimeBackend {
-    /// The library that the variable [`VARIABLE`] names, or none.
+    /// Uses the library that the variable [`VARIABLE`] names, if any.
     pub fn from_environment() -> OnnxRuntimeBackend {
         OnnxRuntimeBackend::of(
             std::env::var_os(VARIABLE).map(PathBuf::from).filter(|name| !name.as_os_str().is_empty()),
         )
     }
 
-    /// This library, or that in this folder.
+    /// Uses this library, or the library in this folder.
     pub fn of(named: Option<PathBuf>) -> OnnxRuntimeBackend {
         OnnxRuntimeBackend { named, library: OnceLock::new() }
     }

@@ -1,4 +1,5 @@
-//! The engine: ONNX Runtime computes on the thread that calls it and on threads of its own, so `submit` answers at once.
+//! The engine. ONNX Runtime computes on the calling thread and on threads of its own, so ops finish
+//! inside `submit`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use panoply_core::{
 use crate::library::{Library, Session, Trouble};
 use crate::ops::{LoadModel, RunModel, packed};
 
-/// What models are called in messages.
+/// The kind of model objects, for messages.
 const MODEL: &str = "model";
 
 pub(crate) struct OnnxRuntimeEngine {
@@ -31,7 +32,7 @@ impl OnnxRuntimeEngine {
         let Op::Extension(extension) = op else { return Err(Support::unknown(op).refusal(op)) };
         if let Some(LoadModel { source }) = extension.downcast_ref() {
             let session = Session::new(&self.library, source, self.threads).map_err(refused("load_model"))?;
-            // The op is the recipe: should the device be lost, the model is loaded again.
+            // The op is stored with the model, so that a lost device can load the model again.
             return Ok(Value::Object(self.models.insert(MODEL, session, Some(op))?));
         }
         let Some(RunModel { model, inputs }) = extension.downcast_ref() else {
@@ -49,7 +50,8 @@ impl OnnxRuntimeEngine {
     }
 }
 
-/// What ONNX Runtime says against a model or its inputs is the caller's to mend, and no fault of the device.
+/// Converts an error of ONNX Runtime about a model or its inputs. Callers must fix these errors,
+/// and the device is not at fault.
 fn refused(op: &'static str) -> impl Fn(Trouble) -> Error {
     move |Trouble(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
 }

@@ -1,14 +1,18 @@
-//! ONNX Runtime as a device: a second opinion on models, and a way to run those that Panoply's own reader refuses.
+//! ONNX Runtime as a device: a second opinion on models, and a way to run models that Panoply's own
+//! reader refuses.
 //!
-//! * `sys` is the part of ONNX Runtime's C API that is needed, `library` loads it at run time and calls it, each call checked.
-//! * `ops` are the device's two ops: [`LoadModel`], whose output is a model on the device, and [`RunModel`].
-//! * `engine` runs them, [`OnnxRuntimeBackend`] finds the library.
+//! * `sys` has the required part of ONNX Runtime's C API. `library` loads it at run time and checks
+//!   each call.
+//! * `ops` has the device's two ops: [`LoadModel`], whose output is a model on the device, and
+//!   [`RunModel`].
+//! * `engine` runs them, and [`OnnxRuntimeBackend`] finds the library.
 //!
-//! Nothing is needed to build it. At run time `PANOPLY_ONNXRUNTIME` names the library (`libonnxruntime.so`, as the Python package
-//! `onnxruntime` has it in its folder `capi`), or a folder that has it. Without the variable there is no such device: who wants
-//! another runtime's answers asks for them.
+//! The build needs nothing. At run time `PANOPLY_ONNXRUNTIME` names the library
+//! (`libonnxruntime.so`, for example in the folder `capi` of the Python package `onnxruntime`) or a
+//! folder that contains it. Without the variable the device does not exist, so results of another
+//! runtime must be requested explicitly.
 
-// ONNX Runtime is a C library; every block says why it holds.
+// ONNX Runtime is a C library. Every `unsafe` block states why it is sound.
 #![allow(unsafe_code)]
 
 mod backend;

@@ -1,4 +1,5 @@
-//! ONNX Runtime, loaded at run time: its calls, each checked, and what they give, owned.
+//! ONNX Runtime, loaded at run time: checked calls, and owned handles of the objects that they
+//! create.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -11,13 +12,13 @@ use panoply_core::Bytes;
 use crate::ops::{ModelArray, ModelSource};
 use crate::sys::{self, ApiBase, Handle, Status, Table};
 
-/// The most inputs or outputs of a model, and the most dimensions of an array.
+/// Maximum number of a model's inputs or outputs, and of an array's dimensions.
 const PORTS_MAX: usize = 4096;
 const RANK_MAX: usize = 64;
-/// The most bytes of one output.
+/// Maximum size of one output.
 const OUTPUT_BYTES_MAX: usize = 1 << 34;
 
-/// What ONNX Runtime, or the search for it, had to say.
+/// An error of ONNX Runtime or of its loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble(pub String);
 
@@ -27,7 +28,7 @@ impl Trouble {
     }
 }
 
-/// The library. It is never unloaded: it has threads of its own.
+/// The library. Never unloaded, because it has threads of its own.
 pub struct Library {
     table: Table,
     version: String,
@@ -37,13 +38,14 @@ pub struct Library {
     _loaded: ManuallyDrop<Loaded>,
 }
 
-// SAFETY: ONNX Runtime's environment, memory descriptions and default allocator may be used by any thread at a time; nothing else is
-// kept here, and all of it lives as long as the library.
+// SAFETY: ONNX Runtime's environment, memory descriptions and default allocator may be used from
+// several threads at once. Nothing else is kept here, and all of it lives as long as the library.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// The files that a name may mean: itself, or what lies in the folder of that name.
+/// The files that a name may refer to: the file itself, or the libraries in the folder of that
+/// name.
 pub fn files(named: &Path) -> Vec<PathBuf> {
     if !named.is_dir() {
         return vec![named.to_owned()];
@@ -59,23 +61,24 @@ pub fn files(named: &Path) -> Vec<PathBuf> {
 }
 
 impl Library {
-    /// Loads the library from a file.
+    /// Loads the library from a file. `None` if the file cannot be loaded.
     pub fn load(file: &Path) -> Result<Option<Arc<Library>>, Trouble> {
-        // SAFETY: the user names this file as ONNX Runtime's library; running its initialisers is its purpose.
+        // SAFETY: the user names this file as ONNX Runtime's library. Its initialisers may run.
         let Ok(loaded) = (unsafe { Loaded::new(file) }) else { return Ok(None) };
         // SAFETY: the function has this type in every version of ONNX Runtime.
         let base = unsafe { loaded.get::<unsafe extern "C" fn() -> *const ApiBase>(b"OrtGetApiBase\0") };
         let base = base.map_err(|error| Trouble::new("OrtGetApiBase", error))?;
-        // SAFETY: the function takes nothing, and what it gives lives as long as the library.
+        // SAFETY: the function takes no arguments, and its result lives as long as the library.
         let base = unsafe { base().as_ref() }.ok_or_else(|| Trouble::new("OrtGetApiBase", "it gives nothing"))?;
-        // SAFETY: the version is a text that ends with a zero and lives as long as the library.
+        // SAFETY: the version is a text that ends with a zero byte and lives as long as the
+        // library.
         let version = unsafe { CStr::from_ptr((base.get_version)()) }.to_string_lossy().into_owned();
-        // SAFETY: any version may be asked for; one that the library does not have gives null.
+        // SAFETY: any version is a valid argument. An unknown version returns null.
         let places = unsafe { (base.get_api)(sys::API_VERSION).as_ref() };
         let places = places.ok_or_else(|| {
             Trouble::new("ONNX Runtime", format!("version {version} has no API {}", sys::API_VERSION))
         })?;
-        // SAFETY: this is ONNX Runtime's table of the version that was asked for.
+        // SAFETY: this is ONNX Runtime's table of the requested version.
         let table = unsafe { Table::of(places) };
         let table = table.ok_or_else(|| Trouble::new("ONNX Runtime", "its table has empty places"))?;
         let mut library = Library {
@@ -94,7 +97,7 @@ impl Library {
         let name = c"panoply";
         let (mut environment, mut memory, mut allocator) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the name ends with a zero, and the handle is written before the call returns.
+        // SAFETY: the name ends with a zero byte, and the call writes the handle before it returns.
         let status = unsafe { (self.table.create_environment)(sys::LOG_ERRORS, name.as_ptr(), &mut environment) };
         self.checked("CreateEnv", status)?;
         self.environment = environment;
@@ -102,14 +105,14 @@ impl Library {
         let status = unsafe { (self.table.create_memory)(sys::DEVICE_ALLOCATOR, sys::MEMORY_DEFAULT, &mut memory) };
         self.checked("CreateCpuMemoryInfo", status)?;
         self.memory = memory;
-        // SAFETY: as above; the allocator is the library's own and is not released.
+        // SAFETY: as above. The library owns the allocator, which is not released.
         let status = unsafe { (self.table.allocator)(&mut allocator) };
         self.checked("GetAllocatorWithDefaultOptions", status)?;
         self.allocator = allocator;
         Ok(())
     }
 
-    /// The version, as the library says it.
+    /// The version that the library reports.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -118,9 +121,10 @@ impl Library {
         if status.is_null() {
             return Ok(());
         }
-        // SAFETY: the status is one that a call gave; its message ends with a zero and lives until the status is released.
+        // SAFETY: a call returned the status. Its message ends with a zero byte and lives until the
+        // status is released.
         let text = unsafe { CStr::from_ptr((self.table.message)(status)) }.to_string_lossy().into_owned();
-        // SAFETY: as above; it is released once.
+        // SAFETY: as above. The status is released once.
         unsafe { (self.table.release_status)(status) };
         Err(Trouble::new(what, text))
     }
@@ -128,7 +132,8 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: both came from the library, are released once, and no session is left: each holds the library.
+        // SAFETY: the library created both, they are released once, and no session is left: each
+        // session holds the library.
         unsafe {
             (self.table.release_memory)(self.memory);
             (self.table.release_environment)(self.environment);
@@ -148,7 +153,7 @@ impl<'l> Owned<'l> {
         Owned { library, handle: std::ptr::null_mut(), release }
     }
 
-    /// What a call writes into the handle.
+    /// Runs a call that writes the handle.
     fn made(
         mut self,
         what: &'static str,
@@ -166,13 +171,14 @@ impl<'l> Owned<'l> {
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: the handle came from the library and is released once, by the function for its kind.
+            // SAFETY: the library created the handle, and it is released once by the function for
+            // its kind.
             unsafe { (self.release)(self.handle) };
         }
     }
 }
 
-/// A model that was loaded.
+/// A loaded model.
 pub struct Session {
     library: Arc<Library>,
     handle: Handle,
@@ -182,17 +188,17 @@ pub struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // SAFETY: the handle came from the library and is released once.
+        // SAFETY: the library created the handle, and it is released once.
         unsafe { (self.library.table.release_session)(self.handle) };
     }
 }
 
 impl Session {
-    /// Loads a model, which may use so many threads.
+    /// Loads a model, which may use `threads` threads.
     pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, Trouble> {
         let table = &library.table;
         let options = Owned::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
-            // SAFETY: the handle is written before the call returns.
+            // SAFETY: the call writes the handle before it returns.
             unsafe { (table.create_options)(handle) }
         })?;
         let threads = c_int::try_from(threads).unwrap_or(1).max(1);
@@ -218,7 +224,7 @@ impl Session {
             ModelSource::Bytes(bytes) => {
                 let bytes = bytes.as_slice().map_err(|error| Trouble::new("CreateSessionFromArray", error))?;
                 let (data, len) = (bytes.as_ptr().cast(), bytes.len());
-                // SAFETY: as above; the library copies what it keeps of the bytes before it returns.
+                // SAFETY: as above. The library copies the bytes that it keeps before it returns.
                 unsafe { (table.create_session_of_bytes)(library.environment, data, len, options.handle, &mut handle) }
             }
         };
@@ -237,7 +243,7 @@ impl Session {
     ) -> Result<Vec<CString>, Trouble> {
         let library = &self.library;
         let mut number = 0;
-        // SAFETY: the session is alive, and the number is written before the call returns.
+        // SAFETY: the session is alive, and the call writes the number before it returns.
         library.checked("SessionGetInputCount", unsafe { count(self.handle, &mut number) })?;
         if number > PORTS_MAX {
             return Err(Trouble::new(what, format!("at most {PORTS_MAX}, got {number}")));
@@ -245,13 +251,14 @@ impl Session {
         let mut names = Vec::with_capacity(number);
         for place in 0..number {
             let mut text = std::ptr::null_mut();
-            // SAFETY: as above; the place is below the count.
+            // SAFETY: as above. The index is below the count.
             let status = unsafe { name(self.handle, place, library.allocator, &mut text) };
             library.checked("SessionGetInputName", status)?;
             if text.is_null() {
                 return Err(Trouble::new("SessionGetInputName", "a name is missing"));
             }
-            // SAFETY: the text ends with a zero; it is copied, then freed with the allocator that made it.
+            // SAFETY: the text ends with a zero byte. It is copied, then freed by the allocator
+            // that created it.
             names.push(unsafe { CStr::from_ptr(text) }.to_owned());
             // SAFETY: as above.
             library.checked("AllocatorFree", unsafe { (library.table.free)(library.allocator, text.cast()) })?;
@@ -259,12 +266,13 @@ impl Session {
         Ok(names)
     }
 
-    /// The names of what has to be given, in the model's order.
+    /// The names of the model's inputs, in its order.
     pub fn inputs(&self) -> impl Iterator<Item = &str> {
         self.inputs.iter().filter_map(|name| name.to_str().ok())
     }
 
-    /// Runs the model on inputs by name; the outputs come with their names, in the model's order.
+    /// Runs the model on named inputs. The outputs are returned with their names, in the model's
+    /// order.
     pub fn run(&self, inputs: &[(String, ModelArray)]) -> Result<Vec<(String, ModelArray)>, Trouble> {
         let library = &*self.library;
         let values = inputs.iter().map(|(_, array)| tensor(library, array)).collect::<Result<Vec<_>, _>>()?;
@@ -276,12 +284,13 @@ impl Session {
         let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
         let options =
             Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
-                // SAFETY: the handle is written before the call returns.
+                // SAFETY: the call writes the handle before it returns.
                 unsafe { (table.create_run_options)(handle) }
             })?;
         let mut made: Vec<Handle> = vec![std::ptr::null_mut(); wanted.len()];
-        // SAFETY: the session, the options and all values are alive; there are as many names as values, and as many places for outputs as
-        // names of them, all null, so that the library makes them.
+        // SAFETY: the session, the options and all values are alive. There are as many names as
+        // values. There are as many output handles as output names, all null, so that the library
+        // creates the outputs.
         let status = unsafe {
             (library.table.run)(
                 self.handle,
@@ -302,12 +311,14 @@ impl Session {
     }
 }
 
-/// An array as the library reads it. It borrows the array's bytes, and so must not outlive it.
+/// Wraps an array as an input value of the library. The value borrows the array's bytes and must
+/// not outlive them.
 fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, Trouble> {
     let bytes = array.bytes.as_slice().map_err(|error| Trouble::new("an input", error))?;
     let dims: Vec<i64> = array.dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
     Owned::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
-        // SAFETY: the library only reads inputs, compares the bytes with the dimensions, and the value goes before the bytes do.
+        // SAFETY: the library only reads inputs and checks the size against the dimensions. The
+        // value is dropped before the bytes.
         unsafe {
             (table.create_tensor)(
                 library.memory,
@@ -322,14 +333,14 @@ fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, 
     })
 }
 
-/// A copy of an output.
+/// Copies an output.
 fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     let table = &library.table;
     if value.handle.is_null() {
         return Err(Trouble::new("an output", "the library made none"));
     }
     let mut kind = 0;
-    // SAFETY: the value is alive, and the number is written before the call returns.
+    // SAFETY: the value is alive, and the call writes the number before it returns.
     library.checked("GetValueType", unsafe { (table.value_kind)(value.handle, &mut kind) })?;
     if kind != sys::TENSOR {
         return Err(Trouble::new("an output", "lists, maps and sparse tensors are not handed on"));
@@ -347,7 +358,7 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
         return Err(Trouble::new("an output", format!("at most {RANK_MAX} dimensions, got {rank}")));
     }
     let mut dims = vec![0_i64; rank];
-    // SAFETY: as above; there is room for so many numbers.
+    // SAFETY: as above. There is space for `rank` numbers.
     library.checked("GetDimensions", unsafe { (table.dims)(form.handle, dims.as_mut_ptr(), rank) })?;
     let dims = dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Vec<usize>, _>>();
     let dims = dims.map_err(|error| Trouble::new("the dimensions of an output", error))?;
@@ -361,7 +372,8 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     let bytes = match size {
         0 => Vec::new(),
         _ if data.is_null() => return Err(Trouble::new("an output", "its elements are missing")),
-        // SAFETY: a tensor of these dimensions and this element type has so many bytes there, which nobody else writes to.
+        // SAFETY: a tensor with these dimensions and this element type has `size` bytes there, and
+        // nothing else writes to them.
         _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec(),
     };
     Ok(ModelArray { element_type, dims, bytes: Bytes::from_vec(bytes) })

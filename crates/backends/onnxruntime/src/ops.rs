@@ -1,5 +1,5 @@
-//! The ops of the device: a model is loaded once, and runs as often as wanted. Arrays are bytes with ONNX's number of their element
-//! type: the device has element types that tensors do not have.
+//! The ops of the device: a model is loaded once and runs many times. Arrays are bytes with ONNX's
+//! number of their element type, because the device has element types that tensors do not have.
 
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use panoply_core::op::{CostClass, Op};
 use panoply_core::{Bytes, Describe, Error, Object, Operation, Part, PartMut, PartRef, Result, Value};
 
-/// Where a model comes from.
+/// The source of a model.
 #[derive(Clone, Debug)]
 pub enum ModelSource {
-    /// A file; weights beside it are found.
+    /// A file. Files with weights beside it are found.
     File(PathBuf),
-    /// The bytes of a file.
+    /// The contents of a file.
     Bytes(Bytes),
 }
 
-/// Loads a model onto the device. Its output is the model; the last handle lets it go.
+/// Loads a model onto the device. The output is the model, which is freed with its last handle.
 #[derive(Clone, Debug)]
 pub struct LoadModel {
-    /// Where it comes from.
+    /// The source of the model.
     pub source: ModelSource,
 }
 
@@ -28,14 +28,14 @@ pub struct LoadModel {
 pub struct RunModel {
     /// The model.
     pub model: Object,
-    /// What it is given, by name.
+    /// The inputs by name.
     pub inputs: Vec<(String, ModelArray)>,
 }
 
-/// What a model answers: arrays with their names, in the model's order.
+/// The outputs of a model with their names, in the model's order.
 pub type ModelOutputs = Vec<(String, ModelArray)>;
 
-/// Elements of one type in a shape, one after the other.
+/// A contiguous array of elements of one type.
 #[derive(Clone, Debug)]
 pub struct ModelArray {
     /// ONNX's number of the element type.
@@ -47,7 +47,8 @@ pub struct ModelArray {
 }
 
 impl ModelArray {
-    /// The bytes that elements of this type take in this shape; `None` for types without such bytes, and where it overflows.
+    /// Size in bytes of such an array. `None` for types without a fixed size, and if the size
+    /// overflows.
     pub fn size_bytes(element_type: i32, dims: &[usize]) -> Option<usize> {
         let size = match element_type {
             2 | 3 | 9 | 17..=20 => 1,
@@ -113,7 +114,7 @@ impl Describe for RunModel {
         self.inputs.iter_mut().for_each(|(_, array)| visit((&mut array.bytes).into()));
     }
 
-    /// Models whose inputs have other names have nothing in common.
+    /// Only models with the same names and types of inputs share a cost class.
     fn cost_class(&self) -> CostClass {
         let mut hasher = std::hash::DefaultHasher::new();
         self.inputs.iter().for_each(|(name, array)| (name, array.element_type).hash(&mut hasher));
@@ -154,7 +155,7 @@ impl Operation for RunModel {
     }
 }
 
-/// An output as parts: what it is, then its elements.
+/// Encodes an output as two parts: its description and its elements.
 pub(crate) fn packed((name, array): (String, ModelArray)) -> [Part; 2] {
     let numbers = [array.element_type as u64, array.dims.len() as u64];
     let numbers = numbers.into_iter().chain(array.dims.iter().map(|dim| *dim as u64));

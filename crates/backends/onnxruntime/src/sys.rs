@@ -1,45 +1,47 @@
-//! The part of ONNX Runtime's C API (`onnxruntime_c_api.h`) that is needed: one exported function, which gives a table of the others.
-//! The table only ever grows at its end, so places in it are the same in every version that is asked for.
+//! The required part of ONNX Runtime's C API (`onnxruntime_c_api.h`): one exported function, which
+//! returns a table of the other functions. New versions only append to the table, so indices are
+//! the same in every version.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// The version of the table: that of ONNX Runtime 1.17, which all later ones hand out as well.
+/// The version of the table, introduced by ONNX Runtime 1.17. All later versions provide it as
+/// well.
 pub const API_VERSION: u32 = 17;
-/// Places in the table that are used at most.
+/// Number of table entries up to the last function in use.
 pub const PLACES: usize = 101;
 
-/// What an op gives where it fails; null where it does not.
+/// The error of a call, or null after success.
 pub type Status = *mut c_void;
 pub type Handle = *mut c_void;
 
-/// What the library exports.
+/// The structure that the library exports.
 #[repr(C)]
 pub struct ApiBase {
     pub get_api: unsafe extern "C" fn(u32) -> *const [*const c_void; PLACES],
     pub get_version: unsafe extern "C" fn() -> *const c_char,
 }
 
-/// The kinds of values.
+/// The kind of values that are tensors.
 pub const TENSOR: c_int = 1;
 /// The element type of text.
 pub const TEXT: c_int = 8;
-/// Messages that are told: errors.
+/// The log level for errors.
 pub const LOG_ERRORS: c_int = 3;
-/// All optimisations of graphs.
+/// All graph optimisations.
 pub const OPTIMISE_ALL: c_int = 99;
-/// An allocator of its own, and memory of the usual kind.
+/// The device allocator, and the default kind of memory.
 pub const DEVICE_ALLOCATOR: c_int = 0;
 pub const MEMORY_DEFAULT: c_int = 0;
 
 macro_rules! table {
     ($($field:ident = $place:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions that are used, by what they do.
+        /// The functions in use, named after their purpose.
         pub struct Table {
             $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
         impl Table {
-            /// The functions out of the library's table; `None` where a place is empty.
+            /// Picks the functions from the library's table. `None` if an entry is empty.
             ///
             /// # Safety
             /// The table must be ONNX Runtime's, of [`API_VERSION`].
@@ -50,7 +52,7 @@ macro_rules! table {
                         if function.is_null() {
                             return None;
                         }
-                        // SAFETY: the header has a function of this type at this place.
+                        // SAFETY: the header declares a function of this type at this index.
                         unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($argument),*) -> $result>(function) }
                     },)*
                 })

@@ -1,5 +1,6 @@
-//! ONNX Runtime as a device, where `PANOPLY_ONNXRUNTIME` names its library; and what is said where it does not.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! ONNX Runtime as a device, if `PANOPLY_ONNXRUNTIME` names its library, and the errors if it does
+//! not.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use panoply_core::{Absence, Backend, Bytes, Error};
 use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, ONNX_RUNTIME, OnnxRuntimeBackend, RunModel};
 use panoply_runtime::Runtime;
 
-/// `y = Relu(x)`, x being two numbers, as an ONNX file has it.
+/// An ONNX file with `y = Relu(x)`, where `x` has two elements.
 const RELU: &[u8] =
     b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
 \x0a\x02\x08\x02b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x02B\x02\x10\x12";
@@ -22,7 +23,7 @@ fn floats(values: &[f32]) -> ModelArray {
     ModelArray { element_type: 1, dims: vec![values.len()], bytes: Bytes::from_vec(bytes) }
 }
 
-/// A runtime with the device alone, where it is there.
+/// A runtime with only this device, if it exists.
 fn runtime() -> Option<Runtime> {
     let backend = OnnxRuntimeBackend::from_environment();
     match backend.discover() {
@@ -45,7 +46,7 @@ fn a_library_that_is_not_there_is_a_reason() {
     assert!(matches!(&absent, Absence::LibraryMissing { tried } if tried.len() == 1), "{absent}");
     let folder = std::env::temp_dir();
     assert!(OnnxRuntimeBackend::of(Some(folder)).discover().is_err(), "a folder without it");
-    // A library of somebody else's has no such function.
+    // Another library does not export the function.
     let other = OnnxRuntimeBackend::of(Some(PathBuf::from("libc.so.6"))).discover();
     assert!(other.is_err());
 }

@@ -1,4 +1,4 @@
-//! Finds plugins' devices and opens them.
+//! Finds the devices of PJRT plugins and opens them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,48 +18,51 @@ use crate::plugin::{PjrtError, Plugin, code};
 use crate::warm::Warm;
 use crate::{find, ops};
 
-/// The name of the folder in the user's cache.
+/// The folder's name in the user's cache.
 const CACHE: &str = "pjrt";
-/// Devices whose compiled programs are known apart; further ones share.
+/// Number of devices with their own table of compiled programs. Further devices share these tables.
 const DEVICES_MAX: usize = 8;
 
-/// The backend for whatever has a PJRT plugin: one device for each that a plugin shows to this process.
+/// The backend for everything with a PJRT plugin: one device for each device that a plugin shows to
+/// this process.
 pub struct PjrtBackend {
-    /// The plugins' files, where they are not looked for.
+    /// The plugins' files. `None` searches for them.
     plugins: Option<Vec<PathBuf>>,
-    /// Where compiled programs are kept; `None` is the user's folder.
+    /// The folder for compiled programs. `None` is the user's folder.
     cache: Option<PathBuf>,
     seen: Mutex<Vec<Seen>>,
-    /// What is compiled, by the device's index. Callers read it without a lock.
+    /// The ops with compiled programs, by the device's index. Callers read the tables without a
+    /// lock.
     warm: [Arc<Warm>; DEVICES_MAX],
 }
 
-/// A device that was seen: its plugin and its number there. Its place in the list is its index.
+/// A discovered device: its plugin and its number within the plugin. The position in the list is
+/// the device's index.
 struct Seen {
     plugin: PathBuf,
     number: usize,
-    /// The plugin's client, while an engine has it.
+    /// The plugin's client, while an engine uses it.
     client: Weak<Client>,
 }
 
 impl PjrtBackend {
-    /// Plugins from where [`find::plugins`] finds them.
-    #[allow(clippy::new_without_default)] // It looks at the machine.
+    /// Uses the plugins that [`find::plugins`] finds.
+    #[allow(clippy::new_without_default)] // Discovery depends on the machine.
     pub fn new() -> PjrtBackend {
         PjrtBackend { plugins: None, cache: None, seen: Mutex::default(), warm: Default::default() }
     }
 
-    /// These plugins and no others.
+    /// Uses only these plugins.
     pub fn of(plugins: Vec<PathBuf>) -> PjrtBackend {
         PjrtBackend { plugins: Some(plugins), ..PjrtBackend::new() }
     }
 
-    /// Keeps compiled programs in this folder instead of the user's.
+    /// Stores compiled programs in this folder instead of the user's.
     pub fn cache_in(self, folder: PathBuf) -> PjrtBackend {
         PjrtBackend { cache: Some(folder), ..self }
     }
 
-    /// Opens a device, as [`Backend::open`] does.
+    /// Opens a device, like [`Backend::open`].
     pub fn open_engine(&self, info: &DeviceInfo) -> Result<PjrtEngine> {
         let unavailable = |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
         let (plugin, number) = self.seen(info.id)?;
@@ -87,7 +90,7 @@ impl PjrtBackend {
         Ok((seen.plugin.clone(), seen.number))
     }
 
-    /// The plugin's client: the one that an engine has, or a new one. A plugin has one client at a time.
+    /// Returns the client that an engine uses, or creates one. A plugin has one client at a time.
     fn client(&self, path: &PathBuf) -> Result<Arc<Client>, PjrtError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = seen.iter().filter(|seen| seen.plugin == *path).find_map(|seen| seen.client.upgrade()) {
@@ -100,12 +103,12 @@ impl PjrtBackend {
         Ok(client)
     }
 
-    /// The devices of one plugin.
+    /// Lists the devices of one plugin.
     fn devices(&self, path: &PathBuf) -> Result<Vec<DeviceInfo>, PjrtError> {
         let client = self.client(path)?;
         let mut devices = client.devices()?;
         if kind_of(&client.platform) == DeviceKind::Cpu {
-            // A plugin for processors shows the same cores several times.
+            // CPU plugins list the same cores several times.
             devices.truncate(1);
         }
         devices.into_iter().enumerate().map(|(number, device)| self.describe(&client, path, number, device)).collect()
@@ -131,7 +134,9 @@ impl PjrtBackend {
         info.runs_on_cores = kind == DeviceKind::Cpu;
         info.is_exclusive = kind == DeviceKind::Tpu;
         let (major, minor) = client.plugin.version();
-        let features = vec![format!("pjrt-{major}.{minor}"), format!("platform-{}", client.platform)];
+        // XLA promises nothing about subnormal numbers: on processors it sets the flag that flushes them.
+        let flushes = Capabilities::FLUSHES_SUBNORMALS.to_owned();
+        let features = vec![format!("pjrt-{major}.{minor}"), format!("platform-{}", client.platform), flushes];
         info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Graph], features };
         Ok(info)
     }
@@ -147,7 +152,8 @@ impl PjrtBackend {
     }
 }
 
-/// What sort of hardware a platform is. One that nobody knows is taken for a tensor processor: that is what plugins are written for.
+/// The kind of hardware of a platform. Unknown platforms count as tensor processors, since most
+/// plugins are written for these.
 fn kind_of(platform: &str) -> DeviceKind {
     match platform.to_ascii_lowercase().as_str() {
         "cpu" | "host" => DeviceKind::Cpu,
@@ -203,7 +209,7 @@ impl Backend for PjrtBackend {
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
         match op {
-            // A tensor that lies as it should moves without a program.
+            // A contiguous tensor is transferred without a program.
             Op::Compute(ComputeOp::Transfer(_)) => Warmth::Warm,
             op if self.warm(device.id).contains(op) => Warmth::Warm,
             _ => Warmth::Cold,

@@ -1,4 +1,5 @@
-//! Compiled programs: in memory by the hash of their text, and on disk where the plugin can write them down.
+//! Compiled programs: in memory by the hash of their text, and on disk if the plugin can serialise
+//! them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use crate::client::{Client, Executable, compile_options};
 use crate::plugin::PjrtError;
 use crate::program::Program;
 
-/// Programs that an engine keeps; of more, the one that was not used for longest goes.
+/// Maximum number of programs that an engine keeps. The least recently used one is evicted.
 const PROGRAMS_MAX: usize = 1024;
 
 /// The compiled programs of one engine.
@@ -18,19 +19,19 @@ pub(crate) struct Programs {
     client: Arc<Client>,
     compiled: HashMap<[u64; 2], (Rc<Executable>, u64)>,
     disk: Option<Cache>,
-    /// What a file must have been made by: the plugin, its version, and the machine.
+    /// Identifies the compiler in a file's key: the plugin, its version, and the machine.
     maker: String,
     clock: u64,
-    /// Programs that were compiled, and those that were read instead.
+    /// Number of programs that were compiled or read from disk.
     pub(crate) counts: Counts,
 }
 
-/// How programs were come by.
+/// The sources of an engine's programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Compiled from text.
+    /// Programs compiled from text.
     pub compiled: u64,
-    /// Read from the disk.
+    /// Programs read from disk.
     pub read: u64,
 }
 
@@ -43,7 +44,7 @@ impl Programs {
         Programs { client: Arc::clone(client), compiled, disk, maker, clock: 0, counts }
     }
 
-    /// The program, compiled where it has not been.
+    /// Returns the compiled program, and compiles it first if necessary.
     pub(crate) fn get(&mut self, program: &Program) -> Result<Rc<Executable>, PjrtError> {
         self.clock += 1;
         if let Some((executable, used)) = self.compiled.get_mut(&program.key) {
@@ -64,7 +65,7 @@ impl Programs {
         let key = self.file_key(program);
         if let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.read(&key)) {
             let results = program.outputs.len() + program.checks.len();
-            // A file that another version left is compiled anew.
+            // A file of another version is ignored, and the program is compiled again.
             let loaded = self.client.load(&bytes).ok().filter(|loaded| loaded.outputs() == Ok(results));
             if let Some(executable) = loaded {
                 self.counts.read += 1;
@@ -76,7 +77,7 @@ impl Programs {
         if let Some(disk) = &self.disk {
             match executable.serialize() {
                 Ok(bytes) => disk.write(&key, &bytes),
-                // A plugin that cannot write programs down is not asked again.
+                // After the first failure, this engine stops serialising programs.
                 Err(_) => self.disk = None,
             }
         }
@@ -88,7 +89,7 @@ impl Programs {
     }
 }
 
-/// What programs for a processor depend on: what its cores can do.
+/// Identifies the CPU's features, on which programs compiled for a CPU depend.
 fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let told = |line: &&str| ["model name", "flags", "Features"].iter().any(|name| line.starts_with(name));

@@ -1,4 +1,5 @@
-//! One plugin at work: its devices, its memory, its compiler. What a plugin hands out is owned here and given back when it is dropped.
+//! A plugin's client: its devices, memory and compiler. Objects created by the plugin are owned
+//! here and destroyed when dropped.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,17 +23,17 @@ unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
 
-/// A device of a client's: an address that lives as long as the client.
+/// A device of a client. The address is valid as long as the client.
 #[derive(Clone, Copy)]
 pub(crate) struct Device(*mut sys::DeviceObject);
 
-/// What a device says about itself.
+/// A device's description of itself.
 pub(crate) struct Description {
     pub(crate) id: i32,
     pub(crate) kind: String,
 }
 
-/// The memory of a device, where it tells.
+/// A device's memory, as far as the plugin reports it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub(crate) used_bytes: u64,
@@ -40,11 +41,11 @@ pub(crate) struct Memory {
 }
 
 impl Client {
-    /// Opens the plugin's devices. Plugins for GPUs are asked not to take all memory at once.
+    /// Opens the plugin's devices. GPU plugins are asked not to preallocate all memory.
     pub(crate) fn new(plugin: &Arc<Plugin>) -> Result<Arc<Client>, PjrtError> {
         let modest = [named_bool("preallocate", false)];
         let raw = match create(plugin, &modest) {
-            // A plugin that has no such option says so.
+            // Plugins without this option return an error, so the client is created without it.
             Err(PjrtError::Call { code, .. }) if code != code::UNAVAILABLE => create(plugin, &[])?,
             other => other?,
         };
@@ -52,7 +53,7 @@ impl Client {
         let mut name = Padded::<sys::ClientPlatformName>::new();
         name.args.client = raw;
         plugin.call(&mut name)?;
-        // SAFETY: the text belongs to the client.
+        // SAFETY: the client owns the text.
         client.platform = unsafe { text_of(name.args.text, name.args.text_size) };
         let mut version = Padded::<sys::ClientPlatformVersion>::new();
         version.args.client = raw;
@@ -68,7 +69,7 @@ impl Client {
         args.args.client = self.raw;
         self.plugin.call(&mut args)?;
         let (list, count) = (args.args.devices, args.args.num_devices);
-        // SAFETY: the list belongs to the client and has so many entries.
+        // SAFETY: the client owns the list, which has `count` entries.
         Ok((0..count).map(|index| Device(unsafe { *list.add(index) })).collect())
     }
 
@@ -89,7 +90,8 @@ impl Client {
         Some(Memory { used_bytes: bytes(stats.bytes_in_use), limit_bytes })
     }
 
-    /// Copies a contiguous tensor of the host's to a device. The tensor must stay until the copy is done.
+    /// Copies a contiguous host tensor to a device. The tensor must stay alive until the copy is
+    /// done.
     pub(crate) fn upload(
         self: &Arc<Client>,
         device: Device,
@@ -124,7 +126,7 @@ impl Client {
         Ok(Executable { client: Arc::clone(self), raw: args.args.executable })
     }
 
-    /// Loads what [`Executable::serialize`] gave.
+    /// Loads bytes from [`Executable::serialize`].
     pub(crate) fn load(self: &Arc<Client>, bytes: &[u8]) -> Result<Executable, PjrtError> {
         let mut args = Padded::<sys::DeserializeAndLoad>::new();
         args.args.client = self.raw;
@@ -158,7 +160,7 @@ fn named_bool(name: &'static str, value: bool) -> Padded<sys::NamedValue> {
     named
 }
 
-/// What a description says.
+/// Reads a device description.
 pub(crate) fn describe(plugin: &Plugin, description: *mut sys::DescriptionObject) -> Result<Description, PjrtError> {
     let mut id = Padded::<sys::DescriptionId>::new();
     id.args.description = description;
@@ -166,12 +168,12 @@ pub(crate) fn describe(plugin: &Plugin, description: *mut sys::DescriptionObject
     let mut kind = Padded::<sys::DescriptionKind>::new();
     kind.args.description = description;
     plugin.call(&mut kind)?;
-    // SAFETY: the text belongs to the description, which is still there.
+    // SAFETY: the description owns the text and is still alive.
     let text = unsafe { text_of(kind.args.text, kind.args.text_size) };
     Ok(Description { id: id.args.id, kind: text })
 }
 
-/// A program of StableHLO text.
+/// Wraps StableHLO text for the plugin.
 pub(crate) fn program(text: &str) -> Padded<sys::Program> {
     const FORMAT: &str = "mlir";
     let mut program = Padded::<sys::Program>::new();
@@ -180,8 +182,8 @@ pub(crate) fn program(text: &str) -> Padded<sys::Program> {
     program
 }
 
-/// A `CompileOptionsProto`: one replica of one partition, for whichever device runs it, and 16-bit floats that are rounded where the
-/// program says so.
+/// A serialised `CompileOptionsProto`: one replica and one partition, for any device. 16-bit floats
+/// are rounded exactly where the program says so.
 pub(crate) fn compile_options() -> Vec<u8> {
     const EXACT: &[u8] = b"xla_allow_excess_precision";
     // executable_build_options { device_ordinal: -1, num_replicas: 1, num_partitions: 1 }
@@ -207,17 +209,17 @@ fn element_type(dtype: DType) -> c_int {
     }
 }
 
-/// Memory of a device's, with elements in it.
+/// A buffer in a device's memory.
 pub(crate) struct Buffer {
     client: Arc<Client>,
     raw: *mut sys::BufferObject,
 }
 
 impl Buffer {
-    /// Copies the elements, one after the other, to so many bytes of the host's.
+    /// Copies the elements in row-major order to `target_size` bytes of host memory.
     ///
     /// # Safety
-    /// The target has room for all elements, and stays there until the copy is done.
+    /// The target has space for all elements, and stays valid until the copy is done.
     pub(crate) unsafe fn download(
         &self,
         rank: usize,
@@ -254,7 +256,8 @@ pub(crate) struct Executable {
 }
 
 impl Executable {
-    /// Starts the program on a device; gives its outputs, which are filled in time, and when all of them are.
+    /// Starts the program on a device. Returns its output buffers, which are filled asynchronously,
+    /// and an event for their completion.
     pub(crate) fn run(
         &self,
         device: Device,
@@ -263,7 +266,7 @@ impl Executable {
         bell: &Arc<Bell>,
     ) -> Result<(Vec<Buffer>, Pending), PjrtError> {
         let inputs: Vec<*mut sys::BufferObject> = inputs.iter().map(|buffer| buffer.raw).collect();
-        // Nothing is donated: other ops may read the same inputs.
+        // No input is donated, because other ops may read the same inputs.
         let kept: Vec<i64> = (0..inputs.len() as i64).collect();
         let mut options = Padded::<sys::ExecuteOptions>::new();
         (options.args.non_donatable, options.args.num_non_donatable) = (kept.as_ptr(), kept.len());
@@ -283,7 +286,7 @@ impl Executable {
         Ok((made, Pending::watch(&self.client.plugin, "PJRT_LoadedExecutable_Execute", event, bell)))
     }
 
-    /// How many outputs the program has.
+    /// Number of the program's outputs.
     pub(crate) fn outputs(&self) -> Result<usize, PjrtError> {
         let unloaded = Unloaded::of(self)?;
         let mut args = Padded::<sys::ExecutableNumOutputs>::new();
@@ -292,7 +295,8 @@ impl Executable {
         Ok(args.args.num_outputs)
     }
 
-    /// The program as bytes that [`Client::load`] takes, on this machine and with this version of the plugin.
+    /// Serialises the program for [`Client::load`], on this machine and with this version of the
+    /// plugin.
     pub(crate) fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
         Unloaded::of(self)?.serialize()
     }
@@ -306,7 +310,7 @@ impl Drop for Executable {
     }
 }
 
-/// A compiled program that is on no device.
+/// A compiled program that is not loaded on a device.
 pub(crate) struct Unloaded {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) raw: *mut sys::ExecutableObject,
@@ -327,17 +331,17 @@ impl Unloaded {
         let (bytes, size) = (args.args.bytes.cast::<u8>(), args.args.bytes_size);
         let copy = match bytes.is_null() {
             true => Vec::new(),
-            // SAFETY: the plugin shows so many bytes until they are given back below.
+            // SAFETY: the plugin keeps `size` bytes valid until `deleter` is called below.
             false => unsafe { std::slice::from_raw_parts(bytes, size) }.to_vec(),
         };
         if let Some(deleter) = args.args.deleter {
-            // SAFETY: the plugin's own function for what it handed out, called once.
+            // SAFETY: `deleter` is the plugin's function for this object, and is called once.
             unsafe { deleter(args.args.serialized) };
         }
         Ok(copy)
     }
 
-    /// The bytes of machine code in it, where the plugin tells.
+    /// Size of the machine code, if the plugin reports it.
     pub(crate) fn code_bytes(&self) -> Option<u64> {
         let mut args = Padded::<sys::ExecutableCodeSize>::new();
         args.args.executable = self.raw;

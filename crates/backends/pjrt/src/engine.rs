@@ -1,5 +1,5 @@
-//! One opened device. `submit` compiles what is new and starts programs; the plugin runs them in time, and `poll` hands out what its
-//! events say is done, in the order of submission.
+//! One opened device. `submit` compiles new programs and starts them. The plugin runs them
+//! asynchronously, and `poll` returns completed ops in the order of submission.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -23,9 +23,9 @@ use crate::plugin::{PjrtError, code};
 use crate::program::{Argument, Program, compact, compact_dims, is_whole};
 use crate::warm::Warm;
 
-/// How long a dropped engine waits for copies that are under way.
+/// How long a dropped engine waits for copies in flight.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Graphs whose constants are kept on the device before those that nobody has are looked for.
+/// Number of graphs with constants on the device at which constants of dropped graphs are removed.
 const CONSTANTS_SWEEP: usize = 64;
 
 /// One opened device.
@@ -35,7 +35,7 @@ pub struct PjrtEngine {
     device: Device,
     bell: Arc<Bell>,
     programs: Programs,
-    /// What has its program, as callers see it.
+    /// The ops with compiled programs, shared with callers.
     warm: Arc<Warm>,
     memory: DeviceMemory,
     /// Constants of graphs, by graph and node.
@@ -44,24 +44,24 @@ pub struct PjrtEngine {
     running: VecDeque<Running>,
 }
 
-/// An op on its way.
+/// An op in flight.
 struct Running {
     item: Item,
     answer: Answer,
-    /// What must be done before the answer counts.
+    /// Events that must complete before the answer is valid.
     pending: Vec<Pending>,
-    /// What the plugin reads until then.
+    /// Host tensors that the plugin reads until then.
     held: Vec<Tensor>,
     checks: Vec<Checked>,
     bytes_moved: u64,
     began: Instant,
 }
 
-/// What an op will be answered with.
+/// The result of an op.
 #[allow(clippy::large_enum_variant)] // There are few at a time, and each lives for as long as its op.
 enum Answer {
     Known(Result<Value>),
-    /// A tensor of the host's that is being written.
+    /// A host tensor that is being written.
     Download {
         target: HostBufferMut,
         dtype: DType,
@@ -69,15 +69,15 @@ enum Answer {
     },
 }
 
-/// Two numbers that are on their way, and what they mean.
+/// Two numbers that are being downloaded, and the check that interprets them.
 struct Checked {
     numbers: HostBufferMut,
     check: ops::Check,
-    /// The node, in words.
+    /// The node as text, for error messages.
     node: Option<String>,
 }
 
-/// What starting an op gives.
+/// The state of an op while it is started.
 #[derive(Default)]
 struct Started {
     pending: Vec<Pending>,
@@ -109,7 +109,7 @@ impl PjrtEngine {
         }
     }
 
-    /// How programs were come by so far.
+    /// Where the programs so far came from.
     pub fn counts(&self) -> Counts {
         self.programs.counts
     }
@@ -150,7 +150,7 @@ impl PjrtEngine {
         })
     }
 
-    /// Starts a program on these inputs.
+    /// Starts a program on `inputs`.
     fn run(
         &mut self,
         program: &Program,
@@ -204,7 +204,8 @@ impl PjrtEngine {
             let mut numbers = HostBufferMut::zeroed(2 * size_of::<u32>())?;
             let room = numbers.bytes_mut();
             let (target, size) = (room.as_mut_ptr(), room.len());
-            // SAFETY: two numbers of four bytes; they are held until the copy is done, here or in `Drop`.
+            // SAFETY: the buffer has space for two numbers of four bytes. It stays alive until the
+            // copy is done, here or in `Drop`.
             let pending = unsafe { buffer.download(1, target, size, &self.bell) }.map_err(|error| self.error(error))?;
             started.pending.push(pending);
             let node = node.zip(graph).map(|(node, graph)| graph.graph().node_text(node));
@@ -213,7 +214,8 @@ impl PjrtEngine {
         Ok(tensors)
     }
 
-    /// An input as the program wants it: of a graph whole, of an op as its buffer is.
+    /// Provides an input in the form that the program expects: contiguous for a graph, or the
+    /// tensor's own buffer for an op.
     fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut Started) -> Result<Brought> {
         match tensor.location() {
             Location::Host => {
@@ -231,7 +233,7 @@ impl PjrtEngine {
         }
     }
 
-    /// The elements of a device's tensor one after the other, in a buffer of the tensor's own shape.
+    /// Copies a device tensor to a contiguous buffer of the tensor's own shape.
     fn copied(&mut self, tensor: &Tensor, started: &mut Started) -> Result<Tensor> {
         let copy = Op::Compute(ComputeOp::Transfer(Transfer::to_device(tensor, self.info.id)));
         let mut made = self.run_op(&copy, started)?;
@@ -247,7 +249,7 @@ impl PjrtEngine {
         Ok(buffer)
     }
 
-    /// A graph's constant, which is brought to the device once.
+    /// Returns a graph's constant on the device. It is uploaded once.
     fn constant(&mut self, graph: &RunGraph, node: usize, started: &mut Started) -> Result<Rc<Buffer>> {
         let key = (graph.graph().id(), node);
         if let Some(buffer) = self.constants.get(&key) {
@@ -261,7 +263,7 @@ impl PjrtEngine {
         Ok(buffer)
     }
 
-    /// Notes a graph, and lets go of what belongs to graphs that nobody has.
+    /// Registers a graph, and removes the constants of dropped graphs.
     fn sweep(&mut self, graph: &RunGraph) {
         let id = graph.graph().id();
         if self.graphs.contains_key(&id) {
@@ -306,7 +308,8 @@ impl PjrtEngine {
         if tensor.len_bytes() > 0 {
             let room = target.bytes_mut();
             let (address, size) = (room.as_mut_ptr(), room.len());
-            // SAFETY: the target has room for all elements; it is held until the copy is done, here or in `Drop`.
+            // SAFETY: the target has space for all elements. It stays alive until the copy is done,
+            // here or in `Drop`.
             let copy = unsafe { stored.buffer.download(stored.dims.len(), address, size, &self.bell) };
             started.pending.push(copy.map_err(|error| self.error(error))?);
         }
@@ -315,7 +318,7 @@ impl PjrtEngine {
         Ok(Answer::Download { target, dtype: tensor.dtype(), shape })
     }
 
-    /// What a plugin's error means to a caller.
+    /// Converts a plugin's error for callers.
     fn error(&self, error: PjrtError) -> Error {
         let (device, reason) = (self.info.id, error.to_string());
         match error {
@@ -330,14 +333,15 @@ impl PjrtEngine {
         }
     }
 
-    /// Ends an op all of whose events are there.
+    /// Finishes an op whose events have all completed.
     fn end(&mut self, running: Running) -> Finished {
         let Running { item, answer, pending, held, checks, bytes_moved, began } = running;
         let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
         if failed.is_some()
             && let Op::Graph(GraphOp::RunGraph(graph)) = &item.op
         {
-            // A constant may be what failed: all of them are brought again.
+            // The upload of a constant may have failed, so all constants of the graph will be
+            // uploaded again.
             let id = graph.graph().id();
             self.constants.retain(|(graph, _), _| *graph != id);
         }
@@ -357,7 +361,7 @@ impl PjrtEngine {
     }
 }
 
-/// Where an argument is.
+/// An argument: just uploaded, or already on the device.
 enum Brought {
     New(Buffer),
     There(Tensor),
@@ -381,7 +385,7 @@ impl Running {
     }
 }
 
-/// An op's answer: one tensor, or two.
+/// Converts an op's output tensors to its value: a tensor, a pair or a list.
 fn value_of(tensors: Vec<Tensor>) -> Value {
     match <[Tensor; 2]>::try_from(tensors) {
         Ok([first, second]) => Value::Pair(first, second),
@@ -438,7 +442,7 @@ impl Engine for PjrtEngine {
             Op::Graph(GraphOp::RunGraph(graph)) => Program::of_graph(graph),
             op => self.program_of(op).map(Arc::new),
         };
-        // A failure shows when the op is run.
+        // A failure is reported when the op runs.
         if program.is_ok_and(|program| self.programs.get(&program).is_ok()) {
             self.warm.insert(op);
         }
@@ -446,7 +450,8 @@ impl Engine for PjrtEngine {
 }
 
 impl Drop for PjrtEngine {
-    /// The plugin may still read or write memory of the host's: it is waited for, and where it does not come, the memory stays.
+    /// Waits for the plugin, which may still read or write host memory. After the timeout the
+    /// memory is leaked.
     fn drop(&mut self) {
         let until = Instant::now() + FAREWELL;
         while self.running.iter().any(|running| !running.is_done()) {

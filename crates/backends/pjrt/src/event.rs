@@ -1,4 +1,5 @@
-//! Events: how a plugin tells that something is done. Each has a callback, which notes the answer and rings the engine's bell.
+//! Events: a plugin's notifications of completion. Each has a callback that stores the result and
+//! rings the engine's bell.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::plugin::{PjrtError, Plugin};
 use crate::sys::{self, Padded};
 
-/// Rung whenever something of an engine's is done; the engine waits for it.
+/// A wake-up signal for the engine, rung when one of its events completes.
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
@@ -20,7 +21,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Waits until it was rung since the last call, or for so long.
+    /// Waits for a ring since the last call, at most `wait_max`.
     pub(crate) fn wait(&self, wait_max: Duration) {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(rung, wait_max, |rung| !*rung);
@@ -28,7 +29,7 @@ impl Bell {
     }
 }
 
-/// Something that is under way.
+/// Work in flight.
 #[derive(Clone)]
 pub(crate) struct Pending(Arc<Completion>);
 
@@ -40,7 +41,7 @@ struct Completion {
 }
 
 impl Pending {
-    /// Takes an event over and watches it. Null is done already.
+    /// Takes ownership of an event and watches it. A null event is already complete.
     pub(crate) fn watch(
         plugin: &Arc<Plugin>,
         what: &'static str,
@@ -57,22 +58,24 @@ impl Pending {
         (args.args.event, args.args.user_arg) = (event, user_arg);
         args.args.callback = Some(done);
         if let Err(error) = plugin.call(&mut args) {
-            // SAFETY: the plugin did not take the callback, so this is the reference that was made for it.
+            // SAFETY: the plugin did not take the callback, so this is the reference created for
+            // it.
             drop(unsafe { Arc::from_raw(user_arg.cast::<Completion>()) });
-            // What was started goes on all the same: its memory must stay until it is done.
+            // The work continues without a callback. Its memory must stay valid, so wait for the
+            // end here.
             let mut end = Padded::<sys::EventAwait>::new();
             end.args.event = event;
             let _ = plugin.call(&mut end);
             completion.settle(Err(error));
         }
-        // An event may be given back once it has its callback, which is called nevertheless.
+        // The event may be destroyed once its callback is registered. The callback is still called.
         let mut end = Padded::<sys::EventDestroy>::new();
         end.args.event = event;
         let _ = plugin.call(&mut end);
         Pending(completion)
     }
 
-    /// What came of it, or nothing yet.
+    /// The result, or `None` while the work is in flight.
     pub(crate) fn outcome(&self) -> Option<Result<(), PjrtError>> {
         self.0.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -85,9 +88,9 @@ impl Completion {
     }
 }
 
-/// Called by a thread of the plugin's, once.
+/// The callback. A thread of the plugin calls it once.
 unsafe extern "C" fn done(error: *mut sys::ErrorObject, user_arg: *mut c_void) {
-    // SAFETY: the reference that `watch` made for this call.
+    // SAFETY: `watch` created this reference for this call.
     let completion = unsafe { Arc::from_raw(user_arg.cast::<Completion>()) };
     completion.settle(completion.plugin.check(completion.what, error));
 }

@@ -1,18 +1,21 @@
-//! Where plugins are looked for: in files that the environment names, and in the packages of Python's that bring them.
+//! Searches for plugins: in files named by environment variables, and in the Python packages that
+//! contain plugins.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Files of plugins, separated as in `PATH`. Where it is set, nothing else is looked for; empty means none.
+/// Environment variable with the plugins' files, separated as in `PATH`. If it is set, no other
+/// place is searched. An empty value means no plugins.
 pub const VARIABLE: &str = "PANOPLY_PJRT_PLUGINS";
-/// The variable by which libtpu is found elsewhere too.
+/// The usual variable for the location of libtpu.
 const TPU_VARIABLE: &str = "TPU_LIBRARY_PATH";
-/// Packages that bring plugins, below a folder of packages: a folder of folders, or a folder with the file itself.
+/// Python packages that contain plugins: either a folder of folders, or a folder with the file
+/// itself.
 const PACKAGES: [&str; 3] = ["jax_plugins", "xla_plugins", "libtpu"];
-/// The most entries of a folder that are looked at.
+/// Maximum number of entries that are read from a folder.
 const ENTRIES_MAX: usize = 1024;
 
-/// The plugins' files that are there.
+/// The files of all plugins that were found.
 pub fn plugins() -> Vec<PathBuf> {
     match env::var_os(VARIABLE) {
         Some(named) => env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect(),
@@ -20,7 +23,7 @@ pub fn plugins() -> Vec<PathBuf> {
     }
 }
 
-/// The folders in which Python keeps packages: the environment's, the user's and the system's.
+/// Python's package folders: those of the environment, the user and the system.
 fn package_folders() -> Vec<PathBuf> {
     let below = |root: PathBuf| entries(&root).into_iter().filter(|path| name(path).starts_with("python3"));
     let variable = |name: &str| env::var_os(name).map(PathBuf::from);
@@ -35,7 +38,7 @@ fn package_folders() -> Vec<PathBuf> {
     pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|folder| python.join(folder))).collect()
 }
 
-/// The plugins in these folders of packages, each package once.
+/// The plugins in these package folders, each file name once.
 pub fn installed(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in folders.iter().flat_map(|folder| PACKAGES.map(|package| folder.join(package))) {
@@ -49,20 +52,21 @@ pub fn installed(folders: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file is named as plugins are.
+/// Whether the file name is that of a plugin.
 fn is_plugin(path: &Path) -> bool {
     let name = name(path);
     name.ends_with(".so") && (name.contains("pjrt") || name.contains("xla") || name == "libtpu.so")
 }
 
-/// Whether it is libtpu, which must not be asked on a machine without a TPU: it looks for one in the network.
+/// Whether the file is libtpu. It must not be loaded on a machine without a TPU, because it
+/// searches the network for one.
 pub(crate) fn is_libtpu(path: &Path) -> bool {
     name(path) == "libtpu.so"
 }
 
-/// Whether there is anything that could be a TPU.
+/// Whether this machine may have a TPU.
 pub(crate) fn has_tpu() -> bool {
-    // Both places are other devices' too: something of Google's (0x1ae0) must be on the bus as well.
+    // Other devices use both device paths, so a PCI device of Google (0x1ae0) is required as well.
     let vendor = |path: &PathBuf| std::fs::read_to_string(path.join("vendor")).unwrap_or_default();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     entries(Path::new("/sys/bus/pci/devices")).iter().any(|path| vendor(path).trim() == "0x1ae0")

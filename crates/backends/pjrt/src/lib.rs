@@ -1,14 +1,16 @@
-//! The PJRT backend: TPUs, and whatever else has a PJRT plugin. Plugins are found and loaded at run time; a binary built on a machine
-//! without any says what is missing.
+//! The PJRT backend: TPUs, and any other device with a PJRT plugin. Plugins are found and loaded at
+//! run time. On a machine without any, the backend reports where it searched.
 //!
-//! * [`PjrtBackend`] finds devices and opens them; `find` says where plugins are looked for.
-//! * `ops` and `hlo` write ops and graphs as StableHLO text, `program` is such a text with its arguments, `cache` has them compiled, `warm` knows
-//!   which.
-//! * `engine` runs programs, `memory` has what tensors are on the device.
-//! * `sys` has the raw declarations, `plugin` loads and checks a plugin, `client` and `event` own what it hands out.
-//! * [`topology`] compiles programs for TPUs that are not there.
+//! * [`PjrtBackend`] finds devices and opens them. `find` searches for plugins.
+//! * `ops` and `hlo` write ops and graphs as StableHLO text. A `program` is such a text with its
+//!   arguments. `cache` keeps compiled programs, and `warm` records which ops have one.
+//! * `engine` runs programs. `memory` owns the tensors on the device.
+//! * `sys` has the raw declarations. `plugin` loads and checks a plugin. `client` and `event` own
+//!   the objects that it creates.
+//! * [`topology`] compiles programs for TPUs that are not installed.
 
-// PJRT is reached through C functions and raw addresses; every block says why it holds.
+// PJRT is reached through C functions and raw addresses. Every `unsafe` block states why it is
+// sound.
 #![allow(unsafe_code)]
 
 mod backend;

@@ -1,4 +1,4 @@
-//! Device memory of one engine: the plugin's buffers, lent to tensors that travel.
+//! Device memory of one engine: the plugin's buffers, lent to tensors that leave the engine.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use panoply_core::{Buffer as Place, DType, DeviceBuffer, DeviceId, Error, Memory
 
 use crate::client::Buffer;
 
-/// Names of allocations, unique in this process, so that a handle from an engine that is gone is never mistaken.
+/// The next token of an allocation. Tokens are unique in this process, so that tensors of a dropped
+/// engine are never mistaken for another's.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct DeviceMemory {
@@ -21,7 +22,7 @@ pub(crate) struct DeviceMemory {
     allocations: u64,
 }
 
-/// A buffer, and the dimensions that it has for the plugin.
+/// A buffer and its dimensions in the plugin.
 pub(crate) struct Stored {
     pub(crate) buffer: Buffer,
     pub(crate) dims: Vec<usize>,
@@ -33,7 +34,7 @@ impl DeviceMemory {
         DeviceMemory { device, home, tensors, lent_bytes: 0, peak_bytes: 0, allocations: 0 }
     }
 
-    /// A tensor of all that is in a buffer.
+    /// Wraps a whole buffer in a tensor.
     pub(crate) fn tensor(&mut self, dtype: DType, shape: Shape, buffer: Buffer) -> Result<Tensor> {
         self.collect();
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +47,7 @@ impl DeviceMemory {
         Tensor::from_device(dtype, shape, DeviceBuffer::new(self.home.lend(allocation)))
     }
 
-    /// The buffer behind a tensor of this engine's.
+    /// The buffer behind a tensor of this engine.
     pub(crate) fn stored(&self, tensor: &Tensor) -> Result<&Stored> {
         let token = match tensor.buffer() {
             Place::Device(buffer) if buffer.device() == self.device => Some(buffer.token()),
@@ -58,7 +59,7 @@ impl DeviceMemory {
         })
     }
 
-    /// Gives back what no tensor holds any more.
+    /// Frees the buffers that no tensor uses any more.
     pub(crate) fn collect(&mut self) {
         let DeviceMemory { home, tensors, lent_bytes, .. } = self;
         home.take_back(|allocation| {

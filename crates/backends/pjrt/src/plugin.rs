@@ -1,4 +1,4 @@
-//! A loaded plugin: its table of functions, checked, and its errors as values.
+//! A loaded plugin: its checked table of functions, and its errors as values.
 
 use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -8,37 +8,37 @@ use libloading::Library;
 
 use crate::sys::{self, Arguments, Padded};
 
-/// What a plugin, or the search for one, answered.
+/// An error of a plugin or of its loading.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PjrtError {
-    /// The file is not there, or is no library for this machine.
+    /// The file does not exist, or is not a library for this machine.
     #[error("{path} cannot be loaded: {reason}", path = path.display())]
     Load {
         /// The file.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
-    /// The library is no PJRT plugin.
+    /// The library is not a PJRT plugin.
     #[error("{path} has no GetPjrtApi: it is no PJRT plugin", path = path.display())]
     NoPlugin {
         /// The file.
         path: PathBuf,
     },
-    /// The plugin speaks another version of the interface.
+    /// The plugin implements an incompatible version of the interface.
     #[error("the plugin speaks PJRT {got_major}.{got_minor}; expected {expected_major}.{expected_minor} or later")]
     Version {
-        /// The first number that would have fitted.
+        /// The required major version.
         expected_major: i32,
-        /// The least second number that would have fitted.
+        /// The lowest supported minor version.
         expected_minor: i32,
-        /// The plugin's first number.
+        /// The plugin's major version.
         got_major: i32,
-        /// The plugin's second number.
+        /// The plugin's minor version.
         got_minor: i32,
     },
-    /// The plugin's table of functions ends before this one, or has nothing there.
+    /// The plugin's table of functions is too short for this function, or its entry is empty.
     #[error("the plugin has no {function}")]
     Missing {
         /// The function's name.
@@ -49,14 +49,14 @@ pub enum PjrtError {
     Call {
         /// The function's name.
         function: &'static str,
-        /// The code, one of gRPC's.
+        /// The gRPC code.
         code: i32,
-        /// What the plugin said.
+        /// The plugin's message.
         message: String,
     },
 }
 
-/// gRPC's codes, of those that mean something here.
+/// The gRPC codes with a special meaning here.
 pub(crate) mod code {
     pub(crate) const PERMISSION_DENIED: i32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
@@ -65,7 +65,8 @@ pub(crate) mod code {
     pub(crate) const DATA_LOSS: i32 = 15;
 }
 
-/// A plugin that is loaded, for as long as the process runs: plugins keep threads of their own and cannot be unloaded.
+/// A loaded plugin. It stays loaded until the process ends: plugins have threads of their own and
+/// cannot be unloaded.
 pub struct Plugin {
     path: PathBuf,
     api: *const sys::Api,
@@ -80,7 +81,7 @@ unsafe impl Sync for Plugin {}
 static LOADED: Mutex<Vec<Arc<Plugin>>> = Mutex::new(Vec::new());
 
 impl Plugin {
-    /// Loads a plugin, or finds it where it was loaded before.
+    /// Loads a plugin, or returns it if it is already loaded.
     pub fn load(path: &Path) -> Result<Arc<Plugin>, PjrtError> {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +89,7 @@ impl Plugin {
             return Ok(Arc::clone(plugin));
         }
         let api = entry(&path)?;
-        // SAFETY: the plugin's own table, which lives as long as its library.
+        // SAFETY: the table is the plugin's, and lives as long as its library.
         let plugin = Plugin { api: unsafe { checked(api)? }, path };
         plugin.call(&mut Padded::<sys::PluginInitialize>::new())?;
         let plugin = Arc::new(plugin);
@@ -96,7 +97,7 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// Over a table that is not a file's.
+    /// Wraps a table that does not come from a file.
     ///
     /// # Safety
     /// The table is laid out as PJRT's, and lives as long as the process.
@@ -106,12 +107,12 @@ impl Plugin {
         Ok(Arc::new(Plugin { path: PathBuf::from("a table"), api: unsafe { checked(api)? } }))
     }
 
-    /// The file.
+    /// The plugin's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The version of the interface that it speaks.
+    /// The version of the interface that the plugin implements.
     pub fn version(&self) -> (i32, i32) {
         // SAFETY: the table was checked when it was loaded, and is constant.
         let version = unsafe { &(*self.api).version };
@@ -121,13 +122,13 @@ impl Plugin {
     /// Calls the function that takes these arguments.
     pub(crate) fn call<A: Arguments>(&self, args: &mut Padded<A>) -> Result<(), PjrtError> {
         let function = self.function::<A>()?;
-        // SAFETY: `Arguments` says that this function takes this struct; what addresses in it mean is the callers' business, which
-        // make them of what they own.
+        // SAFETY: `Arguments` guarantees that this function takes this struct. Callers fill its
+        // addresses from objects that they own.
         let error = unsafe { function((&raw mut *args).cast()) };
         self.check(A::NAME, error)
     }
 
-    /// Makes a value of an error that the plugin handed out, and gives it back.
+    /// Converts an error of the plugin to a value, and destroys the original.
     pub(crate) fn check(&self, function: &'static str, error: *mut sys::ErrorObject) -> Result<(), PjrtError> {
         if error.is_null() {
             return Ok(());
@@ -135,7 +136,7 @@ impl Plugin {
         let mut text = Padded::<sys::ErrorMessage>::new();
         text.args.error = error;
         self.tell(&mut text);
-        // SAFETY: the text belongs to the error, which is still there.
+        // SAFETY: the error owns the text and is still alive.
         let message = unsafe { text_of(text.args.message, text.args.message_size) };
         let mut number = Padded::<sys::ErrorGetCode>::new();
         number.args.error = error;
@@ -146,10 +147,11 @@ impl Plugin {
         Err(PjrtError::Call { function, code: number.args.code, message })
     }
 
-    /// Calls one of the functions about errors, which have none themselves: two of them answer nothing at all.
+    /// Calls one of the functions that handle errors. They report no errors themselves, and two of
+    /// them return nothing.
     fn tell<A: Arguments>(&self, args: &mut Padded<A>) {
         if let Ok(function) = self.function::<A>() {
-            // SAFETY: as in `call`. Whatever is in the place of an answer is not looked at.
+            // SAFETY: as in `call`. The return value is ignored.
             let _ = unsafe { function((&raw mut *args).cast()) };
         }
     }
@@ -162,15 +164,16 @@ impl Plugin {
         if offset + size_of::<*const c_void>() > size {
             return Err(missing);
         }
-        // SAFETY: the table is at least this long, and has an optional function at each place.
+        // SAFETY: the table is at least this long, and each entry is an optional function.
         let function = unsafe { self.api.cast::<u8>().add(offset).cast::<Option<sys::Function>>().read() };
         function.ok_or(missing)
     }
 }
 
-/// The table that a library hands out. The library stays loaded.
+/// Loads a library and returns its table. The library stays loaded.
 fn entry(path: &Path) -> Result<*const sys::Api, PjrtError> {
-    // SAFETY: plugins may be loaded at any time; the user named this file, or put it where plugins are.
+    // SAFETY: plugins may be loaded at any time. The user named this file or installed it as a
+    // plugin.
     let library = unsafe { Library::new(path) };
     let library = library.map_err(|error| PjrtError::Load { path: path.to_owned(), reason: error.to_string() })?;
     let no_plugin = |_| PjrtError::NoPlugin { path: path.to_owned() };
@@ -182,14 +185,14 @@ fn entry(path: &Path) -> Result<*const sys::Api, PjrtError> {
     api
 }
 
-/// The table, where its size and version are such that the functions below can be called.
+/// Returns the table if its size and version allow the calls of this module.
 ///
 /// # Safety
-/// The address is null, or that of a plugin's table.
+/// The address is null or that of a plugin's table.
 unsafe fn checked(api: *const sys::Api) -> Result<*const sys::Api, PjrtError> {
-    // SAFETY: the caller's promise; every table begins with its size.
+    // SAFETY: the caller guarantees the address, and every table begins with its size.
     let known = !api.is_null() && unsafe { (*api).struct_size } >= size_of::<sys::Api>();
-    // SAFETY: the table is long enough to have its version.
+    // SAFETY: the table is long enough to contain its version.
     let (got_major, got_minor) = if known { unsafe { ((*api).version.major, (*api).version.minor) } } else { (-1, -1) };
     match got_major == sys::MAJOR && got_minor >= sys::MINOR_MIN {
         true => Ok(api),
@@ -199,14 +202,14 @@ unsafe fn checked(api: *const sys::Api) -> Result<*const sys::Api, PjrtError> {
     }
 }
 
-/// A copy of text that a plugin shows.
+/// Copies a text of the plugin.
 ///
 /// # Safety
-/// The address is null, or there are so many bytes.
+/// The address is null, or points to `size` readable bytes.
 pub(crate) unsafe fn text_of(text: *const c_char, size: usize) -> String {
     if text.is_null() || size == 0 {
         return String::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees `size` readable bytes.
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text.cast::<u8>(), size) }).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Programs: an op or a whole graph as StableHLO text, with what goes in and what comes out.
+//! Programs: an op or a whole graph as StableHLO text, with its arguments and outputs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use panoply_core::{Buffer, DType, Error, Location, Op, Result, Shape, Tensor};
 use crate::hlo::Value;
 use crate::ops::{Check, Emit, outputs};
 
-/// The number under which an instance keeps its program: one text serves every plugin.
+/// The key under which a graph's instance stores its program. All plugins use the same text.
 const SORT: u64 = 0x706a_7274;
 
-/// Text to compile, and how to call it.
+/// A text to compile, and how to call it.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) text: String,
-    /// A hash of the text, by which compiled programs are found.
+    /// A hash of the text, used to look up compiled programs.
     pub(crate) key: [u64; 2],
-    /// What is passed, in order.
+    /// The arguments in their order.
     pub(crate) arguments: Vec<Argument>,
-    /// What comes out, before the numbers of the checks.
+    /// The outputs, which come before the results of the checks.
     pub(crate) outputs: Vec<(DType, Shape)>,
-    /// What is compared when it has run, with the node that it is about.
+    /// The checks to evaluate after the run, with the nodes that they belong to.
     pub(crate) checks: Vec<(Option<usize>, Check)>,
 }
 
 /// An argument of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// The op's tensor or the graph's input of this number.
+    /// The op's tensor or the graph's input with this index.
     Input(usize),
-    /// The graph's constant that is this node.
+    /// The graph's constant at this node.
     Constant(usize),
 }
 
 impl Program {
-    /// The program of one op. `dims` says how the buffer behind a tensor is laid out.
+    /// Writes the program of one op. `dims` returns the layout of the buffer behind a tensor.
     pub(crate) fn of_op(op: &Op, dims: &dyn Fn(&Tensor) -> Result<Vec<usize>>) -> Result<Program> {
         let mut emit = Emit::new(0);
         let (mut op, mut wrong) = (op.clone(), Ok(()));
@@ -61,7 +61,7 @@ impl Program {
         Ok(Program::finish(emit, None, arguments, outputs, results))
     }
 
-    /// The program of a graph for the sizes of an op's inputs; made once.
+    /// Returns the program of a graph for the sizes of an op's inputs. It is written once.
     pub(crate) fn of_graph(op: &RunGraph) -> Result<Arc<Program>> {
         let instance = op.instance()?;
         let make = || Program::of_instance(op.graph(), instance).map(|program| Arc::new(program) as Arc<_>);
@@ -118,7 +118,7 @@ impl Program {
     }
 }
 
-/// Two hashes of a text: programs that differ have different ones for all that is practical.
+/// Two hashes of a text. A collision is practically impossible.
 fn hash(text: &str) -> [u64; 2] {
     [1_u8, 2].map(|salt| {
         let mut hasher = DefaultHasher::new();
@@ -128,7 +128,8 @@ fn hash(text: &str) -> [u64; 2] {
     })
 }
 
-/// A placeholder that views its slot as the tensor views its buffer, whose dimensions are these.
+/// A placeholder that views its slot as the tensor views its buffer. `dims` are the buffer's
+/// dimensions.
 fn stand_in(tensor: &Tensor, dims: &[usize], slot: usize) -> Result<Tensor> {
     let whole = placeholder(tensor.dtype(), Shape::new(dims)?, slot)?;
     match tensor.location() {
@@ -140,7 +141,7 @@ fn stand_in(tensor: &Tensor, dims: &[usize], slot: usize) -> Result<Tensor> {
     }
 }
 
-/// A tensor of the host's as it is uploaded: without the copies that broadcasting makes of its elements.
+/// A host tensor as it is uploaded: contiguous, without the repeated elements of broadcast axes.
 pub(crate) fn compact(tensor: &Tensor) -> Result<Tensor> {
     let mut compact = tensor.clone();
     for axis in 0..tensor.shape().rank() {
@@ -151,19 +152,20 @@ pub(crate) fn compact(tensor: &Tensor) -> Result<Tensor> {
     compact.contiguous()
 }
 
-/// The dimensions of [`compact`].
+/// The dimensions of [`compact`]'s result.
 pub(crate) fn compact_dims(tensor: &Tensor) -> Vec<usize> {
     let dims = tensor.shape().iter().zip(tensor.strides().iter());
     dims.map(|(dim, stride)| if *stride == 0 && *dim > 1 { 1 } else { *dim }).collect()
 }
 
-/// Whether a device's tensor is all of its buffer, one element after the other.
+/// Whether a device tensor is contiguous and covers its whole buffer.
 pub(crate) fn is_whole(tensor: &Tensor) -> bool {
     let Buffer::Device(buffer) = tensor.buffer() else { return false };
     tensor.offset() == 0 && tensor.is_contiguous() && tensor.len_bytes() == buffer.len_bytes()
 }
 
-/// The one number of a constant that has one: the compiler does more with it than with an argument.
+/// The value of a constant with one element. It is written into the program, since compilers
+/// optimise constants better than arguments.
 fn number(tensor: &Tensor) -> Option<f64> {
     if tensor.elements() != 1 {
         return None;
@@ -177,7 +179,7 @@ fn number(tensor: &Tensor) -> Option<f64> {
     }
 }
 
-/// For each slot whether a step or an output reads it.
+/// For each slot, whether a step or an output reads it.
 fn slots_read(instance: &Instance) -> Vec<bool> {
     let mut read = vec![false; instance.slots.len()];
     let mut see = |tensor: &Tensor| {

@@ -1,29 +1,31 @@
-//! PJRT's C interface as it lies in memory: one table of functions, and one struct of arguments for each of them.
+//! PJRT's C interface as it is laid out in memory: one table of functions, and one struct of
+//! arguments for each function.
 //!
-//! The table only ever grows at its end, and so does each struct. A plugin says how long its table is, and every call says how long
-//! its struct is. A plugin that is newer than these declarations asks for longer structs: each is passed with a tail of zeros, which
-//! is what a field that nobody has set looks like.
+//! New versions append to the table and to the structs. A plugin states the length of its table,
+//! and every call states the length of its struct. A newer plugin expects longer structs, so each
+//! struct is passed with a tail of zeros. Zero is the value of a field that was not set.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// The version's first number: another one is another interface.
+/// The major version. Other major versions are incompatible.
 pub(crate) const MAJOR: c_int = 0;
-/// The first version whose structs begin with those below.
+/// The first minor version whose structs begin with those below.
 pub(crate) const MINOR_MIN: c_int = 54;
 
 /// The function that every plugin exports.
 pub(crate) const ENTRY_POINT: &[u8] = b"GetPjrtApi\0";
 
-/// What the exported function is.
+/// The type of the exported function.
 pub(crate) type GetApi = unsafe extern "C" fn() -> *const Api;
 
-/// Any function of the table: it takes a struct of its own and gives an error or null.
+/// The type of all functions of the table: each takes a pointer to its own struct and returns an
+/// error or null.
 pub(crate) type Function = unsafe extern "C" fn(*mut c_void) -> *mut ErrorObject;
 
-/// How a plugin tells that something is done: with an error, or null, and what it was given.
+/// Called by a plugin when work has completed, with an error or null and the user's argument.
 pub(crate) type Callback = unsafe extern "C" fn(*mut ErrorObject, *mut c_void);
 
-/// Something of the plugin's own.
+/// Declares opaque types of the plugin.
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(#[repr(C)]
@@ -34,7 +36,7 @@ macro_rules! opaque {
 }
 opaque!(ErrorObject EventObject ClientObject DeviceObject DescriptionObject MemoryObject ExecutableObject LoadedObject BufferObject TopologyObject SerializedObject);
 
-/// The beginning of the table; its functions follow.
+/// The header of the table. The functions follow.
 #[repr(C)]
 pub(crate) struct Api {
     pub(crate) struct_size: usize,
@@ -53,15 +55,16 @@ pub(crate) struct Version {
 /// A struct of arguments.
 ///
 /// # Safety
-/// The struct is laid out as PJRT's of that name, begins with its size and the address of extensions, and the function takes it.
+/// The struct is laid out as PJRT's of that name, begins with its size and the address of
+/// extensions, and the function takes it.
 pub(crate) unsafe trait Arguments {
-    /// The function's place in the table.
+    /// The function's index in the table.
     const INDEX: usize;
     /// The function's name in PJRT's header.
     const NAME: &'static str;
 }
 
-/// Declares structs of arguments: `Struct = place in the table, name { fields }`.
+/// Declares structs of arguments: `Struct = index in the table, name { fields }`.
 macro_rules! arguments {
     ($($name:ident = $index:literal, $function:literal { $($field:ident: $type:ty,)* })*) => {
         $(
@@ -79,11 +82,12 @@ macro_rules! arguments {
                 const NAME: &'static str = $function;
             }
 
-            // SAFETY: the size comes first, and the rest is integers, addresses, bools and optional functions.
+            // SAFETY: the size comes first, and the other fields are integers, addresses, bools and
+            // optional functions.
             unsafe impl Blank for $name {}
         )*
 
-        /// Every declared function and its place in the table.
+        /// Every declared function with its index in the table.
         #[cfg(test)]
         pub(crate) const DECLARED: &[(&str, usize)] = &[$(($function, $index),)*];
     };
@@ -215,7 +219,7 @@ arguments! {
     }
 }
 
-/// A program in a language that the plugin reads.
+/// A program in a language that the plugin supports.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Program {
@@ -227,7 +231,7 @@ pub(crate) struct Program {
     pub(crate) format_size: usize,
 }
 
-/// An option by its name.
+/// A named option.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct NamedValue {
@@ -236,15 +240,15 @@ pub(crate) struct NamedValue {
     pub(crate) name: *const u8,
     pub(crate) name_size: usize,
     pub(crate) kind: c_int,
-    /// A bool in its first byte.
+    /// A bool is stored in the first byte.
     pub(crate) value: u64,
     pub(crate) value_size: usize,
 }
 
-/// A [`NamedValue`] that is a bool.
+/// The kind of a [`NamedValue`] that is a bool.
 pub(crate) const NAMED_BOOL: c_int = 4;
 
-/// How a program is run.
+/// The options of a program's execution.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ExecuteOptions {
@@ -264,7 +268,7 @@ pub(crate) struct ExecuteOptions {
     pub(crate) incarnation_ids: *mut i64,
 }
 
-/// How elements lie in memory: tiles, or without tiles the axes' order.
+/// The layout of elements in memory: tiles, or the order of the axes if there are no tiles.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MemoryLayout {
@@ -286,29 +290,29 @@ pub(crate) struct TiledLayout {
     pub(crate) num_tiles: usize,
 }
 
-/// The host's memory stays as it is until the copy is done.
+/// The host memory must not change until the copy is done.
 pub(crate) const UNTIL_TRANSFER_COMPLETES: c_int = 1;
 
-/// Zeros behind a struct, for fields that newer plugins have.
+/// Number of zero words behind a struct, for the fields of newer plugins.
 const TAIL_WORDS: usize = 16;
 
-/// A struct with zeros behind it.
+/// A struct followed by zeros.
 #[repr(C)]
 pub(crate) struct Padded<A> {
     pub(crate) args: A,
     tail: [u64; TAIL_WORDS],
 }
 
-/// Structs that are all zeros before they are filled, and begin with their size.
+/// Structs that are initialised with zeros and begin with their size.
 ///
 /// # Safety
-/// All zeros are a value of the type, and its first field is a `usize` for its size.
+/// All zeros are a valid value of the type, and its first field is a `usize` for its size.
 pub(crate) unsafe trait Blank: Copy {
-    /// The size with the zeros behind it.
+    /// The size including the zeros behind the struct.
     const PADDED_BYTES: usize = size_of::<Padded<Self>>();
 }
 
-// SAFETY: the size comes first, and the rest is integers and addresses.
+// SAFETY: the size comes first, and the other fields are integers and addresses.
 unsafe impl Blank for Program {}
 // SAFETY: as above.
 unsafe impl Blank for NamedValue {}
@@ -318,11 +322,11 @@ unsafe impl Blank for ExecuteOptions {}
 unsafe impl Blank for MemoryLayout {}
 
 impl<A: Blank> Padded<A> {
-    /// All zeros but for the size.
+    /// A struct of zeros with its size filled in.
     pub(crate) fn new() -> Padded<A> {
-        // SAFETY: `Blank` says that all zeros are a value.
+        // SAFETY: `Blank` guarantees that all zeros are valid.
         let mut padded: Padded<A> = unsafe { std::mem::zeroed() };
-        // SAFETY: `Blank` says that the size comes first.
+        // SAFETY: `Blank` guarantees that the size comes first.
         unsafe { (&raw mut padded.args).cast::<usize>().write(A::PADDED_BYTES) };
         padded
     }

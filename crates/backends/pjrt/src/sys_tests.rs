@@ -1,11 +1,11 @@
-//! The declarations against the header that a plugin's package brings, and tables that no plugin should have.
+//! Compares the declarations with the header in a plugin's package, and tests invalid tables.
 
 use std::ffi::c_int;
 
 use crate::plugin::{PjrtError, Plugin};
 use crate::sys::{self, Api, Padded, Version};
 
-/// A table that has nothing but its version.
+/// A table that contains only its version.
 fn table(struct_size: usize, major: c_int, minor: c_int) -> &'static Api {
     let version = Version { struct_size: size_of::<Version>(), extension_start: std::ptr::null_mut(), major, minor };
     Box::leak(Box::new(Api { struct_size, extension_start: std::ptr::null_mut(), version }))
@@ -15,7 +15,7 @@ fn table(struct_size: usize, major: c_int, minor: c_int) -> &'static Api {
 fn other_versions_and_short_tables_are_refused() {
     let size = size_of::<Api>();
     for api in [table(size, 1, 80), table(size, 0, 10), table(8, 0, 80)] {
-        // SAFETY: tables of this process.
+        // SAFETY: the table belongs to this process and is never freed.
         let refused = unsafe { Plugin::over(api) };
         assert!(matches!(refused, Err(PjrtError::Version { .. })));
     }
@@ -29,7 +29,7 @@ fn other_versions_and_short_tables_are_refused() {
 fn structs_begin_with_their_size_and_end_with_zeros() {
     let args = Padded::<sys::ClientCompile>::new();
     assert_eq!(args.args.struct_size, size_of::<Padded<sys::ClientCompile>>());
-    // What PJRT's header says of version 0.81.
+    // The sizes in PJRT's header of version 0.81.
     let sizes = [
         (size_of::<sys::ClientCreate>(), 88),
         (size_of::<sys::ClientCompile>(), 56),

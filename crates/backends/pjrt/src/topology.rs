@@ -1,4 +1,5 @@
-//! Programs for devices that are not there: libtpu compiles for a topology by its name, on any machine.
+//! Compiles programs for devices that are not installed: libtpu compiles for a topology by its name
+//! on any machine.
 
 use std::sync::Arc;
 
@@ -15,16 +16,16 @@ pub struct Topology {
     raw: *mut sys::TopologyObject,
 }
 
-/// What a compiler made of an op.
+/// The result of compiling an op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// The program in the plugin's own form; empty where the plugin cannot write it down.
+    /// The program in the plugin's own format. Empty if the plugin cannot serialise it.
     pub bytes: Vec<u8>,
-    /// The bytes of machine code, where the plugin tells.
+    /// Size of the machine code, if the plugin reports it.
     pub code_bytes: Option<u64>,
 }
 
-/// The StableHLO text of an op or a graph over tensors of the host's.
+/// The StableHLO text of an op or a graph on host tensors.
 pub fn text(op: &Op) -> OpResult<String> {
     match op {
         Op::Graph(panoply_core::op::graph::GraphOp::RunGraph(graph)) => Ok(Program::of_graph(graph)?.text.clone()),
@@ -33,7 +34,7 @@ pub fn text(op: &Op) -> OpResult<String> {
 }
 
 impl Topology {
-    /// The topology of this name, such as `v5e:2x2x1`.
+    /// Creates the topology of this name, such as `v5e:2x2x1`.
     pub fn new(plugin: &Arc<Plugin>, name: &str) -> Result<Topology, PjrtError> {
         let mut args = Padded::<sys::TopologyCreate>::new();
         (args.args.name, args.args.name_size) = (name.as_ptr().cast(), name.len());
@@ -41,13 +42,13 @@ impl Topology {
         Ok(Topology { plugin: Arc::clone(plugin), raw: args.args.topology })
     }
 
-    /// The kinds of its devices.
+    /// The kinds of the topology's devices.
     pub fn devices(&self) -> Result<Vec<String>, PjrtError> {
         let mut args = Padded::<sys::TopologyDescriptions>::new();
         args.args.topology = self.raw;
         self.plugin.call(&mut args)?;
         let (list, count) = (args.args.descriptions, args.args.num_descriptions);
-        // SAFETY: the list belongs to the topology and has so many entries.
+        // SAFETY: the topology owns the list, which has `count` entries.
         (0..count).map(|index| describe(&self.plugin, unsafe { *list.add(index) }).map(|device| device.kind)).collect()
     }
 

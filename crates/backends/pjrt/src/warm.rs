@@ -1,4 +1,5 @@
-//! Which ops have their programs compiled, as anybody may ask without a lock: a table of signatures, of which some may be forgotten.
+//! Records which ops have compiled programs: a table of signatures that is read without a lock. The
+//! table may forget entries.
 
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,12 +21,12 @@ impl Default for Warm {
 }
 
 impl Warm {
-    /// Whether an op like this one has its program.
+    /// Whether an op with the same signature has a compiled program.
     pub(crate) fn contains(&self, op: &Op) -> bool {
         self.has(signature(op))
     }
 
-    /// An op like this one has its program.
+    /// Records that an op with this signature has a compiled program.
     pub(crate) fn insert(&self, op: &Op) {
         self.add(signature(op));
     }
@@ -45,15 +46,16 @@ impl Warm {
                 return;
             }
         }
-        // All places are taken: the first one is forgotten.
+        // All slots of this signature are used: overwrite the first.
         if let Some(place) = self.places(signature).next() {
             place.store(signature, Ordering::Relaxed);
         }
     }
 }
 
-/// What decides which program an op needs: its name and settings, expressions by their hashes, and how its tensors lie. It is made for
-/// every decision of a router, so it writes no program and allocates nothing. Never zero.
+/// A hash of everything that determines an op's program: its name and settings, the hashes of its
+/// expressions, and the dtypes, shapes and strides of its tensors. A router computes it for every
+/// decision, so it writes no program and allocates nothing. Never zero.
 fn signature(op: &Op) -> u64 {
     let mut hasher = DefaultHasher::new();
     op.name().hash(&mut hasher);
@@ -77,7 +79,7 @@ fn signature(op: &Op) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Text that is hashed as it is written.
+/// Hashes text while it is written.
 struct Hashed<'a>(&'a mut DefaultHasher);
 
 impl Write for Hashed<'_> {

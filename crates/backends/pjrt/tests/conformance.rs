@@ -1,10 +1,10 @@
 //! Every case of the suite, random graphs, and what stays on the device, on every device that a plugin shows. `PANOPLY_PJRT_PLUGINS`
-//! names plugins; `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+//! names plugins; `PANOPLY_CASES=prefix` runs the cases whose names begin so. `PANOPLY_DEVICE=required` wants a device.
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-use panoply_conformance::{Case, Seeds, cases, check_backend, check_graphs};
-use panoply_core::{Backend, DeviceInfo};
+use panoply_conformance::{Case, Seeds, cases, check_backend, check_graphs, devices, wrong_domains};
+use panoply_core::DeviceInfo;
 use panoply_pjrt::PjrtBackend;
 
 /// Programs for processors are compiled one by one, which takes long: these get every n-th case unless `PANOPLY_CASES` is set.
@@ -12,10 +12,7 @@ const SAMPLE: usize = 53;
 
 fn on_devices(test: impl Fn(&PjrtBackend, &DeviceInfo)) {
     let backend = PjrtBackend::new();
-    match backend.discover() {
-        Ok(devices) => devices.iter().for_each(|device| test(&backend, device)),
-        Err(absence) => println!("skipped: {absence}"),
-    }
+    devices(&backend).iter().for_each(|device| test(&backend, device));
 }
 
 fn chosen(device: &DeviceInfo) -> Vec<Case> {
@@ -33,6 +30,7 @@ fn cases_agree_on_every_device() {
         let summary = check_backend(backend, device, &chosen(device)).unwrap();
         println!("{} {}: {summary}", device.id, device.name);
         assert!(summary.failed.is_empty() && summary.passed > 0, "{} failed", summary.failed.len());
+        assert_eq!(wrong_domains(backend, device), []);
     });
 }
 
@@ -43,4 +41,10 @@ fn random_graphs_agree_on_every_device() {
         println!("{} {}: {summary}", device.id, device.name);
         assert!(summary.failed.is_empty() && summary.passed > 0, "{} failed", summary.failed.len());
     });
+}
+
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed.
+#[test]
+fn random_ops_agree_on_every_device() {
+    panoply_conformance::run_ops(&PjrtBackend::new(), 40);
 }

@@ -1,6 +1,7 @@
-//! What stays on a device, what is compiled once, what goes wrong in whose words, and programs for TPUs that are not there.
+//! Tests on devices: resident tensors, cached programs, errors, and programs for TPUs that are not
+//! installed.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,8 @@ use panoply_core::{Absence, Backend, DType, DeviceInfo, ErrorKind, Location, Ope
 use panoply_pjrt::topology::{Topology, text};
 use panoply_pjrt::{PjrtBackend, Plugin, find};
 
-/// The variable that names libtpu. It must not be asked where it could look for a TPU in the network, so tests do not search for it.
+/// The variable that names libtpu. Tests do not search for libtpu, because it may search the
+/// network for a TPU.
 const LIBTPU: &str = "PANOPLY_LIBTPU";
 
 fn on_devices(test: impl Fn(PjrtBackend, &DeviceInfo)) {
@@ -73,7 +75,7 @@ fn a_program_is_compiled_once_and_found_on_the_disk_by_the_next_engine() {
         assert_eq!(got, expected);
         let counts = engine.counts();
         println!("{}: {} compiled, {} read", device.name, counts.compiled, counts.read);
-        // A plugin that writes programs down has left a file, and the second engine read it.
+        // A plugin that can serialise programs has written a file, which the second engine read.
         let is_written = std::fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some());
         assert_eq!((counts.compiled, counts.read), if is_written { (0, 1) } else { (1, 0) });
         let _ = std::fs::remove_dir_all(folder);

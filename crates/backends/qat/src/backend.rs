@@ -1,5 +1,5 @@
-//! Finds devices and opens them. A device is what sysfs shows on the PCI bus together with the instances that the library has of it, those of
-//! its virtual functions included.
+//! Finds devices and opens them. A device is an entry of the PCI bus in sysfs, together with the
+//! library's instances on the device and on its virtual functions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,19 +19,19 @@ use crate::pci::{self, Endpoint};
 use crate::sys::{FALSE, Instance, OPERATIONAL_UP};
 use crate::zip::{self, Qatzip, Zipper};
 
-/// The most instances of a device that are opened.
+/// Maximum number of a device's instances that are opened.
 const INSTANCES_MAX: usize = 64;
 
-/// Where devices and libraries are looked for.
+/// Where to search devices and libraries.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// What is laid out as `/sys` is.
+    /// A folder laid out like `/sys`.
     pub system: PathBuf,
     /// Names of `libqat` and of `libusdm`, each in the order in which they are tried.
     pub libraries: Vec<Vec<String>>,
     /// Names of QATzip's library, in the order in which they are tried.
     pub zip: Vec<String>,
-    /// How long a device with requests under way may answer none of them before it counts as lost.
+    /// How long a device may answer none of its requests in flight before it counts as lost.
     pub silence_max: Duration,
 }
 
@@ -51,17 +51,17 @@ pub struct QatBackend {
     qat: OnceLock<Arc<Qat>>,
     zip: OnceLock<Arc<Qatzip>>,
     start: Start,
-    /// Devices that were seen. A device's place in the list is its index.
+    /// Discovered devices. The position in the list is the device's index.
     seen: Mutex<Vec<PciAddress>>,
 }
 
 impl QatBackend {
-    /// The machine's own devices, through qatlib.
+    /// Uses the machine's own devices, through qatlib.
     pub fn new() -> QatBackend {
         QatBackend::default()
     }
 
-    /// Devices and libraries from elsewhere.
+    /// Uses devices and libraries from other places.
     pub fn of(places: Places) -> QatBackend {
         QatBackend { places, ..QatBackend::default() }
     }
@@ -75,7 +75,8 @@ impl QatBackend {
         Ok(self.qat.get_or_init(|| qat).clone())
     }
 
-    /// QATzip, where it is there and has hardware. It cannot be closed: it keeps its devices until the process ends.
+    /// QATzip, if it is installed and has hardware. It keeps its devices until the process ends,
+    /// because it cannot be closed.
     fn zip(&self) -> Result<Arc<Qatzip>, QatError> {
         if let Some(zip) = self.zip.get() {
             return Ok(zip.clone());
@@ -84,7 +85,7 @@ impl QatBackend {
         Ok(self.zip.get_or_init(|| zip).clone())
     }
 
-    /// The devices on the bus that a driver has.
+    /// The devices on the bus that have a driver.
     fn endpoints(&self) -> Result<Vec<Endpoint>, Absence> {
         let all = pci::endpoints(&self.places.system);
         let troubles: Vec<String> = all.iter().filter_map(Endpoint::trouble).collect();
@@ -121,7 +122,7 @@ impl QatBackend {
         info.numa_node = endpoint.numa_node;
         info.driver_version = found.first().map(|found| found.version.clone()).filter(|version| !version.is_empty());
         info.compute_units = u32::try_from(found.len()).ok();
-        // Messages are copied from the host's memory into the device's by the engine.
+        // The engine copies messages from host memory to device memory.
         info.shares_host_memory = true;
         info.capabilities = Capabilities { domains: vec![Domain::Crypto], features: does.features() };
         info
@@ -149,7 +150,7 @@ struct Found {
     version: String,
 }
 
-/// The usable instances of each of these devices, and why others are not.
+/// The usable instances of each device, and the reasons why others are not usable.
 fn instances_of(started: &Started, endpoints: &[Endpoint]) -> (BTreeMap<PciAddress, Vec<Found>>, Vec<String>) {
     let (mut found, mut reasons) = (BTreeMap::<_, Vec<Found>>::new(), Vec::new());
     for service in [Service::Crypto, Service::Compression] {
@@ -168,7 +169,7 @@ fn instances_of(started: &Started, endpoints: &[Endpoint]) -> (BTreeMap<PciAddre
     (found, reasons)
 }
 
-/// An instance with the device that it belongs to; `None` where that is none of these.
+/// The instance with its device. `None` if it belongs to none of these devices.
 fn usable(
     started: &Started,
     service: Service,
@@ -188,7 +189,7 @@ fn usable(
     Ok(Some((endpoint.address, Found { service, handle, does, version: text(&info.version) })))
 }
 
-/// A text of C, up to its zero.
+/// A C text up to its zero byte.
 fn text(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).into_owned()
@@ -206,7 +207,8 @@ impl Backend for QatBackend {
         let (mut devices, mut has_zip) = (Vec::new(), false);
         for (endpoint, found) in endpoints.iter().filter_map(|it| Some((it, found.get(&it.address)?))) {
             let mut does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
-            // QATzip chooses its instances itself: the first device that could use them has it.
+            // QATzip chooses its instances itself, so only the first device that needs it offers
+            // it.
             does.zip = !does.deflate && !has_zip && self.zip().is_ok();
             has_zip |= does.zip;
             devices.push(self.describe(endpoint, found, does));
@@ -225,7 +227,8 @@ impl Backend for QatBackend {
     }
 
     fn first_guess(&self, _device: &DeviceInfo, _op: &Op) -> FirstGuess {
-        // About what Intel says of the fourth generation: ten gigabytes a second, and some ten microseconds for a message.
+        // Intel's figures for the fourth generation are about ten gigabytes per second and some ten
+        // microseconds per message.
         FirstGuess { overhead_ns: 20_000.0, work_unit_ns: 0.1 }
     }
 

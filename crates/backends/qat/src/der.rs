@@ -1,16 +1,17 @@
-//! As much of DER as keys and signatures need.
+//! The part of DER that keys and signatures need.
 
 const INTEGER: u8 = 2;
 const BIT_STRING: u8 = 3;
 const OCTET_STRING: u8 = 4;
 const SEQUENCE: u8 = 0x30;
 
-/// What is left to read.
+/// The bytes that are left to read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The contents of the next element, which must be of this kind. Lengths are written in the shortest way.
+    /// The contents of the next element, which must be of `kind`. Lengths must be in their shortest
+    /// form.
     fn element(&mut self, kind: u8) -> Option<&'a [u8]> {
         let (&[got, first], mut rest) = self.0.split_first_chunk::<2>()?;
         let mut len = usize::from(first);
@@ -39,12 +40,12 @@ impl<'a> Reader<'a> {
         self.element(OCTET_STRING)
     }
 
-    /// Whole bytes.
+    /// The contents of a bit string of whole bytes.
     pub(crate) fn bits(&mut self) -> Option<&'a [u8]> {
         self.element(BIT_STRING)?.strip_prefix(&[0])
     }
 
-    /// A number that is not negative, without zeros before it.
+    /// A non-negative integer without leading zeros.
     pub(crate) fn number(&mut self) -> Option<&'a [u8]> {
         match self.element(INTEGER)? {
             [] => None,
@@ -60,7 +61,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Two numbers as a sequence.
+/// Encodes a sequence of two integers.
 pub(crate) fn pair(numbers: [&[u8]; 2]) -> Vec<u8> {
     let mut contents = Vec::new();
     for number in numbers {
@@ -71,11 +72,11 @@ pub(crate) fn pair(numbers: [&[u8]; 2]) -> Vec<u8> {
         contents.extend(sign.then_some(0));
         contents.extend(digits);
     }
-    // Two numbers of at most 48 bytes, each with a head of three, are shorter than 128.
+    // Two numbers of at most 48 bytes, each with a header of three bytes, are shorter than 128.
     [&[SEQUENCE, contents.len() as u8], &contents[..]].concat()
 }
 
-/// A number to so many bytes, with zeros before it; `None` where it is longer.
+/// Extends a number to `len` bytes with leading zeros. `None` if the number is longer.
 pub(crate) fn padded(number: &[u8], len: usize) -> Option<Vec<u8>> {
     let zeros = len.checked_sub(number.len())?;
     Some([&vec![0; zeros], number].concat())

@@ -1,8 +1,10 @@
-//! One opened device: requests are spread over its instances, as many as these take, and their answers are polled for.
+//! One opened device. Requests are distributed over its instances, as many as they accept, and
+//! their answers are polled.
 //!
-//! Ops come out in the order in which they went in; their requests do not wait for each other. A session lasts as long as its op, so nothing
-//! that was made of a key stays behind. A device that restarts, falls silent or breaks its contract is lost: every op is answered with that,
-//! and the worker opens the device again.
+//! Ops are returned in the order of their submission, but their requests do not wait for each
+//! other. A session lives only as long as its op, so no data derived from a key stays behind. A
+//! device that restarts, stops answering or breaks its contract is lost: every op fails with that
+//! error, and the worker opens the device again.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -19,17 +21,17 @@ use crate::ops::{self, Next, Trouble, Work};
 use crate::request::{Answer, Ask, Completion, Completions, Request};
 use crate::zip::{Zipped, Zipper};
 
-/// The most requests under way at once. An instance takes some hundreds.
+/// Maximum number of requests in flight. An instance accepts some hundreds.
 const IN_FLIGHT_MAX: usize = 8192;
-/// The most device memory of requests under way, unless one alone needs more.
+/// Maximum device memory of the requests in flight, unless a single request needs more.
 const IN_FLIGHT_BYTES_MAX: usize = 256 << 20;
-/// What the pool keeps.
+/// Maximum size of unused memory in the pool.
 const CACHED_BYTES_MAX: usize = 64 << 20;
-/// How long a closed engine waits for what is under way.
+/// How long a dropped engine waits for its requests in flight.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
-/// How often the library is asked for news of devices.
+/// Interval between polls for device events.
 const EVENTS_EVERY: Duration = Duration::from_millis(10);
-/// How long answers are waited for without giving the CPU away, and how long it is given away then.
+/// How long to poll for answers without sleeping, and the sleep between polls after that.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 const SLEEP: Duration = Duration::from_micros(20);
 
@@ -37,14 +39,14 @@ const SLEEP: Duration = Duration::from_micros(20);
 struct Job {
     item: Item,
     work: Option<Box<dyn Work>>,
-    /// By the instance's place, and the length of the associated data.
+    /// Sessions with the index of the instance and the length of the associated data.
     sessions: Vec<(usize, usize, Session)>,
-    /// The next message to start, and those to be asked for again.
+    /// The next message to start, and messages to start again.
     next: usize,
     again: Vec<usize>,
     in_flight: usize,
     done: usize,
-    /// What went wrong, with the first message that did.
+    /// The error of the first failed message, with the message's index.
     failure: Option<(usize, Error)>,
     bytes_moved: u64,
     began: Instant,
@@ -65,13 +67,13 @@ impl Job {
         }
     }
 
-    /// The message that is to be started next.
+    /// The message to start next.
     fn next_message(&self) -> Option<usize> {
         let fresh = || (self.next < self.count()).then_some(self.next);
         self.again.last().copied().or_else(fresh).filter(|_| self.failure.is_none())
     }
 
-    /// Notes that it was started, or needed no device.
+    /// Records that the message was started, or needed no device.
     fn advance(&mut self) {
         if self.again.pop().is_none() {
             self.next += 1;
@@ -85,22 +87,22 @@ impl Job {
             (None, None) => Err(Error::invalid("the engine's work", "some", "none")),
         };
         let (bytes_moved, device_time) = (self.bytes_moved, Some(self.began.elapsed()));
-        // Sessions end, and what they made of the key is wiped, before the op comes out.
+        // Sessions end, and their data derived from the key is wiped, before the op is returned.
         self.sessions.clear();
         Finished { bytes_moved, device_time, ..Finished::alone(self.item, result) }
     }
 }
 
-/// A message that is under way.
+/// A message in flight.
 enum UnderWay {
     /// As a request on an instance.
     Request(Request),
-    /// In QATzip's hands.
+    /// As a message in QATzip.
     Zipped(Zipped),
 }
 
 impl UnderWay {
-    /// The op that it belongs to, and its message.
+    /// The number of the op and the index of the message.
     fn place(&self) -> (u64, usize) {
         match self {
             UnderWay::Request(request) => (request.job, request.index),
@@ -134,13 +136,13 @@ impl UnderWay {
     }
 }
 
-/// What became of a message that was to be started.
+/// The result of trying to start a message.
 enum Step {
-    /// It was started, or needed no device.
+    /// The message was started, or needed no device.
     Taken,
-    /// The device takes no more now.
+    /// The device accepts no more requests now.
     Full,
-    /// The op has no more to start.
+    /// The op has no more messages to start.
     Exhausted,
 }
 
@@ -149,21 +151,21 @@ pub(crate) struct QatEngine {
     info: DeviceInfo,
     does: Does,
     jobs: VecDeque<Job>,
-    /// The number of the first of them.
+    /// The number of the first op in `jobs`.
     first: u64,
     slots: Vec<Option<(UnderWay, usize)>>,
     free: Vec<usize>,
     in_flight_bytes: usize,
     completions: Arc<Completions>,
     pool: Pool<DeviceMemory>,
-    /// Sessions of ops that were given up while their requests were under way.
+    /// Sessions of abandoned ops whose requests are still in flight.
     orphans: Vec<Session>,
     instances: Vec<Rc<OpenInstance>>,
     zipper: Option<Zipper>,
     turn: usize,
     lost: Option<QatError>,
     silence_max: Duration,
-    /// Whether the ring takes nothing although nothing is under way.
+    /// Whether the ring accepts nothing although no request is in flight.
     held_up: bool,
     heard: Instant,
     looked: Instant,
@@ -211,7 +213,7 @@ impl QatEngine {
         self.slots.len() - self.free.len()
     }
 
-    /// Starts as much as the device takes, of the first ops first.
+    /// Starts as many messages as the device accepts, those of the oldest ops first.
     fn start(&mut self) {
         let mut position = 0;
         while position < self.jobs.len() && self.lost.is_none() {
@@ -232,7 +234,7 @@ impl QatEngine {
             return Ok(Step::Full);
         }
         let mut passing = None;
-        // After the instances, QATzip.
+        // QATzip is tried after the instances.
         for turn in 0..=count {
             let place = (self.turn + turn) % count;
             let tried =
@@ -249,7 +251,7 @@ impl QatEngine {
             }
         }
         match passing {
-            // Nothing will give memory back.
+            // No request is in flight that could free memory.
             Some(QatError::Memory { bytes }) if under_way == 0 => {
                 let (place, asked) = ("memory that the QAT device reaches".to_owned(), bytes as u64);
                 Err((index, Trouble::Op(Error::OutOfMemory { place, asked, free: 0, largest: 0 })))
@@ -268,7 +270,7 @@ impl QatEngine {
         }
     }
 
-    /// Starts a message on an instance. False where that does other things.
+    /// Starts a message on an instance. Returns false if the instance does not support it.
     fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<bool, Trouble> {
         let (job, instance) = (&mut self.jobs[position], &self.instances[place]);
         let Some(work) = &job.work else { return Ok(false) };
@@ -301,7 +303,7 @@ impl QatEngine {
         self.started(position, slot, bytes, started.map(UnderWay::Request))
     }
 
-    /// Hands a message to QATzip. False where that does not take such, or is not there.
+    /// Passes a message to QATzip. Returns false if QATzip does not support it or is not available.
     fn try_zip(&mut self, position: usize, index: usize) -> Result<bool, Trouble> {
         let (Some(work), Some(zipper)) = (&self.jobs[position].work, &self.zipper) else { return Ok(false) };
         let (Some(Ask::Pack { message, compresses: true, room }), Setup::Pack { level, checksum, .. }) =
@@ -316,7 +318,7 @@ impl QatEngine {
         self.started(position, slot, bytes, started.map(UnderWay::Zipped))
     }
 
-    /// Notes that a message is under way in this slot, or that it is not.
+    /// Records whether a message was started in this slot.
     fn started(
         &mut self,
         position: usize,
@@ -345,7 +347,7 @@ impl QatEngine {
         }
     }
 
-    /// Takes the answers that are there.
+    /// Collects the available answers.
     fn collect(&mut self) {
         if self.in_flight() > 0 || self.held_up {
             for instance in &self.instances {
@@ -390,11 +392,11 @@ impl QatEngine {
         under_way.finish();
     }
 
-    /// Notes what went wrong with a message.
+    /// Records an error of a message.
     fn note(&mut self, position: usize, index: usize, trouble: Trouble) {
         let error = match trouble {
             Trouble::Op(error) => error,
-            // The op is answered with the others.
+            // The op fails together with all others.
             Trouble::Device(error) if error.is_loss() => {
                 self.lost.get_or_insert(error);
                 return;
@@ -404,12 +406,13 @@ impl QatEngine {
         self.jobs[position].fail(index, error);
     }
 
-    /// Looks whether the device is still what it was.
+    /// Checks that the device has not been restarted or stopped answering.
     fn look(&mut self) {
         if self.looked.elapsed() >= EVENTS_EVERY {
             self.looked = Instant::now();
             if let Some(instance) = self.instances.first() {
-                // SAFETY: the function takes nothing. It calls back to where the news of instances is written.
+                // SAFETY: the function takes no arguments. Its callbacks write to the news of the
+                // instances.
                 unsafe { (instance.started.qat.poll_events)() };
             }
         }
@@ -422,7 +425,8 @@ impl QatEngine {
         }
     }
 
-    /// Answers everything with the loss of the device. What is under way is wiped as far as it was not read yet.
+    /// Fails all ops with the loss of the device. Wipes the requests in flight, as far as the
+    /// device has not read them.
     fn give_up(&mut self, finished: &mut Vec<Finished>) {
         let Some(error) = &self.lost else { return };
         let (device, reason) = (self.info.id, error.to_string());
@@ -436,7 +440,7 @@ impl QatEngine {
         }
     }
 
-    /// Takes ops that are over, in order.
+    /// Returns completed ops, in order.
     fn hand_out(&mut self, finished: &mut Vec<Finished>) {
         while self.jobs.front().is_some_and(Job::is_over)
             && let Some(job) = self.jobs.pop_front()
@@ -446,14 +450,14 @@ impl QatEngine {
         }
     }
 
-    /// How many requests are under way or wait.
+    /// Number of messages that are in flight or waiting.
     fn queue_depth(&self) -> u32 {
         let waiting: usize = self.jobs.iter().map(|job| job.count().saturating_sub(job.done)).sum();
         u32::try_from(waiting).unwrap_or(u32::MAX)
     }
 }
 
-/// Whether an instance that does this takes such a request.
+/// Whether an instance with these abilities accepts the request.
 fn serves(does: &Does, ask: &Ask<'_>) -> bool {
     match ask {
         Ask::Symmetric(it) => match it.mode {
@@ -538,7 +542,8 @@ impl Drop for QatEngine {
         if self.in_flight() == 0 {
             return;
         }
-        // The device may still write to what it was given, and the library may still look at the sessions: both stay for ever.
+        // The device may still write to its requests, and the library may still read the sessions:
+        // both are leaked.
         self.slots.drain(..).flatten().for_each(|(under_way, _)| under_way.abandon());
         let sessions = self.jobs.drain(..).flat_map(|job| job.sessions.into_iter().map(|(_, _, session)| session));
         sessions.chain(self.orphans.drain(..)).for_each(std::mem::forget);

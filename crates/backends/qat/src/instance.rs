@@ -1,4 +1,4 @@
-//! An instance that is open, and sessions on it.
+//! An open instance, and its sessions.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ use crate::memory::Block;
 use crate::request;
 use crate::sys::*;
 
-/// What an instance does.
+/// The abilities of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Does {
     pub(crate) gcm: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Does {
     pub(crate) rsa: bool,
     pub(crate) ecdsa: bool,
     pub(crate) deflate: bool,
-    /// Whether QATzip compresses, where no instance does.
+    /// Whether QATzip compresses, if no instance does.
     pub(crate) zip: bool,
 }
 
@@ -45,19 +45,19 @@ impl Does {
         ]
     }
 
-    /// As words.
+    /// Converts to the names of a device's features.
     pub(crate) fn features(mut self) -> Vec<String> {
         self.named().into_iter().filter(|(_, has)| **has).map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// From words.
+    /// Parses the names of a device's features.
     pub(crate) fn from_features(features: &[String]) -> Does {
         let mut does = Does::default();
         does.named().into_iter().for_each(|(name, has)| *has = features.iter().any(|feature| feature == name));
         does
     }
 
-    /// What either does.
+    /// The abilities of either.
     pub(crate) fn or(mut self, mut other: Does) -> Does {
         self.named().into_iter().zip(other.named()).for_each(|((_, has), (_, more))| *has |= *more);
         self
@@ -72,7 +72,7 @@ impl Does {
     }
 }
 
-/// What an instance says that it does.
+/// Queries the abilities of an instance.
 pub(crate) fn abilities(started: &Started, service: Service, handle: Instance) -> Result<Does, QatError> {
     let (qat, mut does) = (&started.qat, Does::default());
     if service == Service::Compression {
@@ -81,7 +81,8 @@ pub(crate) fn abilities(started: &Started, service: Service, handle: Instance) -
         return Ok(does);
     }
     let mut can = CyCapabilities::zeroed();
-    // SAFETY: the handle is the library's own; what it tells has room, with what later versions add, and is written before the call returns.
+    // SAFETY: the library returned the handle. The structure has space for later versions' fields,
+    // and the call writes it before it returns.
     checked("cpaCyQueryCapabilities", unsafe { (qat.cy_capabilities)(handle, &mut can) })?;
     (does.rsa, does.ecdsa) = (can.rsa != FALSE, can.ecdsa != FALSE);
     if can.sym != FALSE {
@@ -103,38 +104,40 @@ fn dc_capabilities(started: &Started, handle: Instance) -> Result<DcCapabilities
     Ok(can)
 }
 
-/// An instance that is open: started, with memory addresses translated, and told of restarts.
+/// An instance that is started, with its address translation and restart notifications set.
 pub(crate) struct OpenInstance {
     pub(crate) started: Arc<Started>,
     pub(crate) service: Service,
     pub(crate) handle: Instance,
     pub(crate) does: Does,
-    /// Bytes that the library wants beside a list of one buffer.
+    /// Size of the library's metadata for a list of one buffer.
     pub(crate) meta_bytes: usize,
-    /// How DEFLATE's codes are made, and whether what does not verify is stored instead.
+    /// The kind of Huffman codes for DEFLATE, and whether blocks that fail verification are stored
+    /// instead.
     pub(crate) huffman: u32,
     pub(crate) recovers: Boolean,
-    /// The NUMA node of its memory, or -1.
+    /// The NUMA node of the instance's memory, or -1.
     pub(crate) node: c_int,
     news: &'static AtomicU32,
 }
 
-/// What was last heard of an instance: nothing, or an event plus one.
+/// The last event of an instance plus one, or `NOTHING`.
 const NOTHING: u32 = 0;
 
-/// Where the news of an instance is written. The library may call at any time, so the place is kept for ever; there is one for each handle of a library.
+/// The location of an instance's last event. The library may call back at any time, so the location
+/// is leaked, once for each handle of a library.
 fn news_of(qat: &Qat, handle: Instance) -> &'static AtomicU32 {
     static PLACES: Mutex<Option<HashMap<(usize, usize), &'static AtomicU32>>> = Mutex::new(None);
     let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let places = places.get_or_insert_default();
-    // Handles are a library's own numbers: two libraries may have the same.
+    // Two libraries may use the same handle values.
     places.entry((qat.user_start as usize, handle as usize)).or_insert_with(|| Box::leak(Box::default()))
 }
 
 /// # Safety
-/// `tag` is null, or the address of an `AtomicU32` that is never freed.
+/// `tag` is null or the address of an `AtomicU32` that is never freed.
 unsafe extern "C" fn notified(_: Instance, tag: *mut c_void, event: u32) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the tag.
     if let Some(news) = unsafe { tag.cast::<AtomicU32>().as_ref() } {
         news.store(event.saturating_add(1), Ordering::Release);
     }
@@ -151,8 +154,9 @@ impl OpenInstance {
         let does = abilities(started, service, handle)?;
         let (mut meta_bytes, mut huffman, mut recovers) = (0, DC_STATIC, FALSE);
         let tag: *mut c_void = std::ptr::from_ref(news).cast_mut().cast();
-        // SAFETY (of all calls below): the handle is the library's own, and numbers are written before the calls return. The translation is
-        // the library's own too, and the place of the news is never freed.
+        // SAFETY (of all calls below): the library returned the handle, and the calls write numbers
+        // before they return. The translation function is the library's own, and the news location
+        // is never freed.
         match service {
             Service::Crypto => {
                 // SAFETY: as above.
@@ -173,10 +177,11 @@ impl OpenInstance {
                 // SAFETY: as above.
                 let asked = unsafe { (qat.dc_buffer_count)(handle, &mut buffers) };
                 checked("cpaDcGetNumIntermediateBuffers", asked)?;
-                // Older devices make codes of their own only with buffers between; those use fixed codes here.
+                // Older devices support dynamic codes only with intermediate buffers. They use
+                // static codes here.
                 huffman = if buffers == 0 && can.dynamic_huffman != FALSE { DC_DYNAMIC } else { DC_STATIC };
                 recovers = can.verify_recover;
-                // SAFETY: as above; no buffers need no list.
+                // SAFETY: as above. Without buffers the list may be null.
                 checked("cpaDcStartInstance", unsafe { (qat.dc_start)(handle, 0, std::ptr::null_mut()) })?;
                 // SAFETY: as above.
                 unsafe { (qat.dc_notify)(handle, Some(notified), tag) };
@@ -187,20 +192,20 @@ impl OpenInstance {
         Ok(OpenInstance { started, service, handle, does, meta_bytes, huffman, recovers, node, news })
     }
 
-    /// Has the library hand out the answers that are there.
+    /// Lets the library deliver the available answers.
     pub(crate) fn poll(&self) -> Result<(), QatError> {
         let (qat, all) = (&self.started.qat, 0);
         let (call, status) = match self.service {
-            // SAFETY: the instance is open; the callbacks that this leads to are those of `request`.
+            // SAFETY: the instance is open. The poll calls the callbacks of `request`.
             Service::Crypto => ("icp_sal_CyPollInstance", unsafe { (qat.cy_poll)(self.handle, all) }),
             // SAFETY: as above.
             Service::Compression => ("icp_sal_DcPollInstance", unsafe { (qat.dc_poll)(self.handle, all) }),
         };
-        // Nothing to hand out is no error.
+        // RETRY means that there were no answers.
         if status == RETRY { Ok(()) } else { checked(call, status) }
     }
 
-    /// What was heard of its device, where that is the end of it.
+    /// The error, if an event has made the device unusable.
     pub(crate) fn trouble(&self) -> Option<QatError> {
         match self.news.load(Ordering::Acquire).checked_sub(1)? {
             EVENT_RESTARTED => Some(QatError::Broken { what: "the device was restarted".to_owned() }),
@@ -221,23 +226,23 @@ impl Drop for OpenInstance {
     }
 }
 
-/// What a session is for: all that the requests of one op share.
+/// The configuration of a session, shared by all requests of one op.
 #[derive(Clone, Copy)]
 pub(crate) enum Setup<'a> {
-    /// Nothing is kept between requests.
+    /// No session is needed.
     None,
     /// A cipher or hash with its key.
     Symmetric(Mode, &'a [u8]),
-    /// DEFLATE in one direction: the level, and which checksum.
+    /// DEFLATE in one direction, with a level and a checksum.
     Pack {
-        /// Whether it compresses.
+        /// Whether to compress.
         compresses: bool,
         level: u32,
         checksum: u32,
     },
 }
 
-/// What is done symmetrically.
+/// A symmetric operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Seal,
@@ -262,14 +267,15 @@ impl Mode {
     }
 }
 
-/// A session. Its context holds what was made of the key, and is wiped when it ends.
+/// A session. Its context contains data derived from the key, and is wiped at the end.
 pub(crate) struct Session {
     instance: Rc<OpenInstance>,
     context: Block,
 }
 
 impl Session {
-    /// A session on an instance; `aad_len` is the same for all its requests. `None` where none is needed.
+    /// Starts a session on an instance. All its requests must have `aad_len` bytes of associated
+    /// data. `None` if no session is needed.
     pub(crate) fn begin(
         instance: &Rc<OpenInstance>,
         setup: Setup<'_>,
@@ -290,12 +296,13 @@ impl Session {
 
     fn symmetric(instance: &Rc<OpenInstance>, setup: &SymSetup) -> Result<Session, QatError> {
         let (qat, mut bytes) = (&instance.started.qat, 0);
-        // SAFETY: the instance is open; the setup and what it points to live through the call.
+        // SAFETY: the instance is open. The setup and the data that it points to outlive the call.
         let status = unsafe { (qat.sym_session_bytes)(instance.handle, setup, &mut bytes) };
         checked("cpaCySymSessionCtxGetSize", status)?;
         let context = context(instance, bytes)?;
         let place = context.at(0).cast();
-        // SAFETY: as above; the context is as long as the library asked for, and the callback is of the type that it calls.
+        // SAFETY: as above. The context has the requested size, and the callback has the library's
+        // type.
         let status = unsafe { (qat.sym_session_start)(instance.handle, request::symmetric_done, setup, place) };
         checked("cpaCySymInitSession", status)?;
         Ok(Session { instance: instance.clone(), context })
@@ -303,12 +310,12 @@ impl Session {
 
     fn pack(instance: &Rc<OpenInstance>, mut setup: DcSetup) -> Result<Session, QatError> {
         let (qat, mut bytes, mut state_bytes) = (&instance.started.qat, 0, 0);
-        // SAFETY: the instance is open, and the numbers are written before the call returns.
+        // SAFETY: the instance is open. The call writes the numbers before it returns.
         let status = unsafe { (qat.dc_session_bytes)(instance.handle, &mut setup, &mut bytes, &mut state_bytes) };
         checked("cpaDcGetSessionSize", status)?;
         let context = context(instance, bytes)?;
         let (place, no_list) = (context.at(0).cast(), std::ptr::null_mut());
-        // SAFETY: as in `symmetric`; a session without state needs no further list.
+        // SAFETY: as in `symmetric`. A stateless session needs no further list.
         let status =
             unsafe { (qat.dc_session_start)(instance.handle, place, &mut setup, no_list, request::packing_done) };
         checked("cpaDcInitSession", status)?;
@@ -324,7 +331,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         let (qat, handle, place) = (&self.instance.started.qat, self.instance.handle, self.place());
         match self.instance.service {
-            // SAFETY: the session was begun on this instance, nothing is under way in it, and it ends once.
+            // SAFETY: the session was started on this instance, no request uses it, and it ends
+            // once.
             Service::Crypto => unsafe { (qat.sym_session_end)(handle, place) },
             // SAFETY: as above.
             Service::Compression => unsafe { (qat.dc_session_end)(handle, place) },

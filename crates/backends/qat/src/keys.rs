@@ -1,4 +1,5 @@
-//! The numbers of RSA's and ECDSA's keys. Whether a key is well-formed and of its algorithm is AWS-LC's to say; what it takes is read here.
+//! The numbers of RSA and ECDSA keys. AWS-LC decides whether a key is well-formed and fits its
+//! algorithm. Only accepted keys are parsed here.
 
 use panoply_core::Result;
 use panoply_core::op::crypto::{Key, Purpose, SignatureAlgorithm};
@@ -7,9 +8,9 @@ use zeroize::Zeroizing;
 
 use crate::der::{Reader, padded};
 
-/// A curve over a prime field: y² = x³ + a x + b, with a base of order n.
+/// An elliptic curve over a prime field: y² = x³ + a x + b, with a base point of order n.
 pub(crate) struct Curve {
-    /// How long its numbers are.
+    /// Size of the curve's numbers.
     pub(crate) bytes: usize,
     xg: [u8; 48],
     yg: [u8; 48],
@@ -20,12 +21,12 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// The base, its order, the field and both coefficients.
+    /// The base point, its order, the prime of the field and both coefficients.
     pub(crate) fn numbers(&self) -> [&[u8]; 6] {
         [&self.xg, &self.yg, &self.n, &self.q, &self.a, &self.b].map(|number| &number[..self.bytes])
     }
 
-    /// The order.
+    /// The order of the base point.
     pub(crate) fn order(&self) -> &[u8] {
         &self.n[..self.bytes]
     }
@@ -40,7 +41,7 @@ impl Curve {
     }
 }
 
-/// Digits as bytes, with zeros behind.
+/// Converts hexadecimal digits to bytes, with trailing zeros.
 const fn hex(digits: &str) -> [u8; 48] {
     let (digits, mut bytes, mut at) = (digits.as_bytes(), [0; 48], 0);
     while at < digits.len() {
@@ -71,20 +72,21 @@ static P384: Curve = Curve {
     b: hex("b3312fa7e23ee7e4988e056be3f82d19181d9c6efe8141120314088f5013875ac656398d8a2ed19d2a85c8edd3ec2aef"),
 };
 
-/// RSA's public numbers.
+/// The numbers of an RSA public key.
 pub(crate) struct RsaPublic {
     pub(crate) modulus: Vec<u8>,
     pub(crate) exponent: Vec<u8>,
 }
 
 impl RsaPublic {
-    /// How long its numbers are.
+    /// Size of the modulus.
     pub(crate) fn bytes(&self) -> usize {
         self.modulus.len()
     }
 }
 
-/// RSA's private numbers: primes, exponents and coefficient, each half as long as the modulus.
+/// The numbers of an RSA private key: primes, exponents and coefficient, each half as long as the
+/// modulus.
 pub(crate) struct RsaPrivate {
     pub(crate) public: RsaPublic,
     parts: [Zeroizing<Vec<u8>>; 5],
@@ -100,13 +102,17 @@ impl RsaPrivate {
     }
 }
 
-/// A key of `Sign`.
+/// A key for `Sign`.
 pub(crate) enum Signing {
     Rsa(RsaPrivate),
-    Ecdsa(Zeroizing<Vec<u8>>),
+    /// The private number, and both coordinates of the public point, which verifies the signatures.
+    Ecdsa {
+        private: Zeroizing<Vec<u8>>,
+        point: Vec<u8>,
+    },
 }
 
-/// A key of `Verify`: RSA's, or both coordinates of a point.
+/// A key for `Verify`: an RSA key, or both coordinates of a point.
 pub(crate) enum Verifying {
     Rsa(RsaPublic),
     Ecdsa(Vec<u8>),
@@ -117,10 +123,13 @@ impl Signing {
         let Purpose::Sign(algorithm) = key.purpose() else { return Err(key.invalid()) };
         let material = key.material().as_slice()?;
         let read = || {
-            PrivateKey::new(algorithm, material)?;
+            let key = PrivateKey::with_lanes(algorithm, material, false)?;
             match Curve::of(algorithm) {
                 None => rsa_private(material).map(Signing::Rsa),
-                Some(curve) => ecdsa_private(material, curve.bytes).map(Signing::Ecdsa),
+                Some(curve) => {
+                    let (private, point) = (ecdsa_private(material, curve.bytes)?, point(key.point()?, curve.bytes)?);
+                    Some(Signing::Ecdsa { private, point })
+                }
             }
         };
         read().ok_or_else(|| key.invalid())
@@ -142,7 +151,7 @@ impl Verifying {
     }
 }
 
-/// What PKCS#8 wraps: version, algorithm, key.
+/// The key inside PKCS#8, after version and algorithm.
 fn wrapped(pkcs8: &[u8]) -> Option<Reader<'_>> {
     let mut outer = Reader(pkcs8).sequence()?;
     outer.number()?;
@@ -161,7 +170,7 @@ fn rsa_private(pkcs8: &[u8]) -> Option<RsaPrivate> {
     Some(RsaPrivate { public: RsaPublic { modulus, exponent }, parts })
 }
 
-/// A modulus whose bits fill its bytes: the paddings here are for no other.
+/// Accepts only a modulus that uses all bits of its bytes, as the paddings here require.
 fn whole_bytes(modulus: &[u8]) -> Option<&[u8]> {
     modulus.first().is_some_and(|byte| *byte >= 0x80).then_some(modulus)
 }
@@ -172,7 +181,7 @@ fn ecdsa_private(pkcs8: &[u8], bytes: usize) -> Option<Zeroizing<Vec<u8>>> {
     padded(inner.octets()?, bytes).map(Zeroizing::new)
 }
 
-/// From a SubjectPublicKeyInfo, or from the RSAPublicKey in it.
+/// Parses a SubjectPublicKeyInfo, or the bare RSAPublicKey.
 fn rsa_public(material: &[u8]) -> Option<RsaPublic> {
     let mut outer = Reader(material).sequence()?;
     let mut numbers = outer;
@@ -182,7 +191,7 @@ fn rsa_public(material: &[u8]) -> Option<RsaPublic> {
     Some(RsaPublic { modulus: whole_bytes(numbers.number()?)?.to_vec(), exponent: numbers.number()?.to_vec() })
 }
 
-/// From a SubjectPublicKeyInfo, or from the point in it, which is not compressed.
+/// Parses a SubjectPublicKeyInfo, or the bare uncompressed point.
 fn point(material: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let bare = |point: &[u8]| Some(point.strip_prefix(&[4])?.to_vec()).filter(|pair| pair.len() == 2 * bytes);
     if let Some(pair) = bare(material) {

@@ -1,15 +1,17 @@
-//! Intel QuickAssist (QAT): seal, encrypt, hash, sign and compress on the accelerator, through qatlib (`libqat` and `libusdm`), which is loaded
-//! at run time. Where qatlib has no instance for compression, QATzip compresses, if it has one.
+//! Intel QuickAssist (QAT): encryption, hashes, signatures and compression on the accelerator,
+//! through qatlib (`libqat` and `libusdm`), which is loaded at run time. If qatlib has no instance
+//! for compression, QATzip compresses, if it has one.
 //!
 //! * [`QatBackend`] finds devices: [`pci`] in sysfs, and their instances in the library.
-//! * `library` has the library's functions, `memory` what a device reaches, `instance` an instance with its sessions, `request` one request
-//!   that is under way.
-//! * `zip` is QATzip, on a thread of its own.
-//! * `ops/` goes from an op to requests, `keys` and `der` from a key to numbers.
-//! * `engine` keeps as many requests under way as the instances take, and polls for their answers.
+//! * `library` has the library's functions, `memory` the memory that devices can access, `instance`
+//!   an instance with its sessions, `request` one request in flight.
+//! * `zip` is QATzip, on its own thread.
+//! * `ops/` converts ops to requests, `keys` and `der` convert keys to numbers.
+//! * `engine` keeps the instances filled with requests and polls for answers.
 //!
-//! Nothing falls back to software: an instance that is not there is an absence, and a request that fails is an error.
-#![allow(unsafe_code)] // The library is C.
+//! There is no fallback to software: a missing instance is an absence, and a failed request is an
+//! error.
+#![allow(unsafe_code)] // qatlib is a C library.
 
 mod backend;
 mod der;

@@ -11,55 +11,56 @@ use crate::zip_sys::{QZ_FAIL, QZ_NO_HW, QZ_NOSW_NO_HW, QZ_TIMEOUT};
 
 /// Names of the two libraries, in the order in which they are tried.
 pub(crate) const LIBRARIES: [&[&str]; 2] = [&["libqat.so.4", "libqat.so"], &["libusdm.so.0", "libusdm.so"]];
-/// The section of a device's configuration whose instances are taken, which is the same that other programs use.
+/// The section of the device's configuration with our instances. It is the section that other
+/// programs use, too.
 const SECTION: &std::ffi::CStr = c"SSL";
 
-/// What the library says against a call.
+/// Errors of the library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QatError {
-    /// A function is not there.
+    /// A function is missing.
     #[error("{name}: the library does not have it")]
     Symbol {
-        /// Its name.
+        /// The function's name.
         name: &'static str,
     },
     /// A call failed.
     #[error("{call}: {}", status_text(*status))]
     Status {
-        /// The function.
+        /// The function's name.
         call: &'static str,
-        /// What it answered.
+        /// The returned status.
         status: Status,
     },
     /// A call of QATzip failed.
     #[error("{call}: {}", zip_text(*code))]
     Zip {
-        /// The function.
+        /// The function's name.
         call: &'static str,
-        /// What it answered.
+        /// The returned code.
         code: c_int,
     },
-    /// There is no memory that the device reaches.
+    /// No device memory is available.
     #[error("there is no device memory for {bytes} bytes")]
     Memory {
-        /// So many were asked for.
+        /// Number of requested bytes.
         bytes: usize,
     },
-    /// The device broke the contract.
+    /// The device broke its contract.
     #[error("{what}")]
     Broken {
-        /// How.
+        /// The violation.
         what: String,
     },
 }
 
 impl QatError {
-    /// Whether the same call may succeed as soon as the device has answered others.
+    /// Whether the call may succeed after the device has answered other requests.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, QatError::Status { status: RETRY, .. } | QatError::Memory { .. })
     }
 
-    /// Whether nothing more is to be had from the device until it was opened again.
+    /// Whether the device is unusable until it is opened again.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(self, QatError::Status { status: FATAL | RESTARTING, .. } | QatError::Broken { .. })
     }
@@ -89,16 +90,17 @@ fn zip_text(code: c_int) -> String {
 
 macro_rules! table {
     ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions, by the library's own names.
+        /// The functions of qatlib.
         pub(crate) struct Qat {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Keep the functions where they are. They are never unloaded: the library has threads of its own.
+            /// Keeps the functions loaded. Never unloaded, because the library has threads of its
+            /// own.
             _libraries: ManuallyDrop<Vec<Library>>,
         }
 
         impl Qat {
             fn of(libraries: Vec<Library>) -> Result<Qat, QatError> {
-                // SAFETY: the types are those of qatlib's headers, and the libraries are kept.
+                // SAFETY: the types are those of qatlib's headers, and the libraries stay loaded.
                 $(let $field = unsafe { symbol(&libraries, $name) }?;)*
                 Ok(Qat { $($field,)* _libraries: ManuallyDrop::new(libraries) })
             }
@@ -108,22 +110,22 @@ macro_rules! table {
 
 qat_functions!(table);
 
-/// A function by its name, from the first library that has it.
+/// Finds a function by name in the first library that has it.
 ///
 /// # Safety
 /// `T` must be the type of the function.
 unsafe fn symbol<T: Copy>(libraries: &[Library], name: &'static str) -> Result<T, QatError> {
-    // SAFETY: the caller knows the type; the copy is kept only as long as the libraries.
+    // SAFETY: the caller guarantees the type. The copy lives only as long as the libraries.
     let found = libraries.iter().find_map(|library| unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|it| *it));
     found.ok_or(QatError::Symbol { name })
 }
 
-/// An error where the library did not answer that all is well.
+/// Converts a status other than success to an error.
 pub(crate) fn checked(call: &'static str, status: Status) -> Result<(), QatError> {
     if status == SUCCESS { Ok(()) } else { Err(QatError::Status { call, status }) }
 }
 
-/// The instances of which kind.
+/// A kind of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Service {
     /// Ciphers, hashes and signatures.
@@ -133,65 +135,68 @@ pub(crate) enum Service {
 }
 
 impl Qat {
-    /// Loads the libraries, each by the first of its names that is there. Gives the names that were tried where one is not.
+    /// Loads the libraries, each by the first of its names that exists. The outer error lists the
+    /// names that were tried for a missing library.
     pub(crate) fn load(names: &[Vec<String>]) -> Result<Result<Arc<Qat>, QatError>, Vec<String>> {
         let mut libraries = Vec::new();
         for names in names {
-            // SAFETY: these are qatlib's own libraries, or those that a test names; running their initialisers is their purpose.
+            // SAFETY: these are qatlib's own libraries, or libraries that a test names. Their
+            // initialisers may run.
             let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
             libraries.push(found.ok_or_else(|| names.clone())?);
         }
         Ok(Qat::of(libraries).map(Arc::new))
     }
 
-    /// The handles of all instances of a kind. A library that has none of the kind says so with an error.
+    /// The handles of all instances of a kind. The library returns an error if there are none.
     pub(crate) fn instances(&self, service: Service) -> Result<Vec<Instance>, QatError> {
         let (count_of, list, calls) = match service {
             Service::Crypto => (self.cy_count, self.cy_instances, ["cpaCyGetNumInstances", "cpaCyGetInstances"]),
             Service::Compression => (self.dc_count, self.dc_instances, ["cpaDcGetNumInstances", "cpaDcGetInstances"]),
         };
         let mut count = 0;
-        // SAFETY: the number is written before the call returns.
+        // SAFETY: the call writes the number before it returns.
         checked(calls[0], unsafe { count_of(&mut count) })?;
         let mut handles = vec![std::ptr::null_mut(); usize::from(count)];
         if count > 0 {
-            // SAFETY: there is room for as many handles as are asked for.
+            // SAFETY: the buffer has space for `count` handles.
             checked(calls[1], unsafe { list(count, handles.as_mut_ptr()) })?;
         }
         handles.retain(|handle| !handle.is_null());
         Ok(handles)
     }
 
-    /// What an instance is.
+    /// Queries an instance's properties.
     pub(crate) fn info(&self, service: Service, instance: Instance) -> Result<InstanceInfo, QatError> {
         let mut info = InstanceInfo::zeroed();
         let (ask, call) = match service {
             Service::Crypto => (self.cy_info, "cpaCyInstanceGetInfo2"),
             Service::Compression => (self.dc_info, "cpaDcInstanceGetInfo2"),
         };
-        // SAFETY: the handle is the library's own, and what it tells is written before the call returns.
+        // SAFETY: the library returned the handle, and the call writes the structure before it
+        // returns.
         checked(call, unsafe { ask(instance, &mut info) })?;
         Ok(info)
     }
 }
 
-/// The library's hold on the devices: taken with the first of these, given up with the last.
+/// Keeps the library started. The library stops when the last handle is dropped.
 pub(crate) struct Started {
     pub(crate) qat: Arc<Qat>,
 }
 
-/// One process starts the library once; engines and the search for devices share that.
+/// The started library, shared by engines and discovery. A process starts the library once.
 #[derive(Default)]
 pub(crate) struct Start(Mutex<Weak<Started>>);
 
 impl Start {
-    /// The library, started where it was not.
+    /// Returns the started library, and starts it first if necessary.
     pub(crate) fn get(&self, qat: &Arc<Qat>) -> Result<Arc<Started>, QatError> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = held.upgrade() {
             return Ok(started);
         }
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         checked("icp_sal_userStart", unsafe { (qat.user_start)(SECTION.as_ptr()) })?;
         let started = Arc::new(Started { qat: qat.clone() });
         *held = Arc::downgrade(&started);
@@ -201,7 +206,7 @@ impl Start {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // SAFETY: it was started, and whatever used it holds one of these.
+        // SAFETY: the library was started, and every user holds a `Started`.
         unsafe { (self.qat.user_stop)() };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that a device reaches: pinned, on the device's own NUMA node, from `libusdm`.
+//! Memory that a device can access: pinned, on the device's NUMA node, from `libusdm`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -11,54 +11,54 @@ use zeroize::Zeroize;
 
 use crate::library::Started;
 
-/// What the device's engines are aligned to.
+/// The alignment that the device needs.
 pub(crate) const ALIGN: usize = 64;
 
-/// A piece of such memory. Wiped when it is freed: most of what lies here is secret.
+/// A block of device memory. It is wiped when freed, because most of its contents are secret.
 pub(crate) struct Block {
     started: Arc<Started>,
     place: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the memory is the block's alone, and the library's allocator may be called from any thread.
+// SAFETY: the block owns its memory, and the library's allocator may be called from any thread.
 unsafe impl Send for Block {}
 
-/// A block that goes back to its pool.
+/// A block that returns to its pool.
 pub(crate) type Lent = Lease<Pooled<Block>>;
 
 impl Block {
-    /// Memory on this node; on any where it is not known. `None` where there is none.
+    /// Allocates memory on this node, or on any node if it is -1. `None` if there is none.
     pub(crate) fn new(started: &Arc<Started>, bytes: usize, node: c_int) -> Option<Block> {
-        // SAFETY: any size, node and alignment may be asked for.
+        // SAFETY: any size, node and alignment are valid arguments.
         let place = unsafe { (started.qat.memory_allocate)(bytes, node, ALIGN) };
         let place = NonNull::new(place.cast::<u8>())?;
-        // SAFETY: so many bytes were given out.
+        // SAFETY: the allocation has `bytes` bytes.
         unsafe { place.write_bytes(0, bytes) };
         Some(Block { started: started.clone(), place, bytes })
     }
 
-    /// The whole of it.
+    /// All bytes, writable.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes were given out and written; a device writes to them only while a request is under way, during which
-        // nobody calls this.
+        // SAFETY: the allocation has this size and is initialised. A device writes to it only while
+        // a request is in flight, and then this function is not called.
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
-    /// The whole of it, to be read.
+    /// All bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts(self.place.as_ptr(), self.bytes) }
     }
 
-    /// How long it is.
+    /// Size of the block.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
-    /// A place in it; its end where it has no such place.
+    /// A pointer to `offset`, or to the end if the offset is larger.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the offset is inside, or one past the end.
+        // SAFETY: the offset is inside the block or one past its end.
         unsafe { self.place.as_ptr().add(offset.min(self.bytes)) }
     }
 }
@@ -67,12 +67,12 @@ impl Drop for Block {
     fn drop(&mut self) {
         self.bytes_mut().zeroize();
         let mut place: *mut c_void = self.place.as_ptr().cast();
-        // SAFETY: it came from the library's allocator, and is freed once.
+        // SAFETY: the library's allocator returned the address, and it is freed once.
         unsafe { (self.started.qat.memory_free)(&mut place) };
     }
 }
 
-/// Where a pool's blocks come from.
+/// The source of a pool's blocks.
 pub(crate) struct DeviceMemory {
     pub(crate) started: Arc<Started>,
     pub(crate) node: c_int,

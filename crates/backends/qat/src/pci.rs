@@ -1,13 +1,13 @@
-//! QAT devices as sysfs shows them: what is on the PCI bus, whether a driver has it, and what it is set up for.
+//! QAT devices in sysfs: their place on the PCI bus, their driver, and their configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use panoply_core::PciAddress;
 
-/// Intel's number on the PCI bus.
+/// Intel's vendor number.
 const INTEL: &str = "0x8086";
-/// Product numbers: the physical function's, the virtual functions', and the name of its driver.
+/// Product numbers of the physical function and of its virtual functions, and the driver's name.
 const PRODUCTS: [(&str, &str, &str); 11] = [
     ("0x4940", "0x4941", "4xxx"),
     ("0x4942", "0x4943", "4xxx"),
@@ -25,29 +25,30 @@ const PRODUCTS: [(&str, &str, &str); 11] = [
 /// A device on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where it is.
+    /// The device's address.
     pub address: PciAddress,
-    /// Its family, as its driver is called.
+    /// The device's family, named after its driver.
     pub family: &'static str,
-    /// The driver that has it; `vfio-pci` for a virtual function that was handed to a guest.
+    /// The device's driver. It is `vfio-pci` for a virtual function that was passed to a guest.
     pub driver: Option<String>,
-    /// The NUMA node that it belongs to.
+    /// The device's NUMA node.
     pub numa_node: Option<u32>,
-    /// What the driver says of it: `up` or `down`.
+    /// The state in the driver: `up` or `down`.
     pub state: Option<String>,
-    /// What it is set up for, such as `sym;asym` or `dc`.
+    /// The configured services, such as `sym;asym` or `dc`.
     pub services: Option<String>,
-    /// Its virtual functions, whose instances are its own.
+    /// The device's virtual functions. Their instances belong to the device.
     pub functions: Vec<PciAddress>,
 }
 
 impl Endpoint {
-    /// Whether an instance at this bus address (bus, device and function in sixteen bits) is one of its own.
+    /// Whether an instance at this bus address (bus, device and function in sixteen bits) belongs
+    /// to the device.
     pub fn owns(&self, bus_address: u16) -> bool {
         self.functions.iter().chain([&self.address]).any(|address| number(address) == bus_address)
     }
 
-    /// Why it cannot be used; nothing where it can, as far as sysfs tells.
+    /// Why the device cannot be used. `None` if sysfs shows no reason.
     pub fn trouble(&self) -> Option<String> {
         match (&self.driver, self.state.as_deref()) {
             (None, _) => Some(format!("{} ({}) has no driver", self.address, self.family)),
@@ -57,12 +58,12 @@ impl Endpoint {
     }
 }
 
-/// Where sysfs is.
+/// The folder of sysfs.
 pub fn system_folder() -> PathBuf {
     PathBuf::from("/sys")
 }
 
-/// The devices under this folder, which is laid out as `/sys` is, in the order of their addresses.
+/// The devices in a folder laid out like `/sys`, sorted by address.
 pub fn endpoints(folder: &Path) -> Vec<Endpoint> {
     let devices = folder.join("bus/pci/devices");
     let names = fs::read_dir(&devices).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -80,7 +81,7 @@ fn endpoint(path: &Path) -> Option<Endpoint> {
     let product = word("device")?;
     let (_, virtual_product, family) =
         PRODUCTS.into_iter().find(|(physical, function, _)| *physical == product || *function == product)?;
-    // A virtual function beside its physical one is a part of that.
+    // A virtual function beside its physical function belongs to that device.
     if virtual_product == product && path.join("physfn").exists() {
         return None;
     }
@@ -95,7 +96,7 @@ fn endpoint(path: &Path) -> Option<Endpoint> {
     })
 }
 
-/// The virtual functions, which are links `virtfn0` and on.
+/// The virtual functions, from the links `virtfn0` and so on.
 fn functions(path: &Path) -> Vec<PciAddress> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let links = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("virtfn"));
@@ -108,7 +109,7 @@ fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
-/// Bus, device and function as the library writes them.
+/// Bus, device and function in the library's encoding.
 fn number(address: &PciAddress) -> u16 {
     u16::from(address.bus) << 8 | u16::from(address.device) << 3 | u16::from(address.function)
 }

@@ -1,4 +1,5 @@
-//! One request that is under way: what it asks, the memory that the device reads and writes, and how its answer is heard of.
+//! One request in flight: its parameters, the memory that the device reads and writes, and the
+//! callback for its answer.
 
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -10,19 +11,19 @@ use crate::library::{QatError, checked};
 use crate::memory::{ALIGN, Lent};
 use crate::sys::*;
 
-/// What one request asks.
+/// The parameters of a request.
 pub(crate) enum Ask<'a> {
-    /// A cipher or hash, of which the session is.
+    /// A cipher or hash, configured by the session.
     Symmetric(Symmetric<'a>),
     /// RSA's public function.
     RsaPublic { key: &'a RsaPublic, input: &'a [u8] },
     /// RSA's private function.
     RsaPrivate { key: &'a RsaPrivate, input: &'a [u8] },
-    /// A signature by the private number, with a number used once.
+    /// An ECDSA signature with the private number and a nonce.
     EcdsaSign { curve: &'static Curve, private: &'a [u8], once: &'a [u8], digest: &'a [u8] },
-    /// Whether a signature is one.
+    /// The verification of an ECDSA signature.
     EcdsaVerify { curve: &'static Curve, point: &'a [u8], digest: &'a [u8], signature: &'a [u8] },
-    /// DEFLATE, of which the session is; so much room for what comes of it.
+    /// DEFLATE, configured by the session, with `room` bytes for its output.
     Pack { message: &'a [u8], compresses: bool, room: usize },
 }
 
@@ -32,31 +33,31 @@ pub(crate) struct Symmetric<'a> {
     pub(crate) iv: &'a [u8],
     pub(crate) aad: &'a [u8],
     pub(crate) message: &'a [u8],
-    /// What is put behind the message.
+    /// Bytes appended to the message.
     pub(crate) padding: &'a [u8],
-    /// The tag that the message should have.
+    /// The expected tag of the message.
     pub(crate) tag: &'a [u8],
 }
 
-/// What came of a request.
+/// The result of a request.
 pub(crate) struct Answer<'a> {
-    /// What the device says of the request as a whole.
+    /// The device's status of the whole request.
     pub(crate) status: Status,
-    /// Whether the device found it authentic, or could make a signature.
+    /// Whether the message is authentic or valid, or a signature was made.
     pub(crate) verdict: bool,
-    /// The bytes that it made.
+    /// The output bytes.
     pub(crate) bytes: &'a [u8],
-    /// The tag or digest; the second number of a signature.
+    /// The tag or digest, or the second number of a signature.
     pub(crate) digest: &'a [u8],
-    /// What DEFLATE came to.
+    /// The results of DEFLATE.
     pub(crate) packed: Option<DcResults>,
 }
 
-/// Answers that were heard of.
+/// Answers that have arrived.
 #[derive(Default)]
 pub(crate) struct Completions(Mutex<Vec<Completion>>);
 
-/// An answer to the request in a slot.
+/// The answer to the request in a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) slot: usize,
@@ -74,16 +75,16 @@ impl Completions {
     }
 }
 
-/// What the library hands back with an answer.
+/// The context that the library returns with an answer.
 struct Tag {
     slot: usize,
     completions: Arc<Completions>,
 }
 
 /// # Safety
-/// `tag` is the address of a `Tag` whose request is under way.
+/// `tag` is the address of a `Tag` whose request is in flight.
 unsafe fn complete(tag: *mut c_void, status: Status, verdict: Boolean) {
-    // SAFETY: the caller says so; tags are only read.
+    // SAFETY: the caller guarantees the tag, and tags are only read.
     if let Some(tag) = unsafe { tag.cast::<Tag>().as_ref() } {
         let completion = Completion { slot: tag.slot, status, verdict: verdict != FALSE };
         tag.completions.push(completion);
@@ -91,7 +92,7 @@ unsafe fn complete(tag: *mut c_void, status: Status, verdict: Boolean) {
 }
 
 /// # Safety
-/// As for `complete`, here and below: the library hands back the tag that a request was made with, once.
+/// As for `complete`, here and below: the library returns the tag of each request once.
 pub(crate) unsafe extern "C" fn symmetric_done(
     tag: *mut c_void,
     status: Status,
@@ -100,7 +101,7 @@ pub(crate) unsafe extern "C" fn symmetric_done(
     _: *mut BufferList,
     verified: Boolean,
 ) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the tag.
     unsafe { complete(tag, status, verified) }
 }
 
@@ -133,7 +134,7 @@ pub(crate) unsafe extern "C" fn packing_done(tag: *mut c_void, status: Status) {
     unsafe { complete(tag, status, TRUE) }
 }
 
-/// What the library reads and writes on the host while a request is under way.
+/// The host structures that the library reads and writes while a request is in flight.
 struct Frame {
     tag: Tag,
     buffers: [FlatBuffer; 2],
@@ -150,25 +151,25 @@ struct Frame {
     verdict: Boolean,
 }
 
-/// A request that is under way, or was answered.
+/// A request that is in flight or was answered.
 pub(crate) struct Request {
-    /// Its instance, which is not closed before.
+    /// The instance, which must not be closed earlier.
     pub(crate) instance: Rc<OpenInstance>,
-    /// The op that it belongs to, and its message.
+    /// The number of the op and the index of the message.
     pub(crate) job: u64,
     pub(crate) index: usize,
     memory: Lent,
     frame: *mut Frame,
-    /// Where in the memory the answer will be: offset and length.
+    /// Offset and length of the answer's parts in the memory.
     bytes: (usize, usize),
     digest: (usize, usize),
     is_pack: bool,
-    /// Where what the library keeps beside lists of buffers ends.
+    /// The end of the library's metadata for buffer lists.
     lists_end: usize,
 }
 
 impl Request {
-    /// How many bytes of device memory a request takes.
+    /// Size of the device memory that a request needs.
     pub(crate) fn memory_bytes(ask: &Ask<'_>, instance: &OpenInstance) -> usize {
         let lens = match ask {
             Ask::Symmetric(it) => vec![
@@ -187,7 +188,7 @@ impl Request {
         lens.into_iter().map(|len| len.next_multiple_of(ALIGN)).sum()
     }
 
-    /// Starts a request. An error leaves nothing under way.
+    /// Starts a request. After an error nothing is in flight.
     pub(crate) fn start(
         ask: &Ask<'_>,
         instance: &Rc<OpenInstance>,
@@ -196,7 +197,7 @@ impl Request {
         (slot, completions): (usize, &Arc<Completions>),
         (job, index): (u64, usize),
     ) -> Result<Request, QatError> {
-        // What is packed is never secret: ops with secrets are refused.
+        // Messages for DEFLATE are never secret: ops with secrets are refused.
         if !matches!(ask, Ask::Pack { .. }) {
             memory.mark_secret();
         }
@@ -244,7 +245,7 @@ impl Request {
         let aad = places.put_in(it.aad.len().next_multiple_of(16), &[it.aad]);
         let data = places.put_in(len.max(DATA_BYTES_MIN), &[it.message, it.padding]);
         (self.bytes, self.digest) = ((places.offset(&data), len), (places.offset(&digest), DIGEST_ROOM));
-        // SAFETY: the frame is this request's, and nobody else has it before the call.
+        // SAFETY: the frame belongs to this request, and nothing else uses it before the call.
         let frame = unsafe { &mut *self.frame };
         frame.buffers[0] = data;
         let buffers = &raw mut frame.buffers[0];
@@ -259,7 +260,8 @@ impl Request {
         let (tag, list) = (self.tag(), &raw mut frame.lists[0]);
         let (op, verdict) = (&raw const frame.sym, &raw mut frame.verdict);
         let perform = self.instance.started.qat.sym_perform;
-        // SAFETY: all that is pointed to lies in the frame or in device memory, which both stay until the answer is there.
+        // SAFETY: all pointers are to the frame or to device memory, and both stay valid until the
+        // answer has arrived.
         checked("cpaCySymPerformOp", unsafe { perform(self.instance.handle, tag, op, list, list, verdict) })
     }
 
@@ -359,48 +361,49 @@ impl Request {
     }
 
     fn tag(&self) -> *mut c_void {
-        // SAFETY: the frame is alive; only the address is taken.
+        // SAFETY: the frame is alive. Only an address is taken.
         unsafe { &raw mut (*self.frame).tag }.cast()
     }
 
-    /// What came of it. Only for a request whose answer was heard of.
+    /// The result. Call only after the answer has arrived.
     pub(crate) fn answer(&self, completion: Completion) -> Answer<'_> {
         let bytes = self.memory.block.bytes();
         let part = |(offset, len): (usize, usize)| bytes.get(offset..offset + len).unwrap_or_default();
-        // SAFETY: the frame is alive, and the library is done with it.
+        // SAFETY: the frame is alive, and the library does not use it any more.
         let packed = self.is_pack.then(|| unsafe { (*self.frame).results });
         let Completion { status, verdict, .. } = completion;
         Answer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
     }
 
-    /// Gives the frame and the memory back. Only for a request that was answered, or never started.
+    /// Frees the frame and the memory. Call only if the request was answered or never started.
     pub(crate) fn finish(self) {
-        // SAFETY: the frame was made by `Box::into_raw` in `start`, the library is done with it, and this is called once.
+        // SAFETY: `Box::into_raw` created the frame in `start`, the library does not use it any
+        // more, and this is called once.
         drop(unsafe { Box::from_raw(self.frame) });
     }
 
-    /// Wipes what the device has not read yet. What it makes of the request then is nobody's.
+    /// Wipes everything that the device has not read yet. The device's result is then ignored.
     pub(crate) fn wipe(&mut self) {
-        // All but what the library keeps beside lists of buffers, which the device follows.
+        // The library's metadata for buffer lists is kept, because the device follows its pointers.
         for at in self.lists_end..self.memory.block.len() {
-            // SAFETY: the place lies inside the memory. The device may read it or write to it meanwhile, so no reference is made.
+            // SAFETY: the pointer is inside the memory. The device may access it at the same time,
+            // so no reference is created.
             unsafe { self.memory.block.at(at).write_volatile(0) };
         }
     }
 
-    /// Keeps frame and memory for ever, wiped: the device may still write to them.
+    /// Wipes the frame's memory and leaks both, because the device may still write to them.
     pub(crate) fn abandon(mut self) {
         self.wipe();
-        // The device may still write to it.
         std::mem::forget(self.memory);
     }
 }
 
-/// Room for an initial vector, which the device may write to.
+/// Space for an initial vector, which the device may write to.
 const IV_ROOM: usize = 16;
-/// Room for a tag or digest.
+/// Space for a tag or digest.
 const DIGEST_ROOM: usize = 64;
-/// The shortest buffer, so that an empty message has a place.
+/// Minimum buffer size, so that an empty message has an address.
 const DATA_BYTES_MIN: usize = 16;
 
 impl Frame {
@@ -423,26 +426,26 @@ impl Frame {
     }
 }
 
-/// Places in a request's memory, one after the other.
+/// Allocates consecutive parts of a request's memory.
 struct Places<'a> {
     memory: &'a mut Lent,
     end: usize,
 }
 
 impl Places<'_> {
-    /// Room for so many bytes.
+    /// Allocates `len` bytes.
     fn room(&mut self, len: usize) -> FlatBuffer {
         let offset = self.end;
         self.end += len.next_multiple_of(ALIGN);
         FlatBuffer { len: len as u32, data: self.memory.block.at(offset) }
     }
 
-    /// Room with these bytes in it.
+    /// Allocates space for these bytes and writes them.
     fn put(&mut self, bytes: &[u8]) -> FlatBuffer {
         self.put_in(bytes.len(), &[bytes])
     }
 
-    /// Room for so many bytes with these at its start.
+    /// Allocates `len` bytes and writes `parts` at their start.
     fn put_in(&mut self, len: usize, parts: &[&[u8]]) -> FlatBuffer {
         let (mut at, place) = (self.end, self.room(len));
         for part in parts {

@@ -1,7 +1,8 @@
-//! What qatlib's headers declare, as far as it is used: types and numbers, by the headers' own names and in their order. The sizes and places
-//! that C has for them are compared when this is compiled; they are those of qatlib 22.07 to 26.08 on 64-bit Linux.
+//! The declarations of qatlib's headers that this crate uses: types and constants, with the
+//! headers' names and in their order. Sizes and offsets are checked against C's at compile time.
+//! They are those of qatlib 22.07 to 26.08 on 64-bit Linux.
 //!
-//! The test library includes this file too, so that both sides have one set of declarations.
+//! The test library includes this file too, so that both sides share one set of declarations.
 #![allow(dead_code, unused_imports, unused_macros)] // Each side uses its own part.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -86,9 +87,10 @@ macro_rules! declared {
         }
 
         impl $name {
-            /// All bits zero: null pointers, no lengths, nothing chosen.
+            /// All bits zero: null pointers, zero lengths, no options.
             pub const fn zeroed() -> $name {
-                // SAFETY: it has integers, arrays of integers and raw pointers, of which zeros are values.
+                // SAFETY: all fields are integers, arrays of integers and raw pointers, for which
+                // zero is valid.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -108,16 +110,16 @@ declared! {
         accelerator: u16, execution_engine: u16, bus_address: u16, key_protection: u32, cores: [u32; 128], node: u32, state: u32,
         needs_contiguous: Boolean, is_polled: Boolean, is_offloaded: Boolean,
     } = 932;
-    /// `CpaCyCapabilitiesInfo`; what later versions append has room.
+    /// `CpaCyCapabilitiesInfo`, with space for fields that later versions append.
     CyCapabilities {
         sym: Boolean, sym_dp: Boolean, dh: Boolean, dsa: Boolean, rsa: Boolean, ec: Boolean, ecdh: Boolean, ecdsa: Boolean,
         others: [Boolean; 11], later: [u32; 45],
     } = 256;
-    /// `CpaCySymCapabilitiesInfo`; as above.
+    /// `CpaCySymCapabilitiesInfo`, with space as above.
     SymCapabilities { ciphers: u32, hashes: u32, partial: Boolean, later: [u32; 61], } = 256;
     /// `CpaCySymCipherSetupData`.
     CipherSetup { algorithm: u32, key_len: u32, key: *mut u8, direction: u32, } = 24;
-    /// `CpaCySymHashSetupData`, with its two parts.
+    /// `CpaCySymHashSetupData`, with its two nested structures.
     HashSetup {
         algorithm: u32, mode: u32, digest_len: u32, key: *mut u8, key_len: u32, aad_len: u32, inner: *mut u8, inner_len: u32,
         outer_algorithm: u32, outer: *mut u8, outer_len: u32,
@@ -153,7 +155,7 @@ declared! {
         xg: FlatBuffer, yg: FlatBuffer, n: FlatBuffer, q: FlatBuffer, a: FlatBuffer, b: FlatBuffer, m: FlatBuffer, r: FlatBuffer,
         s: FlatBuffer, xp: FlatBuffer, yp: FlatBuffer, field: u32,
     } = 184;
-    /// `CpaDcInstanceCapabilities`; as above.
+    /// `CpaDcInstanceCapabilities`, with space as above.
     DcCapabilities {
         lz: [Boolean; 14], deflate: Boolean, inflate: Boolean, lz4: [Boolean; 4], crc32: Boolean, adler32: Boolean,
         xxhash32: Boolean, dynamic_huffman: Boolean, more: [Boolean; 3], windows: [u8; 4], huffman_memory: u32, flags: [Boolean; 3],
@@ -200,10 +202,11 @@ pub type EcdsaVerifyDone = unsafe extern "C" fn(*mut c_void, Status, *mut c_void
 pub type DcDone = unsafe extern "C" fn(*mut c_void, Status);
 /// `CpaCyInstanceNotificationCbFunc` and `CpaDcInstanceNotificationCbFunc`.
 pub type Notify = unsafe extern "C" fn(Instance, *mut c_void, u32);
-/// `CpaVirtualToPhysical`, as `qaeVirtToPhysNUMA` is.
+/// `CpaVirtualToPhysical`, the type of `qaeVirtToPhysNUMA`.
 pub type Translate = unsafe extern "C" fn(*mut c_void) -> u64;
 
-/// Calls a macro with every function that is used: a name of ours, the library's, its arguments and its result.
+/// Calls a macro with every function in use: our name, the library's name, the arguments and the
+/// result.
 macro_rules! qat_functions {
     ($with:ident) => {
         $with! {

@@ -1,11 +1,14 @@
-//! QATzip: compression where qatlib has no instance for it but QATzip, whose instances are set up apart, has.
+//! QATzip: compression for devices without qatlib instances for it. QATzip's instances are
+//! configured separately.
 //!
-//! Its calls return when they are done, so a thread makes them, one after the other, and the engine hears of its answers as of any other. A call
-//! that does not return leaves the device silent, and so lost; its thread stays, and there are at most [`THREADS_MAX`] of them.
+//! QATzip's calls block, so a thread makes them one after the other and reports answers to the
+//! engine like those of requests. If a call never returns, the device counts as silent and is lost.
+//! The blocked thread stays, and there are at most [`THREADS_MAX`] threads.
 //!
-//! QATzip compresses in software where hardware fails, unless it is told not to, and always where a message is very short: the first is refused, and
-//! so is the second. What it did not compress itself it may not decompress in hardware, and it does not say whether the data or the device is to blame.
-//! Decompression is left to others.
+//! QATzip compresses in software if the hardware fails, unless this is disabled, and always for
+//! very short messages. Both are avoided here: the software backup is disabled, and short messages
+//! are refused. QATzip may not decompress foreign data in hardware, and its errors do not
+//! distinguish invalid data from a faulty device. So decompression is left to other devices.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::mem::ManuallyDrop;
@@ -24,30 +27,31 @@ use crate::zip_sys::*;
 
 /// Names of the library, in the order in which they are tried.
 pub(crate) const LIBRARY: [&str; 2] = ["libqatzip.so.3", "libqatzip.so"];
-/// The shortest message that goes to hardware.
+/// Minimum size of a message that is compressed in hardware.
 pub(crate) const MESSAGE_BYTES_MIN: usize = QZ_COMP_THRESHOLD_MINIMUM as usize;
 /// The highest level that every version compresses in hardware.
 const LEVEL_MAX: u32 = 8;
-/// Requests that wait for the thread.
+/// Maximum number of requests that wait for the thread.
 const WAITING_MAX: usize = 64;
-/// Threads that may be inside the library.
+/// Maximum number of threads inside the library.
 const THREADS_MAX: usize = 8;
 
 macro_rules! table {
     ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions, by the library's own names.
+        /// The functions of QATzip.
         pub(crate) struct Qatzip {
             $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Threads that are inside the library.
+            /// Number of threads inside the library.
             threads: AtomicUsize,
-            /// Keeps the functions where they are. It is never unloaded: it has threads of its own, and no end.
+            /// Keeps the functions loaded. Never unloaded, because the library has threads that
+            /// never end.
             _library: ManuallyDrop<Library>,
         }
 
         impl Qatzip {
             fn of(library: Library) -> Result<Qatzip, QatError> {
                 $(
-                    // SAFETY: the type is that of QATzip's header, and the library is kept.
+                    // SAFETY: the type is that of QATzip's header, and the library stays loaded.
                     let $field = *unsafe { library.get($name.as_bytes()) }.map_err(|_| QatError::Symbol { name: $name })?;
                 )*
                 Ok(Qatzip { $($field,)* threads: AtomicUsize::new(0), _library: ManuallyDrop::new(library) })
@@ -59,9 +63,9 @@ macro_rules! table {
 zip_functions!(table);
 
 impl Qatzip {
-    /// The library by the first of these names that is there, if it compresses in hardware.
+    /// Loads the first of these names that exists, if the library compresses in hardware.
     pub(crate) fn load(names: &[String]) -> Result<Arc<Qatzip>, QatError> {
-        // SAFETY: this is QATzip's own library, or one that a test names; running its initialisers is its purpose.
+        // SAFETY: this is QATzip's own library, or one that a test names. Its initialisers may run.
         let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = found.ok_or_else(|| QatError::Broken { what: format!("no library {}", names.join(", ")) })?;
         let zip = Arc::new(Qatzip::of(library)?);
@@ -81,7 +85,8 @@ impl<'a> Open<'a> {
     fn new(zip: &'a Qatzip, level: u32) -> Result<Open<'a>, QatError> {
         let mut params = ZipParams::zeroed();
         let mut open = Open { zip, level, session: ZipSession::zeroed() };
-        // SAFETY: session and parameters are as long as the library's, and nobody else has them.
+        // SAFETY: session and parameters are at least as large as the library's, and nothing else
+        // uses them.
         match unsafe { (zip.init)(&mut open.session, 0) } {
             QZ_OK | QZ_DUPLICATE => {}
             code => return Err(QatError::Zip { call: "qzInit", code }),
@@ -97,7 +102,7 @@ impl<'a> Open<'a> {
         Ok(open)
     }
 
-    /// The session's own note of what compresses.
+    /// Checks that the session compresses in hardware.
     fn expect_hardware(&self) -> Result<(), QatError> {
         match self.session.hardware {
             hardware if hardware == c_long::from(QZ_OK) => Ok(()),
@@ -108,8 +113,8 @@ impl<'a> Open<'a> {
     fn compress(&mut self, message: &[u8], out: &mut [u8]) -> Result<DcResults, QatError> {
         let (from, to) = (message.as_ptr(), out.as_mut_ptr());
         let (mut read, mut made) = (message.len() as c_uint, out.len() as c_uint);
-        // SAFETY: the session is open and this thread's own; message and room are as long as is said, and the numbers are written before the call
-        // returns.
+        // SAFETY: the session is open and belongs to this thread. Message and buffer have the given
+        // lengths, and the call writes the numbers before it returns.
         let code = unsafe { (self.zip.compress)(&mut self.session, from, &mut read, to, &mut made, 1) };
         let results = |status: i32| DcResults { status, produced: made, consumed: read, ..DcResults::zeroed() };
         match code {
@@ -122,7 +127,8 @@ impl<'a> Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        // SAFETY: the session is this one's own, and ends once. One that was never set up has nothing to give back.
+        // SAFETY: the session belongs to `self` and ends once. Ending a session that was never set
+        // up has no effect.
         unsafe { (self.zip.teardown)(&mut self.session) };
         // SAFETY: as above.
         unsafe { (self.zip.close)(&mut self.session) };
@@ -133,13 +139,13 @@ fn zip_checked(call: &'static str, code: c_int) -> Result<(), QatError> {
     if code == QZ_OK { Ok(()) } else { Err(QatError::Zip { call, code }) }
 }
 
-/// What came of a message.
+/// The result of a message.
 struct Made {
     bytes: Vec<u8>,
     outcome: Result<DcResults, QatError>,
 }
 
-/// A message on its way to the thread.
+/// A message for the thread.
 struct Order {
     message: Vec<u8>,
     room: usize,
@@ -150,7 +156,7 @@ struct Order {
     made: Arc<OnceLock<Made>>,
 }
 
-/// A message that is under way, or was answered.
+/// A message that is in flight or was answered.
 pub(crate) struct Zipped {
     pub(crate) job: u64,
     pub(crate) index: usize,
@@ -158,7 +164,7 @@ pub(crate) struct Zipped {
 }
 
 impl Zipped {
-    /// What came of it. Only for one whose answer was heard of.
+    /// The result. Call only after the answer has arrived.
     pub(crate) fn answer(&self) -> Result<Answer<'_>, QatError> {
         let made = self.made.get().ok_or_else(|| QatError::Broken { what: "QATzip's answer is missing".to_owned() })?;
         let packed = Some(made.outcome.clone()?);
@@ -166,7 +172,7 @@ impl Zipped {
     }
 }
 
-/// The thread that calls QATzip. It ends with this, after the call that it is in.
+/// The thread that calls QATzip. It ends after its current call when this is dropped.
 pub(crate) struct Zipper {
     orders: SyncSender<Order>,
 }
@@ -192,7 +198,7 @@ impl Zipper {
         }
     }
 
-    /// Hands a message over. An error leaves nothing under way.
+    /// Passes a message to the thread. After an error nothing is in flight.
     pub(crate) fn start(
         &self,
         (message, room): (&[u8], usize),
@@ -211,7 +217,7 @@ impl Zipper {
     }
 }
 
-/// Compresses what comes in, until nobody is left who could send it.
+/// Compresses incoming messages until all senders are gone.
 fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
     let mut open: Option<Open<'_>> = None;
     while let Ok(order) = orders.recv() {
@@ -224,16 +230,16 @@ fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
                 results.checksum = checksum(format, &order.message);
             }
             Ok(_) => {}
-            // What the session has gone through is not known.
+            // After an error the state of the session is unknown.
             Err(_) => open = None,
         }
-        // There is one order for each place.
+        // `made` is set once, because each order has its own.
         let _ = order.made.set(Made { bytes, outcome });
         order.completions.push(Completion { slot: order.slot, status: SUCCESS, verdict: true });
     }
 }
 
-/// The session of this level: the one that is open, or another in its place.
+/// Returns the session of this level. A session of another level is closed first.
 fn session<'o, 'a>(zip: &'a Qatzip, open: &'o mut Option<Open<'a>>, level: u32) -> Result<&'o mut Open<'a>, QatError> {
     if open.as_ref().is_none_or(|open| open.level != level) {
         *open = None;

@@ -1,7 +1,7 @@
-//! What QATzip's header declares, as far as it is used, by the header's own names and in its order; the sizes are those that C has for them, from API 1.0
-//! to 2.5 on 64-bit Linux.
+//! The declarations of QATzip's header that this crate uses, with the header's names and in its
+//! order. Sizes are those of C, from API 1.0 to 2.5 on 64-bit Linux.
 //!
-//! The test library includes this file too, so that both sides have one set of declarations.
+//! The test library includes this file too, so that both sides share one set of declarations.
 #![allow(dead_code, unused_imports, unused_macros)] // Each side uses its own part.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
@@ -17,7 +17,7 @@ pub const QZ_NOSW_NO_HW: c_int = -101;
 pub const QZ_DIR_COMPRESS: c_uint = 0;
 pub const QZ_DEFLATE_RAW: c_uint = 3;
 pub const QZ_DEFLATE: u8 = 8;
-/// `QZ_COMP_THRESHOLD_MINIMUM`: what is shorter is compressed in software, whatever was asked for.
+/// `QZ_COMP_THRESHOLD_MINIMUM`: shorter messages are always compressed in software.
 pub const QZ_COMP_THRESHOLD_MINIMUM: c_uint = 128;
 
 /// `QzSession_T`.
@@ -31,7 +31,7 @@ pub struct ZipSession {
     pub total_out: c_ulong,
 }
 
-/// `QzSessionParams_T`; what later versions append has room.
+/// `QzSessionParams_T`, with space for fields that later versions append.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ZipParams {
@@ -58,7 +58,7 @@ impl ZipSession {
 
 impl ZipParams {
     pub const fn zeroed() -> ZipParams {
-        // SAFETY: it has integers alone, of which zeros are values.
+        // SAFETY: all fields are integers, for which zero is valid.
         unsafe { std::mem::zeroed() }
     }
 }
@@ -71,7 +71,8 @@ const _: () = {
 #[cfg(all(target_pointer_width = "64", unix))]
 const _: () = assert!(size_of::<ZipSession>() == 40 && offset_of!(ZipSession, internal) == 16);
 
-/// Calls a macro with every function that is used: a name of ours, the library's, its arguments and its result.
+/// Calls a macro with every function in use: our name, the library's name, the arguments and the
+/// result.
 macro_rules! zip_functions {
     ($with:ident) => {
         $with! {

@@ -1,6 +1,7 @@
-//! The backend over the test library, which has qatlib's own functions: what it finds, what it computes, and what it does where things fail.
+//! The backend over the test library with qatlib's functions: discovery, results, and behaviour
+//! after failures.
 #![allow(unsafe_code)] // The test library is loaded.
-#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libloading::Library;
-use panoply_conformance::{cases, check_backend, run_one, vectors};
+use panoply_conformance::{cases, check_backend, run_one, vectors, wrong_domains};
 use panoply_core::op::crypto::*;
 use panoply_core::*;
 use panoply_qat::pci::endpoints;
 use panoply_qat::{Places, QatBackend};
 use panoply_runtime::Runtime;
 
-/// The faults, by the test library's numbers.
+/// The numbers of the test library's faults.
 const NO_START: c_int = 1;
 const SILENT: c_int = 2;
 const REQUEST_FAILS: c_int = 3;
@@ -37,7 +38,8 @@ const ZIP_SOFTWARE: c_int = 17;
 
 const EVENT_RESTARTING: u32 = 0;
 
-/// A copy of the test library of its own, since a process has each file's state once, and a machine made up of files.
+/// A private copy of the test library, because a process has one set of global state per file, and
+/// an emulated machine made of files.
 struct Bench {
     library: Library,
     folder: PathBuf,
@@ -54,7 +56,7 @@ impl Bench {
         std::fs::copy(built.expect("cargo leaves the test library beside the tests"), folder.join("libqat.so"))
             .unwrap();
         machine(&folder);
-        // SAFETY: the library is this repository's own; loading it runs nothing.
+        // SAFETY: the library belongs to this repository. Loading it runs no code.
         let library = unsafe { Library::new(folder.join("libqat.so")) }.unwrap();
         Bench { library, folder }
     }
@@ -70,11 +72,11 @@ impl Bench {
     }
 
     fn fault(&self, number: c_int) {
-        // SAFETY: the library's function has this signature.
+        // SAFETY: the exported function has this signature.
         unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"panoply_test_fault\0").unwrap()(number) }
     }
 
-    /// Without instances for compression, so that QATzip is asked.
+    /// Removes the instances for compression, so that QATzip is used.
     fn without_compression(self) -> Bench {
         // SAFETY: as above.
         unsafe { self.library.get::<unsafe extern "C" fn()>(b"panoply_test_no_compression\0").unwrap()() };
@@ -101,7 +103,7 @@ impl Bench {
         unsafe { self.library.get::<unsafe extern "C" fn(u32) -> u32>(b"panoply_test_served\0").unwrap()(instance) }
     }
 
-    /// The first device, opened.
+    /// Opens the first device.
     fn open(&self) -> Box<dyn Engine> {
         let backend = self.backend();
         let device = backend.discover().unwrap().remove(0);
@@ -115,7 +117,8 @@ impl Drop for Bench {
     }
 }
 
-/// A PCI bus with a device, one with virtual functions, one without driver, one that is down, and a network card.
+/// A PCI bus with a device, a device with virtual functions, a device without a driver, a device
+/// that is down, and a network card.
 fn machine(folder: &Path) {
     let devices = folder.join("bus/pci/devices");
     let device = |address: &str, product: &str, driver: Option<&str>, state: Option<&str>| {
@@ -149,7 +152,7 @@ fn key() -> Key {
     Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]).unwrap()
 }
 
-/// So many messages of a few bytes, sealed with counted nonces.
+/// `count` messages of ten bytes, sealed with counted nonces.
 fn many(count: usize) -> Op {
     let bytes = Bytes::from_vec((0..count * 10).map(|byte| byte as u8).collect());
     let nonces = Nonces::Counted { prefix: [1; 4], first: 0 };
@@ -193,7 +196,7 @@ fn what_is_missing_is_said() {
         let said = bench.backend().discover().unwrap_err().to_string();
         assert!(said.contains(word), "{said}");
     }
-    // What is there when the machine's own places are looked at depends on the machine; it is never a panic.
+    // The result of discovery on the real machine is unknown, but it must not panic.
     let _ = QatBackend::new().discover();
 }
 
@@ -206,6 +209,7 @@ fn every_case_of_the_suite_gives_what_the_reference_gives() {
     let summary = check_backend(&backend, &device, &claimed).unwrap();
     assert!(summary.failed.is_empty() && summary.passed > 300, "{summary}");
     println!("{summary}");
+    assert_eq!(wrong_domains(&backend, &device), []);
     assert_eq!((bench.live(), bench.dirty()), (0, 0), "everything is given back, and wiped");
 }
 
@@ -291,7 +295,7 @@ fn failures_of_the_device_are_typed_and_pass() {
     assert!(matches!(run_one(&mut *engine, long.clone()), Err(Error::OutOfMemory { .. })));
     bench.fault(0);
     run_one(&mut *engine, long).unwrap();
-    // A ring that is full for a while holds an op up, no more.
+    // A full ring only delays an op.
     bench.fault(RING_FULL);
     engine.submit(&mut vec![Item { token: 9, op: many(5) }]);
     let mut finished = Vec::new();
@@ -312,6 +316,11 @@ fn a_signature_that_is_wrong_does_not_leave() {
     bench.fault(WRONG_RSA);
     let error = run_one(&mut *engine, Sign::new(&private, vec![1]).into_op().unwrap()).unwrap_err();
     assert!(error.to_string().contains("a signature does not verify"), "{error}");
+    for algorithm in [EcdsaEncoding::Fixed, EcdsaEncoding::Der].map(SignatureAlgorithm::EcdsaP256) {
+        let private = Key::sign(algorithm, &panoply_crypto::signature::generate(algorithm).unwrap().pkcs8).unwrap();
+        let error = run_one(&mut *engine, Sign::new(&private, vec![1]).into_op().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("a signature does not verify"), "{error}");
+    }
 }
 
 #[test]
@@ -364,12 +373,12 @@ fn a_device_that_is_restarted_under_a_runtime_serves_again() {
     }
 }
 
-/// So many bytes that become about half as many.
+/// `len` bytes that compress to about half.
 fn text(len: usize) -> Vec<u8> {
     (0..len as u32).map(|byte| (byte.wrapping_mul(byte) >> 7) as u8 & 15).collect()
 }
 
-/// Waits until everything was given back: QATzip's thread ends after its engine.
+/// Waits until everything is released: QATzip's thread ends after its engine.
 fn expect_nothing_left(bench: &Bench) {
     let began = Instant::now();
     while bench.live() != 0 {
@@ -390,7 +399,8 @@ fn qatzip_compresses_where_no_instance_does() {
     let summary = check_backend(&backend, &devices[0], &claimed).unwrap();
     println!("{summary}, of these {packed} of Compress");
     assert!(summary.failed.is_empty() && packed > 0, "{summary}");
-    // Every format and level, short and long, as one batch; what comes out is what went in.
+    // Every format and level, short and long messages in one batch. Decompression must restore the
+    // input.
     let mut engine = backend.open(&devices[0], &OpenOptions::default()).unwrap();
     for (format, level) in [(Format::Deflate, 1), (Format::Zlib, 6), (Format::Gzip, 9), (Format::Gzip, 12)] {
         let lens = [128, 129, 0, 5_000, 70_000, 1 << 20];
@@ -404,7 +414,7 @@ fn qatzip_compresses_where_no_instance_does() {
         let back = Messages::from_value(back).unwrap().into_list().unwrap();
         assert!(back.iter().zip(lens).all(|(back, len)| back.as_slice().unwrap() == text(len)), "{format:?}");
     }
-    // More than wait at once.
+    // More messages than can wait at once.
     let many: Vec<Bytes> = (0..300).map(|len| Bytes::from_vec(text(200 + len))).collect();
     run_one(&mut *engine, Compress::new(Format::Zlib, many).into_op().unwrap()).unwrap();
     drop(engine);
@@ -439,7 +449,8 @@ fn what_qatzip_does_wrong_is_told() {
             Error::DeviceFault { reason, .. } => assert!(reason.contains(word), "{reason}"),
             other => panic!("{other}"),
         }
-        // Other services go on, and so does it once it can. A session that failed is not used again.
+        // Other services continue, and compression works again when the fault is gone. A failed
+        // session is not reused.
         run_one(&mut *engine, many(3)).unwrap();
         if fault == ZIP_SOFTWARE {
             continue;

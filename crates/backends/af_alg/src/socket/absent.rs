@@ -1,4 +1,4 @@
-//! What stands for the sockets on systems that have none.
+//! Placeholder for systems without AF_ALG sockets. Binding always fails.
 
 use std::io;
 

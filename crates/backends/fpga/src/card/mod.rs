@@ -1,10 +1,10 @@
-//! What a card can do, whatever it is reached through.
+//! The interface of a card, independent of how it is connected.
 //!
-//! 1. Packets are answered one for one, in the order in which they were started.
-//! 2. At most [`RING_PACKETS`] are under way. A card refuses more with [`CardError::RingFull`].
-//! 3. Nothing here waits longer than it is told to. A card that does not answer gives `None`; the [driver](crate::driver) knows when that is too
-//!    long.
-//! 4. After an error a card is not used again: what its streams still hold is not known.
+//! 1. Each packet has one answer, in the order in which the packets were started.
+//! 2. At most [`RING_PACKETS`] are in flight. A card refuses more with [`CardError::RingFull`].
+//! 3. No call waits longer than its time limit. A card that does not answer in time returns `None`.
+//!    The [driver](crate::driver) decides when this is too long.
+//! 4. After an error a card is not used again, because the contents of its streams are unknown.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub mod simulated;
 pub mod xdma;
 pub mod xrt;
 
-/// The most packets under way on a card.
+/// Maximum number of packets in flight on a card.
 pub const RING_PACKETS: usize = 4;
-/// The most bytes of a packet's payload, and of an answer's.
+/// Maximum size of a packet's payload and of an answer's payload.
 pub const PACKET_BYTES_MAX: usize = 4 << 20;
 
 /// One opened card.
@@ -28,125 +28,126 @@ pub trait Card {
     /// Writes a register.
     fn write(&mut self, register: Register, value: u32) -> Result<(), CardError>;
 
-    /// Starts a packet, header included, whose answer has so many bytes.
+    /// Starts a packet with its header. The answer will have `answer_bytes` bytes.
     fn start(&mut self, packet: Vec<u8>, answer_bytes: usize) -> Result<(), CardError>;
 
-    /// The answer to the oldest packet under way, where it comes within this time.
+    /// Returns the answer to the oldest packet in flight. `None` if it does not arrive within
+    /// `wait_max`.
     fn finish(&mut self, wait_max: Duration) -> Result<Option<Vec<u8>>, CardError>;
 
-    /// Puts another bitstream onto the card. What was identified before does not hold any more.
+    /// Loads another bitstream onto the card. An earlier identification becomes invalid.
     fn load(&mut self, bitstream: &Path) -> Result<(), CardError>;
 
-    /// How long a packet may go without an answer before the card counts as silent.
+    /// The time without an answer after which the card counts as silent.
     fn silence_max(&self) -> Duration {
         Duration::from_secs(2)
     }
 }
 
-/// How a card tells that an answer is there.
+/// How the driver detects that an answer has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
-    /// By an interrupt, where the card has one.
+    /// By an interrupt, if the card has one.
     #[default]
     Interrupt,
-    /// By a register that is read over and over.
+    /// By polling a register.
     Polling,
 }
 
-/// What can go wrong with a card.
+/// Errors of a card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CardError {
-    /// Something else is on the card.
+    /// The card contains something else.
     #[error("not a card of Panoply's: its identification reads {got:#010x}")]
     NotOurs {
-        /// What was read.
+        /// The value read from IDENT.
         got: u32,
     },
-    /// The map on the card is another.
+    /// The card has another version of the register map.
     #[error("the card's register map has version {got:#010x}; this driver knows {expected:#010x}")]
     Version {
-        /// What this driver knows.
+        /// The version of this driver.
         expected: u32,
-        /// What was read.
+        /// The version read from the card.
         got: u32,
     },
-    /// A register holds what it cannot.
+    /// A register contains an impossible value.
     #[error("{register} reads {got:#x}; expected {expected}")]
     Impossible {
-        /// Which register.
+        /// The register's name.
         register: &'static str,
-        /// What it may hold.
+        /// The possible values.
         expected: String,
-        /// What was read.
+        /// The value that was read.
         got: u32,
     },
-    /// Every bit of a register is set, as where nobody answers on the bus.
+    /// All bits of a register are set, as when no device answers on the bus.
     #[error("the card is gone from the bus")]
     Gone,
-    /// An answer ended early.
+    /// An answer has the wrong length.
     #[error("an answer ended after {got} of {expected} bytes")]
     Short {
-        /// Bytes of the answer.
+        /// Expected number of bytes.
         expected: usize,
-        /// Bytes that came.
+        /// Received number of bytes.
         got: usize,
     },
-    /// An answer belongs to another packet, or to none.
+    /// The header of an answer does not match the packet.
     #[error("an answer has the header {got:#018x}; expected {expected:#018x} but for its clocks")]
     Garbled {
-        /// The header without its clocks.
+        /// The expected header without its clocks.
         expected: u64,
-        /// What came.
+        /// The received header.
         got: u64,
     },
     /// The card refused a packet's header.
     #[error("the card lost track of packets, and waits for a reset")]
     Broken,
-    /// The card was reset behind the driver's back.
+    /// The card was reset by something other than this driver.
     #[error("the card was reset while it was in use")]
     Reset,
-    /// The card's counters do not fit what was sent.
+    /// The card's counters do not match the number of packets.
     #[error("the card counts {got} packets answered; expected {expected}")]
     Miscounted {
-        /// Packets that were answered.
+        /// Number of packets that were answered.
         expected: u32,
-        /// What the card counts.
+        /// Number of packets that the card counted.
         got: u32,
     },
     /// No answer came in time.
     #[error("the card has not answered for {after:?}")]
     Silent {
-        /// How long.
+        /// The time without an answer.
         after: Duration,
     },
-    /// Too many packets are under way.
+    /// The maximum number of packets is already in flight.
     #[error("{RING_PACKETS} packets are under way already")]
     RingFull,
-    /// A packet or an answer is longer than a packet may be.
+    /// A packet or an answer is empty or too long.
     #[error("a packet of {got} bytes; expected 1 to {PACKET_BYTES_MAX}")]
     PacketSize {
-        /// Its bytes.
+        /// Size in bytes.
         got: usize,
     },
-    /// A file or a device node failed.
+    /// An operation on a file or a device node failed.
     #[error("{what}: {reason}")]
     System {
-        /// What was done with it.
+        /// The operation or its object.
         what: String,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// A bitstream cannot be loaded.
     #[error("the bitstream is not loaded: {reason}")]
     Bitstream {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl CardError {
-    /// What the system said about something that was done.
+    /// Wraps an error of the system.
     pub(crate) fn system(what: impl Into<String>, reason: impl std::fmt::Display) -> CardError {
         CardError::System { what: what.into(), reason: reason.to_string() }
     }

@@ -1,4 +1,5 @@
-//! The card as Verilator simulates it: the cores' own Verilog, compiled to a library once and kept in a cache folder.
+//! A card simulated by Verilator: the cores' own Verilog, compiled once to a library in a cache
+//! folder.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -14,7 +15,7 @@ use crate::map::Register;
 
 pub mod build;
 
-/// Clocks between two looks at the time.
+/// Number of clocks between two checks of the time limit.
 const CLOCKS_AT_A_TIME: u64 = 2_000;
 
 /// The functions of a library that simulates cards (`sim/harness.cpp`).
@@ -31,19 +32,22 @@ pub struct Simulation {
     stall: unsafe extern "C" fn(*mut c_void, u32),
     reset: unsafe extern "C" fn(*mut c_void),
     kill: unsafe extern "C" fn(*mut c_void),
-    /// Keeps the functions where they are. It is never unloaded: what C++ leaves to a thread's end must find its code.
+    /// Keeps the functions loaded. Never unloaded, because C++ destructors at a thread's end may
+    /// need its code.
     _library: ManuallyDrop<Library>,
 }
 
 impl Simulation {
-    /// Loads a library that [`build::library`] made.
+    /// Loads a library that [`build::library`] built.
     pub fn load(path: &Path) -> Result<Arc<Simulation>, CardError> {
         let failed = |error: libloading::Error| CardError::system(path.display().to_string(), error);
-        // SAFETY: the library is the one that was built from this crate's own sources, and running its initialisers is its purpose.
+        // SAFETY: the library was built from this crate's own sources, and its initialisers may
+        // run.
         let library = unsafe { Library::new(path) }.map_err(failed)?;
         macro_rules! function {
             ($name:literal) => {
-                // SAFETY: the fields' types are those of the functions in `sim/harness.cpp`, and the library outlives them.
+                // SAFETY: the fields' types are those of the functions in `sim/harness.cpp`, and
+                // the library outlives them.
                 *unsafe { library.get($name) }.map_err(failed)?
             };
         }
@@ -65,18 +69,19 @@ impl Simulation {
     }
 }
 
-/// One simulated card. Dropping it ends it.
+/// One simulated card. Dropping it ends the simulation.
 pub struct SimulatedCard {
     simulation: Arc<Simulation>,
     card: *mut c_void,
-    /// Bytes of each answer under way.
+    /// Expected size of each answer in flight.
     ring: VecDeque<usize>,
 }
 
 impl SimulatedCard {
-    /// A card that has just been switched on.
+    /// Creates a card in its power-on state.
     pub fn new(simulation: &Arc<Simulation>) -> Result<SimulatedCard, CardError> {
-        // SAFETY: the function takes nothing and gives a card, or null where there is no memory.
+        // SAFETY: the function takes no arguments and returns a card, or null if there is no
+        // memory.
         let card = unsafe { (simulation.new)() };
         if card.is_null() {
             return Err(CardError::system("a simulated card", "no memory"));
@@ -84,37 +89,39 @@ impl SimulatedCard {
         Ok(SimulatedCard { simulation: simulation.clone(), card, ring: VecDeque::new() })
     }
 
-    /// Clocks so far.
+    /// Number of clocks so far.
     pub fn clocks(&self) -> u64 {
-        // SAFETY: the card lives as long as `self`, and `self` is on one thread.
+        // SAFETY: the card lives as long as `self`, and `self` stays on one thread.
         unsafe { (self.simulation.clocks)(self.card) }
     }
 
-    /// Has both streams pause at random from now on, or with zero no more.
+    /// Makes both streams pause at random times from now on. Zero ends the pauses.
     pub fn stall(&mut self, seed: u32) {
         // SAFETY: as above.
         unsafe { (self.simulation.stall)(self.card, seed) }
     }
 
-    /// Resets the card as its reset pin does, in the middle of whatever it does. What its streams hold is lost.
+    /// Resets the card like its reset pin, at any point of its work. The contents of its streams
+    /// are lost.
     pub fn reset(&mut self) {
         // SAFETY: as above.
         unsafe { (self.simulation.reset)(self.card) }
     }
 
-    /// Stops the card's clock for good.
+    /// Stops the card's clock permanently.
     pub fn kill(&mut self) {
         // SAFETY: as above.
         unsafe { (self.simulation.kill)(self.card) }
     }
 
-    /// Turns the clock until so many bytes of answers wait, at most so often; gives the bytes that wait.
+    /// Clocks the card until `bytes` bytes of answers are waiting, at most `clocks_max` times.
+    /// Returns the number of bytes that wait.
     pub fn run(&mut self, bytes: usize, clocks_max: u64) -> usize {
         // SAFETY: as above.
         unsafe { (self.simulation.run)(self.card, bytes, clocks_max) }
     }
 
-    /// Whether the interrupt line is raised.
+    /// Whether the interrupt line is active.
     pub fn interrupt(&self) -> bool {
         // SAFETY: as above.
         unsafe { (self.simulation.interrupt)(self.card) != 0 }
@@ -124,7 +131,7 @@ impl SimulatedCard {
 impl Card for SimulatedCard {
     fn read(&mut self, register: Register) -> Result<u32, CardError> {
         let mut value = 0;
-        // SAFETY: as above; `value` is written before the call returns.
+        // SAFETY: as above. The call writes `value` before it returns.
         match unsafe { (self.simulation.read)(self.card, register.offset, &mut value) } {
             0 => Ok(value),
             _ => Err(CardError::Gone),
@@ -143,7 +150,7 @@ impl Card for SimulatedCard {
         if self.ring.len() >= RING_PACKETS {
             return Err(CardError::RingFull);
         }
-        // SAFETY: as above; the bytes are copied before the call returns.
+        // SAFETY: as above. The call copies the bytes before it returns.
         unsafe { (self.simulation.push)(self.card, packet.as_ptr(), packet.len()) };
         self.ring.push_back(answer_bytes);
         Ok(())
@@ -159,7 +166,7 @@ impl Card for SimulatedCard {
         }
         self.ring.pop_front();
         let mut answer = vec![0; bytes];
-        // SAFETY: as above; the answer has room for as many bytes as are asked for.
+        // SAFETY: as above. The buffer has `bytes` bytes.
         let got = unsafe { (self.simulation.pull)(self.card, answer.as_mut_ptr(), bytes) };
         if got == bytes { Ok(Some(answer)) } else { Err(CardError::Short { expected: bytes, got }) }
     }
@@ -168,7 +175,7 @@ impl Card for SimulatedCard {
         Err(CardError::Bitstream { reason: "a simulated card is its Verilog, and takes none".to_owned() })
     }
 
-    /// A simulation makes less than a million clocks a second.
+    /// A simulation runs less than a million clocks per second.
     fn silence_max(&self) -> Duration {
         Duration::from_secs(10)
     }
@@ -176,7 +183,7 @@ impl Card for SimulatedCard {
 
 impl Drop for SimulatedCard {
     fn drop(&mut self) {
-        // SAFETY: the card came from `new`, and nobody uses it any more.
+        // SAFETY: `new` created the card, and it is not used again.
         unsafe { (self.simulation.free)(self.card) }
     }
 }

@@ -1,9 +1,10 @@
-//! Cards behind the XDMA driver: `/dev/xdma0_user` has the registers, `_h2c_0` takes packets, `_c2h_0` gives answers, `_events_0` tells of
-//! interrupts.
+//! Cards behind the XDMA driver: `/dev/xdma0_user` maps the registers, `_h2c_0` accepts packets,
+//! `_c2h_0` returns answers, and `_events_0` reports interrupts.
 //!
-//! Writing and reading the streams block, so each has a thread with a bounded queue. A read is begun only when the card says that its answer
-//! has begun: a card that stops answering leaves no thread in a read. One that stops in the middle leaves one until the XDMA driver's own time
-//! limit ends it.
+//! Reading and writing the streams blocks, so each stream has a thread with a bounded queue. A read
+//! starts only after the card has reported the beginning of its answer, so a card that stops
+//! answering leaves no thread blocked in a read. A card that stops in the middle of an answer
+//! blocks one thread until the XDMA driver's own timeout.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -17,15 +18,15 @@ use memmap2::{MmapOptions, MmapRaw};
 use super::{Card, CardError, Completion, RING_PACKETS};
 use crate::map::{ACKNOWLEDGED, ANSWERS, CONTROL, CONTROL_INTERRUPT_BIT, CONTROL_RESET_BIT, Register};
 
-/// Bytes of the registers.
+/// Size of the register map.
 const MAP_BYTES: usize = 4096;
-/// Looks at the register before a polling driver begins to sleep between them.
+/// Number of register polls before the driver starts to sleep between polls.
 const SPINS: u32 = 200;
-/// The sleep between two looks, and the longest wait for an interrupt before other things are looked at.
+/// The sleep between two polls, and the longest single wait for an interrupt.
 const SLEEP: Duration = Duration::from_micros(50);
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// The cards whose nodes are in this folder, by number.
+/// Numbers of the cards with nodes in this folder.
 pub fn numbers(folder: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix("xdma")?.strip_suffix("_user")?.parse().ok();
@@ -34,11 +35,11 @@ pub fn numbers(folder: &Path) -> Vec<u32> {
     numbers
 }
 
-/// What a thread did with a stream.
+/// The result of a stream's thread.
 enum Moved {
     /// A packet could not be written.
     NotWritten(CardError),
-    /// An answer was read, or could not be.
+    /// An answer was read, or reading it failed.
     Read(Result<Vec<u8>, CardError>),
 }
 
@@ -49,16 +50,16 @@ pub struct XdmaCard {
     packets: SyncSender<Vec<u8>>,
     reads: SyncSender<usize>,
     moved: Receiver<Moved>,
-    /// Bytes of each answer under way.
+    /// Expected size of each answer in flight.
     ring: VecDeque<usize>,
-    /// The oldest answer is being read.
+    /// Whether the oldest answer is being read.
     is_reading: bool,
-    /// Answers whose reading was begun since the card's reset.
+    /// Number of answers whose reading has started since the card's reset.
     begun: u32,
 }
 
 impl XdmaCard {
-    /// Opens the card of this number whose nodes are in this folder.
+    /// Opens card `number` with its nodes in `folder`.
     pub fn open(folder: &Path, number: u32, completion: Completion) -> Result<XdmaCard, CardError> {
         let node = |name: &str| folder.join(format!("xdma{number}_{name}"));
         let registers = mapped(&node("user"))?;
@@ -77,12 +78,12 @@ impl XdmaCard {
     fn place(&self, register: Register) -> Result<*mut u32, CardError> {
         let offset = register.offset as usize;
         let fits = offset.is_multiple_of(4) && offset + 4 <= MAP_BYTES;
-        // SAFETY: the place lies within the mapping, which is as long as MAP_BYTES.
+        // SAFETY: the offset lies within the mapping of `MAP_BYTES` bytes.
         fits.then(|| unsafe { self.registers.as_mut_ptr().add(offset).cast() })
             .ok_or_else(|| CardError::system(register.name, "it lies outside the map"))
     }
 
-    /// Begins to read the oldest answer once the card has begun to give it.
+    /// Starts to read the oldest answer if the card has begun it. Returns whether it did.
     fn begin_read(&mut self) -> Result<bool, CardError> {
         let answers = self.read(ANSWERS)?;
         if answers == u32::MAX {
@@ -99,7 +100,7 @@ impl XdmaCard {
         Ok(true)
     }
 
-    /// Waits for a word from the card that an answer has begun, at most this long.
+    /// Waits at most `wait_max` for the card to begin an answer.
     fn wait(&self, wait_max: Duration, spins: &mut u32) {
         *spins += 1;
         match &self.events {
@@ -123,7 +124,8 @@ impl XdmaCard {
 
 impl Card for XdmaCard {
     fn read(&mut self, register: Register) -> Result<u32, CardError> {
-        // SAFETY: the place is aligned and mapped for as long as `self` lives; a register is read once, by this access.
+        // SAFETY: the register is aligned and mapped as long as `self` lives. The access is a
+        // single volatile read.
         Ok(unsafe { self.place(register)?.read_volatile() })
     }
 
@@ -142,7 +144,8 @@ impl Card for XdmaCard {
         if self.ring.len() >= RING_PACKETS {
             return Err(CardError::RingFull);
         }
-        // The queue has as many places as the ring; it is full only where its thread is stuck or gone.
+        // The queue has as many slots as the ring. It is full only if its thread is blocked or has
+        // ended.
         self.packets.try_send(packet).map_err(|_| CardError::RingFull)?;
         self.ring.push_back(answer_bytes);
         Ok(())
@@ -183,14 +186,15 @@ fn mapped(node: &Path) -> Result<MmapRaw, CardError> {
     let failed = |error: std::io::Error| CardError::system(node.display().to_string(), error);
     let file = OpenOptions::new().read(true).write(true).open(node).map_err(failed)?;
     let data = file.metadata().map_err(failed)?;
-    // A device's node has no length; a plain file that is too short would end the process at its first access.
+    // A device node has no length. A regular file that is too short would end the process at its
+    // first access.
     if data.is_file() && data.len() < MAP_BYTES as u64 {
         return Err(failed(ErrorKind::UnexpectedEof.into()));
     }
     MmapOptions::new().len(MAP_BYTES).map_raw(&file).map_err(failed)
 }
 
-/// A thread that takes what it does from a queue as long as the ring.
+/// Starts a thread that processes a queue with as many slots as the ring.
 fn spawned<T: Send + 'static>(
     name: &str,
     mut each: impl FnMut(T) -> bool + Send + 'static,
@@ -215,7 +219,8 @@ fn reader(mut stream: File, tell: Sender<Moved>) -> impl FnMut(usize) -> bool {
     move |bytes| tell.send(Moved::Read(read_whole(&mut stream, bytes))).is_ok()
 }
 
-/// An answer of so many bytes. The driver gives it in one piece or in several, and nothing at its end.
+/// Reads an answer of `bytes` bytes. The driver returns it in one piece or in several, and zero
+/// bytes at the end of the stream.
 fn read_whole(stream: &mut File, bytes: usize) -> Result<Vec<u8>, CardError> {
     let (mut answer, mut got) = (vec![0; bytes], 0);
     while got < bytes {
@@ -229,19 +234,19 @@ fn read_whole(stream: &mut File, bytes: usize) -> Result<Vec<u8>, CardError> {
     Ok(answer)
 }
 
-/// Waits for an interrupt, at most this long, and takes its count.
+/// Waits at most `wait_max` for an interrupt, and reads its count.
 #[cfg(unix)]
 fn wait_for_event(events: &File, wait_max: Duration) {
     use std::os::fd::AsRawFd;
     let milliseconds = i32::try_from(wait_max.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     let mut poll = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which lives until the call returns, and a file that is open.
+    // SAFETY: the call gets one entry, which outlives it, with an open file.
     let ready = unsafe { libc::poll(&mut poll, 1, milliseconds) };
     if ready == 1 && poll.revents & libc::POLLIN != 0 {
         let mut file = events;
         let _ = file.read(&mut [0; 4]);
     } else if ready == 1 {
-        // The node is broken; the register tells all the same.
+        // The node is broken. The register still reports answers.
         std::thread::sleep(SLEEP.min(wait_max));
     }
 }
@@ -251,7 +256,7 @@ fn wait_for_event(_events: &File, wait_max: Duration) {
     std::thread::sleep(SLEEP.min(wait_max));
 }
 
-/// Where the nodes are on a real machine.
+/// The folder of the device nodes on a real machine.
 pub fn device_folder() -> PathBuf {
     PathBuf::from("/dev")
 }

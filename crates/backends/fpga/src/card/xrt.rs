@@ -1,7 +1,9 @@
-//! Cards behind XRT: the bitstream (`.xclbin`) has the kernel `panoply` with the registers, and the movers `panoply_in` and `panoply_out`
-//! between memory and its streams, each with a buffer and a number of bytes as arguments.
+//! Cards behind XRT. The bitstream (`.xclbin`) contains the kernel `panoply` with the registers,
+//! and the data movers `panoply_in` and `panoply_out` between memory and its streams. Each mover
+//! takes a buffer and a number of bytes.
 //!
-//! Each place of the ring has a buffer and a run in both directions, which are made when they are first needed and used again.
+//! Each slot of the ring has a run and a buffer for both directions. Buffers are created on first
+//! use and reused.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,22 +17,23 @@ pub mod calls;
 
 use calls::{Buffer, Device, Kernel, Run, RunState, Xrt};
 
-/// The sleep between two looks of a polling driver.
+/// The sleep between two polls.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// One direction of a place of the ring.
+/// One direction of a ring slot.
 struct Lane {
     run: Run,
     buffer: Option<(usize, Buffer)>,
 }
 
-/// A packet under way.
+/// A packet in flight.
 struct UnderWay {
     place: usize,
     answer_bytes: usize,
 }
 
-/// One card behind XRT. Fields are dropped in this order: runs and buffers before kernels, and the device last.
+/// One card behind XRT. The order of the fields matters for dropping: runs and buffers before
+/// kernels, and the device last.
 pub struct XrtCard {
     lanes: Vec<(Lane, Lane)>,
     ring: VecDeque<UnderWay>,
@@ -41,7 +44,7 @@ pub struct XrtCard {
 }
 
 impl XrtCard {
-    /// Opens a card by its number, and loads a bitstream where one is given.
+    /// Opens a card by its number, and loads a bitstream if one is given.
     pub fn open(
         xrt: &Arc<Xrt>,
         number: u32,
@@ -74,7 +77,8 @@ impl XrtCard {
         self.kernels.as_ref().ok_or(CardError::Bitstream { reason: "the last one failed to load".to_owned() })
     }
 
-    /// Starts one direction with a buffer of at least so many bytes, filled where there is something to fill it with.
+    /// Starts one direction of a slot with a buffer of at least `bytes` bytes. With a packet the
+    /// direction is to the card, and the buffer is filled first.
     fn move_bytes(&mut self, place: usize, bytes: usize, packet: Option<&[u8]>) -> Result<(), CardError> {
         let kernels = self.kernels.as_ref().ok_or(CardError::Gone)?;
         let (to_card, from_card) = self.lanes.get_mut(place).ok_or(CardError::RingFull)?;
@@ -89,9 +93,9 @@ impl XrtCard {
         lane.run.start(buffer, bytes)
     }
 
-    /// Waits for the oldest answer's mover.
+    /// Waits for a data mover to finish.
     fn wait(&self, run: &Run, wait_max: Duration) -> RunState {
-        // XRT counts in milliseconds; shorter waits are polled.
+        // XRT's timeouts are in milliseconds, so shorter waits are polled.
         if self.completion == Completion::Interrupt && wait_max >= Duration::from_millis(1) {
             return run.wait(wait_max);
         }

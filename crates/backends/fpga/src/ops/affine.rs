@@ -1,17 +1,18 @@
-//! Affine: `y = 2x + 1`, the op of the smallest core. It is no op of Panoply's own but an extension, as an op for a core of one's own would be.
+//! Affine: `y = 2x + 1`, the op of the smallest core. The op is an extension and not one of
+//! Panoply's own, as an op for a custom core would be.
 
 use panoply_core::{DType, Describe, Error, Op, Operation, PartMut, PartRef, Result, Shape, Tensor, Value};
 
 use super::{Packet, Pass, Work};
 use crate::map::{BEAT_BYTES, CoreKind};
 
-/// Bytes of a packet: enough that its header does not count.
+/// Size of a packet: large enough that the header's cost is negligible.
 const PACKET_BYTES: usize = 64 << 10;
 
-/// `y = 2x + 1` for each integer (i32), with wrapping.
+/// `y = 2x + 1` for each i32, with wrap-around.
 #[derive(Clone, Debug)]
 pub struct Affine {
-    /// The integers.
+    /// The input integers.
     pub input: Tensor,
 }
 

@@ -1,4 +1,5 @@
-//! Crc: one packet for each message. A message without bytes has no beat; its check is zero by definition.
+//! Crc: one packet per message. An empty message has no beat, and its checksum is zero by
+//! definition.
 
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{Bytes, Result, Value};
@@ -18,7 +19,7 @@ pub(super) fn refusal(op: &Crc) -> Option<String> {
 
 struct CrcWork {
     packets: Option<Vec<Packet>>,
-    /// Which message each packet is.
+    /// The message's index for each packet.
     places: Vec<usize>,
     checks: Vec<u8>,
 }
@@ -40,7 +41,7 @@ impl Work for CrcWork {
 
     fn take(&mut self, _pass: usize, packet: usize, answer: &[u8]) {
         let place = 8 * self.places[packet];
-        // A check of 32 bits, whatever stands in the other half.
+        // The checksum has 32 bits. The other half of the answer is ignored.
         self.checks[place..place + 4].copy_from_slice(&answer[..4]);
     }
 

@@ -1,8 +1,9 @@
-//! Fft and Ifft: lines of the core's own length, as integers with one exponent for each line. The inverse is the transform of the conjugate,
-//! conjugated and divided.
+//! Fft and Ifft: lines of the core's length, as integers with one exponent per line. The inverse
+//! transform is the forward transform of the conjugate, conjugated and divided by the length.
 //!
-//! The core keeps 32 bits and rounds once in each of its stages, so that a line's error is about `2^-23 · log2(size)` of its spectrum's mean: within
-//! what the op allows in f32. A line that is not finite comes out as NaN without being sent.
+//! The core keeps 32 bits and rounds once per stage, so a line's error is about
+//! `2^-23 · log2(size)` of the spectrum's mean. The op's tolerance for f32 allows this. A line with
+//! non-finite samples becomes NaN and is not sent.
 
 use panoply_core::op::signal::{Fft, Ifft, half_spectrum_len};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
@@ -12,7 +13,7 @@ use crate::driver::Identity;
 use crate::fixed::{number, quantized};
 use crate::map::CoreKind;
 
-/// Lines of a packet.
+/// Number of lines per packet.
 const LINES: usize = 64;
 
 pub(super) fn refusal(identity: &Identity, op: &Fft) -> Option<String> {
@@ -38,14 +39,15 @@ fn of_this_size(identity: &Identity, input: &Tensor, axis: usize) -> Option<Stri
 }
 
 struct FftWork {
-    /// The lines that are sent, two integers for each sample; and the exponent of every line, nothing for those that are not finite.
+    /// The lines to send, with two integers per sample, and the exponent of every line of the
+    /// input. The exponent is `None` for non-finite lines, which are not sent.
     lines: Option<Vec<Vec<i32>>>,
     exponents: Vec<Option<i32>>,
     size: usize,
-    /// Samples of each line that are kept.
+    /// Number of output samples per line.
     kept: usize,
     inverse: bool,
-    /// Lines whose answers were taken.
+    /// Index of the input line for each line that was sent.
     sent: Vec<usize>,
     output: Vec<f32>,
     shape: Shape,
@@ -79,7 +81,8 @@ fn lines(input: &Tensor, size: usize, kept: usize, inverse: bool, shape: Shape) 
     Ok(Box::new(FftWork { lines: Some(lines), exponents, size, kept, inverse, sent, output, shape }))
 }
 
-/// Two integers for each sample, conjugated where the transform is inverse. The conjugate of the most negative integer has no place; it is off by one.
+/// Two integers per sample, conjugated for the inverse transform. The negation of the most negative
+/// integer does not fit, so it is off by one.
 fn samples(values: &[i32], is_real: bool, inverse: bool) -> Vec<i32> {
     let limit = (1 << 23) - 1;
     match (is_real, inverse) {
@@ -103,7 +106,7 @@ impl Work for FftWork {
     fn take(&mut self, _pass: usize, packet: usize, answer: &[u8]) {
         for (at, spectrum) in answer.chunks_exact(8 * self.size).enumerate() {
             let line = self.sent[packet * LINES + at];
-            // Dividing by a power of two is a matter of the exponent.
+            // Division by a power of two only changes the exponent.
             let divided = if self.inverse { self.size.ilog2() as i32 } else { 0 };
             let exponent = self.exponents[line].unwrap_or(0) - divided;
             let output = &mut self.output[line * self.kept * 2..(line + 1) * self.kept * 2];

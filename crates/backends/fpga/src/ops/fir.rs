@@ -1,8 +1,10 @@
-//! Fir: lines of any signal and taps of any filter as integers, in exact sums.
+//! Fir: lines and taps as integers, with exact sums.
 //!
-//! The core filters real lines with as many taps as it has. Complex lines are two real ones, complex taps two filters, and longer filters one pass
-//! after the other, each delayed by those before; the host adds the integers up. So only the samples and the taps are rounded: with 24 bits the
-//! error is at most `taps · 2^-22 · max |x| · max |tap|`. What is not finite is zero on the card, and its terms are added behind it.
+//! The core filters real lines with its number of taps. A complex line becomes two real lines,
+//! complex taps become two filters, and a longer filter runs in several passes, each delayed by the
+//! taps before. The host adds the resulting integers. So only the samples and the taps are rounded:
+//! with 24 bits the error is at most `taps · 2^-22 · max |x| · max |tap|`. Non-finite numbers are
+//! zero on the card, and the host adds their terms afterwards.
 
 use std::rc::Rc;
 
@@ -14,7 +16,7 @@ use crate::driver::Identity;
 use crate::fixed::{Line, number, quantized};
 use crate::map::{BEAT_BYTES, CoreKind, FIR_TAP_INDEX, FIR_TAP_VALUE};
 
-/// The most passes for one part of the taps: sums of so many have room in 64 bits.
+/// Maximum number of passes for one part of the taps: the sums of these passes fit into 64 bits.
 const PASSES_MAX: usize = 16;
 
 pub(super) fn refusal(identity: &Identity, op: &Fir) -> Option<String> {
@@ -31,15 +33,15 @@ pub(super) fn refusal(identity: &Identity, op: &Fir) -> Option<String> {
 struct FirWork {
     input: Vec<f32>,
     taps: Vec<f32>,
-    /// How many numbers a sample, and a tap, has.
+    /// Number of parts of a sample and of a tap: 2 if complex, otherwise 1.
     parts: usize,
     tap_parts: usize,
-    /// Samples of a line.
+    /// Number of samples in a line.
     len: usize,
     core_taps: usize,
     fixed_taps: Line,
     exponents: Vec<i32>,
-    /// For each line its real and, where it is complex, its imaginary part.
+    /// For each line its real part and, if it is complex, its imaginary part.
     packets: Vec<Packet>,
     sums: Vec<i64>,
     dtype: DType,
@@ -84,13 +86,13 @@ fn packet<'a>(samples: impl Iterator<Item = &'a i32>) -> Packet {
 }
 
 impl FirWork {
-    /// The part of the taps that a pass has, and the first of them.
+    /// The part of the taps and the first tap of a pass.
     fn taps_of(&self, pass: usize) -> Option<(usize, usize)> {
         let passes = (self.taps.len() / self.tap_parts).div_ceil(self.core_taps);
         (pass < passes * self.tap_parts).then(|| (pass / passes, pass % passes * self.core_taps))
     }
 
-    /// Adds the terms of what is not finite: every product that has such a factor.
+    /// Adds the terms with non-finite factors, which the card treated as zero.
     fn spoil(&self, output: &mut [f32]) {
         let taps = self.taps.len() / self.tap_parts;
         let all_taps_finite = self.taps.iter().all(|tap| tap.is_finite());
@@ -110,7 +112,8 @@ impl FirWork {
     }
 }
 
-/// Which part of the output a product of these parts belongs to, and whether it is subtracted.
+/// The part of the output that a product of these parts belongs to, and whether the product is
+/// subtracted.
 fn place(part: usize, tap_part: usize) -> (usize, bool) {
     (part ^ tap_part, part == 1 && tap_part == 1)
 }

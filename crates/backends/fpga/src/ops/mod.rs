@@ -1,12 +1,13 @@
-//! From an op to packets and back: one file for each core.
+//! Converts ops to packets and answers to values, one file for each core.
 //!
-//! A [`Work`] is a list of passes. A pass sets a core up once and sends packets; answers are taken one by one as they come, so that no more than the
-//! ring holds lies in memory beside the op's own input and output.
+//! A [`Work`] is a list of passes. A pass configures a core once and sends packets. Answers are
+//! processed one by one as they arrive, so at most as many answers as the ring holds are in memory
+//! besides the op's own input and output.
 
 use std::rc::Rc;
 
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{DType, Op, Result, Support, Tensor, Value};
+use panoply_core::{DType, Domain, Op, Result, Support, Tensor, Value};
 
 use crate::card::PACKET_BYTES_MAX;
 use crate::driver::Identity;
@@ -21,29 +22,39 @@ mod viterbi;
 /// One packet of a pass.
 #[derive(Clone)]
 pub(crate) struct Packet {
-    /// What is sent.
+    /// The packet's payload.
     pub payload: Rc<[u8]>,
-    /// Bytes of its answer.
+    /// Size of the answer's payload.
     pub answer_bytes: usize,
 }
 
-/// Packets that go through one core as it is set up once.
+/// Packets for one core with one configuration.
 pub(crate) struct Pass {
     pub core: CoreKind,
     pub registers: Vec<(Register, u32)>,
     pub packets: Vec<Packet>,
 }
 
-/// One op on a card.
+/// An op on a card.
 pub(crate) trait Work {
-    /// The pass of this number; nothing behind the last.
+    /// Returns the pass with this index, or `None` after the last pass.
     fn pass(&mut self, number: usize) -> Option<Pass>;
 
-    /// Takes the answer to a packet, by the numbers of its pass and of its place there. It has as many bytes as were asked for.
+    /// Takes the answer to a packet, identified by the indices of its pass and within the pass. The
+    /// answer has the requested size.
     fn take(&mut self, pass: usize, packet: usize, answer: &[u8]);
 
-    /// The op's output, once every answer was taken.
+    /// The op's output. Call after all answers were taken.
     fn value(self: Box<Self>) -> Result<Value>;
+}
+
+/// The domains of the ops that a card with these cores runs.
+pub(crate) fn domains(identity: &Identity) -> Vec<Domain> {
+    let of = |kind| if kind == CoreKind::Affine { Domain::Extension } else { Domain::Signal };
+    let mut domains: Vec<Domain> = CoreKind::ALL.into_iter().filter(|kind| identity.has(*kind)).map(of).collect();
+    domains.sort();
+    domains.dedup();
+    domains
 }
 
 /// Whether a card with these cores runs the op.
@@ -54,7 +65,7 @@ pub(crate) fn support(identity: &Identity, op: &Op) -> Support {
     }
 }
 
-/// Why a card with these cores does not run the op; nothing where it does.
+/// Why a card with these cores does not run the op. `None` if it does.
 fn refusal(identity: &Identity, op: &Op) -> Option<String> {
     match op {
         Op::Signal(SignalOp::Fir(op)) => core(identity, CoreKind::Fir).or_else(|| fir::refusal(identity, op)),
@@ -75,7 +86,7 @@ fn refusal(identity: &Identity, op: &Op) -> Option<String> {
     }
 }
 
-/// The work that an op makes on a card with these cores.
+/// Creates the work of an op for a card with these cores.
 pub(crate) fn work(identity: &Identity, op: &Op) -> Result<Box<dyn Work>> {
     if let Some(reason) = refusal(identity, op) {
         return Err(Support::No(reason).refusal(op));
@@ -94,23 +105,23 @@ pub(crate) fn work(identity: &Identity, op: &Op) -> Result<Box<dyn Work>> {
     }
 }
 
-/// Why there is no such core.
+/// Why this core cannot be used. `None` if the card has it.
 fn core(identity: &Identity, kind: CoreKind) -> Option<String> {
     (!identity.has(kind)).then(|| format!("the card has no {} core", kind.name()))
 }
 
-/// Why a line of so many bytes on the stream is too long; nothing where it is not.
+/// Why a line of `bytes` bytes on the stream is too long. `None` if it fits.
 fn too_long(what: &str, bytes: usize) -> Option<String> {
     (bytes > PACKET_BYTES_MAX)
         .then(|| format!("{what} takes {bytes} bytes on the stream; a packet has at most {PACKET_BYTES_MAX}"))
 }
 
-/// Why samples of so few bits are not what the op means; nothing where they are enough.
+/// Why samples of `bits` bits are too imprecise for the op. `None` if they suffice.
 fn too_narrow(bits: u32) -> Option<String> {
     (bits < 24).then(|| format!("the core's samples have {bits} bits; the op's tolerance needs 24"))
 }
 
-/// The numbers of a tensor of f32 or c64, one after the other: complex ones are two each.
+/// The elements of an f32 or c64 tensor. Each complex element becomes two numbers.
 fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     match tensor.dtype() {
         DType::Complex64 => Ok(tensor.to_vec::<panoply_core::Complex64>()?.iter().flat_map(|z| [z.re, z.im]).collect()),
@@ -118,7 +129,7 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     }
 }
 
-/// A tensor of f32 or c64 from its numbers.
+/// Builds an f32 or c64 tensor from its numbers.
 fn tensor(dtype: DType, numbers: Vec<f32>, shape: impl AsRef<[usize]>) -> Result<Tensor> {
     match dtype {
         DType::Complex64 => {

@@ -1,18 +1,20 @@
-//! Viterbi: one packet for each frame. Bits that were not sent are put in as bytes that say nothing; a frame that bites its tail goes three times
-//! round, and its middle counts.
+//! Viterbi: one packet per frame. Bits that were not sent are replaced by neutral bytes. A long
+//! tail-biting frame is sent three times in a row, and the middle round is used. Short tail-biting
+//! frames, which need an exact search for the likeliest path, and log-likelihood inputs are
+//! refused.
 
-use panoply_core::op::signal::{Ending, Viterbi};
-use panoply_core::{Result, Shape, Tensor, Value};
+use panoply_core::op::signal::{EXACT_TAIL_BITS_MAX, Ending, Viterbi};
+use panoply_core::{DType, Result, Shape, Tensor, Value};
 
 use super::{Packet, Pass, Work};
 use crate::driver::Identity;
 use crate::map::{BEAT_BYTES, CoreKind, VITERBI_ANY_START, VITERBI_BEST_END, VITERBI_CODE};
 
-/// A byte that says nothing.
+/// A neutral soft bit.
 const ERASED: u8 = 128;
 const TAIL_BITS: usize = 6;
 
-/// Steps of one round of a frame, and how many rounds.
+/// Number of steps per round of a frame, and number of rounds.
 fn steps(op: &Viterbi) -> (usize, usize) {
     match op.ending {
         Ending::Terminated => (op.bits + TAIL_BITS, 1),
@@ -22,6 +24,14 @@ fn steps(op: &Viterbi) -> (usize, usize) {
 }
 
 pub(super) fn refusal(identity: &Identity, op: &Viterbi) -> Option<String> {
+    if op.input.dtype() != DType::U8 {
+        return Some("the core takes soft bits of u8 alone".to_owned());
+    }
+    if op.ending == Ending::TailBiting && op.bits <= EXACT_TAIL_BITS_MAX {
+        return Some(format!(
+            "the core goes round tail-biting frames, which suits those of more than {EXACT_TAIL_BITS_MAX} bits"
+        ));
+    }
     let ((steps, rounds), limit) = (steps(op), identity.viterbi.unwrap_or(0) as usize);
     let steps = steps.saturating_mul(rounds);
     (steps > limit).then(|| format!("a frame has {steps} steps; the core takes {limit}"))
@@ -29,7 +39,7 @@ pub(super) fn refusal(identity: &Identity, op: &Viterbi) -> Option<String> {
 
 struct ViterbiWork {
     pass: Option<Pass>,
-    /// Bits of a frame, and which of the decoded ones is its first.
+    /// Number of bits in a frame, and index of the first used decoded bit.
     bits: usize,
     first: usize,
     output: Vec<u8>,
@@ -40,7 +50,7 @@ pub(super) fn work(op: &Viterbi) -> Result<Box<dyn Work>> {
     let shape = op.output_shape()?;
     let (steps, rounds) = steps(op);
     let mut packets = Vec::new();
-    // Frames without bits have nothing to be decoded.
+    // Frames without bits need no decoding.
     if op.bits > 0 {
         let input = op.input.to_vec::<u8>()?;
         let answer_bytes = (steps * rounds).div_ceil(64) * BEAT_BYTES;
@@ -63,7 +73,7 @@ fn code(op: &Viterbi) -> u32 {
     first | second << 8 | ends
 }
 
-/// The frame with what was not sent, as often as it is decoded.
+/// The frame with neutral bytes for the bits that were not sent, repeated for each round.
 fn whole(op: &Viterbi, frame: &[u8], steps: usize, rounds: usize) -> Vec<u8> {
     let mut received = frame.iter();
     let mut bit = |at| if op.code.puncture.is_sent(at) { received.next().copied().unwrap_or(ERASED) } else { ERASED };

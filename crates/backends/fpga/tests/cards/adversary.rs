@@ -1,4 +1,5 @@
-//! Registers that lie, answers that are short, long or another's, resets in the middle, silence: each a typed error, and no wrong value.
+//! Faulty cards: wrong registers, answers that are too short, too long or of another packet, resets
+//! in the middle, and silence. Each must cause a typed error and never a wrong value.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use panoply_fpga::card::{Card, CardError, PACKET_BYTES_MAX};
 use panoply_fpga::driver::{Driver, Identity};
 use panoply_fpga::map::*;
 
-use crate::scripted::{Fault, Scripted, ScriptedCards};
-use crate::{reference, simulation};
+use super::scripted::{Fault, Scripted, ScriptedCards};
+use super::{reference, simulation};
 
 #[test]
 fn a_card_that_says_what_cannot_be_is_not_opened() {
@@ -79,7 +80,7 @@ fn whatever_goes_wrong_in_the_middle_loses_the_card_and_hands_nothing_out() {
             other => panic!("{fault:?}: {other:?}"),
         }
         assert!(began.elapsed() < Duration::from_secs(2), "{fault:?}");
-        // What comes later is answered at once, and health says it too.
+        // Later ops fail immediately, and the health report contains the error.
         assert!(matches!(run_one(&mut *engine, checks(1)), Err(Error::DeviceLost { .. })), "{fault:?}");
         assert!(matches!(engine.health().fault, Some(Error::DeviceLost { .. })), "{fault:?}");
     }
@@ -103,7 +104,7 @@ fn the_driver_bounds_what_is_under_way() {
     assert_eq!(driver.set_up(CoreKind::Crc32, &[]), Err(CardError::RingFull));
 }
 
-/// A simulated card that somebody else reaches as well.
+/// A simulated card that the test can access while a driver uses it.
 struct Shared(std::rc::Rc<std::cell::RefCell<SimulatedCard>>);
 
 impl Card for Shared {
@@ -164,7 +165,7 @@ fn a_header_that_is_wrong_breaks_the_stream_until_a_reset() {
         card.write(CONTROL, 0).unwrap();
         assert_eq!(card.read(STATUS).unwrap(), 0);
     }
-    // A core that is not there.
+    // A core that does not exist.
     let mut card = SimulatedCard::new(&simulation).unwrap();
     card.write(CONTROL, 9).unwrap();
     card.start([u64::from(PACKET_MAGIC) << 48 | 8, 0].map(u64::to_le_bytes).concat(), 16).unwrap();
@@ -177,7 +178,7 @@ fn what_an_earlier_session_left_in_the_streams_is_thrown_away() {
     let Some(simulation) = simulation() else { return };
     let mut card = SimulatedCard::new(&simulation).unwrap();
     card.write(CONTROL, CoreKind::Crc32 as u32).unwrap();
-    // The rest of this packet never comes.
+    // The rest of this packet never arrives.
     card.start([u64::from(PACKET_MAGIC) << 48 | 8000, 1].map(u64::to_le_bytes).concat(), 16).unwrap();
     card.run(16, 50);
     let shared = std::rc::Rc::new(std::cell::RefCell::new(card));

@@ -1,4 +1,5 @@
-//! Every core of the simulated card, bit for bit as the reference has it, with the latency that the description states; also while the streams pause.
+//! Every core of the simulated card must match the reference bit for bit, with the documented
+//! latency, also while the streams pause.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use panoply_fpga::card::simulated::SimulatedCard;
 use panoply_fpga::driver::{Answer, Driver};
 use panoply_fpga::map::*;
 
-use crate::{Random, reference, simulation};
+use super::{Random, reference, simulation};
 
-/// A packet for a core: how it is set up, what is sent, and how many units the latency counts.
+/// A packet for a core: the configuration, the payload, and the number of units for the latency.
 struct Trial {
     core: CoreKind,
     registers: Vec<(Register, u32)>,
@@ -49,7 +50,7 @@ fn trials() -> Vec<Trial> {
     for steps in [1, 6, 63, 64, 65, 1006, build::VITERBI_STEPS_MAX as usize] {
         for ends in [0, VITERBI_BEST_END, VITERBI_ANY_START | VITERBI_BEST_END] {
             let code = 0o171 | 0o133 << 8 | ends;
-            // Soft bits, and hard ones.
+            // Soft bits and hard bits.
             let mut payload = random.bytes(2 * steps);
             if ends == VITERBI_BEST_END {
                 payload.iter_mut().for_each(|soft| *soft = if *soft < 128 { 0 } else { 255 });

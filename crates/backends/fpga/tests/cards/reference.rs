@@ -1,4 +1,4 @@
-//! What each core computes, in plain integers; and a whole card made of that, for tests of what lies above a card.
+//! The computation of each core in plain integers.
 
 use panoply_fpga::map::{self, *};
 
@@ -22,7 +22,7 @@ pub fn fir(samples: &[i64], taps: &[i64]) -> Vec<i64> {
     (0..samples.len()).map(sum).collect()
 }
 
-/// Decimation in frequency, each product with a twiddle rounded half up.
+/// Decimation in frequency. Each product with a twiddle is rounded half up.
 pub fn fft(frame: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let (size, mut x) = (frame.len(), frame.to_vec());
     let mut delay = size / 2;
@@ -43,7 +43,7 @@ pub fn fft(frame: &[(i64, i64)]) -> Vec<(i64, i64)> {
     (0..size).map(|at| x[reversed(at)]).collect()
 }
 
-/// The decoded bits as bytes, in whole beats.
+/// The decoded bits as bytes, padded to whole beats.
 pub fn viterbi(softs: &[u8], code: u32) -> Vec<u8> {
     let polynomials = [code & 0x7f, code >> 8 & 0x7f];
     let level = |soft: u8| u32::from(soft) * 15 / 256;
@@ -77,7 +77,7 @@ pub fn viterbi(softs: &[u8], code: u32) -> Vec<u8> {
     bytes
 }
 
-/// What a core answers to a packet's payload, header not included.
+/// A core's answer to a packet's payload, both without headers.
 pub fn answer(core: CoreKind, payload: &[u8], taps: &[i64], code: u32) -> Vec<u8> {
     let words =
         |bytes: &[u8]| -> Vec<i32> { bytes.as_chunks::<4>().0.iter().map(|it| i32::from_le_bytes(*it)).collect() };
@@ -106,7 +106,7 @@ pub fn framed(tag: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet's tag and the bytes of its payload, from its header.
+/// The tag and payload size in a packet's header.
 pub fn header(bytes: [u8; 8]) -> (u16, usize) {
     let header = u64::from_le_bytes(bytes);
     assert_eq!(header >> 48, u64::from(PACKET_MAGIC), "{header:#x}");

@@ -1,4 +1,5 @@
-//! A card in the runtime: ops run there, a card that is lost leaves its ops to the processor, and comes back.
+//! A card in the runtime: ops run on the card, ops of a lost card run on the CPU, and the card
+//! comes back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +13,13 @@ use panoply_core::{
 use panoply_fpga::{Affine, FpgaBackend, SIMULATED};
 use panoply_runtime::{RunOptions, Runtime};
 
-use crate::scripted::{Fault, ScriptedCards};
-use crate::{reference, simulation};
+use super::scripted::{Fault, ScriptedCards};
+use super::{reference, simulation};
 
 const CARD: DeviceId = DeviceId { api: Api::FPGA, index: 0 };
 
-/// A processor that computes as the reference does, in place of the CPU backend, which takes long to compile.
+/// A CPU that computes with the reference. It replaces the CPU backend, which takes long to
+/// compile.
 struct Processor;
 
 impl Backend for Processor {

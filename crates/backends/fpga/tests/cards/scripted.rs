@@ -1,4 +1,4 @@
-//! A card made of the reference, that goes wrong as it is told to.
+//! A card that computes with the reference and fails on command.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -11,33 +11,33 @@ use panoply_fpga::card::{Card, CardError, RING_PACKETS};
 use panoply_fpga::map::*;
 use panoply_fpga::{Find, Found};
 
-use crate::reference;
+use super::reference;
 
-/// What goes wrong, and after how many answers.
+/// The fault. The number is the count of answers before the fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     None,
-    /// A register reads something else.
+    /// A register reads another value.
     Lies(Register, u32),
     /// An answer lacks its last beat.
     Short(u32),
-    /// An answer has a beat too many.
+    /// An answer has an extra beat.
     Long(u32),
     /// An answer has another packet's tag.
     Tag(u32),
-    /// No answer comes.
+    /// No answer arrives.
     Silent(u32),
-    /// The card is reset, and answers go on.
+    /// The card is reset, but continues to answer.
     Reset(u32),
-    /// The card is reset, and with it what was under way.
+    /// The card is reset and loses its packets in flight.
     ResetAndSilent(u32),
-    /// The card leaves the bus.
+    /// The card disappears from the bus.
     Gone(u32),
     /// The card refuses a header.
     Broken(u32),
 }
 
-/// The card.
+/// The scripted card.
 pub struct Scripted {
     registers: HashMap<u32, u32>,
     taps: Vec<i64>,
@@ -76,12 +76,12 @@ impl Scripted {
         CoreKind::ALL[(self.get(CONTROL) & 15) as usize]
     }
 
-    /// Whether the fault shows with this answer.
+    /// Whether the fault affects the current answer.
     fn is_due(&self, after: u32) -> bool {
         self.given >= after
     }
 
-    /// The answer as the fault has it.
+    /// Applies the fault to an answer. `None` if no answer is given.
     fn spoilt(&mut self, mut answer: Vec<u8>) -> Option<Vec<u8>> {
         match self.fault {
             Fault::Short(after) if self.is_due(after) => answer.truncate(answer.len() - 8),
@@ -156,7 +156,8 @@ impl Card for Scripted {
     }
 }
 
-/// Where such a card is found. It goes wrong in its first so many openings, that for its identification not counted.
+/// Finds one scripted card. The fault occurs in its first `faulty_openings` openings, not counting
+/// the one for identification.
 pub struct ScriptedCards {
     pub fault: Fault,
     pub faulty_openings: u32,

@@ -1,4 +1,5 @@
-//! Cards behind XDMA, as a tree of nodes that a thread serves: a file that is mapped for the registers, pipes for the streams and for events.
+//! Cards behind XDMA, emulated by a folder of nodes that a thread serves: a mapped file for the
+//! registers, and pipes for streams and events.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,28 +19,29 @@ use panoply_fpga::driver::Driver;
 use panoply_fpga::map::*;
 use panoply_fpga::{Affine, FpgaBackend, Xdma};
 
-use crate::reference;
+use super::reference;
 
-/// What the server does wrong.
+/// The server's fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrong {
     Nothing,
-    /// It takes packets and says nothing.
+    /// The server takes packets and never answers.
     Silent,
-    /// It stops in the middle of an answer.
+    /// The server stops in the middle of an answer.
     Stops,
-    /// It stops in the middle of an answer, and the stream ends.
+    /// The server stops in the middle of an answer and closes the stream.
     Ends,
 }
 
-/// The nodes of one card and the thread behind them.
+/// The nodes of one card, and the thread that serves them.
 struct Tree {
     folder: PathBuf,
     stop: Arc<AtomicBool>,
     server: Option<JoinHandle<()>>,
 }
 
-/// The registers as the server sees them. Filter taps all go to one address, which plain memory does not notice: the card has no filter.
+/// The registers as the server sees them. All filter taps are written to one address, which plain
+/// memory cannot detect, so the card has no filter.
 struct Registers(MmapRaw);
 
 impl Registers {
@@ -50,7 +52,7 @@ impl Registers {
     }
 
     fn get(&self, register: Register) -> u32 {
-        // SAFETY: the place is mapped and aligned; the other side uses single accesses as well.
+        // SAFETY: the register is mapped and aligned. The driver also uses single accesses.
         unsafe { self.place(register).read_volatile() }
     }
 
@@ -113,7 +115,7 @@ impl Drop for Tree {
 
 fn pipe(path: &Path) {
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name ends with a zero byte.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
@@ -128,14 +130,14 @@ struct Server {
 }
 
 impl Server {
-    /// Looks at the registers and the stream once. False where there was nothing to do.
+    /// Polls the registers and the stream once. Returns false if there was nothing to do.
     fn serve(&mut self) -> bool {
         let control = self.registers.get(CONTROL);
         let is_reset = control >> CONTROL_RESET_BIT & 1 == 1;
         if is_reset && !self.was_reset {
             self.take_bytes();
             self.waiting.clear();
-            // SESSION last: the driver looks at it first.
+            // SESSION is cleared last, because the driver reads it first.
             [VITERBI_CODE, ACKNOWLEDGED, PACKETS_OUT, ANSWERS, SESSION]
                 .iter()
                 .for_each(|it| self.registers.set(*it, 0));
@@ -183,7 +185,7 @@ impl Server {
 
 #[test]
 fn the_suite_runs_through_the_nodes_by_interrupt_and_by_polling() {
-    // Every tenth case of what the card claims is enough to have every core and many sizes.
+    // A quarter of the cases that the card supports covers every core and many sizes.
     let ours: Vec<_> = cases()
         .into_iter()
         .filter(|case| ["crc", "fft", "viterbi"].iter().any(|op| case.name.starts_with(op)))
@@ -198,7 +200,7 @@ fn the_suite_runs_through_the_nodes_by_interrupt_and_by_polling() {
         let claimed = ours.iter().filter(|case| backend.supports(&device, &case.op).is_yes()).step_by(4).cloned();
         let summary = check_backend(&backend, &device, &claimed.collect::<Vec<_>>()).unwrap();
         assert!(summary.failed.is_empty() && summary.passed >= 20, "{name}: {summary}");
-        // More than the pipes hold at once, in many packets.
+        // More data than the pipes can hold, in many packets.
         let values: Vec<i32> = (0..100_000).collect();
         let op = Affine::new(&Tensor::from_vec(values.clone(), [values.len()]).unwrap()).into_op().unwrap();
         let mut engine = backend.open(&device, &Default::default()).unwrap();

@@ -1,4 +1,5 @@
-//! Cards behind XRT, over a test library with XRT's own functions (`fake_xrt.c`) and the simulated card behind it.
+//! Cards behind XRT, emulated by a test library with XRT's functions (`fake_xrt.c`) over the
+//! simulated card.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
@@ -14,9 +15,9 @@ use panoply_fpga::driver::Driver;
 use panoply_fpga::map::CoreKind;
 use panoply_fpga::{Find, FpgaBackend, XrtCards};
 
-use crate::simulation;
+use super::simulation;
 
-/// The faults, by the test library's numbers.
+/// The numbers of the test library's faults.
 const NO_CARD: c_int = 1;
 const NO_DEVICE: c_int = 2;
 const LOAD_FAILS: c_int = 3;
@@ -27,7 +28,7 @@ const NO_MEMORY: c_int = 7;
 const IN_USE: c_int = 8;
 const SYNC_FAILS: c_int = 9;
 
-/// A copy of the test library of its own: a process has each file's state once.
+/// A private copy of the test library, because a process has one set of global state per file.
 struct Fake {
     library: Library,
     path: PathBuf,
@@ -35,7 +36,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Nothing where there is no simulation, or no C compiler.
+    /// Returns `None` if there is no simulation.
     fn new(name: &str) -> Option<Fake> {
         simulation()?;
         let path = std::env::temp_dir().join(format!("panoply-{}-{name}.so", std::process::id()));
@@ -43,10 +44,10 @@ impl Fake {
         let made =
             Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).args([source, "-ldl"]).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        // SAFETY: the library was just made, and has no initialisers.
+        // SAFETY: the library was just built and has no initialisers.
         let fake = unsafe { Library::new(&path) }.unwrap();
-        let card = CString::new(crate::simulation().and(library().ok())?.to_str()?).unwrap();
-        // SAFETY: the type is that in `fake_xrt.c`, and the name ends with a zero.
+        let card = CString::new(super::simulation().and(library().ok())?.to_str()?).unwrap();
+        // SAFETY: the type is that in `fake_xrt.c`, and the name ends with a zero byte.
         let failed = unsafe {
             fake.get::<unsafe extern "C" fn(*const c_char) -> c_int>(b"fake_xrt_card\0").unwrap()(card.as_ptr())
         };
@@ -103,7 +104,7 @@ fn cards_that_cannot_be_opened_say_why() {
             other => panic!("{word}: {other:?}"),
         }
     }
-    // Without a bitstream on the card or by name there is no kernel.
+    // If no bitstream is loaded or given, there is no kernel.
     fake.fault(0);
     let fresh = Fake::new("no-bitstream").unwrap();
     let name = vec![fresh.path.to_str().unwrap().to_owned()];

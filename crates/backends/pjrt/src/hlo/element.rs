@@ -1,8 +1,8 @@
-//! Element types of StableHLO's values, and constants of them.
+//! Element types of StableHLO values, and constants of these types.
 
 use panoply_core::DType;
 
-/// The type of a value's elements: one of Panoply's, or a truth.
+/// The type of a value's elements: one of Panoply's dtypes, or a boolean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Element {
     Of(DType),
@@ -31,7 +31,8 @@ impl Element {
         }
     }
 
-    /// A number as MLIR writes a constant of this type: floats by their bits, so that nothing is lost.
+    /// Formats a number as an MLIR constant of this type. Floats are written by their bits, so that
+    /// nothing is lost.
     pub(crate) fn literal(self, value: f64) -> String {
         let f32_bits = |value: f64| format!("0x{:08X}", (value as f32).to_bits());
         match self {
@@ -56,7 +57,7 @@ impl Element {
         matches!(self, Element::Of(DType::U32 | DType::U8))
     }
 
-    /// The least value, which changes no maximum.
+    /// The lowest value, the identity of the maximum.
     pub(crate) fn lowest(self) -> f64 {
         match self {
             Element::Of(DType::I32) => f64::from(i32::MIN),
@@ -66,7 +67,7 @@ impl Element {
         }
     }
 
-    /// The greatest value, which changes no minimum.
+    /// The highest value, the identity of the minimum.
     pub(crate) fn highest(self) -> f64 {
         match self {
             Element::Of(DType::I32) => f64::from(i32::MAX),

@@ -1,12 +1,13 @@
-//! Elementwise expressions, node by node. What each node means is fixed in `panoply_core::expr`; where StableHLO's op of the same name
-//! means something else at the edges (an integer divided by zero, a float too large for an integer), the edge is written out.
+//! Elementwise expressions, node by node. `panoply_core::expr` defines the meaning of each node.
+//! Where StableHLO's op of the same name differs in an edge case (an integer divided by zero, a
+//! float too large for an integer), extra ops handle the edge case.
 
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value as Known};
 use panoply_core::{DType, Result};
 
 use super::{Compare, Element, Value, Writer};
 
-/// The type in which numbers of a dtype are computed: f32 for floats of 16 bits.
+/// The type in which a dtype is computed: f32 for 16-bit floats.
 pub(crate) fn carrier(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -14,7 +15,7 @@ pub(crate) fn carrier(dtype: DType) -> DType {
     }
 }
 
-/// A value as it is computed with.
+/// Converts a value to the type in which it is computed.
 pub(crate) fn carried(writer: &mut Writer, value: &Value) -> Value {
     match value.element {
         Element::Of(dtype) => writer.convert(value, carrier(dtype).into()),
@@ -22,12 +23,13 @@ pub(crate) fn carried(writer: &mut Writer, value: &Value) -> Value {
     }
 }
 
-/// A value as a tensor of this dtype holds it.
+/// Converts a value to a tensor's dtype.
 pub(crate) fn stored(writer: &mut Writer, value: &Value, dtype: DType) -> Value {
     writer.convert(value, dtype.into())
 }
 
-/// The expression over inputs of these dtypes, which are carried and have the result's dimensions; its value is carried.
+/// Writes the expression. `dtypes` are the inputs' dtypes. The inputs are already in their
+/// computation types and have the result's dimensions. The result is in its computation type, too.
 pub(crate) fn expression(
     writer: &mut Writer,
     program: &Program,
@@ -139,7 +141,7 @@ fn float_unary(writer: &mut Writer, op: UnaryOp, x: &Value) -> Value {
         }
         UnaryOp::Gelu => gelu(writer, x),
         UnaryOp::GeluTanh => {
-            // The logistic function of twice the argument is the same as half of one and the hyperbolic tangent.
+            // The tanh form `0.5 · (1 + tanh(y))` equals `sigmoid(2 · y)`.
             let (cubic, twice) = (constant(0.044715), constant(2.0 * (2.0 / std::f64::consts::PI).sqrt()));
             let square = writer.like("multiply", &[x, x]);
             let cube = writer.like("multiply", &[&square, x]);
@@ -163,8 +165,8 @@ fn float_unary(writer: &mut Writer, op: UnaryOp, x: &Value) -> Value {
     }
 }
 
-/// `x / 2 · erfc(-x / √2)`. Far below zero, of 32-bit numbers, a plugin's own function of a rounded argument is off by many units,
-/// because it falls so steeply: there `gelu_tail` is what counts.
+/// GELU as `x / 2 · erfc(-x / √2)`. For f32 far below zero, erfc is so steep that the rounding of
+/// its argument causes errors of many units in the last place. There `gelu_tail` is used instead.
 fn gelu(writer: &mut Writer, x: &Value) -> Value {
     let mut constant = |number: f64| writer.constant(number, x.element, &x.dims);
     let (factor, half) = (constant(-std::f64::consts::FRAC_1_SQRT_2), constant(0.5));
@@ -182,8 +184,9 @@ fn gelu(writer: &mut Writer, x: &Value) -> Value {
     writer.select(&counts, &tail, &whole)
 }
 
-/// `x / 2 · exp(-x² / 2) · t · exp(p(t))` with `t = 1 / (1 + z / 2)` of the positive argument `z = -x / √2`, a form of erfc that is right to 1.2e-7 of
-/// its value (Numerical Recipes, 6.2). The square is cut in two, so that it is exact.
+/// The tail of GELU: `x / 2 · exp(-x² / 2) · t · exp(p(t))` with `t = 1 / (1 + z / 2)` of the
+/// positive argument `z = -x / √2`. This form of erfc has a relative error of 1.2e-7 (Numerical
+/// Recipes, 6.2). The square is split in two parts, so that it is exact.
 fn gelu_tail(writer: &mut Writer, x: &Value, z: &Value) -> Value {
     const TERMS: [f64; 10] = [
         0.170_872_77,
@@ -217,14 +220,16 @@ fn gelu_tail(writer: &mut Writer, x: &Value, z: &Value) -> Value {
     };
     let (main, more) = (power(&square), power(&rest));
     let polynomial = writer.like("exponential", &[&sum]);
-    // The smallest factor comes last, so that nothing becomes less than ordinary numbers before the product does.
+    // The smallest factor comes last, so that no intermediate product is subnormal before the
+    // result is.
     [&half, &t, &polynomial, &more, &main]
         .into_iter()
         .fold(x.clone(), |product, factor| writer.like("multiply", &[&product, factor]))
 }
 
-/// `x · sigmoid(x)`. Far below zero the weight has less than the smallest ordinary number, which devices may count as zero, where the
-/// product does not: there its two halves are multiplied one by one.
+/// SiLU: `x · sigmoid(x)`. Far below zero the weight is subnormal, and devices may flush it to zero
+/// although the product is still normal. There the two halves of the exponential are multiplied one
+/// after the other.
 fn silu(writer: &mut Writer, x: &Value) -> Value {
     let weight = writer.like("logistic", &[x]);
     let high = share(writer, x, &weight);
@@ -239,7 +244,7 @@ fn silu(writer: &mut Writer, x: &Value) -> Value {
     writer.select(&is_low, &low, &high)
 }
 
-/// The product of `x` and a weight, which is zero where the weight is, whatever `x` is.
+/// The product of `x` and a weight. Zero if the weight is zero, for any `x`.
 fn share(writer: &mut Writer, x: &Value, weight: &Value) -> Value {
     let zero = writer.constant(0.0, x.element, &x.dims);
     let nothing = writer.compare(Compare::Eq, weight, &zero);
@@ -277,13 +282,13 @@ fn binary(writer: &mut Writer, op: BinaryOp, a: &Value, b: &Value) -> Value {
     }
 }
 
-/// Whether each number is other than zero. NaN is.
+/// Whether each element is not zero. NaN counts as true.
 fn truth(writer: &mut Writer, value: &Value) -> Value {
     let zero = writer.constant(0.0, value.element, &value.dims);
     writer.compare(Compare::Ne, value, &zero)
 }
 
-/// A quotient or a remainder; that of an integer and zero is zero.
+/// A quotient or a remainder. Integers divided by zero give zero.
 fn divide(writer: &mut Writer, op: &str, a: &Value, b: &Value) -> Value {
     let result = writer.like(op, &[a, b]);
     if !a.element.is_integer() {
@@ -307,7 +312,7 @@ fn divide_complex(writer: &mut Writer, x: &Value, y: &Value) -> Value {
     writer.op("complex", &[&re, &im], "", x.element, &x.dims)
 }
 
-/// Powers of floats. One to whatever power is one, and so is whatever to the power of zero, NaN included.
+/// Powers of floats. `1^b` and `a^0` are 1, even for NaN.
 fn float_power(writer: &mut Writer, a: &Value, b: &Value) -> Value {
     let power = writer.like("power", &[a, b]);
     let (one, zero) = (writer.constant(1.0, a.element, &a.dims), writer.constant(0.0, a.element, &a.dims));
@@ -316,7 +321,8 @@ fn float_power(writer: &mut Writer, a: &Value, b: &Value) -> Value {
     writer.select(&is_known, &one, &power)
 }
 
-/// Powers of integers by squaring, one bit of the exponent after the other. A negative exponent leaves 1 of 1, ±1 of -1, else 0.
+/// Powers of integers by squaring, one bit of the exponent at a time. A negative exponent gives 1
+/// for base 1, ±1 for base -1, and 0 otherwise.
 fn integer_power(writer: &mut Writer, a: &Value, b: &Value) -> Value {
     let (element, dims) = (a.element, &a.dims);
     let (one, zero) = (writer.constant(1.0, element, dims), writer.constant(0.0, element, dims));
@@ -364,7 +370,7 @@ fn ternary(writer: &mut Writer, op: TernaryOp, a: &Value, b: &Value, c: &Value) 
     }
 }
 
-/// A carried value in another dtype, carried.
+/// Casts a value in its computation type. The result is in the computation type of `to`.
 fn cast(writer: &mut Writer, value: &Value, to: DType) -> Value {
     let from_integer = value.element.is_integer() || value.element == Element::Bool;
     match to {
@@ -385,11 +391,12 @@ fn cast(writer: &mut Writer, value: &Value, to: DType) -> Value {
     }
 }
 
-/// Truncates toward zero, saturates, and makes zero of NaN.
+/// Truncates toward zero and saturates. NaN becomes zero.
 fn float_to_integer(writer: &mut Writer, value: &Value, to: Element) -> Value {
     let dims = value.dims.clone();
     let mut float = |number: f64| writer.constant(number, value.element, &dims);
-    // One more than the highest is a power of two, which every float type has. So is the lowest.
+    // `highest + 1` is a power of two, which every float type represents exactly. The same holds
+    // for `lowest`.
     let (lowest, beyond, zero) = (float(to.lowest()), float(to.highest() + 1.0), float(0.0));
     let (lowest_integer, highest_integer) =
         (writer.constant(to.lowest(), to, &dims), writer.constant(to.highest(), to, &dims));
@@ -397,7 +404,8 @@ fn float_to_integer(writer: &mut Writer, value: &Value, to: Element) -> Value {
     let is_nan = writer.compare(Compare::Ne, value, value);
     let outside = writer.like("or", &[&is_low, &is_high]);
     let wild = writer.like("or", &[&outside, &is_nan]);
-    // What is outside is not converted: what comes of that is each device's own.
+    // Values outside the range are replaced before the conversion, because their results differ
+    // between devices.
     let tame = writer.select(&wild, &zero, value);
     let converted = writer.convert(&tame, to);
     let raised = writer.select(&is_low, &lowest_integer, &converted);

@@ -1,10 +1,11 @@
-//! StableHLO as text: values with their types, written one op a line in MLIR's generic form, which changes least between versions.
+//! Writes StableHLO as text: values with their types, one op per line in MLIR's generic form, which
+//! changes least between versions.
 //!
-//! * `element`: element types, and constants of them.
-//! * `view`: strided views of what lies one element after the other.
+//! * `element`: element types and their constants.
+//! * `view`: strided views of contiguous values.
 //! * `expr`: elementwise expressions.
 //!
-//! Nothing here knows of Panoply's ops; `crate::ops` does.
+//! This module does not know Panoply's ops. `crate::ops` does.
 
 mod element;
 mod expr;
@@ -15,7 +16,7 @@ use std::fmt::Write;
 pub(crate) use element::Element;
 pub(crate) use expr::{carried, carrier, expression, stored};
 
-/// A value of the program: its number, element type and dimensions.
+/// A value of the program: its name, element type and dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     name: String,
@@ -24,7 +25,7 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// The value's type as MLIR writes it: `tensor<2x3xf32>`.
+    /// The value's type in MLIR, such as `tensor<2x3xf32>`.
     fn kind(&self) -> String {
         tensor_type(self.element, &self.dims)
     }
@@ -46,7 +47,7 @@ fn tensor_type(element: Element, dims: &[usize]) -> String {
     text + element.name() + ">"
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     Eq,
@@ -57,7 +58,7 @@ pub(crate) enum Compare {
     Ge,
 }
 
-/// A program while it is written: one function, whose arguments are known from the beginning.
+/// A program in construction: one function with its arguments and its body.
 pub(crate) struct Writer {
     body: String,
     arguments: Vec<Value>,
@@ -69,14 +70,14 @@ impl Writer {
         Writer { body: String::new(), arguments: Vec::new(), next: 0 }
     }
 
-    /// A further argument of the program.
+    /// Adds an argument to the program.
     pub(crate) fn argument(&mut self, element: Element, dims: &[usize]) -> Value {
         let value = Value { name: format!("%a{}", self.arguments.len()), element, dims: dims.to_vec() };
         self.arguments.push(value.clone());
         value
     }
 
-    /// The whole program, which answers with these values.
+    /// Returns the whole program, with these results.
     pub(crate) fn finish(self, results: &[Value]) -> String {
         let arguments: Vec<String> =
             self.arguments.iter().map(|value| format!("{}: {}", value.name, value.kind())).collect();
@@ -93,7 +94,7 @@ impl Writer {
         format!("%{}", self.next - 1)
     }
 
-    /// One op with one result. The attributes are what stands between the braces.
+    /// Writes one op with one result. `attributes` is the text between the braces.
     pub(crate) fn op(
         &mut self,
         op: &str,
@@ -105,7 +106,7 @@ impl Writer {
         self.op_with_region(op, operands, "", attributes, element, dims)
     }
 
-    /// As [`Writer::op`], with regions between parentheses.
+    /// As [`Writer::op`], with the text of its regions.
     fn op_with_region(
         &mut self,
         op: &str,
@@ -129,7 +130,7 @@ impl Writer {
         value
     }
 
-    /// An op whose result is like its first operand.
+    /// Writes an op whose result has the type of its first operand.
     pub(crate) fn like(&mut self, op: &str, operands: &[&Value]) -> Value {
         let (element, dims) = (operands[0].element, operands[0].dims.clone());
         self.op(op, operands, "", element, &dims)
@@ -154,7 +155,8 @@ impl Writer {
         self.op("select", &[condition, yes, no], "", yes.element, &yes.dims)
     }
 
-    /// The larger or the smaller of two numbers; NaN where either is. Compilers may take StableHLO's own op for one that passes over NaN.
+    /// The larger or the smaller of two numbers. NaN if either is NaN. StableHLO's own op is not
+    /// used, because compilers may treat it as one that ignores NaN.
     pub(crate) fn extreme(&mut self, direction: Compare, a: &Value, b: &Value) -> Value {
         let beyond = self.compare(direction, a, b);
         let is_nan = self.compare(Compare::Ne, a, a);
@@ -162,14 +164,14 @@ impl Writer {
         self.select(&first, a, b)
     }
 
-    /// The number in every place of a tensor.
+    /// A tensor filled with one number.
     pub(crate) fn constant(&mut self, value: f64, element: Element, dims: &[usize]) -> Value {
         let attribute = format!("value = dense<{}> : {}", element.literal(value), tensor_type(element, &[]));
         let scalar = self.op("constant", &[], &attribute, element, &[]);
         self.broadcast(&scalar, &[], dims)
     }
 
-    /// A list of numbers.
+    /// A one-dimensional constant.
     pub(crate) fn list(&mut self, values: &[f64], element: Element) -> Value {
         let dims = [values.len()];
         if values.is_empty() {
@@ -185,7 +187,7 @@ impl Writer {
         self.op("iota", &[], &format!("iota_dimension = {axis} : i64"), element, dims)
     }
 
-    /// The same numbers in another element type, by the plugin's own conversion.
+    /// Converts the elements to another type with the plugin's own conversion.
     pub(crate) fn convert(&mut self, value: &Value, element: Element) -> Value {
         if value.element == element {
             return value.clone();
@@ -200,7 +202,7 @@ impl Writer {
         self.op("reshape", &[value], "", value.element, dims)
     }
 
-    /// The axes in another order: `order[i]` is the old axis that becomes axis `i`.
+    /// Permutes the axes: `order[i]` is the old axis that becomes axis `i`.
     pub(crate) fn transpose(&mut self, value: &Value, order: &[usize]) -> Value {
         if order.iter().enumerate().all(|(place, axis)| place == *axis) {
             return value.clone();
@@ -209,7 +211,8 @@ impl Writer {
         self.op("transpose", &[value], &format!("permutation = {}", array(order)), value.element, &dims)
     }
 
-    /// Stretches a value: its axis `i` becomes axis `axes[i]` of the result. The axes rise.
+    /// Broadcasts a value: its axis `i` becomes axis `axes[i]` of the result. `axes` must be
+    /// ascending.
     pub(crate) fn broadcast(&mut self, value: &Value, axes: &[usize], dims: &[usize]) -> Value {
         if value.dims == dims {
             return value.clone();
@@ -218,14 +221,14 @@ impl Writer {
         self.op("broadcast_in_dim", &[value], &attribute, value.element, dims)
     }
 
-    /// Stretches a value as numpy does: its last axis is the result's last.
+    /// Broadcasts a value as in numpy: its last axis is the result's last.
     pub(crate) fn stretch(&mut self, value: &Value, dims: &[usize]) -> Value {
         let added = dims.len() - value.rank();
         let axes: Vec<usize> = (added..dims.len()).collect();
         self.broadcast(value, &axes, dims)
     }
 
-    /// What lies from `start` below `end` along each axis, in steps of one.
+    /// The elements from `start` up to `end` (exclusive) along each axis, with step one.
     pub(crate) fn slice(&mut self, value: &Value, start: &[usize], end: &[usize]) -> Value {
         let dims: Vec<usize> = start.iter().zip(end).map(|(start, end)| end - start).collect();
         if dims == value.dims {
@@ -244,7 +247,7 @@ impl Writer {
         self.slice(value, &low, &high)
     }
 
-    /// Adds elements around a value: so many before and after, on each axis.
+    /// Pads a value by `before` and `after` elements along each axis.
     pub(crate) fn pad(&mut self, value: &Value, with: f64, before: &[usize], after: &[usize]) -> Value {
         let sizes = value.dims.iter().zip(before).zip(after);
         let dims: Vec<usize> = sizes.map(|((dim, before), after)| dim + before + after).collect();
@@ -262,14 +265,14 @@ impl Writer {
         self.op("pad", &[value, &filler], &attribute, value.element, &dims)
     }
 
-    /// Adds elements at both ends of one axis.
+    /// Pads one axis at both ends.
     pub(crate) fn pad_axis(&mut self, value: &Value, with: f64, axis: usize, before: usize, after: usize) -> Value {
         let (mut low, mut high) = (vec![0; value.rank()], vec![0; value.rank()]);
         (low[axis], high[axis]) = (before, after);
         self.pad(value, with, &low, &high)
     }
 
-    /// Turns axes round.
+    /// Reverses the order of the elements along these axes.
     pub(crate) fn reverse(&mut self, value: &Value, axes: &[usize]) -> Value {
         if axes.is_empty() {
             return value.clone();
@@ -283,7 +286,7 @@ impl Writer {
         self.op("concatenate", values, &format!("dimension = {axis} : i64"), values[0].element, &dims)
     }
 
-    /// Joins elements along axes with `add`, `maximum`, …; the axes disappear.
+    /// Reduces elements along axes with `add`, `maximum`, …, and removes the axes.
     pub(crate) fn reduce(&mut self, op: &str, value: &Value, initial: f64, axes: &[usize]) -> Value {
         if axes.is_empty() {
             return value.clone();
@@ -295,14 +298,14 @@ impl Writer {
         self.op_with_region("reduce", &[value, &start], &region, &attribute, value.element, &dims)
     }
 
-    /// As [`Writer::reduce`]; the axes stay, stretched to what they were.
+    /// As [`Writer::reduce`], broadcast to the original dimensions.
     pub(crate) fn reduce_stretched(&mut self, op: &str, value: &Value, initial: f64, axes: &[usize]) -> Value {
         let reduced = self.reduce(op, value, initial, axes);
         let kept: Vec<usize> = (0..value.rank()).filter(|axis| !axes.contains(axis)).collect();
         self.broadcast(&reduced, &kept, &value.dims)
     }
 
-    /// Joins the elements of windows with `add` or `maximum`.
+    /// Reduces the elements of windows with `add` or `maximum`.
     pub(crate) fn reduce_window(&mut self, op: &str, value: &Value, initial: f64, window: &Window) -> Value {
         let dims: Vec<usize> = (0..value.rank())
             .map(|axis| {
@@ -326,7 +329,8 @@ impl Writer {
         self.op_with_region("reduce_window", &[value, &start], &region, &attribute, value.element, &dims)
     }
 
-    /// Sorts values together along an axis. The order is that of the first: `before` makes the answer of its two elements.
+    /// Sorts values together along an axis by the first value. `before` writes the comparison of
+    /// two of its elements.
     pub(crate) fn sort(
         &mut self,
         values: &[&Value],
@@ -357,7 +361,7 @@ impl Writer {
         values.iter().enumerate().map(result).collect()
     }
 
-    /// One of two values, of which only that one is computed.
+    /// Writes a conditional. Only one of the two branches is computed at run time.
     pub(crate) fn choose(
         &mut self,
         condition: &Value,
@@ -371,14 +375,15 @@ impl Writer {
         self.op_with_region("if", &[condition], &region, "", yes.element, &yes.dims)
     }
 
-    /// What is written into a region, and its text.
+    /// Runs `write` with an empty body, and returns its value and the text that it wrote.
     fn inside(&mut self, write: impl FnOnce(&mut Writer) -> Value) -> (Value, String) {
         let outer = std::mem::take(&mut self.body);
         let value = write(self);
         (value, std::mem::replace(&mut self.body, outer))
     }
 
-    /// A product of matrices, or of batches of them. The result has the batch's axes, those of `a` that are left, and those of `b`.
+    /// A product of matrices, or of batches of matrices. The result has the batch axes, then the
+    /// remaining axes of `a`, then those of `b`.
     pub(crate) fn dot(&mut self, a: &Value, b: &Value, axes: &DotAxes, element: Element, precision: &str) -> Value {
         let free = |value: &Value, batch: &[usize], inner: usize| -> Vec<usize> {
             (0..value.rank())
@@ -396,7 +401,7 @@ impl Writer {
         self.op("dot_general", &[a, b], &attribute, element, &dims)
     }
 
-    /// Picks single elements of a list by their positions, which are in range.
+    /// Gathers single elements of a list. The positions must be in range.
     pub(crate) fn pick(&mut self, list: &Value, positions: &Value) -> Value {
         let attribute = format!(
             "dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = {}>, slice_sizes = array<i64: 1>, indices_are_sorted = false",
@@ -405,10 +410,12 @@ impl Writer {
         self.op("gather", &[list, positions], &attribute, list.element, &positions.dims)
     }
 
-    /// Picks whole slices along an axis, by positions that are in range: the axis is replaced by the positions' axes.
+    /// Gathers whole slices along an axis. The positions must be in range. The axis is replaced by
+    /// the positions' axes.
     pub(crate) fn take(&mut self, value: &Value, positions: &Value, axis: usize) -> Value {
         let (rank, picked) = (value.rank(), positions.rank());
-        // Axes of the result that come from the value: those before the axis, then those after the positions'.
+        // The result's axes that come from the value: those before `axis`, then those after the
+        // positions' axes.
         let offsets: Vec<String> =
             (0..axis).chain(axis + picked..rank - 1 + picked).map(|axis| axis.to_string()).collect();
         let mut sizes = value.dims.clone();
@@ -423,28 +430,28 @@ impl Writer {
     }
 }
 
-/// Which axes of a product's operands are what: the batch's axes are the same of both.
+/// The roles of the operands' axes in a product. The batch axes are the same in both operands.
 pub(crate) struct DotAxes<'a> {
     pub(crate) batch: &'a [usize],
-    /// The axis of the first operand along which is added.
+    /// The contracted axis of the first operand.
     pub(crate) a: usize,
-    /// That of the second.
+    /// The contracted axis of the second operand.
     pub(crate) b: usize,
 }
 
-/// Windows over every axis.
+/// The size, stride and padding of windows along every axis.
 pub(crate) struct Window {
     pub(crate) size: Vec<usize>,
     pub(crate) stride: Vec<usize>,
     pub(crate) padding: Vec<[usize; 2]>,
 }
 
-/// A region that joins two elements.
+/// The region of a reduction, which combines two elements.
 fn joining(op: &str, element: Element) -> String {
     let kind = tensor_type(element, &[]);
     let is_float = matches!(element, Element::Of(dtype) if dtype.is_float());
     let joined = match (op, is_float) {
-        // Compilers may take a plain extreme for one that passes over NaN.
+        // Compilers may treat the plain op as one that ignores NaN.
         ("maximum", true) => extreme("GT", &kind),
         ("minimum", true) => extreme("LT", &kind),
         _ => format!("%z = \"stablehlo.{op}\"(%x, %y) : ({kind}, {kind}) -> {kind}\n"),
@@ -452,7 +459,7 @@ fn joining(op: &str, element: Element) -> String {
     format!(" ({{\n^bb0(%x: {kind}, %y: {kind}):\n{joined}\"stablehlo.return\"(%z) : ({kind}) -> ()\n}})")
 }
 
-/// The first where it is beyond the second or NaN, else the second.
+/// Text that selects `%x` if it is beyond `%y` or NaN, and `%y` otherwise.
 fn extreme(direction: &str, kind: &str) -> String {
     let compare = |name: &str, direction: &str, b: &str| {
         format!(
@@ -465,7 +472,7 @@ fn extreme(direction: &str, kind: &str) -> String {
     )
 }
 
-/// A list of numbers as an attribute.
+/// An attribute with a list of numbers.
 pub(crate) fn array(values: &[usize]) -> String {
     if values.is_empty() {
         return "array<i64>".to_owned();

@@ -1,13 +1,16 @@
-//! Strided views. A tensor is a view of a buffer: a first element and a step along each axis. StableHLO has no such thing, so a view is
-//! written as slices, reshapes, a transposition and a broadcast, all of which XLA makes part of whatever reads them.
+//! Strided views. A tensor is a view of a buffer, with an offset and a stride along each axis.
+//! StableHLO has no strided views, so a view is written as slices, reshapes, a transposition and a
+//! broadcast. XLA fuses all of these into the op that reads the view.
 //!
-//! Axes with steps are taken in the order of their steps, the longest first. The buffer is cut into lines of that step's length, the
-//! wanted lines are kept, and the rest of the axes goes on within a line. That is right wherever what remains fits into a line; views
-//! that overlap themselves, which does not, pick their elements one by one.
+//! The axes are processed in descending order of their strides. The buffer is cut into lines of the
+//! length of the stride, the lines of the view are sliced out, and the remaining axes continue
+//! within a line. This is correct if the remaining axes fit into a line. Overlapping views do not,
+//! and gather their elements one by one.
 
 use super::{Element, Value, Writer};
 
-/// An axis of a view that has a step: its place among the view's axes, its length and its step.
+/// An axis of a view with a non-zero stride: its index in the view, its length and its absolute
+/// stride.
 #[derive(Clone, Copy)]
 struct Axis {
     place: usize,
@@ -16,7 +19,7 @@ struct Axis {
 }
 
 impl Writer {
-    /// The view of a value that lies one element after the other, whatever its own dimensions are.
+    /// Writes a strided view of a contiguous value. The value's own dimensions are ignored.
     pub(crate) fn view(&mut self, base: &Value, dims: &[usize], strides: &[isize], offset: usize) -> Value {
         if dims.iter().product::<usize>() == 0 {
             return self.constant(0.0, base.element, dims);
@@ -43,7 +46,8 @@ impl Writer {
         }
     }
 
-    /// The elements of the axes in the order of their steps, where what remains fits into a line each time.
+    /// Slices the elements of all axes in descending order of their strides. `None` if the
+    /// remaining axes do not fit into a line at some step.
     fn nested(&mut self, base: &Value, axes: &[Axis], first: usize) -> Option<Value> {
         if !fits(axes, first) {
             return None;
@@ -64,7 +68,8 @@ impl Writer {
         Some(self.reshape(&value, &kept))
     }
 
-    /// The axes in the view's order, turned round where they go backwards, and stretched where they have no step.
+    /// Restores the view's order of axes, reverses those with negative strides, and broadcasts
+    /// those with stride zero.
     fn arrange(&mut self, value: &Value, axes: &[Axis], dims: &[usize], turned: &[usize]) -> Value {
         let mut order: Vec<usize> = (0..axes.len()).collect();
         order.sort_by_key(|index| axes[*index].place);
@@ -74,7 +79,7 @@ impl Writer {
         self.reverse(&value, turned)
     }
 
-    /// Every element by its position.
+    /// Gathers every element by its position.
     fn picked(&mut self, base: &Value, dims: &[usize], strides: &[isize], offset: usize) -> Value {
         let list = self.reshape(base, &[base.elements()]);
         let mut position = self.constant(offset as f64, Element::I32, dims);
@@ -88,7 +93,7 @@ impl Writer {
     }
 }
 
-/// Whether, for each axis, everything that the axes after it reach lies in one line of its step.
+/// Whether, for each axis, the elements that the following axes reach lie within one line.
 fn fits(axes: &[Axis], first: usize) -> bool {
     let mut at = first;
     axes.iter().enumerate().all(|(index, axis)| {

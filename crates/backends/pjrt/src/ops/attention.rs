@@ -10,7 +10,7 @@ use crate::hlo::{Compare, DotAxes, Element, Value, Writer};
 pub(super) fn attention(emit: &mut Emit, op: &Attention) -> Result<Value> {
     let shape = op.attention_shape()?;
     let output = op.output_shape()?.to_vec();
-    // Heads that share keys are queries of one head.
+    // Query heads that share a key head become queries of one head.
     let lines = shape.batch.elements() * shape.kv_heads;
     let (queries, keys) = (shape.group() * shape.n_q, shape.n_k);
     if keys == 0 || lines == 0 {
@@ -27,7 +27,7 @@ pub(super) fn attention(emit: &mut Emit, op: &Attention) -> Result<Value> {
     Ok(emit.writer.reshape(&sums, &output))
 }
 
-/// The scores, scaled, with the mask added, and -∞ where a query does not see a key.
+/// Scales the scores and adds the mask. Keys hidden from a query get -∞.
 fn masked(emit: &mut Emit, op: &Attention, shape: &AttentionShape, scores: &Value) -> Result<Value> {
     let scale = emit.writer.constant(f64::from(op.scale_or_default()), scores.element, &scores.dims);
     let mut scores = emit.writer.like("multiply", &[scores, &scale]);
@@ -51,7 +51,7 @@ fn masked(emit: &mut Emit, op: &Attention, shape: &AttentionShape, scores: &Valu
     Ok(scores)
 }
 
-/// The softmax of the last axis; zeros where every score is -∞.
+/// Softmax along the last axis. Rows with all scores -∞ become zeros.
 fn soften(writer: &mut Writer, scores: &Value) -> Value {
     let (element, dims) = (scores.element, &scores.dims);
     let (nothing, zero) = (writer.constant(f64::NEG_INFINITY, element, dims), writer.constant(0.0, element, dims));
@@ -65,8 +65,9 @@ fn soften(writer: &mut Writer, scores: &Value) -> Value {
     writer.select(&is_nothing, &zero, &shares)
 }
 
-/// The sums of the values by their weights. A value without weight does not count, whatever it is: where some are not finite these are
-/// taken out of the sums, and put back where they have a weight.
+/// Sums the values by their weights. A value with weight zero is ignored, even if it is not finite.
+/// If some values are not finite, they are removed from the sums and added again where their weight
+/// is not zero.
 fn weighted(emit: &mut Emit, weights: &Value, values: &Value) -> Value {
     let axes = DotAxes { batch: &[0], a: 2, b: 1 };
     let finite = emit.writer.op("is_finite", &[values], "", Element::Bool, &values.dims);
@@ -100,7 +101,7 @@ fn weighted(emit: &mut Emit, weights: &Value, values: &Value) -> Value {
     )
 }
 
-/// Adds what is not finite where its weight is not zero.
+/// Adds each non-finite number where its weight is greater than zero.
 fn put_back(writer: &mut Writer, sums: &Value, wild: [(&Value, f64); 3]) -> Value {
     let zero = writer.constant(0.0, sums.element, &sums.dims);
     let mut result = sums.clone();

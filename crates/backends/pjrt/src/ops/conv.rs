@@ -8,9 +8,9 @@ use super::maps::activate;
 use super::product::precision_of;
 use crate::hlo::{Value, carrier};
 
-/// What a convolution of StableHLO's is told. Pairs are (vertical, horizontal).
+/// The attributes of a StableHLO convolution. Pairs are (vertical, horizontal).
 struct Convolution<'a> {
-    /// Which axis of input, kernel and output is what.
+    /// The roles of the axes of input, kernel and output.
     axes: &'a str,
     stride: [usize; 2],
     padding: [[i64; 2]; 2],
@@ -68,7 +68,8 @@ pub(super) fn conv2d(emit: &mut Emit, op: &Conv2d) -> Result<Value> {
     activate(&mut emit.writer, op.activation, &value)
 }
 
-/// The gradient spread out by the stride, convolved with the kernel turned round, whose filters and channels change places.
+/// The gradient with respect to the input: the output gradient, dilated by the stride, is convolved
+/// with the flipped kernel, whose filters and channels are swapped.
 pub(super) fn backward_input(emit: &mut Emit, op: &Conv2dBackwardInput) -> Result<Value> {
     let shape = op.conv_shape()?;
     let dtype = op.gradient.dtype();
@@ -100,7 +101,8 @@ pub(super) fn backward_input(emit: &mut Emit, op: &Conv2dBackwardInput) -> Resul
     Ok(convolution.write(emit, &gradient, &weights, dtype))
 }
 
-/// The input convolved with the gradient, which is spread out by the stride: images are added up as channels are in a convolution.
+/// The gradient with respect to the weights: the input is convolved with the output gradient,
+/// dilated by the stride. The batch axis is contracted like channels in a convolution.
 pub(super) fn backward_weight(emit: &mut Emit, op: &Conv2dBackwardWeight) -> Result<Value> {
     let shape = op.conv_shape()?;
     let dtype = op.input.dtype();
@@ -126,12 +128,12 @@ pub(super) fn backward_weight(emit: &mut Emit, op: &Conv2dBackwardWeight) -> Res
     Ok(convolution.write(emit, &input, &gradient, dtype))
 }
 
-/// How far the last tap is from the first.
+/// Distance from the first tap to the last.
 fn reach(shape: &ConvShape, axis: usize) -> i64 {
     ((shape.kernel[axis] - 1) * shape.dilation[axis]) as i64
 }
 
-/// The length of the output with its stride between neighbours.
+/// Length of the output dilated by its stride.
 fn spread(shape: &ConvShape, axis: usize) -> i64 {
     ((shape.output()[axis] - 1) * shape.stride[axis] + 1) as i64
 }

@@ -36,7 +36,7 @@ pub(super) fn resize(emit: &mut Emit, op: &Resize) -> Result<Value> {
     let input = writer.convert(&input, Element::F32);
     let value = match op.mode {
         ResizeMode::Area => {
-            // The sums of boxes, divided once by what they have in all.
+            // The sums of the boxes are divided once by their number of pixels.
             let (columns, widths) = boxes(writer, &input, axis + 1, op.width);
             let (sums, heights) = boxes(writer, &columns, axis, op.height);
             let (widths, heights) = (writer.list(&widths, Element::F32), writer.list(&heights, Element::F32));
@@ -53,7 +53,7 @@ pub(super) fn resize(emit: &mut Emit, op: &Resize) -> Result<Value> {
     Ok(if op.input.dtype() == DType::U8 { bytes(writer, &value) } else { value })
 }
 
-/// Along one axis: input pixel `floor(i · input / output)`.
+/// Nearest neighbour along one axis: input pixel `floor(i · input / output)`.
 fn nearest(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> Value {
     let input = value.dims[axis];
     let places: Vec<f64> = (0..output).map(|index| (index * input / output) as f64).collect();
@@ -61,7 +61,7 @@ fn nearest(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> Va
     writer.take(value, &places, axis)
 }
 
-/// Along one axis: the two pixels around the place, weighted by distance.
+/// Bilinear interpolation along one axis: the two neighbouring pixels, weighted by distance.
 fn bilinear(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> Value {
     let input = value.dims[axis];
     // ((index + 0.5) · input / output - 0.5), over the common denominator 2 · output.
@@ -81,7 +81,7 @@ fn bilinear(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> V
     writer.like("add", &[&low, &high])
 }
 
-/// Along one axis: the sums of the pixels `floor(i · scale) .. ceil((i + 1) · scale)`, and how many these are.
+/// Along one axis, the sums and counts of the pixels `floor(i · scale) .. ceil((i + 1) · scale)`.
 fn boxes(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> (Value, Vec<f64>) {
     let input = value.dims[axis];
     let covered: Vec<_> =
@@ -106,7 +106,7 @@ fn boxes(writer: &mut Writer, value: &Value, axis: usize, output: usize) -> (Val
     (sum.unwrap_or_else(|| value.clone()), counts)
 }
 
-/// Rounded to nearest, ties to even, and kept within a byte.
+/// Rounds to nearest, ties to even, and clamps to a byte.
 fn bytes(writer: &mut Writer, value: &Value) -> Value {
     let rounded = writer.like("round_nearest_even", &[value]);
     let (low, high) =
@@ -115,7 +115,7 @@ fn bytes(writer: &mut Writer, value: &Value) -> Value {
     writer.like("minimum", &[&raised, &high])
 }
 
-/// The most pixels that a box has along one axis.
+/// An upper bound of the pixels in a box along one axis.
 pub(super) fn area_taps(op: &Resize) -> usize {
     let Ok(axis) = op.height_axis() else { return 0 };
     let taps = |input: usize, output: usize| if output == 0 { 0 } else { input.div_ceil(output) + 1 };

@@ -1,4 +1,4 @@
-//! Ops with positions: Gather, the sorts and TopK.
+//! Ops with indices: Gather, the sorts and TopK.
 
 use panoply_core::Result;
 use panoply_core::op::compute::{ArgSort, Gather, Sort, SortPairs, TopK};
@@ -37,7 +37,8 @@ pub(super) fn gather(emit: &mut Emit, op: &Gather) -> Result<Value> {
     })
 }
 
-/// Indices as positions from the start, each in range; that they were is left to a check.
+/// Converts indices to positions from the start, forced into range. A check reports indices that
+/// were out of range.
 fn positions(emit: &mut Emit, indices: &Value, len: usize) -> Value {
     let (writer, dims) = (&mut emit.writer, &indices.dims);
     let signed = indices.element == Element::I32;
@@ -91,7 +92,7 @@ pub(super) fn top_k(emit: &mut Emit, op: &TopK) -> Result<Vec<Value>> {
     Ok(sorted.iter().map(|value| emit.writer.slice_axis(value, op.axis, 0, op.k)).collect())
 }
 
-/// Values in the order of the first. NaN is larger than every number; zeros of either sign are equal.
+/// Sorts values by the first. NaN is larger than every number. Zeros of both signs are equal.
 fn sorted(writer: &mut Writer, values: &[&Value], axis: usize, falls: bool) -> Vec<Value> {
     writer.sort(values, axis, |writer, a, b| {
         let (smaller, larger) = if falls { (b, a) } else { (a, b) };

@@ -13,13 +13,13 @@ pub(super) fn map(emit: &mut Emit, op: &Map) -> Result<Value> {
     hlo::expression(&mut emit.writer, op.program()?, &dtypes, &inputs, &dims)
 }
 
-/// A tensor as it is computed with, stretched to these dimensions.
+/// A tensor in its computation type, broadcast to `dims`.
 pub(super) fn stretched(emit: &mut Emit, tensor: &Tensor, dims: &[usize]) -> Result<Value> {
     let value = emit.number(tensor)?;
     Ok(emit.writer.stretch(&value, dims))
 }
 
-/// An activation of carried numbers.
+/// Applies an activation to a value in its computation type.
 pub(super) fn activate(writer: &mut Writer, activation: Activation, value: &Value) -> Result<Value> {
     let hlo::Element::Of(dtype) = value.element else {
         return Err(Error::invalid("an activation", "numbers", "truths"));

@@ -1,7 +1,9 @@
-//! Ops as StableHLO: from one of Panoply's ops, whose tensors are placeholders of a program's slots, to values of a program.
+//! Writes Panoply's ops as StableHLO. An op's tensors are placeholders for a program's slots, and
+//! its outputs become values of the program.
 
 mod attention;
 mod conv;
+mod emit;
 mod images;
 mod indexed;
 mod maps;
@@ -11,45 +13,15 @@ mod reduce;
 mod rows;
 mod support;
 
-use panoply_core::graph::slot_of;
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{DType, Error, Op, Result, Shape, Support, Tensor};
+use panoply_core::{DType, Op, Result, Shape, Support};
 
-use crate::hlo::{self, Value, Writer};
+use crate::hlo::{self, Value};
 
+pub(crate) use emit::{Check, Emit};
 pub(crate) use support::supports;
 
-/// A program while its ops are written.
-pub(crate) struct Emit {
-    pub(crate) writer: Writer,
-    /// What each slot holds, as far as the program has come.
-    pub(crate) slots: Vec<Option<Value>>,
-    /// What the program finds out about its inputs' numbers, and what it means.
-    pub(crate) checks: Vec<(Value, Check)>,
-}
-
-/// Something that only the device can see: two numbers, of which the first says whether something is wrong.
-#[derive(Clone, Debug)]
-pub(crate) enum Check {
-    /// An index is out of range; the second number is it.
-    Index {
-        /// What is indexed has so many.
-        len: usize,
-        /// Whether indices have a sign.
-        signed: bool,
-    },
-}
-
-impl Check {
-    /// The error that the two numbers mean.
-    pub(crate) fn error(&self, numbers: [u32; 2]) -> Option<Error> {
-        let Check::Index { len, signed } = self;
-        let got = if *signed { i64::from(numbers[1] as i32) } else { i64::from(numbers[1]) };
-        (numbers[0] != 0).then(|| Error::invalid("gather: index", format!("an index into {len}"), got))
-    }
-}
-
-/// What an op answers, of those too that are no nodes of graphs.
+/// The outputs of an op, also of ops that cannot be nodes of graphs.
 pub(crate) fn outputs(op: &Op) -> Result<Vec<(DType, Shape)>> {
     match op {
         Op::Compute(ComputeOp::Normalize(op)) => Ok(vec![(op.output, op.output_shape())]),
@@ -59,30 +31,13 @@ pub(crate) fn outputs(op: &Op) -> Result<Vec<(DType, Shape)>> {
 }
 
 impl Emit {
-    pub(crate) fn new(slots: usize) -> Emit {
-        Emit { writer: Writer::new(), slots: vec![None; slots], checks: Vec::new() }
-    }
-
-    /// What a placeholder stands for, in its own element type.
-    pub(crate) fn tensor(&mut self, tensor: &Tensor) -> Result<Value> {
-        let missing = || Error::invalid("a program's operand", "a slot that is filled", format!("{tensor:?}"));
-        let base = slot_of(tensor).and_then(|slot| self.slots.get(slot)?.clone()).ok_or_else(missing)?;
-        Ok(self.writer.view(&base, tensor.shape().dims(), tensor.strides(), tensor.offset()))
-    }
-
-    /// As [`Emit::tensor`], in the type in which it is computed with.
-    fn number(&mut self, tensor: &Tensor) -> Result<Value> {
-        let value = self.tensor(tensor)?;
-        Ok(hlo::carried(&mut self.writer, &value))
-    }
-
-    /// Writes an op; its outputs have the types that the op says.
+    /// Writes an op. Its outputs have the dtypes that the op declares.
     pub(crate) fn op(&mut self, op: &Op) -> Result<Vec<Value>> {
         let outputs = outputs(op)?;
         let Op::Compute(op) = op else { return Err(Support::unknown(op).refusal(op)) };
         let is_empty = outputs.iter().all(|(_, shape)| shape.elements() == 0);
         let values = match op {
-            // Indices are looked at even where nothing is picked.
+            // Indices are checked even if the output is empty.
             ComputeOp::Gather(op) => vec![indexed::gather(self, op)?],
             _ if is_empty => {
                 let empty = |(dtype, shape): &(DType, Shape)| self.writer.constant(0.0, (*dtype).into(), shape.dims());

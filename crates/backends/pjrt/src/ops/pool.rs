@@ -29,7 +29,7 @@ pub(super) fn pool2d(emit: &mut Emit, op: &Pool2d) -> Result<Value> {
     Ok(emit.writer.like("divide", &[&sums, &counts]))
 }
 
-/// How many rows or columns of the image each window covers.
+/// Number of the image's rows or columns in each window.
 fn counts(emit: &mut Emit, shape: &PoolShape, sums: &Value, axis: usize) -> Value {
     let lens: Vec<f64> = (0..shape.output()[axis]).map(|index| shape.window(axis, index).len() as f64).collect();
     let list = emit.writer.list(&lens, sums.element);

@@ -1,4 +1,4 @@
-//! MatMul: a product, and what is done with its sums.
+//! MatMul: the product, its factors and addends, and the activation.
 
 use panoply_core::op::compute::{MatMul, Precision};
 use panoply_core::{DType, Result};
@@ -15,7 +15,7 @@ pub(super) fn matmul(emit: &mut Emit, op: &MatMul) -> Result<Value> {
     let (a, b) = (emit.tensor(&op.a)?, emit.tensor(&op.b)?);
     let precision = precision_of(op.a.dtype(), op.precision);
     let product = if b.rank() == 2 && !op.transpose_a {
-        // One matrix for all: rows of every batch are rows of one product.
+        // All batches use the same second matrix, so their rows form one product.
         let axes = DotAxes { batch: &[], a: a.rank() - 1, b: 2 - b_axis };
         emit.writer.dot(&a, &b, &axes, sums.into(), precision)
     } else {
@@ -53,7 +53,7 @@ fn addends(emit: &mut Emit, op: &MatMul, dims: &[usize]) -> Result<Option<Value>
     Ok(sum)
 }
 
-/// A factor as sums of this type are multiplied by it: integers wrap.
+/// Converts a factor to the type of the sums. Integers wrap.
 fn factor(number: f32, sums: DType) -> f64 {
     match sums {
         DType::U32 => f64::from(number as i64 as u32),
@@ -62,13 +62,13 @@ fn factor(number: f32, sums: DType) -> f64 {
     }
 }
 
-/// An operand with all axes of the batch.
+/// Broadcasts an operand to all batch axes.
 fn whole(emit: &mut Emit, operand: &Value, batch: &[usize]) -> Value {
     let dims = [batch, &operand.dims[operand.rank() - 2..]].concat();
     emit.writer.stretch(operand, &dims)
 }
 
-/// How exact products must be: f32 as such is more than what a TPU does by itself.
+/// The required precision of products. A TPU computes f32 products less precisely by default.
 pub(super) fn precision_of(dtype: DType, precision: Precision) -> &'static str {
     match (dtype, precision) {
         (DType::F16 | DType::BF16, _) => "DEFAULT",
@@ -77,7 +77,7 @@ pub(super) fn precision_of(dtype: DType, precision: Precision) -> &'static str {
     }
 }
 
-/// A product of carried numbers within an op of a higher level.
+/// A product of values in their computation types, inside another op.
 pub(super) fn inner_product(emit: &mut Emit, a: &Value, b: &Value, axes: &DotAxes<'_>) -> Value {
     let (precision, sums) = match a.element {
         Element::Of(dtype) => (precision_of(dtype, Precision::Full), carrier(dtype).into()),

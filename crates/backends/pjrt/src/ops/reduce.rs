@@ -21,7 +21,7 @@ pub(super) fn reduce(emit: &mut Emit, op: &Reduce) -> Result<Value> {
     Ok(writer.reshape(&value, op.output_shape()?.dims()))
 }
 
-/// The mean; integers are added as f64, which is exact.
+/// The mean. Integers are summed as f64, which is exact.
 pub(super) fn mean(writer: &mut Writer, input: &Value, axes: &[usize], count: usize) -> Value {
     let wide = if input.element.is_integer() { writer.convert(input, Element::F64) } else { input.clone() };
     let sums = writer.reduce("add", &wide, 0.0, axes);
@@ -38,11 +38,11 @@ pub(super) fn mean(writer: &mut Writer, input: &Value, axes: &[usize], count: us
     writer.op("complex", &[&re, &im], "", sums.element, &sums.dims)
 }
 
-/// The first position of the extreme, or of NaN where there is one.
+/// The first position of the extreme, or of the first NaN.
 fn position(writer: &mut Writer, input: &Value, axes: &[usize], extreme: &str) -> Value {
     let initial = if extreme == "maximum" { input.element.lowest() } else { input.element.highest() };
     let best = writer.reduce_stretched(extreme, input, initial, axes);
-    // Where there is a NaN the extreme is one, which equals nothing.
+    // If the axis contains NaN, the extreme is NaN, which is equal to nothing.
     let (is_best, is_nan) = (writer.compare(Compare::Eq, input, &best), writer.compare(Compare::Ne, input, input));
     let is_it = writer.like("or", &[&is_best, &is_nan]);
     let mut place = writer.constant(0.0, Element::U32, &input.dims);
@@ -59,7 +59,8 @@ fn position(writer: &mut Writer, input: &Value, axes: &[usize], extreme: &str) -
     writer.reduce("minimum", &candidates, f64::from(u32::MAX), axes)
 }
 
-/// A scan in as many steps as the length has bits: each joins what is twice as far away.
+/// A scan in log₂(length) steps. Each step combines elements at twice the distance of the previous
+/// one.
 pub(super) fn scan(emit: &mut Emit, op: &Scan) -> Result<Value> {
     let input = emit.number(&op.input)?;
     let (writer, axis) = (&mut emit.writer, op.axis);
@@ -89,7 +90,7 @@ pub(super) fn scan(emit: &mut Emit, op: &Scan) -> Result<Value> {
     Ok(writer.reverse(&value, &turned))
 }
 
-/// Every element further along an axis; what comes in is `filler`.
+/// Shifts the elements along an axis and fills the beginning with `filler`.
 fn shifted(writer: &mut Writer, value: &Value, filler: f64, axis: usize, distance: usize) -> Value {
     let kept = writer.slice_axis(value, axis, 0, value.dims[axis] - distance);
     writer.pad_axis(&kept, filler, axis, distance, 0)

@@ -50,7 +50,7 @@ pub(super) fn row_map(emit: &mut Emit, op: &RowMap) -> Result<Value> {
     hlo::expression(&mut emit.writer, op.after_program()?, &op.after_dtypes()?, &inputs, &output)
 }
 
-/// The largest element is subtracted first, so that nothing overflows.
+/// Softmax or its logarithm. The largest element is subtracted first, so that nothing overflows.
 fn soften(writer: &mut Writer, input: &Value, axis: usize, is_log: bool) -> Value {
     let largest = writer.reduce_stretched("maximum", input, f64::NEG_INFINITY, &[axis]);
     let lowered = writer.like("subtract", &[input, &largest]);
@@ -63,7 +63,7 @@ fn soften(writer: &mut Writer, input: &Value, axis: usize, is_log: bool) -> Valu
     writer.like("subtract", &[&lowered, &log])
 }
 
-/// Mean zero, unless it is left alone, and variance one.
+/// Normalises to variance one, and to mean zero unless `is_rms`.
 fn norm(writer: &mut Writer, input: &Value, axes: &[usize], epsilon: f64, is_rms: bool) -> Value {
     let count: usize = axes.iter().map(|axis| input.dims[*axis]).product();
     let kept: Vec<usize> = (0..input.rank()).filter(|axis| !axes.contains(axis)).collect();

@@ -1,4 +1,4 @@
-//! Which ops have a program.
+//! Decides which ops have a program.
 
 use panoply_core::op::compute::{ComputeOp, ResizeMode};
 use panoply_core::op::graph::GraphOp;
@@ -6,12 +6,12 @@ use panoply_core::{DeviceInfo, Op, Support};
 
 use super::images::area_taps;
 
-/// The most elements of a tensor: positions are 32-bit numbers with a sign.
+/// Maximum number of a tensor's elements. Positions are signed 32-bit numbers.
 const ELEMENTS_MAX: usize = i32::MAX as usize;
-/// The most pixels of a box along one axis: each is a step of the program.
+/// Maximum number of a box's pixels along one axis. Each pixel is a step of the program.
 const AREA_TAPS_MAX: usize = 64;
 
-/// Whether there is a program for an op.
+/// Whether an op has a program.
 pub(crate) fn supports(device: &DeviceInfo, op: &Op) -> Support {
     match op {
         Op::Graph(GraphOp::RunGraph(graph)) => match graph.instance() {

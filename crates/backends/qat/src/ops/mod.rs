@@ -1,4 +1,4 @@
-//! From an op to the requests that it takes: one for each message, some more than once.
+//! Converts an op to its requests: one for each message, for some messages more than one.
 
 use panoply_core::op::Describe;
 use panoply_core::op::crypto::{
@@ -16,43 +16,44 @@ mod packing;
 mod signing;
 mod symmetric;
 
-/// The longest message that goes into one request.
+/// Maximum size of a message in one request.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// The longest associated data of a message, which is a limit of the library.
+/// Maximum size of a message's associated data, a limit of the library.
 const AAD_BYTES_MAX: usize = 240;
 
-/// What an op makes of its messages.
+/// The processing of an op's messages.
 pub(crate) trait Work {
-    /// How many messages there are.
+    /// Number of messages.
     fn count(&self) -> usize;
 
-    /// What all its requests share.
+    /// The configuration that all requests share.
     fn setup(&self) -> Setup<'_>;
 
-    /// What is to be asked for a message now; nothing where no device is needed. The same until an answer was taken.
+    /// The next request of a message. `None` if no device is needed. Returns the same request until
+    /// an answer was taken.
     fn ask(&self, index: usize) -> Result<Option<Ask<'_>>>;
 
-    /// Takes an answer.
+    /// Takes the answer to a message's request.
     fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble>;
 
-    /// The op's answer, once every message has its own.
+    /// The op's result. Call after every message is done.
     fn value(&mut self) -> Result<Value>;
 }
 
-/// What follows an answer.
+/// The continuation after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The message is done.
     Done,
-    /// There is more to ask for it.
+    /// The message needs another request.
     Again,
 }
 
-/// Why an answer is none.
+/// Why an answer cannot be used.
 pub(crate) enum Trouble {
-    /// The message's fault, or the op's.
+    /// An error of the message or the op.
     Op(Error),
-    /// The device's.
+    /// An error of the device.
     Device(QatError),
 }
 
@@ -62,12 +63,12 @@ impl From<Error> for Trouble {
     }
 }
 
-/// The device's answer, unless it says that it failed.
+/// Checks that the device reports success.
 fn succeeded(call: &'static str, answer: &Answer<'_>) -> Result<(), Trouble> {
     crate::library::checked(call, answer.status).map_err(Trouble::Device)
 }
 
-/// Whether a device that does this runs the op.
+/// Whether a device with these abilities runs the op.
 pub(crate) fn support(does: &Does, op: &Op) -> Support {
     let Op::Crypto(op) = op else { return Support::unknown(op) };
     match refusal(does, op) {
@@ -76,7 +77,7 @@ pub(crate) fn support(does: &Does, op: &Op) -> Support {
     }
 }
 
-/// Why a device that does this does not run the op; nothing where it does.
+/// Why a device with these abilities does not run the op. `None` if it does.
 fn refusal(does: &Does, op: &CryptoOp) -> Option<String> {
     let lacks = |has: bool, what: &str| (!has).then(|| format!("the device has no {what}"));
     let sealed = |purpose: Purpose, associated: Option<&Messages>| match purpose {
@@ -149,7 +150,8 @@ fn has_empty(messages: &Messages) -> Option<String> {
     messages.lens().any(|len| len == 0).then(|| "no HMAC of an empty message on QAT".to_owned())
 }
 
-/// The work that an op makes. It is validated first: what was validated when it was made may have had its nonces on a device then.
+/// Creates the work of an op. The op is validated again, because its nonces may have been on a
+/// device at its first validation.
 pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn Work>> {
     let Op::Crypto(crypto) = op else { return Err(Support::unknown(op).refusal(op)) };
     if let Some(reason) = refusal(does, crypto) {
@@ -172,7 +174,8 @@ pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn Work>> {
     }
 }
 
-/// What comes of an op's messages: each has its place, of which it may use less. Wiped where the op fails.
+/// The output of an op's messages. Each message has its own part of the buffer, and may use less.
+/// Wiped if the op fails.
 struct Output {
     buffer: Option<HostBufferMut>,
     offsets: Vec<usize>,
@@ -180,7 +183,7 @@ struct Output {
 }
 
 impl Output {
-    /// Places of these lengths.
+    /// Creates parts of these sizes.
     fn new(lens: impl Iterator<Item = usize>, secret: bool) -> Result<Output> {
         let mut offsets = vec![0_usize];
         for len in lens {
@@ -193,13 +196,13 @@ impl Output {
         Ok(Output { buffer: Some(buffer), offsets, lens })
     }
 
-    /// A message's place.
+    /// The part of a message.
     fn place(&mut self, index: usize) -> &mut [u8] {
         let (start, end) = (self.offsets[index], self.offsets[index + 1]);
         self.buffer.as_mut().map_or(&mut [], |buffer| &mut buffer.bytes_mut()[start..end])
     }
 
-    /// Writes a message at the start of its place. False where it has no room there.
+    /// Writes a message's output at the start of its part. Returns false if it does not fit.
     fn write(&mut self, index: usize, bytes: &[u8]) -> bool {
         let place = self.place(index);
         let fits = bytes.len() <= place.len();
@@ -210,13 +213,13 @@ impl Output {
         fits
     }
 
-    /// One byte for each message, which all are there.
+    /// One byte per message, all of which were written.
     fn verdicts(&mut self) -> Result<Bytes> {
         let buffer = self.buffer.take().ok_or_else(|| out_of_memory(0))?;
         Ok(Bytes::from_host(buffer.freeze()))
     }
 
-    /// All messages, in the form of the op's own.
+    /// All outputs without gaps, in the same form as the op's messages.
     fn finish(&mut self, like: &Messages) -> Result<Messages> {
         let Some(mut buffer) = self.buffer.take() else { return Err(out_of_memory(0)) };
         let (bytes, mut end, mut ends) = (buffer.bytes_mut(), 0, vec![0]);
@@ -242,12 +245,12 @@ fn out_of_memory(asked: usize) -> Error {
     Error::OutOfMemory { place: "the host".to_owned(), asked: asked as u64, free: 0, largest: 0 }
 }
 
-/// An answer that is not what was asked for.
+/// An error for an answer that does not match its request.
 fn wrong(what: &'static str) -> Trouble {
     Trouble::Device(QatError::Broken { what: what.to_owned() })
 }
 
-/// Whether both are equal, in a time that depends on their lengths alone.
+/// Compares in constant time: the time depends only on the lengths.
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
 }

@@ -1,4 +1,5 @@
-//! Compress and Decompress: DEFLATE is the device's, with the checksum; what stands around it in zlib and gzip is the host's.
+//! Compress and Decompress. The device computes DEFLATE and the checksum, the host the headers and
+//! trailers of zlib and gzip.
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, Result, Value};
@@ -12,13 +13,13 @@ use crate::sys::{
     DC_SOFT_ERROR, DC_VERIFY_ERROR, DC_WATCHDOG, DcResults, FAIL, FALSE, SUCCESS,
 };
 
-/// The levels of the device.
+/// The highest level of the device.
 const LEVEL_MAX: i32 = 9;
-/// The most that a message may become on the device: as much as one request's memory takes.
+/// Maximum output of a message on the device: the memory of one request.
 const ROOM_MAX: usize = 64 << 20;
-/// How much room is tried first.
+/// The first output size that is tried.
 const ROOM_FIRST: usize = 64 << 10;
-/// What the library wants beside the longest output.
+/// Additional space that the library needs beyond the longest output.
 const ROOM_BEYOND: usize = 1 << 10;
 /// An empty message, compressed.
 const EMPTY: [u8; 2] = [3, 0];
@@ -29,7 +30,7 @@ fn checksum_kind(format: Format) -> u32 {
     if format == Format::Zlib { DC_ADLER32 } else { DC_CRC32 }
 }
 
-/// Around a message: the head, and what is behind it.
+/// The header and the trailer of a message.
 fn around(format: Format, checksum: u32, len: usize) -> (&'static [u8], Vec<u8>) {
     match format {
         Format::Zlib => (&ZLIB_HEAD, checksum.to_be_bytes().to_vec()),
@@ -38,7 +39,7 @@ fn around(format: Format, checksum: u32, len: usize) -> (&'static [u8], Vec<u8>)
     }
 }
 
-/// What DEFLATE came to, unless the device failed.
+/// The results of DEFLATE, unless the device failed.
 fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
     let results = answer.packed.ok_or_else(|| wrong("what came of DEFLATE is missing"))?;
     let device = |status| Trouble::Device(QatError::Status { call: "DEFLATE", status });
@@ -48,7 +49,7 @@ fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
         }
         DC_FATAL_ERROR => Err(wrong("a fatal error in DEFLATE")),
         DC_OK if answer.status != SUCCESS => Err(device(answer.status)),
-        // Where the message is at fault the request may count as failed.
+        // A request with an invalid message may be reported as failed.
         _ if answer.status != SUCCESS && answer.status != FAIL => Err(device(answer.status)),
         _ if results.produced as usize > answer.bytes.len() => Err(wrong("DEFLATE wrote beyond its room")),
         _ => Ok(results),
@@ -67,7 +68,8 @@ struct Compressed {
 pub(super) fn compress(op: &Compress) -> Result<Box<dyn Work>> {
     let level = op.level.clamp(1, LEVEL_MAX) as u32;
     let messages = op.messages.clone().into_list()?;
-    // Stored blocks are the longest that a message can become; fixed codes take at most nine bits a byte.
+    // Static codes take at most nine bits per byte, and stored blocks less. The library needs some
+    // more space.
     let rooms = messages.iter().map(|message| message.len() + message.len() / 8 + ROOM_BEYOND).collect();
     let made = vec![Vec::new(); messages.len()];
     Ok(Box::new(Compressed { format: op.format, level, form: op.messages.clone(), messages, rooms, made }))
@@ -108,7 +110,7 @@ impl Work for Compressed {
 
     fn value(&mut self) -> Result<Value> {
         for made in self.made.iter_mut().filter(|made| made.is_empty()) {
-            // The checksum of nothing is 1 in zlib and 0 in gzip.
+            // The checksum of no bytes is 1 in zlib and 0 in gzip.
             let (head, behind) = around(self.format, u32::from(self.format == Format::Zlib), 0);
             *made = [head, &EMPTY, &behind].concat();
         }
@@ -116,9 +118,9 @@ impl Work for Compressed {
     }
 }
 
-/// How far a message was read.
+/// The progress of a message.
 struct Progress {
-    /// Where the DEFLATE data that is read now begins, and how much room it gets.
+    /// The offset of the current DEFLATE data, and the space for its output.
     at: usize,
     room: usize,
     made: Vec<u8>,
@@ -152,13 +154,15 @@ fn rejected(index: usize) -> Error {
     Error::Rejected { op: "decompress", index }
 }
 
-/// The room that is tried first: one byte more than the limit shows that a message is beyond it.
+/// The first output size to try. One byte more than the limit is enough to detect that a message
+/// exceeds it.
 fn first_room(len: usize, limit: usize) -> usize {
     ROOM_FIRST.max(len.saturating_mul(4)).min(limit.saturating_add(1)).min(ROOM_MAX)
 }
 
 impl Decompressed {
-    /// A stream's end was read: what is behind it must be right, and may be another one.
+    /// The end of a stream was read. The trailer behind it must be valid, and another stream may
+    /// follow.
     fn end_of_stream(&mut self, index: usize, results: &DcResults, bytes: &[u8]) -> Result<Next, Error> {
         let message = self.messages[index].as_slice()?;
         let progress = &mut self.progress[index];
@@ -180,12 +184,13 @@ impl Decompressed {
         }
         let head = (self.format == Format::Gzip).then(|| head_len(Format::Gzip, rest)).flatten();
         progress.at = message.len() - rest.len() + head.ok_or_else(|| rejected(index))?;
-        // The rest may be many short members: room grows with what each turns out to need.
+        // The rest may consist of many short members, so the space starts small and grows when
+        // needed.
         progress.room = first_room(0, self.limit - progress.made.len());
         Ok(Next::Again)
     }
 
-    /// There was not enough room.
+    /// The output did not fit.
     fn more_room(&mut self, index: usize) -> Result<Next, Error> {
         let progress = &mut self.progress[index];
         if progress.made.len() + progress.room > self.limit {
@@ -242,7 +247,7 @@ fn joined(form: &Messages, made: &[Vec<u8>]) -> Result<Messages> {
     output.finish(form)
 }
 
-/// How long the head before the DEFLATE data is; `None` where it is none.
+/// Size of the header before the DEFLATE data. `None` if the header is invalid.
 fn head_len(format: Format, message: &[u8]) -> Option<usize> {
     match format {
         Format::Zlib => {
@@ -258,7 +263,7 @@ fn head_len(format: Format, message: &[u8]) -> Option<usize> {
     }
 }
 
-/// The head of a gzip member (RFC 1952), with the fields that its flags announce.
+/// Size of a gzip member's header (RFC 1952), with the fields that its flags announce.
 fn gzip_head_len(message: &[u8]) -> Option<usize> {
     let head = message.first_chunk::<10>()?;
     let flags = head[3];

@@ -1,4 +1,4 @@
-//! Sign and Verify: digests and paddings are the host's, the arithmetic of keys is the device's.
+//! Sign and Verify. The host computes digests and paddings, the device the arithmetic with keys.
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Error, Result, Value};
@@ -11,15 +11,17 @@ use crate::instance::Setup;
 use crate::keys::{Curve, Signing, Verifying};
 use crate::request::{Answer, Ask};
 
-/// How often another number is taken for one that makes no signature. Once is already not to be expected.
+/// Maximum number of redraws of a nonce that gives no signature. Even one redraw is extremely
+/// unlikely.
 const DRAWS_MAX: usize = 64;
 
-/// What is to be signed.
+/// A message to sign.
 enum Signed {
-    /// A padded digest, and the signature, which is checked before it is handed out.
+    /// For RSA: a padded digest and its signature, which is verified before it is returned.
     Padded { padded: Vec<u8>, signature: Option<Vec<u8>> },
-    /// A digest, and a number used once.
-    Digest { digest: Vec<u8>, once: Zeroizing<Vec<u8>>, draws: usize },
+    /// For ECDSA: a digest, a nonce, and both numbers of the signature, which is verified before it
+    /// is returned.
+    Digest { digest: Vec<u8>, once: Zeroizing<Vec<u8>>, draws: usize, signature: Option<Vec<u8>> },
 }
 
 struct Signatures {
@@ -44,7 +46,7 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
         }
         (_, Some(curve)) => {
             let digest = digest_of(ecdsa_hash(curve), message);
-            Ok(Signed::Digest { digest, once: once(curve)?, draws: 0 })
+            Ok(Signed::Digest { digest, once: once(curve)?, draws: 0, signature: None })
         }
         _ => Err(op.key().invalid()),
     });
@@ -55,19 +57,33 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
 
 impl Signatures {
     fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &Answer<'_>) -> Result<Next, Trouble> {
-        let Signed::Digest { once: number, draws, .. } = &mut self.signed[index] else {
+        let Signed::Digest { once: number, draws, signature: made, .. } = &mut self.signed[index] else {
             return Err(wrong("no such request"));
         };
+        // A signature with a fault would leak bits of the key, so the device must verify it first.
+        if let Some(made) = made.take() {
+            return match answer.verdict {
+                true => self.write_ecdsa(index, &made, curve),
+                false => Err(wrong("a signature does not verify")),
+            };
+        }
         let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
         if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
             (*number, *draws) = (once(curve)?, *draws + 1);
             return if *draws < DRAWS_MAX { Ok(Next::Again) } else { Err(wrong("the device makes no signature")) };
         }
+        *made = Some([answer.bytes, answer.digest].concat());
+        Ok(Next::Again)
+    }
+
+    /// Writes both numbers of a signature in the algorithm's encoding.
+    fn write_ecdsa(&mut self, index: usize, numbers: &[u8], curve: &'static Curve) -> Result<Next, Trouble> {
+        let Some((r, s)) = numbers.split_at_checked(curve.bytes) else { return Err(wrong("half a signature")) };
         let signature = match self.algorithm {
             SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
-                pair([answer.bytes, answer.digest])
+                pair([r, s])
             }
-            _ => [answer.bytes, answer.digest].concat(),
+            _ => numbers.to_vec(),
         };
         match self.output.write(index, &signature) {
             true => Ok(Next::Done),
@@ -93,8 +109,11 @@ impl Work for Signatures {
             (Signing::Rsa(key), Signed::Padded { signature: Some(signature), .. }, _) => {
                 Some(Ask::RsaPublic { key: &key.public, input: signature })
             }
-            (Signing::Ecdsa(private), Signed::Digest { digest, once, .. }, Some(curve)) => {
+            (Signing::Ecdsa { private, .. }, Signed::Digest { digest, once, signature: None, .. }, Some(curve)) => {
                 Some(Ask::EcdsaSign { curve, private, once, digest })
+            }
+            (Signing::Ecdsa { point, .. }, Signed::Digest { digest, signature: Some(signature), .. }, Some(curve)) => {
+                Some(Ask::EcdsaVerify { curve, point, digest, signature })
             }
             _ => None,
         })
@@ -102,7 +121,7 @@ impl Work for Signatures {
 
     fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
         if let Some(curve) = Curve::of(self.algorithm) {
-            succeeded("cpaCyEcdsaSignRS", answer)?;
+            succeeded("cpaCyEcdsaSignRS or cpaCyEcdsaVerify", answer)?;
             return self.take_ecdsa(index, curve, answer);
         }
         succeeded("cpaCyRsaDecrypt", answer)?;
@@ -110,7 +129,8 @@ impl Work for Signatures {
             return Err(wrong("no such request"));
         };
         match signature {
-            // A signature that is wrong in one prime would give the key away: the device's public function must undo it first.
+            // A signature that is wrong modulo one prime would reveal the key, so the device's
+            // public function must confirm it first.
             None => {
                 *signature = Some(answer.bytes.to_vec());
                 Ok(Next::Again)
@@ -125,13 +145,13 @@ impl Work for Signatures {
     }
 }
 
-/// What a signature is compared with.
+/// A signature to verify.
 enum Candidate {
-    /// It cannot be one, whatever the device says.
+    /// The signature is malformed and certainly invalid.
     None,
-    /// RSA's, and the message's digest.
+    /// An RSA signature and the message's digest.
     Rsa { signature: Vec<u8>, digest: Vec<u8> },
-    /// Both numbers, and the digest.
+    /// Both numbers of an ECDSA signature and the message's digest.
     Ecdsa { pair: Vec<u8>, digest: Vec<u8> },
 }
 
@@ -148,7 +168,7 @@ pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
     let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
     let candidate = |(message, signature): (&[u8], &[u8])| match (&key, algorithm, Curve::of(algorithm)) {
         (Verifying::Rsa(public), SignatureAlgorithm::Rsa { hash, .. }, _) => {
-            // A number that is not below the modulus is no signature, and the device would refuse it.
+            // A number not below the modulus is no signature, and the device would refuse it.
             let fits = signature.len() == public.bytes() && signature < &public.modulus[..];
             match fits {
                 true => Candidate::Rsa { signature: signature.to_vec(), digest: digest_of(hash, message) },
@@ -220,7 +240,8 @@ fn digest_of(algorithm: HashAlgorithm, message: &[u8]) -> Vec<u8> {
     digest
 }
 
-/// A random number from one to the order less one: as many are drawn as it takes, so that each is as likely.
+/// A random number from 1 to the order minus 1. Numbers out of range are redrawn, so that the
+/// distribution is uniform.
 fn once(curve: &Curve) -> Result<Zeroizing<Vec<u8>>> {
     let mut number = Zeroizing::new(vec![0; curve.bytes]);
     for _ in 0..DRAWS_MAX {
@@ -231,12 +252,12 @@ fn once(curve: &Curve) -> Result<Zeroizing<Vec<u8>>> {
     Err(Error::invalid("the system's randomness", "numbers below the curve's order", "none"))
 }
 
-/// Whether it is from one to the order less one.
+/// Whether the number is from 1 to the order minus 1.
 fn is_below_order(curve: &Curve, number: &[u8]) -> bool {
     number.iter().any(|byte| *byte != 0) && number < curve.order()
 }
 
-/// Both numbers of a signature, each as long as the curve's; `None` where it is malformed.
+/// Both numbers of a signature, each as long as the curve's. `None` if the signature is malformed.
 fn numbers(algorithm: SignatureAlgorithm, curve: &Curve, signature: &[u8]) -> Option<Vec<u8>> {
     let is_der = matches!(
         algorithm,
@@ -258,7 +279,7 @@ fn numbers(algorithm: SignatureAlgorithm, curve: &Curve, signature: &[u8]) -> Op
     valid.then_some(both)
 }
 
-/// What stands before a digest in PKCS#1: its algorithm, in DER.
+/// The DER prefix of a digest in PKCS#1, which names the hash algorithm.
 fn digest_info(hash: HashAlgorithm) -> [u8; 19] {
     let (number, len) = match hash {
         HashAlgorithm::Sha256 => (1, 32),
@@ -268,14 +289,15 @@ fn digest_info(hash: HashAlgorithm) -> [u8; 19] {
     [0x30, 17 + len, 0x30, 13, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, number, 5, 0, 4, len]
 }
 
-/// A digest with the padding of PKCS#1 v1.5 (RFC 8017, 9.2).
+/// Pads a digest with PKCS#1 v1.5 (RFC 8017, 9.2).
 fn pkcs1(hash: HashAlgorithm, digest: &[u8], bytes: usize) -> Vec<u8> {
     let info = digest_info(hash);
     let ones = vec![0xff; bytes.saturating_sub(3 + info.len() + digest.len())];
     [&[0, 1], &ones[..], &[0], &info, digest].concat()
 }
 
-/// A digest with the padding of PSS (RFC 8017, 9.1.1), for a modulus of whole bytes, and a salt as long as the digest.
+/// Pads a digest with PSS (RFC 8017, 9.1.1), for a modulus of whole bytes and a salt as long as the
+/// digest.
 fn pss(hash: HashAlgorithm, digest: &[u8], bytes: usize) -> Result<Vec<u8>> {
     let mut salt = vec![0; digest.len()];
     if !fill_random(&mut salt) {
@@ -289,7 +311,8 @@ fn pss(hash: HashAlgorithm, digest: &[u8], bytes: usize) -> Result<Vec<u8>> {
     Ok([&block[..], &salted, &[0xbc]].concat())
 }
 
-/// Whether this is a digest with the padding of PSS (RFC 8017, 9.1.2). Signatures are public, so it takes the time that it takes.
+/// Verifies a digest with the padding of PSS (RFC 8017, 9.1.2). Signatures are public, so the time
+/// need not be constant.
 fn is_pss(hash: HashAlgorithm, digest: &[u8], padded: &[u8]) -> bool {
     let len = digest.len();
     let Some(block_len) = padded.len().checked_sub(len + 1).filter(|block_len| *block_len > len) else { return false };
@@ -306,7 +329,7 @@ fn is_pss(hash: HashAlgorithm, digest: &[u8], padded: &[u8]) -> bool {
     is_padding && digest_of(hash, &[&[0; 8], digest, salt].concat()) == salted
 }
 
-/// MGF1: the exclusive or of a block with digests of the seed and a counter.
+/// MGF1: XORs a block with the digests of the seed and a counter.
 fn mask(hash: HashAlgorithm, seed: &[u8], block: &mut [u8]) {
     for (number, piece) in block.chunks_mut(hash.digest_bytes()).enumerate() {
         let digest = digest_of(hash, &[seed, &(number as u32).to_be_bytes()].concat());

@@ -1,4 +1,4 @@
-//! Seal, Open, Encrypt, Decrypt, Hash, Hmac, and Verify of an HMAC's tags.
+//! Seal, Open, Encrypt, Decrypt, Hash, Hmac, and Verify with HMAC tags.
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
@@ -20,31 +20,31 @@ static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
     paddings
 };
 
-/// One request for each message.
+/// Work with one request per message.
 struct Requests {
     mode: Mode,
     key: Zeroizing<Vec<u8>>,
     form: Messages,
     messages: Vec<Bytes>,
-    /// What each begins with; nothing for hashes.
+    /// The nonce or initial vector of each message. Empty for hashes.
     starts: Vec<[u8; BLOCK_BYTES]>,
     start_bytes: usize,
     associated: Vec<Bytes>,
-    /// Whether they have the padding of PKCS#7.
+    /// Whether the messages have PKCS#7 padding.
     is_padded: bool,
     tags: Tags,
     output: Output,
 }
 
-/// Where tags are.
+/// The location of the tags.
 enum Tags {
-    /// There are none.
+    /// There are no tags.
     None,
     /// Behind each message.
     Attached,
-    /// Apart: those to be made, or those that are given.
+    /// In a separate buffer, either written or read.
     Apart(HostBufferMut),
-    /// Given for each message, to be compared with; the verdicts go to the output.
+    /// Given tags to compare with. The verdicts go to the output.
     Compared(Vec<Bytes>),
 }
 
@@ -91,7 +91,7 @@ impl Requests {
         Ok(self)
     }
 
-    /// The text of a message, without the tag behind it.
+    /// The text of a message, without an attached tag.
     fn text(&self, index: usize) -> Result<&[u8]> {
         let bytes = self.messages[index].as_slice()?;
         match (self.mode, &self.tags) {
@@ -100,7 +100,7 @@ impl Requests {
         }
     }
 
-    /// The tag that a message should have.
+    /// The expected tag of a message.
     fn given_tag(&self, index: usize) -> Result<&[u8]> {
         Ok(match (self.mode, &self.tags) {
             (Mode::Open, Tags::Attached) => {
@@ -158,7 +158,7 @@ impl Work for Requests {
     fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
         let message = self.text(index)?;
         let padding = self.padding(message.len());
-        // A cipher has nothing to do for an empty message.
+        // An empty message needs no cipher.
         let is_cipher = matches!(self.mode, Mode::Ctr | Mode::CbcEncrypt | Mode::CbcDecrypt);
         if is_cipher && message.is_empty() && padding.is_empty() {
             return Ok(None);
@@ -259,7 +259,8 @@ pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
     Ok(Box::new(work.with_tags(Tags::Compared(op.signatures().clone().into_list()?))))
 }
 
-/// The key of an HMAC, which the device takes up to the length of a block: a longer one is its digest, as RFC 2104 has it.
+/// The key of an HMAC. The device accepts keys up to the block size, so a longer key is replaced by
+/// its digest, as RFC 2104 defines.
 fn short_key(algorithm: HashAlgorithm, key: &Key) -> Result<Zeroizing<Vec<u8>>> {
     let material = key.material().as_slice()?;
     let block_bytes = if algorithm == HashAlgorithm::Sha256 { 64 } else { 128 };

@@ -1,7 +1,8 @@
-//! qatlib's functions, with the real C ABI, over the host's own arithmetic: two devices with three instances each, whose rings have sixteen
-//! places; and QATzip's. Requests are worked on when their instance is polled, the last one first, so that answers come out of order.
+//! qatlib's functions with the real C ABI, computed on the host: two devices with three instances
+//! each, whose rings have sixteen slots. QATzip's functions are included. Requests run when their
+//! instance is polled, the last one first, so that answers arrive out of order.
 //!
-//! Tests load a copy of this library each, and tell it by `panoply_test_fault` what is to go wrong.
+//! Each test loads its own copy of this library, and injects faults with `panoply_test_fault`.
 #![allow(unsafe_code)] // Its functions are called from C's side of the ABI.
 #![allow(missing_docs)] // The functions are those of qatlib's headers.
 #![allow(clippy::missing_safety_doc)] // As above: pointers are what the headers say.
@@ -22,7 +23,7 @@ mod zip_sys;
 
 use sys::*;
 
-/// What is to go wrong; the numbers are the tests'.
+/// The numbers of the faults, which the tests share.
 pub(crate) const NO_START: i32 = 1;
 pub(crate) const SILENT: i32 = 2;
 pub(crate) const REQUEST_FAILS: i32 = 3;
@@ -44,7 +45,7 @@ pub(crate) const ZIP_SOFTWARE: i32 = 17;
 const INSTANCES: usize = 6;
 const RING_PLACES: usize = 16;
 
-/// Answers that wait to be given: the work, then the callback.
+/// A request that runs its work and then its callback.
 type Waiting = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -72,43 +73,44 @@ pub(crate) fn has_fault(number: i32) -> bool {
     FAULT.load(Ordering::Relaxed) == number
 }
 
-/// What is to go wrong from now on.
+/// Sets the current fault.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_fault(number: c_int) {
     FAULT.store(number, Ordering::Relaxed);
 }
 
-/// Takes the instances for compression away.
+/// Removes the instances for compression.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_no_compression() {
     NO_COMPRESSION.store(true, Ordering::Relaxed);
 }
 
-/// An event that the next look for events tells.
+/// Sets an event that the next poll for events reports.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_event(event: u32) {
     with(|state| state.event = Some(event));
 }
 
-/// Blocks of memory, sessions, instances and starts that were not given back.
+/// Number of memory blocks, sessions, instances and starts that were not released.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_live() -> i64 {
     LIVE.load(Ordering::Relaxed) + i64::from(STARTS.load(Ordering::Relaxed))
 }
 
-/// Blocks that were given back with anything but zeros in them.
+/// Number of blocks that were freed with non-zero contents.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_dirty() -> i64 {
     DIRTY.load(Ordering::Relaxed)
 }
 
-/// How many requests an instance has answered.
+/// Number of requests that an instance has answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_served(instance: u32) -> u32 {
     SERVED.get(instance as usize).map_or(0, |served| served.load(Ordering::Relaxed))
 }
 
-/// Handles are the numbers of instances, from one: 1, 2, 4, 5 are crypto, 3 and 6 compression; the first three are of the first device.
+/// Handles are the numbers of instances, from 1. Instances 1, 2, 4 and 5 are for crypto, 3 and 6
+/// for compression. The first three belong to the first device.
 fn number(instance: Instance) -> Option<usize> {
     (instance as usize).checked_sub(1).filter(|number| *number < INSTANCES)
 }
@@ -146,11 +148,11 @@ fn poll(instance: Instance) -> Status {
     SUCCESS
 }
 
-/// An address that other threads may have.
+/// An address that may be sent to other threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<T>(pub(crate) *mut T);
 
-// SAFETY: what it points to belongs to a request that is under way, which its maker leaves alone.
+// SAFETY: the address belongs to a request in flight, which the caller does not access.
 unsafe impl<T> Send for Place<T> {}
 
 impl<T> Place<T> {
@@ -164,11 +166,11 @@ pub(crate) unsafe fn bytes<'a>(buffer: &FlatBuffer) -> &'a mut [u8] {
     if buffer.len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller of the library says that so many bytes are there.
+    // SAFETY: the library's caller guarantees `len` bytes.
     unsafe { std::slice::from_raw_parts_mut(buffer.data, buffer.len as usize) }
 }
 
-/// Whether a buffer lies in memory that came from here, as a real device needs it.
+/// Whether a buffer lies in memory allocated here, as a real device requires.
 pub(crate) fn is_reached(buffer: &FlatBuffer) -> bool {
     let (start, end) = (buffer.data as usize, buffer.data as usize + buffer.len as usize);
     with(|state| state.blocks.iter().any(|(place, len)| *place <= start && end <= place + len))
@@ -194,7 +196,7 @@ pub extern "C" fn icp_sal_poll_device_events() -> Status {
     let told = with(|state| state.event.take().map(|event| (event, state.notify)));
     if let Some((event, notify)) = told {
         for (number, (callback, tag)) in notify.iter().enumerate().filter_map(|(number, it)| Some((number, (*it)?))) {
-            // SAFETY: callback and tag are as they were given.
+            // SAFETY: callback and tag were registered together.
             unsafe { callback((number + 1) as Instance, tag as *mut c_void, event) };
         }
     }
@@ -213,7 +215,7 @@ pub extern "C" fn icp_sal_DcPollInstance(instance: Instance, _: u32) -> Status {
 
 unsafe fn list(wanted: &[usize], count: u16, handles: *mut Instance) -> Status {
     for (at, number) in wanted.iter().take(usize::from(count)).enumerate() {
-        // SAFETY: there is room for so many.
+        // SAFETY: the caller's buffer has space for `count` handles.
         unsafe { handles.add(at).write(*number as Instance) };
     }
     SUCCESS
@@ -221,31 +223,31 @@ unsafe fn list(wanted: &[usize], count: u16, handles: *mut Instance) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCyGetNumInstances(count: *mut u16) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { count.write(4) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCyGetInstances(count: u16, handles: *mut Instance) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { list(&[1, 2, 4, 5], count, handles) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcGetNumInstances(count: *mut u16) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { count.write(if NO_COMPRESSION.load(Ordering::Relaxed) { 0 } else { 2 }) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcGetInstances(count: u16, handles: *mut Instance) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { list(&[3, 6], count, handles) }
 }
 
-/// The first device is 6b:00.0; the instances of the second are virtual functions of 70:00.0.
+/// The first device is 6b:00.0. The second device's instances are on virtual functions of 70:00.0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCyInstanceGetInfo2(instance: Instance, info: *mut InstanceInfo) -> Status {
     let Some(number) = number(instance) else { return INVALID_PARAM };
@@ -255,20 +257,20 @@ pub unsafe extern "C" fn cpaCyInstanceGetInfo2(instance: Instance, info: *mut In
     told.is_polled = if has_fault(INTERRUPTS) { FALSE } else { TRUE };
     told.name[..4].copy_from_slice(b"test");
     told.version[..4].copy_from_slice(b"26.8");
-    // SAFETY: it has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { info.write(told) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcInstanceGetInfo2(instance: Instance, info: *mut InstanceInfo) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { cpaCyInstanceGetInfo2(instance, info) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCyQueryCapabilities(_: Instance, can: *mut CyCapabilities) -> Status {
-    // SAFETY: it has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { (*can).sym = TRUE };
     // SAFETY: as above.
     unsafe { ((*can).rsa, (*can).ecdsa) = (TRUE, TRUE) };
@@ -279,7 +281,7 @@ pub unsafe extern "C" fn cpaCyQueryCapabilities(_: Instance, can: *mut CyCapabil
 pub unsafe extern "C" fn cpaCySymQueryCapabilities(_: Instance, can: *mut SymCapabilities) -> Status {
     let ciphers = 1 << CIPHER_AES_CBC | 1 << CIPHER_AES_CTR | 1 << CIPHER_AES_GCM;
     let hashes = 1 << HASH_SHA256 | 1 << HASH_SHA384 | 1 << HASH_SHA512 | 1 << HASH_AES_GCM;
-    // SAFETY: it has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { ((*can).ciphers, (*can).hashes) = (ciphers, hashes) };
     SUCCESS
 }
@@ -340,14 +342,14 @@ pub extern "C" fn cpaDcInstanceSetNotificationCb(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCyBufferListGetMetaSize(_: Instance, count: u32, bytes: *mut u32) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { bytes.write(32 + 16 * count) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcBufferListGetMetaSize(_: Instance, count: u32, bytes: *mut u32) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { bytes.write(32 + 16 * count) };
     SUCCESS
 }
@@ -362,8 +364,8 @@ pub unsafe extern "C" fn qaeMemAllocNUMA(size: usize, node: c_int, align: usize)
     }
     // SAFETY: the size is not zero.
     let place = unsafe { std::alloc::alloc(layout) };
-    // What is given out is not zero, as memory that was used before.
-    // SAFETY: so many bytes were given out.
+    // The memory is filled with garbage, like memory that was used before.
+    // SAFETY: the allocation has `size` bytes.
     unsafe { place.write_bytes(0xa5, size) };
     LIVE.fetch_add(1, Ordering::Relaxed);
     with(|state| state.blocks.insert(place as usize, size.max(1)));
@@ -372,14 +374,14 @@ pub unsafe extern "C" fn qaeMemAllocNUMA(size: usize, node: c_int, align: usize)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qaeMemFreeNUMA(place: *mut *mut c_void) {
-    // SAFETY: the caller passes the address of a pointer that came from here.
+    // SAFETY: the caller passes the address of a pointer that this library returned.
     let block = unsafe { place.replace(std::ptr::null_mut()) };
     let Some(size) = with(|state| state.blocks.remove(&(block as usize))) else { return };
-    // SAFETY: so many bytes were given out, and are still there.
+    // SAFETY: the allocation has `size` bytes and is still alive.
     let is_clean = unsafe { std::slice::from_raw_parts(block.cast::<u8>(), size) }.iter().all(|byte| *byte == 0);
     DIRTY.fetch_add(i64::from(!is_clean), Ordering::Relaxed);
     LIVE.fetch_sub(1, Ordering::Relaxed);
-    // The block is not used again, so that a device that writes late does no harm to the test.
+    // The block is leaked, so that late writes of a device do not harm the test.
 }
 
 #[unsafe(no_mangle)]

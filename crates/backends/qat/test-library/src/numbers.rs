@@ -1,4 +1,4 @@
-//! RSA and ECDSA, with AWS-LC's large numbers.
+//! RSA and ECDSA with AWS-LC's big numbers.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -8,23 +8,24 @@ use aws_lc_sys::*;
 use crate::sys::*;
 use crate::{Place, REQUEST_FAILS, WRONG_RSA, bytes, enqueue, has_fault, is_reached};
 
-/// A number, and what is needed to work with it.
+/// An owned big number.
 struct Number(*mut BIGNUM);
 
 impl Number {
     fn of(buffer: &FlatBuffer) -> Number {
-        // SAFETY: buffers are as long as is said; a null answer is no memory, which ends the test.
+        // SAFETY: the buffer has its stated length. A null result means no memory and ends the
+        // test.
         let made = unsafe { BN_bin2bn(bytes(buffer).as_ptr(), buffer.len as usize, null_mut()) };
         assert!(!made.is_null());
         Number(made)
     }
 
     fn new() -> Number {
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no arguments.
         Number(unsafe { BN_new() })
     }
 
-    /// Writes the number to all of a buffer. False where it is longer.
+    /// Writes the number to the whole buffer. Returns false if it does not fit.
     fn write(&self, buffer: &FlatBuffer) -> bool {
         // SAFETY: as above.
         unsafe { BN_bn2bin_padded(bytes(buffer).as_mut_ptr(), buffer.len as usize, self.0) == 1 }
@@ -33,7 +34,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        // SAFETY: made by the library, freed once.
+        // SAFETY: the library created the number, and it is freed once.
         unsafe { BN_free(self.0) };
     }
 }
@@ -42,13 +43,13 @@ struct Workspace(*mut BN_CTX);
 
 impl Workspace {
     fn new() -> Workspace {
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no arguments.
         Workspace(unsafe { BN_CTX_new() })
     }
 
     fn power(&self, base: &Number, exponent: &Number, modulus: &Number) -> Number {
         let (result, below) = (Number::new(), Number::new());
-        // SAFETY: all are alive, here and below.
+        // SAFETY: all numbers are alive, here and below.
         assert_eq!(1, unsafe { BN_nnmod(below.0, base.0, modulus.0, self.0) });
         // SAFETY: as above.
         assert_eq!(1, unsafe { BN_mod_exp(result.0, below.0, exponent.0, modulus.0, self.0) });
@@ -65,7 +66,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // SAFETY: made by the library, freed once.
+        // SAFETY: the library created the context, and it is freed once.
         unsafe { BN_CTX_free(self.0) };
     }
 }
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn cpaCyRsaEncrypt(
     op: *const RsaPublicOp,
     out: *mut FlatBuffer,
 ) -> Status {
-    // SAFETY: the caller's structures stay until the callback.
+    // SAFETY: the caller keeps its structures until the callback.
     let (input, output) = unsafe { ((*op).input, *out) };
     if !is_reached(&input) || !is_reached(&output) {
         return INVALID_PARAM;
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn cpaCyRsaEncrypt(
             let result =
                 Workspace::new().power(&Number::of(&input), &Number::of(&key.exponent), &Number::of(&key.modulus));
             let status = if result.write(&output) && !has_fault(REQUEST_FAILS) { SUCCESS } else { FAIL };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), out) };
         }),
     )
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn cpaCyRsaDecrypt(
     op: *const RsaPrivateOp,
     out: *mut FlatBuffer,
 ) -> Status {
-    // SAFETY: the caller's structures stay until the callback.
+    // SAFETY: the caller keeps its structures until the callback.
     let (key, input, output) = unsafe { (*(*op).key, (*op).input, *out) };
     let is_half = [key.p, key.q, key.dp, key.dq, key.q_inverse].iter().all(|part| 2 * part.len == output.len);
     if !is_reached(&input) || !is_reached(&output) || !is_reached(&key.p) || !is_half {
@@ -122,23 +123,23 @@ pub unsafe extern "C" fn cpaCyRsaDecrypt(
             let (key, input, output) = unsafe { (*(*op).key, (*op).input, *out) };
             let is_written = remainders(&key, &input).write(&output);
             if has_fault(WRONG_RSA) {
-                // SAFETY: buffers are as long as is said.
+                // SAFETY: the buffers have their stated lengths.
                 unsafe { bytes(&output)[5] ^= 1 };
             }
             let status = if is_written && !has_fault(REQUEST_FAILS) { SUCCESS } else { FAIL };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), out) };
         }),
     )
 }
 
-/// The private function, by both primes (RFC 8017, 5.1.2).
+/// The private function with both primes (RFC 8017, 5.1.2).
 fn remainders(key: &RsaPrivateKey, input: &FlatBuffer) -> Number {
     let (workspace, message) = (Workspace::new(), Number::of(input));
     let [p, q, dp, dq, q_inverse] = [key.p, key.q, key.dp, key.dq, key.q_inverse].map(|part| Number::of(&part));
     let (first, second) = (workspace.power(&message, &dp, &p), workspace.power(&message, &dq, &q));
     let difference = Number::new();
-    // SAFETY: all are alive, here and below.
+    // SAFETY: all numbers are alive, here and below.
     assert_eq!(1, unsafe { BN_mod_sub(difference.0, first.0, second.0, p.0, workspace.0) });
     let factor = workspace.times(&difference, &q_inverse, &p);
     let (product, sum) = (Number::new(), Number::new());
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn cpaCyEcdsaSignRS(
     r: *mut FlatBuffer,
     s: *mut FlatBuffer,
 ) -> Status {
-    // SAFETY: the caller's structures stay until the callback.
+    // SAFETY: the caller keeps its structures until the callback.
     let (d, k) = unsafe { ((*op).d, (*op).k) };
     if !is_reached(&d) || !is_reached(&k) {
         return INVALID_PARAM;
@@ -178,9 +179,13 @@ pub unsafe extern "C" fn cpaCyEcdsaSignRS(
             // SAFETY: as above.
             let (data, first, second) = unsafe { (*op, *r, *s) };
             let made = signed(&data).filter(|(one, two)| one.write(&first) && two.write(&second));
+            if has_fault(WRONG_RSA) {
+                // SAFETY: the buffers have their stated lengths.
+                unsafe { bytes(&second)[5] ^= 1 };
+            }
             let status = if has_fault(REQUEST_FAILS) { FAIL } else { SUCCESS };
             let made = if made.is_some() { TRUE } else { FALSE };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), made, r, s) };
         }),
     )
@@ -190,13 +195,13 @@ fn signed(op: &EcdsaSignOp) -> Option<(Number, Number)> {
     let (group, workspace, n) = (curve(op.q.len), Workspace::new(), Number::of(&op.n));
     let (k, m, d) = (Number::of(&op.k), Number::of(&op.m), Number::of(&op.d));
     let (x, r, inverse, sum) = (Number::new(), Number::new(), Number::new(), Number::new());
-    // SAFETY: all are alive until they are freed, here and below.
+    // SAFETY: all objects are alive until they are freed, here and below.
     let point = unsafe { EC_POINT_new(group) };
     // SAFETY: as above.
     let multiplied = unsafe { EC_POINT_mul(group, point, k.0, null(), null(), workspace.0) };
     // SAFETY: as above.
     let got = unsafe { EC_POINT_get_affine_coordinates(group, point, x.0, null_mut(), workspace.0) };
-    // SAFETY: made by the library, freed once.
+    // SAFETY: the library created the point, and it is freed once.
     unsafe { EC_POINT_free(point) };
     (multiplied == 1 && got == 1).then_some(())?;
     // SAFETY: as above.
@@ -224,10 +229,10 @@ pub unsafe extern "C" fn cpaCyEcdsaVerify(
         instance,
         Box::new(move || {
             let (tag, op) = (tag.get(), op.get());
-            // SAFETY: the caller's structures stay until the callback.
+            // SAFETY: the caller keeps its structures until the callback.
             let valid = if is_signature(unsafe { &*op }) { TRUE } else { FALSE };
             let status = if has_fault(REQUEST_FAILS) { FAIL } else { SUCCESS };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), valid) };
         }),
     )
@@ -235,7 +240,8 @@ pub unsafe extern "C" fn cpaCyEcdsaVerify(
 
 fn is_signature(op: &EcdsaVerifyOp) -> bool {
     let (x, y, r, s) = (Number::of(&op.xp), Number::of(&op.yp), Number::of(&op.r), Number::of(&op.s));
-    // SAFETY: everything is alive until it is freed; the signature takes over its numbers.
+    // SAFETY: all objects are alive until they are freed. The signature takes ownership of its
+    // numbers.
     unsafe {
         let key = EC_KEY_new();
         EC_KEY_set_group(key, curve(op.q.len));

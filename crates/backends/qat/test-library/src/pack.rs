@@ -17,7 +17,7 @@ struct Context {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcQueryCapabilities(_: Instance, can: *mut DcCapabilities) -> Status {
-    // SAFETY: it has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     let can = unsafe { &mut *can };
     (can.deflate, can.inflate, can.crc32, can.adler32, can.dynamic_huffman) = (TRUE, TRUE, TRUE, TRUE, TRUE);
     SUCCESS
@@ -25,14 +25,14 @@ pub unsafe extern "C" fn cpaDcQueryCapabilities(_: Instance, can: *mut DcCapabil
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcGetNumIntermediateBuffers(_: Instance, count: *mut u16) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { count.write(0) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcGetSessionSize(_: Instance, _: *mut DcSetup, size: *mut u32, state: *mut u32) -> Status {
-    // SAFETY: the numbers have room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { size.write(size_of::<Context>() as u32) };
     // SAFETY: as above.
     unsafe { state.write(0) };
@@ -47,12 +47,12 @@ pub unsafe extern "C" fn cpaDcInitSession(
     _: *mut BufferList,
     done: DcDone,
 ) -> Status {
-    // SAFETY: the caller's setup lives through the call.
+    // SAFETY: the caller's setup outlives the call.
     let setup = unsafe { *setup };
     if setup.kind != DC_DEFLATE || setup.state != DC_STATELESS || !(1..=12).contains(&setup.level) {
         return INVALID_PARAM;
     }
-    // SAFETY: the context is as long as was asked for.
+    // SAFETY: the context has the requested size.
     unsafe { context.cast::<Context>().write(Context { setup, done }) };
     session_begins();
     SUCCESS
@@ -65,7 +65,7 @@ pub extern "C" fn cpaDcRemoveSession(_: Instance, _: SessionContext) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaDcDeflateCompressBound(_: Instance, _: u32, len: u32, bound: *mut u32) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { bound.write(len + len / 8 + 1024) };
     SUCCESS
 }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn cpaDcCompressData2(
     results: *mut DcResults,
     tag: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { begin(instance, session, from, to, results, tag) }
 }
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn cpaDcDecompressData(
     _: u32,
     tag: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { begin(instance, session, from, to, results, tag) }
 }
 
@@ -106,7 +106,7 @@ unsafe fn begin(
     results: *mut DcResults,
     tag: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's structures stay until the callback.
+    // SAFETY: the caller keeps its structures until the callback.
     let (input, output) = unsafe { (*(*from).buffers, *(*to).buffers) };
     if !is_reached(&input) || !is_reached(&output) || input.len == 0 {
         return INVALID_PARAM;
@@ -121,7 +121,7 @@ unsafe fn begin(
             let ((input, input_len), (output, output_len)) = (input, output);
             let input = FlatBuffer { len: input_len, data: input.get() };
             let output = FlatBuffer { len: output_len, data: output.get() };
-            // SAFETY: buffers are as long as is said.
+            // SAFETY: the buffers have their stated lengths.
             let (message, room) = unsafe { (bytes(&input), bytes(&output)) };
             let made = if has_fault(REQUEST_FAILS) {
                 DcResults { status: DC_HARDWARE_ERROR, ..DcResults::zeroed() }
@@ -133,7 +133,7 @@ unsafe fn begin(
             // SAFETY: as above.
             unsafe { results.get().write(made) };
             let status = if made.status == DC_OK || made.status == DC_OVERFLOW { SUCCESS } else { FAIL };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { (context.done)(tag.get(), status) };
         }),
     )

@@ -10,7 +10,7 @@ use panoply_crypto::hash::{self, HmacKey};
 use crate::sys::*;
 use crate::{NO_SESSION, Place, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
 
-/// What a session's context holds: the setup, with copies of the keys.
+/// The context of a session: the setup, with copies of the keys.
 #[repr(C)]
 struct Context {
     setup: SymSetup,
@@ -21,7 +21,7 @@ struct Context {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpaCySymSessionCtxGetSize(_: Instance, _: *const SymSetup, size: *mut u32) -> Status {
-    // SAFETY: the number has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { size.write(size_of::<Context>() as u32) };
     SUCCESS
 }
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn cpaCySymInitSession(
     setup: *const SymSetup,
     context: SessionContext,
 ) -> Status {
-    // SAFETY: the caller's setup lives through the call.
+    // SAFETY: the caller's setup outlives the call.
     let setup = unsafe { *setup };
     let is_aead = setup.operation == OP_CHAINING;
     if has_fault(NO_SESSION) || setup.hash.aad_len > 240 || (is_aead && setup.hash.digest_len != 16) {
@@ -45,14 +45,14 @@ pub unsafe extern "C" fn cpaCySymInitSession(
         return INVALID_PARAM;
     }
     if cipher_len > 0 {
-        // SAFETY: so many bytes are there, and have room.
+        // SAFETY: the key has this length, and the copy has enough space.
         unsafe { setup.cipher.key.copy_to(cipher_key.as_mut_ptr(), cipher_len) };
     }
     if auth_len > 0 {
         // SAFETY: as above.
         unsafe { setup.hash.key.copy_to(auth_key.as_mut_ptr(), auth_len) };
     }
-    // SAFETY: the context is as long as was asked for.
+    // SAFETY: the context has the requested size.
     unsafe { context.cast::<Context>().write(Context { setup, done, cipher_key, auth_key }) };
     session_begins();
     SUCCESS
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn cpaCySymPerformOp(
     _: *mut BufferList,
     _: *mut Boolean,
 ) -> Status {
-    // SAFETY: the caller's structures stay until the callback.
+    // SAFETY: the caller keeps its structures until the callback.
     let (buffer, is_one) = unsafe { (*(*from).buffers, (*from).count == 1) };
     // SAFETY: as above.
     let lens = unsafe { (*op).cipher_len.max((*op).hash_len) };
@@ -89,14 +89,14 @@ pub unsafe extern "C" fn cpaCySymPerformOp(
             let verified = if has_fault(REQUEST_FAILS) { None } else { perform(context, op_data, &buffer) };
             let (status, verdict) = if verified.is_some() { (SUCCESS, verified) } else { (FAIL, None) };
             let verdict = if verdict == Some(true) { TRUE } else { FALSE };
-            // SAFETY: the callback and its tag are the caller's.
+            // SAFETY: the caller passed the callback together with its tag.
             unsafe { (context.done)(tag, status, context.setup.operation, op.cast(), list, verdict) };
         }),
     )
 }
 
 fn perform(context: &Context, op: &SymOp, buffer: &FlatBuffer) -> Option<bool> {
-    // SAFETY: buffers are as long as is said.
+    // SAFETY: the buffers have their stated lengths.
     let data = unsafe { bytes(buffer) };
     let key = &context.cipher_key[..context.setup.cipher.key_len as usize];
     let encrypts = context.setup.cipher.direction == DIRECTION_ENCRYPT;
@@ -105,7 +105,7 @@ fn perform(context: &Context, op: &SymOp, buffer: &FlatBuffer) -> Option<bool> {
     }
     let data = &mut data[..op.cipher_len as usize];
     let copy = data.to_vec();
-    // SAFETY: the initial vector is as long as is said.
+    // SAFETY: the initial vector has its stated length.
     let iv = unsafe { bytes(&FlatBuffer { len: op.iv_len, data: op.iv }) };
     if context.setup.cipher.algorithm == CIPHER_AES_GCM {
         return sealed(context, op, key, encrypts, (&copy, data), (*iv).try_into().ok()?);
@@ -130,7 +130,8 @@ fn sealed(
 ) -> Option<bool> {
     let algorithm = AeadAlgorithm::ALL.into_iter().find(|algorithm| algorithm.key_bytes() == key.len())?;
     let key = AeadKey::new(algorithm, key)?;
-    // SAFETY: the associated data is as long as the session says, and the tag has sixteen bytes.
+    // SAFETY: the associated data has the length of the session's setup, and the tag has sixteen
+    // bytes.
     let (aad, tag) = unsafe {
         (
             bytes(&FlatBuffer { len: context.setup.hash.aad_len, data: op.aad }),
@@ -150,7 +151,7 @@ fn digest(context: &Context, op: &SymOp, message: &[u8]) -> Option<bool> {
         HASH_SHA512 => HashAlgorithm::Sha512,
         _ => return None,
     };
-    // SAFETY: the digest has room for as many bytes as the session says.
+    // SAFETY: the digest's buffer has the size of the session's setup.
     let out = unsafe { bytes(&FlatBuffer { len: context.setup.hash.digest_len, data: op.digest }) };
     match context.setup.hash.mode {
         HASH_MODE_PLAIN => hash::hash(algorithm, message, out),

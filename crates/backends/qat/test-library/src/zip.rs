@@ -1,4 +1,4 @@
-//! QATzip's functions.
+//! The functions of QATzip.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::time::Duration;
@@ -30,14 +30,14 @@ pub unsafe extern "C" fn qzGetDefaults(params: *mut ZipParams) -> c_int {
         input_bytes_min: 1024,
         ..ZipParams::zeroed()
     };
-    // SAFETY: it has room.
+    // SAFETY: the caller passes a valid pointer for the result.
     unsafe { params.write(defaults) };
     QZ_OK
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qzSetupSession(session: *mut ZipSession, params: *mut ZipParams) -> c_int {
-    // SAFETY: both are the caller's, and live through the call.
+    // SAFETY: both belong to the caller and outlive the call.
     let (session, params) = unsafe { (&mut *session, *params) };
     let is_sound = params.format == QZ_DEFLATE_RAW
         && params.direction == QZ_DIR_COMPRESS
@@ -66,13 +66,13 @@ pub unsafe extern "C" fn qzCompress(
     while has_fault(ZIP_HANGS) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // SAFETY: all of it is the caller's, and lives through the call.
+    // SAFETY: all of them belong to the caller and outlive the call.
     let (session, read, made) = unsafe { (&mut *session, &mut *from_len, &mut *to_len) };
-    // SAFETY: as above; both are as long as is said.
+    // SAFETY: as above. Both buffers have their stated lengths.
     let (message, room) = unsafe {
         (std::slice::from_raw_parts(from, *read as usize), std::slice::from_raw_parts_mut(to, *made as usize))
     };
-    // SAFETY: it is null, or what `qzSetupSession` made.
+    // SAFETY: the pointer is null or was created by `qzSetupSession`.
     let Some(params) = (unsafe { session.internal.cast::<ZipParams>().as_ref() }) else { return -1 };
     if last != 1 || message.len() < QZ_COMP_THRESHOLD_MINIMUM as usize {
         return -1;
@@ -97,10 +97,10 @@ pub unsafe extern "C" fn qzCompress(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qzTeardownSession(session: *mut ZipSession) -> c_int {
-    // SAFETY: the session is the caller's.
+    // SAFETY: the session belongs to the caller.
     let internal = std::mem::replace(unsafe { &mut (*session).internal }, std::ptr::null_mut());
     if !internal.is_null() {
-        // SAFETY: it was made by `qzSetupSession`, and is freed once.
+        // SAFETY: `qzSetupSession` created the parameters, and they are freed once.
         drop(unsafe { Box::from_raw(internal.cast::<ZipParams>()) });
         session_ends();
     }

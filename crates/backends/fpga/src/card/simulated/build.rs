@@ -1,4 +1,5 @@
-//! Makes the library that simulates cards: Verilog to C++ by Verilator, C++ to a library by the system's compiler.
+//! Builds the library that simulates cards: Verilator translates Verilog to C++, and the system's
+//! compiler compiles the C++.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::card::CardError;
 
-/// What the library is made of, as the crate was built with it.
+/// The library's source files, embedded when this crate was built.
 pub const SOURCES: [(&str, &str); 12] = [
     ("panoply_top.v", include_str!("../../../rtl/panoply_top.v")),
     ("registers.v", include_str!("../../../rtl/registers.v")),
@@ -26,17 +27,17 @@ pub const SOURCES: [(&str, &str); 12] = [
 ];
 
 const LIBRARY: &str = "libpanoply_card.so";
-/// How long another process may take to make it.
+/// How long another process may take to build the library.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// Why there is no simulation here.
+/// Why no simulation is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSimulation {
-    /// A program is not installed.
+    /// A required program is not installed.
     #[error("{program} is not installed")]
     ProgramMissing {
-        /// Its name.
+        /// The program's name.
         program: &'static str,
     },
     /// A program failed, or a file could not be written.
@@ -44,7 +45,8 @@ pub enum NoSimulation {
     Failed(#[from] CardError),
 }
 
-/// The library, made where the cache folder does not have it yet. The first time takes about ten seconds.
+/// Returns the library. Builds it if the cache folder does not contain it, which takes about ten
+/// seconds.
 pub fn library() -> Result<PathBuf, NoSimulation> {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -54,7 +56,7 @@ pub fn library() -> Result<PathBuf, NoSimulation> {
     let folder = cache.join(format!("fpga-{:016x}", fingerprint(&version)));
     let library = folder.join(LIBRARY);
     if !library.is_file() {
-        // Of several processes that want it, one makes it.
+        // If several processes need the library, only one builds it.
         let _alone = alone(&cache)?;
         if !library.is_file() {
             make(&folder)?;
@@ -63,7 +65,8 @@ pub fn library() -> Result<PathBuf, NoSimulation> {
     Ok(library)
 }
 
-/// Waits until no other process makes the library, at most as long as that may take. The file is locked until it is closed.
+/// Waits until no other process builds the library, at most `MAKING_TIME_MAX`. The returned file
+/// holds a lock until it is closed.
 fn alone(cache: &Path) -> Result<File, CardError> {
     let failed = |error: std::io::Error| CardError::system(cache.display().to_string(), error);
     std::fs::create_dir_all(cache).map_err(failed)?;
@@ -78,7 +81,8 @@ fn alone(cache: &Path) -> Result<File, CardError> {
     Ok(lock)
 }
 
-/// Makes the library in a folder beside, and moves that to its place when it is whole.
+/// Builds the library in a temporary folder beside `folder`, and renames that folder when the
+/// library is complete.
 fn make(folder: &Path) -> Result<(), NoSimulation> {
     let beside = folder.with_extension(std::process::id().to_string());
     let written = |error| CardError::system(beside.display().to_string(), error);
@@ -90,7 +94,7 @@ fn make(folder: &Path) -> Result<(), NoSimulation> {
     if made.is_ok() && std::fs::rename(&beside, folder).is_ok() {
         return Ok(());
     }
-    // Somebody else was first, or it failed.
+    // Another process was faster, or the build failed.
     let _ = std::fs::remove_dir_all(&beside);
     if folder.join(LIBRARY).is_file() {
         Ok(())
@@ -107,7 +111,7 @@ fn verilate(folder: &Path) -> Result<(), NoSimulation> {
     output("verilator", &mut command).map(drop)
 }
 
-/// One unit of all that Verilator wrote, so that its headers are read once.
+/// Compiles everything that Verilator wrote as one unit, so that its headers are read once.
 fn compile(folder: &Path) -> Result<(), NoSimulation> {
     let failed = |error: std::io::Error| CardError::system(folder.display().to_string(), error);
     let mut names: Vec<String> = Vec::new();
@@ -128,7 +132,7 @@ fn compile(folder: &Path) -> Result<(), NoSimulation> {
     output("c++", &mut command).map(drop)
 }
 
-/// What a program printed.
+/// Runs a program and returns its output.
 fn output(program: &'static str, command: &mut Command) -> Result<String, NoSimulation> {
     let output = command.output().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => NoSimulation::ProgramMissing { program },
@@ -146,7 +150,8 @@ fn fingerprint(version: &str) -> u64 {
     hasher.finish()
 }
 
-/// The user's own cache folder. No other is used: whoever can write there decides what is run.
+/// The user's own cache folder. A shared folder is never used: anyone who can write there could run
+/// code in this process.
 fn cache_folder() -> Option<PathBuf> {
     let given = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let shared = given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")));

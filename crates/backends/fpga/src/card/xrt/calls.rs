@@ -1,4 +1,5 @@
-//! XRT's C functions, loaded at run time, each checked; and what they give, owned.
+//! XRT's C functions, loaded at run time and checked, and owned handles of the objects that they
+//! create.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -18,17 +19,18 @@ pub const LIBRARIES: [[&str; 2]; 2] =
 
 macro_rules! functions {
     ($($field:ident: $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions, by the libraries' own names.
+        /// The functions of XRT's libraries.
         pub struct Xrt {
             $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
             set_argument: unsafe extern "C" fn(Handle, c_int, ...) -> c_int,
-            /// Keep the functions where they are. They are never unloaded: XRT has threads of its own.
+            /// Keeps the functions loaded. Never unloaded, because XRT has threads of its own.
             _libraries: ManuallyDrop<Vec<Library>>,
         }
 
         impl Xrt {
             fn of(libraries: Vec<Library>) -> Result<Xrt, CardError> {
-                // SAFETY: the types are those of XRT's headers (xrt.h, xrt_device.h, xrt_kernel.h, xrt_bo.h), and the libraries are kept.
+                // SAFETY: the types are those of XRT's headers (xrt.h, xrt_device.h, xrt_kernel.h,
+                // xrt_bo.h), and the libraries stay loaded.
                 $(let $field = unsafe { symbol(&libraries, $name) }?;)*
                 // SAFETY: as above.
                 let set_argument = unsafe { symbol(&libraries, "xrtRunSetArg") }?;
@@ -62,31 +64,33 @@ functions! {
     run_close: "xrtRunClose" (Handle) -> c_int;
 }
 
-/// A function by its name, from the first library that has it.
+/// Finds a function by name in the first library that has it.
 ///
 /// # Safety
 /// `T` must be the type of the function.
 unsafe fn symbol<T: Copy>(libraries: &[Library], name: &'static str) -> Result<T, CardError> {
-    // SAFETY: the caller knows the type; the copy is kept only as long as the libraries.
+    // SAFETY: the caller guarantees the type. The copy lives only as long as the libraries.
     let found = libraries.iter().find_map(|library| unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|it| *it));
     found.ok_or_else(|| CardError::system(name, "XRT's libraries do not have it"))
 }
 
 impl Xrt {
-    /// Loads the libraries, each by the first of its names that is there. Gives the names that were tried where one is not.
+    /// Loads the libraries, each by the first of its names that exists. The outer error lists the
+    /// names that were tried for a missing library.
     pub fn load(names: &[Vec<String>]) -> Result<Result<Arc<Xrt>, CardError>, Vec<String>> {
         let mut libraries = Vec::new();
         for names in names {
-            // SAFETY: these are XRT's own libraries, or those that a test names; running their initialisers is their purpose.
+            // SAFETY: these are XRT's own libraries, or libraries that a test names. Their
+            // initialisers may run.
             let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
             libraries.push(found.ok_or_else(|| names.clone())?);
         }
         Ok(Xrt::of(libraries).map(Arc::new))
     }
 
-    /// Cards that XRT knows of.
+    /// Number of cards that XRT knows.
     pub fn cards(&self) -> u32 {
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function takes no arguments.
         unsafe { (self.probe)() }
     }
 }
@@ -109,7 +113,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the handle came from XRT and is closed once.
+                // SAFETY: XRT created the handle, and it is closed once.
                 unsafe { (self.xrt.$close)(self.handle) };
             }
         }
@@ -125,51 +129,52 @@ owned!(
     Kernel, kernel_close
 );
 owned!(
-    /// Memory that host and card both reach.
+    /// Memory that both host and card can access.
     Buffer, buffer_free
 );
 owned!(
-    /// One kernel's work, to be done over and over.
+    /// A reusable run of one kernel.
     Run, run_close
 );
 
 impl Device {
     /// Opens a card by its number.
     pub fn open(xrt: &Arc<Xrt>, number: u32) -> Result<Device, CardError> {
-        // SAFETY: any number may be asked for.
+        // SAFETY: any number is valid.
         let handle = given("xrtDeviceOpen", unsafe { (xrt.device_open)(number) })?;
         Ok(Device { xrt: xrt.clone(), handle })
     }
 
-    /// Puts a bitstream onto the card.
+    /// Loads a bitstream onto the card.
     pub fn load(&self, file: &Path) -> Result<(), CardError> {
         let name = CString::new(file.to_string_lossy().as_bytes());
         let name = name.map_err(|error| CardError::Bitstream { reason: error.to_string() })?;
-        // SAFETY: the handle is open, and the name ends with a zero.
+        // SAFETY: the handle is open, and the name ends with a zero byte.
         match unsafe { (self.xrt.device_load)(self.handle, name.as_ptr()) } {
             0 => Ok(()),
             code => Err(CardError::Bitstream { reason: format!("XRT says {code} to {}", file.display()) }),
         }
     }
 
-    /// A kernel of the bitstream that is on the card, for this process alone where its registers are wanted.
+    /// Opens a kernel of the loaded bitstream. `exclusive` reserves the kernel for this process,
+    /// which register access requires.
     pub fn kernel(&self, name: &'static str, exclusive: bool) -> Result<Kernel, CardError> {
         let mut uuid = [0; 16];
         // SAFETY: the handle is open, and a UUID has sixteen bytes.
         checked("xrtDeviceGetXclbinUUID", unsafe { (self.xrt.device_uuid)(self.handle, uuid.as_mut_ptr()) })?;
         let open = if exclusive { self.xrt.kernel_open_exclusive } else { self.xrt.kernel_open };
         let c_name = CString::new(name).unwrap_or_default();
-        // SAFETY: as above, and the name ends with a zero.
+        // SAFETY: as above, and the name ends with a zero byte.
         let handle = given(name, unsafe { open(self.handle, uuid.as_ptr(), c_name.as_ptr()) })?;
         Ok(Kernel { xrt: self.xrt.clone(), handle })
     }
 
-    /// Memory for an argument of a kernel.
+    /// Allocates memory for an argument of a kernel.
     pub fn buffer(&self, bytes: usize, kernel: &Kernel, argument: c_int) -> Result<Buffer, CardError> {
         // SAFETY: both handles are open.
         let group = unsafe { (self.xrt.kernel_group)(kernel.handle, argument) };
         let group = u32::try_from(group).map_err(|_| CardError::system("xrtKernelArgGroupId", group))?;
-        // SAFETY: as above; flags of zero ask for an ordinary buffer.
+        // SAFETY: as above. Zero flags request a normal buffer.
         let handle = given("xrtBOAlloc", unsafe { (self.xrt.buffer_alloc)(self.handle, bytes, 0, group) })?;
         Ok(Buffer { xrt: self.xrt.clone(), handle })
     }
@@ -179,7 +184,7 @@ impl Kernel {
     /// Reads a register.
     pub fn read(&self, offset: u32) -> Result<u32, CardError> {
         let mut value = 0;
-        // SAFETY: the handle is open, and the value is written before the call returns.
+        // SAFETY: the handle is open, and the call writes `value` before it returns.
         checked("xrtKernelReadRegister", unsafe { (self.xrt.kernel_read)(self.handle, offset, &mut value) })?;
         Ok(value)
     }
@@ -190,7 +195,7 @@ impl Kernel {
         checked("xrtKernelWriteRegister", unsafe { (self.xrt.kernel_write)(self.handle, offset, value) })
     }
 
-    /// Work for this kernel.
+    /// Creates a run of this kernel.
     pub fn run(&self) -> Result<Run, CardError> {
         // SAFETY: the handle is open.
         let handle = given("xrtRunOpen", unsafe { (self.xrt.run_open)(self.handle) })?;
@@ -202,32 +207,32 @@ const TO_CARD: c_int = 0;
 const FROM_CARD: c_int = 1;
 
 impl Buffer {
-    /// Brings bytes to the card.
+    /// Copies bytes to the card.
     pub fn upload(&self, bytes: &[u8]) -> Result<(), CardError> {
-        // SAFETY: the handle is open; XRT compares the length with the buffer's.
+        // SAFETY: the handle is open. XRT checks the length against the buffer's.
         checked("xrtBOWrite", unsafe { (self.xrt.buffer_write)(self.handle, bytes.as_ptr().cast(), bytes.len(), 0) })?;
         // SAFETY: as above.
         checked("xrtBOSync", unsafe { (self.xrt.buffer_sync)(self.handle, TO_CARD, bytes.len(), 0) })
     }
 
-    /// Brings bytes from the card.
+    /// Copies bytes from the card.
     pub fn download(&self, bytes: &mut [u8]) -> Result<(), CardError> {
         // SAFETY: as above.
         checked("xrtBOSync", unsafe { (self.xrt.buffer_sync)(self.handle, FROM_CARD, bytes.len(), 0) })?;
         let place = bytes.as_mut_ptr().cast();
-        // SAFETY: as above; so many bytes have room there.
+        // SAFETY: as above. The destination has as many bytes.
         checked("xrtBORead", unsafe { (self.xrt.buffer_read)(self.handle, place, bytes.len(), 0) })
     }
 }
 
-/// How far a run is, as `ert.h` numbers it.
+/// The state of a run, from the numbers in `ert.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It is done.
+    /// The run has finished.
     Done,
-    /// It is under way.
+    /// The run is in flight.
     UnderWay,
-    /// It failed, with this state.
+    /// The run failed with this state.
     Failed(c_int),
 }
 
@@ -235,7 +240,7 @@ impl RunState {
     fn of(state: c_int) -> RunState {
         match state {
             4 => RunState::Done,
-            // New, queued, running, submitted, and the end of a wait.
+            // New, queued, running, submitted, and timed out.
             1..=3 | 7 | 8 => RunState::UnderWay,
             state => RunState::Failed(state),
         }
@@ -243,10 +248,11 @@ impl RunState {
 }
 
 impl Run {
-    /// Starts a mover: its buffer, and how many bytes of it.
+    /// Starts a data mover with a buffer and the number of bytes to move.
     pub fn start(&self, buffer: &Buffer, bytes: usize) -> Result<(), CardError> {
         let bytes = u32::try_from(bytes).map_err(|_| CardError::PacketSize { got: bytes })?;
-        // SAFETY: the handles are open; a buffer is passed by its handle and a number by its value, as `xrtRunSetArg` takes them.
+        // SAFETY: the handles are open. A buffer is passed by its handle and a number by its value,
+        // as `xrtRunSetArg` expects.
         checked("xrtRunSetArg", unsafe { (self.xrt.set_argument)(self.handle, 0, buffer.handle) })?;
         // SAFETY: as above.
         checked("xrtRunSetArg", unsafe { (self.xrt.set_argument)(self.handle, 1, bytes) })?;
@@ -254,18 +260,18 @@ impl Run {
         checked("xrtRunStart", unsafe { (self.xrt.run_start)(self.handle) })
     }
 
-    /// Waits for its end, at most this long.
+    /// Waits at most `wait_max` for the run to finish.
     pub fn wait(&self, wait_max: Duration) -> RunState {
         let milliseconds = u32::try_from(wait_max.as_millis()).unwrap_or(u32::MAX);
         match milliseconds {
-            // XRT waits for ever where it is told zero.
+            // XRT treats a timeout of zero as infinite.
             0 => self.state(),
             // SAFETY: the handle is open.
             _ => RunState::of(unsafe { (self.xrt.run_wait)(self.handle, milliseconds) }),
         }
     }
 
-    /// How far it is now.
+    /// The current state.
     pub fn state(&self) -> RunState {
         // SAFETY: the handle is open.
         RunState::of(unsafe { (self.xrt.run_state)(self.handle) })

@@ -1,6 +1,7 @@
-//! Cards: simulated ones bit for bit, those behind XDMA and XRT as far as a machine without any goes, and ones that lie.
+//! Tests of cards: simulated cards bit for bit, cards behind XDMA and XRT as far as possible
+//! without hardware, and faulty cards.
 #![allow(unsafe_code)] // Test libraries are loaded, and registers are mapped.
-#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 
 mod adversary;
 mod exact;
@@ -16,7 +17,7 @@ use panoply_fpga::Simulated;
 use panoply_fpga::card::simulated::Simulation;
 use panoply_fpga::card::simulated::build::NoSimulation;
 
-/// The simulation, made once; nothing where this machine has no Verilator, which is said.
+/// The simulation, built once. Prints a message and returns `None` if Verilator is not installed.
 fn simulation() -> Option<Arc<Simulation>> {
     static SIMULATION: LazyLock<Result<Arc<Simulation>, NoSimulation>> =
         LazyLock::new(|| Simulated::default().simulation());
@@ -30,7 +31,7 @@ fn simulation() -> Option<Arc<Simulation>> {
     }
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -43,7 +44,7 @@ impl Random {
         (0..count).map(|_| (self.next() >> 24) as u8).collect()
     }
 
-    /// Integers of 24 bits, the extremes among them.
+    /// 24-bit integers, including the extremes.
     fn samples(&mut self, count: usize) -> Vec<i64> {
         let one = |random: &mut Random| match random.next() >> 40 & 3 {
             0 => -(1 << 23),

@@ -1,0 +1,4 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod conformance;
+mod devices;

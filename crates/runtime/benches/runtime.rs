@@ -1,4 +1,4 @@
-//! What the runtime itself costs, each figure beside its yardstick in the same run:
+//! The costs of the runtime itself, each beside its yardstick in the same run:
 //!
 //! ```text
 //! cargo bench --bench runtime                     # everything, or only some of it:
@@ -6,8 +6,9 @@
 //! cargo bench --bench runtime -- --json           # the numbers that have limits, one JSON object per line
 //! ```
 //!
-//! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard library. Machines are
-//! noisy, so each figure is the median of several rounds, and what counts is the ratio.
+//! The yardsticks: two bare threads that park and unpark each other, and a queue of the standard
+//! library. Machines are noisy, so each value is the median of several rounds, and the ratio is
+//! what matters.
 #![allow(unsafe_code)] // The allocator that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,8 +25,8 @@ use panoply_runtime::telemetry::Histogram;
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerPool};
 
-/// Counts allocations while it is asked to, so that the cost of a small op can be stated in them. A counter that both threads
-/// write all the time would be a part of what is timed.
+/// Counts allocations on request, so that the cost of a small op can be given in allocations. The
+/// counter is off otherwise: two threads that always write it would distort the measured times.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -46,7 +47,7 @@ fn allocations_of(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-// SAFETY: hands everything to the system's allocator unchanged.
+// SAFETY: passes every call to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_one();
@@ -70,7 +71,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn main() {
-    // `cargo test --benches` and `cargo nextest` call this with other arguments; they want no measurement.
+    // `cargo test --benches` and `cargo nextest` call this with other arguments and want no
+    // measurement.
     if !std::env::args().any(|argument| argument == "--bench") {
         println!("run with: cargo bench --bench runtime");
         return;
@@ -89,7 +91,7 @@ fn main() {
     }
 }
 
-/// A program's own workers.
+/// Measures a program's own workers.
 fn messages() {
     let throughput = messages_per_second();
     let channel = channel_messages_per_second();
@@ -112,7 +114,7 @@ fn row(what: &str, figure: String, yardstick: String) {
     }
 }
 
-/// A number for programs, printed with `--json` instead of the rows.
+/// Prints a value for programs, with `--json`, instead of the rows.
 fn number(name: &str, value: f64) {
     if json() {
         println!("{{\"number\":\"{name}\",\"value\":{value}}}");
@@ -123,7 +125,7 @@ fn json() -> bool {
     std::env::args().any(|argument| argument == "--json")
 }
 
-/// Adds up what it is sent, and answers with the sum.
+/// Adds up its messages, and answers with the sum.
 struct Sum(u64, Arc<AtomicU64>);
 
 impl Worker for Sum {
@@ -218,7 +220,7 @@ fn park_round_trip_us() -> f64 {
     took
 }
 
-/// A request and its reply; `parked` waits long enough before each for the worker to sleep.
+/// The time of a request and its reply. `parked` waits before each request until the worker sleeps.
 fn request_us(parked: bool) -> f64 {
     let (pool, _) = pool(1);
     let rounds = if parked { 600 } else { 20_000 };
@@ -245,13 +247,13 @@ fn idle_percent() -> f64 {
     percent
 }
 
-/// CPU time that this process has used.
+/// The CPU time that this process has used.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Small ops through the whole runtime: submit, queue, run, outcome.
+/// Measures small ops through the whole runtime: submit, queue, run, outcome.
 fn small_ops(parked_round_trip_us: f64) {
     let runtime = match Runtime::builder().backend(Arc::new(CpuBackend::new())).build() {
         Ok(runtime) => runtime,
@@ -300,7 +302,7 @@ fn small_ops(parked_round_trip_us: f64) {
     row("small ops, one caller, 256 under way", format!("{:.2} M/s", many / 1e6), String::new());
 }
 
-/// The router's choice alone, among eight devices of which each has a history.
+/// Measures the router's choice alone, among eight devices with a history each.
 fn decisions() {
     let latencies = (1..=8).map(|number| Script::new().latency(Duration::from_micros(20 * number)));
     let backend = latencies.fold(VirtualBackend::new(Arc::new(CpuBackend::new())), VirtualBackend::device);
@@ -329,7 +331,8 @@ fn decisions() {
     });
 }
 
-/// What counting costs each op: three histograms and an event that nobody listens to, beside the op itself.
+/// The cost of metrics per op: three histograms and an event without a listener, relative to the op
+/// itself.
 fn telemetry(op_us: f64) {
     let histograms = [Histogram::new(), Histogram::new(), Histogram::new()];
     let rounds = 10_000_u64;

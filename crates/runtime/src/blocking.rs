@@ -1,10 +1,13 @@
-//! Blocking on a future without an executor: each thread has one waker, made when it first waits, that unparks it. It is the one
-//! waker of which the runtime knows that calling it takes no time and harms nobody: see [`unparks`].
+//! Blocking on a future without an executor. Each thread has one waker, which unparks it and is
+//! created when the thread first waits. The runtime knows that calling this waker takes no time and
+//! harms no other thread; it knows this of no other waker (see [`unparks`]).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
+
+use panoply_core::once::OnceBox;
 
 /// The limit passed before the answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,27 +29,28 @@ thread_local! {
     static WAKER: Waker = waker();
 }
 
-/// The functions of our own wakers.
-static OURS: OnceLock<&'static RawWakerVTable> = OnceLock::new();
+/// The vtable of the wakers made here.
+static OURS: OnceBox<&'static RawWakerVTable> = OnceBox::new();
 
 #[inline(never)]
 fn waker() -> Waker {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    OURS.get_or_init(|| waker.vtable());
+    OURS.get_or_make(|| waker.vtable());
     waker
 }
 
-/// Whether this is the waker of a thread that blocks here. Any other is foreign code.
+/// Whether `waker` is the waker of a thread that blocks here. Any other waker is foreign code.
 pub(crate) fn unparks(waker: &Waker) -> bool {
     OURS.get().is_some_and(|ours| std::ptr::eq(*ours, waker.vtable()))
 }
 
-/// Calls `poll` until it is ready, parking in between, at the longest until the limit.
+/// Calls `poll` until it is ready. Parks in between, until `limit` at the longest.
 pub(crate) fn block_until<T>(
     limit: Option<Instant>,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
 ) -> Result<T, TimedOut> {
-    // A thread that ends has lost its waker; destructors of its locals may block all the same.
+    // A thread that is ending has already lost its waker, but destructors of its thread-locals may
+    // still block.
     let waker = WAKER.try_with(Waker::clone).unwrap_or_else(|_| waker());
     let context = Context::from_waker(&waker);
     loop {

@@ -1,39 +1,47 @@
-//! Foreign code that is called for somebody else's sake: wakers, destructors and listeners of ops that a supervisor or a shutdown
-//! has answered. By then every op has its outcome, so nobody but the owner of that code has to wait for it.
+//! Runs foreign code on behalf of others: wakers, destructors and listeners of ops that a
+//! supervisor or a shutdown has answered. By then every op has its outcome, so only the owner of
+//! that code has to wait for it.
 //!
-//! 1. Errands are run in order, one after the other, on threads made for them. A thread ends when there is nothing left to do, or a
-//!    while after that.
-//! 2. While errands wait behind one that is under way, a second thread waits for its turn. It takes it when the first has been inside
-//!    one errand for longer than [`ERRAND_TIME_MAX`]: that one is left behind, and comes back when it comes back.
-//! 3. At most [`THREADS_MAX`] threads are inside errands at a time. Beyond that the rest waits until one of them comes back.
+//! 1. Errands run in order, one after the other, on threads made for them. A thread ends when there
+//!    is nothing left to do, or a while after that.
+//! 2. While errands wait behind a running one, a second thread stands by. It takes over when the
+//!    first has been inside one errand for longer than [`ERRAND_TIME_MAX`]: the first is left
+//!    behind, and rejoins if its errand returns.
+//! 3. At most [`THREADS_MAX`] threads are inside errands at a time. Beyond that, the remaining
+//!    errands wait until one of the threads returns.
 //!
-//! Not part of the runtime's interface: collections of vectors have wakers of their own to call.
+//! This is public only because collections of vectors have wakers of their own to call. It is not
+//! part of the runtime's interface.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use panoply_core::once::OnceBox;
+
 use crate::foreign::contain;
+use crate::process::Process;
 use crate::threads::{self, Owner};
 
-/// How long one errand may take before the others go on without it.
+/// How long one errand may take before the next one starts on another thread.
 const ERRAND_TIME_MAX: Duration = Duration::from_millis(100);
-/// How many threads there may be.
+/// The largest number of threads.
 const THREADS_MAX: usize = 16;
-/// How long the threads that everybody shares wait for more.
+/// How long the threads of the process-wide `Errands::shared` wait for more errands.
 const SHARED_LINGER: Duration = Duration::from_millis(500);
 
 /// A call of foreign code.
 pub type Errand = Box<dyn FnOnce() + Send>;
 
-/// See the module's rules.
+/// A queue of errands and its threads. See the module's rules.
 pub struct Errands {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     owner: Owner,
-    /// How long a thread waits for more.
+    process: Process,
+    /// How long a thread waits for more errands.
     linger: Duration,
     state: Mutex<State>,
     changed: Condvar,
@@ -42,11 +50,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Errand>,
-    /// The number of the errand that is under way, and since when.
+    /// The number of the running errand, and since when it runs.
     inside: Option<(u64, Instant)>,
     next_number: u64,
     threads: usize,
-    /// Those of them that are not inside an errand.
+    /// The number of threads that are not inside an errand.
     ready: usize,
 }
 
@@ -55,30 +63,37 @@ impl Errands {
         Errands::lingering(owner, Duration::ZERO)
     }
 
-    /// Those of everything in this process that belongs to no runtime.
+    /// The errands of all code in this process that belongs to no runtime.
     pub fn shared() -> &'static Errands {
-        static SHARED: OnceLock<Errands> = OnceLock::new();
-        SHARED.get_or_init(|| Errands::lingering(Owner::new(), SHARED_LINGER))
+        static SHARED: OnceBox<Errands> = OnceBox::new();
+        SHARED.get_or_make(|| Errands::lingering(Owner::new(), SHARED_LINGER))
     }
 
     fn lingering(owner: Owner, linger: Duration) -> Errands {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Errands { shared: Arc::new(Shared { owner, linger, state, changed }) }
+        Errands { shared: Arc::new(Shared { owner, process: Process::current(), linger, state, changed }) }
     }
 
-    /// Has these run on another thread, soon.
+    /// Runs these errands on another thread, soon.
     pub fn send(&self, errands: impl IntoIterator<Item = Errand>) {
+        if !self.shared.process.is_here() {
+            // A fork has none of the threads, and the lock may stay locked for ever: the errands
+            // run here.
+            errands.into_iter().for_each(|errand| _ = contain(errand));
+            return;
+        }
         let mut state = self.shared.lock();
         state.waiting.extend(errands);
         self.shared.see_to_it(state);
     }
 
-    /// Has these values, whose destructors are foreign, dropped on another thread, soon.
+    /// Drops these values, whose destructors are foreign, on another thread, soon.
     pub(crate) fn drop_all<T: Send + 'static>(&self, values: impl IntoIterator<Item = T>) {
         self.send(values.into_iter().map(|value| Box::new(move || drop(value)) as Errand));
     }
 
-    /// Waits until every errand was begun, and has ended or is left behind; for so long at the most.
+    /// Waits until every errand was started, and has ended or is left behind. Returns false if
+    /// `time_max` passes first.
     pub(crate) fn finish(&self, time_max: Duration) -> bool {
         threads::wait_until(time_max, || {
             let state = self.shared.lock();
@@ -92,7 +107,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Sees to it that a thread is ready for what waits.
+    /// Makes sure that a thread is ready for the waiting errands.
     fn see_to_it(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         if state.waiting.is_empty() {
             return;
@@ -109,7 +124,7 @@ impl Shared {
         let spawned = self.owner.spawn("panoply-errands".to_owned(), move || there.run(there.linger));
         match spawned {
             Ok(_) => {}
-            // Where no thread can be made it is done here.
+            // If no thread can be made, the errands run here.
             Err(_) if alone => self.owner.here(|| self.run(Duration::ZERO)),
             Err(_) => {
                 let mut state = self.lock();
@@ -119,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Takes errands until there are none left for a while.
+    /// Runs errands until none has arrived for `linger`.
     fn run(self: &Arc<Shared>, linger: Duration) {
         let mut state = self.lock();
         loop {
@@ -142,7 +157,7 @@ impl Shared {
         state.ready -= 1;
     }
 
-    /// Runs the first errand that waits.
+    /// Runs the first waiting errand.
     fn run_one<'a>(self: &'a Arc<Shared>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let Some(errand) = state.waiting.pop_front() else { return state };
         state.next_number += 1;

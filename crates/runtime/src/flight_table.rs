@@ -1,22 +1,23 @@
 //! The tickets of the ops inside one engine, where a driver and its supervisor both reach them.
 //!
-//! Each entry is an atomic pointer to a ticket, or null. Whoever swaps a ticket out owns it and must answer it. So an op that
-//! the driver finishes and the supervisor gives up at the same moment is answered exactly once. Only the driver puts tickets
-//! in.
+//! Each entry is an atomic pointer to a ticket, or null. The thread that swaps a ticket out owns it
+//! and must answer it. So an op that the driver finishes and the supervisor gives up at the same
+//! moment is answered exactly once. Only the driver puts tickets in.
 
 use crate::slot::Ticket;
 use crate::sync::{AtomicPtr, Ordering};
 
-/// See the module.
+/// A fixed table of tickets that two threads may empty. See the module.
 pub(crate) struct FlightTable<Q, A> {
     tickets: Box<[AtomicPtr<()>]>,
-    /// It owns tickets of this type.
+    /// Marks that the table owns tickets of this type.
     of: std::marker::PhantomData<Ticket<Q, A>>,
 }
 
-// SAFETY: the entries are tickets, which may go to other threads where questions and answers may.
+// SAFETY: the entries are tickets, which may be sent to other threads if questions and answers may.
 unsafe impl<Q: Send, A: Send> Send for FlightTable<Q, A> {}
-// SAFETY: an entry is reached by an atomic swap, after which the ticket belongs to one thread.
+// SAFETY: an entry is accessed only by an atomic swap, after which the ticket belongs to one
+// thread.
 unsafe impl<Q: Send, A: Send> Sync for FlightTable<Q, A> {}
 
 impl<Q, A> FlightTable<Q, A> {
@@ -28,22 +29,24 @@ impl<Q, A> FlightTable<Q, A> {
     /// Puts a ticket into a free entry.
     pub(crate) fn put(&self, index: usize, ticket: Ticket<Q, A>) {
         let raw = ticket.into_raw();
-        // The model checker lets a swap pass a plain store that it has not read, and loses what was stored; the language does
-        // not: a swap that comes later, by whatever order, reads it.
+        // The model checker lets a swap overtake a plain store that it has not read, and then loses
+        // the stored value. The language does not: a swap that comes later in the modification
+        // order always reads the stored value, with any memory ordering.
         #[cfg(loom)]
         self.tickets[index].swap(raw, Ordering::AcqRel);
         #[cfg(not(loom))]
         self.tickets[index].store(raw, Ordering::Release);
     }
 
-    /// Takes the ticket of an entry out, if it is there.
+    /// Takes the ticket of an entry out, if there is one.
     pub(crate) fn take(&self, index: usize) -> Option<Ticket<Q, A>> {
         let raw = self.tickets.get(index)?.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: a non-null entry came from `Ticket::into_raw`, and the swap took it out for good.
+        // SAFETY: a non-null entry came from `Ticket::into_raw`, and the swap removed it from the
+        // table for good.
         (!raw.is_null()).then(|| unsafe { Ticket::from_raw(raw) })
     }
 
-    /// Takes every ticket out and hands it to `receive`.
+    /// Takes every ticket out and passes it to `receive`.
     pub(crate) fn take_all(&self, mut receive: impl FnMut(Ticket<Q, A>)) {
         for index in 0..self.tickets.len() {
             if let Some(ticket) = self.take(index) {

@@ -1,9 +1,9 @@
-//! Calls into code that is not ours: wakers, destructors of memory that a caller lent, a backend's methods, a program's own
-//! workers, listeners of events. Any of them may panic, and none of them may take a thread of ours with it: an op whose
-//! thread is gone is never answered.
+//! Calls foreign code: wakers, destructors of memory that a caller lent, a backend's methods, a
+//! program's own workers, listeners of events. Any of them may panic, and none of them may end a
+//! thread of the runtime: an op whose thread is gone is never answered.
 //!
-//! Every such call goes through [`contain`]: the panic ends there, with its message as the result. What follows the call is
-//! done in any case.
+//! Every such call goes through [`contain`]: the panic ends there, and its message is the result.
+//! The code after the call runs in any case.
 
 #[cfg(not(loom))]
 use tracing::level_filters::LevelFilter;
@@ -15,7 +15,7 @@ pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).map_err(message)
 }
 
-/// Under the model checker a panic is a failed model, and must be seen.
+/// Under the model checker, a panic is a failed model and must be visible.
 #[cfg(loom)]
 pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     Ok(call())
@@ -24,27 +24,28 @@ pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 /// Drops a value whose destructor is foreign.
 #[inline]
 pub(crate) fn discard<T>(value: T) {
-    // There is nobody to tell of a destructor's panic; the panic hook has told the program.
+    // No one can handle a destructor's panic here; the panic hook has already reported it.
     let _ = contain(|| drop(value));
 }
 
-/// Tells whoever listens to events of this level. Where nobody does, this is one comparison.
+/// Emits an event to the listeners of this level. Without listeners, the cost is one comparison.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn tell(level: tracing::Level, event: impl FnOnce()) {
     if level <= LevelFilter::current() {
-        // A listener that panics hears no more of this event.
+        // A listener that panics misses the rest of this event.
         let _ = contain(event);
     }
 }
 
-/// The message of a panic. What was thrown is foreign too, and so is its destructor.
+/// The message of a panic. The payload is foreign too, and so is its destructor.
 #[cfg(not(loom))]
 #[cold]
 fn message(panic: Box<dyn std::any::Any + Send>) -> String {
     let message = panoply_core::error::panic_message(panic.as_ref());
     if let Err(second) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic))) {
-        // Whoever panics while a panic is cleared away would do so for ever.
+        // The payload's destructor panicked too. The second payload is leaked, since its destructor
+        // could panic again, for ever.
         std::mem::forget(second);
     }
     message

@@ -1,40 +1,55 @@
-//! The runtime: it keeps every device in one worker, and every worker shares nothing.
+//! The runtime: each device is owned by one worker thread, and workers share nothing.
 //!
 //! Modules in reading order:
 //!
-//! * [`runtime`]: what a program holds: it finds devices, starts their workers, takes ops.
-//! * [`pending`]: the futures it hands out. They need no executor; `.wait()` blocks.
+//! * [`runtime`]: the program's entry point. It finds devices, starts their workers and accepts
+//!   ops.
+//! * [`pending`]: the futures that the runtime returns. They need no executor; `.wait()` blocks.
 //! * [`options`]: a caller's wishes for one op.
 //! * [`router`]: picks the lane for an op.
-//! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one outcome.
-//! * `lane`: what those two, callers and the relay share of one device.
-//! * `learned`: what was learned about one device; `metrics`: what its worker counts.
+//! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one
+//!   outcome.
+//! * `lane`: the state of one device that the router, the device worker, callers and the relay
+//!   share.
+//! * `learned`: what was learned about one device. `metrics`: the histograms of its worker.
 //! * [`batcher`]: joins ops that can run as one.
 //! * [`health`]: which devices are fit for work.
-//! * `relay`: sends ops on when their device fails them, or their data is elsewhere.
-//! * [`telemetry`]: what the runtime counts.
-//! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and supervision.
-//! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
+//! * `relay`: forwards ops whose device failed, or whose data is on another device.
+//! * [`verify`]: which answers are compared with another device's, and how. `verifier` does the
+//!   work.
+//! * [`telemetry`]: the runtime's public metrics.
+//! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and
+//!   supervision.
+//! * [`pipeline`]: chains of overlapping stages, on the CPU and on devices.
 //! * [`placement`]: which CPUs workers run on.
-//! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of, and `uneven_fence`, which
-//!   makes waking cheap; `tenure` and `flight_table`, by which a stuck driver is replaced.
-//! * `foreign`: how code that is not ours is called; `errands`: where it is called for the ops of a stuck or ended worker.
+//! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of.
+//!   `uneven_fence` makes waking cheap. `tenure` and `flight_table` make it possible to replace a
+//!   stuck driver.
+//! * [`process`]: detects forks, in which none of the threads exist.
+//! * `foreign`: how foreign code is called. `errands`: where foreign code is called for the ops of
+//!   a stuck or ended worker.
+//! * `address_space`: whether there is memory for large queues and for threads.
 //!
-//! Modules know those below them, and none above:
+//! A module knows the modules below it, and none above:
 //!
 //! ```text
 //! pipeline
-//! runtime, pending, telemetry
-//! relay
+//! runtime
+//! verifier
+//! relay, pending, telemetry
 //! router          device_worker
 //! lane
-//! options   batcher   health   learned   metrics
-//! slot, queue, sleeper, wakes, tenure, flight_table, threads, foreign, time
+//! options   batcher   health   learned   metrics   verify
+//! slot, queue, sleeper, wakes, tenure, flight_table, threads, process, foreign, time,
+//! address_space
 //! ```
 //!
-//! The crate knows no backend: they are handed in as `dyn Backend`.
-#![allow(unsafe_code)] // The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
+//! The crate knows no backend: backends are passed in as `dyn Backend`.
+// The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
+#![allow(unsafe_code)]
 
+#[cfg(not(loom))]
+mod address_space;
 #[cfg(not(loom))]
 pub mod batcher;
 #[cfg(not(loom))]
@@ -63,7 +78,7 @@ pub mod partition;
 pub mod pending;
 #[cfg(not(loom))]
 pub mod pipeline;
-/// Under the model checker: where a pipeline's threads meet.
+/// Under the model checker: the places where a pipeline's threads meet.
 #[cfg(loom)]
 #[allow(dead_code)]
 mod pipeline {
@@ -74,6 +89,9 @@ mod pipeline {
 pub mod placement;
 #[cfg(not(loom))]
 pub mod pool;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod process;
 mod queue;
 #[cfg(not(loom))]
 mod relay;
@@ -99,6 +117,10 @@ mod time;
 #[cfg(not(loom))]
 mod timers;
 mod uneven_fence;
+#[cfg(not(loom))]
+mod verifier;
+#[cfg(not(loom))]
+pub mod verify;
 #[cfg_attr(loom, allow(dead_code))]
 mod wakes;
 #[cfg(not(loom))]
@@ -129,5 +151,7 @@ pub use router::Exploration;
 pub use router::profile::{Profile, ProfileError};
 #[cfg(not(loom))]
 pub use runtime::{BackendReport, BuildError, Builder, DeviceChange, Rediscovery, Runtime};
+#[cfg(not(loom))]
+pub use verify::Verify;
 #[cfg(not(loom))]
 pub use worker::{Envelope, Worker, WorkerError};

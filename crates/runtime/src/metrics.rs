@@ -1,14 +1,15 @@
-//! What one worker counts about its ops: written by that worker alone, read by whoever asks.
+//! The histograms of one worker's ops. Only that worker writes them; any thread may read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::time::nanoseconds;
 
-/// Buckets of a histogram: the first holds zeros and ones, each further one twice the range.
+/// Number of buckets: the first counts zeros, and bucket `n` counts the values from `2^(n-1)` to
+/// `2^n - 1`.
 const BUCKETS: usize = 44;
 
-/// How often something had which size, in powers of two. One thread writes it, anyone reads it.
+/// Counts values by size, in powers of two. One thread writes it, any thread reads it.
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
@@ -17,22 +18,22 @@ pub struct Histogram {
 /// The counts of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distribution {
-    /// How many values were up to this large (and larger than the one before), with the largest value of each bucket.
-    /// Empty buckets at the end are left out.
+    /// For each bucket, its largest value, and the number of values in it. Empty buckets at the end
+    /// are left out.
     pub buckets: Vec<(u64, u64)>,
-    /// All values together.
+    /// The sum of all values.
     pub sum: u64,
-    /// How many values there were.
+    /// The number of values.
     pub count: u64,
 }
 
 impl Histogram {
-    /// An empty one.
+    /// An empty histogram.
     pub fn new() -> Histogram {
         Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Counts a value. Counts of threads that do so at the same time may be lost.
+    /// Counts a value. If several threads write at the same time, counts may be lost.
     pub fn note(&self, value: u64) {
         let bucket = (64 - value.leading_zeros() as usize).min(BUCKETS - 1);
         add(&self.buckets[bucket], 1);
@@ -59,7 +60,8 @@ impl Default for Histogram {
 }
 
 impl Distribution {
-    /// The largest value that this share of all values, from 0 to 1, does not exceed; as fine as the buckets are.
+    /// The largest value of the bucket in which this quantile (from 0 to 1) falls. The resolution
+    /// is that of the buckets.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (share.clamp(0.0, 1.0) * self.count as f64).ceil() as u64;
         let mut seen = 0;
@@ -73,7 +75,7 @@ impl Distribution {
     }
 }
 
-/// One writer: a load and a store.
+/// Adds with a load and a store, which is enough for one writer.
 fn add(counter: &AtomicU64, value: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }

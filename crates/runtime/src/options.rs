@@ -1,10 +1,10 @@
-//! A caller's wishes for one op. What they mean for the devices that exist is the router's to say.
+//! A caller's wishes for one op. The router decides what they mean for the existing devices.
 
 use std::time::Instant;
 
 use panoply_core::{DeviceId, Error, Result};
 
-/// A caller's wishes for one op. Everything is optional; what is left out is the runtime's choice.
+/// A caller's wishes for one op. Everything is optional; the runtime decides what is left out.
 ///
 /// ```
 /// # use panoply_runtime::{RunOptions, FallbackPolicy};
@@ -17,62 +17,68 @@ use panoply_core::{DeviceId, Error, Result};
 pub struct RunOptions {
     /// Run it on this device and no other.
     pub device: Option<DeviceId>,
-    /// Run it on this device where that is fit for work; of a graph, all the ops that the device runs.
+    /// Run it on this device if the device is healthy. For a graph: all the ops that the device can
+    /// run.
     pub prefer: Option<DeviceId>,
-    /// Run it on none of these.
+    /// Run it on none of these devices.
     pub forbid: Vec<DeviceId>,
-    /// The outcome is of no use after this time.
+    /// The outcome is useless after this time.
     pub deadline: Option<Instant>,
-    /// What the choice of the device shall serve.
+    /// The goal by which the device is chosen.
     pub goal: Goal,
-    /// What to do when a device fails; `None` is the runtime's policy.
+    /// The policy for a failing device. `None` means the runtime's policy.
     pub fallback: Option<FallbackPolicy>,
-    /// Whose turn it is in a queue.
+    /// Its priority in a queue.
     pub priority: Priority,
-    /// Have the report name the alternatives.
+    /// List the alternatives in the report.
     pub explain: bool,
-    /// Bring the output to the host's memory as part of the op.
+    /// Copy the output to the host's memory as part of the op.
     pub to_host: bool,
+    /// Compare the answers to one in this many such ops with another device's, instead of the
+    /// runtime's share; at least 1. The runtime must be set up to compare answers: see
+    /// [`Verify`](crate::Verify).
+    pub verify_every: Option<u32>,
 }
 
-/// What the choice of a device shall serve.
+/// The goal by which a device is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Goal {
     /// This op finishes as early as possible.
     #[default]
     Soonest,
-    /// As the default, and the op is not held back to be joined with others.
+    /// As the default, but the op is not held back to be joined with others.
     Latency,
     /// As many ops as possible finish, however long each of them takes.
     Throughput,
-    /// As little energy as possible is used.
+    /// The ops use as little energy as possible.
     Energy,
 }
 
-/// What happens to an op when its device fails. The outcome says so, and a counter counts it.
+/// The handling of an op whose device fails. The outcome reports a fallback, and a counter counts
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FallbackPolicy {
     /// The caller gets the error.
     None,
-    /// It is tried again on the same device.
+    /// The op is tried again on the same device.
     Retry {
-        /// How often, after the first time.
+        /// The number of retries after the first attempt.
         times: u32,
     },
-    /// It is tried on the other devices that can run it, each of them once.
+    /// The op is tried on the other devices that can run it, once on each.
     #[default]
     Alternate,
-    /// It is run on the CPU.
+    /// The op is run on the CPU.
     Cpu,
 }
 
-/// Whose turn it is in a device's queue. Of every eight ops that a worker takes from a queue with all three waiting, five
-/// are urgent, two are normal and one is patient: nobody waits for ever.
+/// The priority of an op in a device's queue. Of every eight ops that a worker takes while all
+/// three kinds wait, five are urgent, two are normal and one is patient, so no op waits for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
     /// Before others.
     Urgent,
-    /// As most are.
+    /// The usual priority.
     #[default]
     Normal,
     /// When others leave room.
@@ -80,66 +86,82 @@ pub enum Priority {
 }
 
 impl RunOptions {
-    /// On this device and no other.
+    /// Runs the op on this device and no other.
     pub fn require(device: DeviceId) -> RunOptions {
         RunOptions { device: Some(device), ..RunOptions::default() }
     }
 
-    /// On this device where that is fit for work, otherwise wherever it finishes first.
+    /// Runs the op on this device if the device is healthy, otherwise wherever it finishes first.
     pub fn prefer(device: DeviceId) -> RunOptions {
         RunOptions { prefer: Some(device), ..RunOptions::default() }
     }
 
-    /// On none of these devices.
+    /// Excludes these devices.
     pub fn forbid(mut self, devices: impl IntoIterator<Item = DeviceId>) -> RunOptions {
         self.forbid.extend(devices);
         self
     }
 
-    /// By this time, or not at all.
+    /// Sets the deadline. After it, the op fails.
     pub fn deadline(mut self, deadline: Instant) -> RunOptions {
         self.deadline = Some(deadline);
         self
     }
 
-    /// What the choice of the device shall serve.
+    /// Sets the goal by which the device is chosen.
     pub fn goal(mut self, goal: Goal) -> RunOptions {
         self.goal = goal;
         self
     }
 
-    /// What to do when a device fails.
+    /// Sets what to do when a device fails.
     pub fn fallback(mut self, policy: FallbackPolicy) -> RunOptions {
         self.fallback = Some(policy);
         self
     }
 
-    /// Whose turn it is.
+    /// Sets the priority.
     pub fn priority(mut self, priority: Priority) -> RunOptions {
         self.priority = priority;
         self
     }
 
-    /// With the alternatives in the report.
+    /// Lists the alternatives in the report.
     pub fn explain(mut self) -> RunOptions {
         self.explain = true;
         self
     }
 
-    /// With the output in the host's memory.
+    /// Copies the output to the host's memory.
     pub fn to_host(mut self) -> RunOptions {
         self.to_host = true;
         self
     }
+
+    /// Compares one in `every` answers with another device's.
+    pub fn verify_every(mut self, every: u32) -> RunOptions {
+        self.verify_every = Some(every);
+        self
+    }
 }
 
-/// The wishes, in terms of the lanes that exist.
+/// The wishes in terms of the existing lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
-    /// A bit for each lane that may be used.
+    /// A bit for the slot of each lane that may be used.
     pub(crate) allowed: u64,
-    pub(crate) prefer: Option<u8>,
-    /// The caller insists on one device.
+    /// How many lanes had been put into slots when `allowed` was computed from device names.
+    pub(crate) lanes_known: u32,
+    /// Whether the caller named no devices, so that later lanes may be used as well.
+    pub(crate) any_lane: bool,
+    /// A bit for the slot of each lane that may run the op a second time, to compare the answers:
+    /// all lanes that are not forbidden.
+    pub(crate) elsewhere: u64,
+    /// Whether this is such a second run.
+    pub(crate) is_second: bool,
+    /// The id of the preferred lane.
+    pub(crate) prefer: Option<u16>,
+    /// Whether the caller insists on one device.
     pub(crate) pinned: bool,
     pub(crate) goal: Goal,
     pub(crate) policy: FallbackPolicy,
@@ -147,13 +169,19 @@ pub(crate) struct Wishes {
     pub(crate) explain: bool,
     pub(crate) to_host: bool,
     pub(crate) deadline: Option<Instant>,
+    /// Compare one in this many such ops, instead of the runtime's share.
+    pub(crate) verify_every: Option<u32>,
 }
 
 impl Wishes {
-    /// No wishes.
+    /// The default wishes.
     pub(crate) fn none(policy: FallbackPolicy) -> Wishes {
         Wishes {
             allowed: u64::MAX,
+            lanes_known: u32::MAX,
+            any_lane: true,
+            elsewhere: u64::MAX,
+            is_second: false,
             prefer: None,
             pinned: false,
             goal: Goal::Soonest,
@@ -162,13 +190,23 @@ impl Wishes {
             explain: false,
             to_host: false,
             deadline: None,
+            verify_every: None,
         }
+    }
+
+    /// Whether the lane may be used that serves in this slot and was the `placed`-th to be put into
+    /// one. A lane that got the slot later is another device than the caller named.
+    pub(crate) fn allows(&self, slot: u8, placed: u32) -> bool {
+        self.allowed & (1 << slot) != 0 && (self.any_lane || placed < self.lanes_known)
     }
 }
 
 impl RunOptions {
-    /// Which two wishes cannot both be fulfilled, if there are two.
+    /// Returns an error if two wishes contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.verify_every == Some(0) {
+            return Err(Error::invalid("verify_every", "at least 1", 0));
+        }
         let against = |first: String, second: String| Err(Error::Contradiction { first, second });
         let forbidden = |device: &DeviceId| self.forbid.contains(device);
         if let Some(device) = self.device.filter(forbidden) {

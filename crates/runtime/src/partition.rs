@@ -1,7 +1,8 @@
-//! Which worker of a pool gets a message.
+//! Chooses the worker of a pool for each message.
 //!
-//! A [`Partitioner`] is asked for every message, from any thread, so it takes no lock. Those that go by a key give the
-//! same worker for the same key in every run: the hash is fixed, and is not the one of `std`, which is free to change.
+//! A [`Partitioner`] is called for every message, from any thread, so it takes no lock.
+//! Partitioners that use a key return the same worker for the same key in every run: the hash is
+//! fixed, and is not the one of `std`, which may change.
 //!
 //! | partitioner | a message goes to |
 //! | --- | --- |
@@ -9,7 +10,7 @@
 //! | [`RoundRobin`] | the next worker |
 //! | [`RangeBy`] | the worker whose range holds its key |
 //! | [`ConsistentHash`] | the next worker on a ring; few keys move when the number of workers changes |
-//! | a closure `Fn(&M, usize) -> usize` | whatever it answers |
+//! | a closure `Fn(&M, usize) -> usize` | the worker that it returns |
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,11 +35,11 @@ pub trait Partitioner<M: ?Sized>: Send + Sync {
     }
 }
 
-/// Why a message cannot be given to a worker.
+/// Why a message cannot be assigned to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// A pool without workers.
+    /// The pool has no workers.
     #[error("expected at least 1 worker, got 0")]
     NoWorkers,
     /// The partitioner named a worker that does not exist.
@@ -49,10 +50,10 @@ pub enum PartitionError {
         /// The partitioner's answer.
         got: usize,
     },
-    /// A bound that is not above the one before it, or that has no order at all (NaN).
+    /// A bound that is not above the one before it, or is unordered (NaN).
     #[error("expected strictly ascending bounds, got bound {index} out of order")]
     NotAscending {
-        /// Which bound, counted from zero.
+        /// Index of the bound, from zero.
         index: usize,
     },
     /// The ranges do not fit the pool.
@@ -63,7 +64,7 @@ pub enum PartitionError {
         /// How many workers there are.
         got: usize,
     },
-    /// More workers than the ring tells apart.
+    /// More workers than the ring supports.
     #[error("expected at most {max} workers, got {got}")]
     TooManyWorkers {
         /// [`RING_WORKERS_MAX`].
@@ -71,7 +72,7 @@ pub enum PartitionError {
         /// How many workers there are.
         got: usize,
     },
-    /// No places on the ring, or too many.
+    /// No virtual nodes, or too many.
     #[error("expected 1 to {max} virtual nodes per worker, got {got}")]
     VirtualNodes {
         /// [`VIRTUAL_NODES_MAX`].
@@ -81,7 +82,7 @@ pub enum PartitionError {
     },
 }
 
-/// The worker for `message`, checked: partitioners may be anybody's code.
+/// The worker for `message`, with a range check: partitioners may be foreign code.
 pub fn choose<M: ?Sized>(
     partitioner: &(impl Partitioner<M> + ?Sized),
     message: &M,
@@ -98,9 +99,10 @@ impl<M: ?Sized, F: Fn(&M, usize) -> usize + Send + Sync> Partitioner<M> for F {
     }
 }
 
-/// By the hash of a key that `F` takes from the message.
+/// Partitions by the hash of a key that `F` takes from the message.
 ///
-/// The key is an owned value. To go by a borrowed part of the message, let `F` hash it: [`stable_hash`].
+/// The key is an owned value. To use a borrowed part of the message, let `F` hash it:
+/// [`stable_hash`].
 ///
 /// ```
 /// use panoply_runtime::partition::{HashBy, choose, stable_hash};
@@ -117,7 +119,7 @@ pub struct HashBy<F> {
 }
 
 impl<F> HashBy<F> {
-    /// By the hash of `key(message)`.
+    /// Partitions by the hash of `key(message)`.
     pub const fn new(key: F) -> HashBy<F> {
         HashBy { key }
     }
@@ -129,7 +131,7 @@ impl<M: ?Sized, K: Hash, F: Fn(&M) -> K + Send + Sync> Partitioner<M> for HashBy
     }
 }
 
-/// One worker after the other, whatever the message.
+/// One worker after the other, regardless of the message.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     next: AtomicUsize,
@@ -144,13 +146,14 @@ impl RoundRobin {
 
 impl<M: ?Sized> Partitioner<M> for RoundRobin {
     fn partition(&self, _message: &M, workers: usize) -> usize {
-        // Only the count matters; nothing else is published through it.
+        // Only the count matters; the atomic publishes no other data.
         self.next.fetch_add(1, Ordering::Relaxed).checked_rem(workers).unwrap_or(0)
     }
 }
 
-/// By ranges of a key: a key below `bounds[0]` goes to worker 0, one below `bounds[1]` to worker 1, and one that is below
-/// no bound to the last worker. A key without an order (NaN) goes to worker 0.
+/// Partitions by ranges of a key: a key below `bounds[0]` goes to worker 0, a key below `bounds[1]`
+/// to worker 1, and a key that is below no bound to the last worker. An unordered key (NaN) goes to
+/// worker 0.
 #[derive(Clone, Debug)]
 pub struct RangeBy<K, F> {
     bounds: Vec<K>,
@@ -158,7 +161,7 @@ pub struct RangeBy<K, F> {
 }
 
 impl<K: PartialOrd, F> RangeBy<K, F> {
-    /// Ranges that end before each of `bounds`, which must ascend, and one beyond the last.
+    /// Ranges that end before each of `bounds`, which must ascend, and one range beyond the last.
     pub fn new(bounds: Vec<K>, key: F) -> Result<RangeBy<K, F>, PartitionError> {
         for (index, bound) in bounds.iter().enumerate() {
             let ordered = bound.partial_cmp(bound).is_some();
@@ -169,7 +172,7 @@ impl<K: PartialOrd, F> RangeBy<K, F> {
         Ok(RangeBy { bounds, key })
     }
 
-    /// An error unless there is exactly one worker per range.
+    /// Returns an error unless there is exactly one worker per range.
     pub fn for_workers(&self, workers: usize) -> Result<(), PartitionError> {
         let expected = self.bounds.len() + 1;
         if workers == expected { Ok(()) } else { Err(PartitionError::WorkersMismatch { expected, got: workers }) }
@@ -181,7 +184,7 @@ where
     K: PartialOrd + Send + Sync,
     F: Fn(&M) -> K + Send + Sync,
 {
-    /// With fewer workers than ranges the last worker takes the ranges beyond it.
+    /// With fewer workers than ranges, the last worker takes the remaining ranges.
     fn partition(&self, message: &M, workers: usize) -> usize {
         let key = (self.key)(message);
         self.bounds.partition_point(|bound| *bound <= key).min(workers.saturating_sub(1))

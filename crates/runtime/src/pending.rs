@@ -1,12 +1,14 @@
-//! The futures that the runtime hands out. They need no executor: poll them anywhere, or block with `wait`.
+//! The futures that the runtime returns. They need no executor: poll them anywhere, or block with
+//! `wait`.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use panoply_core::once::OnceBox;
 use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
@@ -14,14 +16,14 @@ use crate::sleeper::SPIN_US_MAX;
 use crate::slot::TimedOut;
 use crate::timers::{Alarm, Timers};
 
-/// An op under way. Its output comes from `.await` or from [`Pending::wait`]; dropping it cancels the op if it has not
-/// been started yet.
+/// An op in flight. Its output comes from `.await` or from [`Pending::wait`]. Dropping it cancels
+/// the op if it has not been started yet.
 #[must_use = "dropping a pending op cancels it"]
 pub struct Pending<T> {
     inner: PendingOutcome<T>,
 }
 
-/// An op under way whose report is wanted too; see [`Pending::with_report`].
+/// An op in flight whose report is wanted too; see [`Pending::with_report`].
 #[must_use = "dropping a pending op cancels it"]
 pub struct PendingOutcome<T> {
     state: State,
@@ -37,28 +39,29 @@ enum State {
 struct Sent {
     receiver: OpReceiver,
     lane: Arc<Lane>,
-    /// Where it waits for room, if it met a full queue.
+    /// Its position among the ops that wait for room, if the queue was full.
     place: Option<PlaceInLine>,
     deadline: Option<Deadline>,
-    /// For how long a caller spins for the outcome.
+    /// How long a caller spins for the outcome.
     spin_us_max: u64,
 }
 
-/// The inputs of an op that is done within a caller's spin.
+/// The largest inputs of an op that is expected to finish while its caller spins.
 const SMALL_OP_BYTES_MAX: usize = 32 << 10;
-/// How long a caller spins for what a GPU with memory of its own computes: as long as a wake-up, which takes some tens of
-/// microseconds, is a good part of it.
+/// How long a caller spins for an op on a discrete GPU: as long as a wake-up, which takes some tens
+/// of microseconds, is a considerable part of that time.
 const GPU_SPIN_US_MAX: u64 = 1000;
-/// One caller for so many CPUs may spin for that long at a time, and only while no more than those wait at all; the others spin
-/// briefly and park.
+/// One caller per this number of CPUs may spin for that long, and only while no more callers than
+/// that wait at all. The others spin briefly and park.
 const CPUS_PER_PATIENT: usize = 4;
-/// How long every caller spins. Where more callers wait than there are CPUs they park then: those who spin would keep CPUs from
-/// those who are woken and have the next op to send. (64 callers on 16 CPUs, batches by time or size: 1.6 times the throughput of
-/// single ops where each spun for 100 µs, 2.2 for 50 µs.)
+/// How long every caller spins. If more callers wait than there are CPUs, they park after this:
+/// spinning callers would keep CPUs from woken callers that have the next op to send. (64 callers
+/// on 16 CPUs, batches by time or size: 1.6 times the throughput of single ops where each spun for
+/// 100 µs, 2.2 for 50 µs.)
 const FIRST_SPIN_US_MAX: u64 = 4;
 
-/// For how long a caller spins for an op with so much input. The caller of a larger one on the CPU would only take a core from
-/// those who compute it.
+/// How long a caller spins for an op with this much input. The caller of a larger op on the CPU
+/// does not spin: it would only take a core from the threads that compute the op.
 fn spin_us_max(kind: DeviceKind, input_bytes: usize) -> u64 {
     match kind {
         DeviceKind::DiscreteGpu => GPU_SPIN_US_MAX,
@@ -67,11 +70,12 @@ fn spin_us_max(kind: DeviceKind, input_bytes: usize) -> u64 {
     }
 }
 
-/// A caller's own limit. A blocked caller keeps it by itself; an awaited op is woken by the runtime's timers.
+/// A caller's own time limit. A blocked caller measures it itself; an awaited op is woken by the
+/// runtime's timers.
 pub(crate) struct Deadline {
     at: Instant,
     timers: Arc<Timers>,
-    /// The waker that the timers will call, and their name for it where they are not stopped.
+    /// The waker that the timers will call, and its alarm, unless the timers are stopped.
     armed: Option<(Waker, Option<Alarm>)>,
 }
 
@@ -80,7 +84,7 @@ impl Deadline {
         Deadline { at, timers: Arc::clone(timers), armed: None }
     }
 
-    /// Has this one woken when the time comes, and nobody else.
+    /// Makes the timers wake this waker, and no earlier one, when the time comes.
     fn arm(&mut self, waker: &Waker) {
         if self.armed.as_ref().is_some_and(|(armed, _)| armed.will_wake(waker)) {
             return;
@@ -127,27 +131,27 @@ impl<T> Pending<T> {
         Pending { inner: PendingOutcome { state: State::Sent(sent), convert } }
     }
 
-    /// Blocks until the output is there.
+    /// Blocks until the output is available.
     pub fn wait(self) -> Result<T> {
         self.inner.wait().map(|outcome| outcome.output)
     }
 
-    /// The same op, giving its report together with its output.
+    /// The same op, returning its report together with its output.
     pub fn with_report(self) -> PendingOutcome<T> {
         self.inner
     }
 
-    /// Whether the outcome is there, so that `wait` would return at once.
+    /// Whether the outcome is available, so that `wait` would return at once.
     pub fn is_done(&self) -> bool {
         match &self.inner.state {
             State::Refused(_) => true,
-            State::Sent(sent) => sent.receiver.is_done(),
+            State::Sent(sent) => sent.receiver.is_done() || !sent.lane.process.is_here(),
         }
     }
 }
 
 impl<T> PendingOutcome<T> {
-    /// Blocks until the outcome is there.
+    /// Blocks until the outcome is available.
     pub fn wait(mut self) -> Result<Outcome<T>> {
         let answer = match &mut self.state {
             State::Refused(error) => Err(error.take().unwrap_or(Error::Cancelled)),
@@ -179,7 +183,17 @@ impl<T> Future for PendingOutcome<T> {
 }
 
 impl Sent {
+    /// The error of an op that was sent before a fork, in the child process: its answer goes to the
+    /// parent.
+    fn lost_in_fork(&self) -> Option<Error> {
+        let process = self.lane.process;
+        (!process.is_here() && !self.receiver.is_done()).then(|| process.refusal("the op's runtime"))
+    }
+
     fn wait(&mut self) -> OpAnswer {
+        if let Some(error) = self.lost_in_fork() {
+            return Err(error);
+        }
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
         let waiting = Waiting::begin();
         if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
@@ -191,7 +205,7 @@ impl Sent {
         }
     }
 
-    /// Spins on, as long as pays among so many callers.
+    /// Spins on, for as long as that pays among this many callers.
     fn spin_among(&self, callers: usize, limit: Option<Instant>) {
         if callers > cpus() {
             return;
@@ -204,6 +218,9 @@ impl Sent {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<OpAnswer> {
+        if let Some(error) = self.lost_in_fork() {
+            return Poll::Ready(Err(error));
+        }
         if let Poll::Ready(answer) = self.receiver.poll(context) {
             self.deadline = None;
             return Poll::Ready(answer.unwrap_or(Err(Error::ShuttingDown)));
@@ -217,13 +234,13 @@ impl Sent {
         Poll::Pending
     }
 
-    /// Has an op that met a full queue wait for room behind those that came before it. From then on it gets in, and is answered,
-    /// whether anybody polls or not.
+    /// Makes an op that met a full queue wait for room behind those that came before it. From then
+    /// on it gets in, and is answered, whether or not it is polled.
     #[cold]
     fn get_in_line(&mut self, ticket: OpTicket) {
         match self.lane.wait_in_line(ticket) {
             Ok(place) => self.place = Some(place),
-            // The lane is gone: the op goes elsewhere, or its error comes as its answer.
+            // The lane is closed: the op goes to another device, or its error comes as its answer.
             Err((ticket, error)) => self.lane.refuse(ticket, error),
         }
     }
@@ -236,20 +253,25 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        // An op that nobody waits for shall not wait for room: there may be more of them than memory.
+        if !self.lane.process.is_here() {
+            // The op belongs to the parent process, and a thread that does not exist here may hold
+            // the lock of its line.
+            return;
+        }
+        // An abandoned op must not wait for room: there may be more such ops than memory.
         if let Some(place) = self.place.take().filter(|_| !self.receiver.is_done()) {
             self.lane.leave_line(place);
         }
     }
 }
 
-/// How many CPUs this process has.
+/// Number of CPUs of this process.
 fn cpus() -> usize {
-    static CPUS: OnceLock<usize> = OnceLock::new();
-    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    static CPUS: OnceBox<usize> = OnceBox::new();
+    *CPUS.get_or_make(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// One caller that blocks until its op is done, among all of this process.
+/// One caller that blocks until its op is done. All callers of this process are counted.
 struct Waiting;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -260,7 +282,7 @@ impl Waiting {
         Waiting
     }
 
-    /// How many there are now.
+    /// Number of blocked callers now.
     fn callers(&self) -> usize {
         WAITING.load(Ordering::Relaxed)
     }
@@ -272,9 +294,9 @@ impl Drop for Waiting {
     }
 }
 
-/// A place among the callers that spin for long, each of whom keeps a CPU busy.
+/// The permission to spin for long. Each holder keeps a CPU busy.
 struct Patience {
-    /// How many places are taken.
+    /// How many permissions are taken.
     taken: &'static AtomicUsize,
 }
 
@@ -284,10 +306,10 @@ impl Patience {
         Patience::take_one_of(&TAKEN, Patience::places())
     }
 
-    /// How many there are.
+    /// How many permissions there are.
     fn places() -> usize {
-        static PLACES: OnceLock<usize> = OnceLock::new();
-        *PLACES.get_or_init(|| (cpus() / CPUS_PER_PATIENT).max(1))
+        static PLACES: OnceBox<usize> = OnceBox::new();
+        *PLACES.get_or_make(|| (cpus() / CPUS_PER_PATIENT).max(1))
     }
 
     fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<Patience> {
@@ -302,7 +324,8 @@ impl Drop for Patience {
     }
 }
 
-/// The outcome with its typed output. An answer that is no such output is the device's fault, not the caller's.
+/// The outcome with its typed output. An output of another type is the device's fault, not the
+/// caller's.
 fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome<T>> {
     let Outcome { output, report } = answer?;
     let fault = |error: Error| match error.kind() {

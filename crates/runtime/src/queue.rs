@@ -1,35 +1,43 @@
-//! A bounded lock-free queue that can be closed: many producers, and a consumer that takes several items at once.
+//! A bounded lock-free queue that can be closed: many producers, and a consumer that takes several
+//! items at once.
 //!
-//! A ring of slots, each with a sequence number that says whose turn it is. The rules, for a ring of `capacity` slots:
+//! A ring of slots, each with a sequence number that shows whether a push or a pop comes next. The
+//! rules, for a ring of `capacity` slots:
 //!
-//! 1. A slot whose sequence equals position `p` is free for the push that claims `p`; when the item is in, its sequence
-//!    becomes `p + 1`. A slot with sequence `p + 1` is ready for the pop that claims `p`; when the item is out, its
-//!    sequence becomes `p + capacity`, the position of the next push that will use it.
-//! 2. `tail` and `head` are claimed by compare-and-swap; the winner owns the slots between the old and the new value. A
-//!    consumer claims a whole run of ready slots with one swap. Several consumers are safe: a supervisor may empty the
-//!    queue of a worker that hangs.
-//! 3. Closing sets one bit of `tail`. A push that has not claimed its position by then fails and gives its item back; one
-//!    that has will finish. So once the queue is closed, `head == tail` means that it is empty for ever: no item is
-//!    stranded behind a consumer that has left.
-//! 4. Nothing is ever dropped silently: whoever drops the queue drops the items in it. A consumer that panics while it
-//!    receives a run has claimed all of it: the rest is dropped, and every slot is free again.
+//! 1. A slot whose sequence equals position `p` is free for the push that claims `p`; when the item
+//!    is in, its sequence becomes `p + 1`. A slot with sequence `p + 1` is ready for the pop that
+//!    claims `p`; when the item is out, its sequence becomes `p + capacity`, the position of the
+//!    next push that will use it.
+//! 2. `tail` and `head` are claimed by compare-and-swap; the winner owns the slots between the old
+//!    and the new value. A consumer claims a whole run of ready slots with one swap. Several
+//!    consumers are safe: a supervisor may empty the queue of a worker that hangs.
+//! 3. Closing sets one bit of `tail`. A push that has not claimed its position by then fails and
+//!    returns its item; a push that has claimed one will finish. So once the queue is closed,
+//!    `head == tail` means that it is empty for ever: no item is stranded behind a consumer that
+//!    has left. A closed queue that is empty and has no consumer may be opened again, by a caller
+//!    that knows both facts. The bit of `tail` is then cleared first, so that a push that still
+//!    sees the queue closed returns its item as before.
+//! 4. No item is lost silently: dropping the queue drops the items in it. A consumer that panics
+//!    while it receives a run has claimed all of the run: the rest is dropped, and every slot is
+//!    free again.
 
 use std::mem::MaybeUninit;
 
 use crate::foreign::discard;
 use crate::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, UnsafeCell, spin_loop};
 
-/// The most items a queue may be made for.
+/// The largest capacity of a queue. Options that ask for more are refused by the types that take
+/// them.
 pub const QUEUE_DEPTH_MAX: usize = 1 << 20;
 
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// See the module's rules.
+/// The queue. See the module's rules.
 pub(crate) struct Queue<T> {
     tail: CacheLine<AtomicUsize>,
     head: CacheLine<AtomicUsize>,
-    /// A copy of the CLOSED bit of `tail`. Consumers read it here, on a cache line that is written once, since every push writes
-    /// the line of `tail`.
+    /// A copy of the CLOSED bit of `tail`. Consumers read it here, on a cache line that is written
+    /// once, since every push writes the line of `tail`.
     closing: CacheLine<AtomicBool>,
     slots: Box<[Slot<T>]>,
     mask: usize,
@@ -40,23 +48,24 @@ struct Slot<T> {
     item: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// Why an item was not taken; it is handed back.
+/// Why an item was not accepted; the item is returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PushError<T> {
     /// Every slot is in use.
     Full(T),
-    /// The queue takes nothing any more.
+    /// The queue accepts no more items.
     Closed(T),
 }
 
-// SAFETY: an item is written by the one push that claimed its slot and read by the one pop that claimed it, ordered by
-// the slot's sequence number (release, then acquire).
+// SAFETY: an item is written by the one push that claimed its slot and read by the one pop that
+// claimed it, ordered by the slot's sequence number (release, then acquire).
 unsafe impl<T: Send> Send for Queue<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
 impl<T> Queue<T> {
-    /// A queue for at least `depth` items: rounded up to a power of two, at least 2, at most [`QUEUE_DEPTH_MAX`].
+    /// A queue for at least `depth` items: rounded up to a power of two, at least 2, at most
+    /// [`QUEUE_DEPTH_MAX`].
     pub(crate) fn new(depth: usize) -> Queue<T> {
         let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two();
         let slot = |index| Slot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
@@ -69,31 +78,40 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many items fit.
+    /// The size in bytes of a queue for `depth` items, without the data that items point to.
+    pub(crate) fn bytes(depth: usize) -> u64 {
+        let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two() as u64;
+        capacity.saturating_mul(size_of::<Slot<T>>() as u64)
+    }
+
+    /// Number of items that fit.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many items are in the queue or being pushed, which may have changed when this returns.
+    /// Number of items in the queue or being pushed. It may have changed when this returns.
     pub(crate) fn len(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
         (self.tail.load(Ordering::Acquire) & !CLOSED).wrapping_sub(head) & !CLOSED
     }
 
-    /// Whether a pop would find something, or the queue has been closed. Touches nothing that a push needs.
+    /// Whether a pop would find an item, or the queue has been closed. Reads no cache line that
+    /// every push writes, except the slot's.
     pub(crate) fn has_news(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         let sequence = self.slots[head & self.mask].sequence.load(Ordering::Acquire);
         sequence == head.wrapping_add(1) & !CLOSED || self.closing.load(Ordering::Acquire)
     }
 
-    /// Whether a quarter of the queue is free, or it has been closed. A producer that met a full queue goes on then: pushing into
-    /// each slot as soon as it is free would cost producer and consumer a cache miss for every item.
+    /// Whether a quarter of the queue is free, or it has been closed. A producer that met a full
+    /// queue waits for this: pushing into each slot as soon as it is free would cost producer and
+    /// consumer a cache miss for every item.
     pub(crate) fn has_room_for_a_run(&self) -> bool {
         self.len() <= self.capacity() - self.capacity().div_ceil(4) || self.closing.load(Ordering::Acquire)
     }
 
-    /// True once the queue is closed and everything that got in has been claimed: nothing will ever come out again.
+    /// True once the queue is closed and all its items have been claimed: no item will ever come
+    /// out again.
     pub(crate) fn is_finished(&self) -> bool {
         if !self.closing.load(Ordering::Acquire) {
             return false;
@@ -102,15 +120,22 @@ impl<T> Queue<T> {
         tail & CLOSED != 0 && self.head.load(Ordering::Acquire) == tail & !CLOSED
     }
 
-    /// True once the queue takes nothing any more.
+    /// True once the queue accepts no more items.
     pub(crate) fn is_closed(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Takes nothing from now on. What is in it can still be popped.
+    /// Refuses items from now on. The items in the queue can still be popped.
     pub(crate) fn close(&self) {
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
         self.closing.store(true, Ordering::Release);
+    }
+
+    /// Accepts items again. Only for a queue that is finished, by the thread that closed it.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn open_again(&self) {
+        self.tail.fetch_and(!CLOSED, Ordering::AcqRel);
+        self.closing.store(false, Ordering::Release);
     }
 
     /// Puts an item in.
@@ -126,7 +151,8 @@ impl<T> Queue<T> {
                 let next = tail.wrapping_add(1) & !CLOSED;
                 match self.tail.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
-                        // SAFETY: this push claimed position `tail`, and the slot is free for it (rule 1).
+                        // SAFETY: this push claimed position `tail`, and the slot is free for it
+                        // (rule 1).
                         slot.item.with_mut(|place| unsafe { (*place).write(item) });
                         slot.sequence.store(next, Ordering::Release);
                         return Ok(());
@@ -134,7 +160,7 @@ impl<T> Queue<T> {
                     Err(current) => tail = current,
                 }
             } else if self.distance(sequence, tail) > self.slots.len() {
-                // The slot still holds the item of the lap before.
+                // The slot still holds the item of the previous lap.
                 if self.tail.load(Ordering::Relaxed) == tail {
                     return Err(PushError::Full(item));
                 }
@@ -146,13 +172,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes up to `count_max` items that are ready, oldest first, and returns how many. An item whose push is not
-    /// finished yet ends the run.
+    /// Takes up to `count_max` items that are ready, oldest first, and returns how many. An item
+    /// whose push is not finished yet ends the run.
     pub(crate) fn pop_many(&self, count_max: usize, mut receive: impl FnMut(T)) -> usize {
         self.pop_numbered(count_max, |_, item| receive(item))
     }
 
-    /// [`Queue::pop_many`] that also tells each item's position, counted from the queue's beginning.
+    /// [`Queue::pop_many`] that also passes each item's position, counted from the queue's
+    /// beginning.
     pub(crate) fn pop_numbered(&self, count_max: usize, mut receive: impl FnMut(usize, T)) -> usize {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -185,7 +212,8 @@ impl<T> Queue<T> {
     }
 
     /// Takes one item, if one is ready.
-    #[cfg_attr(loom, allow(dead_code))] // Used by the parts that are not built under the model checker.
+    // Used by modules that are not built under the model checker.
+    #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn pop(&self) -> Option<T> {
         let mut item = None;
         self.pop_many(1, |popped| item = Some(popped));
@@ -199,7 +227,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How far `sequence` is ahead of `tail` on the ring of positions; more than the capacity means behind.
+    /// How far `sequence` is ahead of `tail` on the ring of positions; more than the capacity means
+    /// behind.
     fn distance(&self, sequence: usize, tail: usize) -> usize {
         sequence.wrapping_sub(tail) & !CLOSED
     }
@@ -224,8 +253,8 @@ impl<T> Claimed<'_, T> {
         let position = self.next;
         self.next = position.wrapping_add(1) & !CLOSED;
         let slot = &self.queue.slots[position & self.queue.mask];
-        // SAFETY: this pop claimed `position`, which it takes once, and the slot was seen ready for it with acquire
-        // ordering (rule 1).
+        // SAFETY: this pop claimed `position`, which it takes once, and the slot was seen ready for
+        // it with acquire ordering (rule 1).
         let item = slot.item.with(|place| unsafe { (*place).assume_init_read() });
         slot.sequence.store(position.wrapping_add(self.queue.slots.len()) & !CLOSED, Ordering::Release);
         Some((position, item))
@@ -276,6 +305,13 @@ mod tests {
         assert_eq!(queue.push(2), Err(PushError::Closed(2)));
         assert!(!queue.is_finished() && queue.is_closed());
         assert_eq!((queue.pop(), queue.pop()), (Some(1), None));
+        assert!(queue.is_finished());
+        queue.open_again();
+        assert!(!queue.is_closed() && !queue.is_finished());
+        for item in 0..12 {
+            assert_eq!((queue.push(item), queue.pop()), (Ok(()), Some(item)));
+        }
+        queue.close();
         assert!(queue.is_finished());
     }
 

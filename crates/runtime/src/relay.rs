@@ -1,19 +1,22 @@
-//! Sends ops on: those whose device failed them, those that left a sick device's queue, those whose inputs had to be brought to the host
-//! first, and graphs whose next part belongs to another device.
+//! Forwards ops: those whose device failed, those that left a sick device's queue, those whose
+//! inputs had to be brought to the host first, and graphs whose next part belongs to another
+//! device.
 //!
-//! 1. Workers never wait for each other. A worker puts a ticket into the [`Inlet`], which is bounded; where that is full the
-//!    op is answered with its error.
-//! 2. One thread, the relay, takes tickets out, asks the router again where needed, and puts them into a lane's urgent queue.
-//!    While a lane is full the relay holds the ticket and tries again; it holds no more than the inlet does.
+//! 1. Workers never wait for each other. A worker puts a ticket into the [`Inlet`], which is
+//!    bounded. If the inlet is full, the op is answered with its error.
+//! 2. One thread, the relay, takes tickets out, asks the router again if needed, and puts them into
+//!    a lane's urgent queue. While a lane is full, the relay holds the ticket and tries again; it
+//!    holds no more tickets than the inlet does.
 //! 3. A ticket in the inlet or held by the relay is counted, so that a shutdown can wait for it.
-//! 4. While some lane has a backlog, the relay also moves queued ops to idle lanes at intervals (see `balance`). Between two
-//!    healthy lanes only the relay moves ops.
-//! 5. The relay calls foreign code: wakers, destructors, ops of somebody else's type, backends. A relay that does not return from
-//!    it within the time limit of an op is replaced. It has one ticket in its hands then; the others are in the inlet, in `Held`,
-//!    or among those of a lane that it looks at, where the next relay finds them. When it comes back it sends that one ticket
-//!    on, and ends.
-//! 6. Where [`STUCK_THREADS_MAX`] relays are kept by foreign code there is none until one comes back. Meanwhile ops that come here are
-//!    answered with what sent them here.
+//! 4. While some lane has a backlog, the relay also moves queued ops to idle lanes at intervals
+//!    (see `balance`). Between two healthy lanes only the relay moves ops.
+//! 5. The relay calls foreign code: wakers, destructors, extension ops, backends. A relay that does
+//!    not return from such a call within the time limit of an op is replaced. It then holds one
+//!    ticket; the others are in the inlet, in `Held`, or among those of a lane that it looks at,
+//!    where the next relay finds them. When the stuck relay returns, it sends that one ticket on,
+//!    and ends.
+//! 6. While [`STUCK_THREADS_MAX`] relays are stuck in foreign code, there is no relay until one of
+//!    them returns. Meanwhile ops that come here are answered with the error that sent them here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -37,42 +40,44 @@ const ROOM_LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// The shortest time between two looks for idle lanes while others have a backlog.
 const BALANCE_EVERY: Duration = Duration::from_millis(1);
-/// After each look that moved no op the time is doubled, up to so many times: pinned ops cannot be moved.
+/// After each look that moved no op, the time between looks is doubled, up to this many times:
+/// pinned ops cannot be moved.
 const DOUBLINGS_MAX: u32 = 4;
 
-/// What the relay wants next.
+/// When the relay wants its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelayStep {
-    /// Another step at once.
+    /// At once.
     Worked,
-    /// Nothing to do until a ticket arrives.
+    /// When a ticket arrives.
     Idle,
-    /// A lane is full; try again soon.
+    /// Soon: a lane is full.
     Held,
-    /// Nothing to do until a ticket arrives, a worker runs out of work, or this time.
+    /// At this time, or when a ticket arrives or a worker runs out of work.
     Until(Instant),
-    /// The inlet is closed and everything is answered.
+    /// Never: the inlet is closed and every ticket is answered.
     Exit,
 }
 
-/// See the module's rules.
+/// The relay. See the module's rules.
 pub(crate) struct Relay {
     inlet: Arc<Inlet>,
     router: Arc<Router>,
     clock: Arc<dyn Clock>,
     held: Arc<Held>,
     tenure: Arc<Tenure>,
-    /// What the tenure counts time from.
+    /// The instant from which the tenure counts time.
     epoch: Instant,
     next_balance: Instant,
-    /// Looks in a row that moved no op.
+    /// Consecutive looks that moved no op.
     in_vain: u32,
 }
 
-/// Tickets whose lanes are full. A relay's successor finds them here; the last one who has it answers what is left.
+/// Tickets whose lanes are full. A relay's successor finds them here. When the last owner is
+/// dropped, the remaining tickets are answered.
 struct Held {
     inlet: Arc<Inlet>,
-    /// Locked by the relay alone, and by its successor.
+    /// Locked by the relay, by its successor, and by the thread that ends the waiting ops.
     tickets: Mutex<VecDeque<OpTicket>>,
 }
 
@@ -94,7 +99,7 @@ impl Drop for Held {
     }
 }
 
-/// The relay's thread, as whoever started it holds it.
+/// The handle of the relay's thread.
 pub(crate) struct RelayThread {
     inlet: Arc<Inlet>,
     router: Arc<Router>,
@@ -107,17 +112,18 @@ pub(crate) struct RelayThread {
     current: Mutex<Current>,
 }
 
-/// Who acts.
+/// The active relay and the stuck ones.
 #[derive(Default)]
 struct Current {
-    /// The thread that acts, and its tenure.
+    /// The active thread, and its tenure.
     acts: Option<(Thread, Arc<Tenure>)>,
-    /// Those that were replaced and have not come back.
+    /// Threads that were replaced and have not returned.
     stuck: Vec<Thread>,
 }
 
 impl RelayThread {
-    /// Replaces a relay that is stuck in foreign code. Where too many are stuck, ops that wait for one are answered.
+    /// Replaces a relay that is stuck in foreign code. If too many relays are stuck, the ops that
+    /// wait for one are answered.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn look(&self, now: Instant) -> Vec<OpRemains> {
         let mut current = self.current();
@@ -136,16 +142,16 @@ impl RelayThread {
             return Vec::new();
         }
         if current.stuck.len() < STUCK_THREADS_MAX {
-            // Without a thread there is no relay until the next look.
+            // If no thread can be made, there is no relay until the next look.
             current.acts = self.spawn().ok();
             return Vec::new();
         }
         drop(current);
-        self.router.lanes.iter().for_each(|candidate| candidate.lane.end_look());
+        self.router.lanes.all().for_each(|candidate| candidate.lane.end_look());
         self.end_waiting(|ticket| self.unrelayed(ticket))
     }
 
-    /// Ends everything that waits for a relay.
+    /// Ends all ops that wait for a relay.
     fn end_waiting(&self, error: impl Fn(&mut OpTicket) -> Error) -> Vec<OpRemains> {
         let next = || self.held.pop().or_else(|| self.inlet.queue.pop());
         let end = |mut ticket| {
@@ -155,19 +161,20 @@ impl RelayThread {
         std::iter::from_fn(next).map(end).collect()
     }
 
-    /// The error of an op for which there is no relay: what sent it here, if that was an error.
+    /// The error of an op for which there is no relay: the error that sent it here, if there was
+    /// one.
     fn unrelayed(&self, ticket: &mut OpTicket) -> Error {
         let Some(task) = ticket.question_mut() else { return Error::ShuttingDown };
         if let Some(failure) = task.history.as_mut().and_then(|history| history.failure.take()) {
             return failure;
         }
-        let target = self.router.lanes.get(usize::from(task.forecast.target));
+        let target = self.router.lanes.made(task.forecast.target);
         let reason = "callers' wakers do not return, and keep every thread that could bring the op there".to_owned();
         target.map_or(Error::ShuttingDown, |to| Error::DeviceUnavailable { device: to.lane.info.id, reason })
     }
 
-    /// Waits for the relay to end after the inlet was closed. One that does not is left behind with the ticket in its hands, and
-    /// all the others are answered here.
+    /// Waits for the relay to end after the inlet was closed. A relay that does not end is left
+    /// behind with the ticket it holds, and all other tickets are answered here.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn end(&self, time_max: Duration) -> Vec<OpRemains> {
         let acts = self.current().acts.take();
@@ -218,10 +225,11 @@ impl Relay {
 
     fn run(mut self) {
         let inlet = Arc::clone(&self.inlet);
-        // A relay before this one may have been looking at a queue when it got stuck.
-        self.router.lanes.iter().for_each(|candidate| candidate.lane.end_look());
+        // A previous relay may have been looking at a queue when it got stuck.
+        self.router.lanes.all().for_each(|candidate| candidate.lane.end_look());
         loop {
-            // Foreign code is called with care everywhere below. Should anything panic all the same, the relay goes on.
+            // All foreign calls below contain their panics. If anything panics all the same, the
+            // relay goes on.
             match contain(|| self.step()).unwrap_or(RelayStep::Worked) {
                 RelayStep::Worked => {}
                 RelayStep::Idle => inlet.sleeper.sleep(None, || inlet.has_news()),
@@ -234,7 +242,7 @@ impl Relay {
         }
     }
 
-    /// One round: tickets that were held, tickets that have arrived, then idle lanes.
+    /// One round: first the held tickets, then the tickets that have arrived, then idle lanes.
     pub(crate) fn step(&mut self) -> RelayStep {
         let before = self.held.lock().len();
         for _ in 0..before {
@@ -268,7 +276,8 @@ impl Relay {
         }
     }
 
-    /// Sends one ticket on, or holds it where its lane is full. False where the relay was replaced meanwhile.
+    /// Sends one ticket on, or holds it if its lane is full. Returns false if the relay was
+    /// replaced meanwhile.
     fn visit(&mut self, ticket: OpTicket, decided: bool) -> bool {
         self.enter();
         if let Ok(Some(ticket)) = contain(|| self.send_on(ticket, decided)) {
@@ -281,8 +290,9 @@ impl Relay {
         self.tenure.enter(nanoseconds(self.clock.now().saturating_duration_since(self.epoch)));
     }
 
-    /// Moves queued ops to idle lanes, where it is time to look; false where no lane has a backlog. A worker that has just become
-    /// idle is served at once, unless the last look moved no op.
+    /// Moves queued ops to idle lanes, if it is time to look. Returns false if no lane has a
+    /// backlog. A worker that has just become idle is served at once, unless the last look moved no
+    /// op.
     fn balance(&mut self) -> bool {
         if !self.inlet.uneven.load(Ordering::Acquire) {
             return false;
@@ -290,7 +300,7 @@ impl Relay {
         let now = self.clock.now();
         let asked = self.inlet.idle.swap(false, Ordering::AcqRel) && self.in_vain == 0;
         if asked || now >= self.next_balance {
-            // Cleared before the look, so that a backlog which grows during the look sets it again.
+            // Cleared before the look, so that a backlog that grows during the look sets it again.
             self.inlet.uneven.swap(false, Ordering::SeqCst);
             self.enter();
             let found = balance::round(&self.router, now, &|| !self.tenure.is_over());
@@ -307,7 +317,7 @@ impl Relay {
         true
     }
 
-    /// Sends one ticket on; gives it back where its lane is full. `decided`: its lane has been chosen before.
+    /// Sends one ticket on. Returns it if its lane is full. `decided`: its lane was chosen before.
     fn send_on(&mut self, mut ticket: OpTicket, decided: bool) -> Option<OpTicket> {
         if ticket.is_cancelled() {
             return self.end(ticket, Error::Cancelled);
@@ -317,7 +327,8 @@ impl Relay {
         if let Some(deadline) = deadline.filter(|deadline| now > *deadline) {
             return self.end(ticket, Error::DeadlineExceeded { late_by: now - deadline });
         }
-        // What an op says of itself may be foreign code, and its panic is the op's alone.
+        // The op's description of itself may be foreign code, and a panic there affects this op
+        // alone.
         let panicked = |panic| Error::invalid("op", "a description without a panic", panic);
         if !decided && let Err(error) = contain(|| self.decide(&mut ticket, now)).map_err(panicked).flatten() {
             return self.end(ticket, error);
@@ -336,14 +347,12 @@ impl Relay {
         }
     }
 
-    /// The lane was closed meanwhile: another one, or the end.
+    /// Handles a lane that was closed meanwhile: chooses another lane, or ends the op.
     fn try_another(&self, mut ticket: OpTicket, refusal: Error, now: Instant) -> Option<OpTicket> {
         let task = ticket.question_mut().filter(|task| may_leave(task.wishes.policy) && refusal != Error::ShuttingDown);
         let Some(task) = task else { return self.end(ticket, refusal) };
-        let target = task.forecast.target;
-        let device = self.router.lanes.get(usize::from(target)).map(|candidate| candidate.lane.info.id);
-        if let Some(device) = device {
-            task.note_failure(target, device, &refusal);
+        if let Some(target) = self.router.lanes.made(task.forecast.target) {
+            task.note_failure(target.lane.number, target.lane.info.id, &refusal);
         }
         match self.decide(&mut ticket, now) {
             Ok(()) => Some(ticket),
@@ -351,7 +360,8 @@ impl Relay {
         }
     }
 
-    /// Chooses the lane anew for an op that failed or left its lane. The error is what its caller gets otherwise.
+    /// Chooses the lane anew for an op that failed or left its lane. If there is none, the returned
+    /// error is for its caller.
     fn decide(&self, ticket: &mut OpTicket, now: Instant) -> Result<()> {
         let Some(task) = ticket.question_mut() else { return Err(Error::ShuttingDown) };
         let Some(history) = task.history.as_mut() else { return Ok(()) };
@@ -361,7 +371,7 @@ impl Relay {
         let (failure, evacuated) = (history.failure.take(), history.evacuated);
         let Some(failure) = failure else { return Ok(()) };
         let mut wishes = task.wishes;
-        let here = 1_u64 << task.forecast.target;
+        let here = self.router.lanes.made(task.forecast.target).map_or(0, |target| 1_u64 << target.lane.number);
         wishes.allowed &= match wishes.policy {
             FallbackPolicy::None if !evacuated => return Err(failure),
             FallbackPolicy::None | FallbackPolicy::Retry { .. } => {
@@ -378,7 +388,8 @@ impl Relay {
                 self.router.take_seat(task);
                 Ok(())
             }
-            // It was evacuated before it ran, and no other lane takes it: it goes back to its lane.
+            // The op was evacuated before it ran, and no other lane takes it: it goes back to its
+            // lane.
             Err(_) if evacuated && history.tried & here == 0 => {
                 if history.failures == 0 {
                     history.fallback = None;
@@ -395,9 +406,10 @@ impl Relay {
     }
 }
 
-/// Ends an op that was on its way, and calls no foreign code.
+/// Ends an op that was on its way, without calling foreign code.
 fn end(inlet: &Inlet, ticket: OpTicket, error: Error) -> OpRemains {
-    // Before the answer: whoever gets it may shut the runtime down, which waits for the count.
+    // Before the answer: the caller that receives it may shut the runtime down, which waits for the
+    // count.
     inlet.count.fetch_sub(1, Ordering::AcqRel);
     ticket.answer_apart(Err(error))
 }

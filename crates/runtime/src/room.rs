@@ -1,6 +1,7 @@
-//! Who waits for room in a full queue. On the path of an op this is one fence and one load: the list is locked only while
-//! somebody waits. A waiter registers, passes a sequentially consistent fence, and looks once more; a consumer takes an item
-//! out, passes the same fence, and looks for waiters: one of them sees the other.
+//! Callers that wait for room in a full queue. On the path of an op this costs one fence and one
+//! load: the list is locked only while a caller waits. A waiter registers, passes a sequentially
+//! consistent fence, and looks once more. A consumer takes an item out, passes the same fence, and
+//! looks for waiters. So one of them sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,7 +10,7 @@ use std::task::Waker;
 
 use crate::foreign::contain;
 
-/// Callers that wait for room in a full queue. The list is locked only while somebody waits.
+/// The wakers of callers that wait for room in a full queue.
 #[derive(Default)]
 pub(crate) struct Room {
     waiting: AtomicUsize,
@@ -17,7 +18,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Has `waker` woken when somebody takes something out. Look once more after this.
+    /// Registers `waker` to be woken when an item is taken out. The caller must look once more
+    /// after this.
     pub(crate) fn wait(&self, waker: &Waker) {
         let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !wakers.iter().any(|known| known.will_wake(waker)) {
@@ -27,13 +29,13 @@ impl Room {
         fence(Ordering::SeqCst);
     }
 
-    /// Called after something was taken out, or the queue was closed.
+    /// Wakes all waiters. Called after an item was taken out, or the queue was closed.
     pub(crate) fn wake_all(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // Nobody is called with the lock held: whoever is woken may come back for it at once.
+        // No waker is called with the lock held: a woken caller may take the lock at once.
         let wakers = {
             let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             self.waiting.store(0, Ordering::Relaxed);

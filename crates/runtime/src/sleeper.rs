@@ -1,32 +1,33 @@
-//! Spin briefly, then park: how a worker waits for its queue, and how others wake it.
+//! Spins briefly, then parks: how a worker waits for its queue, and how other threads wake it.
 //!
-//! 1. A worker that finds nothing to do spins for a bounded time, looking again and again. While work keeps coming it
-//!    never sleeps, and whoever gives it work pays no system call.
-//! 2. Then it publishes its thread handle in `parked`, looks once more, and parks. A waker looks at `parked` after it has
-//!    published the work. Both put a fence between their two steps (see `uneven_fence`), so at least one of them sees the
-//!    other: a wake-up is never lost.
-//! 3. Whoever swaps the handle out owns it and unparks that thread, exactly once. So it does not matter which thread
-//!    sleeps here: a worker's replacement uses the same sleeper.
+//! 1. A worker that finds nothing to do spins for a bounded time, looking again and again. While
+//!    work keeps coming it never sleeps, and the threads that give it work make no system call.
+//! 2. Then it publishes its thread handle in `parked`, looks once more, and parks. A waker looks at
+//!    `parked` after it has published the work. Both put a fence between their two steps (see
+//!    `uneven_fence`), so at least one of them sees the other: a wake-up is never lost.
+//! 3. A thread that swaps the handle out owns it and unparks that thread, exactly once. So it does
+//!    not matter which thread sleeps here: a worker's replacement uses the same sleeper.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicPtr, Ordering, spin_loop, thread};
 use crate::uneven_fence;
 
-/// How long a worker spins before it parks: longer than the gap between ops of a busy caller, shorter than anyone
-/// notices on a processor meter.
+/// How long a worker spins before it parks: longer than the gap between ops of a busy caller, and
+/// too short to show up on a processor meter.
 #[cfg(not(loom))]
 pub(crate) const SPIN_US_MAX: u64 = 50;
 #[cfg(loom)]
 pub(crate) const SPIN_US_MAX: u64 = 0;
 
-/// After so long a spinning thread yields its CPU: the thread that it waits for may be runnable on the same CPU.
+/// After this time a spinning thread yields its CPU: the thread that it waits for may be runnable
+/// on the same CPU.
 const YIELD_AFTER_US: u64 = 3;
 
 /// The most pause instructions between two looks: below half a microsecond.
 const SPIN_PAUSES_MAX: u32 = 8;
 
-/// See the module's rules.
+/// Lets one thread sleep until another wakes it. See the module's rules.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     parked: AtomicPtr<thread::Thread>,
@@ -38,7 +39,7 @@ impl Sleeper {
         Sleeper { parked: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Wakes whoever is parked. Call it after the work has been published.
+    /// Wakes the parked thread, if there is one. Call this after the work has been published.
     pub(crate) fn wake(&self) {
         uneven_fence::frequent();
         if !self.parked.load(Ordering::Relaxed).is_null() {
@@ -46,7 +47,8 @@ impl Sleeper {
         }
     }
 
-    /// Waits until `ready` answers true, until woken, or until the time limit. May return early; the caller looks again.
+    /// Waits until `ready` returns true, until woken, or until the time limit. It may return early,
+    /// so the caller must look again.
     pub(crate) fn sleep(&self, limit: Option<Instant>, mut ready: impl FnMut() -> bool) {
         if !spin(SPIN_US_MAX, &mut ready) {
             self.rest(limit, ready);
@@ -71,7 +73,8 @@ impl Sleeper {
     fn wake_parked(&self) {
         let handle = self.parked.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
-            // SAFETY: the swap made this thread the handle's only owner (rule 3); it came from `Box::into_raw`.
+            // SAFETY: the swap made this thread the handle's only owner (rule 3); it came from
+            // `Box::into_raw`.
             unsafe { Box::from_raw(handle) }.unpark();
         }
     }
@@ -90,13 +93,13 @@ impl Drop for Sleeper {
     }
 }
 
-/// Looks at `ready` again and again for so long, and tells whether it became true. Where there is a single CPU nothing can
-/// change while this thread spins, so it looks only once.
+/// Checks `ready` repeatedly for `spin_us_max`, and returns whether it became true. With a single
+/// CPU nothing can change while this thread spins, so it checks only once.
 pub(crate) fn spin(spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     spin_after(0, spin_us_max, ready)
 }
 
-/// [`spin`] of a thread that has spun for so long already: it yields its CPU that much sooner.
+/// [`spin`] for a thread that has already spun for `spun_us`: it yields its CPU that much sooner.
 pub(crate) fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
@@ -108,8 +111,8 @@ pub(crate) fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut(
     let yield_after = Duration::from_micros(YIELD_AFTER_US.saturating_sub(spun_us));
     let mut pauses = 1;
     loop {
-        // Longer pauses leave the cache line to the thread that writes it, so that it can publish several items between two
-        // reads. Otherwise each item costs two cache misses.
+        // Longer pauses leave the cache line to the thread that writes it, so that it can publish
+        // several items between two reads. Otherwise each item costs two cache misses.
         (0..pauses).for_each(|_| spin_loop());
         if ready() {
             return true;
@@ -125,16 +128,17 @@ pub(crate) fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut(
     }
 }
 
-/// The limit, or one millisecond from now where that is sooner: for systems on which a wake-up could be missed.
+/// The limit, or one millisecond from now if that is sooner. Used on systems on which a wake-up
+/// could be missed.
 fn soonest(limit: Option<Instant>) -> Option<Instant> {
     let nap = Instant::now() + Duration::from_millis(1);
     Some(limit.map_or(nap, |limit| limit.min(nap)))
 }
 
 fn single_cpu() -> bool {
-    use std::sync::OnceLock;
-    static SINGLE: OnceLock<bool> = OnceLock::new();
-    *SINGLE.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from) == 1)
+    use panoply_core::once::OnceBox;
+    static SINGLE: OnceBox<bool> = OnceBox::new();
+    *SINGLE.get_or_make(|| std::thread::available_parallelism().map_or(1, usize::from) == 1)
 }
 
 #[cfg(not(loom))]

@@ -1,24 +1,27 @@
 //! One question, one answer: the record that a caller and a worker share.
 //!
-//! A slot is a single allocation that carries the question to the worker and, in the same place, the answer back: so it stays
-//! small enough for the allocator's quickest path, and the lines that it fills cross between the two once. Its two ends are a
-//! [`Ticket`] (the worker's duty to answer) and a [`Receiver`] (the caller's right to one answer). The rules:
+//! A slot is a single allocation that carries the question to the worker and, in the same place,
+//! the answer back. So it stays small enough for the allocator's fast path, and its cache lines
+//! cross between the two threads only once. Its two ends are a [`Ticket`] (the worker's duty to
+//! answer) and a [`Receiver`] (the caller's right to one answer). The rules:
 //!
-//! 1. A ticket is answered once, by value. A ticket that is dropped unanswered answers "abandoned", so a panic, a closed
-//!    queue or a lost worker cannot leave a caller waiting.
-//! 2. `state` has three bits. DONE is set by the ticket after the answer is written; WAITER by the receiver after its waker
-//!    is written; CANCELLED when the receiver is dropped. Every change is one atomic read-modify-write, so each side learns
-//!    what the other had done before.
-//! 3. The waker's cell belongs to the receiver while WAITER is clear. While WAITER is set the ticket may read it, once,
-//!    when it sets DONE. A receiver that wants to change the waker first clears WAITER; if DONE was set by then, the ticket
-//!    may be reading, and the receiver leaves the cell alone: the answer is there anyway.
-//!    Instead of reading it then and there to wake the receiver, a ticket that is answered together with others copies it
-//!    to a list, and whoever takes an answer first helps with the list that came with it.
-//! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that. Answering drops a question
-//!    that was not taken.
-//! 5. Questions, answers and wakers are foreign: their destructors and calls may panic, or not return. Answering never panics, and
-//!    always sets DONE. Whoever answers for somebody else's sake answers apart: what is foreign comes back as [`Remains`], and is
-//!    called after all the others have their answers.
+//! 1. A ticket is answered once, by value. Dropping an unanswered ticket answers "abandoned", so a
+//!    panic, a closed queue or a lost worker cannot leave a caller waiting.
+//! 2. `state` has three bits. DONE is set by the ticket after the answer is written; WAITER by the
+//!    receiver after its waker is written; CANCELLED when the receiver is dropped. Every change is
+//!    one atomic read-modify-write, so each side sees the earlier changes of the other.
+//! 3. The waker's cell belongs to the receiver while WAITER is clear. While WAITER is set, the
+//!    ticket may read the cell, once, when it sets DONE. A receiver that wants to change the waker
+//!    first clears WAITER. If DONE was set by then, the ticket may be reading, and the receiver
+//!    leaves the cell alone: the answer is there anyway. A ticket that is answered together with
+//!    others does not wake its receiver at once: it copies the waker to a list, and the first
+//!    receivers that take an answer help with the list that came with it.
+//! 4. The contents' cell belongs to the ticket until DONE is set, and to the receiver after that.
+//!    Answering drops a question that was not taken.
+//! 5. Questions, answers and wakers are foreign: their destructors and calls may panic, or not
+//!    return. Answering never panics, and always sets DONE. A thread that answers on behalf of
+//!    others uses `Ticket::answer_apart`: the foreign calls come back as [`Remains`], and are made
+//!    after all the other ops have their answers.
 
 use std::task::{Context, Poll, Waker};
 #[cfg(not(loom))]
@@ -32,19 +35,20 @@ const DONE: u8 = 1;
 const WAITER: u8 = 2;
 const CANCELLED: u8 = 4;
 
-/// What a ticket and a receiver share.
+/// The state that a ticket and a receiver share.
 struct Slot<Q, A> {
     state: AtomicU8,
     contents: UnsafeCell<Contents<Q, A>>,
     waker: UnsafeCell<Option<Waker>>,
 }
 
-/// What is in a slot.
+/// The contents of a slot.
 enum Contents<Q, A> {
     Question(Q),
-    /// The question was taken and the answer is not there yet; or the answer was taken, or never came.
+    /// The question was taken and the answer is not there yet; or the answer was taken, or never
+    /// came.
     Nothing,
-    /// The answer, and those who got theirs at the same time.
+    /// The answer, and the wake-ups of receivers that were answered at the same time.
     Answer(A, Option<Arc<Wakes>>),
 }
 
@@ -67,7 +71,7 @@ impl<Q, A> Contents<Q, A> {
     }
 }
 
-// SAFETY: every cell is reached by one side at a time; see the module's rules.
+// SAFETY: every cell is accessed by one side at a time; see the module's rules.
 unsafe impl<Q: Send, A: Send> Send for Slot<Q, A> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, A: Send> Sync for Slot<Q, A> {}
@@ -93,12 +97,13 @@ pub(crate) fn slot<Q, A>(question: Q) -> (Ticket<Q, A>, Receiver<Q, A>) {
 }
 
 impl<Q, A> Ticket<Q, A> {
-    /// No duty at all: nothing was asked. It takes the place of a ticket where most messages want no answer.
+    /// A ticket without a duty: nothing was asked. Used for messages that want no answer.
     pub(crate) fn none() -> Ticket<Q, A> {
         Ticket { slot: None }
     }
 
-    /// Has the slot's lines come from the core that wrote them, all at once instead of one after the other as they are read.
+    /// Prefetches all cache lines of the slot at once, instead of one after the other as they are
+    /// read.
     pub(crate) fn fetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         if let Some(slot) = &self.slot {
@@ -106,58 +111,64 @@ impl<Q, A> Ticket<Q, A> {
             const LINE_BYTES: usize = 64;
             let start = Arc::as_ptr(slot).cast::<i8>();
             for line in 0..size_of::<Slot<Q, A>>().div_ceil(LINE_BYTES) {
-                // SAFETY: fetching reads nothing, whatever is at the address; SSE is part of the architecture.
+                // SAFETY: a prefetch reads nothing, at any address; SSE is part of the
+                // architecture.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES)) };
             }
         }
     }
 
-    /// The question; `None` once it was taken.
+    /// Takes the question. `None` once it was taken.
     pub(crate) fn take_question(&mut self) -> Option<Q> {
         let slot = self.slot.as_ref()?;
-        // SAFETY: the ticket exists, so DONE is not set and the cell is its own (rule 4); there is one ticket.
+        // SAFETY: the ticket exists, so DONE is not set and the cell is its own (rule 4); there is
+        // one ticket.
         slot.contents.with_mut(|contents| unsafe { (*contents).take_question() })
     }
 
-    /// The question, to be looked at and changed; `None` once it was taken.
+    /// The question, to be read and changed. `None` once it was taken.
     pub(crate) fn question_mut(&mut self) -> Option<&mut Q> {
         let slot = self.slot.as_ref()?;
-        // SAFETY: the cell is the ticket's (rule 4), there is one ticket, and it is borrowed for as long as the question is.
+        // SAFETY: the cell is the ticket's (rule 4), there is one ticket, and it is borrowed for as
+        // long as the question is.
         slot.contents.with_mut(|contents| match unsafe { &mut *contents } {
             Contents::Question(question) => Some(question),
             Contents::Nothing | Contents::Answer(..) => None,
         })
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether the receiver was dropped, so that no caller waits for the answer.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::Relaxed) & CANCELLED != 0)
     }
 
-    /// Answers.
+    /// Answers the question.
     pub(crate) fn answer(mut self, answer: A) {
         if let Some(slot) = self.slot.take() {
             finish(slot, Some(answer), None);
         }
     }
 
-    /// Answers together with others: the receiver is woken by `caller`, or by somebody who was woken before.
+    /// Answers together with others: the receiver is woken by `caller`, or by another receiver that
+    /// was woken before.
     pub(crate) fn answer_among(mut self, answer: A, caller: &mut Caller) {
         if let Some(slot) = self.slot.take() {
             finish(slot, Some(answer), Some(caller));
         }
     }
 
-    /// Answers, and calls no foreign code: a receiver that blocks is woken, and everything else comes back.
+    /// Answers without calling foreign code. A receiver that blocks is woken; everything else is
+    /// returned.
     pub(crate) fn answer_apart(mut self, answer: A) -> Remains<Q, A> {
         let question = self.take_question();
         let Some(slot) = self.slot.take() else { return Remains { question, slot: None, wakes: false } };
-        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket. The question was taken: what is
-        // overwritten has no destructor.
+        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket.
+        // The question was taken, so the overwritten value has no destructor.
         slot.contents.with_mut(|place| unsafe { place.write(Contents::Answer(answer, None)) });
         let before = slot.state.fetch_or(DONE, Ordering::AcqRel);
         let wakes = before & WAITER != 0
-            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+            // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now
+            // on (rule 3).
             && slot.waker.with(|waker| match unsafe { &*waker } {
                 Some(waker) if unparks(waker) => {
                     waker.wake_by_ref();
@@ -173,12 +184,13 @@ impl<Q, A> Ticket<Q, A> {
         self.slot.take().map_or(std::ptr::null_mut(), |slot| Arc::into_raw(slot).cast_mut().cast())
     }
 
-    /// The ticket that [`Ticket::into_raw`] made.
+    /// Recreates the ticket from the pointer of [`Ticket::into_raw`].
     ///
     /// # Safety
-    /// `raw` came from `into_raw` of a ticket of the same type and was not made a ticket again since.
+    /// `raw` came from `into_raw` of a ticket of the same type, and no ticket was made from it
+    /// since.
     pub(crate) unsafe fn from_raw(raw: *mut ()) -> Ticket<Q, A> {
-        // SAFETY: the caller vouches for the pointer.
+        // SAFETY: the caller guarantees that the pointer is valid.
         Ticket { slot: (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw.cast_const().cast()) }) }
     }
 }
@@ -191,8 +203,8 @@ impl<Q, A> Drop for Ticket<Q, A> {
     }
 }
 
-/// What is left of a ticket that was answered apart: its receiver's waker, to be called, and its question and slot, to be
-/// dropped. All of it is done when this is dropped, and does not panic.
+/// The remains of a ticket that was answered apart: its receiver's waker, to be called, and its
+/// question and slot, to be dropped. All of this happens when this is dropped, and does not panic.
 pub(crate) struct Remains<Q, A> {
     question: Option<Q>,
     slot: Option<Arc<Slot<Q, A>>>,
@@ -212,24 +224,27 @@ impl<Q, A> Drop for Remains<Q, A> {
     }
 }
 
-/// Answers, wakes the receiver, and lets the slot go, which the receiver may have done before.
+/// Answers, wakes the receiver, and releases the slot, which the receiver may have released before.
 fn finish<Q, A>(slot: Arc<Slot<Q, A>>, answer: Option<A>, caller: Option<&mut Caller>) {
     let others = caller.as_ref().map(|caller| caller.wakes());
     let contents = answer.map_or(Contents::Nothing, |answer| Contents::Answer(answer, others));
     slot.contents.with_mut(|place| {
-        // The question is dropped where it is. A destructor that panics has dropped the rest all the same.
-        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket; what is dropped here is
-        // overwritten by the next statement and never looked at in between, since `contain` does not unwind.
+        // The question is dropped in place. A destructor that panics has dropped the rest all the
+        // same.
+        // SAFETY: DONE is not set, so the cell is the ticket's (rule 4), and there is one ticket.
+        // The dropped value is overwritten by the next statement and never read in between, since
+        // `contain` does not unwind.
         let _ = contain(|| unsafe { std::ptr::drop_in_place(place) });
         // SAFETY: as above.
         unsafe { place.write(contents) };
     });
     let before = slot.state.fetch_or(DONE, Ordering::AcqRel);
     if before & WAITER != 0 {
-        // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on (rule 3).
+        // SAFETY: WAITER was set when DONE was, so the receiver leaves the cell alone from now on
+        // (rule 3).
         slot.waker.with(|waker| match (unsafe { &*waker }, caller) {
             (Some(waker), Some(caller)) => caller.call(waker),
-            // A waker that panics is its owner's fault, and its owner's loss.
+            // A waker that panics is its owner's fault, and only its owner loses the wake-up.
             (Some(waker), None) => _ = contain(|| waker.wake_by_ref()),
             (None, _) => {}
         });
@@ -238,13 +253,13 @@ fn finish<Q, A>(slot: Arc<Slot<Q, A>>, answer: Option<A>, caller: Option<&mut Ca
 }
 
 impl<Q, A> Receiver<Q, A> {
-    /// Whether the answer is there.
+    /// Whether the answer has arrived.
     pub(crate) fn is_done(&self) -> bool {
         self.slot.state.load(Ordering::Acquire) & DONE != 0
     }
 
-    /// The answer if it is there; otherwise `context` is woken when it is. `Ready(None)`: the ticket was abandoned, or the
-    /// answer was taken before.
+    /// The answer, if it has arrived; otherwise `context` is woken when it arrives. `Ready(None)`:
+    /// the ticket was abandoned, or the answer was already taken.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<Option<A>> {
         let state = self.slot.state.load(Ordering::Acquire);
         if state & DONE != 0 {
@@ -264,19 +279,22 @@ impl<Q, A> Receiver<Q, A> {
                 return Poll::Ready(self.take());
             }
         }
-        // SAFETY: WAITER is clear and DONE was not set when it was cleared, so the cell is the receiver's (rule 3).
+        // SAFETY: WAITER is clear and DONE was not set when it was cleared, so the cell is the
+        // receiver's (rule 3).
         self.slot.waker.with_mut(|waker| unsafe { *waker = Some(context.waker().clone()) });
         let before = self.slot.state.fetch_or(WAITER, Ordering::AcqRel);
         if before & DONE != 0 { Poll::Ready(self.take()) } else { Poll::Pending }
     }
 
-    /// Waits for the answer, spinning briefly and then parking. `Err(TimedOut)` where it was not there by the limit.
+    /// Waits for the answer: spins briefly, then parks. `Err(TimedOut)` if it did not arrive by the
+    /// limit.
     #[cfg(not(loom))]
     pub(crate) fn wait(&mut self, limit: Option<Instant>) -> Result<Option<A>, TimedOut> {
         self.wait_for(limit, crate::sleeper::SPIN_US_MAX)
     }
 
-    /// [`Receiver::wait`] that spins for so long before it parks: spinning pays only for an answer that comes soon.
+    /// [`Receiver::wait`] that spins for `spin_us_max` before it parks: spinning pays only for an
+    /// answer that comes soon.
     #[cfg(not(loom))]
     pub(crate) fn wait_for(&mut self, limit: Option<Instant>, spin_us_max: u64) -> Result<Option<A>, TimedOut> {
         if self.spin(spin_us_max) {
@@ -285,16 +303,27 @@ impl<Q, A> Receiver<Q, A> {
         crate::blocking::block_until(limit, |context| self.poll(context))
     }
 
-    /// Looks for the answer again and again for so long, and tells whether it is there.
+    /// Looks for the answer repeatedly for `spin_us_max`, and returns whether it has arrived.
     #[cfg(not(loom))]
     pub(crate) fn spin(&self, spin_us_max: u64) -> bool {
         self.spin_after(0, spin_us_max)
     }
 
-    /// [`Receiver::spin`] of a caller that has spun for so long already.
+    /// [`Receiver::spin`] for a caller that has already spun for `spun_us`.
     #[cfg(not(loom))]
     pub(crate) fn spin_after(&self, spun_us: u64, spin_us_max: u64) -> bool {
         crate::sleeper::spin_after(spun_us, spin_us_max, &mut || self.is_done())
+    }
+
+    /// A function that returns, on any thread, whether the answer has arrived.
+    #[cfg(not(loom))]
+    pub(crate) fn probe(&self) -> impl Fn() -> bool + Send + use<Q, A>
+    where
+        Q: Send,
+        A: Send,
+    {
+        let slot = self.slot.clone();
+        move || slot.state.load(Ordering::Acquire) & DONE != 0
     }
 
     fn take(&self) -> Option<A> {
@@ -376,7 +405,7 @@ mod tests {
         drop(remains);
         assert_eq!(*notes.lock().unwrap(), ["woken", "question dropped"]);
         assert_eq!(receiver.wait(None), Ok(Some(5)));
-        // A receiver that blocks is woken at once, and one that is gone harms nobody.
+        // A receiver that blocks is woken at once, and a receiver that is gone does no harm.
         let (ticket, mut receiver) = slot::<(), u32>(());
         let blocked = std::thread::spawn(move || receiver.wait_for(None, 0));
         while ticket.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::SeqCst) & WAITER == 0) {

@@ -1,4 +1,5 @@
-//! The synchronisation primitives of this crate: the standard ones, or loom's when its model checker runs the tests.
+//! The synchronisation primitives of this crate: the standard ones, or loom's when its model
+//! checker runs the tests.
 
 #[cfg(loom)]
 mod primitives {
@@ -16,7 +17,7 @@ mod primitives {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread;
 
-    /// The standard cell, reached the way loom's is.
+    /// The standard cell with loom's interface.
     #[derive(Debug, Default)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -37,7 +38,8 @@ mod primitives {
 
 pub(crate) use primitives::*;
 
-/// Keeps what it holds on a cache line of its own, so that two threads do not fight over a neighbour.
+/// Keeps its value on a separate cache line, so that writes to neighbouring values do not slow it
+/// down (false sharing).
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct CacheLine<T>(pub(crate) T);

@@ -1,28 +1,32 @@
-//! Who acts for a device: how a driver that is stuck in foreign code is replaced.
+//! Which driver acts for a device: how a driver that is stuck in foreign code is replaced.
 //!
-//! A driver is the only one that takes ops from its lane, opens the device and says how it is. When it does not come back
-//! from a call into foreign code (its engine, a waker, a destructor, an op of somebody else's type), another takes its place,
-//! and the first must not act again, whenever it comes back. The rules:
+//! Only the driver takes ops from its lane, opens the device and reports its state. When it does
+//! not return from a call into foreign code (its engine, a waker, a destructor, an extension op),
+//! another driver takes its place, and the first must not act again, whenever it returns. The
+//! rules:
 //!
-//! 1. `word` is OUTSIDE, or says since when the driver is inside a call, or is REPLACED. The driver stores its entry before a
-//!    call and swaps it back to OUTSIDE after it; where that fails it was replaced. Between two calls of one visit it swaps the
-//!    entry for a later one, so that each call has the whole time limit. A later one need not be the time: any other will do,
-//!    since supervisors compare what they see with what they saw.
-//! 2. A supervisor replaces a driver by swapping the very entry that it has seen. So a driver is replaced only while it is
-//!    inside, and learns of it before it does anything else: outside of a call it acts alone.
-//! 3. Inside, a driver touches nothing but its engine, tickets that it has swapped out of its own table of flights, and
-//!    figures that anybody may add to. What it puts into the table while it is being replaced is swept up: the supervisor
-//!    goes on emptying the table until the thread has ended.
-//! 4. `dismissed` ends a driver that nobody replaces: it sees it before its next step.
-//! 5. `ended` is set by a thread that leaves in good order. One that is gone without it died, and is replaced as if it were
-//!    stuck.
+//! 1. `word` is OUTSIDE, or the time at which the driver entered a call, or REPLACED. The driver
+//!    stores its entry before a call and swaps it back to OUTSIDE after it; if the swap fails, it
+//!    was replaced. Between two calls of one visit it swaps the entry for a later one, so that each
+//!    call has the whole time limit. The later entry need not be the time: any larger value will
+//!    do, since supervisors only compare it with what they saw before.
+//! 2. A supervisor replaces a driver by swapping the very entry that it has seen. So a driver is
+//!    replaced only while it is inside, and notices it before it does anything else. Outside of a
+//!    call it acts alone.
+//! 3. Inside, a driver touches only its engine, tickets that it has swapped out of its own table of
+//!    flights, and counters that any thread may add to. Tickets that it puts into the table while
+//!    it is being replaced are swept up: the supervisor keeps emptying the table until the thread
+//!    has ended.
+//! 4. `dismissed` ends a driver that has no replacement: the driver sees it before its next step.
+//! 5. `ended` is set by a thread that leaves in good order. A thread that is gone without setting
+//!    it has died, and is replaced as if it were stuck.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 const OUTSIDE: u64 = 0;
 const REPLACED: u64 = u64::MAX;
 
-/// See the module's rules.
+/// The right of one driver to act. See the module's rules.
 pub(crate) struct Tenure {
     word: AtomicU64,
     dismissed: AtomicBool,
@@ -34,12 +38,13 @@ impl Tenure {
         Tenure { word: AtomicU64::new(OUTSIDE), dismissed: AtomicBool::new(false), ended: AtomicBool::new(false) }
     }
 
-    /// The driver goes into a call at this time, in nanoseconds since some epoch.
+    /// Notes that the driver enters a call at this time, in nanoseconds since some epoch.
     pub(crate) fn enter(&self, now_ns: u64) {
         self.word.store(now_ns.clamp(OUTSIDE + 1, REPLACED - 1), Ordering::Release);
     }
 
-    /// The driver is back from the call. False where it was replaced meanwhile, or dismissed: it must not act again.
+    /// Notes that the driver is back from the call. Returns false if it was replaced meanwhile, or
+    /// dismissed: then it must not act again.
     pub(crate) fn leave(&self) -> bool {
         let entry = self.word.load(Ordering::Relaxed);
         let left = entry != REPLACED
@@ -47,7 +52,8 @@ impl Tenure {
         left && !self.is_over()
     }
 
-    /// The driver, which is inside, begins its next call at this time. False where it was replaced meanwhile, or dismissed.
+    /// Notes that the driver, which is inside, begins its next call at this time. Returns false if
+    /// it was replaced meanwhile, or dismissed.
     pub(crate) fn renew(&self, now_ns: u64) -> bool {
         let (entry, next) = (self.word.load(Ordering::Relaxed), now_ns.clamp(OUTSIDE + 1, REPLACED - 1));
         let renewed =
@@ -55,18 +61,19 @@ impl Tenure {
         renewed && !self.is_over()
     }
 
-    /// The driver, which is inside, begins its next call, without looking at a clock. False where it was replaced meanwhile, or
-    /// dismissed.
+    /// Notes that the driver, which is inside, begins its next call, without reading a clock.
+    /// Returns false if it was replaced meanwhile, or dismissed.
     pub(crate) fn go_on(&self) -> bool {
         self.renew(self.word.load(Ordering::Relaxed).saturating_add(1))
     }
 
-    /// When the driver entered the call that it is inside of, if it is.
+    /// When the driver entered the call that it is inside. `None` if it is outside, or replaced.
     pub(crate) fn entered(&self) -> Option<u64> {
         Some(self.word.load(Ordering::Acquire)).filter(|word| *word != OUTSIDE && *word != REPLACED)
     }
 
-    /// Replaces a driver that is still inside the call that it entered then; false where it is not.
+    /// Replaces a driver that is still inside the call that it entered then. Returns false if it is
+    /// not.
     pub(crate) fn replace(&self, entered: u64) -> bool {
         let replaced = self.word.compare_exchange(entered, REPLACED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if replaced {
@@ -75,7 +82,8 @@ impl Tenure {
         replaced
     }
 
-    /// Ends a driver wherever it is. Nobody may take its place before its thread has ended.
+    /// Ends a driver wherever it is. No other driver may take its place before its thread has
+    /// ended.
     pub(crate) fn dismiss(&self) {
         self.dismissed.store(true, Ordering::Release);
     }
@@ -85,12 +93,12 @@ impl Tenure {
         self.dismissed.load(Ordering::Acquire)
     }
 
-    /// The thread leaves in good order.
+    /// Notes that the thread leaves in good order.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether it did.
+    /// Whether the thread has left in good order.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -159,7 +167,7 @@ mod loom_tests {
             let back = tenure.leave();
             if back {
                 acting.fetch_add(1, Ordering::Relaxed);
-                // A visit of two calls, in each of which it may be replaced as well.
+                // A visit of two calls. The driver may be replaced in each of them.
                 tenure.enter(1);
                 if !(tenure.renew(2) && tenure.leave()) {
                     acting.fetch_sub(1, Ordering::Relaxed);
@@ -187,7 +195,7 @@ mod loom_tests {
                     replaced
                 })
             };
-            // The engine has finished it, and the driver delivers inside the call.
+            // The engine has finished the op, and the driver delivers it inside the call.
             if let Some(ticket) = table.take(0) {
                 ticket.answer(1);
             }
@@ -207,7 +215,8 @@ mod loom_tests {
             let driver = {
                 let (tenure, table) = (tenure.clone(), table.clone());
                 thread::spawn(move || {
-                    // An op that goes on at the same engine: its ticket goes back into the table inside the call.
+                    // An op that goes on at the same engine: its ticket goes back into the table
+                    // inside the call.
                     let (ticket, receiver) = slot::<(), u32>(());
                     table.put(0, ticket);
                     if tenure.leave()

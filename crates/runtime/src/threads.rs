@@ -1,10 +1,12 @@
-//! The threads of a runtime: started with the mark of their owner, and ended without waiting for oneself or for ever.
+//! The threads of a runtime: they carry the mark of their owner, and ending them never waits for
+//! the calling thread itself, nor for ever.
 //!
-//! A waker is called on the thread that answers its op, and may drop the last handle of the runtime there. So whoever ends
-//! threads must know whether it runs on one of them.
+//! A waker is called on the thread that answers its op, and may drop the last handle of the runtime
+//! there. So code that ends threads must know whether it runs on one of them.
 //!
-//! No thread is joined. Joining waits for the destructors of the thread's locals, which foreign code may have made, and what a
-//! thread panicked with is foreign too. A thread that ends says so by itself, before those.
+//! No thread is joined. Joining waits for the destructors of the thread's locals, which may be
+//! foreign code, and the payload of a thread's panic is foreign too. A thread that ends reports
+//! this itself, before those destructors run.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,18 +14,20 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use crate::address_space;
 use crate::foreign::contain;
 
-/// How many threads of one sort may be kept by foreign code that does not return. Each of them costs its stack, and who keeps so many
-/// would keep any number: beyond that none is replaced until one of them comes back.
+/// How many threads of one kind may be stuck in foreign code that does not return. Each of them
+/// costs its stack, and code that blocks this many would block any number. Beyond that, no stuck
+/// thread is replaced until one of them returns.
 pub(crate) const STUCK_THREADS_MAX: usize = 16;
 
 thread_local! {
-    /// The runtime that this thread works for; zero for everybody else's threads.
+    /// The runtime that this thread works for; zero for all other threads.
     static OWNER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One runtime among others, by which its threads know it.
+/// The mark by which a runtime recognises its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
@@ -38,14 +42,14 @@ impl Owner {
         spawn(name, move || self.here(body))
     }
 
-    /// Does something as a thread of this runtime does.
+    /// Runs `body` as if on a thread of this runtime.
     pub(crate) fn here(self, body: impl FnOnce()) {
         let before = OWNER.replace(self.0);
         body();
         OWNER.set(before);
     }
 
-    /// Whether the calling thread is one of this runtime's.
+    /// Whether the calling thread belongs to this runtime.
     pub(crate) fn is_here(self) -> bool {
         OWNER.try_with(Cell::get).is_ok_and(|owner| owner == self.0)
     }
@@ -57,15 +61,16 @@ pub(crate) struct Thread {
     end: Arc<End>,
 }
 
-/// How a thread ended.
+/// The end of a thread.
 #[derive(Default)]
 struct End {
     over: AtomicBool,
     panic: OnceLock<String>,
 }
 
-/// Starts a thread. A panic ends it alone, with its message.
+/// Starts a thread. A panic ends only this thread, and its message is kept.
 pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+    address_space::check_room_for_thread()?;
     let end = Arc::new(End::default());
     let there = Arc::clone(&end);
     let started = std::thread::Builder::new().name(name).spawn(move || {
@@ -78,28 +83,29 @@ pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::
 }
 
 impl Thread {
-    /// Whether it is the calling thread.
+    /// Whether this is the calling thread.
     pub(crate) fn is_current(&self) -> bool {
         self.id == std::thread::current().id()
     }
 
-    /// Whether it has ended. Everything that it did is seen by whoever learns this.
+    /// Whether the thread has ended. A caller that sees this also sees all writes of the thread.
     pub(crate) fn is_finished(&self) -> bool {
         self.end.over.load(Ordering::Acquire)
     }
 
-    /// The message of the panic that it ended with, if it did.
+    /// The message of the panic that ended the thread, if one did.
     pub(crate) fn panic(&self) -> Option<&str> {
         self.end.panic.get().map(String::as_str)
     }
 
-    /// Waits for it to end, for so long at the most; false where it does not, or is the calling thread.
+    /// Waits for the thread to end, for `time_max` at the longest. Returns false if it does not
+    /// end, or if it is the calling thread.
     pub(crate) fn ends_within(&self, time_max: Duration) -> bool {
         !self.is_current() && wait_until(time_max, || self.is_finished())
     }
 }
 
-/// Looks again and again until `done` answers true; false when the time is over first.
+/// Polls until `done` returns true. Returns false if `time_max` passes first.
 pub(crate) fn wait_until(time_max: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);

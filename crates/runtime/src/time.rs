@@ -1,16 +1,16 @@
-//! Times: points that may lie too far ahead to be told, and spans as whole nanoseconds.
+//! Times: instants that may lie beyond the range of the clock, and durations in whole nanoseconds.
 
 use std::time::{Duration, Instant};
 
-/// Later than anything happens.
+/// A wait of one hundred years, longer than any program runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The time after this wait. A wait that ends beyond what the clock can tell ends in a hundred years.
+/// The instant after this wait. Waits are capped at a hundred years.
 pub(crate) fn later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(NEVER)).unwrap_or(now)
 }
 
-/// The first of two times, of which there may be none.
+/// The earlier of two optional times.
 pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -18,7 +18,7 @@ pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
     }
 }
 
-/// A span in whole nanoseconds.
+/// A duration in whole nanoseconds.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,13 @@
-//! Wakes awaited ops at their deadlines. Only ops with a deadline of their own come here; a blocked caller keeps its
-//! deadline by itself. One thread, started by the first use, asleep until the next deadline.
+//! Wakes awaited ops at their deadlines. Only ops with a deadline of their own come here; a blocked
+//! caller watches its deadline itself. One thread, started on first use, sleeps until the next
+//! deadline.
 //!
-//! An alarm lives no longer than whoever set it: it is taken back when the op is done or its future is dropped. Wakers are
-//! foreign: they are cloned, called and dropped without the lock, one at a time, and a panic of theirs ends there. A thread whose
-//! waker does not return is replaced, and ends when the waker does. Where [`STUCK_THREADS_MAX`] of them are kept so, alarms wait until
-//! one comes back: an awaited op then is not woken at its deadline, but still when its outcome comes.
+//! An alarm never outlives the future that set it: it is removed when the op is done or the future
+//! is dropped. Wakers are foreign: they are cloned, called and dropped without the lock, one at a
+//! time, and their panics are contained. A thread whose waker does not return is replaced, and ends
+//! when the waker returns. If [`STUCK_THREADS_MAX`] threads are stuck in this way, alarms wait
+//! until one returns: an awaited op is then not woken at its deadline, but still when its outcome
+//! comes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,18 +15,20 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::foreign::{contain, discard};
+use crate::process::Process;
 use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
 
-/// How long a waker may keep the thread when it shall end, before it is left behind.
+/// How long a waker may hold up the end of the thread before the thread is left behind.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// The timers of a runtime. See the module.
 pub(crate) struct Timers {
     owner: Owner,
+    process: Process,
     shared: Arc<Shared>,
 }
 
-/// An alarm that was set, to be taken back.
+/// An alarm that was set. It can be removed with `Timers::forget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Alarm {
     at: Instant,
@@ -41,9 +46,9 @@ struct State {
     alarms: BTreeMap<Alarm, Waker>,
     next: u64,
     thread: Option<Thread>,
-    /// How many threads there were before this one.
+    /// How many threads were replaced before this one.
     replaced: u64,
-    /// Those of them that have not come back.
+    /// The replaced threads that have not returned.
     stuck: Vec<Thread>,
     /// Since when the thread is inside a waker, if it is.
     calling: Option<Instant>,
@@ -52,10 +57,11 @@ struct State {
 
 impl Timers {
     pub(crate) fn new(owner: Owner) -> Timers {
-        Timers { owner, shared: Arc::new(Shared::default()) }
+        Timers { owner, process: Process::current(), shared: Arc::new(Shared::default()) }
     }
 
-    /// Wakes `waker` at this time. `None` where the timers have been stopped: it is woken at once.
+    /// Wakes `waker` at this time. `None` if the timers have been stopped: the waker is called at
+    /// once.
     pub(crate) fn wake_at(&self, at: Instant, waker: &Waker) -> Option<Alarm> {
         let copy = waker.clone();
         let mut state = self.shared.lock();
@@ -64,7 +70,8 @@ impl Timers {
         }
         if state.stopped || state.thread.is_none() {
             drop(state);
-            // The op polls again, sees that nobody will wake it later, and is polled until its outcome comes.
+            // The op is polled again, finds no alarm, and is polled again and again until its
+            // outcome comes.
             copy.wake();
             return None;
         }
@@ -79,7 +86,7 @@ impl Timers {
         Some(alarm)
     }
 
-    /// Replaces the thread if it has been inside one waker for longer than this.
+    /// Replaces the thread if it has been inside one waker for longer than `call_time_max`.
     pub(crate) fn look(&self, now: Instant, call_time_max: Duration) {
         let mut state = self.shared.lock();
         state.stuck.retain(|thread| !thread.is_finished());
@@ -98,13 +105,18 @@ impl Timers {
         self.owner.spawn("panoply-timers".to_owned(), move || shared.run(number)).ok()
     }
 
-    /// Takes an alarm back.
+    /// Removes an alarm.
     pub(crate) fn forget(&self, alarm: Alarm) {
+        if !self.process.is_here() {
+            // No thread of a fork will ring the alarm, and the lock may stay locked for ever.
+            return;
+        }
         let waker = self.shared.lock().alarms.remove(&alarm);
         discard(waker);
     }
 
-    /// Ends the thread. Returns the wakers of everybody who still waits, which are to be called: from now on nobody else does.
+    /// Ends the thread. Returns the wakers of all remaining alarms; the caller must call them,
+    /// because no other thread will.
     #[must_use = "whoever waits is to be woken"]
     pub(crate) fn stop(&self) -> Vec<Waker> {
         let (thread, alarms) = {
@@ -119,7 +131,7 @@ impl Timers {
         alarms.into_values().collect()
     }
 
-    /// How many alarms are set.
+    /// Number of alarms that are set.
     #[cfg(test)]
     pub(crate) fn alarms(&self) -> usize {
         self.shared.lock().alarms.len()
@@ -131,7 +143,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The thread with this number, which ends when another has taken its place.
+    /// The main function of the thread with this number. It ends when another thread has taken its
+    /// place.
     fn run(&self, number: u64) {
         let mut state = self.lock();
         while !state.stopped && state.replaced == number {
@@ -216,7 +229,7 @@ mod tests {
         (0..1000).for_each(|_| _ = timers.wake_at(Instant::now(), &blocks));
         let inside = || entered.0.load(Ordering::SeqCst);
         let look = || timers.look(Instant::now(), Duration::ZERO);
-        // As many as may be kept, and the one that acts.
+        // The stuck threads up to the limit, plus the active one.
         assert!(threads::wait_until(Duration::from_secs(20), || {
             look();
             inside() == STUCK_THREADS_MAX + 1

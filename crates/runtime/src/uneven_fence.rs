@@ -1,19 +1,20 @@
-//! A pair of fences of which the rare side pays: where one thread publishes work for every message and another goes to
-//! sleep now and then, the sleeper asks the kernel to put a full fence into every running thread of the process
-//! (`membarrier`), and the publisher's fence costs nothing but a compiler barrier. Where the kernel refuses, both sides
-//! use full fences.
+//! A pair of fences whose cost is borne by the rare side. One thread publishes work for every
+//! message, and another goes to sleep from time to time. The sleeper asks the kernel to put a full
+//! fence into every running thread of the process (`membarrier`), so the publisher's fence is only
+//! a compiler barrier. If the kernel refuses, both sides use full fences.
 //!
-//! A full fence after every push waits for the cache line that was just written: with it one producer and one worker
-//! handle 14 million messages a second on two cores, without it 28.
+//! A full fence after every push waits for the cache line that was just written: with it, one
+//! producer and one worker handle 14 million messages a second on two cores, without it 28 million.
 
-/// The frequent side. Stores before it are seen by whoever passes [`rare`] later, or loads after it see what that one
-/// stored before.
+/// The frequent side. Either stores before it are visible to a thread that passes [`rare`] later,
+/// or loads after it see the stores that the other thread made before [`rare`].
 #[inline]
 pub(crate) fn frequent() {
     system::frequent();
 }
 
-/// The rare side. False where the pairing cannot be relied on this time: then nothing may be staked on it for long.
+/// The rare side. Returns false if the pairing is not guaranteed this time: then the caller must
+/// not rely on it for long.
 pub(crate) fn rare() -> bool {
     system::rare()
 }
@@ -27,14 +28,15 @@ mod system {
     const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
 
-    /// Whether this process may use `membarrier`; asked once, before the first fence of either kind.
+    /// Whether this process may use `membarrier`. Asked once, before the first fence of either
+    /// kind.
     fn available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         *AVAILABLE.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED))
     }
 
     fn membarrier(command: libc::c_long) -> bool {
-        // SAFETY: the call takes three integers and touches no memory of ours.
+        // SAFETY: the call takes three integers and accesses no memory of this process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 

@@ -1,34 +1,38 @@
-//! Wakes many threads at once. Waking a thread is a system call; a worker that made all of them would leave its device idle
-//! meanwhile. So threads that were woken first wake the others.
+//! Wakes many threads at once. Waking a thread is a system call, and a worker that made all of
+//! these calls would leave its device idle meanwhile. So threads that were woken first wake the
+//! others.
 //!
-//! 1. One [`Caller`], the worker, adds wakers at the end of a list of fixed length. Every thread that holds the list may take
-//!    wakers out of it, each waker once.
-//! 2. `added` is raised after a waker was put into its place, `taken` before it is taken out: a place belongs to the caller
-//!    until `added` has passed it, and from then on to the thread that raised `taken` over it.
-//! 3. The caller wakes all that are left after it has added the last, so no wake-up depends on the other threads.
-//! 4. Only wakers that unpark a thread get on the list. Any other is foreign code, which may not return: the caller calls it
-//!    itself, after it has woken everybody on the list. A panic is contained.
-//! 5. The caller may also be stuck in other foreign code while the list is not empty. So the list is on a [`Board`] meanwhile, where
-//!    the supervisor finds it.
+//! 1. One [`Caller`], the worker, adds wakers at the end of a list of fixed length. Every thread
+//!    that holds the list may take wakers out of it, each waker once.
+//! 2. `added` is raised after a waker was put into its slot, and `taken` before it is taken out. A
+//!    slot belongs to the caller until `added` has passed it, and from then on to the thread that
+//!    raised `taken` past it.
+//! 3. After it has added the last waker, the caller wakes all that are left, so no wake-up depends
+//!    on the other threads.
+//! 4. Only wakers that unpark a thread are put on the list. Any other waker is foreign code, which
+//!    may not return: the caller calls it itself, after it has woken every thread on the list. A
+//!    panic is contained.
+//! 5. The caller may also get stuck in other foreign code while the list is not empty. So the list
+//!    is on a [`Board`] meanwhile, where the supervisor finds it.
 
 use std::task::Waker;
 
 use crate::foreign::contain;
 use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 
-/// How many wakers a woken thread calls before it returns to its caller.
+/// How many wakers a woken thread calls before it returns to its own caller.
 const HELPED_MAX: usize = 8;
 /// How many threads the worker wakes itself; these wake the others.
 const HELPERS: usize = 2;
 
-/// The list.
+/// The list of wakers.
 pub(crate) struct Wakes {
     places: Box<[UnsafeCell<Option<Waker>>]>,
     added: AtomicUsize,
     taken: AtomicUsize,
 }
 
-// SAFETY: a place is reached by one thread at a time; see the module's second rule.
+// SAFETY: a slot is accessed by one thread at a time; see the module's second rule.
 unsafe impl Send for Wakes {}
 // SAFETY: as above.
 unsafe impl Sync for Wakes {}
@@ -40,7 +44,7 @@ pub(crate) struct Caller {
     board: Arc<Board>,
 }
 
-/// Where the list of a worker is while the worker adds to it.
+/// Holds the list of a worker while the worker adds to it.
 pub(crate) struct Board(AtomicPtr<Wakes>);
 
 impl Board {
@@ -48,17 +52,18 @@ impl Board {
         Board(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Wakes everybody on the list of a worker that is stuck, if there is one.
+    /// Wakes every thread on the list of a stuck worker, if there is a list.
     pub(crate) fn wake_all(&self) {
         if let Some(wakes) = self.put(std::ptr::null_mut()) {
             while wakes.wake_one() {}
         }
     }
 
-    /// Puts a list here, or none, and returns the one that was here.
+    /// Stores a list (or null) and returns the previous one.
     fn put(&self, wakes: *mut Wakes) -> Option<Arc<Wakes>> {
         let before = self.0.swap(wakes, Ordering::AcqRel);
-        // SAFETY: what is not null came from `Arc::into_raw` in `Caller::new`, and the swap took it out for good.
+        // SAFETY: a non-null pointer came from `Arc::into_raw` in `Caller::new`, and the swap
+        // removed it for good.
         (!before.is_null()).then(|| unsafe { Arc::from_raw(before.cast_const()) })
     }
 }
@@ -70,7 +75,7 @@ impl Drop for Board {
 }
 
 impl Caller {
-    /// A list for so many, on a board.
+    /// Creates a list for `count_max` wakers, and puts it on a board.
     pub(crate) fn new(count_max: usize, board: &Arc<Board>) -> Caller {
         let places = (0..count_max).map(|_| UnsafeCell::new(None)).collect();
         let wakes = Arc::new(Wakes { places, added: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
@@ -102,7 +107,8 @@ impl Caller {
             let _ = contain(|| waker.wake_by_ref());
             return;
         };
-        // SAFETY: `added` has not passed this place, so it is the caller's (rule 2), and there is one caller.
+        // SAFETY: `added` has not passed this slot, so it is the caller's (rule 2), and there is
+        // one caller.
         self.wakes.places[end].with_mut(|place| unsafe { *place = Some(copy) });
         self.wakes.added.store(end + 1, Ordering::Release);
     }
@@ -115,7 +121,7 @@ impl Drop for Caller {
     }
 }
 
-/// Whether this waker unparks a thread, and is no foreign code.
+/// Whether this waker unparks a thread, so that it is not foreign code.
 #[cfg(not(loom))]
 pub(crate) fn unparks(waker: &Waker) -> bool {
     crate::blocking::unparks(waker)
@@ -128,7 +134,7 @@ pub(crate) fn unparks(_: &Waker) -> bool {
 }
 
 impl Wakes {
-    /// Calls up to [`HELPED_MAX`] of the wakers that are left.
+    /// Calls up to [`HELPED_MAX`] of the remaining wakers.
     pub(crate) fn help(&self) {
         for _ in 0..HELPED_MAX {
             if !self.wake_one() {
@@ -148,7 +154,8 @@ impl Wakes {
                 Err(found) => next = found,
             }
         }
-        // SAFETY: `added` has passed this place and this thread raised `taken` over it, so it is this thread's (rule 2).
+        // SAFETY: `added` has passed this slot and this thread raised `taken` past it, so the slot
+        // is this thread's (rule 2).
         if let Some(waker) = self.places[next].with_mut(|place| unsafe { (*place).take() }) {
             let _ = contain(|| waker.wake());
         }

@@ -1,5 +1,5 @@
-//! What happens to ops when devices fail them: the four policies, the circuit breaker, batches, and a device that is killed
-//! again and again.
+//! The handling of ops whose devices fail: the four policies, the circuit breaker, batches, and a
+//! device that is killed again and again.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn limits() -> WorkerLimits {
 fn runtime(scripts: impl IntoIterator<Item = Script>) -> (Runtime, Vec<Arc<VirtualControl>>) {
     let backend = scripts.into_iter().fold(VirtualBackend::new(Arc::new(CpuBackend::new())), VirtualBackend::device);
     let controls = (0..).map_while(|index| backend.control(index)).collect();
-    // No circuit opens: these tests look at the policies alone.
+    // No circuit opens: these tests check only the policies.
     let rules = HealthRules { errors_min: 1000, ..HealthRules::default() };
     let builder = Runtime::builder().backend(Arc::new(backend)).backend(Arc::new(CpuBackend::new()));
     let runtime = builder.limits(limits()).health(rules).build().unwrap();
@@ -96,7 +96,8 @@ fn a_hung_or_panicking_engine_hands_its_ops_on() {
         expect_right(&outcome.output);
         assert_eq!(outcome.report.device.api, Api::CPU, "{fault:?}");
         assert_eq!(outcome.report.fallback.unwrap().from, FIRST, "{fault:?}");
-        // The op is answered before the device is seen to be away: only another opening shows that it is back.
+        // The op is answered before the device is noticed as lost: only another opening proves that
+        // it is back.
         let start = Instant::now();
         while opened_again().is_none_or(|times| times <= before.reopened + before.replaced) {
             assert!(start.elapsed() < Duration::from_secs(10));
@@ -150,7 +151,7 @@ fn a_device_killed_a_hundred_times_under_load_loses_nothing() {
                 fallbacks += window.pop_front().map_or(0, settle);
             }
         }
-        // The next kill finds the device at work again.
+        // Waits until the device works again before the next kill.
         let before = controls[0].counters().opened;
         let start = Instant::now();
         while controls[0].counters().opened == before && start.elapsed() < Duration::from_millis(20) {

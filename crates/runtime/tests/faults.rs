@@ -1,4 +1,4 @@
-//! The runtime's promises, kept while devices fail on command.
+//! The runtime's guarantees while devices fail on command.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn expect_right(answer: panoply_core::Result<Tensor>) {
 
 #[test]
 fn each_fault_is_a_typed_error_and_the_next_op_succeeds() {
-    // Generous: a panic that prints its backtrace takes its time on a busy machine.
+    // A generous limit: a panic that prints its backtrace is slow on a busy machine.
     let (runtime, control) = runtime(Script::new(), WorkerLimits { op_time_max: Duration::from_secs(1), ..limits() });
     type Expected = fn(&Error) -> bool;
     let faults: [(Fault, Expected); 8] = [
@@ -104,7 +104,7 @@ fn callers_that_wait_for_room_get_in_however_many_others_try() {
     let (runtime, _) = runtime(Script::new().latency(Duration::from_micros(100)), limits);
     let end = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Two who try again and again, and would take every place that is freed.
+        // Two callers that try again and again, and would take every slot that becomes free.
         for _ in 0..2 {
             scope.spawn(|| {
                 while !end.load(std::sync::atomic::Ordering::Relaxed) {
@@ -133,12 +133,13 @@ fn ops_that_wait_for_room_are_answered_in_the_order_in_which_they_came() {
     control.inject(Fault::Slow(Duration::from_millis(150)));
     let answered = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut pending = vec![Box::pin(runtime.run(op()))];
-    // Once the device has the first, two get into the queue, and the others meet a full one.
+    // Once the device has the first op, two get into the queue, and the others find it full.
     while runtime.workers()[0].queued > 0 {
         std::thread::yield_now();
     }
     pending.extend((1..12).map(|_| Box::pin(runtime.run(op()))));
-    // Those that met a full queue wait from here on, and nobody looks at them again before they are done.
+    // Ops that found the queue full wait from here on, and are not polled again before they are
+    // done.
     for (number, op) in pending.iter_mut().enumerate() {
         let waker = std::task::Waker::from(Arc::new(Note(number, Arc::clone(&answered))));
         if op.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_ready() {
@@ -259,7 +260,7 @@ fn opening_is_tried_again() {
 
 #[test]
 fn shutdown_drains_and_abort_does_not() {
-    // All of them together take longer than one may.
+    // All ops together take longer than the limit for one op.
     let (draining, _) = runtime(Script::new().latency(Duration::from_millis(2)), limits());
     let pending: Vec<_> = (0..250).map(|_| draining.run(op())).collect();
     let shutdown = draining.shutdown(Duration::from_secs(10));
@@ -301,9 +302,12 @@ fn wrong_devices_and_limits_are_refused_at_once() {
     let none = Runtime::builder().build().err().unwrap();
     assert!(matches!(none, BuildError::NoDevice { .. }));
     let cpu = Arc::new(CpuBackend::new());
-    let zero = WorkerLimits { queue_depth_max: 0, ..WorkerLimits::default() };
-    let refused = Runtime::builder().backend(cpu).limits(zero).build().err().unwrap();
-    assert!(matches!(refused, BuildError::BadLimit { what: "queue_depth_max", .. }));
+    for queue_depth_max in [0, (1 << 20) + 1, usize::MAX] {
+        let limits = WorkerLimits { queue_depth_max, ..WorkerLimits::default() };
+        let backend = Arc::clone(&cpu) as Arc<dyn Backend>;
+        let refused = Runtime::builder().backend(backend).limits(limits).build().err();
+        assert!(matches!(refused, Some(BuildError::BadLimit { what: "queue_depth_max", .. })), "{queue_depth_max}");
+    }
 }
 
 #[test]
@@ -316,7 +320,7 @@ fn the_cpu_answers_through_the_whole_runtime() {
     assert_eq!(runtime.run(Transpose::new(&empty)).wait().unwrap().shape().dims(), [3, 0]);
 }
 
-/// The smallest executor: polls on this thread and parks in between.
+/// A minimal executor: polls on this thread and parks in between.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -335,7 +339,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A device whose copies to the host do not arrive: each answers with the tensor on the device.
+/// A device whose copies to the host do not arrive: each answer is the tensor on the device.
 struct Astray(VirtualBackend);
 
 impl Backend for Astray {
@@ -403,7 +407,7 @@ fn an_engine_whose_copies_never_arrive_ends_the_op() {
         }
         pending.wait()
     };
-    // An output that shall come to the host, and an input that another device needs.
+    // An output that must come to the host, and an input that another device needs.
     let delivered = soon(runtime.run_with(op(), RunOptions::require(device(0)).to_host()));
     let resident = soon(runtime.run_with(op(), RunOptions::require(device(0)))).unwrap();
     assert_eq!(resident.location(), Location::Device(device(0)));

@@ -1,4 +1,5 @@
-//! Graphs through the runtime: whole, joined with others by their rows, and cut at ops that a device lacks.
+//! Graphs through the runtime: whole, joined with others by their rows, and cut at ops that a
+//! device lacks.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use panoply_runtime::{Batching, RunOptions, Runtime};
 const FIRST: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 const SECOND: DeviceId = DeviceId { api: Api::SIMULATED, index: 1 };
 
-/// A layer, the two largest of each row, and another layer of them.
+/// A layer, the two largest values of each row, and another layer of them.
 fn graph() -> Graph {
     let mut g = Graph::builder("layers");
     let batch = g.symbol("batch").unwrap();
@@ -65,7 +66,8 @@ fn a_graph_is_an_op_like_the_others() {
     assert!(matches!(&refused, Error::Node { node, .. } if node.contains("x")), "{refused}");
 }
 
-/// Where the ops of the graph are: a device without order, one without products, and one that has all.
+/// The devices of the graph's ops: a device without `topk`, one without `matmul`, and one that has
+/// all.
 fn without_topk() -> Script {
     Script::new().resident().without("topk")
 }
@@ -108,7 +110,7 @@ fn a_graph_is_cut_for_the_device_that_its_caller_prefers() {
     let runtime = runtime([without_topk(), Script::new().resident()]);
     let (graph, x) = (graph(), random_tensor(DType::F32, &[5, 8], 3));
     let op = RunGraph::new(&graph, &[&x]);
-    // Without a wish it runs where it runs whole, and the router says why.
+    // Without a wish the graph runs whole where it can, and the router explains its choice.
     let alternatives = runtime.explain(op.clone(), &RunOptions::default()).unwrap();
     let first = alternatives.iter().find(|alternative| alternative.device == FIRST).unwrap();
     assert!(format!("{:?}", first.verdict).contains("topk"), "{:?}", first.verdict);
@@ -132,11 +134,11 @@ fn parts_have_one_deadline_one_caller_and_their_own_fallbacks() {
     let runtime = Runtime::builder().backend(Arc::new(backend)).build().unwrap();
     let (graph, x) = (graph(), random_tensor(DType::F32, &[5, 8], 3));
     let op = RunGraph::new(&graph, &[&x]);
-    // The deadline passes while the first part runs, which takes it alone.
+    // The deadline passes while the first part runs, which takes longer than the deadline alone.
     let soon = RunOptions::default().deadline(Instant::now() + slow / 3);
     let late = runtime.run_with(op.clone(), soon).wait().unwrap_err();
     assert!(matches!(late, Error::DeadlineExceeded { .. }), "{late}");
-    // A caller who goes takes the parts along that have not begun.
+    // When a caller drops its future, parts that have not begun are cancelled.
     drop(runtime.run(op.clone()));
     let quiet = || runtime.workers().iter().all(|worker| worker.queued == 0);
     let started = Instant::now();
@@ -145,13 +147,13 @@ fn parts_have_one_deadline_one_caller_and_their_own_fallbacks() {
     }
     std::thread::sleep(slow * 2);
     assert_eq!((topk.counters().submitted, other.counters().submitted), (0, 0));
-    // A part whose device fails goes to another that runs it, and the report says so.
+    // A part whose device fails goes to another device that can run it, and the report says so.
     topk.inject(Fault::Error);
     other.inject(Fault::Error);
     let ran = runtime.run(op.clone()).with_report().wait();
     let counts = (topk.counters().submitted, other.counters().submitted);
     match ran {
-        // Both failed: the error is the caller's.
+        // Both devices failed, so the caller gets the error.
         Err(error) => assert!(error.kind() == ErrorKind::Device && counts == (1, 1), "{error}: {counts:?}"),
         Ok(outcome) => panic!("{:?}", outcome.report),
     }
@@ -164,7 +166,8 @@ fn parts_have_one_deadline_one_caller_and_their_own_fallbacks() {
     assert_eq!(report.device, FIRST);
 }
 
-/// Devices that fail now and then while many graphs are under way in parts: each has one outcome, and the right one where it has an answer.
+/// Devices that fail from time to time while many graphs run in parts: each graph has one outcome,
+/// and if that is an answer, it is the right one.
 #[test]
 fn every_cut_graph_has_one_outcome_whatever_its_devices_do() {
     const GRAPHS: usize = 300;
@@ -181,7 +184,7 @@ fn every_cut_graph_has_one_outcome_whatever_its_devices_do() {
     for wave in ops.chunks(20) {
         let send = |op: &RunGraph| runtime.run_with(op.clone(), options.clone()).with_report();
         let mut pending: Vec<_> = wave.iter().map(|op| (op, send(op))).collect();
-        // A caller who does not wait for it.
+        // A caller that does not wait for its graph.
         drop(pending.swap_remove(7));
         for (op, pending) in pending {
             match pending.wait() {
@@ -191,7 +194,7 @@ fn every_cut_graph_has_one_outcome_whatever_its_devices_do() {
                     answered += 1;
                     moved += usize::from(report.fallback.is_some());
                 }
-                // Both devices that have the ops of a part failed it, or are being opened again.
+                // Both devices that have the ops of a part failed it, or are being reopened.
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Capacity), "{error}"),
             }
         }

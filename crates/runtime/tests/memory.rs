@@ -1,5 +1,5 @@
-//! Memory is flat: after a million ops with deadlines, and after a million futures that were dropped, as much is in use as
-//! before. `PANOPLY_MEMORY_OPS` says how many of each.
+//! Memory use is flat: after a million ops with deadlines, and after a million dropped futures, as
+//! much memory is in use as before. `PANOPLY_MEMORY_OPS` sets the number of each.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The allocator that counts.
 
@@ -23,7 +23,7 @@ static ALLOCATOR: Counting = Counting;
 
 const OPS_DEFAULT: u64 = 40_000;
 
-/// What is in use is a figure of the whole process: one test at a time.
+/// The memory in use is counted for the whole process, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn cpu() -> Runtime {
@@ -36,10 +36,11 @@ fn virtual_device(limits: WorkerLimits) -> (Runtime, Arc<VirtualControl>) {
     (Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap(), control)
 }
 
-/// Rounds of which one must be flat: on a busy machine a list may still grow in one of them, and what leaks grows in all.
+/// Number of rounds of which one must be flat: on a busy machine a list may still grow in one
+/// round, but a leak grows in every round.
 const ROUNDS: usize = 3;
 
-/// Whether no more than this is in use within ten seconds, with a hundredth of slack.
+/// Whether the memory in use falls to this value within ten seconds, with 1 % of slack.
 fn gets_flat(before: usize) -> bool {
     let start = Instant::now();
     while live_bytes() > before + before / 100 {
@@ -80,7 +81,7 @@ fn ops_with_deadlines_leave_nothing_behind() {
         }
         highest
     };
-    // As many before, so that every list has grown to the length that it needs.
+    // A first round of the same size, so that every list has grown to its final length.
     round(ops);
     let flat = (0..ROUNDS).any(|_| {
         let before = live_bytes();

@@ -1,5 +1,5 @@
-//! A million ops through devices that fail at random, with shutdowns in the middle: exactly one outcome each, and nothing
-//! left behind. Panics of the engine print; that is part of the show.
+//! A million ops through devices that fail at random, with shutdowns in the middle: each op has
+//! exactly one outcome, and nothing leaks. Panics of the engine print messages; this is expected.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn a_million_ops_get_exactly_one_outcome_each() {
     assert_eq!(right + failed + refused, OPS, "right {right}, failed {failed}, refused {refused}");
     assert!(right > OPS / 2 && failed > 1000 && refused > 100, "right {right}, failed {failed}, refused {refused}");
     assert!(lost_and_found > 100, "devices were lost and opened again {lost_and_found} times");
-    // Threads that the script blocked come back by themselves.
+    // Threads that the script blocked return by themselves.
     let start = Instant::now();
     while threads_now() > threads_before {
         assert!(start.elapsed() < Duration::from_secs(10), "{} threads are left", threads_now() - threads_before);
@@ -48,7 +48,8 @@ fn a_million_ops_get_exactly_one_outcome_each() {
     }
 }
 
-/// Two clients against two devices; the runtime is shut down near the end, or aborted in every other round.
+/// Two clients against two devices. The runtime is shut down near the end, or aborted in every
+/// other round.
 fn run_round(round: u64, tally: &Tally) -> u64 {
     let rates =
         Rates { error: 5_000, hang: 4, block: 4, lost: 150, panic: 20, out_of_memory: 2_000, forget: 50, twice: 500 };
@@ -85,7 +86,7 @@ fn run_round(round: u64, tally: &Tally) -> u64 {
     for (worker, control) in workers.iter().zip(&controls) {
         let counters = worker.counters;
         assert_eq!(worker.queued, 0, "no queue slot leaks: {worker:?}");
-        // What a sick device had queued moves to the other, which accepts it anew.
+        // Ops that were queued for a sick device move to the other one, which accepts them anew.
         let ended = counters.completed + counters.failed + counters.cancelled + counters.moved;
         assert_eq!(counters.accepted, ended, "{worker:?}");
         let start = Instant::now();
@@ -127,7 +128,7 @@ fn settle(pending: Option<Pending<Tensor>>, done: &AtomicU64, tally: &Tally) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many threads this process has; where the system does not tell, always none.
+/// Number of threads of this process; always 0 if the system does not report it.
 fn threads_now() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, |entries| entries.count())
 }

@@ -1,4 +1,4 @@
-//! Pipelines: every sort of stage, source and end, order, errors, time, and what is told of a run.
+//! Pipelines: every sort of stage, source and end, order, errors, time, and the report of a run.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use panoply_runtime::pipeline::{Cause, ErrorPolicy, Pipeline, PipelineError, Rec
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Runtime, Worker, WorkerPool};
 
-/// Waits for something to come true.
+/// Waits until a condition is true.
 fn eventually(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -244,7 +244,8 @@ fn what_fails_now_and_then_is_tried_again() {
     let (items, report) = builder.on_error(policy).collect().run().unwrap();
     assert_eq!(items, (0..20).collect::<Vec<_>>());
     assert_eq!((calls.load(Ordering::SeqCst), report.stage("flaky").unwrap().retried), (40, 20));
-    // An op that is refused for what it is given is not repeated by itself, only where it is asked for.
+    // An op that is refused because of its inputs is not repeated by default, only if the policy
+    // asks for it.
     let bad = Pipeline::builder()
         .source([row(1)])
         .op("bad", cpu(), |row: &Tensor| Map::add(row, &Tensor::from_vec(vec![1_i32; 3], [3]).unwrap()));
@@ -367,7 +368,8 @@ fn items_that_take_too_long_are_late() {
     let builder = Pipeline::builder().item_deadline(Duration::from_millis(40)).source(0..6_u32);
     let error = builder.map("slow", nap(2)).collect().run().unwrap_err();
     let late = Cause::Late { after: Duration::from_millis(40) };
-    // Whoever looks first, the stage that has the next item or the one that gets the slow one.
+    // Either stage may notice it first: the one that has the next item, or the one that gets the
+    // slow one.
     assert!(matches!(&error, PipelineError::Failed { cause, .. } if *cause == late), "{error}");
     let builder = Pipeline::builder().item_deadline(Duration::from_millis(40)).source(0..1_u32).map("slow", nap(0));
     let (items, report) = builder.map("after", |n| n).on_error(ErrorPolicy::skip()).collect().run().unwrap();

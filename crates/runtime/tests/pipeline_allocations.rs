@@ -1,5 +1,5 @@
-//! A pipeline in its steady state asks for no memory: not for closures, whatever their parallelism, and for ops no more than
-//! the ops themselves do.
+//! A pipeline in its steady state allocates no memory for closures, at any parallelism, and for ops
+//! no more than the ops themselves.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The allocator that counts.
 
@@ -23,7 +23,7 @@ use support::unpark;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The count is a figure of the whole process: one test at a time.
+/// Allocations are counted for the whole process, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The allocations between two items that reach the end.
@@ -72,7 +72,7 @@ fn ops_ask_for_no_more_memory_than_by_themselves() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap());
     let input = Tensor::zeros(DType::F32, [64]).unwrap();
-    // What each op costs without a pipeline when as many are under way, once everything is warm.
+    // The allocations of each op without a pipeline, with as many in flight, after a warm-up.
     let op = |tensor: &Tensor| Map::add(tensor, tensor);
     let waker = unpark();
     let finish = |mut pending: PendingOutcome<Tensor>| {

@@ -1,9 +1,8 @@
-//! Pipelines that are used as nobody should: choices without sense, files that are none, sources and futures that never end,
-//! stages that wait for their own run, steering at random moments. Each run ends, says why, and leaves nothing behind.
+//! Misused pipelines: senseless choices, files that are not files, sources and futures that never
+//! end, stages that wait for their own run, steering at random moments. Each run ends, reports why,
+//! and leaves nothing behind.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // An allocator that counts stands beside what is shared here.
-
-mod support;
+#![allow(unsafe_code)] // The shared module contains a counting allocator.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -12,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::support::eventually;
+use crate::support::pipelines::{alone, expect_no_threads, pipeline_threads};
 use panoply_conformance::values::Random;
 use panoply_core::Tensor;
 use panoply_core::op::compute::Transpose;
@@ -22,8 +23,6 @@ use panoply_runtime::pipeline::{
 };
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerPool};
-use support::eventually;
-use support::pipelines::{alone, expect_no_threads, pipeline_threads};
 
 fn cpu() -> Arc<Runtime> {
     Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap())
@@ -37,7 +36,7 @@ fn same(number: u32) -> u32 {
     number
 }
 
-/// A folder that is gone when the test is.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -88,7 +87,7 @@ fn numbers_beyond_all_measure_are_refused_before_anything_runs() {
         assert!(matches!(&error, PipelineError::BadOption { stage, .. } if stage == name), "{number}: {error}");
     }
     assert_eq!(pipeline_threads(), 0);
-    // What is merely large works, and takes no memory that it does not need.
+    // Merely large values work, and take no memory that is not needed.
     let builder = Pipeline::builder().deadline(Duration::MAX).item_deadline(Duration::MAX).source(0..100_u32);
     let builder = builder.ring(RING_DEPTH_MAX).map("same", |n| [n; 64]).ring(RING_DEPTH_MAX).time_max(Duration::MAX);
     let (batches, _) = builder.parallel(LANES_MAX).batch_within(BATCH_MAX, Duration::MAX).collect().run().unwrap();
@@ -148,7 +147,7 @@ fn files_that_are_none_are_errors_and_no_end_of_bytes_fills_the_memory() {
     eventually("chunks", || running.handle().progress().arrived > 100);
     running.handle().drain();
     running.wait().result.unwrap();
-    // A file whose system does not know its length is read all the same.
+    // A file whose length the system does not know can be read all the same.
     let (files, _) = Pipeline::builder().files(["/proc/self/status".into()]).collect().run().unwrap();
     assert!(files[0].1.starts_with(b"Name:"));
     let error = numbers(3).map("text", |n| n.to_string()).write_lines("/dev/full").run().unwrap_err();
@@ -176,7 +175,7 @@ fn lines_are_what_lies_between_ends() {
     let longer = Pipeline::builder().lines(folder.file("longer", &long)).on_error(ErrorPolicy::skip());
     let (lines, report) = longer.collect().run().unwrap();
     assert_eq!((lines.len(), report.stages[0].skipped), (0, 1), "where the next line begins nobody can tell");
-    // Cut short while it is read: what was there came, and the end is an end.
+    // The file is truncated while it is read: the earlier lines came, and the end is a normal end.
     let text = folder.file("cut", "0123456789\n".repeat(10_000).as_bytes());
     let cut = std::fs::OpenOptions::new().write(true).open(&text).unwrap();
     let (pipeline, mut lines) = Pipeline::builder().lines(&text).ring(1).into_receiver();
@@ -221,7 +220,7 @@ fn a_source_that_fails_is_asked_again_as_its_policy_says() {
     let always = || std::iter::repeat_with(|| Err::<u32, _>("never"));
     let error = Pipeline::builder().try_source(always()).on_error(patient).collect().run().unwrap_err();
     assert!(matches!(error, PipelineError::SourceFailed { taken: 0, .. }), "{error}");
-    // Errors without end fill nothing, and a run with them can be ended.
+    // Endless errors do not fill the memory, and a run with them can be ended.
     let skips = Pipeline::builder().try_source(always()).on_error(ErrorPolicy::skip()).collect().start().unwrap();
     eventually("many errors", || skips.handle().report().stages[0].skipped > 1000);
     skips.handle().cancel();
@@ -245,7 +244,7 @@ fn a_source_that_fails_is_asked_again_as_its_policy_says() {
     expect_no_threads();
 }
 
-/// Never ready, and never says that it wants to be asked again.
+/// A future that is never ready, and never calls its waker.
 struct Silent;
 
 impl Future for Silent {
@@ -271,9 +270,10 @@ fn futures_that_never_answer_are_given_up() {
     let twice = numbers(2).then("ask", third).time_max(limit);
     let twice = twice.on_error(ErrorPolicy::stop().retry(1, Duration::ZERO)).collect().run().unwrap_err();
     assert!(matches!(twice, PipelineError::Failed { item: 1, attempts: 2, .. }), "{twice}");
-    // An item's own deadline ends them too, and a run's deadline, and a cancelled run.
+    // An item's own deadline ends these futures too, and so do a run's deadline, and a cancelled
+    // run.
     let late = Pipeline::builder().item_deadline(Duration::from_millis(40)).source(0..9_u32).then("ask", third);
-    // Nobody waits for those before it.
+    // Unordered, so that no item waits for those before it.
     let (mut items, report) = late.unordered().in_flight(9).on_error(ErrorPolicy::skip()).collect().run().unwrap();
     items.sort_unstable();
     assert_eq!((items, report.stage("ask").unwrap().skipped), (vec![0, 2, 3, 5, 6, 8], 3));
@@ -292,7 +292,7 @@ fn futures_that_never_answer_are_given_up() {
     expect_no_threads();
 }
 
-/// A stream that never gives anything.
+/// A stream that never yields an item.
 struct Nothing;
 
 impl futures_core::Stream for Nothing {
@@ -396,7 +396,8 @@ fn pipelines_in_pipelines_and_thousands_of_small_ones_leave_nothing() {
     expect_no_threads();
 }
 
-/// Steers a run at random moments, then ends it somehow. Everything that was taken arrived, or was told.
+/// Steers a run at random moments, then ends it in a random way. Every item that was taken arrived,
+/// or was reported.
 #[test]
 fn steered_at_random_every_item_arrives_or_is_counted() {
     let _alone = alone();

@@ -1,36 +1,35 @@
-//! Pipelines while everything around them fails: closures that panic, hang or are slow, devices that are lost in mid-stream,
-//! consumers that leave, sources that panic, choices that make no sense, and ends in every state. Each is told with the
-//! stage's name; no item is lost or comes twice; nothing is kept, and no thread is left.
+//! Pipelines while everything around them fails: closures that panic, hang or are slow, devices
+//! that are lost in mid-stream, consumers that leave, sources that panic, senseless choices, and
+//! ends in every state. Each failure is reported with the stage's name; no item is lost or
+//! duplicated; nothing leaks, and no thread is left.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // An allocator that counts stands beside what is shared here.
-
-mod support;
+#![allow(unsafe_code)] // The shared module contains a counting allocator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::eventually;
+use crate::support::pipelines::{alone, expect_no_threads, pipeline_threads};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::Tensor;
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::pipeline::{Cause, Ended, ErrorPolicy, Pipeline, PipelineError};
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
-use support::eventually;
-use support::pipelines::{alone, expect_no_threads, pipeline_threads};
 
-/// An item that tells whether it is still there.
+/// An item whose existence is counted.
 #[derive(Clone)]
 struct Counted(u64, #[allow(dead_code)] Arc<()>);
 
-/// Endless items, and what counts those that are alive.
+/// Endless items, and the counter of those that are alive.
 fn counted() -> (impl Iterator<Item = Counted> + Send, Arc<()>) {
     let alive = Arc::new(());
     let token = Arc::clone(&alive);
     ((0..).map(move |number| Counted(number, Arc::clone(&token))), alive)
 }
 
-/// Nothing of a run is left.
+/// Waits until nothing of a run is left.
 fn expect_nothing_left(alive: &Arc<()>) {
     eventually("every item was let go", || Arc::strong_count(alive) == 1);
     expect_no_threads();
@@ -49,14 +48,15 @@ fn virtual_devices(scripts: Vec<Script>) -> (Arc<Runtime>, Vec<Arc<VirtualContro
     (Arc::new(Runtime::builder().backend(Arc::new(backend)).limits(limits).build().unwrap()), controls)
 }
 
-/// Nothing is left in the devices' memory, once each has had an op to look at what was let go.
+/// Waits until the devices' memory is free. Each device gets an op, so that it releases freed
+/// memory.
 fn expect_free_memory(runtime: &Runtime, controls: &[Arc<VirtualControl>]) {
     let devices: Vec<_> = runtime.devices().map(|device| device.id).collect();
-    // Smaller than what a pipeline keeps, since its own output may still be there.
+    // Smaller than the tensors that a pipeline keeps, since its own output may still be there.
     let probe = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
     eventually("device memory is free", || {
         for device in &devices {
-            // One that is being opened again has nothing.
+            // A device that is being reopened holds no memory.
             let _ = runtime.run_with(Transpose::new(&probe), RunOptions::require(*device).to_host()).wait();
         }
         controls.iter().all(|control| control.counters().live_bytes <= 4)
@@ -175,7 +175,7 @@ fn devices_that_are_lost_in_mid_stream_lose_no_item_and_none_comes_twice() {
         .start()
         .unwrap();
     let handle = running.handle();
-    // Few enough that no item meets more of them than it is begun again for.
+    // Few enough faults that no item meets more of them than it may be restarted.
     for round in 0..60 {
         if handle.is_over() {
             break;
@@ -224,7 +224,7 @@ fn a_consumer_that_leaves_stops_the_run() {
     drop(receiver);
     assert_eq!(running.wait().result.unwrap_err(), PipelineError::ReceiverGone { stage: "last".to_owned() });
     expect_nothing_left(&alive);
-    // One that only is slow holds the run up, and loses nothing.
+    // A receiver that is only slow holds up the run, and loses nothing.
     let (items, alive) = counted();
     let (pipeline, receiver) =
         Pipeline::builder().source(items.take(50)).map("last", |item| item).ring(2).into_receiver();
@@ -239,7 +239,7 @@ fn a_consumer_that_leaves_stops_the_run() {
 #[test]
 fn choices_that_make_no_sense_are_refused_with_the_stages_name() {
     let _alone = alone();
-    // Those of the test before may still be ending.
+    // Threads of the previous test may still be ending.
     expect_no_threads();
     let source = || Pipeline::builder().source(0..3_u32);
     let same = |n: u32| n;
@@ -291,7 +291,8 @@ fn a_run_can_be_cancelled_in_every_state() {
         let running = pipeline.start().unwrap();
         let handle = running.handle();
         match state {
-            // At once; while ops are under way; paused; draining; blocked, as nobody takes anything; between two attempts.
+            // At once; while ops are in flight; paused; draining; blocked, because no item is
+            // taken; between two attempts.
             0 => {}
             1 => _ = receiver.recv(),
             2 => handle.pause(),
@@ -353,7 +354,7 @@ fn who_sends_is_told_when_the_run_has_ended() {
     assert_eq!(running.wait().result.unwrap(), [1]);
     drop(handle);
     expect_no_threads();
-    // A pipeline that is never started, or cannot be, keeps nobody waiting.
+    // A pipeline that is never started, or cannot be, blocks neither its sender nor its receiver.
     let (sender, builder) = Pipeline::builder().channel::<u32>(1);
     let (pipeline, mut receiver) = builder.map("same", |n| n).into_receiver();
     drop(pipeline);

@@ -1,5 +1,5 @@
-//! Foreign code that comes back into the runtime from wherever the runtime calls it, or does not return from there: nothing waits
-//! for ever.
+//! Foreign code that calls back into the runtime, or does not return, at every place where the
+//! runtime calls it: no thread waits for ever.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::cell::RefCell;
@@ -18,7 +18,6 @@ use panoply_core::{
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, Pending, RunOptions, Runtime, WorkerLimits};
 
-#[path = "reentry/handles.rs"]
 mod handles;
 
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
@@ -29,10 +28,11 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Called when devices are looked for.
+/// A callback during the search for devices.
 type Hook = Box<dyn Fn() + Send>;
 
-/// A virtual device whose backend calls a hook when devices are looked for, and says that the last one knows extensions.
+/// A virtual device whose backend calls a hook during the search for devices, and claims that the
+/// last device knows extension ops.
 struct Hooked {
     inner: VirtualBackend,
     hook: Arc<Mutex<Option<Hook>>>,
@@ -81,7 +81,7 @@ fn op() -> Transpose {
     Transpose::new(&Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap())
 }
 
-/// A waker that asks the runtime for everything that takes a lock of its own.
+/// A waker that calls every method of the runtime that takes a lock.
 struct Asks(Weak<Runtime>, AtomicUsize);
 
 impl Wake for Asks {
@@ -197,11 +197,12 @@ fn the_destructor_of_a_threads_local_may_run_ops() {
         static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
     }
     let world = world(1, WorkerLimits::default());
-    // So that the caller parks.
+    // Long enough that the caller parks.
     world.first.inject(Fault::Block(Duration::from_millis(50)));
     let (runtime, (sender, receiver)) = (Arc::clone(&world.runtime), std::sync::mpsc::channel());
     let thread = std::thread::spawn(move || {
-        // Locals go in the order of their first use, or in the reverse one: the runtime's own are gone before one of these.
+        // Thread-locals are dropped in the order of their first use, or in reverse: either way the
+        // runtime's own are gone before one of these.
         FIRST.set(Some(Last(Arc::clone(&runtime), sender.clone())));
         let answer = runtime.run(op()).wait().map(drop);
         LAST.set(Some(Last(Arc::clone(&runtime), sender)));

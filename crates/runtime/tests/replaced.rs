@@ -1,4 +1,5 @@
-//! Drivers that are replaced while they are inside foreign code, and come back: they leave the lane to their replacement.
+//! Drivers that are replaced while they are inside foreign code, and then return: they leave the
+//! lane to their replacement.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,17 +33,17 @@ enum Call {
     Drop,
 }
 
-/// The next call of a kind is stuck for a while, and may fail when it comes back.
+/// Makes the next call of a kind get stuck for a while, and possibly fail when it returns.
 #[derive(Default)]
 struct Control {
     next: Mutex<Vec<(Call, bool)>>,
     /// The next submission panics, which loses the engine.
     lose_next: AtomicBool,
-    /// Until this many calls have been let go, those that are stuck stay so.
+    /// The number of stuck calls that are released; later ones stay stuck.
     let_go: AtomicU64,
-    /// How many stuck calls there were.
+    /// Number of stuck calls so far.
     stuck: AtomicU64,
-    /// How many stuck calls have come back.
+    /// Number of stuck calls that have returned.
     back: AtomicU64,
     submitted: AtomicU64,
 }
@@ -52,7 +53,7 @@ impl Control {
         self.next.lock().unwrap().push((call, fails));
     }
 
-    /// Returns whether the call shall fail.
+    /// Returns whether the call must fail.
     fn call(&self, call: Call) -> bool {
         if call == Call::Submit && self.lose_next.swap(false, Ordering::SeqCst) {
             return true;
@@ -70,7 +71,7 @@ impl Control {
         stuck.is_some_and(|(_, fails)| fails)
     }
 
-    /// Lets calls go until this many have been, and waits until they are back.
+    /// Releases this many stuck calls, and waits until they have returned.
     fn let_go(&self, count: u64) {
         self.let_go.store(count, Ordering::SeqCst);
         let start = Instant::now();
@@ -78,7 +79,7 @@ impl Control {
             assert!(start.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(1));
         }
-        // And a little longer, for what it does then.
+        // A little longer, for the code that runs after the call.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -169,7 +170,7 @@ fn op() -> Transpose {
     Transpose::new(&Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap())
 }
 
-/// Runs an op, and tells whether it was right; it must be answered soon.
+/// Runs an op, which must be answered soon, and returns whether the answer was right.
 fn run(runtime: &Runtime) -> Result<(), Error> {
     let start = Instant::now();
     let pending = runtime.run(op());
@@ -180,7 +181,7 @@ fn run(runtime: &Runtime) -> Result<(), Error> {
     pending.wait().map(|turned| assert_eq!(turned.as_slice::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]))
 }
 
-/// Runs ops until one is right.
+/// Runs ops until one is answered correctly.
 fn serve(runtime: &Runtime) {
     let start = Instant::now();
     while run(runtime).is_err() {
@@ -192,13 +193,15 @@ fn serve(runtime: &Runtime) {
 fn a_driver_that_comes_back_late_leaves_the_device_to_its_replacement() {
     for call in [Call::Health, Call::Submit, Call::Poll, Call::Open, Call::Drop] {
         for fails in [false, true] {
-            // A driver that goes on after a failure gives the device up at its second: late failures would be seen.
+            // A driver that goes on after a failure gives the device up at its second one, so late
+            // failures would be noticed.
             let (runtime, control) = runtime(Duration::from_millis(1), 1);
             serve(&runtime);
             control.get_stuck(call, fails);
             // A lost device drops its engine and is opened again.
             control.lose_next.store(matches!(call, Call::Open | Call::Drop), Ordering::SeqCst);
-            // While it is stuck, and when it is back, ops are answered, and those after the replacement are right.
+            // While the call is stuck, and after it has returned, ops are answered, and those after
+            // the replacement correctly.
             let start = Instant::now();
             while runtime.workers()[0].counters.replaced == 0 {
                 let _ = run(&runtime);
@@ -209,7 +212,7 @@ fn a_driver_that_comes_back_late_leaves_the_device_to_its_replacement() {
             control.let_go(1);
             assert_eq!(runtime.workers()[0].state, WorkerState::Ready, "{what}");
             for _ in 0..20 {
-                // Long enough apart for the worker to sleep, and to be woken by its own handle.
+                // Far enough apart for the worker to sleep, and to be woken by its own handle.
                 std::thread::sleep(Duration::from_millis(2));
                 run(&runtime).unwrap_or_else(|error| panic!("{error:?}: {what}"));
             }
@@ -227,7 +230,7 @@ fn a_replaced_driver_takes_no_ops() {
     let (runtime, control) = runtime(Duration::from_millis(1), 10);
     serve(&runtime);
     control.get_stuck(Call::Health, false);
-    // The health is asked for between batches; the one that asks is stuck, and is replaced.
+    // The health is asked for between batches. The driver that asks gets stuck, and is replaced.
     while runtime.workers()[0].counters.replaced == 0 {
         let _ = run(&runtime);
     }
@@ -241,7 +244,8 @@ fn a_replaced_driver_takes_no_ops() {
 
 #[test]
 fn threads_that_came_back_do_not_count_as_stuck() {
-    // Seven slow ops, one after the other; at most four threads may be stuck at once, or be replaced in a row.
+    // Seven slow ops, one after the other. At most four threads may be stuck at once, or be
+    // replaced in a row.
     let (runtime, control) = runtime(Duration::from_secs(1), 3);
     for round in 0..7 {
         serve(&runtime);
@@ -259,7 +263,8 @@ fn threads_that_came_back_do_not_count_as_stuck() {
 fn a_device_whose_threads_never_get_anything_done_is_given_up() {
     let (runtime, control) = runtime(Duration::from_secs(1), 2);
     serve(&runtime);
-    // Every submission is stuck: four threads at once, or as many in a row as nothing is done, and it is over.
+    // Every submission gets stuck. After four stuck threads at once, or four replacements in a row
+    // without a completed op, the device is given up.
     let start = Instant::now();
     while runtime.workers()[0].state != WorkerState::Failed {
         control.get_stuck(Call::Submit, false);

@@ -1,4 +1,5 @@
-//! Where ops go: locality, learned speed, hints, cold kernels, one GPU behind two APIs, receipts, profiles, discovery.
+//! Where ops go: locality, learned speed, hints, cold kernels, one GPU behind two APIs, receipts,
+//! profiles, discovery.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -49,7 +50,7 @@ fn inputs_follow_an_op_to_another_device() {
     let Outcome { output, report } = moved.wait().unwrap();
     assert_eq!((report.device, output.location()), (SECOND, Location::Device(SECOND)));
     assert_eq!(report.bytes_moved, 24 + 48, "one input came from the first device, both went to the second");
-    // Both inputs are the same view: it is fetched once.
+    // Both inputs are the same view, so it is fetched once.
     let twice = runtime.run_with(MatMul::new(&there, &there).transpose_b(), RunOptions::require(SECOND)).with_report();
     let Outcome { output, report } = twice.wait().unwrap();
     assert_eq!(report.bytes_moved, 24 + 48);
@@ -206,7 +207,7 @@ fn the_cpu_serves_while_another_device_compiles() {
             assert_eq!(report.device.api, Api::CPU);
         }
     }
-    // It was asked to warm up meanwhile, and takes its turn once it is warm.
+    // The device was asked to warm up meanwhile, and is used once it is warm.
     while controls[0].counters().submitted == 0 {
         runtime.run(Transpose::new(&matrix())).wait().unwrap();
         assert!(start.elapsed() < Duration::from_secs(10), "it never gets warm");
@@ -308,7 +309,8 @@ fn small_limits_make_try_run_take_the_next_best() {
     runtime.abort();
 }
 
-/// A virtual backend under another API's name, so that one piece of hardware can be seen through two.
+/// A virtual backend under another API's name, so that one piece of hardware is visible through two
+/// APIs.
 struct Relabelled(VirtualBackend);
 
 impl Relabelled {

@@ -1,5 +1,6 @@
-//! A process that is stopped and continued, as by Ctrl-Z or a debugger, for longer than any op may take: nobody was stuck. Alone in
-//! its process, which it stops.
+//! A process that is stopped and continued, as by Ctrl-Z or a debugger, for longer than any op may
+//! take: no worker counts as stuck. This test is alone in its process, because it stops the
+//! process.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -17,16 +18,18 @@ use panoply_core::{
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, Runtime, WorkerLimits};
 
-#[allow(dead_code)] // Part of it.
+#[allow(dead_code)] // Only a part of it is used.
 #[path = "parts/notary.rs"]
 mod notary;
 
 use notary::{Count, Notary, Office, OpenSession, Stamp};
 
-/// Looks at the engine that an op takes there, each of which takes a millisecond, and more where others keep the processors busy.
+/// Number of polls of the engine that an op takes. Each takes a millisecond, and more if other
+/// processes keep the CPUs busy.
 const LOOKS: u32 = 20;
 
-/// The CPU, whose ops take so many looks at the engine: while the process is stopped they get nowhere.
+/// The CPU backend with ops that need several polls of the engine, so they make no progress while
+/// the process is stopped.
 struct Slow(CpuBackend);
 
 impl Backend for Slow {
@@ -71,7 +74,7 @@ impl Engine for SlowEngine {
     }
 }
 
-/// Stops this process for a while; false where it cannot be.
+/// Stops this process for a while. Returns false if it cannot be stopped.
 fn stop() -> bool {
     let pid = std::process::id();
     let (script, start) = (format!("kill -STOP {pid}; sleep 0.9; kill -CONT {pid}"), Instant::now());
@@ -93,7 +96,8 @@ fn a_process_that_was_stopped_has_neither_stuck_workers_nor_hung_devices() {
     let key = Bytes::secret(vec![7, 9]).unwrap();
     let session = runtime.run(OpenSession { key, with_recipe: false }).wait().unwrap();
     let (sink, mut source) = sink(1);
-    // An op under way keeps the worker inside its engine nearly all the time, in calls that take a part of what they may.
+    // An op in flight keeps the worker inside its engine nearly all the time, in calls that each
+    // take a fraction of the limit.
     office.poll_naps.store(80, Ordering::Relaxed);
     let pending = runtime.run(Count { up_to: 3, sink, key: None });
     for _ in 0..3 {

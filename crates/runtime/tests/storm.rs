@@ -1,5 +1,5 @@
-//! Sixty-four callers that drop their futures at random, on devices that fail at random: every accepted op is answered, and all
-//! memory is freed. `PANOPLY_STORM_SECONDS` sets the duration.
+//! Sixty-four callers that drop their futures at random, on devices that fail at random: every
+//! accepted op is answered, and all memory is freed. `PANOPLY_STORM_SECONDS` sets the duration.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The allocator that counts.
 
@@ -24,7 +24,7 @@ static ALLOCATOR: Counting = Counting;
 
 const CALLERS: u64 = 64;
 const SECONDS_DEFAULT: u64 = 4;
-/// How many bytes more than at the beginning may be in use at any time: full queues, and the inputs and futures of all callers.
+/// The largest growth of the memory in use: full queues, and the inputs and futures of all callers.
 const GROWTH_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ fn runtime(seed: u64) -> Runtime {
     Runtime::builder().backend(Arc::new(backend)).limits(limits).health(rules).build().unwrap()
 }
 
-/// One caller: futures that are awaited, blocked on, polled once and dropped, or dropped at once.
+/// One caller: its futures are awaited, blocked on, polled once and dropped, or dropped at once.
 fn call(runtime: &Runtime, seed: u64, end: Instant, tally: &Tally) {
     let mut random = Random::new(seed);
     let input = Tensor::zeros(DType::F32, [64, 64]).unwrap();

@@ -1,7 +1,7 @@
-//! Foreign code panics at every place where the runtime calls it. Every accepted op has exactly one outcome all the same, and
-//! the runtime goes on.
+//! Foreign code panics at every place where the runtime calls it. Every accepted op still has
+//! exactly one outcome, and the runtime goes on.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that the shared module has.
+#![allow(unsafe_code)] // The shared module contains a counting allocator.
 
 mod support;
 
@@ -26,7 +26,7 @@ use support::{eventually, poll_for, unpark};
 const OPS: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The traps of this process: the listener of events is one for all.
+/// The traps of this process. There is one set, because the listener of events is global.
 fn traps() -> Arc<Traps> {
     static TRAPS: OnceLock<Arc<Traps>> = OnceLock::new();
     let make = || {
@@ -80,7 +80,7 @@ fn expect_service(runtime: &Runtime, traps: &Arc<Traps>, place: Place) {
     eventually(&format!("every device works again after a panic at {place:?}"), ready);
 }
 
-/// Every accepted op is on the books exactly once.
+/// Checks that every accepted op is on the books exactly once.
 fn expect_balance(runtime: &Runtime, place: Place) {
     for worker in runtime.workers() {
         let counters = worker.counters;
@@ -90,8 +90,8 @@ fn expect_balance(runtime: &Runtime, place: Place) {
     }
 }
 
-/// Ops of every kind while calls at one place panic: awaited, with deadlines, dropped, brought to the host, and on devices that
-/// fail them.
+/// Runs ops of every kind while calls at one place panic: awaited, with deadlines, dropped, copied
+/// to the host, and on failing devices. Returns how many calls panicked.
 fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
     let traps = traps();
     let script = || Script::new().latency(Duration::from_micros(30)).compiles(Duration::from_micros(10)).resident();
@@ -100,7 +100,7 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
     let before = traps.sprung();
     traps.arm(place, times);
     if place == Place::Discover {
-        // A look that fails says nothing about the devices that are there.
+        // A search that fails says nothing about the existing devices.
         assert_eq!(runtime.rediscover().unwrap(), []);
     }
     let waker = traps::waker(&traps);
@@ -119,7 +119,7 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
             futures.push(future);
         }
     }
-    // An op whose caller goes away before its answer: the last handle of its waker is the slot's.
+    // An op whose caller goes away before its answer: the slot holds the last handle of its waker.
     controls.iter().for_each(|control| control.inject(Fault::Slow(Duration::from_millis(1))));
     let own = traps::waker(&traps);
     let mut abandoned = Box::pin(runtime.run(Transpose::new(&traps::matrix(&traps))));
@@ -135,7 +135,7 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
     for op in batch {
         assert!(poll_for(&mut Box::pin(op), &waker, PATIENCE).is_some(), "{place:?}: an op was never answered");
     }
-    // A waker that panics when its owner drops it is its owner's affair.
+    // A waker that panics when its owner drops it affects only its owner.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(waker)));
     traps.disarm();
     expect_service(&runtime, &traps, place);
@@ -146,7 +146,7 @@ fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
     traps.sprung() - before
 }
 
-/// One after the other, since the listener of events is one for all.
+/// Places are tested one after the other, since the listener of events is global.
 #[test]
 fn a_panic_at_any_place_costs_no_op_its_outcome() {
     let mut never = Vec::new();
@@ -159,11 +159,12 @@ fn a_panic_at_any_place_costs_no_op_its_outcome() {
             never.push(place);
         }
     }
-    // `supports` is asked for a reason only where no device can run an op at all, and nothing is cold for long.
+    // `supports` is asked for a reason only when no device can run an op, and no kernel stays cold
+    // for long.
     assert!(never.iter().all(|place| matches!(place, Place::Supports | Place::WarmUp)), "never called: {never:?}");
 }
 
-/// A waker that panics, an owner whose destructor does: the next ops are served, and a shutdown drains.
+/// Extreme limits and rules: the next ops are served, and a shutdown drains.
 #[test]
 fn odd_limits_stop_no_worker() {
     let rules = HealthRules { look_every: Duration::MAX, ..HealthRules::default() };
@@ -210,7 +211,7 @@ fn an_absurd_profile_is_refused_and_a_made_up_one_does_no_harm() {
     assert!(runtime.shutdown(PATIENCE).drained);
 }
 
-/// Drops what it holds when it is woken.
+/// Drops its value when it is woken.
 struct DropsWhenWoken<T>(Mutex<Option<T>>, Arc<AtomicU64>);
 
 impl<T: Send + 'static> Wake for DropsWhenWoken<T> {
@@ -267,7 +268,7 @@ fn an_op_that_met_a_full_queue_is_done_though_nobody_polls() {
     pending.into_iter().for_each(|op| expect_right(op.wait()));
 }
 
-/// What a program's own worker does with a message.
+/// The reaction of a program's own worker to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Odd {
     Fine,
@@ -346,7 +347,7 @@ fn a_programs_own_worker_may_panic_anywhere() {
         ];
         for round in 0..20 {
             let odd = kinds[round % kinds.len()];
-            // Nobody takes this one's reply.
+            // The reply of this message is not taken.
             pool.send((odd, Bomb(round % 2 == 0))).unwrap();
             let reply = pool.request((odd, Bomb(false))).unwrap().wait_for(PATIENCE);
             match reply {
@@ -355,9 +356,9 @@ fn a_programs_own_worker_may_panic_anywhere() {
                 Err(_) => assert_ne!(odd, Odd::Fine),
             }
         }
-        // Every second message panics when the worker drops it, and the one after it is served.
+        // Every second message panics when the worker drops it, and the next one is served.
         eventually("it runs", || pool.request((Odd::Fine, Bomb(false))).unwrap().wait_for(Duration::MAX).is_ok());
-        // Its tick panics too: between two of them it runs.
+        // Its tick panics too, so it runs only between two ticks.
         eventually("it runs between ticks", || pool.health()[0].status == WorkerStatus::Running);
         assert_eq!(pool.stop()[0].status, WorkerStatus::Stopped);
     }

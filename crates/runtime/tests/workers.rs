@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use panoply_runtime::partition::{ConsistentHash, HashBy, RangeBy};
 use panoply_runtime::placement::affinity::RealtimePriority;
-use panoply_runtime::pool::WorkerStatus;
+use panoply_runtime::pool::{WORKERS_MAX, WorkerStatus};
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};
 
-/// Remembers what it saw; not `Send`, as a worker's state need not be.
+/// Records what it received. It is not `Send`, because a worker's state need not be.
 struct Recorder {
     index: usize,
     seen: Rc<Cell<u64>>,
@@ -265,6 +265,21 @@ fn impossible_options_are_refused() {
     assert!(matches!(refused(options(0)), Some(WorkerError::BadOption { what: "workers", .. })));
     let no_queue = PoolOptions { queue_depth_max: 0, ..options(1) };
     assert!(matches!(refused(no_queue), Some(WorkerError::BadOption { what: "queue_depth_max", .. })));
+    // Each of these was once truncated silently, or took the memory of the whole machine.
+    for workers in [WORKERS_MAX + 1, u32::MAX as usize, usize::MAX] {
+        let error = refused(options(workers));
+        assert!(
+            matches!(&error, Some(WorkerError::BadOption { what: "workers", got, .. }) if *got == workers.to_string()),
+            "{error:?}"
+        );
+    }
+    for queue_depth_max in [(1 << 20) + 1, usize::MAX] {
+        let error = refused(PoolOptions { queue_depth_max, ..options(1) });
+        assert!(matches!(error, Some(WorkerError::BadOption { what: "queue_depth_max", .. })), "{error:?}");
+    }
+    let large = PoolOptions { queue_depth_max: 1 << 20, ..options(WORKERS_MAX) };
+    let error = refused(large);
+    assert!(matches!(&error, Some(WorkerError::BadOption { got, .. }) if got.contains("1024 queues")), "{error:?}");
     let no_tick = PoolOptions { tick_every: Some(Duration::ZERO), ..options(1) };
     assert!(matches!(refused(no_tick), Some(WorkerError::BadOption { what: "tick_every", .. })));
 }

@@ -1,9 +1,10 @@
 //! Joins ops that can run as one before they reach an engine.
 //!
-//! Ops with equal batch keys wait together in a group; a strategy says when a group goes. Nothing waits longer than the
-//! strategy's longest wait, a group goes as a whole and in the order in which its ops came, and ops without a key never
-//! come here. The batcher belongs to the worker's thread: it holds names of ops that the table of flights already knows, so
-//! that a worker that hangs strands nothing.
+//! Ops with equal batch keys wait together in a group, and a `Batching` strategy says when a group
+//! goes to the engine. No op waits longer than the strategy's `wait_max`. A group goes as a whole,
+//! in the order in which its ops arrived. Ops without a key never come here. The batcher belongs to
+//! the worker's thread and holds only tokens of ops that the table of flights already knows, so a
+//! worker that hangs loses no op.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +15,27 @@ use crate::time::later;
 /// When ops that could run as one go to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batching {
-    /// At once: what arrived together goes together, nobody waits. The longest wait is zero.
+    /// At once: ops that arrived together go together, and no op waits. `wait_max` is zero.
     #[default]
     LowLatency,
-    /// When there are so many, or the first has waited so long.
+    /// When the group has `size_max` ops, or its first op has waited for `wait_max`.
     TimeOrSize {
-        /// A group of this many goes.
+        /// The number of ops at which a group goes.
         size_max: usize,
         /// The longest wait.
         wait_max: Duration,
     },
-    /// At once while the device is idle; while it works, in groups that grow with the number of ops that wait.
+    /// At once while the device is idle. While the device is busy, in groups that grow with the
+    /// number of waiting ops.
     Adaptive {
-        /// A group of this many goes.
+        /// The number of ops at which a group goes at the latest.
         size_max: usize,
         /// The longest wait.
         wait_max: Duration,
     },
-    /// In full groups; in quarters of one only while the device is idle.
+    /// In full groups. While the device is idle, a quarter of a full group is enough.
     HighThroughput {
-        /// A group of this many goes.
+        /// The number of ops in a full group.
         size_max: usize,
         /// The longest wait.
         wait_max: Duration,
@@ -41,7 +43,7 @@ pub enum Batching {
 }
 
 impl Batching {
-    /// The longest that an op waits to be joined with others.
+    /// The longest time that an op waits to be joined with others.
     pub fn wait_max(&self) -> Duration {
         match self {
             Batching::LowLatency => Duration::ZERO,
@@ -51,7 +53,7 @@ impl Batching {
         }
     }
 
-    /// The most ops in a group.
+    /// The largest number of ops in a group.
     pub fn size_max(&self) -> usize {
         match self {
             Batching::LowLatency => usize::MAX,
@@ -62,11 +64,11 @@ impl Batching {
     }
 }
 
-/// The groups that wait.
+/// The groups of waiting ops.
 pub(crate) struct Batcher<T> {
     strategy: Batching,
     groups: Vec<Group<T>>,
-    /// How large an adaptive group shall get while the device works.
+    /// The size that an adaptive group should reach while the device is busy.
     target: usize,
 }
 
@@ -81,7 +83,7 @@ impl<T> Batcher<T> {
         Batcher { strategy, groups: Vec::new(), target: 2 }
     }
 
-    /// Whether ops are held back at all.
+    /// Whether this strategy holds ops back at all.
     pub(crate) fn holds(&self) -> bool {
         self.strategy != Batching::LowLatency
     }
@@ -99,7 +101,8 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Moves the groups whose time has come to `out`, the oldest first. `busy`: the device has something to do.
+    /// Moves the groups that are ready to `out`, oldest first. `busy`: the engine has ops in
+    /// flight.
     pub(crate) fn take_ready(&mut self, now: Instant, busy: bool, out: &mut Vec<T>) {
         let mut index = 0;
         while index < self.groups.len() {
@@ -114,12 +117,12 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Gives everything up, and hands it out.
+    /// Empties all groups and returns their ops.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         self.groups.drain(..).flat_map(|group| group.items).collect()
     }
 
-    /// When the next group must go, if one waits.
+    /// When the oldest group must go, if any group waits.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.groups.iter().map(|group| group.since).min().map(|since| later(since, self.strategy.wait_max()))
     }
@@ -134,7 +137,8 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Groups that fill up before their time shall be larger; those that do not shall be smaller.
+    /// Adapts the target size: it doubles when groups fill up before `wait_max`, and shrinks when
+    /// they do not.
     fn adapt(&mut self, size: usize, waited: Duration) {
         if let Batching::Adaptive { size_max, wait_max } = self.strategy {
             self.target = if size >= self.target && waited < wait_max {

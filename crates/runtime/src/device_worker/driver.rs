@@ -1,13 +1,17 @@
-//! The worker's loop, one step at a time. Nothing here blocks except foreign code, and time comes from a clock that may be
-//! virtual: a thread drives it for real, a simulation drives thousands of them in one thread.
+//! The worker's loop as a state machine that takes one step at a time. Only foreign code can block
+//! here, and time comes from a clock that may be virtual: a thread drives the machine for real, and
+//! a simulation drives thousands of machines in one thread.
 //!
-//! 1. Every call into foreign code goes through `inside`: the engine's methods, whatever ends an op (its caller's waker, the
-//!    destructors of its inputs), an op of somebody else's type, listeners of events. While a driver is inside it may be
-//!    replaced, and then its step is its last: it touches the lane no more.
-//! 2. Outside it cannot be replaced (see `tenure`), and so need not look.
-//! 3. Inside, a driver has at most one ticket in its hands, that of the op whose code it calls. All others are in the lane or in
-//!    the table of flights, where its replacement and the supervisor find them.
-//! 4. No panic leaves a step. One inside the engine loses the engine, with everything it held answered; so does one of our own.
+//! 1. Every call into foreign code goes through `inside`: the engine's methods, the code that ends
+//!    an op (its caller's waker, the destructors of its inputs), the methods of an extension op,
+//!    and event listeners. A driver that is inside may be replaced. Its step is then its last, and
+//!    it does not touch the lane again.
+//! 2. A driver that is outside cannot be replaced (see `tenure`), so it need not check.
+//! 3. While inside, a driver holds at most one ticket itself: the ticket of the op whose code it
+//!    calls. All others are in the lane or in the table of flights, where the driver's replacement
+//!    and the supervisor find them.
+//! 4. No panic leaves a step. A panic inside the engine, or in the driver itself, loses the engine,
+//!    and every op that the engine held is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,29 +30,30 @@ use crate::health::Circuit;
 use crate::lane::{Lane, WorkerState};
 use crate::time::later;
 
-/// A device that has landed nothing for too long is looked at for this part of the limit more, and for this long at the most, before
-/// it counts as hung: the process itself may have been stopped, and the device with it.
+/// A device that is overdue is watched for this fraction of the limit longer, up to the maximum
+/// below, before it counts as hung: the process itself may have been stopped, and the device with
+/// it.
 const HUNG_AFTER_SHARE: u32 = 8;
 const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
 
-/// What the driver wants next.
+/// When the driver wants its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Another step at once: something was done.
+    /// At once: this step did something.
     Worked,
-    /// Ops are under way in the engine and none has finished: step again soon.
+    /// Soon: ops are in flight in the engine and none has finished.
     InFlight,
-    /// Nothing to do until an op arrives.
+    /// When an op arrives.
     Idle,
-    /// Nothing to do before this time, unless an op arrives.
+    /// At this time, or when an op arrives.
     IdleUntil(Instant),
-    /// Nothing to do before this time.
+    /// At this time, and not before.
     Until(Instant),
-    /// The worker has ended, with everything answered.
+    /// Never: the worker has ended and every op is answered.
     Exit,
 }
 
-/// What a driver needs to open its device.
+/// The parts that a driver needs to open its device.
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) backend: Arc<dyn Backend>,
@@ -56,7 +61,7 @@ pub(crate) struct Opener {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Owns the engine.
+/// The worker's state machine. It owns the engine.
 pub(crate) struct Driver {
     pub(super) lane: Arc<Lane>,
     backend: Arc<dyn Backend>,
@@ -69,16 +74,16 @@ pub(crate) struct Driver {
     pub(super) batcher: Batcher<Item>,
     finished: Vec<Finished>,
     last_landed: Option<Instant>,
-    /// Since when something is overdue.
+    /// Since when an answer is overdue.
     overdue_since: Option<Instant>,
     reopen: Reopen,
-    /// Whose turn it is among the priorities.
+    /// The current position in the turns of the priorities.
     pub(super) turn: u32,
     next_look: Instant,
 }
 
-/// When to open the device again. A failure is a failed attempt to open it, or its loss; an op that succeeds ends the
-/// count.
+/// When to open the device again. A failed attempt to open the device and the loss of the device
+/// both count as failures; an op that succeeds resets the count.
 #[derive(Default)]
 struct Reopen {
     failures_in_a_row: u32,
@@ -118,7 +123,8 @@ impl Driver {
         Arc::clone(&self.generation)
     }
 
-    /// One step. While ops are under way and none has finished the engine may wait up to `wait_max`.
+    /// Takes one step. While ops are in flight and none has finished, the engine may wait for up to
+    /// `wait_max`.
     pub(crate) fn step(&mut self, wait_max: Duration) -> Step {
         if self.generation.tenure.is_over() {
             return Step::Exit;
@@ -152,6 +158,13 @@ impl Driver {
         {
             return step;
         }
+        if self.lane.take_tripped() {
+            let reason = "its answers are wrong".to_owned();
+            let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
+            if !self.end_op(Lane::tell_tripped) || !self.evacuate(&error) {
+                return Step::Exit;
+            }
+        }
         let Some(took) = self.take_from_queue(now) else { return Step::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
@@ -161,12 +174,13 @@ impl Driver {
         if self.flights.engine_is_idle() {
             return if took { Step::Worked } else { self.idle() };
         }
-        // Each call has the whole time limit: what was submitted may have taken its time.
+        // Each call has the whole time limit. The submission may have used up time, so the clock is
+        // read again.
         let now = if submits { self.clock.now() } else { now };
         self.poll(now, if took { Duration::ZERO } else { self.poll_wait(now, wait_max) })
     }
 
-    /// What to do while the engine has nothing to do.
+    /// The step to take while the engine has nothing to do.
     fn idle(&mut self) -> Step {
         if self.batcher.is_empty()
             && let Some(step) = self.warm_up()
@@ -181,12 +195,12 @@ impl Driver {
         }
     }
 
-    /// How long the engine may wait, so that no group of ops waits too long.
+    /// How long the engine may wait without making a group of ops wait too long.
     fn poll_wait(&self, now: Instant, wait_max: Duration) -> Duration {
         self.batcher.due().map_or(wait_max, |due| due.saturating_duration_since(now).min(wait_max))
     }
 
-    /// Asks the engine how the device is.
+    /// Asks the engine about the device's health and memory.
     fn look(&mut self, now: Instant) -> Option<Step> {
         self.next_look = later(now, self.lane.rules.look_every);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
@@ -202,7 +216,7 @@ impl Driver {
         let changed = lane.gate.examine(health, &lane.rules);
         let told = !changed
             || aside(generation, clock.now(), || {
-                let report = lane.gate.report();
+                let report = lane.gate.report(lane.process);
                 tell(Level::INFO, || {
                     let (device, capacity, full) = (lane.info.id, report.capacity, report.full);
                     tracing::info!(target: "panoply::health", %device, capacity, full);
@@ -211,7 +225,7 @@ impl Driver {
         (!told).then_some(Step::Exit)
     }
 
-    /// Compiles what an op needs that was sent elsewhere meanwhile.
+    /// Compiles the kernels of an op that was meanwhile sent elsewhere.
     fn warm_up(&mut self) -> Option<Step> {
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let (key, op) = lane.warm_ups.next()?;
@@ -221,7 +235,8 @@ impl Driver {
             discard(op);
             warmed
         });
-        // Whoever comes after a driver that was replaced may be asked for this op again.
+        // Marked as done even after a replacement: the next driver may then be asked for this op
+        // again.
         lane.warm_ups.done(key);
         let warmed = warmed.and_then(|warmed| warmed.map_err(Interrupted::Panicked));
         Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| Step::Worked))
@@ -238,7 +253,8 @@ impl Driver {
         Step::Exit
     }
 
-    /// Answers everything that waits in the closed lane, or hands it on. False where the driver was replaced meanwhile.
+    /// Answers every op that waits in the closed lane, or hands it on. Returns false if the driver
+    /// was replaced meanwhile.
     fn refuse_queued(&self) -> bool {
         while let Some(ticket) = self.lane.next_left() {
             if !self.end_op(|lane| lane.fail(ticket, lane.refusal())) {
@@ -248,14 +264,15 @@ impl Driver {
         true
     }
 
-    /// Sets the lane's state and tells listeners. False where the driver was replaced meanwhile.
+    /// Sets the lane's state and notifies listeners. Returns false if the driver was replaced
+    /// meanwhile.
     fn set_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         let changed = self.lane.put_state(state, trouble.clone());
         !changed || self.end_op(|lane| lane.tell_state(state, trouble.as_ref()))
     }
 
-    /// Ends an op, or whatever else calls foreign code of which nothing is expected. False where the driver was replaced
-    /// meanwhile.
+    /// Ends an op, or makes another call into foreign code that returns nothing. Returns false if
+    /// the driver was replaced meanwhile.
     pub(super) fn end_op(&self, call: impl FnOnce(&Lane)) -> bool {
         let lane = &self.lane;
         aside(&self.generation, self.clock.now(), || call(lane))
@@ -289,7 +306,7 @@ impl Driver {
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);
                 }
-                // Handles that are the last ones by now drop their recipes.
+                // Handles that are the last ones by now drop their recipes here.
                 let stays = self.end_op(|_| discard(objects)) && self.set_state(WorkerState::Ready, None);
                 if stays { Step::Worked } else { Step::Exit }
             }
@@ -297,7 +314,7 @@ impl Driver {
         }
     }
 
-    /// Plans the next attempt to open the device, or gives it up.
+    /// Plans the next attempt to open the device, or gives the device up.
     fn back_off(&mut self, now: Instant, error: Error) -> Step {
         let limits = &self.lane.limits;
         self.reopen.failures_in_a_row += 1;
@@ -330,7 +347,8 @@ impl Driver {
                 engine.submit(batch);
             });
             if !batch.is_empty() {
-                // The engine left some behind; they land with an error when it is seen to have lost track of them.
+                // The engine left some ops behind. They are answered with an error once the engine
+                // is found to have lost track of them.
                 discard(std::mem::take(batch));
             }
             submitted
@@ -367,7 +385,8 @@ impl Driver {
         if self.flights.engine_is_idle() {
             return Step::Worked;
         }
-        // The device works its ops off in order, so it hangs when the next answer is owed for too long, however many wait.
+        // The device works on its ops in order, so it hangs when the next answer is overdue,
+        // however many ops wait.
         let since = self.flights.owed_since(self.last_landed);
         if since.is_some_and(|since| self.hangs(now, since)) {
             let after = self.lane.limits.op_time_max;
@@ -376,7 +395,7 @@ impl Driver {
         if delivered.any || !self.batch.is_empty() { Step::Worked } else { Step::InFlight }
     }
 
-    /// Whether the device hangs, which owes an answer since then.
+    /// Whether the device hangs, which has owed an answer since `since`.
     fn hangs(&mut self, now: Instant, since: Instant) -> bool {
         let op_time_max = self.lane.limits.op_time_max;
         if now.saturating_duration_since(since) <= op_time_max {
@@ -387,7 +406,8 @@ impl Driver {
         now.saturating_duration_since(overdue_since) >= (op_time_max / HUNG_AFTER_SHARE).min(HUNG_AFTER_MAX)
     }
 
-    /// Answers what the engine has finished, and goes on with what has further to go. The driver is inside a call meanwhile.
+    /// Answers the ops that the engine has finished, and continues those that have another leg. The
+    /// driver is inside a call meanwhile.
     fn deliver(&mut self) -> Delivered {
         if self.finished.is_empty() {
             return Delivered::default();
@@ -412,11 +432,11 @@ impl Driver {
                     self.batch.push(Item { token: self.flights.take_off(ticket, flight), op });
                 }
                 Ok(None) => {}
-                // Its ticket was answered, or dropped, which answers too.
+                // Its ticket was answered, or was dropped, which answers it too.
                 Err(_) => _ = self.lane.counts.panics.fetch_add(1, Ordering::Relaxed),
             }
-            // Each op's waker and destructors have the whole time limit. Where the driver was replaced, the tickets of the rest are
-            // in other hands.
+            // Each op's waker and destructors have the whole time limit. If the driver was
+            // replaced, the tickets of the remaining ops belong to the supervisor.
             self.generation.tenure.go_on();
         }
         self.finished = finished;
@@ -429,7 +449,7 @@ impl Driver {
         Error::EnginePanicked { device: self.lane.info.id, message }
     }
 
-    /// Ends the step of a call that gave nothing.
+    /// Ends the step of a call that panicked or during which the driver was replaced.
     fn interrupted(&mut self, now: Instant, interrupted: Interrupted) -> Step {
         match interrupted {
             Interrupted::Replaced => Step::Exit,
@@ -440,13 +460,15 @@ impl Driver {
         }
     }
 
-    /// Answers everything the engine held with this error, drops it, and has it opened again after a wait.
+    /// Answers every op that the engine held with this error, drops the engine, and schedules
+    /// opening it again after a wait.
     fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
         self.overdue_since = None;
         if self.let_go(&error) && self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
     }
 
-    /// Answers everything the engine holds with this error. False where the driver was replaced meanwhile.
+    /// Answers every op that the engine holds with this error. Returns false if the driver was
+    /// replaced meanwhile.
     fn let_go(&mut self, error: &Error) -> bool {
         let Driver { lane, flights, batch, batcher, finished, generation, clock, .. } = self;
         aside(generation, clock.now(), || {
@@ -458,7 +480,7 @@ impl Driver {
         })
     }
 
-    /// Drops the engine. False where the driver was replaced meanwhile.
+    /// Drops the engine. Returns false if the driver was replaced meanwhile.
     fn drop_engine(&mut self) -> bool {
         let Some(engine) = self.engine.take() else { return true };
         // An engine that panics while it is dropped is gone all the same.
@@ -466,13 +488,13 @@ impl Driver {
     }
 }
 
-/// What a look at the engine brought back.
+/// The result of one poll of the engine.
 #[derive(Default)]
 struct Delivered {
     any: bool,
-    /// The loss of the device, if an op told of it.
+    /// The loss of the device, if an op reported it.
     lost: Option<Error>,
-    /// Its circuit has opened.
+    /// Whether the device's circuit opened.
     tripped: bool,
 }
 

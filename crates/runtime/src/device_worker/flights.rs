@@ -1,11 +1,14 @@
-//! The ops that an engine holds, as the worker keeps them beside the table of their tickets, which it shares with its
-//! supervisor.
+//! The worker's own records of the ops that an engine holds. They lie beside the table of the ops'
+//! tickets, which the worker shares with its supervisor.
 //!
-//! 1. Only the worker puts tickets into the table. The rest of an entry's data is the worker's alone.
-//! 2. A token names an entry and the use of that entry, so an engine that answers twice, with a made-up token, or before it was
-//!    given the op, is found out and ignored.
-//! 3. Engines answer in the order of submission. So an op hangs from the time on when it is the first of those that were submitted:
-//!    others that land after it was overtaken give it no more time.
+//! 1. Only the worker puts tickets into the table. The rest of an entry's data belongs to the
+//!    worker alone.
+//! 2. A token names an entry and the use of that entry. So an engine that answers an op twice,
+//!    answers before it was given the op, or makes up a token is detected, and the answer is
+//!    ignored.
+//! 3. Engines answer in the order of submission. So the time of an op starts to count when it
+//!    becomes the oldest op that was submitted and not answered; later ops that land before it do
+//!    not extend its time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,41 +23,41 @@ pub(crate) struct Flights {
     table: Arc<FlightTable>,
     uses: Vec<Use>,
     free: Vec<u32>,
-    /// How many of them the engine does not have yet.
+    /// How many of the ops the engine does not have yet.
     held: u32,
-    /// How long all of them are expected to keep the device.
+    /// How long all of the ops are expected to keep the device busy.
     expected_ns: u64,
     /// How many ops were submitted so far.
     submissions: u64,
-    /// The place of the one whose answer must come next, and since when.
+    /// The submission number of the op whose answer must come next, and since when it is owed.
     owed: Option<(u64, Instant)>,
 }
 
 struct Use {
     number: u32,
     active: bool,
-    /// Its place in the order of submission.
+    /// Its position in the order of submission.
     submission: u64,
     flight: Flight,
 }
 
-/// What the worker notes about an op in its engine.
+/// The worker's notes about an op in its engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub(crate) times: Times,
     pub(crate) leg: Leg,
-    /// Whether the engine has it; otherwise it waits to be joined with others.
+    /// Whether the engine has the op; otherwise the op waits to be joined with others.
     pub(crate) submitted: bool,
-    /// Whether the engine had nothing else to do when it got it.
+    /// Whether the engine had nothing else to do when it got the op.
     pub(crate) alone: bool,
-    /// Whether it may last as long as it likes.
+    /// Whether the op is a session, which has no time limit.
     pub(crate) session: bool,
-    /// How long it is expected to keep the device.
+    /// How long the op is expected to keep the device busy.
     pub(crate) service_ns: f32,
 }
 
 impl Flight {
-    /// An op that the engine is about to get.
+    /// The record of an op that the engine is about to get.
     pub(crate) fn new(now: Instant) -> Flight {
         let times = Times { accepted: now, submitted: now };
         Flight { times, leg: Leg::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
@@ -63,7 +66,7 @@ impl Flight {
 
 /// An op that has landed.
 pub(crate) struct Landed {
-    /// `None` where the supervisor answered it meanwhile.
+    /// `None` if the supervisor has answered the op meanwhile.
     pub(crate) ticket: Option<OpTicket>,
     pub(crate) flight: Flight,
 }
@@ -83,7 +86,7 @@ impl Flights {
         }
     }
 
-    /// The shared side.
+    /// The side that is shared with the supervisor.
     pub(crate) fn table(&self) -> Arc<FlightTable> {
         Arc::clone(&self.table)
     }
@@ -93,12 +96,12 @@ impl Flights {
         self.free.len()
     }
 
-    /// Whether no op is under way.
+    /// Whether no op is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.uses.len()
     }
 
-    /// Puts a ticket in and returns its token. There must be room.
+    /// Puts a ticket into a free entry and returns its token. There must be room.
     pub(crate) fn take_off(&mut self, ticket: OpTicket, flight: Flight) -> u64 {
         let Some(index) = self.free.pop() else {
             debug_assert!(false, "the worker takes no more ops than there is room for");
@@ -116,7 +119,7 @@ impl Flights {
         (u64::from(entry.number) << 32) | u64::from(index)
     }
 
-    /// Takes the op of this token out; `None` for a token that the engine does not hold.
+    /// Takes out the op of this token. `None` for a token that the engine does not hold.
     pub(crate) fn land(&mut self, token: u64) -> Option<Landed> {
         let (number, index) = ((token >> 32) as u32, token as u32);
         let holds = |entry: &&mut Use| entry.active && entry.number == number && entry.flight.submitted;
@@ -147,7 +150,7 @@ impl Flights {
         }
     }
 
-    /// How many ops are under way, and how long all of them are expected to keep the device.
+    /// The number of ops in flight, and how long all of them are expected to keep the device busy.
     pub(crate) fn load(&self) -> (usize, u64) {
         (self.uses.len() - self.free.len(), self.expected_ns)
     }
@@ -157,15 +160,16 @@ impl Flights {
         self.uses.len() - self.free.len() == self.held as usize
     }
 
-    /// When an op was submitted, and how long it is expected to keep the device; `None` for a token that is not under way.
+    /// When an op was submitted, and how long it is expected to keep the device busy. `None` for a
+    /// token that is not in flight.
     pub(crate) fn expectation(&self, token: u64) -> Option<(Instant, f32)> {
         let number = (token >> 32) as u32;
         let entry = self.uses.get(token as u32 as usize).filter(|entry| entry.active && entry.number == number)?;
         Some((entry.flight.times.submitted, entry.flight.service_ns))
     }
 
-    /// Since when the engine owes the answer that must come next: since its op was submitted, or the answer before it came. Sessions
-    /// may last.
+    /// Since when the engine owes the answer that must come next: since its op was submitted, or
+    /// since the previous answer came, if that is later. Sessions are not counted.
     pub(crate) fn owed_since(&mut self, last_landed: Option<Instant>) -> Option<Instant> {
         let owed = |entry: &&Use| entry.active && entry.flight.submitted && !entry.flight.session;
         let first = self.uses.iter().filter(owed).min_by_key(|entry| entry.submission)?;
@@ -180,7 +184,7 @@ impl Flights {
         Some(since)
     }
 
-    /// Takes everything out.
+    /// Takes all ops out.
     pub(crate) fn land_all(&mut self, mut receive: impl FnMut(OpTicket)) {
         self.held = 0;
         self.expected_ns = 0;

@@ -1,5 +1,5 @@
-//! How a driver takes ops out of its lane: into the engine's next batch, to an end, or to other devices. Steps of the machine in
-//! `driver`, whose rules hold here too.
+//! How a driver takes ops out of its lane: into the engine's next batch, to an end, or to other
+//! devices. These are steps of the machine in `driver`, and its rules hold here too.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,15 +16,17 @@ use crate::health::Mark;
 use crate::lane::{Lane, Leg, OpTicket, Task, task};
 use crate::options::{Goal, Priority};
 
-/// An engine gets no more ops while it has this much to do, as predicted: what waits in the queue can still go elsewhere, and
-/// whoever is urgent goes before it. It is more than enough to keep a device busy.
+/// The predicted work, in nanoseconds, above which an engine gets no further op. An op that still
+/// waits in the queue can go to another device, and urgent ops can overtake it. One millisecond is
+/// more than enough to keep a device busy.
 const ENGINE_NS_MAX: u64 = 1_000_000;
-/// A device that works by itself gets so many ops whatever they take, so that one is copied while another runs.
+/// A device that computes asynchronously gets at least this many ops, however long they take, so
+/// that one is copied while another runs.
 const ENGINE_OPS_MIN: usize = 8;
 
 impl Driver {
-    /// Sends everything that waits to other devices, under its fallback policy. What has nowhere else to go stays. False where
-    /// the driver was replaced meanwhile.
+    /// Sends every waiting op to another device, under its fallback policy. An op that has nowhere
+    /// else to go stays. Returns false if the driver was replaced meanwhile.
     pub(super) fn evacuate(&mut self, cause: &Error) -> bool {
         let now = self.clock.now();
         let mut left = if self.lane.is_open() { self.lane.queued() + self.lane.waiting() } else { 0 };
@@ -36,7 +38,7 @@ impl Driver {
             if !stays {
                 return false;
             }
-            // Callers that waited for room come in, to leave at once.
+            // Callers that waited for room get in, and their ops leave at once too.
             self.lane.made_room();
         }
         true
@@ -48,8 +50,8 @@ impl Driver {
         popped
     }
 
-    /// Moves waiting ops into the batch, one by one, until the engine has enough to do. Returns whether there were any; `None`
-    /// where the driver was replaced meanwhile.
+    /// Moves waiting ops into the batch, one by one, until the engine has enough to do. Returns
+    /// whether there were any. `None` if the driver was replaced meanwhile.
     pub(super) fn take_from_queue(&mut self, now: Instant) -> Option<bool> {
         let mut popped = 0;
         while popped < self.lane.limits.batch_max.max(1)
@@ -67,7 +69,9 @@ impl Driver {
         Some(popped > 0)
     }
 
-    /// Whether the engine shall have another op. Ops that wait to be joined must be taken to be seen.
+    /// Whether the engine should get another op. A batching strategy can join only ops that were
+    /// taken from the queue, so a driver whose batcher holds ops back takes them even while the
+    /// engine is busy.
     fn wants_more(&self) -> bool {
         let ops_min = if self.lane.info.computes_in_submit { 1 } else { ENGINE_OPS_MIN };
         let (ops, expected_ns) = self.flights.load();
@@ -75,14 +79,14 @@ impl Driver {
         self.flights.room() > 0 && !busy
     }
 
-    /// Takes an op. One whose caller has gone, or whose deadline has passed, ends here. False where the driver was replaced
-    /// meanwhile.
+    /// Takes an op. An op whose caller has gone, or whose deadline has passed, ends here. Returns
+    /// false if the driver was replaced meanwhile.
     fn take(&mut self, mut ticket: OpTicket, now: Instant) -> bool {
         ticket.fetch();
         if ticket.is_cancelled() {
             return self.end_op(|lane| lane.cancel(ticket, now));
         }
-        let (number, device, holds) = (self.lane.number, self.lane.info.id, self.batcher.holds());
+        let (id, device, holds) = (self.lane.id, self.lane.info.id, self.batcher.holds());
         let Some(task) = ticket.question_mut() else { return self.end_op(|_| drop(ticket)) };
         if let Some(deadline) = task.wishes.deadline.filter(|deadline| now > *deadline) {
             return self.end_op(|lane| lane.fail(ticket, Error::DeadlineExceeded { late_by: now - deadline }));
@@ -90,7 +94,7 @@ impl Driver {
         if matches!(task.op, Some(Op::Extension(_))) {
             return self.take_foreign(ticket, now);
         }
-        let Some((op, leg)) = task.next_item(number, device) else { return self.refuse_stray(ticket) };
+        let Some((op, leg)) = task.next_item(id, device) else { return self.refuse_stray(ticket) };
         let key = if holds && joins(task) { op.batch_key() } else { None };
         if task.session && leg == Leg::Run {
             watch(&self.lane, &op);
@@ -99,12 +103,12 @@ impl Driver {
         true
     }
 
-    /// [`Driver::take`] for an op of somebody else's type: what it says of itself is foreign code. Its ticket is in the table of
-    /// flights meanwhile.
+    /// [`Driver::take`] for an extension op, whose methods are foreign code. Its ticket is in the
+    /// table of flights while they are called.
     fn take_foreign(&mut self, mut ticket: OpTicket, now: Instant) -> bool {
-        let (number, device) = (self.lane.number, self.lane.info.id);
+        let (id, device) = (self.lane.id, self.lane.info.id);
         let Some(task) = ticket.question_mut() else { return self.end_op(|_| drop(ticket)) };
-        let (keep, session, runs) = (task.keep, task.session, task.forecast.target == number);
+        let (keep, session, runs) = (task.keep, task.session, task.forecast.target == id);
         let joins = self.batcher.holds() && joins(task);
         let Some(op) = task.op.take() else { return self.refuse_stray(ticket) };
         let token = self.flights.take_off(ticket, Flight::new(now));
@@ -120,7 +124,7 @@ impl Driver {
         if matches!(told, Err(Interrupted::Replaced)) {
             return false;
         }
-        // Whoever ends the runtime may have answered it.
+        // A shutdown may have answered it.
         let landed = self.flights.land(token).and_then(|landed| landed.ticket);
         let Some(mut ticket) = landed else { return self.end_op(|_| discard((op, told.ok()))) };
         let (item, leg, key, back) = match told {
@@ -144,7 +148,7 @@ impl Driver {
         true
     }
 
-    /// Puts an op among those that the engine holds, or shall hold when others have joined it.
+    /// Records an op as held by the engine, or as held back until other ops have joined it.
     fn take_off(&mut self, mut ticket: OpTicket, op: Op, leg: Leg, key: Option<BatchKey>, now: Instant) {
         let mut flight = Flight { leg, submitted: key.is_none(), ..Flight::new(now) };
         if let Some(task) = ticket.question_mut() {
@@ -159,14 +163,15 @@ impl Driver {
         }
     }
 
-    /// Ends an op that came here for an input that is not here, which says that somebody lost count.
+    /// Ends an op that came here for an input that is not here. This means that the stops of the op
+    /// were miscounted.
     fn refuse_stray(&self, ticket: OpTicket) -> bool {
         let reason = "the op was sent to the wrong device".to_owned();
         let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
         self.end_op(|lane| lane.fail(ticket, error))
     }
 
-    /// Moves groups of ops whose time has come into the batch.
+    /// Moves the groups of ops that are ready into the batch.
     pub(super) fn take_from_batcher(&mut self, now: Instant) {
         if self.batcher.is_empty() {
             return;
@@ -180,9 +185,10 @@ impl Driver {
     }
 }
 
-/// Sends an op away from a device that cannot serve it now, or puts it back where it may not go.
+/// Sends an op away from a device that cannot serve it now. An op that may not move goes back into
+/// the queue.
 fn send_away(lane: &Lane, mut ticket: OpTicket, cause: &Error, now: Instant) {
-    let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.number, lane.info.id, cause));
+    let moves = ticket.question_mut().is_some_and(|task| task.evacuate(lane.id, lane.info.id, cause));
     if !moves {
         return lane.requeue(ticket, now);
     }
@@ -197,7 +203,7 @@ fn joins(task: &Task) -> bool {
     task.wishes.goal != Goal::Latency && task.wishes.priority != Priority::Urgent
 }
 
-/// Has the lane see the device objects that an op sends through its sinks.
+/// Makes the lane watch the device objects that an op sends through its sinks.
 fn watch(lane: &Lane, op: &Op) {
     op.for_each_part(&mut |part| {
         if let Some(sink) = part.sink() {

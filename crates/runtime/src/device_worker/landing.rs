@@ -1,5 +1,7 @@
-//! What happens to the ops that an engine has finished: they teach the router, go on to their next stop, or are answered.
+//! Handles the ops that an engine has finished: they teach the router, go on to their next stop, or
+//! are answered.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -17,29 +19,31 @@ use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
 use crate::wakes::Caller;
 
-/// An untold transfer is never taken for more than this part of an op's time.
+/// The largest fraction of an op's time that is attributed to a transfer that the engine did not
+/// report.
 const UNTOLD_TRANSFER_SHARE_MAX: f32 = 0.9;
 
-/// Where an engine does not tell how long it copied, the time of a copy that ran alone counts from so many bytes on: what it
-/// has to do besides takes little of that.
+/// If an engine does not report how long a copy took, the total time of a copy that ran alone is
+/// used, from this number of bytes on: the fixed costs are then a small part of that time.
 const UNTOLD_COPY_BYTES_MIN: u64 = 1 << 20;
 
-/// From so many ops on that land together, callers wake each other.
+/// From this number of ops that land together, callers wake each other.
 const CALLED_TOGETHER_MIN: usize = 6;
 
-/// Everything that one look at the engine brought back.
+/// The ops that one poll of the engine returned.
 pub(super) struct Landing<'a> {
-    lane: &'a Lane,
+    lane: &'a Arc<Lane>,
     now: Instant,
-    /// By how much these ops kept the device longer than expected, all together.
+    /// The ratio of the time that these ops kept the device busy, all together, to the expected
+    /// time.
     stretch: f32,
-    /// Wakes the callers, where there are many.
+    /// Wakes the callers, if there are many.
     caller: Option<Caller>,
-    /// The loss of the device, if an op told of it.
+    /// The loss of the device, if an op reported it.
     pub(super) lost: Option<Error>,
 }
 
-/// What one op teaches.
+/// The measurements that one op adds to the models.
 struct Lesson {
     forecast: Forecast,
     sample: Sample,
@@ -47,20 +51,24 @@ struct Lesson {
     transfer: Option<Crossing>,
 }
 
-/// Bytes that crossed between the host and the device.
+/// Bytes that were copied between the host and the device, and how long that took.
 struct Crossing {
     to_host: bool,
     bytes: f32,
     time_ns: f32,
 }
 
+/// An op with its answer.
+type Answered = (OpTicket, Result<Value>, Report);
+
 /// An op that goes on at the same engine.
 pub(super) type Onward = (OpTicket, Op, Flight);
 
 impl Landing<'_> {
-    /// Ops that land together share the time since the ones before them landed, in proportion to what was expected.
+    /// Starts to handle ops that landed together. They share the time since the ops before them
+    /// landed, in proportion to their expected times.
     pub(super) fn new<'a>(
-        lane: &'a Lane,
+        lane: &'a Arc<Lane>,
         flights: &Flights,
         finished: &[Finished],
         last_landed: Option<Instant>,
@@ -78,12 +86,12 @@ impl Landing<'_> {
         Landing { lane, now, stretch: taken_ns / expected_ns.max(1.0), caller, lost: None }
     }
 
-    /// Who wakes the callers of so many ops, where they are many.
+    /// The value that wakes the callers of `count` ops. `None` if they are few.
     pub(super) fn caller(count: usize, generation: &Generation) -> Option<Caller> {
         (count >= CALLED_TOGETHER_MIN).then(|| Caller::new(count, &generation.board))
     }
 
-    /// Answers one op, or returns what the engine has to do for it next.
+    /// Answers one op, or returns the next leg that the engine has to run for it.
     pub(super) fn receive(&mut self, landed: Landed, mut done: Finished) -> Option<Onward> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
@@ -98,10 +106,11 @@ impl Landing<'_> {
             self.lane.objects.note(value);
             let task = ticket.question_mut()?;
             let lesson = self.lesson(&task.forecast, &flight, &done);
-            // The plain path: everything is where it shall be.
+            // The plain path: every input was here, and the output may stay here.
             let plain = task.history.is_none() && !task.wishes.to_host;
-            // What adds little to what is known can be learned while the caller goes on: it fetches lines that other
-            // threads read. An op of somebody else's type is answered before it is asked for its name.
+            // A lesson that adds little to the model is learned after the answer, while the caller
+            // already goes on: learning loads cache lines that other threads read. An extension op
+            // is always answered before it is asked for its name.
             let later = plain && (lesson.forecast.settled || matches!(done.op, Op::Extension(_)));
             if !later {
                 self.teach(&lesson, &done.op);
@@ -133,10 +142,11 @@ impl Landing<'_> {
         }
     }
 
-    /// Makes a wrong answer the error that it is: nobody shall meet an output that his op cannot have.
+    /// Turns a wrong answer into an error: no caller may receive an output that its op cannot have.
     fn check(&self, task: &Task, done: &mut Finished) {
         let Ok(value) = &done.result else { return };
-        // The task's own copy, where it has one, is more to be trusted than what the engine hands back.
+        // The task's own copy, if it has one, is more trustworthy than the op that the engine hands
+        // back.
         let op = task.op.as_ref().unwrap_or(&done.op);
         if let Err(error) = op.check_answer(value, self.lane.info.id) {
             discard(std::mem::replace(&mut done.result, Err(error)));
@@ -150,8 +160,9 @@ impl Landing<'_> {
         let next = match flight.leg {
             Leg::Fetch => {
                 self.note_transfer(task, &flight, &done);
-                // What an op says of its parts may be foreign code, and its panic is the op's alone.
-                let arrived = contain(|| arrive(task, device, &done).then(|| task.next_item(self.lane.number, device)));
+                // The op's description of its parts may be foreign code, and a panic there affects
+                // this op alone.
+                let arrived = contain(|| arrive(task, device, &done).then(|| task.next_item(self.lane.id, device)));
                 match arrived {
                     Err(panic) => {
                         return self.end(ticket, Error::invalid("op", "a description without a panic", panic));
@@ -198,13 +209,14 @@ impl Landing<'_> {
         }
     }
 
-    /// Ends an op whose part did not arrive, though the engine said so: it would be brought for ever.
+    /// Ends an op whose part did not arrive although the engine said so. Otherwise the part would
+    /// be fetched again for ever.
     fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
         let reason = format!("its transfer brought something else than {expected}");
         self.end(ticket, Error::DeviceFault { device: self.lane.info.id, reason })
     }
 
-    /// Ends an op on its way.
+    /// Ends an op on its way with an error.
     fn end(&self, mut ticket: OpTicket, error: Error) -> Option<Onward> {
         if let Some(task) = ticket.question_mut() {
             self.lane.settle(task, Mark::Failure, self.now);
@@ -213,7 +225,7 @@ impl Landing<'_> {
         None
     }
 
-    /// Answers an op that made several stops, with the story of all of them.
+    /// Answers an op that made several stops, with a report of all of them.
     fn finish_journey(&mut self, mut ticket: OpTicket) {
         let Some(task) = ticket.question_mut() else { return };
         let accepted = task.accepted;
@@ -252,20 +264,41 @@ impl Landing<'_> {
         }
     }
 
-    fn finish(&mut self, mut ticket: OpTicket, result: Result<Value>, report: Report) {
-        // It is dropped where it is when the answer takes its place; a copy of somebody else's type after that, since its
-        // destructor is foreign, and may not return.
+    /// Whether the answer to this op must be compared. An op may have come here from the lane that
+    /// it was chosen for, so this is checked again: the processor's answers are not compared, and
+    /// neither are those of graphs that ran in parts.
+    fn is_compared(&self, task: &Task) -> bool {
+        let in_parts = || task.history.as_ref().is_some_and(|history| history.parts.is_some());
+        task.verify && !self.lane.info.is_processor() && !in_parts()
+    }
+
+    /// Queues an answer for comparison with another device's. Returns the answer if there is no
+    /// room for it.
+    #[cold]
+    fn hold_back(&self, ticket: OpTicket, result: Result<Value>, report: Report) -> Option<Answered> {
+        match result {
+            Ok(value) => match self.lane.hold_back(ticket, value, report, self.now) {
+                Ok(()) => None,
+                Err((ticket, value, report)) => Some((ticket, Ok(value), report)),
+            },
+            Err(error) => Some((ticket, Err(error), report)),
+        }
+    }
+
+    fn finish(&mut self, mut ticket: OpTicket, mut result: Result<Value>, mut report: Report) {
+        if ticket.question_mut().is_some_and(|task| self.is_compared(task)) {
+            match self.hold_back(ticket, result, report) {
+                Some(back) => (ticket, result, report) = back,
+                None => return,
+            }
+        }
+        // The task's copy of an op is normally dropped in place when the answer overwrites the
+        // question. A copy of an extension op is dropped after the answer, because its destructor
+        // is foreign and may not return.
         let Some(task) = ticket.question_mut() else { return };
         let copy = task.op.take_if(|op| matches!(op, Op::Extension(_)));
         self.lane.settle(task, Mark::Success, self.now);
-        let metrics = &self.lane.metrics;
-        metrics.wait.note_time(report.queued);
-        metrics.run.note_time(report.ran);
-        metrics.batch.note(u64::from(report.batch_size));
-        metrics.add_bytes(report.bytes_moved);
-        if let Some(transferred) = report.transferred {
-            metrics.transfer.note_time(transferred);
-        }
+        self.lane.note_report(&report);
         tell(tracing::Level::TRACE, || {
             tracing::trace!(
                 target: "panoply::op",
@@ -301,10 +334,11 @@ impl Landing<'_> {
             cuts: Vec::new(),
             predicted: Some(task.forecast.prediction()),
             alternatives: Vec::new(),
+            verification: None,
         }
     }
 
-    /// What the router shall learn from an op that ran.
+    /// The lesson of an op that ran.
     fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> Lesson {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
@@ -315,11 +349,12 @@ impl Landing<'_> {
         let device_ns = done.device_time.map(|time| nanoseconds(time) as f32);
         let share_ns = (flight.service_ns.max(1.0) * self.stretch - transfer_ns).max(1.0);
         let own_ns = device_ns.filter(|_| lane.info.computes_in_submit);
-        // Of ops that ran side by side the engine tells each one's share of the time, not how long it takes by itself.
+        // For ops that ran side by side, the engine reports each one's share of the time, and not
+        // how long it takes by itself.
         let run_ns =
             own_ns.filter(|_| done.batch_size == 1).or_else(|| flight.alone.then(|| (ran_ns - transfer_ns).max(1.0)));
         let service_ns = own_ns.unwrap_or(match (flight.alone, device_ns) {
-            // The device's own time spans its copies, which are predicted apart.
+            // The device's own time includes its copies, which are predicted separately.
             (true, Some(device_ns)) => (device_ns - transfer_ns).max(device_ns / 10.0),
             _ => share_ns,
         });
@@ -329,7 +364,7 @@ impl Landing<'_> {
         Lesson { forecast: *forecast, sample, ran_ns, transfer }
     }
 
-    /// Has the router's model learn.
+    /// Adds a lesson to the router's models.
     fn teach(&self, lesson: &Lesson, op: &Op) {
         let (lane, forecast) = (self.lane, &lesson.forecast);
         if let Some(Crossing { to_host, bytes, time_ns }) = lesson.transfer {
@@ -339,11 +374,11 @@ impl Landing<'_> {
         if forecast.explored {
             lane.explored_ns.fetch_add(lesson.ran_ns as u64, Ordering::Relaxed);
         }
-        // An op of somebody else's may panic when it is asked for its name.
+        // An extension op may panic when it is asked for its name.
         let _ = contain(|| lane.model.learn(forecast.key, || Label::of(op), forecast.work_log2, lesson.sample));
     }
 
-    /// Learns from a transfer to the host, and puts it on the op's account.
+    /// Learns from a transfer to the host, and adds it to the op's history.
     fn note_transfer(&self, task: &mut Task, flight: &Flight, done: &Finished) {
         let bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
@@ -354,8 +389,8 @@ impl Landing<'_> {
     }
 }
 
-/// What crossed a link for an op, and in what time. An op that is a copy to the host has its bytes on the way down, every
-/// other one has inputs on the way up.
+/// The bytes that crossed a link for an op, and in what time. A copy to the host has its bytes on
+/// the way down; every other op has its inputs on the way up.
 fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<Crossing> {
     let copy = match &done.op {
         Op::Compute(ComputeOp::Transfer(Transfer { to, .. })) => Some(*to),
@@ -366,7 +401,7 @@ fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32)
     Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
 }
 
-/// Puts an input that was brought to the host into its op; false where it is not there.
+/// Puts an input that was copied to the host into its op. Returns false if the input is not there.
 fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
     let before = task.inputs_on(device);
     if let Ok(Value::Tensor(fetched)) = &done.result {
@@ -382,7 +417,8 @@ fn outputs_away(task: &Task) -> usize {
     output.map_or(0, |(value, _)| value.parts().filter(away).count())
 }
 
-/// What brings the next part of the output to the host; `None` where all of it is there, or shall stay.
+/// The transfer that brings the next part of the output to the host. `None` if all of it is there,
+/// or may stay on the device.
 fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
     if !task.wishes.to_host {
         return None;
@@ -397,7 +433,7 @@ fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
     Some((transfer_to_host(&away)?, Leg::Deliver))
 }
 
-/// Puts a part of the output that was brought to the host in the place of the one on the device.
+/// Replaces a part of the output on the device by its copy on the host.
 fn put_output(task: &mut Task, delivered: Tensor) {
     let Some((value, report)) = task.history().output.take() else { return };
     let mut delivered = Some(delivered);

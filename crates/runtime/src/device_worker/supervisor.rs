@@ -1,15 +1,21 @@
-//! Starts device workers' threads, replaces the ones that are stuck or have died, and ends them all.
+//! Starts device workers' threads, replaces those that are stuck or have died, and ends them all.
 //!
-//! The supervisor is the control plane: it may lock, since no op waits for it. One thread looks at every worker a few times
-//! within the shortest time bound, and sleeps in between.
+//! The supervisor is the control plane: it may take locks, since no op waits for it. One thread
+//! looks at every worker a few times within the shortest time bound, and sleeps in between.
 //!
-//! 1. A thread that is inside one call of foreign code for longer than `op_time_max` is stuck; one that has ended without having
-//!    been stopped has died. Both are replaced, and what their engines held is answered.
-//! 2. A stuck thread is remembered until it ends, and its table of flights is emptied at each look. It counts as stuck for
-//!    so long, and no longer.
-//! 3. Ops are answered without the lock, and without calling foreign code. Wakers, destructors and listeners are called after that,
-//!    on threads made for it (see `errands`): they may come back here, or not return.
-//! 4. Time in which this thread itself was held up counts for nobody: the whole process may have been stopped.
+//! 1. A thread that has been inside one call of foreign code for longer than `op_time_max` is
+//!    stuck. A thread that has ended without having been stopped has died. Both are replaced, and
+//!    the ops that their engines held are answered.
+//! 2. A stuck thread is remembered until it ends, and its table of flights is emptied at each look.
+//!    It counts as stuck for exactly that long.
+//! 3. Ops are answered without holding the lock and without calling foreign code. Wakers,
+//!    destructors and listeners are called afterwards, on separate threads (see `errands`): they
+//!    may call back into the supervisor, or never return.
+//! 4. A device that was given up keeps its old post when it is found again, so that its stuck
+//!    threads still count. Starting it again and a look exclude each other, since a look may be
+//!    about to end the lane's ops.
+//! 5. Time in which the supervisor's own thread was held up counts against no worker: the whole
+//!    process may have been stopped.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -25,17 +31,19 @@ use crate::errands::{Errand, Errands};
 use crate::foreign::contain;
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::placement::affinity::{pin_current, sleep_precisely};
+use crate::process::Process;
 use crate::threads::{self, Owner, Thread};
 
-/// How long one poll of an engine may wait for the device before the worker looks at its queue again.
+/// How long one poll of an engine may wait for the device before the worker looks at its queue
+/// again.
 const POLL_WAIT_MAX: Duration = Duration::from_micros(200);
-/// How often workers are looked at, at the least and at the most.
+/// The bounds of the interval between two looks at the workers.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
-/// How long an aborted worker may take to leave before its thread is left behind.
+/// How long an aborted worker may take to end before its thread is left behind.
 const ABORT_GRACE: Duration = Duration::from_millis(500);
 
-/// Every device worker of a runtime.
+/// Supervises every device worker of a runtime.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     watch: Option<Thread>,
@@ -43,43 +51,55 @@ pub(crate) struct Supervisor {
 
 struct Shared {
     owner: Owner,
+    process: Process,
     errands: Arc<Errands>,
+    /// Held during a look, and while a lane is opened again.
+    turn: Mutex<()>,
     posts: Mutex<Vec<Post>>,
-    /// Looks at what else has to be watched.
+    /// Other things to look at as often as at the workers.
     others: Mutex<Vec<OtherLook>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
 }
 
-/// A look at something at a time.
+/// A callback that looks at something at a given time.
 type OtherLook = Box<dyn Fn(Instant) + Send>;
 
-/// One device worker as the supervisor holds it.
+/// One device worker as the supervisor sees it.
 struct Post {
     lane: Arc<Lane>,
     opener: Opener,
     cpus: Option<CpuSet>,
     /// `None` once the device was given up.
     current: Option<Hand>,
-    /// Those that are stuck, until they come back.
+    /// Threads that are stuck, until they return.
     stuck: Vec<Hand>,
-    /// Replacements in a row without an op completed in between.
+    /// Replacements in a row without a completed op in between.
     strikes: u32,
     /// Ops completed at the last replacement.
     completed: u64,
 }
 
-/// A thread, and what its driver shows.
+/// A thread, and the shared state of its driver.
 struct Hand {
     generation: Arc<Generation>,
     thread: Thread,
     vigil: Vigil,
 }
 
-/// How a shutdown went.
+/// Why a lane was not opened again.
+pub(crate) enum NotAgain {
+    /// The worker has not left yet, or ops are left in its lane: the device needs a new lane.
+    Busy,
+    /// The device must be left alone, for this reason.
+    Failed(Error),
+}
+
+/// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Whether every accepted op ran to its end. Otherwise what was left was answered with an error.
+    /// Whether every accepted op ran to its end. Otherwise the remaining ops were answered with an
+    /// error.
     pub drained: bool,
     /// Threads that were stuck inside an engine and had to be left behind.
     pub threads_left: usize,
@@ -90,7 +110,8 @@ impl Supervisor {
         Supervisor { shared: Arc::new(Shared::new(owner, errands)), watch: None }
     }
 
-    /// Starts a worker for a lane, on these CPUs, and returns at once; the lane's state tells when it is ready.
+    /// Starts a worker for a lane, on these CPUs, and returns at once. The lane's state shows when
+    /// the worker is ready.
     pub(crate) fn start(&mut self, lane: Arc<Lane>, opener: Opener, cpus: Option<CpuSet>) -> Result<(), Error> {
         if self.watch.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -98,17 +119,69 @@ impl Supervisor {
             self.watch = Some(spawned.map_err(|error| no_thread(&lane, &error))?);
         }
         let current = Some(self.shared.spawn(&lane, &opener, &cpus)?);
-        let (stuck, strikes, completed) = (Vec::new(), 0, 0);
-        self.shared.lock_posts().push(Post { lane, opener, cpus, current, stuck, strikes, completed });
+        let (stuck, strikes, completed) = (Vec::new(), 0, lane.counts.completed.load(Ordering::Relaxed));
+        let mut posts = self.shared.lock_posts();
+        posts.retain(|post| !post.is_over());
+        posts.push(Post { lane, opener, cpus, current, stuck, strikes, completed });
         Ok(())
     }
 
-    /// Has something else looked at as often as the workers.
+    /// Starts a worker again for the lane of a device that was given up.
+    pub(crate) fn start_again(&self, lane: &Arc<Lane>) -> Result<(), NotAgain> {
+        let shared = &self.shared;
+        let _turn = shared.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut posts = shared.lock_posts();
+        let post = posts.iter_mut().find(|post| Arc::ptr_eq(&post.lane, lane)).ok_or(NotAgain::Busy)?;
+        let device = lane.info.id;
+        if post.stuck.len() > lane.limits.stuck_threads_max as usize {
+            let reason = format!("{} threads are still stuck inside its engine", post.stuck.len());
+            return Err(NotAgain::Failed(Error::DeviceUnavailable { device, reason }));
+        }
+        if post.current.as_ref().is_some_and(|hand| !hand.has_left()) || !lane.open_again() {
+            return Err(NotAgain::Busy);
+        }
+        (post.strikes, post.completed) = (0, lane.counts.completed.load(Ordering::Relaxed));
+        match shared.spawn(lane, &post.opener, &post.cpus) {
+            Ok(hand) => post.current = Some(hand),
+            Err(error) => {
+                post.current = None;
+                lane.put_state(WorkerState::Failed, Some(error.clone()));
+                shared.errands.drop_all(lane.end_queued());
+                return Err(NotAgain::Failed(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a worker again for a lane that was replaced and whose threads have left, so that the
+    /// supervisor no longer has a post for it.
+    pub(crate) fn start_replaced(
+        &mut self,
+        lane: &Arc<Lane>,
+        opener: &Opener,
+        cpus: &Option<CpuSet>,
+    ) -> Result<(), NotAgain> {
+        {
+            let mut posts = self.shared.lock_posts();
+            posts.retain(|post| !post.is_over());
+            if posts.iter().any(|post| Arc::ptr_eq(&post.lane, lane)) || !lane.open_again() {
+                return Err(NotAgain::Busy);
+            }
+        }
+        self.start(Arc::clone(lane), opener.clone(), cpus.clone()).map_err(|error| {
+            lane.put_state(WorkerState::Failed, Some(error.clone()));
+            self.shared.errands.drop_all(lane.end_queued());
+            NotAgain::Failed(error)
+        })
+    }
+
+    /// Adds a callback that is called as often as the workers are looked at.
     pub(crate) fn watch_too(&self, look: OtherLook) {
         self.shared.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(look);
     }
 
-    /// Drains every worker for at most this long, then aborts what is left. Returns when every accepted op is answered.
+    /// Drains every worker for at most `drain_time_max`, then aborts the rest. Returns when every
+    /// accepted op is answered.
     pub(crate) fn shut_down(&mut self, drain_time_max: Duration) -> Shutdown {
         let lanes: Vec<Arc<Lane>> = self.shared.lock_posts().iter().map(|post| Arc::clone(&post.lane)).collect();
         let errands = Arc::clone(&self.shared.errands);
@@ -133,7 +206,7 @@ impl Supervisor {
         *self.shared.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
         self.shared.stop.1.notify_all();
         if let Some(watch) = self.watch.take() {
-            // It may be the very thread that stops it.
+            // This may be called on the very thread that it stops.
             watch.ends_within(ABORT_GRACE);
         }
     }
@@ -141,7 +214,9 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.stop_watching();
+        if self.shared.process.is_here() {
+            self.stop_watching();
+        }
     }
 }
 
@@ -149,7 +224,16 @@ impl Shared {
     fn new(owner: Owner, errands: Arc<Errands>) -> Shared {
         let stop = (Mutex::new(false), Condvar::new());
         let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Shared { owner, errands, posts, others, stop, epoch: Instant::now() }
+        Shared {
+            owner,
+            process: Process::current(),
+            errands,
+            turn: Mutex::new(()),
+            posts,
+            others,
+            stop,
+            epoch: Instant::now(),
+        }
     }
 
     fn lock_posts(&self) -> MutexGuard<'_, Vec<Post>> {
@@ -157,7 +241,8 @@ impl Shared {
     }
 
     fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<Hand, Error> {
-        // The driver never leaves its thread; only what the supervisor may see of it comes back.
+        // The driver never leaves its thread; only the part that the supervisor may see is sent
+        // back.
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
         let spawned = self.owner.spawn(format!("panoply-{}", lane.info.id), move || {
@@ -165,7 +250,8 @@ impl Shared {
                 // A worker that may not be pinned runs wherever the system puts it.
                 let _ = pin_current(cpus);
             }
-            // Engines pause while their device works; where pauses cannot be made precise they are a little longer.
+            // Engines pause while their device works. If precise pauses are not available, the
+            // pauses are slightly longer.
             let _ = sleep_precisely();
             let driver = Driver::new(lane_there, opener, epoch);
             let _ = sender.send(driver.generation());
@@ -188,7 +274,7 @@ impl Shared {
             };
             if !*stopped {
                 drop(stopped);
-                // Whatever one look met, there is another.
+                // A panic in one look must not prevent the next.
                 let look = Look::new(last, Instant::now(), wait);
                 let _ = contain(|| self.look(look));
                 last = look.now;
@@ -205,6 +291,7 @@ impl Shared {
 
     /// Looks at every worker once.
     fn look(&self, look: Look) {
+        let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -231,21 +318,21 @@ impl Shared {
         (found.state.is_some() || !found.tickets.is_empty()).then_some(found)
     }
 
-    /// Puts a new driver in the place of one that is gone, or gives the device up.
+    /// Replaces a driver that is gone by a new one, or gives the device up.
     fn replace(&self, post: &mut Post, found: &mut Found) {
         let limits = &post.lane.limits;
         let completed = post.lane.counts.completed.load(Ordering::Relaxed);
         post.strikes = if completed == post.completed { post.strikes.saturating_add(1) } else { 1 };
         post.completed = completed;
         post.lane.counts.replaced.fetch_add(1, Ordering::Relaxed);
-        // A driver that was giving the device up when it got stuck has said why.
+        // A driver that got stuck while it gave the device up has already stored the reason.
         let given_up = post.lane.state() == WorkerState::Failed;
         let too_many = given_up
             || post.stuck.len() > limits.stuck_threads_max as usize
             || post.strikes > limits.reopen_attempts_max.max(limits.stuck_threads_max);
         found.state = Some(WorkerState::Failed);
         if !too_many {
-            // Nobody acts for the device now; the new driver will say what becomes of it.
+            // No driver acts for the device now. The new driver will report its state.
             post.lane.put_state(WorkerState::Reopening, Some(found.error.clone()));
             match self.spawn(&post.lane, &post.opener, &post.cpus) {
                 Ok(hand) => {
@@ -257,8 +344,9 @@ impl Shared {
         }
     }
 
-    /// Waits until every worker's thread has ended, the calling one excepted; false when the time is over first. A thread that
-    /// has died is still to be replaced.
+    /// Waits until every worker's thread has ended, except the calling one. Returns false if
+    /// `time_max` passes first. A thread that has died does not count as ended: it is still to be
+    /// replaced.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
         let running = |post: &Post| {
             let busy = |hand: &Hand| !hand.thread.is_current() && !hand.has_left();
@@ -278,8 +366,8 @@ impl Hand {
         self.thread.is_finished() && !self.generation.tenure.has_ended()
     }
 
-    /// Takes what a thread that has ended left behind, and tells what it died of. All of its tickets are visible here, since it was
-    /// seen to have ended.
+    /// Takes the tickets that a thread left behind when it ended, and returns its panic message.
+    /// All of its tickets are visible here, since the thread was seen to have ended.
     fn bury(self, tickets: &mut Vec<OpTicket>) -> String {
         self.generation.tenure.dismiss();
         self.generation.empty(tickets);
@@ -288,7 +376,13 @@ impl Hand {
 }
 
 impl Post {
-    /// Empties the tables of threads that are stuck, and forgets those that have come back and ended.
+    /// Whether its lane was replaced and none of its threads is left.
+    fn is_over(&self) -> bool {
+        let left = self.current.as_ref().is_none_or(Hand::has_left);
+        self.lane.is_replaced() && left && self.stuck.is_empty()
+    }
+
+    /// Empties the tables of stuck threads, and forgets those that have returned and ended.
     fn sweep(&mut self) -> Vec<OpTicket> {
         let mut tickets = Vec::new();
         for hand in std::mem::take(&mut self.stuck) {
@@ -302,7 +396,7 @@ impl Post {
         tickets
     }
 
-    /// Lets the threads go. What they left behind is to be answered.
+    /// Releases the threads. The caller must answer the ops that they left behind.
     fn leave(mut self) -> (Shutdown, Left) {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
@@ -320,11 +414,11 @@ impl Post {
     }
 }
 
-/// What a worker that was ended left behind.
+/// The ops that an ended worker left behind.
 struct Left {
     lane: Arc<Lane>,
     tickets: Vec<OpTicket>,
-    /// Nobody takes ops out of its lane any more.
+    /// Whether no thread takes ops out of the lane any more.
     orphaned: bool,
 }
 
@@ -341,12 +435,12 @@ impl Left {
     }
 }
 
-/// What a look at one worker found, to be dealt with when the lock is free again.
+/// The result of a look at one worker. It is handled after the lock is released.
 struct Found {
     lane: Arc<Lane>,
     error: Error,
     tickets: Vec<OpTicket>,
-    /// What has become of the worker, if something has.
+    /// The new state of the worker, if it has changed.
     state: Option<WorkerState>,
 }
 
@@ -360,7 +454,7 @@ impl Found {
     fn settle(self, errands: &Errands) {
         let Found { lane, error, tickets, state } = self;
         let news = match state {
-            // A driver that gave the device up has said why.
+            // A driver that gave the device up has already stored the reason.
             Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => false,
             Some(WorkerState::Failed) => lane.put_state(WorkerState::Failed, Some(error.clone())),
             Some(_) => true,
@@ -380,7 +474,7 @@ fn no_thread(lane: &Lane, error: &std::io::Error) -> Error {
     Error::DeviceUnavailable { device: lane.info.id, reason: format!("no thread could be started: {error}") }
 }
 
-/// The worker's thread.
+/// The main function of the worker's thread.
 fn drive(mut driver: Driver) {
     let (lane, generation) = (driver.lane(), driver.generation());
     loop {
@@ -413,7 +507,8 @@ mod tests {
         let owner = Owner::new();
         let shared = Shared::new(owner, Arc::new(Errands::new(owner)));
         let opener = Opener { backend, options, clock };
-        // A driver whose thread has gone without a word, with an op inside its engine and another in its queue.
+        // A driver whose thread ended without notice, with one op inside its engine and another in
+        // its queue.
         let generation = Driver::new(Arc::clone(&lane), opener.clone(), shared.epoch).generation();
         let (inside, mut first) = ticket();
         generation.flights.put(3, inside);

@@ -1,17 +1,20 @@
-//! How a supervisor tells that a driver is stuck: by what it has seen itself, look after look.
+//! How a supervisor detects that a driver is stuck: by comparing what it sees at each look with the
+//! look before.
 //!
-//! 1. A driver is stuck that has been inside one and the same call for longer than its limit. The word of its tenure says which call
-//!    it is inside of; another word is another call, so a driver that goes on is never stuck, however long a visit of many calls
-//!    lasts.
+//! 1. A driver is stuck if it has been inside one and the same call for longer than its limit. The
+//!    word of its tenure identifies that call, and another word means another call. So a driver
+//!    that makes progress is never stuck, however long a visit of many calls lasts.
 //! 2. A call that was not seen at the last look has begun since.
-//! 3. A look that comes much later than it should says that the supervisor was held up, and so was probably everybody else: the
-//!    process was stopped, its control group had used up its share, or the machine was suspended. That time does not count.
+//! 3. A look that comes much later than planned shows that the supervisor was held up, and probably
+//!    every other thread too: the process was stopped, its control group had used up its share, or
+//!    the machine was suspended. That time does not count.
 
 use std::time::{Duration, Instant};
 
 use super::visit::Generation;
 
-/// A look may be late by so many times its interval before the rest counts as time in which nobody ran.
+/// A look may be late by this multiple of its interval. Beyond that, the time counts as time in
+/// which no thread ran.
 const LATE_MAX: u32 = 2;
 
 /// One look of a supervisor.
@@ -24,23 +27,23 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// A look now, after the last one and a wait.
+    /// A look at `now`, after the look at `last` and a planned wait of `wait`.
     pub(super) fn new(last: Instant, now: Instant, wait: Duration) -> Look {
         let held_up = now.saturating_duration_since(last).saturating_sub(wait.saturating_mul(LATE_MAX));
         Look { last, now, held_up }
     }
 }
 
-/// What a supervisor has seen of one driver.
+/// A supervisor's observations of one driver.
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
-    /// The call that the driver was inside of at the last look, and how long it had lasted.
+    /// The call that the driver was inside at the last look, and how long it had lasted.
     seen: Option<(u64, Duration)>,
 }
 
 impl Vigil {
-    /// Replaces a driver that is stuck. Whoever does must empty its table of flights, and go on doing so until its thread has
-    /// ended.
+    /// Replaces the driver if it is stuck, and returns whether it did. The caller must then empty
+    /// its table of flights, and repeat this until its thread has ended.
     pub(super) fn replaces(&mut self, generation: &Generation, look: Look, inside_max: Duration) -> bool {
         let Some(word) = generation.tenure.entered() else {
             self.seen = None;
@@ -50,7 +53,8 @@ impl Vigil {
         let told = generation.since(word, look.now).saturating_sub(look.held_up);
         let lasted = match self.seen {
             Some((seen, lasted)) if seen == word => lasted.saturating_add(passed),
-            // It began after the last look. A word that tells of an earlier time is one of a driver that went on without a clock.
+            // The call began after the last look. A word with an earlier time belongs to a driver
+            // that went on to its next call without reading the clock.
             _ if told > passed => Duration::ZERO,
             _ => told,
         };
@@ -66,7 +70,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(100);
     const EVERY: Duration = Duration::from_millis(25);
 
-    /// A driver, and a supervisor that looks at it at these times, in milliseconds. `between` is called before each look.
+    /// Simulates a driver, and a supervisor that looks at it at these times, in milliseconds.
+    /// `between` is called before each look.
     fn stuck_at(looks: &[u64], between: impl Fn(&Generation, u64)) -> Option<u64> {
         let epoch = Instant::now();
         let (generation, mut vigil) = (Generation::new(4, epoch), Vigil::default());
@@ -104,7 +109,7 @@ mod tests {
     fn time_in_which_the_whole_process_was_stopped_does_not_count() {
         assert_eq!(stuck_at(&[25, 50, 5000], |_, _| {}), None);
         assert_eq!(stuck_at(&[5000, 5025], |_, _| {}), None);
-        // Looks that are a little late count in full.
+        // Looks that are slightly late count in full.
         assert_eq!(stuck_at(&[50, 100, 150], |_, _| {}), Some(150));
         assert_eq!(stuck_at(&[25, 5000, 5025, 5050, 5075], |_, _| {}), Some(5050));
     }

@@ -1,4 +1,4 @@
-//! A driver's visits to foreign code, as its supervisor sees them.
+//! A driver's calls into foreign code, as its supervisor sees them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use crate::tenure::Tenure;
 use crate::time::nanoseconds;
 use crate::wakes::Board;
 
-/// What a driver shows to its supervisor.
+/// The part of a driver that its supervisor can see.
 pub(crate) struct Generation {
     pub(crate) tenure: Tenure,
     pub(crate) flights: Arc<FlightTable>,
-    /// Those whom it is about to wake.
+    /// The callers that the driver is about to wake.
     pub(super) board: Arc<Board>,
-    /// What the tenure counts time from.
+    /// The instant from which the tenure counts time.
     pub(super) epoch: Instant,
 }
 
-/// Why a call into foreign code gave nothing.
+/// Why a call into foreign code returned no result.
 pub(super) enum Interrupted {
     /// It panicked, with this message.
     Panicked(String),
@@ -38,8 +38,8 @@ impl Generation {
         Generation::of(Arc::new(FlightTable::new(in_flight_max)), epoch)
     }
 
-    /// Takes everything over from a driver that is stuck, or gone: the ops that its engine held, and callers that have their
-    /// outcomes and were not woken yet.
+    /// Takes over the duties of a driver that is stuck or gone: the tickets that its engine held,
+    /// and the wakeups of callers that have their outcomes and were not woken yet.
     pub(super) fn empty(&self, tickets: &mut Vec<OpTicket>) {
         self.flights.take_all(|ticket| tickets.push(ticket));
         self.board.wake_all();
@@ -49,13 +49,14 @@ impl Generation {
         self.tenure.enter(self.since_epoch_ns(now));
     }
 
-    /// How long ago a call began that the tenure's word tells of.
+    /// How long ago the call began that the tenure's word identifies.
     pub(super) fn since(&self, word: u64, now: Instant) -> Duration {
         Duration::from_nanos(self.since_epoch_ns(now).saturating_sub(word))
     }
 
-    /// Replaces the driver if it has been inside one call for longer than this, by a clock that never stops by itself. Whoever does
-    /// must empty its table of flights, and go on doing so until its thread has ended.
+    /// Replaces the driver if it has been inside one call for longer than `inside_max`, by a clock
+    /// that never stops by itself. The caller must then empty its table of flights, and repeat this
+    /// until its thread has ended.
     #[cfg(test)]
     pub(crate) fn replace_if_stuck(&self, now: Instant, inside_max: Duration) -> bool {
         let Some(entered) = self.tenure.entered() else { return false };
@@ -68,12 +69,13 @@ impl Generation {
     }
 }
 
-/// [`inside`] for a call of which nothing is expected. False where the driver was replaced meanwhile.
+/// [`inside`] for a call that returns nothing. Returns false if the driver was replaced meanwhile.
 pub(super) fn aside(generation: &Generation, now: Instant, call: impl FnOnce()) -> bool {
     !matches!(inside(generation, now, call), Err(Interrupted::Replaced))
 }
 
-/// Calls foreign code: a panic becomes its message, and the supervisor sees for how long the call lasts.
+/// Calls foreign code. A panic becomes its message, and the supervisor sees how long the call
+/// lasts.
 pub(super) fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, Interrupted> {
     generation.enter(now);
     let result = contain(call);

@@ -1,16 +1,18 @@
 //! A circuit breaker for one device.
 //!
-//! 1. **Closed**: the device works. The last [`WINDOW`] outcomes are remembered; when more than `error_percent_max` of them,
-//!    and at least `errors_min`, are the device's failures, the circuit opens.
-//! 2. **Open**: the device gets no ops that another can run, for a wait that doubles with each opening in a row.
-//! 3. **Half-open**: after the wait, a few ops at a time are sent as probes. `probes_needed` successes in a row close the
-//!    circuit; one failure opens it again.
-//! 4. It does not flap: the wait goes back to its least only after a whole window without another opening. It does not
-//!    stick: an open circuit always becomes half-open when its wait is over, and a probe that ends without a mark
-//!    gives its place back.
+//! 1. **Closed**: the device works. The last [`WINDOW`] outcomes are remembered. When more than
+//!    `error_percent_max` percent of them, and at least `errors_min`, are failures of the device,
+//!    the circuit opens.
+//! 2. **Open**: the device gets no ops that another device can run, for a wait that doubles with
+//!    each opening in a row.
+//! 3. **Half-open**: after the wait, up to `probes_max` ops at a time are sent as probes.
+//!    `probes_needed` successes close the circuit; one failure opens it again.
+//! 4. The circuit does not flap: the wait is reset to its minimum only after a whole window without
+//!    a failure. It does not stick: an open circuit always becomes half-open when its wait is over,
+//!    and a probe that ends without a verdict gives its place back.
 //!
-//! Routing reads a few atomics; only outcomes and transitions write. Time is in nanoseconds since the lane's epoch, so
-//! that a virtual clock can drive it.
+//! Routing reads a few atomics; only outcomes and transitions write. Time is in nanoseconds since
+//! the lane's epoch, so that a virtual clock can drive the breaker.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,18 +23,18 @@ use crate::time::nanoseconds;
 /// How many outcomes are remembered.
 pub(crate) const WINDOW: u32 = 64;
 
-/// What the breaker says about sending an op now.
+/// The breaker's answer to whether an op may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
-    /// Send it.
+    /// Send the op.
     Free,
-    /// Send it, after taking one of the few places for probes.
+    /// Send the op as a probe, after taking one of the few places for probes.
     Probe,
-    /// Send it elsewhere.
+    /// Send the op elsewhere.
     Barred,
 }
 
-/// Whether ops pass.
+/// The state of a device's circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Circuit {
@@ -40,28 +42,29 @@ pub enum Circuit {
     Closed = 0,
     /// The device failed too often; ops go elsewhere.
     Open = 1,
-    /// A few ops are tried.
+    /// A few ops are sent as probes.
     HalfOpen = 2,
 }
 
-/// The mark that a probe, or any op, leaves on its device.
+/// The verdict of a probe, or of any other op, on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Success,
     Failure,
-    /// It says nothing about the device: it was cancelled, too late, or the caller's fault.
+    /// No verdict on the device: the op was cancelled, was too late, or failed through the caller's
+    /// fault.
     Neither,
 }
 
-/// See the module's rules.
+/// The circuit breaker of one device. See the module's rules.
 pub(crate) struct Breaker {
-    /// One bit per outcome, the newest lowest; set where the device failed.
+    /// One bit per outcome, the newest in the lowest bit. A set bit is a failure of the device.
     window: AtomicU64,
     seen: AtomicU32,
     circuit: AtomicU8,
     /// When an open circuit becomes half-open.
     until_ns: AtomicU64,
-    /// Openings in a row.
+    /// Number of openings in a row.
     openings: AtomicU32,
     probes_out: AtomicU32,
     probes_passed: AtomicU32,
@@ -82,7 +85,7 @@ impl Breaker {
         }
     }
 
-    /// Whether an op may be sent at this time, which is asked for only where it matters.
+    /// Whether an op may be sent now. `now_ns` is called only if the time matters.
     pub(crate) fn passage(&self, now_ns: impl FnOnce() -> u64, rules: &HealthRules) -> Passage {
         match self.circuit() {
             Circuit::Closed => Passage::Free,
@@ -96,7 +99,7 @@ impl Breaker {
         }
     }
 
-    /// Takes a place for a probe; false where none is left.
+    /// Takes a place for a probe. Returns false if none is left.
     pub(crate) fn take_probe(&self, rules: &HealthRules) -> bool {
         let taken = self.probes_out.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |out| {
             (self.circuit() == Circuit::HalfOpen && out < rules.probes_max).then_some(out + 1)
@@ -104,7 +107,7 @@ impl Breaker {
         taken.is_ok()
     }
 
-    /// Notes how an op ended. Returns true where this opened the circuit.
+    /// Notes how an op ended. Returns true if this opened the circuit.
     pub(crate) fn note(&self, mark: Mark, probe: bool, now_ns: u64, rules: &HealthRules) -> bool {
         if probe {
             let _ = self.probes_out.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |out| out.checked_sub(1));
@@ -123,9 +126,17 @@ impl Breaker {
                 }
                 false
             }
-            // Ops that were sent before it opened, or that had nowhere else to go, change nothing.
+            // Ops that were sent before the circuit opened, or that had nowhere else to go, change
+            // nothing.
             Circuit::HalfOpen | Circuit::Open => false,
         }
+    }
+
+    /// Starts over with a closed circuit. Probes that are in flight give their places back as
+    /// before.
+    pub(crate) fn forget(&self) {
+        self.openings.store(0, Ordering::Relaxed);
+        self.close();
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
@@ -136,13 +147,13 @@ impl Breaker {
         }
     }
 
-    /// Probes that have not come back.
+    /// Number of probes that have not come back.
     #[cfg(test)]
     pub(crate) fn probes_out(&self) -> u32 {
         self.probes_out.load(Ordering::Relaxed)
     }
 
-    /// How often the circuit changed.
+    /// How often the circuit changed its state.
     pub(crate) fn transitions(&self) -> u64 {
         self.transitions.load(Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
 //! Health: which devices are fit for work.
 //!
-//! A lane's [`Gate`] sums up what the engine reports about itself and how its ops end. Routing reads it; the worker writes
-//! it: after each op, and about once a second when it asks the engine how the device is.
+//! A lane's [`Gate`] sums up what the engine reports about its device and how its ops end. Routing
+//! reads the gate. The worker writes it: after each op, and about once a second when it asks the
+//! engine for the device's health.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -9,43 +10,45 @@ use std::time::Duration;
 
 use panoply_core::Health;
 
+use crate::process::{self, Process};
+
 mod breaker;
 
 pub use breaker::Circuit;
-pub(crate) use breaker::{Breaker, Mark, Passage};
+pub(crate) use breaker::{Breaker, Mark, Passage, WINDOW};
 
-/// When a device counts as hot, full or faulty, and what follows.
+/// The limits above which a device counts as hot, full or faulty, and the consequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthRules {
-    /// Hotter than this, a device has only a part of its capacity.
+    /// Above this temperature, a device has only `hot_capacity`.
     pub hot_celsius: f32,
-    /// At this temperature it has its whole capacity again.
+    /// At this temperature, a hot device has its whole capacity again.
     pub cool_celsius: f32,
-    /// The part of its capacity that a hot device keeps.
+    /// The fraction of its capacity that a hot device keeps.
     pub hot_capacity: f32,
-    /// Fuller than this, a device gets no new work that another can do.
+    /// Above this memory usage, a device gets no new work that another device can do.
     pub memory_percent_max: f32,
-    /// At this it gets work again.
+    /// At this memory usage, a full device gets work again.
     pub memory_percent_resume: f32,
-    /// With more requests in its queue than this, a device has only a part of its capacity.
+    /// With more requests in its queue than this, a device has only `deep_capacity`.
     pub queue_depth_max: u32,
-    /// With so many it has its whole capacity again.
+    /// With this many requests in its queue, the device has its whole capacity again.
     pub queue_depth_resume: u32,
-    /// The part of its capacity that a device with such a queue keeps.
+    /// The fraction of its capacity that a device with such a queue keeps.
     pub deep_capacity: f32,
-    /// A larger share of failed ops among the last 64 opens a device's circuit.
+    /// The percentage of failed ops among the last 64 above which a device's circuit opens.
     pub error_percent_max: f64,
-    /// Fewer failed ops than this open nothing.
+    /// The circuit never opens with fewer failed ops than this.
     pub errors_min: u32,
-    /// How long a circuit stays open, the first time; doubled for each further one.
+    /// How long a circuit stays open the first time. Each further opening doubles the time.
     pub open_wait_min: Duration,
-    /// How long it stays open at the most.
+    /// The longest time that a circuit stays open.
     pub open_wait_max: Duration,
-    /// How many ops are tried at once while a circuit is half-open.
+    /// How many probes may be in flight while a circuit is half-open.
     pub probes_max: u32,
-    /// How many of them must succeed to close it.
+    /// How many probes must succeed to close the circuit.
     pub probes_needed: u32,
-    /// How often the engine is asked how the device is.
+    /// How often the engine is asked for the device's health.
     pub look_every: Duration,
 }
 
@@ -74,15 +77,15 @@ impl Default for HealthRules {
 /// A device's health as its users see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthReport {
-    /// The part of its capacity that it has, from 0 to 1.
+    /// The fraction of its capacity that the device has now, from 0 to 1.
     pub capacity: f32,
-    /// Whether ops pass.
+    /// The state of its circuit.
     pub circuit: Circuit,
-    /// Whether its memory is too full for new work.
+    /// Whether the device's memory is too full for new work.
     pub full: bool,
-    /// How often its circuit, its capacity or its fullness changed.
+    /// How often its circuit, capacity or fullness changed.
     pub transitions: u64,
-    /// What the engine said last.
+    /// The engine's last report.
     pub vitals: Health,
 }
 
@@ -90,7 +93,7 @@ const FULL: u8 = 1;
 const HOT: u8 = 2;
 const DEEP: u8 = 4;
 
-/// What routing needs to know about a device's health.
+/// The summary of a device's health that routing reads.
 pub(crate) struct Gate {
     pub(crate) breaker: Breaker,
     capacity: AtomicU32,
@@ -113,27 +116,34 @@ impl Gate {
         }
     }
 
-    /// The part of its capacity that the device has, above 0 and at most 1.
+    /// The fraction of its capacity that the device has, above 0 and at most 1.
     pub(crate) fn capacity(&self) -> f32 {
         f32::from_bits(self.capacity.load(Ordering::Relaxed))
     }
 
-    /// Whether its memory is too full for new work.
+    /// Whether the device's memory is too full for new work.
     pub(crate) fn is_full(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & FULL != 0
     }
 
-    /// Whether it must be looked at again even when nothing happens.
+    /// Whether the device must be examined again even without ops.
     pub(crate) fn is_ailing(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Power drawn when it was last asked.
+    /// The power draw at the last examination.
     pub(crate) fn watts(&self) -> Option<f32> {
         Some(f32::from_bits(self.watts.load(Ordering::Relaxed))).filter(|watts| *watts > 0.0)
     }
 
-    /// Takes in what the engine says. Returns true where something changed.
+    /// Starts over, for a device that is opened again after it was given up.
+    pub(crate) fn forget(&self) {
+        self.breaker.forget();
+        self.flags.store(0, Ordering::Relaxed);
+        self.capacity.store(1.0_f32.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Evaluates the engine's report. Returns true if a flag changed.
     pub(crate) fn examine(&self, vitals: Health, rules: &HealthRules) -> bool {
         let before = self.flags.load(Ordering::Relaxed);
         let held = |flag: u8, value: Option<f32>, above: f32, until: f32| match value {
@@ -160,13 +170,13 @@ impl Gate {
         flags != before
     }
 
-    pub(crate) fn report(&self) -> HealthReport {
+    pub(crate) fn report(&self, process: Process) -> HealthReport {
         HealthReport {
             capacity: self.capacity(),
             circuit: self.breaker.circuit(),
             full: self.is_full(),
             transitions: self.transitions.load(Ordering::Relaxed) + self.breaker.transitions(),
-            vitals: self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+            vitals: process::lock(&self.vitals, process).map(|vitals| vitals.clone()).unwrap_or_default(),
         }
     }
 }
@@ -189,7 +199,7 @@ mod tests {
             "neither hot nor cool changes nothing"
         );
         assert!(gate.examine(at(79.0, 10.0), &rules) && gate.capacity() == 1.0);
-        assert_eq!(gate.report().transitions, 2);
+        assert_eq!(gate.report(Process::current()).transitions, 2);
     }
 
     #[test]

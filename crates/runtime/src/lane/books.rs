@@ -1,25 +1,28 @@
-//! A lane's books: what it has accepted, and how each of it ended. Whoever ends an op does it here, so that it is taken off
-//! the books exactly once.
+//! A lane's books: the ops that it has accepted, and how each of them ended. Every op is ended
+//! here, so that it is taken off the books exactly once.
 //!
-//! Ending an op with an error calls foreign code: its caller's waker, destructors of what it held, listeners of events. All of it
-//! comes after the answer, as an [`Ended`]. Whoever ends the ops of others, such as a supervisor or a shutdown, gives all of them
-//! their answers first, and has the rest done elsewhere.
+//! Ending an op with an error calls foreign code: its caller's waker, destructors of the values
+//! that it held, listeners of events. All of this comes after the answer, as an [`Ended`]. A
+//! supervisor or a shutdown, which ends the ops of other threads, answers all of them first and has
+//! the rest done elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use panoply_core::{DeviceId, Error, ErrorKind};
+use panoply_core::{DeviceId, Error, ErrorKind, Report};
 use tracing::Level;
 
 use super::task::{Seat, Task};
 use super::{ABORT, Lane, OpRemains, OpTicket, WorkerCounters, WorkerReport};
 use crate::foreign::{discard, tell};
 use crate::health::Mark;
+use crate::process;
 use crate::sync::CacheLine;
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Written by callers; the rest by the worker. Neither shall slow the other down.
+    /// Written by callers; the other counters are written by the worker. A separate cache line
+    /// keeps them from slowing each other down.
     pub(crate) accepted: CacheLine<AtomicU64>,
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
@@ -31,16 +34,19 @@ pub(crate) struct Counts {
     pub(crate) reopened: AtomicU64,
     pub(crate) replaced: AtomicU64,
     pub(crate) stray_answers: AtomicU64,
+    pub(crate) verified: AtomicU64,
+    pub(crate) mismatched: AtomicU64,
+    pub(crate) unverified: AtomicU64,
 }
 
-/// The foreign code that an op which has ended leaves to be called: that is done when this is dropped.
+/// The foreign calls that remain after an op has ended. They are made when this is dropped.
 pub(crate) struct Ended {
     device: DeviceId,
-    /// The circuit of the device opened over it.
+    /// Whether this op opened the device's circuit.
     tripped: bool,
-    /// Why it left for another device, if it did.
+    /// Why the op left for another device, if it did.
     left: Option<Error>,
-    /// What is left of its ticket, unless it left.
+    /// The remains of its ticket, unless the op left.
     remains: Option<OpRemains>,
 }
 
@@ -65,13 +71,13 @@ fn tell_tripped(device: DeviceId) {
 }
 
 impl Lane {
-    /// Ends an op with an error, and calls the foreign code that belongs to it; see [`Lane::end`].
+    /// Ends an op with an error, and makes the foreign calls that belong to it. See [`Lane::end`].
     pub(crate) fn fail(&self, ticket: OpTicket, error: Error) {
         drop(self.end(ticket, error));
     }
 
-    /// Ends an op with an error: it goes elsewhere where its caller allows that, and otherwise the caller gets the error. No foreign
-    /// code is called.
+    /// Ends an op with an error: the op goes to another device if its caller allows that, otherwise
+    /// the caller gets the error. No foreign code is called.
     pub(crate) fn end(&self, mut ticket: OpTicket, error: Error) -> Ended {
         let mark = match error.kind() {
             ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. } | Error::ObjectLost { .. }) => {
@@ -104,22 +110,23 @@ impl Lane {
     /// Ends an op that waited for room in a lane that is closed.
     pub(crate) fn refuse(&self, mut ticket: OpTicket, error: Error) {
         if let Some(task) = ticket.question_mut() {
-            // It was never in the queue, and so is on no books but the router's.
+            // It was never in the queue, so the only books that it is on are the router's.
             task.load_ns = 0;
         }
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         self.fail(ticket, error);
     }
 
-    /// Sends an op on, by way of the relay.
+    /// Sends an op on, through the relay.
     pub(crate) fn hand_over(&self, ticket: OpTicket, fallback: bool) {
         if let Err((ticket, failure)) = self.try_hand_over(ticket, fallback) {
             self.fail_finally(ticket, failure);
         }
     }
 
-    /// [`Lane::hand_over`] that hands the op back, with the error for its caller, where the relay does not take it.
-    #[allow(clippy::result_large_err)] // A ticket that is handed back with the reason.
+    /// [`Lane::hand_over`] that returns the op, with the error for its caller, if the relay does
+    /// not take it.
+    #[allow(clippy::result_large_err)] // The ticket is returned with the reason.
     fn try_hand_over(&self, ticket: OpTicket, fallback: bool) -> Result<(), (OpTicket, Error)> {
         let refused = |(mut ticket, refusal): (OpTicket, Error)| {
             let failure = ticket.question_mut().and_then(|task| task.history.as_mut()?.failure.take());
@@ -131,7 +138,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Ends an op that was settled before with an error for its caller.
+    /// Ends an op that was already settled, with an error for its caller.
     pub(crate) fn fail_finally(&self, ticket: OpTicket, error: Error) {
         drop(self.end_finally(ticket, error));
     }
@@ -159,13 +166,31 @@ impl Lane {
         }
     }
 
-    /// [`Lane::settle`] that tells nobody. Returns whether the device's circuit has opened.
-    fn take_off_books(&self, task: &mut Task, mark: Mark, now: Instant) -> bool {
+    /// Reports to listeners that the circuit opened.
+    pub(crate) fn tell_tripped(&self) {
+        tell_tripped(self.info.id);
+    }
+
+    /// [`Lane::settle`] without reporting to listeners. Returns whether the device's circuit has
+    /// opened.
+    pub(super) fn take_off_books(&self, task: &mut Task, mark: Mark, now: Instant) -> bool {
         self.unload(std::mem::take(&mut task.load_ns));
-        // At other stops than its target an op is neither a probe nor an explorer.
-        let seat = if task.forecast.target == self.number { task.seat.take() } else { None };
+        // At other stops than its target, an op is neither a probe nor an explorer.
+        let seat = if task.forecast.target == self.id { task.seat.take() } else { None };
         let probe = seat.is_some_and(Seat::end_probe);
         self.gate.breaker.note(mark, probe, self.since_epoch_ns(now), &self.rules)
+    }
+
+    /// Adds the times and bytes of a finished op to the metrics.
+    pub(crate) fn note_report(&self, report: &Report) {
+        let metrics = &self.metrics;
+        metrics.wait.note_time(report.queued);
+        metrics.run.note_time(report.ran);
+        metrics.batch.note(u64::from(report.batch_size));
+        metrics.add_bytes(report.bytes_moved);
+        if let Some(transferred) = report.transferred {
+            metrics.transfer.note_time(transferred);
+        }
     }
 
     pub(crate) fn unload(&self, load_ns: u64) {
@@ -174,7 +199,7 @@ impl Lane {
         }
     }
 
-    /// Whether everything that was accepted has ended.
+    /// Whether every accepted op has ended.
     pub(crate) fn is_quiet(&self) -> bool {
         let counts = &self.counts;
         let ended = [&counts.completed, &counts.failed, &counts.cancelled, &counts.moved];
@@ -182,7 +207,7 @@ impl Lane {
         ended >= counts.accepted.load(Ordering::Acquire)
     }
 
-    /// The work that waits or runs, in nanoseconds as predicted.
+    /// The predicted time of all work that waits or runs, in nanoseconds.
     pub(crate) fn backlog_ns(&self) -> u64 {
         self.backlog_ns.load(Ordering::Relaxed)
     }
@@ -193,7 +218,7 @@ impl Lane {
         WorkerReport {
             device: self.info.id,
             state: self.state(),
-            trouble: self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+            trouble: process::lock(&self.trouble, self.process).and_then(|trouble| trouble.clone()),
             queued: self.queued(),
             waiting: self.waiting(),
             queue_depth_max: self.normal.capacity(),
@@ -209,12 +234,16 @@ impl Lane {
                 reopened: read(&counts.reopened),
                 replaced: read(&counts.replaced),
                 stray_answers: read(&counts.stray_answers),
+                verified: read(&counts.verified),
+                mismatched: read(&counts.mismatched),
+                unverified: read(&counts.unverified),
             },
-            health: self.gate.report(),
+            health: self.gate.report(self.process),
         }
     }
 
-    /// Closes the lane, and ends everything that waits in it or for room in it: it is answered, or goes elsewhere.
+    /// Closes the lane, and ends every op that waits in it or for room in it: the op is answered,
+    /// or goes to another device.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn end_queued(&self) -> Vec<Ended> {
         self.shut();

@@ -1,4 +1,5 @@
-//! How ops get into a lane's queue and out of it: by priority, first come first served, past nobody who waits.
+//! How ops get into a lane's queue and out of it: by priority, first come first served. A new op
+//! never overtakes one that waits for room.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -13,10 +14,10 @@ use crate::health::Mark;
 use crate::options::Priority;
 use crate::queue::PushError;
 
-/// Of so many ops taken from mixed queues, one comes from the most patient.
+/// Of this many ops taken from mixed queues, one comes from the patient queue first.
 const TURNS: u32 = 8;
 
-/// Where an op waits for room in a lane.
+/// The position at which an op waits for room in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceInLine {
     priority: Priority,
@@ -24,19 +25,22 @@ pub(crate) struct PlaceInLine {
 }
 
 impl Lane {
-    /// Puts an op into the queue, or hands it back with the reason. It is full for everybody while somebody waits.
+    /// Puts an op into the queue, or returns it with the reason. While any op waits for room, the
+    /// queue counts as full.
     pub(crate) fn try_send(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
         let (priority, load_ns) = priority_and_load(&mut ticket);
         self.enter(priority, load_ns, |line| line.push(ticket))
     }
 
-    /// Puts an op that has come from another lane into the queue: it has waited before, and goes before others.
+    /// Puts an op that has come from another lane into the urgent queue: it has waited before, so
+    /// it goes before others.
     pub(crate) fn try_relay(&self, mut ticket: OpTicket) -> Result<(), (OpTicket, Error)> {
         let (_, load_ns) = priority_and_load(&mut ticket);
         self.enter(Priority::Urgent, load_ns, |line| line.push_past(ticket))
     }
 
-    /// Has an op wait for room behind those that wait already, or hands it back where the lane takes nothing any more.
+    /// Makes an op wait for room behind those that wait already. Returns the op if the lane is
+    /// closed.
     pub(crate) fn wait_in_line(&self, mut ticket: OpTicket) -> Result<PlaceInLine, (OpTicket, Error)> {
         let (priority, load_ns) = priority_and_load(&mut ticket);
         let mut number = 0;
@@ -98,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// Takes up to so many ops out, by turns where some are urgent or patient.
+    /// Takes up to `count_max` ops out. If some are urgent or patient, the queues take turns.
     pub(crate) fn pop_many(&self, count_max: usize, turn: &mut u32, mut receive: impl FnMut(OpTicket)) -> usize {
         if !self.mixed.load(Ordering::Acquire) {
             return self.normal.pop_run(count_max, receive);
@@ -118,10 +122,11 @@ impl Lane {
         taken
     }
 
-    /// Shows every queued op to `keep`, in the order in which their turns are likely to come, with the load of all of them. An op
-    /// that `keep` gives back goes to its place; for the others `keep` is answerable. It has one op in its hands at a time: where
-    /// it does not return, [`Lane::end_look`] puts the rest back, and the look that comes back late, for which `acts` answers false,
-    /// leaves them alone.
+    /// Passes every queued op to `keep`, in the order in which the ops are likely to be served,
+    /// with the load of all of them. An op that `keep` returns goes back to its place; `keep` is
+    /// responsible for the others. The look holds one op at a time. If `keep` does not return,
+    /// [`Lane::end_look`] puts the rest back, and the late look, for which `acts` then returns
+    /// false, leaves them alone.
     pub(crate) fn look_through(
         &self,
         acts: &dyn Fn() -> bool,
@@ -154,7 +159,7 @@ impl Lane {
         self.made_room();
     }
 
-    /// Puts back what a look that did not return has left.
+    /// Puts back the ops that a look left behind because it did not return.
     pub(crate) fn end_look(&self) {
         while let Some((priority, ticket)) = self.next_looked_at() {
             self.put_back(priority, ticket);
@@ -164,7 +169,8 @@ impl Lane {
     }
 
     fn put_back(&self, priority: Priority, ticket: OpTicket) {
-        // There is always room for what was taken out: only a line that was closed meanwhile refuses.
+        // There is always room for an op that was taken out: only a line that was closed meanwhile
+        // refuses it.
         if let Err(PushError::Full(ticket) | PushError::Closed(ticket)) = self.line(priority).put_back(ticket) {
             self.fail(ticket, self.refusal());
         }
@@ -178,7 +184,7 @@ impl Lane {
         self.looked_at().pop_front()
     }
 
-    /// Called by consumers after they took something out: callers that wait get in.
+    /// Admits callers that wait for room. Consumers call this after they took an op out.
     pub(crate) fn made_room(&self) {
         let lines = [&self.normal, &self.urgent, &self.patient];
         let mixed = self.mixed.load(Ordering::Acquire);
@@ -187,13 +193,13 @@ impl Lane {
         }
     }
 
-    /// Ops in the queue.
+    /// Number of ops in the queue.
     pub(crate) fn queued(&self) -> usize {
         let others = if self.mixed.load(Ordering::Acquire) { self.urgent.len() + self.patient.len() } else { 0 };
         self.normal.len() + others
     }
 
-    /// Ops whose callers wait for room in the queue.
+    /// Number of ops whose callers wait for room in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.normal.waiting() + self.urgent.waiting() + self.patient.waiting()
     }
@@ -222,8 +228,8 @@ impl Lane {
         [&self.normal, &self.urgent, &self.patient].into_iter().find_map(Line::take_waiting)
     }
 
-    /// Takes out an op of a closed lane, whether it is in a queue, waits for room, or was looked at by a relay that is stuck; `None`
-    /// when nothing is left.
+    /// Takes out an op of a closed lane, whether it is in a queue, waits for room, or was taken by
+    /// a relay that is stuck. `None` when nothing is left.
     pub(crate) fn next_left(&self) -> Option<OpTicket> {
         loop {
             let lines = [&self.normal, &self.urgent, &self.patient];
@@ -243,13 +249,13 @@ impl Lane {
         self.normal.queue_has_news() || (self.mixed.load(Ordering::Acquire) && others()) || self.warm_ups.has_news()
     }
 
-    /// Whether nothing waits and nothing can come any more.
+    /// Whether no op waits and none can arrive any more.
     pub(crate) fn is_finished(&self) -> bool {
         self.normal.is_finished() && self.urgent.is_finished() && self.patient.is_finished()
     }
 }
 
-/// Whose turn an op is, and what it adds to the backlog.
+/// The priority of an op, and its share of the backlog in nanoseconds.
 fn priority_and_load(ticket: &mut OpTicket) -> (Priority, u64) {
     ticket.question_mut().map_or((Priority::Normal, 0), |task| (task.wishes.priority, task.load_ns))
 }

@@ -1,5 +1,6 @@
-//! A graph that runs in parts, one after the other, each on its own device: what was made so far, and what is left. It travels in the
-//! op's one ticket, so the graph has one outcome, one deadline and one caller who may cancel it, like any other op.
+//! A graph that runs in parts, one after the other, each on its own device: the outputs made so
+//! far, and the parts left. It travels in the op's one ticket. So, like any other op, the graph has
+//! one outcome, one deadline and one caller who may cancel it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,25 +9,26 @@ use panoply_core::graph::{GraphPart, Parts, Source};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Cut, DeviceId, Error, Fallback, Op, Operation, Part, Report, Result, Tensor, Value};
 
-/// See the module.
+/// The progress of a graph that runs in parts. See the module.
 pub(crate) struct InParts {
     whole: RunGraph,
     parts: Arc<Parts>,
-    /// What each part before the present one made.
+    /// The outputs of each part before the present one.
     made: Vec<Vec<Tensor>>,
     cuts: Vec<Cut>,
-    /// The report of the parts so far.
+    /// The joined report of the parts so far.
     report: Option<Report>,
     /// Whether the caller wants the outputs on the host.
     to_host: bool,
     /// Whether the present part has no lane yet.
     is_unrouted: bool,
-    /// How often it was begun again, and why the first time.
+    /// How often the graph was restarted.
     restarts: u32,
     fallback: Option<Fallback>,
 }
 
-/// How often a graph is begun again whose parts were lost with the device that held them.
+/// How often a graph is restarted after its intermediate tensors were lost with the device that
+/// held them.
 const RESTARTS_MAX: u32 = 3;
 
 impl InParts {
@@ -41,7 +43,7 @@ impl InParts {
         self.part().map(|part| part.device)
     }
 
-    /// Whether what the present part makes is wanted on the host.
+    /// Whether the output of the present part is wanted on the host.
     pub(crate) fn is_wanted_on_host(&self) -> bool {
         self.to_host && self.part().is_ok_and(|part| part.makes_output)
     }
@@ -53,7 +55,8 @@ impl InParts {
         RunGraph::new(&part.graph, &inputs).into_op()
     }
 
-    /// Takes what the present part made, and goes on to the next. After the last: the whole graph's outputs and report.
+    /// Stores the output of the present part, and goes on to the next. After the last part, returns
+    /// the whole graph's outputs and report.
     pub(crate) fn take(&mut self, value: Value, report: Report) -> Result<Option<(Value, Report)>> {
         let part = self.part()?;
         if let Some(reason) = &part.lacks {
@@ -79,8 +82,9 @@ impl InParts {
         Ok(Some((value, report)))
     }
 
-    /// Goes back to the first part, because what parts made is lost with this device: the graph's inputs are still there. False where that
-    /// would not help, or was tried often enough.
+    /// Goes back to the first part, because the outputs of earlier parts are lost with this device.
+    /// The graph's inputs still exist. Returns false if no part has finished, or if `RESTARTS_MAX`
+    /// is reached.
     pub(crate) fn begin_again(&mut self, from: DeviceId, cause: &Error) -> bool {
         if self.made.is_empty() || self.restarts == RESTARTS_MAX {
             return false;
@@ -93,7 +97,7 @@ impl InParts {
         true
     }
 
-    /// Whether the present part needs a lane; it is told once.
+    /// Whether the present part needs a lane. Returns true only once for each part.
     pub(crate) fn wants_lane(&mut self) -> bool {
         std::mem::take(&mut self.is_unrouted)
     }
@@ -112,7 +116,7 @@ impl InParts {
     }
 }
 
-/// The later report, with the time since the first part was accepted, and the copies of both.
+/// The later report, with the time since the first part was accepted, and with the copies of both.
 fn joined(earlier: Option<Report>, later: Report) -> Report {
     let Some(earlier) = earlier else { return later };
     let both = |a: Option<Duration>, b: Option<Duration>| match (a, b) {

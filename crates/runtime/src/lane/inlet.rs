@@ -1,4 +1,5 @@
-//! Where workers put ops that go elsewhere: a bounded queue, and what the relay at its other end must know of the lanes.
+//! The entrance of the relay, where workers put ops that go to another device: a bounded queue, and
+//! what the relay at its other end must know about the lanes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -8,21 +9,21 @@ use super::OpTicket;
 use crate::queue::{PushError, Queue};
 use crate::sleeper::Sleeper;
 
-/// How many tickets may wait for the relay, and as many again in its hands.
+/// How many tickets may wait for the relay. The relay itself may hold the same number again.
 pub(crate) const RELAY_DEPTH_MAX: usize = 8192;
-/// A lane with less than this to do, as predicted, is not worth relieving.
+/// Predicted work, in nanoseconds, below which a lane is not worth relieving.
 pub(crate) const BACKLOG_NS_MIN: u64 = 200_000;
 
-/// Where workers put ops that go elsewhere.
+/// The entrance of the relay. See the module.
 pub(crate) struct Inlet {
     pub(crate) queue: Queue<OpTicket>,
     pub(crate) sleeper: Sleeper,
     pub(crate) count: AtomicUsize,
-    /// How many lanes there are; one alone has nobody to give ops to.
+    /// Number of lanes. A single lane has no other to give ops to.
     lanes: AtomicUsize,
-    /// Some lane has more to do than a moment's work.
+    /// Whether some lane has more than `BACKLOG_NS_MIN` of work.
     pub(crate) uneven: AtomicBool,
-    /// A worker ran out of work while it was so.
+    /// Whether a worker ran out of work while `uneven` was set.
     pub(crate) idle: AtomicBool,
 }
 
@@ -38,13 +39,13 @@ impl Inlet {
         }
     }
 
-    /// Counts the lanes that use this inlet.
+    /// Counts a lane that uses this inlet.
     pub(crate) fn expect_lane(&self, number: u8) {
         self.lanes.fetch_max(usize::from(number) + 1, Ordering::Relaxed);
     }
 
-    /// Has the relay look after a lane that got an op while it had so much to do. On the path of every op this is one
-    /// comparison.
+    /// Makes the relay look at the lanes if a lane got an op while its backlog was this long. On
+    /// the path of every op, this is one comparison.
     pub(crate) fn note_backlog(&self, backlog_ns: u64) {
         let uneven = backlog_ns > BACKLOG_NS_MIN && self.lanes.load(Ordering::Relaxed) > 1;
         if uneven && !self.uneven.load(Ordering::Relaxed) {
@@ -53,7 +54,8 @@ impl Inlet {
         }
     }
 
-    /// Called by a worker that has run out of work: the relay looks at once where somebody has too much of it.
+    /// Called by a worker that has run out of work. If some lane has too much, the relay looks at
+    /// once.
     pub(crate) fn note_idle(&self) {
         if self.uneven.load(Ordering::Relaxed) && !self.idle.load(Ordering::Relaxed) {
             self.idle.store(true, Ordering::Release);
@@ -61,7 +63,7 @@ impl Inlet {
         }
     }
 
-    /// Takes a ticket from the lane of a device, or hands it back with the reason.
+    /// Takes a ticket from the lane of a device, or returns it with the reason.
     pub(crate) fn take(&self, ticket: OpTicket, device: DeviceId) -> Result<(), (OpTicket, Error)> {
         self.count.fetch_add(1, Ordering::AcqRel);
         let refused = match self.queue.push(ticket) {
@@ -76,22 +78,22 @@ impl Inlet {
         Err(refused)
     }
 
-    /// Whether the relay has something to do, or something to look after.
+    /// Whether the relay has a ticket to route, or lanes to look at.
     pub(crate) fn has_news(&self) -> bool {
         self.queue.has_news() || self.uneven.load(Ordering::Acquire)
     }
 
-    /// Whether somebody waits for the relay.
+    /// Whether a ticket, or an idle worker, waits for the relay.
     pub(crate) fn is_asked(&self) -> bool {
         self.queue.has_news() || self.idle.load(Ordering::Acquire)
     }
 
-    /// Tickets on their way.
+    /// Number of tickets on their way.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Takes nothing from now on.
+    /// Refuses tickets from now on.
     pub(crate) fn close(&self) {
         self.queue.close();
         self.sleeper.wake();

@@ -1,16 +1,18 @@
 //! The ops that wait for one device, at one priority, first come first served.
 //!
 //! 1. Callers push into `queue`, which is bounded and lock-free.
-//! 2. A caller that meets a full queue and can wait leaves its ticket in `waiting`, under a number that rises. A consumer that
-//!    pops from the queue moves tickets from `waiting` into it, lowest number first, whether their callers poll or not. While a
-//!    ticket is in `waiting`, `push` reports a full queue, so that no later caller gets in before it. A caller that drops its
-//!    future takes its ticket out, so `waiting` never has more tickets than there are callers.
-//! 3. A caller puts its ticket into `waiting`, passes a sequentially consistent fence, and looks for room once more; a consumer
-//!    pops, passes the same fence, and looks at `waiting`: one of them sees the other. The lock is taken only while there are
-//!    tickets in `waiting`.
-//! 4. The relay pops tickets to look at them. Those that stay go to `returned`, which is popped before `queue`, so that they keep
-//!    their order.
-//! 5. Closing closes all three. Whoever closes a line takes out the tickets in `waiting`; nothing enters a closed line.
+//! 2. A caller that finds the queue full and can wait leaves its ticket in `waiting`, under an
+//!    increasing number. A consumer that pops from the queue moves tickets from `waiting` into it,
+//!    lowest number first, whether or not their callers poll. While a ticket is in `waiting`,
+//!    `push` reports a full queue, so that no later caller gets in before it. A caller that drops
+//!    its future takes its ticket out, so `waiting` never has more tickets than there are callers.
+//! 3. A caller puts its ticket into `waiting`, passes a sequentially consistent fence, and looks
+//!    for room once more. A consumer pops, passes the same fence, and looks at `waiting`. So one of
+//!    them sees the other. The lock is taken only while there are tickets in `waiting`.
+//! 4. The relay pops tickets to look at them. Those that stay go to `returned`, which is popped
+//!    before `queue`, so that they keep their order.
+//! 5. Closing closes all three. The thread that closes a line takes out the tickets in `waiting`;
+//!    nothing enters a closed line. An empty closed line can be opened again, for another worker.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -19,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::OpTicket;
 use crate::queue::{PushError, Queue};
 
-/// See the module's rules.
+/// One queue of ops with its waiting callers. See the module's rules.
 pub(crate) struct Line {
     queue: Queue<OpTicket>,
     returned: Queue<OpTicket>,
@@ -35,6 +37,11 @@ struct Waiting {
 }
 
 impl Line {
+    /// The size in bytes of a line for `depth` tickets, without the data of ops.
+    pub(crate) fn bytes(depth: usize) -> u64 {
+        Queue::<OpTicket>::bytes(depth).saturating_mul(2)
+    }
+
     pub(crate) fn new(depth: usize) -> Line {
         Line {
             queue: Queue::new(depth),
@@ -57,7 +64,8 @@ impl Line {
         self.queue.push(ticket)
     }
 
-    /// Puts a ticket back that was popped to be looked at: it comes out before those in the queue, in the order of putting back.
+    /// Puts back a ticket that was popped to be looked at. It comes out before those in the queue,
+    /// in the order of putting back.
     pub(crate) fn put_back(&self, ticket: OpTicket) -> Result<(), PushError<OpTicket>> {
         match self.returned.push(ticket) {
             Err(PushError::Full(ticket)) => self.queue.push(ticket),
@@ -65,7 +73,7 @@ impl Line {
         }
     }
 
-    /// Has a ticket wait for room. Returns its number, or the ticket where the line is closed.
+    /// Makes a ticket wait for room. Returns its number, or the ticket if the line is closed.
     pub(crate) fn wait(&self, ticket: OpTicket) -> Result<u64, OpTicket> {
         let mut waiting = self.lock();
         if self.queue.is_closed() {
@@ -88,7 +96,8 @@ impl Line {
         ticket
     }
 
-    /// Called after a pop: moves tickets from `waiting` into the queue. Returns whether any was moved.
+    /// Called after a pop: moves tickets from `waiting` into the queue. Returns whether any was
+    /// moved.
     pub(crate) fn made_room(&self) -> bool {
         fence(Ordering::SeqCst);
         self.waiting_count.load(Ordering::Relaxed) > 0 && self.admit(&mut self.lock())
@@ -99,13 +108,14 @@ impl Line {
         self.returned.pop().or_else(|| self.queue.pop())
     }
 
-    /// Takes up to so many tickets out of the queue alone, for a line into which nothing was put back.
+    /// Takes up to `count_max` tickets out of the queue alone, for a line into which nothing was
+    /// put back.
     pub(crate) fn pop_run(&self, count_max: usize, receive: impl FnMut(OpTicket)) -> usize {
         self.queue.pop_many(count_max, receive)
     }
 
-    /// Takes the first ticket out of `waiting`. One at a time: a thread that is stuck in foreign code while it ends an op must not
-    /// hold the tickets of others.
+    /// Takes the first ticket out of `waiting`. Only one: a thread that gets stuck in foreign code
+    /// while it ends an op must not hold the tickets of others.
     pub(crate) fn take_waiting(&self) -> Option<OpTicket> {
         let mut waiting = self.lock();
         let first = waiting.tickets.pop_first();
@@ -118,7 +128,7 @@ impl Line {
         self.queue.len() + self.returned.len()
     }
 
-    /// Tickets that wait to get into it.
+    /// Tickets that wait to get into the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting_count.load(Ordering::Relaxed)
     }
@@ -139,15 +149,21 @@ impl Line {
         self.queue.is_closed()
     }
 
-    /// Whether nothing is left and nothing can come any more.
+    /// Whether no ticket is left and none can arrive any more.
     pub(crate) fn is_finished(&self) -> bool {
         self.queue.is_finished() && self.returned.is_finished()
     }
 
-    /// Takes nothing from now on. Whoever calls this takes out the tickets in `waiting`.
+    /// Refuses tickets from now on. The caller must take out the tickets in `waiting`.
     pub(crate) fn close(&self) {
         self.queue.close();
         self.returned.close();
+    }
+
+    /// Accepts tickets again, after the line was closed and emptied.
+    pub(crate) fn open_again(&self) {
+        self.returned.open_again();
+        self.queue.open_again();
     }
 
     fn admit(&self, waiting: &mut Waiting) -> bool {
@@ -174,7 +190,7 @@ mod tests {
     use super::super::tests::ticket;
     use super::*;
 
-    /// Answers what comes out next with nothing, and tells whose it was.
+    /// Drops the next ticket, which answers it, and returns the index of its receiver.
     fn next(line: &Line, receivers: &[OpReceiver]) -> Option<usize> {
         drop(line.pop()?);
         line.made_room();
@@ -197,7 +213,7 @@ mod tests {
         }
         assert_eq!((line.len(), line.waiting()), (2, 4));
         for expected in 0..6 {
-            // Room was made for whoever waits, not for this one.
+            // The room belongs to a waiting ticket, and not to this one.
             let (late, _receiver) = ticket();
             let refused = matches!(line.push(late), Err(PushError::Full(_)));
             assert!(refused || line.waiting() == 0 && expected > 4, "somebody got past at {expected}");

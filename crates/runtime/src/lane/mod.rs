@@ -1,14 +1,17 @@
-//! What callers, the worker and its supervisor share of one device: its queue, its books, its state, what was learned of it.
-//! Everything above meets here, and this knows nothing of it: neither the router that chooses a lane nor the driver that
-//! serves it.
+//! The state of one device that callers, the worker and its supervisor share: its queue, its books,
+//! its state, and what was learned about it. All modules above meet here, and the lane knows none
+//! of them: neither the router that chooses a lane nor the driver that serves it.
 //!
-//! * `task`: what travels in a ticket, and the stops that an op makes; `in_parts`: a graph whose parts run on several devices.
-//! * `entry`: into the queue and out of it; `line`: the ops of one priority, first come first served.
+//! * `task`: the content of a ticket, and the stops that an op makes. `in_parts`: a graph whose
+//!   parts run on several devices.
+//! * `entry`: into the queue and out of it. `line`: the ops of one priority, first come first
+//!   served.
 //! * `books`: how ops end.
-//! * `inlet`: where ops go that leave for another lane.
-//! * `warm_ups`: kernels that shall be compiled meanwhile.
-//! * `objects`: the device objects that must be made again when the device was lost.
-//! * `report`: what users see of all this.
+//! * `inlet`: the entrance of the relay, for ops that leave for another lane.
+//! * `warm_ups`: kernels to compile while the worker is idle.
+//! * `opinions`: answers that wait to be compared with another device's.
+//! * `objects`: the device objects that must be made again after the device was lost.
+//! * `report`: the types that users see of all this.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +22,7 @@ use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, Op, Outcome, Result, Value};
 use tracing::Level;
 
+use crate::address_space;
 use crate::batcher::Batching;
 use crate::foreign::tell;
 use crate::health::{Gate, HealthRules};
@@ -26,6 +30,7 @@ use crate::learned::links::Links;
 use crate::learned::model::{Key, Model};
 use crate::metrics::LaneMetrics;
 use crate::options::Priority;
+use crate::process::Process;
 use crate::sleeper::Sleeper;
 use crate::slot::{Receiver, Remains, Ticket};
 use crate::sync::CacheLine;
@@ -37,6 +42,7 @@ mod in_parts;
 pub(crate) mod inlet;
 mod line;
 mod objects;
+pub(crate) mod opinions;
 mod report;
 pub(crate) mod task;
 mod warm_ups;
@@ -48,6 +54,7 @@ pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
 use line::Line;
 pub(crate) use objects::Objects;
+use opinions::Opinions;
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub(crate) use task::{Forecast, Leg, Task};
 use warm_ups::WarmUps;
@@ -57,7 +64,8 @@ pub(crate) type OpTicket = Ticket<Task, OpAnswer>;
 pub(crate) type OpReceiver = Receiver<Task, OpAnswer>;
 pub(crate) type OpRemains = Remains<Task, OpAnswer>;
 
-/// A device may be explored for this long, and for one in so many nanoseconds of its life.
+/// The time for which a device may be explored: this many nanoseconds, and one in `EXPLORED_ONE_IN`
+/// nanoseconds of its life.
 const EXPLORED_NS_FIRST: u64 = 50_000_000;
 const EXPLORED_ONE_IN: u64 = 32;
 const RUN: u8 = 0;
@@ -66,7 +74,9 @@ const ABORT: u8 = 2;
 
 /// One device as the runtime sees it.
 pub(crate) struct Lane {
-    /// Its number among the lanes of its runtime.
+    /// Its id, unique among all lanes that its runtime ever made.
+    pub(crate) id: u16,
+    /// The number of its slot among the lanes that serve.
     pub(crate) number: u8,
     pub(crate) info: DeviceInfo,
     pub(crate) limits: WorkerLimits,
@@ -78,33 +88,59 @@ pub(crate) struct Lane {
     pub(crate) links: Links,
     pub(crate) gate: Gate,
     pub(crate) metrics: LaneMetrics,
-    /// The device's objects that are made again when it is opened again. Lanes of one device share the list: one that is found
-    /// again after it was given up gets a new lane.
+    /// The device's objects that are made again when it is opened again. Lanes of one device share
+    /// the list: a device that is found again after it was given up gets a new lane.
     pub(crate) objects: Arc<Objects>,
-    /// Ops sent to learn how fast the device is that have not come back.
+    /// Number of exploring ops (sent to learn how fast the device is) that have not come back.
     pub(crate) exploring: AtomicU32,
-    /// How long the device worked on such ops.
+    /// How long the device worked on exploring ops.
     pub(crate) explored_ns: AtomicU64,
-    /// The work that waits or runs, in nanoseconds as predicted.
+    /// The predicted time of all work that waits or runs, in nanoseconds.
     backlog_ns: CacheLine<AtomicU64>,
     normal: Line,
     urgent: Line,
     patient: Line,
-    /// Ops that the relay is looking at. Locked by the relay alone.
+    /// Ops that the relay is looking at. Locked by the relay, and by a thread that takes over from
+    /// a stuck relay or empties a closed lane.
     looked_at: Mutex<VecDeque<(Priority, OpTicket)>>,
     /// Set by the first op that is urgent or patient, or was put back.
     mixed: AtomicBool,
     pub(crate) warm_ups: WarmUps,
     mode: AtomicU8,
+    /// The answers that wait to be compared, if answers are compared at all.
+    opinions: Option<Arc<Opinions>>,
+    /// The accumulator by which ops are chosen for a comparison; see `is_chosen`.
+    chosen: AtomicU64,
+    /// Whether the last compared answer of the device was wrong.
+    suspect: AtomicBool,
+    /// How long the device worked to compare the answers of others.
+    compared_ns: AtomicU64,
+    /// Whether a wrong answer opened the circuit and the worker has not noticed yet.
+    tripped: AtomicBool,
+    /// Whether another lane has taken over its slot.
+    replaced: AtomicBool,
+    /// The number of this lane among all that were put into slots; see `Lane::placed`.
+    placed: AtomicU32,
     state: AtomicU8,
-    /// Written on transitions only, never on the path of an op.
+    /// The error behind the state. Written on transitions only, never on the path of an op.
     trouble: Mutex<Option<Error>>,
     inlet: Arc<Inlet>,
     clock: Arc<dyn Clock>,
     epoch: Instant,
+    /// The process that the worker runs in.
+    pub(crate) process: Process,
 }
 
-/// What the lanes of one runtime have in common.
+/// The id and the slot of a lane among the lanes of its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its id, which no other lane ever has.
+    pub(crate) id: u16,
+    /// The slot in which it serves. Another lane may have the slot later.
+    pub(crate) number: u8,
+}
+
+/// The settings that the lanes of one runtime share.
 #[derive(Clone)]
 pub(crate) struct LaneSetup {
     pub(crate) limits: WorkerLimits,
@@ -113,15 +149,28 @@ pub(crate) struct LaneSetup {
     pub(crate) inlet: Arc<Inlet>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Instant,
+    /// The answers that wait to be compared, if answers are compared at all.
+    pub(crate) opinions: Option<Arc<Opinions>>,
     /// Devices that get no lane.
     pub(crate) leave_out: Vec<DeviceId>,
 }
 
 impl Lane {
-    pub(crate) fn new(number: u8, info: DeviceInfo, setup: &LaneSetup) -> Lane {
+    /// Fails if there is no memory for the queues of one more lane.
+    pub(crate) fn check_room(device: DeviceId, setup: &LaneSetup) -> Result<()> {
+        let depth = setup.limits.queue_depth_max;
+        address_space::check_room(Line::bytes(depth).saturating_mul(3)).map_err(|error| {
+            let reason = format!("there is no memory for queues of {depth} ops (`queue_depth_max`): {error}");
+            Error::DeviceUnavailable { device, reason }
+        })
+    }
+
+    pub(crate) fn new(place: Place, info: DeviceInfo, setup: &LaneSetup) -> Lane {
+        let Place { id, number } = place;
         let depth = setup.limits.queue_depth_max;
         setup.inlet.expect_lane(number);
         Lane {
+            id,
             number,
             info,
             limits: setup.limits.clone(),
@@ -144,15 +193,23 @@ impl Lane {
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
             mode: AtomicU8::new(RUN),
+            opinions: setup.opinions.clone(),
+            chosen: AtomicU64::new(opinions::CHOSEN_FIRST),
+            suspect: AtomicBool::new(false),
+            compared_ns: AtomicU64::new(0),
+            tripped: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
+            placed: AtomicU32::new(0),
             state: AtomicU8::new(WorkerState::Opening as u8),
             trouble: Mutex::new(None),
             inlet: Arc::clone(&setup.inlet),
             clock: Arc::clone(&setup.clock),
             epoch: setup.epoch,
+            process: Process::current(),
         }
     }
 
-    /// The same lane with the objects that a lane before it had.
+    /// Makes the lane share the objects of the lane before it.
     pub(crate) fn with_objects_of(mut self, before: Option<&Lane>) -> Lane {
         if let Some(before) = before {
             self.objects = Arc::clone(&before.objects);
@@ -160,8 +217,9 @@ impl Lane {
         self
     }
 
-    /// Whether an op may be sent to learn how fast the device is: one at a time, and for a small part of all time, so that a
-    /// slow device costs no more to know than a fast one.
+    /// Whether an op may be sent to learn how fast the device is. One op at a time, and for a small
+    /// fraction of all time, so that learning about a slow device costs no more than about a fast
+    /// one.
     pub(crate) fn may_be_explored(&self, now: Instant) -> bool {
         let allowed_ns = EXPLORED_NS_FIRST + self.since_epoch_ns(now) / EXPLORED_ONE_IN;
         self.exploring.load(Ordering::Relaxed) == 0 && self.explored_ns.load(Ordering::Relaxed) < allowed_ns
@@ -176,7 +234,7 @@ impl Lane {
         WorkerState::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    /// Sets the state, and tells nobody of it. Returns whether there is something to tell.
+    /// Sets the state without notifying listeners. Returns whether the state changed.
     pub(crate) fn put_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
         self.state.swap(state as u8, Ordering::AcqRel) != state as u8
@@ -188,14 +246,15 @@ impl Lane {
         });
     }
 
-    /// Takes no more ops, and ends the worker when the ones it has are done.
+    /// Refuses further ops, and ends the worker when its present ops are done.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn drain(&self) -> Vec<Ended> {
         self.mode.fetch_max(DRAIN, Ordering::AcqRel);
         self.close()
     }
 
-    /// Takes no more ops, and has the worker answer the ones it has with [`Error::ShuttingDown`].
+    /// Refuses further ops, and makes the worker answer its present ops with
+    /// [`Error::ShuttingDown`].
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn abort(&self) -> Vec<Ended> {
         self.mode.fetch_max(ABORT, Ordering::AcqRel);
@@ -211,25 +270,62 @@ impl Lane {
         self.inlet.note_idle();
     }
 
-    /// Refuses everything from now on, without ending the worker's duty to what it has. Callers that wait for room have not
-    /// got in, and never will.
+    /// Refuses all ops from now on. The worker must still serve the ops that it has. Callers that
+    /// wait for room are answered here, since they will never get in.
     fn close(&self) -> Vec<Ended> {
         self.shut();
         std::iter::from_fn(|| self.next_waiting()).map(|ticket| self.end(ticket, self.refusal())).collect()
     }
 
-    /// Refuses everything from now on, and ends no op: whoever calls this takes out those that wait for room.
+    /// Refuses all ops from now on, without ending any. The caller must take out the ops that wait
+    /// for room.
     pub(crate) fn shut(&self) {
         [&self.normal, &self.urgent, &self.patient].iter().for_each(|line| line.close());
         self.sleeper.wake();
     }
 
-    /// Whether it still takes ops.
+    /// Accepts ops again, for a new worker. The caller must know that the previous worker has left,
+    /// and that no other thread ends the lane's ops meanwhile. Returns false if ops are left in the
+    /// lane, or if the runtime is shutting down.
+    pub(crate) fn open_again(&self) -> bool {
+        if self.mode.load(Ordering::Acquire) != RUN || !self.is_finished() {
+            return false;
+        }
+        self.gate.forget();
+        self.put_state(WorkerState::Opening, None);
+        [&self.normal, &self.urgent, &self.patient].iter().for_each(|line| line.open_again());
+        true
+    }
+
+    /// Notes that another lane has taken over its slot.
+    pub(crate) fn note_replaced(&self) {
+        self.replaced.store(true, Ordering::Release);
+    }
+
+    /// Notes that the lane serves in its slot, as number `number` of all lanes that were put into
+    /// slots.
+    pub(crate) fn note_placed(&self, number: u32) {
+        self.placed.store(number, Ordering::Release);
+        self.replaced.store(false, Ordering::Release);
+    }
+
+    /// The number that the lane got when it was put into its slot. A later lane has a larger
+    /// number.
+    pub(crate) fn placed(&self) -> u32 {
+        self.placed.load(Ordering::Acquire)
+    }
+
+    /// Whether another lane has taken over its slot.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Whether the lane still accepts ops.
     pub(crate) fn is_open(&self) -> bool {
         !self.normal.is_closed()
     }
 
-    /// Why a closed lane takes nothing.
+    /// The error with which a closed lane refuses ops.
     pub(crate) fn refusal(&self) -> Error {
         let trouble = self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match (self.state(), &*trouble) {
@@ -240,7 +336,7 @@ impl Lane {
         }
     }
 
-    /// Asks the worker to compile what this op needs, unless it was asked before.
+    /// Asks the worker to compile the kernels of this op, unless it was asked before.
     pub(crate) fn ask_warm_up(&self, key: Key, op: &Op) {
         if self.warm_ups.ask(key, op) {
             self.sleeper.wake();
@@ -266,9 +362,10 @@ pub(crate) mod tests {
             inlet: std::sync::Arc::new(Inlet::new()),
             clock,
             epoch,
+            opinions: None,
             leave_out: Vec::new(),
         };
-        Lane::new(0, info, &setup)
+        Lane::new(Place { id: 0, number: 0 }, info, &setup)
     }
 
     /// A ticket for a small op, and its receiver.
@@ -288,7 +385,8 @@ pub(crate) mod tests {
             foreign: false,
         };
         let wishes = Wishes::none(FallbackPolicy::None);
-        let (accepted, load_ns, keep, session, seat, history) = (Instant::now(), 0, false, false, None, None);
-        crate::slot::slot(Task { op: Some(op), accepted, wishes, forecast, load_ns, keep, session, seat, history })
+        let (accepted, load_ns, keep, verify, session) = (Instant::now(), 0, false, false, false);
+        let (op, seat, history) = (Some(op), None, None);
+        crate::slot::slot(Task { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history })
     }
 }

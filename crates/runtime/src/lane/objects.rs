@@ -1,11 +1,14 @@
-//! The objects of one device that have a recipe. When the engine that kept their states is gone, the next one makes them again
-//! before it gets any op, so that an op which names one finds it.
+//! The objects of one device that have a recipe. When the engine that held their states is gone,
+//! the next engine makes them again before it gets any op, so that an op that names one finds it.
 //!
-//! 1. An object is noted when it comes out of an op, or is sent through an op's sink; only weak handles are kept.
-//! 2. Each recipe has the time limit of an op, and the supervisor counts the time of each by itself.
-//! 3. A recipe that the engine did not answer in time is given up at once. One that the engine did not survive (it was lost, it
-//!    panicked, or it did not return) is given up after [`ATTEMPTS_MAX`] times, so that one bad recipe does not cost the device.
-//! 4. Lanes of one device share the list, so that a device which is found again after it was given up makes its objects again.
+//! 1. An object is recorded when an op returns it, or when it is sent through an op's sink. Only
+//!    weak handles are kept.
+//! 2. Each recipe has the time limit of an op, and the supervisor times each recipe separately.
+//! 3. A recipe that the engine did not answer in time is given up at once. A recipe that the engine
+//!    did not survive (it was lost, it panicked, or it did not return) is given up after
+//!    [`ATTEMPTS_MAX`] attempts, so that one bad recipe does not cost the device.
+//! 4. Lanes of one device share the list, so that a device that is found again after it was given
+//!    up makes its objects again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,14 +19,15 @@ use panoply_core::object::WeakObject;
 use panoply_core::sink::Watch;
 use panoply_core::{Engine, Error, Item, Object, PartRef, Result, Value};
 
-/// How long one look at the engine may wait.
+/// How long one poll of the engine may wait.
 const POLL_WAIT_MAX: Duration = Duration::from_millis(1);
-/// From so many entries on those of objects that are gone are dropped, each time the number has doubled.
+/// From this number of entries on, entries of objects that are gone are removed each time the
+/// number has doubled.
 const PRUNE_AT_MIN: usize = 64;
-/// How many engines may not survive a recipe before it is given up.
+/// How many engines may be lost to a recipe before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// See the module.
+/// The recreatable objects of one device. See the module.
 #[derive(Default)]
 pub(crate) struct Objects {
     /// Locked when an object is made, and when a device is opened; never on the path of another op.
@@ -38,12 +42,12 @@ struct Known {
 
 struct Entry {
     object: WeakObject,
-    /// Attempts to make it again that have begun since one ended.
+    /// Attempts to make the object again that have begun since one last ended.
     attempts: Arc<AtomicU32>,
 }
 
 impl Objects {
-    /// Notes the objects among an op's output.
+    /// Records the objects among an op's output.
     pub(crate) fn note(&self, value: &Value) {
         if matches!(value, Value::Tensor(_) | Value::Pair(..) | Value::Bytes(_)) {
             return;
@@ -59,9 +63,10 @@ impl Objects {
         }
     }
 
-    /// Makes every object that is still wanted again on a new engine, without anybody seeing it yet: whoever does so may have
-    /// been replaced meanwhile, and its engine with it. `next` is called before each recipe, and says whether to go on. An engine
-    /// that is lost meanwhile, or answers too late, is an error.
+    /// Makes every object that is still alive again on a new engine. The results are not visible
+    /// until `Remade::take_effect`, because the caller and its engine may be replaced meanwhile.
+    /// `next` is called before each recipe, and returns whether to go on. An engine that is lost
+    /// meanwhile, or answers too late, is an error.
     pub(crate) fn make_again(
         &self,
         engine: &mut dyn Engine,
@@ -89,7 +94,8 @@ impl Objects {
                     attempts.store(0, Ordering::Relaxed);
                     remade.push((object, made));
                 }
-                // An engine that does not answer is of no use. The recipe that did this is not tried again.
+                // An engine that does not answer is useless, so it is abandoned. The recipe that
+                // caused this is not tried again.
                 Err(error) => {
                     self.give_up(&object, &error);
                     return Err(error);
@@ -99,7 +105,7 @@ impl Objects {
         Ok(Remade(remade))
     }
 
-    /// Makes an object no more.
+    /// Stops making an object again.
     fn give_up(&self, object: &Object, cause: &Error) {
         object.give_up(cause);
         self.known().entries.retain(|entry| !entry.object.is_of(object));
@@ -120,8 +126,9 @@ impl Watch for Objects {
 pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
 
 impl Remade {
-    /// Has ops that name the objects find their new states. An object that could not be made again says why to each of them.
-    /// What is left is to be dropped, which may call foreign destructors.
+    /// Publishes the new states to ops that name the objects. An object that could not be made
+    /// again reports the reason to each of them. The remaining values must be dropped by the
+    /// caller, which may call foreign destructors.
     pub(crate) fn take_effect(&self) {
         for (object, made) in &self.0 {
             let new = made.as_ref().map_err(Error::clone).and_then(|value| made_of(value, object.kind()));
@@ -132,7 +139,7 @@ impl Remade {
     }
 }
 
-/// The object of this kind among an op's output.
+/// The object of this kind in an op's output.
 fn made_of(value: &Value, kind: &str) -> Result<Object> {
     let same_kind = |object: &&Object| object.kind() == kind;
     let found = value.parts().filter_map(PartRef::object).find(same_kind);

@@ -1,4 +1,4 @@
-//! What a lane shows: the bounds of its worker, what the worker is doing, and what it has done.
+//! The public view of a lane: the limits of its worker, its state, and its counters.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use panoply_core::{DeviceId, Error};
 
 use crate::health::HealthReport;
 
-/// Bounds of one device worker.
+/// Limits of one device worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerLimits {
-    /// How many ops may wait in the queue. Rounded up to a power of two, at least 2.
+    /// How many ops may wait in the queue: 1 to 2^20. Rounded up to a power of two, at least 2.
     pub queue_depth_max: usize,
-    /// How many ops are given to the engine at once.
+    /// The largest number of ops that are given to the engine at once.
     pub batch_max: usize,
-    /// How many ops the engine holds at once.
+    /// The largest number of ops that the engine holds at once.
     pub in_flight_max: usize,
     /// How long the engine may take for one op before the device counts as hung.
     pub op_time_max: Duration,
-    /// The wait before the first attempt to reopen a lost device; doubled for each further one.
+    /// The wait before the first attempt to reopen a lost device. It doubles with each further
+    /// attempt.
     pub reopen_wait_min: Duration,
     /// The longest wait between two attempts.
     pub reopen_wait_max: Duration,
-    /// How many attempts may fail in a row, or threads be replaced without an op completed in between, before the device is
-    /// given up.
+    /// How many attempts to reopen may fail in a row, or how many threads may be replaced without a
+    /// completed op in between, before the device is given up.
     pub reopen_attempts_max: u32,
     /// How many threads may be stuck at once before the device is given up.
     pub stuck_threads_max: u32,
@@ -43,7 +44,7 @@ impl Default for WorkerLimits {
     }
 }
 
-/// What a device worker is doing.
+/// The state of a device worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WorkerState {
@@ -71,23 +72,24 @@ impl WorkerState {
     }
 }
 
-/// What a worker has done so far. `accepted` = `completed` + `failed` + `cancelled` + `moved` + what is queued or under
-/// way.
+/// A worker's counters. `accepted` = `completed` + `failed` + `cancelled` + `moved` + the ops that
+/// are queued or in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounters {
     /// Ops that entered the queue.
     pub accepted: u64,
-    /// Ops that gave an output.
+    /// Ops that returned an output.
     pub completed: u64,
-    /// Ops that gave an error.
+    /// Ops that returned an error.
     pub failed: u64,
-    /// Ops whose callers had gone before they were started.
+    /// Ops whose callers had gone before the ops were started.
     pub cancelled: u64,
     /// Ops that went on to another device, or back to the end of the queue.
     pub moved: u64,
-    /// Those of them that left because the device failed them, or was about to.
+    /// Of the moved ops: those that left because the device failed, or was about to.
     pub fallbacks: u64,
-    /// Those of them that had not been started, and were expected to be finished sooner elsewhere.
+    /// Of the moved ops: those that had not been started and were expected to finish sooner
+    /// elsewhere.
     pub relieved: u64,
     /// Panics inside the engine.
     pub panics: u64,
@@ -95,8 +97,14 @@ pub struct WorkerCounters {
     pub reopened: u64,
     /// Threads that were stuck, or ended without having been stopped, and were replaced.
     pub replaced: u64,
-    /// Answers of the engine that named no op it held.
+    /// Answers of the engine that matched no op that it held.
     pub stray_answers: u64,
+    /// Answers that another device confirmed.
+    pub verified: u64,
+    /// Answers that differed from another device's.
+    pub mismatched: u64,
+    /// Answers that were selected for a comparison and could not be compared.
+    pub unverified: u64,
 }
 
 /// One device worker as its users see it.
@@ -104,18 +112,18 @@ pub struct WorkerCounters {
 pub struct WorkerReport {
     /// The device.
     pub device: DeviceId,
-    /// What the worker is doing.
+    /// The worker's state.
     pub state: WorkerState,
-    /// Why it is not ready, if it is not.
+    /// Why the worker is not ready, if it is not.
     pub trouble: Option<Error>,
     /// Ops that wait in the queue.
     pub queued: usize,
     /// Ops whose callers wait for room in the queue.
     pub waiting: usize,
-    /// How many ops the queue holds.
+    /// The capacity of the queue.
     pub queue_depth_max: usize,
-    /// What it has done.
+    /// The worker's counters.
     pub counters: WorkerCounters,
-    /// How the device is.
+    /// The device's health.
     pub health: HealthReport,
 }

@@ -1,8 +1,10 @@
-//! What travels in a ticket: the op, what its caller wishes, what the router expects, and what has become of it so far.
+//! The content of a ticket: the op, its caller's wishes, the router's forecast, and the op's
+//! history.
 //!
-//! An op may make several stops. Inputs that live on another device than the one it shall run on are fetched there first;
-//! an output that is wanted on the host is delivered after it ran. Each stop is an item for the engine at that stop. The
-//! task itself stays in its ticket all the time, so that whoever ends up with the ticket knows the whole story.
+//! An op may make several stops. Inputs that live on another device than the op's target are
+//! fetched there first; an output that is wanted on the host is delivered after the run. Each stop
+//! is an item for the engine at that stop. The task itself always stays in its ticket, so that the
+//! owner of the ticket knows the whole history.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,26 +21,28 @@ use crate::health::Mark;
 use crate::learned::model::Key;
 use crate::options::{FallbackPolicy, Wishes};
 
-/// What a caller asks of a worker.
+/// A caller's request to a worker.
 pub(crate) struct Task {
     /// `None` while an engine holds the only copy.
     pub(crate) op: Option<Op>,
     pub(crate) accepted: Instant,
     pub(crate) wishes: Wishes,
     pub(crate) forecast: Forecast,
-    /// What it adds to the backlog of the lane that it is in.
+    /// Its share of the backlog of the lane that it is in.
     pub(crate) load_ns: u64,
     /// Whether a copy of the op is kept while an engine has it, so that it can be tried again.
     pub(crate) keep: bool,
-    /// Whether it may be under way for as long as it likes.
+    /// Whether its answer must be compared with another device's.
+    pub(crate) verify: bool,
+    /// Whether the op is a session, which has no time limit.
     pub(crate) session: bool,
-    /// One of the few seats that its lane has for probes and explorers, if it has one.
+    /// Its lane's seat for a probe or an explorer, if it has one.
     pub(crate) seat: Option<Seat>,
-    /// Made when something out of the ordinary happens.
+    /// Allocated only when something unusual happens, such as a failure, a fetch or a delivery.
     pub(crate) history: Option<Box<History>>,
 }
 
-/// What the router expected when it chose a lane.
+/// The router's expectations when it chose a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forecast {
     pub(crate) key: Key,
@@ -47,19 +51,20 @@ pub(crate) struct Forecast {
     pub(crate) transfer_ns: f32,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
-    /// The lane that the op shall run in.
-    pub(crate) target: u8,
-    /// It was sent to find out whether the device works again.
+    /// The id of the lane that the op is to run in.
+    pub(crate) target: u16,
+    /// Whether it was sent to find out if the device works again.
     pub(crate) probe: bool,
-    /// Enough ops of its size were measured there that one more says little.
+    /// Whether enough ops of its size were measured on the device that one more adds little.
     pub(crate) settled: bool,
-    /// It was sent to learn how fast the device is.
+    /// Whether it was sent to learn how fast the device is.
     pub(crate) explored: bool,
-    /// Some input may live on another device.
+    /// Whether some input may live on another device.
     pub(crate) foreign: bool,
 }
 
-/// One of the few seats that a lane has for ops that find something out. It is given back wherever the op ends.
+/// One of the few seats that a lane has for probes and explorers. It is given back wherever the op
+/// ends.
 pub(crate) struct Seat {
     lane: Arc<Lane>,
     probe: bool,
@@ -67,7 +72,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes the seat that a forecast asks for; `None` where it asks for none, or none is left.
+    /// Takes the seat that a forecast asks for. `None` if it asks for none, or if none is left.
     pub(crate) fn take(lane: &Arc<Lane>, forecast: &Forecast) -> Option<Seat> {
         let probe = forecast.probe && lane.gate.breaker.take_probe(&lane.rules);
         let explorer = forecast.explored;
@@ -77,7 +82,8 @@ impl Seat {
         (probe || explorer).then(|| Seat { lane: Arc::clone(lane), probe, explorer })
     }
 
-    /// Gives the seat back. Returns whether it was one for a probe, whose mark is the caller's to tell.
+    /// Gives the seat back. Returns whether it was a probe's seat; the caller must then report the
+    /// probe's mark to the breaker.
     pub(crate) fn end_probe(mut self) -> bool {
         std::mem::take(&mut self.probe)
     }
@@ -94,35 +100,36 @@ impl Drop for Seat {
     }
 }
 
-/// What happened to an op before.
+/// The earlier events of an op.
 #[derive(Default)]
 pub(crate) struct History {
-    /// A bit for each lane that failed it.
+    /// A bit for the slot of each lane that failed the op.
     pub(crate) tried: u64,
     pub(crate) failures: u32,
     /// The first failure.
     pub(crate) fallback: Option<Fallback>,
     /// The failure that sent it to the relay, if one did.
     pub(crate) failure: Option<Error>,
-    /// It left a queue unharmed, and may go back where nobody else takes it.
+    /// Whether it left a queue without having failed, so that it may go back if no other device
+    /// takes it.
     pub(crate) evacuated: bool,
     pub(crate) alternatives: Vec<Alternative>,
     pub(crate) bytes_moved: u64,
     pub(crate) transferred: Duration,
     /// The output on its way to the host.
     pub(crate) output: Option<(Value, Box<Report>)>,
-    /// The other parts of the graph of which the op is one, where it is.
+    /// The other parts of the graph, if the op is one part of a graph.
     pub(crate) parts: Option<InParts>,
 }
 
-/// What a worker does for an op at one stop.
+/// The work of a worker for an op at one stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leg {
-    /// Brings an input to the host.
+    /// Copies an input to the host.
     Fetch,
-    /// Runs it.
+    /// Runs the op.
     Run,
-    /// Brings an output to the host.
+    /// Copies an output to the host.
     Deliver,
 }
 
@@ -138,14 +145,15 @@ impl Task {
         self.history.get_or_insert_default()
     }
 
-    /// Goes back to the first part of its graph where parts were lost with this device, and the caller allows to try again.
+    /// Goes back to the first part of the op's graph, if parts were lost with this device and the
+    /// caller allows a retry.
     pub(crate) fn begin_parts_again(&mut self, device: DeviceId, error: &Error) -> bool {
         let allowed = self.wishes.policy != FallbackPolicy::None && error.kind() == ErrorKind::Device;
         let parts = self.history.as_mut().and_then(|history| history.parts.as_mut());
         allowed && parts.is_some_and(|parts| parts.begin_again(device, error)) && self.begin_part().is_ok()
     }
 
-    /// Makes the op the present part of its graph, as if it had just been accepted.
+    /// Makes the present part of its graph the op of this task, as if it had just been accepted.
     pub(crate) fn begin_part(&mut self) -> Result<()> {
         let Some(History { parts: Some(parts), .. }) = self.history.as_deref() else { return Ok(()) };
         let (op, to_host) = (parts.op()?, parts.is_wanted_on_host());
@@ -156,8 +164,8 @@ impl Task {
         Ok(())
     }
 
-    /// The item for the engine of the lane with this number, on this device.
-    pub(crate) fn next_item(&mut self, lane: u8, device: DeviceId) -> Option<(Op, Leg)> {
+    /// The next item for the engine of the lane with this id, on this device.
+    pub(crate) fn next_item(&mut self, lane: u16, device: DeviceId) -> Option<(Op, Leg)> {
         if lane != self.forecast.target {
             return Some((fetch(self.op.as_ref()?, device)?, Leg::Fetch));
         }
@@ -165,7 +173,7 @@ impl Task {
         op.map(|op| (op, Leg::Run))
     }
 
-    /// The device that holds the next input to be fetched before the op can run on `target`.
+    /// The device that holds the next input to fetch before the op can run on `target`.
     pub(crate) fn next_owner(&self, target: DeviceId) -> Option<DeviceId> {
         let op = self.op.as_ref().filter(|_| self.forecast.foreign)?;
         let input = input_on(op, |owner| owner != target)?;
@@ -175,8 +183,9 @@ impl Task {
         }
     }
 
-    /// Puts a fetched input into the op, wherever the op reads it. One of another type would make it another op, which nobody has
-    /// checked, and one that is not on the host would have to be fetched again: both are left out.
+    /// Puts a fetched input into the op, at every place where the op reads it. A tensor of another
+    /// type or shape is ignored: it would make the op another op that was never validated. A tensor
+    /// that is not on the host is ignored too: it would have to be fetched again.
     pub(crate) fn put_input(&mut self, device: DeviceId, fetched: &Tensor) {
         let input = self.op.as_ref().and_then(|op| input_on(op, |owner| owner == device));
         let Some(input) = input.filter(|input| stands_for(fetched, input)) else { return };
@@ -205,7 +214,7 @@ impl Task {
         allowed && elsewhere && self.op.is_some()
     }
 
-    /// Notes that a lane failed it.
+    /// Notes that the lane in this slot failed the op.
     pub(crate) fn note_failure(&mut self, lane: u8, device: DeviceId, error: &Error) {
         let history = self.history();
         history.tried |= 1 << lane;
@@ -215,8 +224,8 @@ impl Task {
         history.fallback.get_or_insert_with(|| Fallback { from: device, cause: error.clone() });
     }
 
-    /// Readies the op to leave a lane that cannot serve it now; false where it may not.
-    pub(crate) fn evacuate(&mut self, lane: u8, device: DeviceId, cause: &Error) -> bool {
+    /// Prepares the op to leave a lane that cannot serve it now. Returns false if it may not leave.
+    pub(crate) fn evacuate(&mut self, lane: u16, device: DeviceId, cause: &Error) -> bool {
         let elsewhere = matches!(self.wishes.policy, FallbackPolicy::Alternate | FallbackPolicy::Cpu);
         let before = self.history.as_ref().is_some_and(|history| history.evacuated);
         if !elsewhere || before || self.forecast.target != lane {
@@ -229,7 +238,7 @@ impl Task {
         true
     }
 
-    /// How many inputs that can move are on this device.
+    /// How many movable inputs are on this device.
     pub(crate) fn inputs_on(&self, device: DeviceId) -> usize {
         let mut count = 0;
         if let Some(op) = &self.op {
@@ -241,12 +250,13 @@ impl Task {
     }
 }
 
-/// The op that brings the next input of `op` on this device to the host.
+/// The op that copies the next input of `op` on this device to the host.
 pub(crate) fn fetch(op: &Op, device: DeviceId) -> Option<Op> {
     transfer_to_host(&input_on(op, |owner| owner == device)?)
 }
 
-/// The first tensor, or bytes as a tensor of bytes, on a device that is wanted. Device objects do not move.
+/// The first tensor on a wanted device, or the first bytes there as a tensor of bytes. Device
+/// objects do not move.
 fn input_on(op: &Op, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
     let mut found = None;
     op.for_each_part(&mut |part| {
@@ -264,12 +274,12 @@ fn input_on(op: &Op, wanted: impl Fn(DeviceId) -> bool) -> Option<Tensor> {
     found
 }
 
-/// The op that brings a tensor to the host.
+/// The op that copies a tensor to the host.
 pub(crate) fn transfer_to_host(tensor: &Tensor) -> Option<Op> {
     Transfer::to_host(tensor).into_op().ok()
 }
 
-/// Whether what a transfer brought is on the host, and of the element type and shape of what it shall stand for.
+/// Whether a transferred tensor is on the host and has the element type and shape of the original.
 pub(crate) fn stands_for(brought: &Tensor, original: &Tensor) -> bool {
     brought.location() == Location::Host && (brought.dtype(), brought.shape()) == (original.dtype(), original.shape())
 }

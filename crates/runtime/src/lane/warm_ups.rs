@@ -1,4 +1,4 @@
-//! Ops whose kernels shall be compiled before they are needed: each is asked for once.
+//! Ops whose kernels are to be compiled before they are needed. Each is queued only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use crate::queue::Queue;
 /// How many ops may wait for their kernels to be compiled.
 const WARM_UPS_MAX: usize = 16;
 
-/// See the module.
+/// The queue of ops to compile. See the module.
 pub(crate) struct WarmUps {
     ops: Queue<(Key, Op)>,
-    /// The keys of the ops in the queue, so that none is asked for twice.
+    /// The keys of the ops in the queue, so that no op is queued twice.
     asked: [AtomicU64; WARM_UPS_MAX],
 }
 
@@ -23,9 +23,10 @@ impl WarmUps {
         WarmUps { ops: Queue::new(WARM_UPS_MAX), asked: [const { AtomicU64::new(0) }; WARM_UPS_MAX] }
     }
 
-    /// Asks for this op, unless it was asked for before. Returns whether there is something new to do.
+    /// Queues this op, unless it is queued already. Returns whether it was queued.
     pub(crate) fn ask(&self, key: Key, op: &Op) -> bool {
-        // What is kept here lives on after its op has ended: nothing that somebody waits to be let go.
+        // The copy kept here outlives its op, so it must not hold values whose release someone
+        // waits for, or secrets.
         let mut plain = op.is_repeatable();
         op.for_each_part(&mut |part| plain &= part.object().is_none() && !part.is_secret());
         if !plain || self.asked.iter().any(|place| place.load(Ordering::Relaxed) == key.0) {
@@ -40,7 +41,7 @@ impl WarmUps {
         asked.map_err(discard).is_ok()
     }
 
-    /// The next op that was asked for, with its key.
+    /// The next op to compile, with its key.
     pub(crate) fn next(&self) -> Option<(Key, Op)> {
         self.ops.pop()
     }
@@ -63,7 +64,7 @@ mod tests {
     use panoply_core::sink::{Sink, sink};
     use panoply_core::{Api, Bytes, DeviceId, Object, ObjectTable, PartMut, PartRef, Result};
 
-    /// An op with parts of every sort.
+    /// An op with parts of every kind.
     #[derive(Clone, Debug, Default)]
     struct Mixed {
         bytes: Option<Bytes>,
@@ -104,7 +105,8 @@ mod tests {
         let warm_ups = WarmUps::new();
         for op in refused {
             let shown = format!("{op:?}");
-            assert!(!warm_ups.ask(Key(7), &Op::extension(op).unwrap()) && !warm_ups.has_news(), "{shown}");
+            let op = Op::extension_with_secrets(op).unwrap();
+            assert!(!warm_ups.ask(Key(7), &op) && !warm_ups.has_news(), "{shown}");
         }
         let plain = Op::extension(Mixed { bytes: Some(Bytes::from_vec(vec![1])), ..Mixed::default() }).unwrap();
         assert!(warm_ups.ask(Key(7), &plain) && !warm_ups.ask(Key(7), &plain), "asked for once");

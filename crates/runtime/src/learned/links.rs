@@ -1,25 +1,27 @@
-//! How long it takes to bring data to a device and back, learned from the transfers that happened, under whatever load there
-//! was. Time is latency plus bytes over bandwidth. A transfer teaches each of the two by the share that it has in the time
-//! expected: small transfers teach the latency, large ones the bandwidth, and those between have little weight in either.
+//! How long data takes to a device and back, learned from actual transfers under the actual load.
+//! Time is latency plus bytes over bandwidth. A transfer updates both estimates, each in proportion
+//! to its share of the expected time: small transfers determine the latency, large ones the
+//! bandwidth, and those between have little weight in either.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is assumed of a link until something crossed it.
+/// The assumptions about a link before its first transfer.
 const LATENCY_NS_FIRST: f32 = 10_000.0;
 const BYTES_PER_NS_FIRST: f32 = 10.0;
 /// The weight of the newest transfer once a link is known.
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 8.0;
-/// Evidence up to which transfers are believed without doubt: so many whose time was all latency, or all bandwidth.
+/// Until this much evidence has accumulated, outliers are not clamped. The unit is a transfer whose
+/// time was all latency, or all bandwidth.
 const SETTLED_AFTER: f32 = 3.0;
-/// Evidence beyond this is not counted: the newest transfer has its least weight by then.
+/// Evidence is capped here. The newest transfer has its minimum weight long before.
 const EVIDENCE_MAX: f32 = 1e6;
-/// How much one transfer may differ from the average before it counts as no more than that.
+/// Outliers are clamped to this factor times the average.
 const OUTLIER_FACTOR_MAX: f32 = 4.0;
 /// Limits that keep a nonsensical measurement from spoiling the estimate.
 const LATENCY_NS_RANGE: (f32, f32) = (50.0, 1e8);
 const BYTES_PER_NS_RANGE: (f32, f32) = (1e-3, 1e4);
 
-/// Both directions of the way to one device.
+/// Both directions of the link to one device.
 #[derive(Default)]
 pub(crate) struct Links {
     /// From the host to the device.
@@ -32,7 +34,7 @@ pub(crate) struct Links {
 pub(crate) struct Link {
     latency_ns: AtomicU32,
     bytes_per_ns: AtomicU32,
-    /// How much was learned about each; the sum of the transfers' weights, as f32.
+    /// The evidence for each estimate: the sum of the transfers' weights, as f32 bits.
     latency_evidence: AtomicU32,
     rate_evidence: AtomicU32,
 }
@@ -49,17 +51,18 @@ impl Default for Link {
 }
 
 impl Link {
-    /// How long so many bytes take; nothing takes no time.
+    /// The predicted time of a transfer. Zero bytes take no time.
     pub(crate) fn time_ns(&self, bytes: f32) -> f32 {
         if bytes <= 0.0 { 0.0 } else { self.latency_ns() + bytes / self.bytes_per_ns() }
     }
 
-    /// Learns from one transfer. Written by one thread, the device's worker.
+    /// Learns from one transfer. Only one thread, the device's worker, calls this.
     pub(crate) fn learn(&self, bytes: f32, time_ns: f32) {
         if !(bytes > 0.0 && time_ns > 0.0) {
             return;
         }
-        // A large transfer that is faster than the latency says that the latency is wrong.
+        // A transfer that is faster than both the latency and the time for its bytes shows that the
+        // latency is wrong.
         if time_ns < self.latency_ns().min(bytes / self.bytes_per_ns()) {
             self.set_latency(time_ns / 2.0);
         }
@@ -71,7 +74,7 @@ impl Link {
         self.set_rate(approach(rate, moved, moving_share, &self.rate_evidence));
     }
 
-    /// Sets what was measured on another day.
+    /// Sets values that were measured in an earlier run.
     pub(crate) fn seed(&self, latency_ns: f32, bytes_per_ns: f32) {
         if !(latency_ns.is_finite() && bytes_per_ns.is_finite()) {
             return;
@@ -79,12 +82,12 @@ impl Link {
         self.set_latency(latency_ns);
         self.set_rate(bytes_per_ns);
         for evidence in [&self.latency_evidence, &self.rate_evidence] {
-            // Numbers that are not negative have the order of their bits.
+            // Non-negative floats have the same order as their bits.
             evidence.fetch_max(SETTLED_AFTER.to_bits(), Ordering::Relaxed);
         }
     }
 
-    /// Whether anything crossed it.
+    /// Whether any transfer has crossed the link.
     pub(crate) fn is_measured(&self) -> bool {
         self.latency_evidence.load(Ordering::Relaxed) | self.rate_evidence.load(Ordering::Relaxed) != 0
     }
@@ -108,8 +111,9 @@ impl Link {
     }
 }
 
-/// The average that moves toward the newest value, in proportion. `share` is the value's part in the transfer's time: its
-/// square is the transfer's weight among the evidence so far, and a part below half moves the average by no more than that.
+/// Moves the average toward the newest value, as a ratio. `share` is the value's share of the
+/// transfer's time. Its square is the transfer's weight relative to the evidence so far, and a
+/// share below one half scales the step down once more.
 fn approach(known: f32, newest: f32, share: f32, evidence: &AtomicU32) -> f32 {
     let before = f32::from_bits(evidence.load(Ordering::Relaxed));
     let weight = share * share;
@@ -139,7 +143,8 @@ mod tests {
         assert!(link.is_measured());
     }
 
-    /// Most transfers of a program are of medium size, and their latency varies; the bandwidth must not follow that.
+    /// Most transfers of a program are of medium size, and their latency varies; the bandwidth must
+    /// not follow that.
     #[test]
     fn transfers_of_medium_size_do_not_disturb_the_bandwidth() {
         let link = Link::default();

@@ -1,7 +1,7 @@
-//! What was learned about one device from the ops that ran there: the router predicts from it.
+//! Measurements of one device, learned from the ops that ran there. The router predicts from them.
 //!
 //! * `model`: how long ops take on the device;
-//! * `links`: how long data takes to get there and back.
+//! * `links`: how long data takes to the device and back.
 
 pub(crate) mod links;
 pub(crate) mod model;

@@ -1,74 +1,81 @@
-//! How long ops take on one device, learned from those that ran there.
+//! How long ops take on one device, learned from the ops that ran there.
 //!
-//! For each (op, element type, cost class) there is one entry with a class for each power of two of the op's work. A class keeps robust
-//! running averages of logarithms, so that one hiccup moves it little and a lasting change moves it soon.
+//! Each (op, element type, cost class) has one entry with a class for each power of two of the op's
+//! work. A class keeps robust running averages of logarithms, so that one outlier moves it little
+//! and a lasting change moves it soon.
 //!
-//! 1. One thread, the device's worker, writes; anyone reads, without locks. Every field is an atomic of its own: a reader
-//!    may see one average from before an op and the next from after it, which does no harm to an estimate.
-//! 2. An entry is claimed by swapping its key for TURNING, and its new key is stored when it is ready. A key that finds no free
-//!    entry among its places takes the one that was taught longest ago, unless even that one is in use. A reader that meets an
-//!    entry at that moment gets one estimate that is wrong or missing.
-//! 3. What lies between measured classes is interpolated, what lies beyond is extrapolated, both between logarithms.
+//! 1. One thread, the device's worker, writes; any thread reads, without locks. Every field is an
+//!    atomic of its own: a reader may see one average from before an op and the next from after it,
+//!    which does no harm to an estimate.
+//! 2. An entry is claimed by swapping its key for `TURNING`, and its new key is stored when it is
+//!    ready. A key that finds no free entry among its probe positions takes the least recently
+//!    taught entry, unless even that one is in use. A reader that meets an entry at that moment
+//!    gets one estimate that is wrong or missing.
+//! 3. Estimates between measured classes are interpolated, and beyond them extrapolated, both
+//!    between logarithms.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use panoply_core::{CostClass, DType, Describe, Op};
 
+use crate::process::Process;
 use crate::sync::CacheLine;
 
-/// The most curves that one device's model keeps: room for every op of the list with every element type and with none,
-/// and as much again for cost classes and extensions, so that a key finds a place near its own.
+/// The most curves that one device's model keeps: room for every op of the list with every element
+/// type and with none, and as much again for cost classes and extensions, so that a key finds a
+/// position near its own.
 pub(crate) const KEYS_MAX: usize = (2 * Op::COUNT * (DType::ALL.len() + 1)).next_power_of_two();
 /// Classes of work, each a power of two.
 pub(crate) const CLASSES: usize = 48;
-/// The largest logarithm: thirteen days in nanoseconds, or a petabyte. A queue full of such ops still fits a word.
+/// The largest logarithm: thirteen days in nanoseconds, or a petabyte. The sum over a full queue of
+/// such ops still fits in 64 bits.
 pub(crate) const LOG2_MAX: f32 = 50.0;
-/// How far a key may be from its place in the table.
+/// How far a key may be from its own position in the table.
 const PROBES_MAX: usize = 16;
-/// An entry that was taught within so many lessons is in use, and not given to another key: keys that take turns would forget
-/// each other.
+/// An entry that was taught within this number of lessons is in use and not given to another key.
+/// Otherwise keys that alternate would evict each other.
 const SPARED_LESSONS: u64 = 4 * PROBES_MAX as u64;
 /// The key of an entry that is being given to another key.
 const TURNING: u64 = u64::MAX;
 /// The weight of the newest op once a class is settled.
 const NEWEST_WEIGHT_MIN: f32 = 1.0 / 16.0;
-/// How far one op may differ from the average (a factor of four) before it counts as no more than that.
+/// Outliers are clamped to 4 × the average.
 const OUTLIER_LOG2_MAX: f32 = 2.0;
-/// The first ops of a class pay for cold caches, fresh memory and compilers: of so many the quickest counts, and until then a
-/// device is tried again where that is cheap.
+/// The first ops of a class pay for cold caches, fresh memory and compilers. So of this many ops
+/// the quickest counts, and until then the device is tried again where that is cheap.
 const SETTLED_AFTER: u32 = 3;
-/// How time grows with work where only one class is known, beyond it and below it: an optimistic guess both ways, so that
-/// a device is tried where it may be good.
+/// How time grows with work if only one class is known, above it and below it. Both are optimistic,
+/// so that a device is tried where it may be good.
 const UNKNOWN_SLOPE_UP: f32 = 0.35;
 const UNKNOWN_SLOPE_DOWN: f32 = 0.6;
-/// An estimate whose work is farther than this from anything measured (a factor of four) is a guess.
+/// An estimate whose work is farther than this (a factor of four) from any measurement is a guess.
 const NEAR_LOG2_MAX: f32 = 2.0;
-/// Work that differs by less (seven hundredths of it) is the same.
+/// Works that differ by less than this (7 %) count as equal.
 const SAME_LOG2_MAX: f32 = 0.1;
-/// Slopes between two classes that are believed.
+/// The steepest slope between two classes that is believed.
 const SLOPE_MAX: f32 = 1.5;
 
 /// One device's model.
 pub(crate) struct Model {
     entries: Box<[Entry]>,
-    /// How often something was learned; the writer's alone.
+    /// How many samples were learned. Only the writer uses this.
     lessons: CacheLine<AtomicU64>,
 }
 
 struct Entry {
-    /// Zero while it is free.
+    /// Zero while the entry is free.
     key: AtomicU64,
-    /// Locked when the entry is claimed, and when the model is written down.
+    /// Locked when the entry is claimed, and when the model is exported.
     label: Mutex<Option<Label>>,
     /// A bit for each class that has been measured.
     known: AtomicU64,
-    /// Made when the entry is first taught.
+    /// Allocated when the entry is first taught.
     curve: OnceLock<Box<Curve>>,
 }
 
 struct Curve {
-    /// The number of the lesson that taught it last.
+    /// The number of the lesson that taught the curve last.
     taught: AtomicU64,
     classes: [Class; CLASSES],
 }
@@ -76,7 +83,7 @@ struct Curve {
 #[derive(Default)]
 struct Class {
     count: AtomicU32,
-    /// The logarithm of the work that the other figures belong to.
+    /// The logarithm of the work to which the other values belong.
     at: Log2,
     run: Log2,
     service: Log2,
@@ -106,7 +113,7 @@ impl Log2 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) u64);
 
-/// What a key stands for, in words.
+/// The readable form of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) op: String,
@@ -142,26 +149,27 @@ impl Label {
     }
 }
 
-/// What one op taught.
+/// The measurements of one op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
-    /// From submission until it was finished, with the device to itself, without the time for moving data.
+    /// The time from submission to completion, with the device to itself, without the time for
+    /// moving data.
     pub(crate) run_ns: Option<f32>,
-    /// How long it kept the device from the next op.
+    /// How long the op kept the device from the next op.
     pub(crate) service_ns: f32,
     pub(crate) output_bytes: f32,
 }
 
-/// What is expected of an op.
+/// The prediction for an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
-    /// Whether something of about this size was measured.
+    /// Whether work of about this size was measured.
     pub(crate) near: bool,
-    /// Whether that was measured often enough.
+    /// Whether it was measured often enough.
     pub(crate) settled: bool,
     pub(crate) run_ns: f32,
     pub(crate) service_ns: f32,
-    /// The logarithm of the output's bytes, of use to those who want it on the host.
+    /// The logarithm of the output's bytes, for callers that want the output on the host.
     pub(crate) output_log2: f32,
 }
 
@@ -171,7 +179,7 @@ impl Estimate {
     }
 }
 
-/// One class, as it is exported.
+/// One class in its exported form.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
     pub(crate) at: f32,
@@ -192,7 +200,7 @@ impl Model {
         Model { entries: (0..KEYS_MAX).map(entry).collect(), lessons: CacheLine(AtomicU64::new(0)) }
     }
 
-    /// What is expected of so much work; `None` where nothing of the kind has run here.
+    /// The prediction for this much work. `None` if no such op has run here.
     pub(crate) fn estimate(&self, key: Key, work_log2: f32) -> Option<Estimate> {
         let entry = self.find(key)?;
         let known = entry.known.load(Ordering::Acquire);
@@ -254,7 +262,7 @@ impl Model {
         } else {
             match run {
                 Some(run) => class.run.approach(run, weight, OUTLIER_LOG2_MAX),
-                // The device was shared; at least its own part is known.
+                // The device was shared, so only a lower bound is known: the op's own part.
                 None => class.run.set(class.run.get().max(service.min(class.service.get()))),
             }
             class.service.approach(service, weight, OUTLIER_LOG2_MAX);
@@ -262,13 +270,14 @@ impl Model {
         class.at.approach(work_log2, weight, f32::INFINITY);
         class.output.approach(log2(sample.output_bytes), weight, f32::INFINITY);
         class.count.store(count.saturating_add(1), Ordering::Relaxed);
-        // Writing would take the line from those who read it for each op. There is one writer, so the bit stays.
+        // An unconditional write would take the cache line from readers for each op. There is one
+        // writer, so the bit stays set.
         if entry.known.load(Ordering::Relaxed) & (1 << index) == 0 {
             entry.known.fetch_or(1 << index, Ordering::Release);
         }
     }
 
-    /// Sets one class, as it was exported. What cannot have been measured is not believed.
+    /// Sets one class from its exported form. Values that cannot have been measured are ignored.
     pub(crate) fn seed(&self, label: &Label, point: &Point) {
         let Point { at, run, service, output, .. } = *point;
         if ![at, run, service, output].iter().all(|value| (0.0..=LOG2_MAX).contains(value)) {
@@ -283,15 +292,20 @@ impl Model {
         class.run.set(point.run);
         class.service.set(point.service);
         class.output.set(point.output);
-        // What was measured on another day counts, but gives way soon.
+        // Measurements of an earlier run count, but soon give way.
         class.count.store(point.count.min(SETTLED_AFTER), Ordering::Relaxed);
         entry.known.fetch_or(1 << index, Ordering::Release);
     }
 
-    /// Shows everything that was learned to `visit`.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Label, Point)) {
+    /// Passes everything that was learned to `visit`. In a fork, an entry whose label was locked at
+    /// the moment of the fork is left out.
+    pub(crate) fn for_each(&self, made_in: Process, mut visit: impl FnMut(&Label, Point)) {
         for entry in &self.entries {
-            let label = entry.label().clone().filter(|label| label.key().0 == entry.key.load(Ordering::Acquire));
+            let label = match made_in.is_here() {
+                true => entry.label().clone(),
+                false => entry.label.try_lock().ok().and_then(|label| label.clone()),
+            };
+            let label = label.filter(|label| label.key().0 == entry.key.load(Ordering::Acquire));
             let (Some(label), Some(curve)) = (label, entry.curve.get()) else { continue };
             let known = entry.known.load(Ordering::Acquire);
             for (_, class) in curve.classes.iter().enumerate().filter(|(index, _)| known & (1 << index) != 0) {
@@ -314,7 +328,7 @@ impl Model {
         None
     }
 
-    /// The entry of a key: its own, a free one, or the one that was taught longest ago.
+    /// The entry of a key: its own, a free one, or the least recently taught one.
     fn claim(&self, key: Key, label: impl FnOnce() -> Label) -> Option<&Entry> {
         if let Some(entry) = self.find(key) {
             return Some(entry);
@@ -346,7 +360,7 @@ impl Entry {
             .get_or_init(|| Box::new(Curve { taught: AtomicU64::new(0), classes: std::array::from_fn(|_| class()) }))
     }
 
-    /// The number of the lesson that taught it last.
+    /// The number of the lesson that taught the entry last.
     fn taught(&self) -> u64 {
         self.curve.get().map_or(0, |curve| curve.taught.load(Ordering::Relaxed))
     }
@@ -362,14 +376,14 @@ impl Entry {
     }
 }
 
-/// The class of so much work.
+/// The class of this much work.
 fn class_of(work_log2: f32) -> usize {
     (work_log2.max(0.0) as usize).min(CLASSES - 1)
 }
 
-/// A logarithm that is defined for every size, and bounded.
+/// A logarithm that is defined for every value, and bounded.
 pub(crate) fn log2(value: f32) -> f32 {
-    // The larger of a number and NaN is the number.
+    // The maximum of a number and NaN is the number.
     value.max(1.0).log2().min(LOG2_MAX)
 }
 
@@ -385,11 +399,11 @@ fn neighbours(known: u64, class: usize) -> (Option<usize>, Option<usize>) {
     ((below != 0).then(|| 63 - below.leading_zeros() as usize), (above != 0).then(|| above.trailing_zeros() as usize))
 }
 
-/// Between two classes, or beyond them, both logarithmic.
+/// A line through two classes, for interpolation and extrapolation, on logarithmic axes.
 struct Line {
-    /// From the first class to the work that is asked about.
+    /// The distance from the first class to the requested work.
     way: f32,
-    /// One over the way from the first class to the second; `None` where they are the same.
+    /// One over the distance from the first class to the second. `None` if they coincide.
     inverse: Option<f32>,
 }
 
@@ -409,10 +423,11 @@ impl Line {
     }
 }
 
-/// Two to the power of `value`, to four digits: predictions have fewer, and every choice asks for two of each device.
+/// Two to the power of `value`, to four digits. Predictions are less precise, and every choice
+/// evaluates this twice for each device.
 fn exp2(value: f32) -> f32 {
     let value = value.clamp(-126.0, LOG2_MAX);
-    // Above zero a conversion rounds down, and needs no call as `floor` does.
+    // For positive values a conversion truncates like `floor`, and needs no call.
     let whole = (value + 127.0) as i32;
     let rest = value + 127.0 - whole as f32;
     let power = f32::from_bits((whole as u32) << 23);
@@ -527,7 +542,7 @@ mod tests {
         for number in 1..=8 * KEYS_MAX {
             let label = class(number);
             model.learn(label.key(), || label, 3.0, sample(10.0 + number as f32));
-            // One that is taught now and then stays, with all that it was taught.
+            // A key that is taught now and then stays, with all that was learned for it.
             if number % SPARED_LESSONS as usize == 0 {
                 model.learn(hot.key(), || hot.clone(), 3.0, sample(500.0));
             }
@@ -539,7 +554,7 @@ mod tests {
         }
         assert!(known(&hot).is_some_and(|ns| (ns / 500.0 - 1.0).abs() < 0.01));
         let mut seen = 0;
-        model.for_each(|label, point| {
+        model.for_each(Process::current(), |label, point| {
             let expected = label.class.1 as f32 + 10.0;
             assert!(label.op == "matmul" || (exp2(point.run) / expected - 1.0).abs() < 0.01, "{label:?}: {point:?}");
             seen += 1;
@@ -551,7 +566,7 @@ mod tests {
     fn keys_that_take_turns_do_not_forget_each_other() {
         let model = Model::new();
         let labels: Vec<Label> = (0..2 * KEYS_MAX).map(|number| label(&format!("op{number}"), None)).collect();
-        // Twice as many as there are places, and each of a few is taught often.
+        // Twice as many keys as entries, and a few of them are taught often.
         labels.iter().for_each(|label| model.learn(label.key(), || label.clone(), 3.0, sample(10.0)));
         let few = &labels[labels.len() - 20..];
         for _ in 0..SETTLED_AFTER {
@@ -565,7 +580,7 @@ mod tests {
     fn what_is_exported_can_be_seeded() {
         let (model, copy) = (Model::new(), Model::new());
         (0..20).for_each(|size| learn(&model, (1 << size) as f32, 100.0 * (1 << size) as f32));
-        model.for_each(|label, point| copy.seed(label, &point));
+        model.for_each(Process::current(), |label, point| copy.seed(label, &point));
         for work in [1.0_f32, 3000.0, 1e6] {
             assert_eq!(estimate(&model, work), estimate(&copy, work));
         }

@@ -1,9 +1,10 @@
-//! A hash that stays the same, whatever the run, the machine and the version of the standard library.
+//! A hash that is the same in every run, on every machine and with every version of the standard
+//! library.
 
 use std::hash::{Hash, Hasher};
 
-/// A hash that is the same in every run, on every machine: FNV-1a over the value's bytes, then mixed so that every bit
-/// counts. It is not made to withstand keys that are chosen to collide.
+/// A hash that is the same in every run, on every machine: FNV-1a over the value's bytes, then
+/// mixed so that every bit counts. It does not resist keys that are chosen to collide.
 pub fn stable_hash<T: Hash + ?Sized>(value: &T) -> u64 {
     let mut hasher = StableHasher(0xcbf2_9ce4_8422_2325);
     value.hash(&mut hasher);
@@ -12,7 +13,7 @@ pub fn stable_hash<T: Hash + ?Sized>(value: &T) -> u64 {
 
 struct StableHasher(u64);
 
-/// Numbers are written least significant byte first and `usize` as eight bytes, whatever the machine.
+/// Numbers are written in little-endian order, and `usize` as eight bytes, on every machine.
 macro_rules! write_little_endian {
     ($($name:ident: $number:ty as $wide:ty),* $(,)?) => {$(
         fn $name(&mut self, number: $number) {

@@ -6,21 +6,22 @@ use std::sync::OnceLock;
 use super::hash::{mix, stable_hash};
 use super::{PartitionError, Partitioner, at_least_one};
 
-/// Workers that [`ConsistentHash`] tells apart.
+/// The largest number of workers that [`ConsistentHash`] supports.
 pub const RING_WORKERS_MAX: usize = 4096;
 
-/// Places of one worker on the ring of [`ConsistentHash`] at most.
+/// The largest number of positions of one worker on the ring of [`ConsistentHash`].
 pub const VIRTUAL_NODES_MAX: usize = 1024;
 
-/// Places of one worker on the ring unless the caller says otherwise: loads then differ by about a tenth.
+/// The default number of positions of one worker on the ring: loads then differ by about a tenth.
 pub const VIRTUAL_NODES_DEFAULT: usize = 128;
 
-/// By a ring of hashes. Every worker has many places on the ring; a key belongs to the worker at the first place at or
-/// after its own hash. One worker more takes only the keys just before its own places, about one in `workers`, and moves
-/// no other.
+/// Partitions by a ring of hashes. Every worker has many positions on the ring; a key belongs to
+/// the worker at the first position at or after its own hash. An additional worker takes only the
+/// keys just before its own positions, about one in `workers`, and moves no other.
 ///
-/// There is one ring per power of two, built when it is first needed; places of workers that the pool does not have are
-/// skipped. As a worker's places do not depend on the others, that is the ring of exactly the workers there are.
+/// There is one ring per power of two, built on first use. Positions of workers that the pool does
+/// not have are skipped. Since a worker's positions do not depend on the others, the result is
+/// exactly the ring of the existing workers.
 #[derive(Debug)]
 pub struct ConsistentHash<F> {
     key: F,
@@ -28,16 +29,18 @@ pub struct ConsistentHash<F> {
     rings: [OnceLock<Vec<Place>>; RING_WORKERS_MAX.ilog2() as usize + 1],
 }
 
-/// A hash and the worker that has this place.
+/// A hash and the worker at this position.
 pub(super) type Place = (u64, u32);
 
 impl<F> ConsistentHash<F> {
-    /// By the hash of `key(message)`, with [`VIRTUAL_NODES_DEFAULT`] places per worker.
+    /// Partitions by the hash of `key(message)`, with [`VIRTUAL_NODES_DEFAULT`] positions per
+    /// worker.
     pub const fn new(key: F) -> ConsistentHash<F> {
         ConsistentHash { key, virtual_nodes: VIRTUAL_NODES_DEFAULT, rings: [const { OnceLock::new() }; _] }
     }
 
-    /// With this many places per worker: more even, and slower to build.
+    /// Partitions with this many positions per worker: more positions are more even and slower to
+    /// build.
     pub fn with_virtual_nodes(key: F, virtual_nodes: usize) -> Result<ConsistentHash<F>, PartitionError> {
         if (1..=VIRTUAL_NODES_MAX).contains(&virtual_nodes) {
             Ok(ConsistentHash { virtual_nodes, ..ConsistentHash::new(key) })
@@ -67,7 +70,7 @@ impl<M: ?Sized, K: Hash, F: Fn(&M) -> K + Send + Sync> Partitioner<M> for Consis
         let hash = stable_hash(&(self.key)(message));
         let start = ring.partition_point(|(place, _)| *place < hash);
         let (before, after) = ring.split_at(start);
-        // More than half of the places belong to workers that exist, so the search is short.
+        // More than half of the positions belong to existing workers, so the search is short.
         let owners = after.iter().chain(before).map(|(_, worker)| *worker as usize);
         owners.into_iter().find(|worker| *worker < workers).unwrap_or(0)
     }
@@ -84,7 +87,7 @@ impl<M: ?Sized, K: Hash, F: Fn(&M) -> K + Send + Sync> Partitioner<M> for Consis
 }
 
 pub(super) fn place(worker: usize, node: usize) -> Place {
-    // Not zero for the first place, which `mix` would leave at zero.
+    // The label is not zero for the first position: `mix` would map zero to zero.
     let label = (worker as u64 + 1) << 32 | node as u64;
     (mix(mix(label)), worker as u32)
 }

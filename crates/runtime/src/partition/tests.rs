@@ -21,7 +21,8 @@ fn loads(partitioner: &dyn Partitioner<u64>, keys: u64, workers: usize) -> Vec<u
 
 #[test]
 fn hashes_are_the_same_in_every_run() {
-    // A change would move every key of every user. The figures below come from a separate program.
+    // A change would move every key of every user. The expected values come from a separate
+    // program.
     assert_eq!(stable_hash(&()), mix(0xcbf2_9ce4_8422_2325));
     assert_eq!(stable_hash(&b'a'), mix(0xaf63_dc4c_8601_ec8c));
     assert_eq!(stable_hash(&7u32), stable_hash(&(7u8, 0u8, 0u8, 0u8)));

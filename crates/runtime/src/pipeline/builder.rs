@@ -1,5 +1,6 @@
-//! How a pipeline is written: a source, stages one after the other, and an end. Each step knows the type of the items that come
-//! to it; choices such as [`Builder::parallel`] are for the stage that was named last.
+//! How a pipeline is built: a source, stages one after the other, and an end. Each step knows the
+//! type of the items that it receives. Choices such as [`Builder::parallel`] apply to the stage
+//! that was added last.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::pool::WorkerPool;
 use crate::runtime::Runtime;
 use crate::worker::{BoxError, Worker};
 
-/// A pipeline under construction whose last stage gives items of type `T`.
+/// A pipeline under construction whose last stage outputs items of type `T`.
 pub struct Builder<T: Send + 'static> {
     pub(crate) plan: Plan,
     open: Open<T>,
@@ -33,11 +34,12 @@ pub struct Builder<T: Send + 'static> {
 /// The last stage, whose choices may still change.
 enum Open<T> {
     Stage(Finish<T>),
-    /// Links so far, where the last of them leaves its outputs, and what these are: ops, or requests.
+    /// The links so far, the slots in which the last link leaves its outputs, and their sort: ops,
+    /// or requests.
     Chain(ChainParts, Slots<T>, Sort),
 }
 
-/// Makes a stage with the choices that were made for it.
+/// Creates a stage with its final choices.
 type Finish<T> = Box<dyn FnOnce(&mut Plan, StageOptions) -> Arc<Ring<T>> + Send>;
 
 impl<T: Send + 'static> Builder<T> {
@@ -49,7 +51,7 @@ impl<T: Send + 'static> Builder<T> {
         Builder { plan, open: Open::Stage(Box::new(finish)), options: StageOptions::named(name) }
     }
 
-    /// Turns each item into another one.
+    /// Maps each item to another one.
     pub fn map<U, F>(self, name: &str, work: F) -> Builder<U>
     where
         U: Send + 'static,
@@ -58,8 +60,8 @@ impl<T: Send + 'static> Builder<T> {
         self.closure_stage(name, Sort::CLOSURE, move |item: &mut Option<T>| Ok(item.take().map(&work)))
     }
 
-    /// Turns each item into another one, or fails. The item is lent, so that it can be tried again or laid aside, as
-    /// [`Builder::on_error`] says.
+    /// Maps each item to another one, or fails. The item is borrowed, so that it can be tried again
+    /// or put into the dead letters, according to [`Builder::on_error`].
     pub fn try_map<U, E, F>(self, name: &str, work: F) -> Builder<U>
     where
         U: Send + 'static,
@@ -72,12 +74,12 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    /// Leaves out the items that are not wanted.
+    /// Keeps only the items for which `wanted` is true.
     pub fn filter(self, name: &str, wanted: impl Fn(&T) -> bool + Send + Sync + 'static) -> Builder<T> {
         self.closure_stage(name, Sort::CLOSURE, move |item: &mut Option<T>| Ok(item.take().filter(&wanted)))
     }
 
-    /// Turns each item into another one with a closure that has a state: one thread at a time, in order.
+    /// Maps each item with a closure that has a state: one thread at a time, in order.
     pub fn map_mut<U, F>(self, name: &str, work: F) -> Builder<U>
     where
         U: Send + 'static,
@@ -90,11 +92,14 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    /// Runs an op for each item, a graph ([`RunGraph`](panoply_core::op::graph::RunGraph)) and a kernel of the program's own
-    /// ([`Kernel`](panoply_core::op::compute::Kernel)) included, on the device that suits it. Several are under way at once ([`Builder::in_flight`]), and
-    /// what one op stage hands to the next stays on its device; what it hands to anybody else comes to the host.
+    /// Runs an op for each item on the device that suits it. Graphs
+    /// ([`RunGraph`](panoply_core::op::graph::RunGraph)) and the program's own kernels
+    /// ([`Kernel`](panoply_core::op::compute::Kernel)) are ops too. Several ops are in flight at
+    /// once ([`Builder::in_flight`]). The output of an op stage stays on its device if the next
+    /// stage is an op stage, and otherwise comes to the host.
     ///
-    /// An item whose device fails is begun again elsewhere from what the host has of it, unless an op may not run twice.
+    /// An item whose device fails is restarted elsewhere from its data on the host, unless an op
+    /// may not run twice.
     pub fn op<O, F>(self, name: &str, runtime: impl Into<Arc<Runtime>>, make: F) -> Builder<O::Output>
     where
         O: Operation,
@@ -113,8 +118,9 @@ impl<T: Send + 'static> Builder<T> {
         self.op_link::<O, _>(name, runtime.into(), move |item| make(item).map_err(Into::into))
     }
 
-    /// Sends a message to one of a program's own workers for each item, chosen by the pool's partitioner, and goes on with
-    /// its reply. While the worker's queue is full the item waits, and the message is made anew for each attempt.
+    /// Sends a message for each item to one of a program's own workers, chosen by the pool's
+    /// partitioner, and continues with its reply. While the worker's queue is full the item waits,
+    /// and the message is made anew for each attempt.
     pub fn worker<W, F>(self, name: &str, pool: Arc<WorkerPool<W>>, message: F) -> Builder<W::Reply>
     where
         W: Worker,
@@ -123,7 +129,7 @@ impl<T: Send + 'static> Builder<T> {
         self.request_stage(name, move |item: &T| pool.try_request_partitioned(message(item)).map_err(Cause::Worker))
     }
 
-    /// Awaits a future for each item. Several are under way at once; they need no executor.
+    /// Awaits a future for each item. Several are in flight at once; they need no executor.
     pub fn then<U, E, A, F>(self, name: &str, ask: F) -> Builder<U>
     where
         U: Send + 'static,
@@ -138,18 +144,20 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    /// Joins so many items into one; fewer at the end, at most [`BATCH_MAX`]. What comes from an op is on the host by then;
-    /// ops that fit together are joined on their device without this, by the runtime's batcher.
+    /// Joins `size` items into one, at most [`BATCH_MAX`]; fewer at the end. The outputs of ops are
+    /// on the host by then. Ops that fit together are joined on their device without this, by the
+    /// runtime's batcher.
     pub fn batch(self, size: usize) -> Builder<Vec<T>> {
         self.batch_stage(size, None)
     }
 
-    /// Joins so many items into one, or as many as have come when the oldest is this old.
+    /// Joins `size` items into one, or as many as have come when the oldest has waited for
+    /// `wait_max`.
     pub fn batch_within(self, size: usize, wait_max: Duration) -> Builder<Vec<T>> {
         self.batch_stage(size, Some(wait_max))
     }
 
-    /// Gives what each item holds, one by one.
+    /// Outputs the elements of each item, one by one.
     pub fn unbatch(self) -> Builder<T::Item>
     where
         T: IntoIterator,
@@ -159,7 +167,7 @@ impl<T: Send + 'static> Builder<T> {
         self.flat_map("unbatch", |item: T| item)
     }
 
-    /// Turns each item into any number of items. The closure may have a state.
+    /// Maps each item to any number of items. The closure may have a state.
     pub fn flat_map<I, F>(self, name: &str, mut spread: F) -> Builder<I::Item>
     where
         I: IntoIterator,
@@ -170,7 +178,8 @@ impl<T: Send + 'static> Builder<T> {
         self.transduce(name, true, Spread::new(move |item| spread(item).into_iter()))
     }
 
-    /// The last `size` items, after every `step` items. What does not fill a window at the end is left out.
+    /// The last `size` items, after every `step` items. An incomplete window at the end is left
+    /// out.
     pub fn window(mut self, size: usize, step: usize) -> Builder<Vec<T>>
     where
         T: Clone,
@@ -180,12 +189,12 @@ impl<T: Send + 'static> Builder<T> {
         self.transduce("window", true, Window::new(size.clamp(1, BATCH_MAX), step.max(1)))
     }
 
-    /// Sends each item into two branches, and joins what comes out of them into pairs. A branch gives one item for each, in
-    /// order; where one leaves an item out the pair is left out.
+    /// Sends each item into two branches, and joins their outputs into pairs. A branch outputs one
+    /// item for each input, in order. If one branch leaves an item out, the pair is left out.
     ///
-    /// What comes from an op is on the host at the fork and at the join, so that a branch can begin it again when its device
-    /// fails. Ops in branches whose data shall stay on a device are one graph, and so one op
-    /// ([`RunGraph`](panoply_core::op::graph::RunGraph)).
+    /// The outputs of ops are on the host at the fork and at the join, so that a branch can restart
+    /// an item when its device fails. To keep data of branches on a device, make the branches one
+    /// graph, and so one op ([`RunGraph`](panoply_core::op::graph::RunGraph)).
     pub fn fork<A, B>(
         self,
         first: impl FnOnce(Builder<T>) -> Builder<A>,
@@ -230,58 +239,62 @@ impl<T: Send + 'static> Builder<T> {
         })
     }
 
-    /// Up to so many threads work in this stage at the same time. Order is kept.
+    /// Lets up to `threads` threads work in this stage at the same time. Order is kept.
     pub fn parallel(mut self, threads: usize) -> Builder<T> {
         self.options.parallelism = Parallelism::Fixed(threads);
         self
     }
 
-    /// As many of the pipeline's threads as have nothing to do further down work in this stage. Order is kept.
+    /// Lets all of the pipeline's threads that have nothing to do further down work in this stage.
+    /// Order is kept.
     pub fn adaptive(mut self) -> Builder<T> {
         self.options.parallelism = Parallelism::Adaptive;
         self
     }
 
-    /// Up to so many ops, or requests, of this stage are under way at the same time.
+    /// Lets up to `items` ops, or requests, of this stage be in flight at the same time.
     pub fn in_flight(mut self, items: usize) -> Builder<T> {
         self.options.in_flight = items;
         self
     }
 
-    /// So many items fit between this stage and the next, besides those that the stage works on.
+    /// Sets how many items fit between this stage and the next, besides those that the stage works
+    /// on.
     pub fn ring(mut self, items: usize) -> Builder<T> {
         self.options.ring = items;
         self
     }
 
-    /// What happens to items that this stage fails. A source that fails is asked again as often as the policy retries; then its
-    /// error is left out, laid aside, or the end of the run.
+    /// Sets what happens to items that fail in this stage. A source that fails is asked again as
+    /// often as the policy retries; then its error is skipped, becomes a dead letter, or ends the
+    /// run.
     pub fn on_error(mut self, policy: ErrorPolicy) -> Builder<T> {
         self.options.policy = policy;
         self
     }
 
-    /// Items may leave this stage in another order than they came.
+    /// Lets items leave this stage in another order than they came.
     pub fn unordered(mut self) -> Builder<T> {
         self.options.ordered = false;
         self
     }
 
-    /// A call of this stage's code that takes longer ends the run with an error. A request to a worker, or a future, that
-    /// takes longer is given up, and its item is dealt with as [`Builder::on_error`] says. (Ops have their own limit:
+    /// Sets a time limit. A call of this stage's code that takes longer ends the run with an error.
+    /// A request to a worker, or a future, that takes longer is given up, and its item is handled
+    /// according to [`Builder::on_error`]. (Ops have their own limit:
     /// [`WorkerLimits::op_time_max`](crate::WorkerLimits::op_time_max).)
     pub fn time_max(mut self, time: Duration) -> Builder<T> {
         self.options.time_max = Some(time);
         self
     }
 
-    /// Wishes for the ops of this stage. Their deadline is the pipeline's.
+    /// Sets the wishes for the ops of this stage. Their deadline is the pipeline's.
     pub fn wishes(mut self, options: RunOptions) -> Builder<T> {
         self.options.wishes = Some(options);
         self
     }
 
-    /// Makes the last stage; returns the ring that it gives its items to.
+    /// Finishes the last stage, and returns its output ring.
     pub(crate) fn close(self) -> (Plan, Arc<Ring<T>>) {
         let Builder { mut plan, open, options } = self;
         if !options.ordered {
@@ -301,7 +314,7 @@ impl<T: Send + 'static> Builder<T> {
     {
         let (plan, input) = self.close();
         Builder::stage(plan, name, move |plan, options| {
-            // Items under way have their places besides those that wait.
+            // Items in flight have their positions in the ring in addition to those that wait.
             let depth = options.ring.saturating_add(options.lanes(plan.threads()) - 1);
             let (index, output) = (plan.index(&options, sort), Arc::new(Ring::new(depth)));
             let rings = (input, Arc::clone(&output));
@@ -357,7 +370,8 @@ impl<T: Send + 'static> Builder<T> {
         Builder { plan, open: Open::Chain(parts, output, Sort::OPS), options: StageOptions::named(name) }
     }
 
-    /// Ops go on with what the ops before them left on a device; everybody else's items come from a ring.
+    /// The next op link reuses outputs that earlier ops left on a device. Inputs from all other
+    /// stages come from a ring.
     fn into_chain(self) -> (Plan, ChainParts, Slots<T>) {
         match self {
             Builder { mut plan, open: Open::Chain(mut parts, outputs, Sort { wishes: true, .. }), options } => {
@@ -373,7 +387,7 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Requests are no part of a chain of ops: a chain that begins again would make them twice.
+    /// Requests never join a chain of ops: a chain that is restarted would send them twice.
     fn request_stage<U, A, F>(self, name: &str, ask: F) -> Builder<U>
     where
         U: Send + 'static,
@@ -390,7 +404,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// Gives a chain's last link the choices that were made for it.
+/// Applies the final choices to a chain's last link.
 fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions, sort: Sort) {
     let index = plan.index(&options, sort);
     if let Some((number, chosen, link)) = parts.links.last_mut() {
@@ -409,7 +423,7 @@ fn close_chain<T: Send + 'static>(
 ) -> Arc<Ring<T>> {
     let (depth, ordered) = (options.ring, options.ordered);
     settle(plan, &mut parts, options, sort);
-    // Items under way have their places besides those that wait.
+    // Items in flight have their positions in the ring in addition to those that wait.
     let ring = Arc::new(Ring::new(depth.saturating_add(parts.lanes() - 1)));
     if let Some((_, _, link)) = parts.links.last_mut() {
         link.deliver();

@@ -1,13 +1,16 @@
-//! A stage whose work is done elsewhere: ops on devices, requests to a program's workers. Neighbouring stages of this sort are
-//! one chain, so that what they hand on stays where it is.
+//! A stage whose work is done elsewhere: ops on devices, requests to a program's workers.
+//! Neighbouring op stages form one chain, so that the data between them stays where it is.
 //!
-//! 1. A chain has lanes. An item takes a lane, and a place in the ring behind the chain, and goes through every link of the
-//!    chain; several lanes are under way at once, so uploads, kernels and downloads of different items overlap.
-//! 2. The item that a lane took is kept until the lane's last link is done. Where a device fails with what lives on it, the
-//!    lane begins again from there, and the router sends it elsewhere: nothing is lost, and since only a finished lane
-//!    fills its place, nothing comes twice. A link that may not run twice is not begun again.
-//! 3. Whoever is woken by an outcome sets its lane's bit and rings. One thread at a time goes through the bits; whoever
-//!    finds another inside leaves it to that one, which looks at the count of changes before it sleeps.
+//! 1. A chain has lanes. An item takes a lane, and a position in the ring behind the chain, and
+//!    goes through every link of the chain. Several lanes are in flight at once, so uploads,
+//!    kernels and downloads of different items overlap.
+//! 2. The item that a lane took is kept until the lane's last link is done. If a device fails and
+//!    its data is lost, the lane is restarted from that item, and the router sends it to another
+//!    device. So no item is lost, and since only a finished lane fills its position, no item comes
+//!    twice. A link that may not run twice is not restarted.
+//! 3. The waker of an outcome sets its lane's bit and rings. One thread at a time goes through the
+//!    bits. A thread that finds another inside leaves the bits to the thread inside, which looks at
+//!    the count of changes before it sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,20 +25,21 @@ use super::link::{End, Head, Link, Order};
 use super::meter::{Counts, Idle, Meter};
 use super::options::{LANES_MAX, StageOptions};
 use super::report::StageReport;
-use super::stage::{Stage, Step, summary};
-use crate::time::sooner;
+use super::stage::{LONG, Stage, Step, Wanted, summary};
+use crate::time::{nanoseconds, sooner};
 use crate::worker::WorkerError;
 
-/// How often an item is begun again because a device failed it, beyond what its stage's policy allows.
+/// How often an item is restarted because a device failed, beyond what its stage's policy allows.
 const REPLACEMENTS_MAX: u32 = 12;
-/// The wait before the first of these; doubled each time, as a device that is opened again takes a while: 1.5 s in all.
+/// The wait before the first restart. It doubles each time, because reopening a device takes a
+/// while: 1.5 s in all.
 const REPLACE_WAIT_MIN: Duration = Duration::from_micros(500);
 const REPLACE_WAIT_MAX: Duration = Duration::from_millis(500);
 /// The wait before a worker whose queue was full is asked again.
 const BUSY_WAIT: Duration = Duration::from_micros(200);
 
 pub(crate) struct Chain {
-    /// The first stage's name stands for the chain.
+    /// The stages of the chain. The first stage's name stands for the chain.
     stages: Vec<Segment>,
     head: Arc<dyn Head>,
     end: Arc<dyn End>,
@@ -43,7 +47,7 @@ pub(crate) struct Chain {
     core: Mutex<Core>,
     ready: Arc<Ready>,
     active: AtomicUsize,
-    /// When the first lane must be looked at; held for a moment.
+    /// When the first lane must be looked at. The lock is held only for a moment.
     due: Mutex<Option<Instant>>,
     done: AtomicBool,
 }
@@ -68,11 +72,11 @@ struct Core {
 #[derive(Clone, Copy)]
 struct Lane {
     state: State,
-    /// Its number, and its place in the ring behind the chain.
+    /// The item's number, and its position in the ring behind the chain.
     item: u64,
     place: u64,
     born: Instant,
-    /// Attempts of the link that it is in.
+    /// Attempts of the link that the item is in.
     attempts: u32,
     replacements: u32,
     since: Instant,
@@ -83,11 +87,11 @@ enum State {
     Free,
     /// In this link.
     In(usize),
-    /// Waits to be begun again, in this link.
+    /// Waits to be restarted in this link, until this time.
     Rests(usize, Instant),
 }
 
-/// A bit for each lane whose outcome may be there.
+/// A bit for each lane whose outcome may have arrived.
 struct Ready {
     lanes: AtomicU64,
     signals: Arc<Signals>,
@@ -109,7 +113,7 @@ impl Wake for LaneWaker {
     }
 }
 
-/// What a chain is made of.
+/// The parts of a chain.
 pub(crate) struct ChainParts {
     pub(crate) head: Arc<dyn Head>,
     /// The links with their stages' indices and choices.
@@ -117,7 +121,7 @@ pub(crate) struct ChainParts {
 }
 
 impl ChainParts {
-    /// How many items may be under way at once.
+    /// How many items may be in flight at once.
     pub(crate) fn lanes(&self) -> usize {
         self.links.iter().map(|(_, options, _)| options.in_flight).sum::<usize>().clamp(1, LANES_MAX)
     }
@@ -148,7 +152,8 @@ impl Chain {
         Chain { stages, head: parts.head, end, lanes_max, core, ready, active, due, done }
     }
 
-    /// Begins the link that the lane is in, and those after it as far as each is done at once.
+    /// Starts the link that the lane is in, and the following links as long as each is done at
+    /// once.
     fn start(&self, core: &mut Core, lane: usize, control: &Control) {
         while let State::In(at) = core.lanes[lane].state {
             let now = control.now();
@@ -167,7 +172,8 @@ impl Chain {
         }
     }
 
-    /// Looks whether the lane's link is done. True where the lane is in the next one, which shall begin.
+    /// Polls the lane's link. Returns true if the lane has moved to its next link, which must now
+    /// be started.
     fn poll(&self, core: &mut Core, lane: usize, control: &Control) -> bool {
         let State::In(at) = core.lanes[lane].state else { return false };
         let polled = core.links[at].poll(lane, &mut Context::from_waker(&core.wakers[lane]));
@@ -199,7 +205,7 @@ impl Chain {
         true
     }
 
-    /// A link failed the lane's item: again, elsewhere, or never.
+    /// Handles a failed link: the item is tried again, is restarted elsewhere, or is given up.
     fn fail(&self, core: &mut Core, lane: usize, at: usize, cause: Cause, control: &Control) {
         let (now, stage) = (control.now(), &self.stages[at]);
         lock(&stage.meter).end(now);
@@ -207,7 +213,7 @@ impl Chain {
         let so_far = core.links[..at].iter().all(|link| link.may_repeat(lane));
         let record = &mut core.lanes[lane];
         if matches!(cause, Cause::Worker(WorkerError::Busy { .. })) && !control.is_stopped() {
-            // It was not even asked.
+            // The worker was not even asked, so this is no attempt.
             record.attempts = record.attempts.saturating_sub(1);
             record.state = State::Rests(at, crate::time::later(now, BUSY_WAIT));
             return;
@@ -215,7 +221,8 @@ impl Chain {
         let lost = matches!(&cause, Cause::Op(error) if error.kind() == ErrorKind::Device
             || matches!(error, panoply_core::Error::OutOfMemory { .. }));
         if lost && may_repeat && so_far && record.replacements < REPLACEMENTS_MAX && !control.is_stopped() {
-            // What the links before made may have been lost with the device: everything again, from what the host has.
+            // The outputs of earlier links may have been lost with the device, so everything is
+            // restarted from the item on the host.
             let wait = REPLACE_WAIT_MIN.saturating_mul(1 << record.replacements).min(REPLACE_WAIT_MAX);
             record.replacements += 1;
             record.attempts = 0;
@@ -237,7 +244,7 @@ impl Chain {
         }
     }
 
-    /// The lane is done with its item: it fills its place, with a value or without, and is free.
+    /// Ends the lane's item: fills its position, with a value or without, and frees the lane.
     fn finish(&self, core: &mut Core, lane: usize, with_value: bool) {
         let Lane { item, born, place, .. } = core.lanes[lane];
         self.end.fill(lane, place, item, born, with_value);
@@ -267,7 +274,7 @@ impl Chain {
         moved
     }
 
-    /// Begins again what has rested for long enough, and gives up requests whose time is over.
+    /// Restarts lanes whose wait is over, and gives up requests whose time limit has passed.
     fn wake_due(&self, core: &mut Core, control: &Control) -> bool {
         let mut moved = false;
         for lane in 0..core.lanes.len() {
@@ -290,12 +297,13 @@ impl Chain {
         moved
     }
 
-    /// When something must be done for a lane though nothing else happens, and how long it has waited by then.
+    /// When a lane must be handled even if nothing else happens, and how long it has waited by
+    /// then.
     fn due(&self, lane: &Lane, control: &Control) -> Option<(Instant, Duration)> {
         match lane.state {
             State::Free => None,
             State::Rests(_, until) => Some((until, Duration::ZERO)),
-            // Ops have their deadline with them.
+            // Ops carry their deadline with them.
             State::In(at) if !self.stages[at].is_request => None,
             State::In(at) => {
                 let own = self.stages[at].options.time_max.map(|time| crate::time::later(lane.since, time));
@@ -305,8 +313,8 @@ impl Chain {
         }
     }
 
-    /// Notes when the first lane must be looked at. The thread that is here may go on into a program's code, so that another
-    /// one must know.
+    /// Notes when the first lane must be looked at. The calling thread may go on into a program's
+    /// code, so another thread must know this time.
     fn note_due(&self, core: &Core, control: &Control) {
         let first = core.lanes.iter().filter_map(|lane| self.due(lane, control)).map(|(due, _)| due).min();
         let before = std::mem::replace(&mut *lock(&self.due), first);
@@ -315,7 +323,7 @@ impl Chain {
         }
     }
 
-    /// Tells the links that have nothing to do why.
+    /// Notes in the links' meters why they are idle.
     fn note_idle(&self, control: &Control) {
         let idle = if control.signals.is_paused() {
             Idle::Held
@@ -330,6 +338,20 @@ impl Chain {
                 meter.idle(idle, control.now());
             }
         }
+    }
+}
+
+impl Chain {
+    /// Whether there is something to do. This check takes no lock.
+    fn wants(&self, control: &Control) -> bool {
+        if self.done.load(Ordering::Acquire) {
+            return false;
+        }
+        let active = self.active.load(Ordering::Acquire);
+        let takes = self.head.ready() > 0 && self.end.room() > 0 && active < self.lanes_max;
+        let ends = active == 0 && self.head.is_finished();
+        let news = self.ready.lanes.load(Ordering::SeqCst) != 0;
+        news || (!control.signals.is_paused() && takes) || ends
     }
 }
 
@@ -360,19 +382,17 @@ impl Stage for Chain {
             return Step::Done;
         }
         drop(core);
-        // Whoever came while this thread was inside relies on it.
-        if moved || self.wants(control) > 0 { Step::Moved } else { Step::Nothing }
+        // Threads that came while this thread was inside rely on it.
+        if moved || self.wants(control) { Step::Moved } else { Step::Nothing }
     }
 
-    fn wants(&self, control: &Control) -> usize {
-        if self.done.load(Ordering::Acquire) {
-            return 0;
-        }
-        let active = self.active.load(Ordering::Acquire);
-        let takes = self.head.ready() > 0 && self.end.room() > 0 && active < self.lanes_max;
-        let ends = active == 0 && self.head.is_finished();
-        let news = self.ready.lanes.load(Ordering::SeqCst) != 0;
-        usize::from(news || (!control.signals.is_paused() && takes) || ends)
+    fn wanted(&self, control: &Control) -> Wanted {
+        // An op in flight keeps a device busy, so beginning and ending ops is worth a thread.
+        if self.wants(control) { Wanted { threads: 1, time_ns: nanoseconds(LONG) } } else { Wanted::NOTHING }
+    }
+
+    fn is_slow(&self, _control: &Control) -> bool {
+        false
     }
 
     fn is_heavy(&self) -> bool {
@@ -433,7 +453,7 @@ mod tests {
     use panoply_core::clock::{Clock, VirtualClock};
     use panoply_core::{Api, DeviceId, Error, Report};
 
-    /// Fails so often with a lost device, and counts how often it was begun.
+    /// A link that fails `failures` times with a lost device, and counts how often it was started.
     struct Fails {
         starts: Arc<AtomicUsize>,
         failures: usize,
@@ -473,7 +493,8 @@ mod tests {
         }
     }
 
-    /// Two links, of which the second fails so often. Returns how often each was begun, and whether the item came through.
+    /// Runs two links, of which the second fails `failures` times. Returns how often each was
+    /// started, and whether the item came through.
     fn run(failures: usize, repeatable: [bool; 2]) -> ([usize; 2], bool) {
         let clock = Arc::new(VirtualClock::new());
         let (signals, rings) = (Arc::new(Signals::default()), [Ring::new(4), Ring::new(4)].map(Arc::new));

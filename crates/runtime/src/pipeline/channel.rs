@@ -1,5 +1,5 @@
-//! Channels into a pipeline and out of it. Their rings are the pipeline's own, so a full pipeline holds up whoever sends, and
-//! a slow receiver holds up the pipeline.
+//! Channels into a pipeline and out of it. Their rings are the pipeline's own, so a full pipeline
+//! blocks its senders, and a slow receiver blocks the pipeline (back-pressure).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use super::error::PipelineError;
 use super::ring::Ring;
 use crate::blocking::block_until;
 
-/// The end that a program sends items into. Cloning shares it; the pipeline's source ends with the last clone.
+/// The end into which a program sends items. Clones share it; the pipeline's source ends when the
+/// last clone is dropped.
 pub struct Sender<T: Send + 'static>(Arc<Shared<T>>);
 
 struct Shared<T: Send + 'static> {
@@ -23,18 +24,18 @@ struct Shared<T: Send + 'static> {
     taken: Arc<AtomicU64>,
 }
 
-/// The pipeline takes nothing any more; what was sent is handed back.
+/// The pipeline accepts no more items; the unsent value is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pipeline takes no more items")]
 pub struct Closed<T>(pub T);
 
-/// Why an item was not taken; it is handed back.
+/// Why an item was not accepted; the item is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
     /// The ring is full.
     #[error("the pipeline's first ring is full")]
     Full(T),
-    /// The pipeline takes nothing any more.
+    /// The pipeline accepts no more items.
     #[error("the pipeline takes no more items")]
     Closed(T),
 }
@@ -45,7 +46,8 @@ impl<T: Send + 'static> Sender<T> {
         Sender(Arc::new(Shared { ring, signals, taken }))
     }
 
-    /// Sends an item, waiting while the pipeline's first ring is full. Items may be sent before the pipeline is started.
+    /// Sends an item, waiting while the pipeline's first ring is full. Items may be sent before the
+    /// pipeline is started.
     pub fn send(&self, value: T) -> Result<(), Closed<T>> {
         let mut unsent = match self.try_send(value) {
             Ok(()) => return Ok(()),
@@ -66,8 +68,11 @@ impl<T: Send + 'static> Sender<T> {
         sent.unwrap_or(Ok(()))
     }
 
-    /// Sends an item where there is room now.
+    /// Sends an item if there is room now.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        if !self.0.signals.process.is_here() {
+            return Err(TrySendError::Closed(value));
+        }
         match self.0.ring.push_next(Instant::now(), value) {
             Ok(()) => {
                 self.0.taken.fetch_add(1, Ordering::Relaxed);
@@ -88,13 +93,16 @@ impl<T: Send + 'static> Clone for Sender<T> {
 
 impl<T: Send + 'static> Drop for Shared<T> {
     fn drop(&mut self) {
+        if !self.signals.process.is_here() {
+            return;
+        }
         self.ring.end();
         self.signals.bell.ring();
     }
 }
 
-/// The end that a program takes a pipeline's items from: an iterator that blocks, and a [`Stream`]. Dropping it before the
-/// pipeline has ended stops the pipeline.
+/// The end from which a program takes a pipeline's items: a blocking iterator and a [`Stream`].
+/// Dropping it before the pipeline has ended stops the pipeline.
 pub struct Receiver<T: Send + 'static> {
     ring: Arc<Ring<T>>,
     signals: Arc<Signals>,
@@ -112,18 +120,21 @@ impl<T: Send + 'static> Receiver<T> {
         Receiver { ring, signals, arrived, stage }
     }
 
-    /// Waits for the next item; `None` after the last one, and where the pipeline was stopped.
+    /// Waits for the next item. `None` after the last one, or if the pipeline was stopped.
     pub fn recv(&mut self) -> Option<T> {
         let received = block_until(None, |context| self.poll_item(&mut Context::from_waker(context.waker())));
         received.unwrap_or(None)
     }
 
-    /// The next item, if it is there now.
+    /// The next item, if it is available now.
     pub fn try_recv(&mut self) -> Option<T> {
+        if !self.signals.process.is_here() {
+            return None;
+        }
         loop {
             let item = self.ring.pop()?;
             self.signals.bell.ring();
-            // What was left out on its way has no value.
+            // An item that was left out on its way has no value.
             if let Some(value) = item.value {
                 self.arrived.fetch_add(1, Ordering::Relaxed);
                 return Some(value);
@@ -132,6 +143,10 @@ impl<T: Send + 'static> Receiver<T> {
     }
 
     fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if !self.signals.process.is_here() {
+            // In a fork, the run's output goes to the parent process.
+            return Poll::Ready(None);
+        }
         for look_again in [true, false] {
             if let Some(value) = self.try_recv() {
                 return Poll::Ready(Some(value));
@@ -165,7 +180,7 @@ impl<T: Send + 'static> Stream for Receiver<T> {
 
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
-        if !self.ring.is_finished() {
+        if self.signals.process.is_here() && !self.ring.is_finished() {
             self.signals.stop(PipelineError::ReceiverGone { stage: std::mem::take(&mut self.stage) });
             self.ring.abandon();
         }

@@ -1,4 +1,5 @@
-//! What everybody in a run shares: whether it goes on, why it ended, the time, the dead letters and the trace.
+//! The state that all threads of a run share: whether it goes on, why it ended, the time, the dead
+//! letters and the trace.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,24 +15,27 @@ use super::options::{ErrorPolicy, Finally, RunChoices};
 use super::report::Report;
 use super::trace::Tracer;
 use crate::foreign::discard;
+use crate::process::Process;
 use crate::time::sooner;
 
 const PAUSED: u8 = 1;
 const DRAINING: u8 = 2;
 const STOPPED: u8 = 4;
 
-/// How long a wait between two attempts goes on before somebody looks whether the run has ended.
+/// The longest part of a wait between two attempts after which the end of the run is checked.
 const WAIT_SLICE: Duration = Duration::from_millis(1);
 
-/// What ends of channels know of a run, from before it begins until after it ends.
+/// The state that channel ends share with a run, from before it begins until after it ends.
 #[derive(Default)]
 pub(crate) struct Signals {
     flags: AtomicU8,
     failure: Mutex<Option<PipelineError>>,
     pub(crate) bell: Bell,
     pub(crate) ending: Mutex<Ending>,
-    /// Told when the run was stopped, and when its report is there.
+    /// Notified when the run was stopped, and when its report is available.
     pub(crate) ended: Condvar,
+    /// The process that has the run's threads.
+    pub(crate) process: Process,
 }
 
 /// How a run ends.
@@ -39,12 +43,12 @@ pub(crate) struct Signals {
 pub(crate) struct Ending {
     /// Threads that have not ended yet.
     pub(crate) threads: usize,
-    /// How it was, once everything has been let go.
+    /// The report, once everything has been released.
     pub(crate) report: Option<Report>,
 }
 
 impl Signals {
-    /// Ends the run as soon as possible. The first reason is the one that is told.
+    /// Ends the run as soon as possible. The first error is the one that is reported.
     pub(crate) fn stop(&self, error: PipelineError) {
         {
             let mut failure = lock(&self.failure);
@@ -55,7 +59,8 @@ impl Signals {
             self.flags.fetch_or(STOPPED, Ordering::SeqCst);
         }
         self.bell.ring_all();
-        // Whoever waits for the end has this lock until it waits, so it hears this.
+        // A thread that waits for the end holds this lock until it waits, so it receives the
+        // notification.
         drop(lock(&self.ending));
         self.ended.notify_all();
     }
@@ -81,7 +86,7 @@ impl Signals {
         self.bell.ring_all();
     }
 
-    /// Sources are asked no more.
+    /// Stops asking the sources for items.
     pub(crate) fn drain(&self) {
         self.flags.fetch_or(DRAINING, Ordering::SeqCst);
         self.bell.ring_all();
@@ -92,7 +97,7 @@ impl Signals {
     }
 }
 
-/// See the module.
+/// The shared state of a run. See the module.
 pub(crate) struct Control {
     pub(crate) signals: Arc<Signals>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -103,12 +108,12 @@ pub(crate) struct Control {
     dead: Mutex<Vec<DeadLetter>>,
 }
 
-/// What to do with an item that failed.
+/// The verdict on an item that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Try again after the wait.
     Again(Duration),
-    /// It is over for this item.
+    /// The item has failed for good.
     Over(Finally),
 }
 
@@ -136,29 +141,30 @@ impl Control {
         self.signals.is_stopped()
     }
 
-    /// By when an item must be through, where there is a limit.
+    /// The deadline of an item, if there is one: the item's own, or the run's.
     pub(crate) fn deadline_of(&self, born: Instant) -> Option<Instant> {
         sooner(self.item_deadline_of(born), self.deadline)
     }
 
-    /// By when an item must be through, whatever becomes of the run.
+    /// The deadline of an item by its own time limit, regardless of the run's.
     pub(crate) fn item_deadline_of(&self, born: Instant) -> Option<Instant> {
         self.choices.item_time_max.map(|time| crate::time::later(born, time))
     }
 
-    /// Whether an item has been under way for too long.
+    /// The failure cause, if an item has been in flight for too long.
     pub(crate) fn lateness(&self, born: Instant) -> Option<Cause> {
         let after = self.choices.item_time_max?;
         (self.now().saturating_duration_since(born) > after).then_some(Cause::Late { after })
     }
 
-    /// What a policy says of an item that failed so often. What came too late will not be in time.
+    /// The policy's verdict on an item that failed this many times. A late item is not retried: it
+    /// would still be late.
     pub(crate) fn judge(&self, policy: &ErrorPolicy, attempts: u32, cause: &Cause, can_repeat: bool) -> Verdict {
         let again = can_repeat && attempts <= policy.retries && !matches!(cause, Cause::Late { .. });
         if again && !self.is_stopped() { Verdict::Again(policy.retry_wait) } else { Verdict::Over(policy.finally) }
     }
 
-    /// Deals with an item that failed for good.
+    /// Handles an item that failed for good.
     pub(crate) fn give_up<T: Send + 'static>(
         &self,
         failure: Failure<'_>,
@@ -200,7 +206,7 @@ impl Control {
         std::mem::take(&mut *lock(&self.dead))
     }
 
-    /// Waits before another attempt, unless the run ends.
+    /// Waits before another attempt. Ends early if the run ends.
     pub(crate) fn wait(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() && !self.is_stopped() {
@@ -211,7 +217,7 @@ impl Control {
     }
 }
 
-/// A lock whose holder may have panicked: what it guards is whole all the same.
+/// Locks a mutex whose holder may have panicked: the data it guards is consistent all the same.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! The two ends of a pipeline: what it begins with and what takes its items.
+//! The two ends of a pipeline: its sources and its sinks.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,8 @@ use super::sink::{ByClosure, SinkBody, Takes};
 use super::source::{FromIterator, FromStream, Gives, SourceBody, SourceGlance};
 use crate::worker::BoxError;
 
-/// A pipeline that can be started. `R` is what comes of it: a list for [`Builder::collect`], nothing for most others.
+/// A pipeline that can be started. `R` is its result: a list for [`Builder::collect`], nothing for
+/// most others.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<R = ()> {
     pub(crate) plan: Plan,
@@ -29,19 +30,19 @@ pub struct Pipeline<R = ()> {
 }
 
 impl Pipeline {
-    /// Begins a pipeline: choices for the run as a whole, then its source.
+    /// Begins a pipeline: first the choices for the run as a whole, then its source.
     pub fn builder() -> Start {
         Start { plan: Plan::new() }
     }
 }
 
 impl<R> Pipeline<R> {
-    /// Starts its threads.
+    /// Starts the pipeline's threads.
     pub fn start(self) -> Result<Running<R>, PipelineError> {
         Running::start(self.plan.machine()?, self.output)
     }
 
-    /// Runs it to its end.
+    /// Runs the pipeline to its end.
     pub fn run(self) -> Result<(R, Report), PipelineError> {
         let Ended { result, report, .. } = self.start()?.wait();
         result.map(|output| (output, report))
@@ -55,38 +56,41 @@ pub struct Start {
 }
 
 impl Start {
-    /// So many threads run the closures. Otherwise there are as many as stages can use, as far as there are CPUs.
+    /// Sets the number of threads that run the closures. The default is as many as the stages can
+    /// use, limited by the number of CPUs.
     pub fn threads(mut self, threads: usize) -> Start {
         self.plan.choices.threads = Some(threads);
         self
     }
 
-    /// The whole run ends within this time, or with an error that names the stage with the most items.
+    /// Sets a deadline for the whole run. A run that exceeds it ends with an error that names the
+    /// stage with the most items.
     pub fn deadline(mut self, time: Duration) -> Start {
         self.plan.choices.time_max = Some(time);
         self
     }
 
-    /// Each item is through within this time of leaving its source, or fails as the policy of the stage that has it says. Ops
-    /// get the time that is left as their deadline.
+    /// Sets a deadline for each item, counted from when it leaves its source. A late item fails
+    /// according to the policy of the stage that has it. Ops get the time that is left as their
+    /// deadline.
     pub fn item_deadline(mut self, time: Duration) -> Start {
         self.plan.choices.item_time_max = Some(time);
         self
     }
 
-    /// Keeps a trace of at most so many spans.
+    /// Records a trace of at most `spans_max` spans.
     pub fn trace(mut self, spans_max: usize) -> Start {
         self.plan.choices.trace_spans_max = spans_max;
         self
     }
 
-    /// Keeps at most so many dead letters (1024 unless told). One more ends the run.
+    /// Keeps at most `letters_max` dead letters (default: 1024). One more ends the run.
     pub fn dead_letters(mut self, letters_max: usize) -> Start {
         self.plan.choices.dead_letters_max = letters_max;
         self
     }
 
-    /// Items of an iterator. It may block.
+    /// Takes the items of an iterator, which may block.
     pub fn source<I>(self, items: I) -> Builder<I::Item>
     where
         I: IntoIterator,
@@ -96,7 +100,8 @@ impl Start {
         self.try_source(items.into_iter().map(Ok::<_, BoxError>))
     }
 
-    /// Items of an iterator that may fail. A failure is the source's error, dealt with as its policy says.
+    /// Takes the items of an iterator that may fail. A failure is the source's error and is handled
+    /// according to its policy.
     pub fn try_source<T, E, I>(mut self, items: I) -> Builder<T>
     where
         T: Send + 'static,
@@ -112,7 +117,7 @@ impl Start {
         given(self.plan, "source", true, move |_| (FromIterator(items), None))
     }
 
-    /// Items of a stream. It is polled by the pipeline's threads and needs no executor.
+    /// Takes the items of a stream. The pipeline's threads poll it; it needs no executor.
     pub fn stream<S>(self, stream: S) -> Builder<S::Item>
     where
         S: Stream + Send + 'static,
@@ -124,7 +129,7 @@ impl Start {
         })
     }
 
-    /// Items that the program sends. At most `depth` wait to be taken.
+    /// Takes the items that the program sends. At most `depth` items wait in the channel.
     pub fn channel<T: Send + 'static>(mut self, depth: usize) -> (Sender<T>, Builder<T>) {
         let ring = Arc::new(Ring::new(depth));
         let sender = Sender::new(&ring, &self.plan.signals, &self.plan.taken);
@@ -138,19 +143,22 @@ impl Start {
         (sender, builder)
     }
 
-    /// The lines of a text file, without their ends. One that is no text is an error; so is one of more than
-    /// [`LINE_BYTES_MAX`] bytes, and the last. A pipe may be read too, and keeps its thread while nothing comes.
+    /// Reads the lines of a text file, without their line ends. A line that is not valid UTF-8 is
+    /// an error. A line of more than [`LINE_BYTES_MAX`] bytes is an error too, and ends the source.
+    /// A pipe can be read as well; its thread blocks while no data arrives.
     pub fn lines(self, path: impl Into<PathBuf>) -> Builder<String> {
         self.try_source(Lines::new(path.into()))
     }
 
-    /// The bytes of a file, `size` at a time, at most [`CHUNK_BYTES_MAX`]. A pipe may be read too, as by [`Start::lines`].
+    /// Reads the bytes of a file, `size` at a time, at most [`CHUNK_BYTES_MAX`]. A pipe can be read
+    /// as well, as with [`Start::lines`].
     pub fn chunks(mut self, path: impl Into<PathBuf>, size: usize) -> Builder<Vec<u8>> {
         self.plan.expect_within("source", "size", CHUNK_BYTES_MAX, size);
         self.try_source(Chunks::new(path.into(), size.clamp(1, CHUNK_BYTES_MAX)))
     }
 
-    /// Files, each with its contents. What is no file (a folder, a pipe, a device) is an error.
+    /// Reads files, each with its whole contents. A path that is not a regular file (a folder, a
+    /// pipe, a device) is an error.
     pub fn files<I>(self, paths: I) -> Builder<(PathBuf, Vec<u8>)>
     where
         I: IntoIterator<Item = PathBuf>,
@@ -160,7 +168,7 @@ impl Start {
     }
 }
 
-/// A source that is asked for items.
+/// Builds a source that is asked for items.
 fn given<T, S>(
     plan: Plan,
     name: &str,
@@ -185,13 +193,13 @@ where
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Gives the stage that was named last another name.
+    /// Renames the stage that was added last.
     pub fn named(mut self, name: &str) -> Builder<T> {
         name.clone_into(&mut self.options.name);
         self
     }
 
-    /// Gives every item to a closure, in order.
+    /// Passes every item to a closure, in order.
     pub fn for_each(self, name: &str, mut take: impl FnMut(T) + Send + 'static) -> Pipeline {
         let sink = ByClosure(move |item: &mut Option<T>| {
             if let Some(item) = item.take() {
@@ -202,7 +210,8 @@ impl<T: Send + 'static> Builder<T> {
         self.end(name, ErrorPolicy::default(), sink, || Some(()))
     }
 
-    /// Lends every item to a closure that may fail, in order; what happens then is the policy's to say.
+    /// Passes a reference to every item to a closure that may fail, in order. The policy says what
+    /// happens to an item that fails.
     pub fn try_for_each<E, F>(self, name: &str, policy: ErrorPolicy, mut take: F) -> Pipeline
     where
         E: Into<BoxError>,
@@ -215,7 +224,7 @@ impl<T: Send + 'static> Builder<T> {
         self.end(name, policy, sink, || Some(()))
     }
 
-    /// Gathers every item into a list.
+    /// Collects all items into a list.
     pub fn collect(self) -> Pipeline<Vec<T>> {
         let items = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&items);
@@ -226,7 +235,8 @@ impl<T: Send + 'static> Builder<T> {
         self.end("collect", ErrorPolicy::default(), sink, move || Some(std::mem::take(&mut *lock(&items))))
     }
 
-    /// Lets the program take the items from a channel. At most as many wait as the last stage's [`Builder::ring`] holds.
+    /// Lets the program take the items from a channel. At most as many items wait as the last
+    /// stage's [`Builder::ring`] holds.
     pub fn into_receiver(self) -> (Pipeline, Receiver<T>) {
         let stage = self.options.name.clone();
         let (mut plan, ring) = self.close();
@@ -235,7 +245,7 @@ impl<T: Send + 'static> Builder<T> {
         (Pipeline { plan, output: Box::new(|| Some(())) }, receiver)
     }
 
-    /// Writes every item's bytes to a file, which is made anew.
+    /// Writes every item's bytes to a file. An existing file is replaced.
     pub fn write_bytes(self, path: impl Into<PathBuf>) -> Pipeline
     where
         T: AsRef<[u8]>,
@@ -243,7 +253,7 @@ impl<T: Send + 'static> Builder<T> {
         self.end("write", ErrorPolicy::default(), FileSink::new(path.into(), b""), || Some(()))
     }
 
-    /// Writes every item as a line of a file, which is made anew.
+    /// Writes every item as a line of a file. An existing file is replaced.
     pub fn write_lines(self, path: impl Into<PathBuf>) -> Pipeline
     where
         T: AsRef<[u8]>,

@@ -1,4 +1,4 @@
-//! What can go wrong in a pipeline. Every error names the stage that it came from.
+//! The errors of pipelines. Every error names the stage that it came from.
 
 use std::any::Any;
 use std::fmt;
@@ -8,46 +8,48 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// A choice for a stage makes no sense.
+    /// An invalid option of a stage.
     #[error("stage {stage}: {what}: expected {expected}, got {got}")]
     BadOption {
-        /// Which stage.
+        /// The stage.
         stage: String,
-        /// Which choice.
+        /// The option.
         what: &'static str,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: String,
-        /// What was given.
+        /// The given value.
         got: String,
     },
-    /// A stage failed an item and its policy is to stop.
+    /// An item failed in a stage whose policy is to stop.
     #[error("stage {stage} failed item {item} after {attempts} attempts: {cause}")]
     Failed {
-        /// Which stage.
+        /// The stage.
         stage: String,
-        /// The item's number, counted from 0 at the source, or at the last stage that joined or split items.
+        /// The item's number, counted from 0 at the source, or at the last stage that joined or
+        /// split items.
         item: u64,
         /// How often it was tried.
         attempts: u32,
-        /// What went wrong last.
+        /// The last failure.
         cause: Cause,
     },
     /// The source panicked or could not be read.
     #[error("source {stage} failed after {taken} items: {cause}")]
     SourceFailed {
-        /// Which source.
+        /// The source.
         stage: String,
         /// How many items it had given.
         taken: u64,
-        /// What went wrong.
+        /// The failure.
         cause: Cause,
     },
-    /// A call of a stage did not return within the stage's time limit. Its thread ends when it does.
+    /// A call in a stage did not return within the stage's time limit. Its thread ends when the
+    /// call returns.
     #[error("stage {stage} has not returned from item {item} within {after:?}")]
     Hung {
-        /// Which stage.
+        /// The stage.
         stage: String,
-        /// The item that it is inside.
+        /// The item of the call.
         item: u64,
         /// The limit.
         after: Duration,
@@ -62,40 +64,43 @@ pub enum PipelineError {
         /// The limit.
         after: Duration,
     },
-    /// Whoever took the items has gone.
+    /// The receiver of the items was dropped.
     #[error("nobody takes what stage {stage} gives: its receiver was dropped")]
     ReceiverGone {
         /// The last stage.
         stage: String,
     },
-    /// More items failed than the dead letters hold.
+    /// More items failed than the dead letters can hold.
     #[error("stage {stage} failed item {item}, and the dead letters are full ({dead_letters_max}): {cause}")]
     DeadLettersFull {
-        /// Which stage.
+        /// The stage.
         stage: String,
         /// The item.
         item: u64,
-        /// How many dead letters are kept.
+        /// The capacity of the dead letters.
         dead_letters_max: usize,
-        /// What was wrong with the item.
+        /// The item's failure.
         cause: Cause,
     },
     /// The program cancelled the run, or dropped it.
     #[error("the pipeline was cancelled")]
     Cancelled,
+    /// The run belongs to the parent of this process, and so do its threads.
+    #[error(transparent)]
+    Forked(panoply_core::Error),
     /// A thread could not be started.
     #[error("the pipeline could not start its threads: {reason}")]
     NoThread {
-        /// What the system said.
+        /// The system's error message.
         reason: String,
     },
 }
 
-/// What was wrong with one item.
+/// Why one item failed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The stage's own code answered with an error.
+    /// The stage's own code returned an error.
     Error(String),
     /// The stage's own code panicked.
     Panicked(String),
@@ -103,12 +108,12 @@ pub enum Cause {
     Op(panoply_core::Error),
     /// A worker of the program failed.
     Worker(crate::worker::WorkerError),
-    /// What it was sent to, a worker or a future, had not answered in time.
+    /// A worker or a future did not answer in time.
     Unanswered {
-        /// The time after which it was given up.
+        /// The time after which the request was given up.
         after: Duration,
     },
-    /// The item was inside for longer than an item may be.
+    /// The item exceeded its own deadline.
     Late {
         /// The limit.
         after: Duration,
@@ -128,7 +133,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An item that failed for good in a stage whose policy lays such items aside.
+/// An item that failed for good in a stage whose policy keeps such items.
 pub struct DeadLetter {
     /// The stage that failed it.
     pub stage: String,
@@ -136,7 +141,7 @@ pub struct DeadLetter {
     pub item: u64,
     /// How often it was tried.
     pub attempts: u32,
-    /// What went wrong last.
+    /// The last failure.
     pub cause: Cause,
     /// The item as it came to the stage, unless the stage had consumed it.
     pub value: Option<Box<dyn Any + Send>>,

@@ -1,5 +1,6 @@
-//! Files as sources and sinks. A file is opened when the run first needs it; one that cannot be read is an error of its stage,
-//! with the file's name. However long it is, no more of it is in memory than an item may have.
+//! Files as sources and sinks. A file is opened when the run first needs it. If it cannot be read,
+//! its stage fails with an error that names the file. Even of a long file, only one item's worth of
+//! data is in memory at a time.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -12,7 +13,8 @@ use crate::worker::BoxError;
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a chunk.
 pub const CHUNK_BYTES_MAX: usize = 1 << 30;
-/// The most bytes of a file that says that it has fewer: one that grows meanwhile, or whose system does not know.
+/// The most bytes that are read from a file beyond its reported length: the file may grow
+/// meanwhile, or its file system may not know the length.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// The lines of a text file.
@@ -21,7 +23,7 @@ pub(crate) struct Lines {
     reader: Reader,
 }
 
-/// The bytes of a file, so many at a time.
+/// The bytes of a file, in chunks of `size`.
 pub(crate) struct Chunks {
     path: PathBuf,
     size: usize,
@@ -31,7 +33,7 @@ pub(crate) struct Chunks {
 enum Reader {
     Unopened,
     Open(BufReader<File>),
-    /// Nothing can be read any more.
+    /// The end was reached, or reading failed.
     Ended,
 }
 
@@ -63,7 +65,7 @@ impl Iterator for Lines {
             Err(error) => return Some(Err(error)),
         };
         let mut line = Vec::new();
-        // The line's end, and one byte that tells a line which is too long.
+        // The line's end, and one byte more, which shows that a line is too long.
         match reader.take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line) {
             Ok(0) => {
                 self.reader = Reader::Ended;
@@ -79,8 +81,8 @@ impl Iterator for Lines {
 }
 
 impl Lines {
-    /// A line without its end. What is no text is one bad line; where the next line begins after one that is too long nobody
-    /// can tell.
+    /// A line without its end. Invalid UTF-8 is an error of this line alone. A line that is too
+    /// long ends the source, because the start of the next line is unknown.
     fn text(&mut self, mut line: Vec<u8>) -> Result<String, BoxError> {
         if line.pop_if(|last| *last == b'\n').is_some() {
             line.pop_if(|last| *last == b'\r');
@@ -122,7 +124,7 @@ impl Iterator for Chunks {
     }
 }
 
-/// Each file's contents, with its path.
+/// Reads the whole file, and returns its contents with its path.
 pub(crate) fn contents(path: PathBuf) -> Result<(PathBuf, Vec<u8>), BoxError> {
     match whole(&path) {
         Ok(bytes) => Ok((path, bytes)),
@@ -132,14 +134,15 @@ pub(crate) fn contents(path: PathBuf) -> Result<(PathBuf, Vec<u8>), BoxError> {
 
 fn whole(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Error;
-    // Asked before it is opened: opening a pipe waits for its other end.
+    // Checked before the file is opened: opening a pipe would wait for its other end.
     let (mut bytes, facts) = (Vec::new(), std::fs::metadata(path)?);
     if !facts.is_file() {
         return Err(Error::other("not a file that can be read as a whole"));
     }
     let bytes_max = facts.len().max(GROWTH_BYTES_MAX);
     let length = usize::try_from(facts.len()).unwrap_or(usize::MAX);
-    // One more, so that a file which has not grown is at its end without more memory.
+    // One byte more, so that reading a file that has not grown reaches its end without another
+    // allocation.
     bytes
         .try_reserve_exact(length.saturating_add(1))
         .map_err(|_| Error::other(format!("no memory for {length} bytes")))?;
@@ -150,7 +153,7 @@ fn whole(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Writes each item's bytes to a file, with an end after each.
+/// Writes each item's bytes to a file, with `end` after each.
 pub(crate) struct FileSink {
     path: PathBuf,
     end: &'static [u8],
@@ -174,7 +177,7 @@ impl FileSink {
 
 impl<T: AsRef<[u8]>> Takes<T> for FileSink {
     fn take(&mut self, item: &mut Option<T>) -> Result<(), BoxError> {
-        // Half of it may have been written when it fails, so it is taken in any case.
+        // A failed write may have written half of the item, so the item is consumed in any case.
         let Some(item) = item.take() else { return Ok(()) };
         self.write(item.as_ref()).map_err(|error| about(&self.path, &error))
     }

@@ -1,7 +1,7 @@
-//! One item into two branches, and what comes out of them into one pair.
+//! Sends one item into two branches, and joins their outputs into a pair.
 //!
-//! An item that a branch leaves out comes to the join without a value, so both branches bring the same items in the same
-//! order. A pair that lacks one side is left out.
+//! An item that a branch leaves out reaches the join without a value, so both branches deliver the
+//! same items in the same order. A pair that lacks one side is left out.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl<T: Clone + Send + 'static> Body for ForkBody<T> {
                 None
             });
             let copy = item.with(copy);
-            // There is room, and nobody else pushes: only a run that has ended takes nothing.
+            // There is room, and no other thread pushes. So a push fails only if the run has ended.
             let _ = (self.outputs.0.push(item), self.outputs.1.push(copy));
             Counts::add(&stage.counts.given, 1);
         }
@@ -80,7 +80,7 @@ impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
             let (number, born) = (one.number, one.born.min(other.born));
             let value = one.value.zip(other.value);
             Counts::add(if value.is_some() { &stage.counts.given } else { &stage.counts.skipped }, 1);
-            // As above.
+            // As above: a push fails only if the run has ended.
             let _ = self.output.push(Item { number, born, value });
         }
         Advance::Moved

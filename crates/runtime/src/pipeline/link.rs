@@ -1,5 +1,6 @@
-//! The links of a chain, and what is at its two ends. Values between two links lie in slots, one for each lane, so that
-//! nothing is allocated for them and each link knows the types of its own two sides.
+//! The links of a chain, and its two ends. Values between two links lie in slots, one for each
+//! lane, so that they need no allocation, and each link knows the types of its own input and
+//! output.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ use crate::pool::PendingReply;
 use crate::runtime::Runtime;
 use crate::worker::{BoxError, Worker};
 
-/// A value for each lane.
+/// One value for each lane.
 pub(crate) type Slots<T> = Arc<Mutex<Vec<Option<T>>>>;
 
 pub(crate) fn slots<T>() -> Slots<T> {
@@ -34,7 +35,7 @@ fn put<T>(slots: &Slots<T>, lane: usize, value: Option<T>) -> Option<T> {
     lock(slots).get_mut(lane).and_then(|slot| std::mem::replace(slot, value))
 }
 
-/// What a lane asks of a link.
+/// The parameters with which a lane starts a link.
 pub(crate) struct Order {
     pub(crate) lane: usize,
     pub(crate) deadline: Option<Instant>,
@@ -42,39 +43,40 @@ pub(crate) struct Order {
 
 /// One step of an item's way through a chain.
 pub(crate) trait Link: Send {
-    /// Makes room for so many lanes.
+    /// Makes room for `lanes` lanes.
     fn prepare(&mut self, lanes: usize);
 
-    /// The last link of a chain brings its output to the host.
+    /// Makes this link copy its output to the host. Called for the last link of a chain.
     fn deliver(&mut self);
 
-    /// Takes a program's wishes for its ops.
+    /// Stores a program's wishes for its ops.
     fn wish(&mut self, _options: &RunOptions) {}
 
-    /// Begins, with what the link before left in the lane's slot.
+    /// Starts the link with the value in the lane's input slot.
     fn start(&mut self, order: &Order) -> Result<(), Cause>;
 
-    /// Looks whether it is done; the output is in the lane's slot then. An op also gives its receipt.
+    /// Polls the link. When it is done, the output is in the lane's slot. An op also returns its
+    /// report.
     fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>>;
 
-    /// Whether what the lane began last may be done twice.
+    /// Whether the lane's last start may be repeated.
     fn may_repeat(&self, lane: usize) -> bool;
 
-    /// Whether it asks somebody who may never answer. An op always has its outcome.
+    /// Whether the link waits for an answer that may never come. An op always has an outcome.
     fn is_request(&self) -> bool {
         false
     }
 
-    /// Lets go of what the lane has here.
+    /// Releases everything that the lane has here.
     fn clear(&mut self, lane: usize);
 }
 
-/// Runs ops: a runtime, or what stands for one in a simulation.
+/// Runs ops: a runtime, or its substitute in a simulation.
 pub(crate) trait Runs: Send + Sync {
     fn send(&self, op: Op, options: RunOptions) -> PendingOutcome<Value>;
 }
 
-/// An op that has been checked already.
+/// An op that has been validated already.
 struct Checked(Op);
 
 impl Operation for Checked {
@@ -95,7 +97,7 @@ impl Runs for Runtime {
     }
 }
 
-/// An op that a closure makes of each item.
+/// Runs an op that a closure makes from each item.
 pub(crate) struct OpLink<T, O: Operation, F> {
     pub(crate) runner: Arc<dyn Runs>,
     pub(crate) make: F,
@@ -105,7 +107,7 @@ pub(crate) struct OpLink<T, O: Operation, F> {
     pub(crate) lanes: Vec<OpLane>,
 }
 
-/// What a lane has in an op's link.
+/// The state of a lane in an op's link.
 pub(crate) struct OpLane {
     pending: Option<PendingOutcome<Value>>,
     repeatable: bool,
@@ -135,7 +137,7 @@ where
         let sent = {
             let input = lock(&self.input);
             let Some(Some(item)) = input.get(order.lane) else { return Err(nothing_there()) };
-            // Besides the closure, what an op says of itself may be a program's own code.
+            // Besides the closure, the op's own methods may be a program's code.
             contain(|| {
                 let op = (self.make)(item).map_err(told)?.into_op().map_err(Cause::Op)?;
                 let repeatable = op.is_repeatable();
@@ -152,7 +154,7 @@ where
 
     fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>> {
         let Some(record) = self.lanes.get_mut(lane) else { return Poll::Pending };
-        // Somebody rang for a lane that has moved on.
+        // A late wake-up, for a lane that has moved on.
         let Some(pending) = record.pending.as_mut() else { return Poll::Pending };
         let Poll::Ready(outcome) = Pin::new(pending).poll(context) else { return Poll::Pending };
         record.pending = None;
@@ -174,7 +176,7 @@ where
     }
 }
 
-/// Something that answers later.
+/// A pending answer.
 pub(crate) trait Answers<U>: Send + 'static {
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<U, Cause>>;
 }
@@ -194,7 +196,7 @@ impl<U: 'static> Answers<U> for OwnFuture<U> {
     }
 }
 
-/// A request that a closure makes of each item.
+/// Makes a request for each item with a closure, and waits for its answer.
 pub(crate) struct RequestLink<T, U, A, F> {
     pub(crate) ask: F,
     pub(crate) input: Slots<T>,
@@ -258,17 +260,18 @@ where
     }
 }
 
-/// A chain's own mistake, which a lane without an item would be.
+/// An internal error of the chain: the lane has no item.
 fn nothing_there() -> Cause {
     Cause::Error("the lane has no item".to_owned())
 }
 
-/// Where a chain takes its items from.
+/// The input end of a chain.
 pub(crate) trait Head: Send + Sync {
-    /// Puts the next item into the lane's slot: its number, when it began, and whether it has a value.
+    /// Puts the next item into the lane's slot. Returns its number, when it was born, and whether
+    /// it has a value.
     fn take(&self, lane: usize) -> Option<(u64, Instant, bool)>;
     fn clear(&self, lane: usize);
-    /// Deals with the lane's item, which failed for good.
+    /// Handles the lane's item, which failed for good.
     fn give_up(
         &self,
         lane: usize,
@@ -340,12 +343,12 @@ impl<T: Send + 'static> Head for RingHead<T> {
     }
 }
 
-/// Where a chain's items go.
+/// The output end of a chain.
 pub(crate) trait End: Send + Sync {
     fn room(&self) -> usize;
-    /// Sets a place aside.
+    /// Reserves a position.
     fn reserve(&self) -> u64;
-    /// Fills a place with what the lane's last link made, or with an item that was left out.
+    /// Fills a position with the output of the lane's last link, or with an item without a value.
     fn fill(&self, lane: usize, place: u64, number: u64, born: Instant, with_value: bool);
     fn end(&self);
 }

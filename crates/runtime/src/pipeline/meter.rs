@@ -1,18 +1,19 @@
-//! What a stage's time went to: each moment is busy, blocked (what it makes has no room), starved (nothing comes), or held
-//! (something could be done, and no thread was free or the run was paused).
+//! Measures how a stage's time was spent. Each moment is busy, blocked (no room for its output),
+//! starved (no input), or held (work was available, but no thread was free or the run was paused).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Why a stage does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Idle {
     Starved,
     Blocked,
     Held,
 }
 
-/// A stage's time. Changed under the stage's own lock.
+/// The time meter of a stage. Changed under the stage's own lock.
 #[derive(Debug)]
 pub(crate) struct Meter {
     active: u32,
@@ -21,15 +22,15 @@ pub(crate) struct Meter {
     times: Times,
 }
 
-/// What a stage's time went to.
+/// How a stage's time was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// At least one item was worked on.
+    /// Time in which at least one item was worked on.
     pub(crate) busy: Duration,
     pub(crate) blocked: Duration,
     pub(crate) starved: Duration,
     pub(crate) held: Duration,
-    /// Summed over the items that were worked on at the same time.
+    /// Working time, summed over the items that were worked on at the same time.
     pub(crate) work: Duration,
 }
 
@@ -38,25 +39,25 @@ impl Meter {
         Meter { active: 0, idle: Idle::Starved, since: now, times: Times::default() }
     }
 
-    /// Work on one more item, or run of items, begins.
+    /// Starts work on one more item, or run of items.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.settle(now);
         self.active += 1;
     }
 
-    /// It ends.
+    /// Ends work on one item, or run of items.
     pub(crate) fn end(&mut self, now: Instant) {
         self.settle(now);
         self.active = self.active.saturating_sub(1);
         self.idle = Idle::Held;
     }
 
-    /// Whether a stage without work must be told that it is idle for this reason.
+    /// Whether the meter of a stage without work must change to this idle reason.
     pub(crate) fn differs(&self, idle: Idle) -> bool {
         self.active == 0 && self.idle != idle
     }
 
-    /// A stage without work is idle for this reason from now on.
+    /// Sets the idle reason of a stage without work from now on.
     pub(crate) fn idle(&mut self, idle: Idle, now: Instant) {
         if self.differs(idle) {
             self.settle(now);
@@ -86,18 +87,18 @@ impl Meter {
     }
 }
 
-/// What a stage counts.
+/// The counters of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) taken: AtomicU64,
     pub(crate) given: AtomicU64,
-    /// Left out because they failed, or arrived without a value.
+    /// Items left out because they failed, or arrived without a value.
     pub(crate) skipped: AtomicU64,
     pub(crate) dead: AtomicU64,
     pub(crate) retried: AtomicU64,
-    /// Begun again from the host after a device failed.
+    /// Items restarted from the host after a device failed.
     pub(crate) replaced: AtomicU64,
-    /// Let go when the run ended early.
+    /// Items discarded when the run ended early.
     pub(crate) dropped: AtomicU64,
 }
 

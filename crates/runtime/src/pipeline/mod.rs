@@ -1,9 +1,10 @@
-//! Pipelines: chains of stages, on the CPU and on devices, that run overlapped.
+//! Pipelines: chains of overlapping stages, on the CPU and on devices.
 //!
-//! A pipeline has a source, stages, and an end. Stages are closures, ops, requests to a program's own workers or futures,
-//! branches, batches and windows; between two of them is a bounded ring, so a slow stage holds up those before it and nothing
-//! grows. Items leave each stage in the order in which they came, unless it is told otherwise, and each item comes out
-//! exactly once or is counted as left out.
+//! A pipeline has a source, stages, and an end. Stages are closures, ops, requests to a program's
+//! own workers or futures, branches, batches and windows. A bounded ring connects each two of them,
+//! so a slow stage holds up those before it (back-pressure) and memory use stays bounded. Items
+//! leave each stage in the order in which they came, unless the stage is set to be unordered, and
+//! each item comes out exactly once or is counted as left out.
 //!
 //! ```
 //! # use panoply_runtime::{Runtime, pipeline::{ErrorPolicy, Pipeline}};
@@ -35,13 +36,17 @@
 //!
 //! Modules in reading order:
 //!
-//! * `ends`, `builder`, `options`: how a pipeline is written. `plan`: what is gathered until it runs.
-//! * `machine`: the stages of a run, one step at a time, and its threads. `bell`: how these sleep and are woken.
-//! * `stage`: what every stage is to the machine. `ring`: what is between two of them. `watch`: calls into a program's code.
-//! * `parallel`: closures. `chain`, `link`: ops and requests. `serial`: everything that one thread at a time does, with its
-//!   bodies `source`, `transduce`, `fork`, `sink`, `file`.
-//! * `control`: what all of a run share. `running`: how a program steers it. `channel`: ways in and out.
-//! * `meter`, `report`, `trace`: where the time went.
+//! * `ends`, `builder`, `options`: how a pipeline is written. `plan`: the builder's state until the
+//!   run.
+//! * `machine`: the stages of a run, one step at a time, and its threads. `bell`: how the threads
+//!   sleep and are woken.
+//! * `stage`: the interface of every stage to the machine. `ring`: the buffer between two stages.
+//!   `watch`: calls into a program's code.
+//! * `parallel`: closures. `chain`, `link`: ops and requests. `serial`: stages that run on one
+//!   thread at a time, with their bodies `source`, `transduce`, `fork`, `sink`, `file`.
+//! * `control`: the shared state of a run. `running`: how a program steers it. `channel`: ways in
+//!   and out.
+//! * `meter`, `report`, `trace`: how the time was spent.
 
 mod bell;
 pub(crate) mod builder;

@@ -1,4 +1,4 @@
-//! What a program may choose for a run and for each of its stages.
+//! The options of a run and of each of its stages.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::error::PipelineError;
 use super::ring::RING_DEPTH_MAX;
 use crate::options::RunOptions;
 
-/// The most items that may be under way in one stage at a time.
+/// The most items that may be in flight in one stage at a time.
 pub const LANES_MAX: usize = 64;
-/// How many items a ring holds where nothing else is said.
+/// The default capacity of a ring.
 pub const RING_DEPTH_DEFAULT: usize = 16;
-/// How many ops of one stage are under way at once where nothing else is said: one goes up, one is computed, one comes
-/// down, and one waits.
+/// The default number of ops of one stage in flight at once: one is uploaded, one is computed, one
+/// is downloaded, and one waits.
 pub const IN_FLIGHT_DEFAULT: usize = 4;
 
 /// The most items of a batch or a window.
@@ -24,13 +24,14 @@ pub const THREADS_MAX: usize = 4 * LANES_MAX;
 /// How many threads may work in one stage at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallelism {
-    /// So many at the most.
+    /// At most this many.
     Fixed(usize),
-    /// As many of the pipeline's threads as have nothing to do further down. Threads go where items wait.
+    /// All of the pipeline's threads that have nothing to do further down. Threads go where items
+    /// wait.
     Adaptive,
 }
 
-/// What happens to an item that a stage cannot work on.
+/// The policy for items that fail in a stage.
 ///
 /// ```
 /// # use panoply_runtime::pipeline::ErrorPolicy;
@@ -40,42 +41,42 @@ pub enum Parallelism {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// How often it is tried again first.
+    /// How often the item is tried again first.
     pub retries: u32,
-    /// The wait before each of these.
+    /// The wait before each retry.
     pub retry_wait: Duration,
-    /// What becomes of it then.
+    /// The fate of the item after the retries.
     pub finally: Finally,
 }
 
-/// What becomes of an item that failed for good.
+/// The fate of an item that failed for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finally {
     /// The run ends with the error.
     Stop,
-    /// It is left out and counted.
+    /// The item is left out and counted.
     Skip,
-    /// It is laid into the run's dead letters, with its error.
+    /// The item is kept in the run's dead letters, with its error.
     DeadLetter,
 }
 
 impl ErrorPolicy {
-    /// The first error ends the run.
+    /// Ends the run at the first error.
     pub const fn stop() -> ErrorPolicy {
         ErrorPolicy { retries: 0, retry_wait: Duration::ZERO, finally: Finally::Stop }
     }
 
-    /// Items that fail are left out, and counted.
+    /// Leaves out items that fail, and counts them.
     pub const fn skip() -> ErrorPolicy {
         ErrorPolicy { finally: Finally::Skip, ..ErrorPolicy::stop() }
     }
 
-    /// Items that fail are laid aside with their errors.
+    /// Keeps items that fail in the dead letters, with their errors.
     pub const fn dead_letters() -> ErrorPolicy {
         ErrorPolicy { finally: Finally::DeadLetter, ..ErrorPolicy::stop() }
     }
 
-    /// The same, after so many further attempts with this wait before each.
+    /// The same policy after `times` further attempts, with this wait before each.
     pub const fn retry(self, times: u32, wait: Duration) -> ErrorPolicy {
         ErrorPolicy { retries: times, retry_wait: wait, ..self }
     }
@@ -87,8 +88,8 @@ impl Default for ErrorPolicy {
     }
 }
 
-/// Which choices a stage of some sort has besides its ring's depth. What was chosen for one that has no such choice is
-/// refused: it would mean nothing.
+/// The options that a sort of stage has besides its ring's depth. An option that was set for a
+/// stage without this option is refused, because it would have no effect.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sort {
     pub(crate) threads: bool,
@@ -97,7 +98,7 @@ pub(crate) struct Sort {
     pub(crate) policy: bool,
     pub(crate) time: bool,
     pub(crate) wishes: bool,
-    /// Its ring has been made already.
+    /// Whether its ring exists already.
     pub(crate) ring_is_made: bool,
 }
 
@@ -113,16 +114,16 @@ impl Sort {
     };
     /// A closure that several threads may call.
     pub(crate) const CLOSURE: Sort = Sort { threads: true, order: true, ..Sort::STATE };
-    /// Code of a program's own that one thread at a time is in.
+    /// A program's code that runs on one thread at a time.
     pub(crate) const STATE: Sort = Sort { policy: true, time: true, ..Sort::NONE };
     pub(crate) const OPS: Sort = Sort { in_flight: true, order: true, policy: true, wishes: true, ..Sort::NONE };
     pub(crate) const REQUESTS: Sort = Sort { wishes: false, time: true, ..Sort::OPS };
     pub(crate) const JOIN: Sort = Sort::NONE;
-    /// What a branch begins with, and a channel's end in a pipeline.
+    /// The start of a branch, and a channel's end in a pipeline.
     pub(crate) const RING: Sort = Sort { ring_is_made: true, ..Sort::NONE };
 }
 
-/// What was chosen for one stage.
+/// The options of one stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageOptions {
     pub(crate) name: String,
@@ -149,7 +150,7 @@ impl StageOptions {
         }
     }
 
-    /// How many threads may be in the stage, where the run has so many.
+    /// How many threads may be in the stage, in a run with `threads` threads.
     pub(crate) fn lanes(&self, threads: usize) -> usize {
         let lanes = match self.parallelism {
             Parallelism::Fixed(count) => count,
@@ -158,7 +159,7 @@ impl StageOptions {
         lanes.clamp(1, LANES_MAX)
     }
 
-    /// Whether a stage of this sort can be made of it.
+    /// Checks that the options are valid for a stage of this sort.
     pub(crate) fn check(&self, sort: Sort) -> Result<(), PipelineError> {
         let bad = |what, expected: String, got: String| {
             Err(PipelineError::BadOption { stage: self.name.clone(), what, expected, got })
@@ -198,7 +199,7 @@ impl StageOptions {
     }
 }
 
-/// What was chosen for the run as a whole.
+/// The options of the run as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct RunChoices {
     pub(crate) threads: Option<usize>,
@@ -215,7 +216,7 @@ impl Default for RunChoices {
 }
 
 impl RunChoices {
-    /// Whether a run can be made of it.
+    /// Checks that the options are valid.
     pub(crate) fn check(&self) -> Result<(), PipelineError> {
         let bad = |what, expected: String, got: String| {
             Err(PipelineError::BadOption { stage: "the pipeline".to_owned(), what, expected, got })

@@ -1,12 +1,17 @@
-//! A stage that is a program's closure, called by up to so many threads at a time.
+//! A stage that is a program's closure, called by several threads at a time, up to a limit.
 //!
-//! A thread takes a run of items, and a place in the next ring for each, under the stage's lock; calls the closure for each
-//! without it; and puts what comes out into its place. Runs are as long as the items are quick, so that the lock costs
-//! little, and one item long where each takes its time.
+//! 1. A thread takes a run of items, and a position in the next ring for each, under the stage's
+//!    lock, and calls the closure for each item without the lock. It reads the clock once before
+//!    the run and once after it.
+//! 2. A run takes about [`LONG`]: many items if each is quick, and one if each is slow. A run is
+//!    divided among the stage's threads only if each part is worth the lock and the wake-up.
+//! 3. The output of a call is put into its position at once, under the lock of that ring alone. A
+//!    closure may wait for a stage behind it (for a buffer that the sink gives back), so no output
+//!    is held back until the run ends.
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{Control, Failure, Verdict, lock};
@@ -15,18 +20,19 @@ use super::meter::{Counts, Idle, Meter};
 use super::options::StageOptions;
 use super::report::StageReport;
 use super::ring::{Item, Ring};
-use super::stage::{Stage, Step, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, Step, Wanted, summary};
 use super::watch::Watch;
 use crate::foreign::{contain, discard};
 use crate::time::nanoseconds;
 use crate::worker::BoxError;
 
-/// The longest run, and the time that one should take.
+/// The most items in a run.
 const RUN_MAX: usize = 32;
-const RUN_TIME: Duration = Duration::from_micros(20);
+/// A run is divided only if every part takes at least this long.
+const PART_NS_MIN: u64 = 5_000;
 
-/// What a closure stage does with an item: takes it or leaves it, and gives what it makes of it; nothing where it leaves the
-/// item out.
+/// The work of a closure stage on an item: takes the item or leaves it, and returns its output, or
+/// `None` if it leaves the item out.
 pub(crate) trait Work<T, U>: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static {}
 
 impl<T, U, F: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static> Work<T, U> for F {}
@@ -39,17 +45,31 @@ pub(crate) struct Parallel<T, U, F> {
     work: F,
     lanes: Mutex<Lanes<T>>,
     active: AtomicUsize,
+    /// Why the stage is idle, as its meter knows it; [`WORKS`] while it works.
+    idle: AtomicU8,
+    /// How long an item takes.
+    item: Pace,
     watch: Watch,
     counts: Counts,
     done: AtomicBool,
 }
 
 struct Lanes<T> {
-    /// A lane that is free, with the memory for its runs.
+    /// The free lanes, each with the memory for its runs.
     free: Vec<(usize, Vec<Item<T>>)>,
     meter: Meter,
-    /// How long an item takes, smoothed.
-    item_ns: f64,
+}
+
+/// The value of [`Parallel::idle`] while the stage works.
+const WORKS: u8 = u8::MAX;
+
+/// A run that a thread has taken.
+struct Run<T> {
+    lane: usize,
+    items: Vec<Item<T>>,
+    /// The position of the first item in the next ring.
+    place: u64,
+    began: Instant,
 }
 
 impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
@@ -70,18 +90,19 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             input: rings.0,
             output: rings.1,
             work,
-            lanes: Mutex::new(Lanes { free, meter: Meter::new(now), item_ns: nanoseconds(RUN_TIME) as f64 }),
+            lanes: Mutex::new(Lanes { free, meter: Meter::new(now) }),
             active: AtomicUsize::new(0),
+            idle: AtomicU8::new(Idle::Starved as u8),
+            item: Pace::new(),
             watch,
             counts: Counts::default(),
             done: AtomicBool::new(false),
         }
     }
 
-    /// Takes a run of items and a place for each.
-    fn claim(&self, control: &Control) -> Result<(usize, Vec<Item<T>>, u64), Step> {
-        let mut lanes = lock(&self.lanes);
-        let idle = if control.signals.is_paused() {
+    /// Why no run can be taken now.
+    fn idleness(&self, control: &Control) -> Option<Idle> {
+        if control.signals.is_paused() {
             Some(Idle::Held)
         } else if self.input.ready() == 0 {
             Some(Idle::Starved)
@@ -89,40 +110,65 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             Some(Idle::Blocked)
         } else {
             None
-        };
-        if let Some(idle) = idle {
-            if lanes.meter.differs(idle) {
-                lanes.meter.idle(idle, control.now());
+        }
+    }
+
+    /// Takes a run of items and a position for each.
+    fn claim(&self, control: &Control) -> Result<Run<T>, Step> {
+        if let Some(idle) = self.idleness(control)
+            && !self.input.is_finished()
+            && matches!(self.idle.load(Ordering::Acquire), known if known == WORKS || known == idle as u8)
+        {
+            // The meter knows this reason already, and nothing has ended, so no lock is needed to
+            // do nothing.
+            return Err(Step::Nothing);
+        }
+        let now = control.now();
+        let mut lanes = lock(&self.lanes);
+        if let Some(idle) = self.idleness(control) {
+            if self.active.load(Ordering::Acquire) == 0 {
+                self.idle.store(idle as u8, Ordering::Release);
             }
+            lanes.meter.idle(idle, now);
             return Err(self.finish(&lanes));
         }
-        // A run leaves enough for the other lanes.
-        let share = self.input.ready().div_ceil(lanes.free.len().max(1));
-        let quick = (nanoseconds(RUN_TIME) as f64 / lanes.item_ns.max(1.0)) as usize;
-        let count = quick.clamp(1, RUN_MAX).min(share).min(self.output.room());
-        let Some((lane, mut run)) = lanes.free.pop() else { return Err(Step::Nothing) };
+        let count = self.run_length(self.input.ready(), lanes.free.len()).min(self.output.room());
+        let Some((lane, mut items)) = lanes.free.pop() else { return Err(Step::Nothing) };
         let was_full = self.input.room() == 0;
-        self.input.pop_into(count, &mut run);
-        if run.is_empty() {
-            lanes.free.push((lane, run));
+        self.input.pop_into(count, &mut items);
+        if items.is_empty() {
+            lanes.free.push((lane, items));
             return Err(Step::Nothing);
         }
         let place = if self.options.ordered {
-            self.output.reserve(run.len())
+            self.output.reserve(items.len())
         } else {
-            self.output.promise(run.len());
+            self.output.promise(items.len());
             0
         };
         self.active.fetch_add(1, Ordering::AcqRel);
-        lanes.meter.begin(control.now());
+        self.idle.store(WORKS, Ordering::Release);
+        lanes.meter.begin(now);
         drop(lanes);
         if was_full {
             control.signals.bell.ring();
         }
-        Ok((lane, run, place))
+        Ok(Run { lane, items, place, began: now })
     }
 
-    /// Ends the output when nothing is left and nothing will come.
+    /// How many of `ready` items a thread takes while `free` lanes are free.
+    fn run_length(&self, ready: usize, free: usize) -> usize {
+        let item_ns = self.item.ns();
+        let quick = usize::try_from(nanoseconds(LONG) / item_ns).unwrap_or(usize::MAX).clamp(1, RUN_MAX);
+        if item_ns < SHARED_ITEM_NS_MIN {
+            return quick.min(ready);
+        }
+        let share = ready.div_ceil(free.max(1));
+        let part = usize::try_from(PART_NS_MIN.div_ceil(item_ns)).unwrap_or(usize::MAX);
+        quick.min(share.max(part)).min(ready)
+    }
+
+    /// Ends the output when no item is left and none can come.
     fn finish(&self, lanes: &Lanes<T>) -> Step {
         if self.input.is_finished() && lanes.free.len() == self.lanes_max {
             self.output.end();
@@ -132,18 +178,21 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
         Step::Nothing
     }
 
-    fn release(&self, lane: usize, run: Vec<Item<T>>, took: Duration, count: usize, control: &Control) {
+    fn release(&self, run: Run<T>, count: usize, control: &Control) {
+        let Run { lane, items, began, .. } = run;
+        let now = control.now();
         let mut lanes = lock(&self.lanes);
-        lanes.free.push((lane, run));
-        lanes.meter.end(control.now());
-        let each = nanoseconds(took) as f64 / count.max(1) as f64;
-        lanes.item_ns += (each - lanes.item_ns) * 0.25;
-        self.active.fetch_sub(1, Ordering::AcqRel);
+        lanes.free.push((lane, items));
+        lanes.meter.end(now);
+        self.item.note(nanoseconds(now.saturating_duration_since(began)) / count.max(1) as u64);
+        if self.active.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.idle.store(Idle::Held as u8, Ordering::Release);
+        }
         drop(lanes);
         Counts::add(&self.counts.taken, count as u64);
     }
 
-    /// What the closure makes of one item, by the stage's policy; nothing where it is left out.
+    /// The closure's output for one item, after the stage's policy; `None` if the item is left out.
     fn apply(&self, lane: usize, item: &mut Item<T>, control: &Control) -> Option<U> {
         let mut attempts = 0_u32;
         loop {
@@ -191,7 +240,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     }
 }
 
-/// What a program's own error says of itself.
+/// The message of a program's own error.
 pub(crate) fn told(error: BoxError) -> Cause {
     let reason = contain(|| error.to_string()).unwrap_or_else(|panic| panic);
     discard(error);
@@ -203,17 +252,17 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
         if self.done.load(Ordering::Acquire) {
             return Step::Done;
         }
-        let (lane, mut run, place) = match self.claim(control) {
-            Ok(claimed) => claimed,
+        let mut run = match self.claim(control) {
+            Ok(run) => run,
             Err(step) => return step,
         };
-        let (start, count) = (control.now(), run.len());
-        for (offset, item) in run.iter_mut().enumerate() {
-            let value = self.apply(lane, item, control);
+        let count = run.items.len();
+        for (offset, item) in run.items.iter_mut().enumerate() {
+            let value = self.apply(run.lane, item, control);
             let output = item.with(value);
             let was_empty = self.output.ready() == 0;
             if self.options.ordered {
-                self.output.fill(place + offset as u64, output);
+                self.output.fill(run.place + offset as u64, output);
             } else {
                 self.output.fulfil(output);
             }
@@ -221,20 +270,28 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
                 control.signals.bell.ring();
             }
         }
-        run.clear();
-        self.release(lane, run, control.now().saturating_duration_since(start), count, control);
+        run.items.clear();
+        self.release(run, count, control);
         Step::Moved
     }
 
-    fn wants(&self, control: &Control) -> usize {
+    fn wanted(&self, control: &Control) -> Wanted {
         if self.done.load(Ordering::Acquire) || control.signals.is_paused() {
-            return 0;
+            return Wanted::NOTHING;
         }
         let active = self.active.load(Ordering::Acquire);
         if active == 0 && self.input.is_finished() {
-            return 1;
+            return Wanted { threads: 1, time_ns: 0 };
         }
-        self.input.ready().min(self.output.room()).min(self.lanes_max.saturating_sub(active))
+        let items = self.input.ready().min(self.output.room());
+        let threads = items.min(self.lanes_max.saturating_sub(active));
+        let is_worth_it = threads > 0 && self.item.ns() >= SHARED_ITEM_NS_MIN;
+        let time_ns = if is_worth_it { self.item.ns().saturating_mul(items as u64) } else { 0 };
+        Wanted { threads, time_ns }
+    }
+
+    fn is_slow(&self, control: &Control) -> bool {
+        self.item.is_long() && self.wanted(control).threads > 0
     }
 
     fn is_heavy(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What a builder has gathered: how each stage will be made when the run begins, and the first thing that was wrong.
+//! The state of a builder: how each stage will be made when the run begins, and the first error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::options::{RunChoices, Sort, StageOptions};
 use super::report::Progress;
 use super::stage::Stage;
 
-/// What a stage is made with when the run begins.
+/// The setting in which a stage is made when the run begins.
 pub(crate) struct Setting {
     pub(crate) now: Instant,
     pub(crate) threads: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     makes: Vec<Make>,
     names: Vec<String>,
     pub(crate) error: Option<PipelineError>,
-    /// Inside how many forks it is.
+    /// Nesting depth of forks at this point.
     pub(crate) branches: usize,
     pub(crate) taken: Arc<AtomicU64>,
     pub(crate) arrived: Arc<AtomicU64>,
@@ -54,7 +54,8 @@ impl Plan {
         }
     }
 
-    /// Adds a stage: the number by which reports and traces know it. What is wrong with its choices is kept for the end.
+    /// Registers a stage and returns its index in reports and traces. An error in its options is
+    /// kept until the end.
     pub(crate) fn index(&mut self, options: &StageOptions, sort: Sort) -> usize {
         self.check(options, sort);
         self.names.push(options.name.clone());
@@ -75,7 +76,7 @@ impl Plan {
         self.error.get_or_insert(error);
     }
 
-    /// Refuses what a branch of a fork must not do.
+    /// Refuses an option or stage that is not allowed in a branch of a fork.
     pub(crate) fn refuse_in_branch(&mut self, stage: &str, what: &'static str, got: &str) {
         if self.branches > 0 {
             let expected = "one item out for each item in, in order, between a fork and its join".to_owned();
@@ -84,7 +85,7 @@ impl Plan {
         }
     }
 
-    /// Refuses a number beside what it may be.
+    /// Refuses a number outside `1..=most`.
     pub(crate) fn expect_within(&mut self, stage: &str, what: &'static str, most: usize, got: usize) {
         if !(1..=most).contains(&got) {
             let (stage, expected, got) = (stage.to_owned(), format!("1 to {most}"), got.to_string());

@@ -1,11 +1,11 @@
-//! What became of a run: each stage's counts and times, and where it was held up.
+//! The report of a run: each stage's counts and times, and where the run was held up.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::ring::Ring;
 
-/// A run as it is now, or was when it ended.
+/// A run as it is now, or as it was when it ended.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How long it has been running.
@@ -14,23 +14,23 @@ pub struct Report {
     pub threads: usize,
     /// Every stage, from the source to the sink.
     pub stages: Vec<StageReport>,
-    /// How far it has come.
+    /// The run's progress.
     pub progress: Progress,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Items that the source has given.
     pub taken: u64,
     /// Items that have arrived at the end.
     pub arrived: u64,
-    /// How many the source has in all, where it knows.
+    /// The total number of the source's items, if known.
     pub total: Option<u64>,
 }
 
 impl Progress {
-    /// From 0 to 1, where the source knows how many items it has.
+    /// The fraction of items taken, from 0 to 1, if the total is known.
     pub fn fraction(&self) -> Option<f64> {
         let total = self.total?;
         Some(if total == 0 { 1.0 } else { (self.taken as f64 / total as f64).min(1.0) })
@@ -46,41 +46,41 @@ pub struct StageReport {
     pub parallelism: usize,
     /// Items it took.
     pub taken: u64,
-    /// Items it gave.
+    /// Items it output.
     pub given: u64,
-    /// Items it left out: they failed, or it was asked to leave them out.
+    /// Items it left out, because they failed or because it filtered them.
     pub skipped: u64,
-    /// Items it laid into the dead letters.
+    /// Items it put into the dead letters.
     pub dead: u64,
     /// Attempts after the first.
     pub retried: u64,
-    /// Items that were begun again elsewhere after a device had failed them.
+    /// Items that were restarted elsewhere after a device had failed.
     pub replaced: u64,
     /// Items it held, or that waited for it, when the run ended early.
     pub dropped: u64,
     /// Time in which it worked on at least one item.
     pub busy: Duration,
-    /// Time in which what it makes had no room.
+    /// Time in which there was no room for its output.
     pub blocked: Duration,
-    /// Time in which nothing came.
+    /// Time in which there was no input.
     pub starved: Duration,
-    /// Time in which there was something to do and no thread for it, or the run was paused.
+    /// Time in which there was work but no thread for it, or the run was paused.
     pub held: Duration,
     /// Time spent on items, summed over those that were worked on at the same time.
     pub work: Duration,
-    /// Items that wait for it now, and places set aside for those under way to it.
+    /// Items that wait for it now, plus positions reserved for items in flight to it.
     pub queued: usize,
-    /// The most that ever waited.
+    /// The largest value of `queued` so far.
     pub queued_max: usize,
-    /// How many can wait.
+    /// The capacity of its queue.
     pub queue_depth: usize,
-    /// How many items may be under way in the chain of ops that it is a link of, where it is one, and the work of the whole
-    /// chain and of the link with the most: links share their lanes.
+    /// For a stage that is a link of a chain: how many items may be in flight in the chain, the
+    /// work of the whole chain, and the work of the link with the most. Links share their lanes.
     pub(crate) chain: Option<(usize, Duration, Duration)>,
 }
 
 impl StageReport {
-    /// Which part of what it could have done at the same time it did, from 0 to 1.
+    /// The fraction of its capacity for simultaneous work that the stage used, from 0 to 1.
     pub fn occupancy(&self) -> f64 {
         let time = (self.busy + self.blocked + self.starved + self.held).as_secs_f64();
         let share = |work: f64, most: f64| if most > 0.0 { (work / most).min(1.0) } else { 0.0 };
@@ -98,13 +98,13 @@ impl StageReport {
 }
 
 impl Report {
-    /// The stage that held up the others: the one that was the most occupied.
+    /// The stage that held up the others: the one with the highest occupancy.
     pub fn bottleneck(&self) -> Option<&StageReport> {
         let worked = self.stages.iter().filter(|stage| !stage.work.is_zero());
         worked.max_by(|a, b| a.occupancy().total_cmp(&b.occupancy()))
     }
 
-    /// What held up the run, in one sentence.
+    /// The bottleneck of the run, in one sentence.
     pub fn sentence(&self) -> String {
         let Some(stage) = self.bottleneck() else { return "No stage has done anything yet.".to_owned() };
         let percent = |part: f64| (100.0 * part).round();

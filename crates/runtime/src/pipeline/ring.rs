@@ -1,12 +1,14 @@
 //! The bounded ring between two stages, and the items in it.
 //!
-//! 1. Positions are given out before the work is done: a stage that takes an item from one ring reserves a place in the next
-//!    one. So what it makes always has room, and items leave in the order in which they came, whoever finishes first.
-//! 2. A stage that need not keep order promises instead: room is set aside, and the place is taken when the item is there.
-//! 3. An item that was left out is an item without a value. It takes its place all the same, so that whoever joins two
-//!    branches sees the same items in both.
-//! 4. The lock is held for a few instructions, never while foreign code runs. Everybody may look at `ready`, `room` and
-//!    `finished` without it.
+//! 1. Positions are given out before the work is done: a stage that takes an item from one ring
+//!    reserves a position in the next one. So its output always has room, and items leave in the
+//!    order in which they came, in whatever order they are finished.
+//! 2. A stage that need not keep order promises instead: room is set aside, and the position is
+//!    taken when the item is there.
+//! 3. An item that was left out is an item without a value. It still takes its position, so that
+//!    the join of two branches sees the same items in both.
+//! 4. The lock is held for a few instructions, never while foreign code runs. Any thread may read
+//!    `ready`, `room` and `finished` without it.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -15,28 +17,29 @@ use std::time::Instant;
 use crate::foreign::{contain, discard};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 
-/// The most items that a ring may be made for.
+/// The largest capacity of a ring.
 pub const RING_DEPTH_MAX: usize = 1 << 20;
-/// Rings for more items than this get the memory for the rest when it is first needed.
+/// The capacity up to which memory is allocated at once. Larger rings allocate the rest when it is
+/// first needed.
 const DEPTH_AT_FIRST_MAX: usize = 1024;
 
-/// What goes through a pipeline.
+/// An item on its way through a pipeline.
 pub(crate) struct Item<T> {
     pub(crate) number: u64,
     /// When its source gave it.
     pub(crate) born: Instant,
-    /// `None`: it was left out on its way.
+    /// `None` if the item was left out on its way.
     pub(crate) value: Option<T>,
 }
 
 impl<T> Item<T> {
-    /// The same item with what a stage made of it.
+    /// The same item with the output of a stage.
     pub(crate) fn with<U>(&self, value: Option<U>) -> Item<U> {
         Item { number: self.number, born: self.born, value }
     }
 }
 
-/// See the module's rules.
+/// A bounded ring between two stages. See the module's rules.
 pub(crate) struct Ring<T> {
     state: Mutex<State<T>>,
     capacity: usize,
@@ -47,7 +50,7 @@ pub(crate) struct Ring<T> {
 }
 
 struct State<T> {
-    /// A place is reserved where there is no item yet.
+    /// `None` is a reserved position whose item has not arrived yet.
     slots: VecDeque<Option<Item<T>>>,
     /// The position of the first slot.
     head: u64,
@@ -55,13 +58,14 @@ struct State<T> {
     ready: usize,
     promised: usize,
     ended: bool,
-    /// Who waits outside the pipeline for items, and for room.
+    /// Wakers of threads outside the pipeline that wait for items, and for room.
     reader: Option<Waker>,
     writers: Vec<Waker>,
 }
 
 impl<T> Ring<T> {
-    /// A ring for so many items, within what a ring may be; whoever chose another number is told by the check of its stage's choices.
+    /// A ring for `capacity` items, clamped to the allowed range. A value out of range is reported
+    /// by the check of the stage's options.
     pub(crate) fn new(capacity: usize) -> Ring<T> {
         let capacity = capacity.clamp(1, RING_DEPTH_MAX);
         let state = State {
@@ -87,12 +91,12 @@ impl<T> Ring<T> {
         self.capacity
     }
 
-    /// How many items can be taken now.
+    /// Number of items that can be taken now.
     pub(crate) fn ready(&self) -> usize {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// How many items, reserved places and promises there are.
+    /// Number of items, reserved positions and promises.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }
@@ -101,17 +105,18 @@ impl<T> Ring<T> {
         self.used_max.load(Ordering::Relaxed)
     }
 
-    /// How many more fit.
+    /// Number of items for which there is room.
     pub(crate) fn room(&self) -> usize {
         self.capacity.saturating_sub(self.used())
     }
 
-    /// Whether nothing is in it and nothing will come.
+    /// Whether the ring is empty and no item will come.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Sets places aside for `count` items, in this order. The caller has seen that there is room, and nobody else reserves.
+    /// Reserves positions for `count` items, in this order. The caller has seen that there is room,
+    /// and no other thread reserves.
     pub(crate) fn reserve(&self, count: usize) -> u64 {
         let mut state = self.lock();
         let first = state.head + state.slots.len() as u64;
@@ -120,7 +125,7 @@ impl<T> Ring<T> {
         first
     }
 
-    /// Puts an item into its place.
+    /// Puts an item into its position.
     pub(crate) fn fill(&self, position: u64, item: Item<T>) {
         let mut state = self.lock();
         let index = usize::try_from(position.wrapping_sub(state.head)).unwrap_or(usize::MAX);
@@ -138,7 +143,7 @@ impl<T> Ring<T> {
         self.publish(state);
     }
 
-    /// Sets room aside for `count` items whose order is their own.
+    /// Sets room aside for `count` items that may arrive in any order.
     pub(crate) fn promise(&self, count: usize) {
         let mut state = self.lock();
         state.promised += count;
@@ -154,12 +159,12 @@ impl<T> Ring<T> {
         self.publish(state);
     }
 
-    /// Puts an item in, where there is room and something may still come.
+    /// Appends an item, if there is room and the ring has not ended.
     pub(crate) fn push(&self, item: Item<T>) -> Result<(), Item<T>> {
         self.insert(item, |item, _| item)
     }
 
-    /// [`Ring::push`] of a value whose number is its place among all that were pushed.
+    /// [`Ring::push`] for a value whose number is its position among all values that were pushed.
     pub(crate) fn push_next(&self, born: Instant, value: T) -> Result<(), T> {
         self.insert(value, |value, number| Item { number, born, value: Some(value) })
     }
@@ -171,7 +176,7 @@ impl<T> Ring<T> {
         }
         let place = state.head + state.slots.len() as u64;
         state.slots.push_back(Some(item(value, place)));
-        // Whoever pushes does not reserve, so nothing before it is missing.
+        // A ring that is pushed to has no reservations, so no position before this one is empty.
         state.ready += 1;
         self.publish(state);
         Ok(())
@@ -208,14 +213,14 @@ impl<T> Ring<T> {
         item
     }
 
-    /// Nothing will come after what is in it.
+    /// Ends the ring: no item will come after those in it.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
         self.publish(state);
     }
 
-    /// Takes nothing any more and lets everything go. Returns how many items with a value there were.
+    /// Ends the ring and discards everything in it. Returns how many items with a value there were.
     pub(crate) fn abandon(&self) -> u64 {
         let mut state = self.lock();
         state.ended = true;
@@ -228,7 +233,8 @@ impl<T> Ring<T> {
         count as u64
     }
 
-    /// Nothing more comes, not even what places were set aside for. What is ready can still be taken.
+    /// Ends the ring and discards its reservations and every item that is not ready. Items that are
+    /// ready can still be taken.
     pub(crate) fn cut(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -239,14 +245,16 @@ impl<T> Ring<T> {
         late.into_iter().for_each(discard);
     }
 
-    /// Has whoever waits outside woken when there is an item, or the end. Look once more after this.
+    /// Registers a waker outside the pipeline, called when there is an item, or at the end. The
+    /// caller must look once more after this.
     pub(crate) fn wait_for_items(&self, waker: &Waker) {
         let waker = waker.clone();
         let before = self.lock().reader.replace(waker);
         discard(before);
     }
 
-    /// Has whoever waits outside woken when there is room, or the end. Look once more after this.
+    /// Registers a waker outside the pipeline, called when there is room, or at the end. The caller
+    /// must look once more after this.
     pub(crate) fn wait_for_room(&self, waker: &Waker) {
         let waker = waker.clone();
         let mut state = self.lock();
@@ -255,7 +263,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Whether no more items are taken.
+    /// Whether the ring accepts no more items.
     pub(crate) fn is_ended(&self) -> bool {
         self.lock().ended
     }
@@ -264,7 +272,7 @@ impl<T> Ring<T> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Lets everybody see what has changed, and wakes those outside for whom it matters.
+    /// Publishes the new state, and wakes the threads outside that wait for it.
     fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
         let used = state.slots.len() + state.promised;
         self.ready.store(state.ready, Ordering::Release);
@@ -280,7 +288,7 @@ impl<T> Ring<T> {
         let writers = if has_writers { std::mem::take(&mut state.writers) } else { Vec::new() };
         drop(state);
         for waker in reader.into_iter().chain(writers) {
-            // A waker that panics is its owner's trouble.
+            // A panic in a foreign waker stays with its owner.
             let _ = contain(|| waker.wake());
         }
     }
@@ -342,7 +350,7 @@ mod loom_tests {
         Item { number, born: Instant::now(), value: Some(number) }
     }
 
-    /// Whoever waits outside.
+    /// A thread outside the pipeline that waits.
     struct Outside(loom::sync::Notify);
 
     impl std::task::Wake for Outside {
@@ -356,7 +364,8 @@ mod loom_tests {
         (outside.clone(), Waker::from(outside))
     }
 
-    /// Takes the next item as a receiver does: it looks, leaves its waker, looks again, and waits.
+    /// Takes the next item as a receiver does: it looks, registers its waker, looks again, and
+    /// waits.
     fn receive(ring: &Ring<u64>, (outside, waker): &(std::sync::Arc<Outside>, Waker)) -> Option<u64> {
         loop {
             for look_again in [true, false] {

@@ -1,4 +1,4 @@
-//! A pipeline that runs: how it is watched, paused, drained, cancelled and waited for.
+//! A running pipeline: how it is watched, paused, drained, cancelled and waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,57 +10,78 @@ use super::report::{Progress, Report};
 use super::trace::Trace;
 use crate::threads::{self, Thread};
 
-/// How long a run that was stopped waits for its threads to come back from a program's code.
+/// How long a stopped run waits for its threads to return from a program's code.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Watches and steers a run. Cloning shares it; it may outlive the run.
+/// Watches and steers a run. Clones share it; it may outlive the run.
 #[derive(Clone)]
 pub struct Handle(Arc<Machine>);
 
 impl Handle {
-    /// Takes up no more items until it is resumed. What is under way is finished, stage by stage.
+    /// Stops taking items until the run is resumed. Items in flight in a stage are finished.
     pub fn pause(&self) {
-        self.0.control.signals.pause(true);
+        if self.is_here() {
+            self.0.control.signals.pause(true);
+        }
     }
 
     /// Goes on after a pause.
     pub fn resume(&self) {
-        self.0.control.signals.pause(false);
+        if self.is_here() {
+            self.0.control.signals.pause(false);
+        }
     }
 
-    /// Asks the source for nothing more. What is inside goes through, and the run ends well.
+    /// Stops asking the source for items. The items inside go through, and the run ends
+    /// successfully.
     pub fn drain(&self) {
-        self.0.hooks.drain();
-        self.0.control.signals.drain();
+        if self.is_here() {
+            self.0.hooks.drain();
+            self.0.control.signals.drain();
+        }
     }
 
-    /// Ends the run as soon as possible. What is inside is let go and counted.
+    /// Ends the run as soon as possible. The items inside are discarded and counted.
     pub fn cancel(&self) {
-        self.0.control.signals.stop(PipelineError::Cancelled);
+        if self.is_here() {
+            self.0.control.signals.stop(PipelineError::Cancelled);
+        }
     }
 
-    /// How the run is now, or was when it ended.
+    /// Whether the run's threads are in this process. In a fork no handle steers the run, which
+    /// belongs to the parent.
+    fn is_here(&self) -> bool {
+        self.0.control.signals.process.is_here()
+    }
+
+    /// The report of the run as it is now, or as it was when it ended.
     pub fn report(&self) -> Report {
-        self.0.report()
+        if self.is_here() { self.0.report() } else { unknown() }
     }
 
-    /// How far it has come.
+    /// The run's progress.
     pub fn progress(&self) -> Progress {
-        (self.0.progress)()
+        if self.is_here() { (self.0.progress)() } else { Progress::default() }
     }
 
-    /// Whether it has ended, well or not.
+    /// Whether the run has ended, successfully or not.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
     }
 
-    /// The items that failed for good since they were last taken from here.
+    /// How often a thread of the run was woken.
+    #[cfg(test)]
+    pub(crate) fn wakes(&self) -> usize {
+        self.0.control.signals.bell.wakes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Takes the items that failed for good since the last call.
     pub fn take_dead_letters(&self) -> Vec<DeadLetter> {
-        self.0.control.take_dead_letters()
+        if self.is_here() { self.0.control.take_dead_letters() } else { Vec::new() }
     }
 }
 
-/// A run under way. Dropping it cancels it and waits for its threads.
+/// A running pipeline. Dropping it cancels it and waits for its threads.
 #[must_use = "dropping a run cancels it"]
 pub struct Running<R> {
     handle: Handle,
@@ -71,15 +92,17 @@ pub struct Running<R> {
 /// A run that has ended.
 #[derive(Debug)]
 pub struct Ended<R> {
-    /// What came of it, or why it ended early.
+    /// The run's result, or why it ended early.
     pub result: Result<R, PipelineError>,
-    /// What each stage did.
+    /// The counts and times of each stage.
     pub report: Report,
-    /// The items that failed for good in stages that lay such items aside, unless they were taken before.
+    /// The items that failed for good in stages that keep such items, unless they were taken
+    /// before.
     pub dead_letters: Vec<DeadLetter>,
-    /// The trace, where one was asked for.
+    /// The trace, if one was requested.
     pub trace: Option<Trace>,
-    /// Threads that were still inside a program's code when the run was given up. Each ends when it comes back.
+    /// Number of threads that were still inside a program's code when the run was given up. Each
+    /// thread ends when it returns.
     pub threads_left: usize,
 }
 
@@ -88,6 +111,13 @@ impl<R> Running<R> {
         machine: Machine,
         output: Box<dyn FnMut() -> Option<R> + Send>,
     ) -> Result<Running<R>, PipelineError> {
+        let process = machine.control.signals.process;
+        if !process.is_here() {
+            // The run was built in the parent process, and no handle here could steer it. It is
+            // leaked, because its stages may hold values of the parent, such as a runtime.
+            std::mem::forget((machine, output));
+            return Err(PipelineError::Forked(process.refusal("the pipeline")));
+        }
         let machine = Arc::new(machine);
         let light = usize::from(machine.has_light_thread());
         let count = machine.threads + light;
@@ -97,7 +127,8 @@ impl<R> Running<R> {
             let duty = if number < machine.threads { Duty::Every } else { Duty::Light };
             let own = Arc::clone(&machine);
             let body = move || {
-                // Stages contain what is foreign. Should anything panic all the same, the run ends and nobody waits for it.
+                // Stages contain panics of foreign code. If anything panics all the same, the run
+                // ends, so that no thread waits for it.
                 if let Err(message) = crate::foreign::contain(|| own.work(duty)) {
                     let (stage, cause) = ("the pipeline".to_owned(), Cause::Panicked(message));
                     own.control.signals.stop(PipelineError::Failed { stage, item: 0, attempts: 1, cause });
@@ -125,6 +156,10 @@ impl<R> Running<R> {
     /// Waits until the run has ended.
     pub fn wait(mut self) -> Ended<R> {
         let machine = Arc::clone(&self.handle.0);
+        if !self.handle.is_here() {
+            let result = Err(PipelineError::Forked(machine.control.signals.process.refusal("the pipeline")));
+            return Ended { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 };
+        }
         if self.is_on_own_thread() {
             // The run cannot end before the thread that waits for it.
             let cause = Cause::Error("a stage of the pipeline waited for the pipeline".to_owned());
@@ -151,12 +186,13 @@ impl<R> Running<R> {
         self.threads.iter().any(Thread::is_current)
     }
 
-    /// How long to wait for threads that are in a program's code. A thread of the run cannot wait for itself.
+    /// How long to wait for threads that are in a program's code. A thread of the run cannot wait
+    /// for itself.
     fn grace(&self) -> Duration {
         if self.is_on_own_thread() { Duration::ZERO } else { STOP_GRACE }
     }
 
-    /// Ends the threads' handles; those that are stuck are left behind.
+    /// Ends the threads' handles. Stuck threads are left behind.
     fn join(&mut self) {
         for thread in std::mem::take(&mut self.threads) {
             thread.ends_within(Duration::from_millis(50));
@@ -164,10 +200,20 @@ impl<R> Running<R> {
     }
 }
 
+/// The report of a run that belongs to another process.
+fn unknown() -> Report {
+    Report { wall: Duration::ZERO, threads: 0, stages: Vec::new(), progress: Progress::default() }
+}
+
 impl<R> Drop for Running<R> {
     fn drop(&mut self) {
         if self.threads.is_empty() {
             return;
+        }
+        if !self.handle.is_here() {
+            // The threads belong to the parent process, and so does the state they share: it is
+            // leaked.
+            return std::mem::forget(self.handle.clone());
         }
         self.handle.cancel();
         self.handle.0.wait(self.grace());

@@ -1,4 +1,5 @@
-//! A stage that one thread at a time works in: sources, sinks, and what joins, splits or counts items.
+//! A stage in which one thread at a time works: sources, sinks, and stages that join, split or
+//! count items.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,36 +11,36 @@ use super::meter::{Counts, Idle, Meter};
 use super::options::StageOptions;
 use super::report::StageReport;
 use super::ring::Ring;
-use super::stage::{Stage, Step, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, Step, Wanted, summary};
 use super::watch::Watch;
 use crate::foreign::contain;
-use crate::time::sooner;
+use crate::time::{nanoseconds, sooner};
 
-/// How many items a body moves before others get their turn.
+/// How many items a body moves before other stages get their turn.
 pub(crate) const TURN_MAX: usize = 32;
-/// How long a body that calls a program's code goes on before others get their turn.
-pub(crate) const TURN_TIME: Duration = Duration::from_micros(20);
+/// How long a body that calls a program's code goes on before other stages get their turn.
+pub(crate) const TURN_TIME: Duration = LONG;
 
-/// What a serial stage does.
+/// The work of a serial stage.
 pub(crate) trait Body: Send + 'static {
     /// Moves some items, at most [`TURN_MAX`].
     fn advance(&mut self, stage: &Face<'_>) -> Advance;
 
-    /// When it must be called though nothing else happens.
+    /// When the body must be called even if nothing else happens.
     fn alarm(&self) -> Option<Instant> {
         None
     }
 
-    /// Lets go of everything it holds; returns how many items that were.
+    /// Discards everything that the body holds, and returns the number of its items.
     fn abandon(&mut self) -> u64;
 
-    /// How many items it holds.
+    /// How many items the body holds.
     fn holds(&self) -> u64 {
         0
     }
 }
 
-/// What a body knows of its stage and run.
+/// A body's view of its stage and run.
 pub(crate) struct Face<'a> {
     pub(crate) name: &'a str,
     pub(crate) counts: &'a Counts,
@@ -48,28 +49,29 @@ pub(crate) struct Face<'a> {
 }
 
 impl Face<'_> {
-    /// Calls a program's code for an item, and draws it. A panic becomes its message.
+    /// Calls a program's code for an item, and records a span in the trace. A panic becomes its
+    /// message.
     pub(crate) fn call<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call(0, item, self.control, call)
     }
 
-    /// [`Face::call`] of what is no work on an item by itself.
+    /// [`Face::call`] without a span, for a call that is not work on a single item.
     pub(crate) fn call_untraced<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call_untraced(0, item, self.control, call)
     }
 }
 
-/// What came of it.
+/// The result of `Body::advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
     Moved,
     Starved,
     Blocked,
-    /// Nothing will come any more. What it gives has been ended.
+    /// No more items will come, and the output has been ended.
     Finished,
 }
 
-/// What the rings and wakers of a serial stage say, by a look that takes no lock.
+/// The state of a serial stage's rings and wakers, read without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Ready,
@@ -77,7 +79,7 @@ pub(crate) enum Look {
     Blocked,
 }
 
-/// Tells how it looks, and fills in a report's queue.
+/// Reads the state of a stage's rings, and fills in the queue of a report.
 pub(crate) trait Glance: Send + Sync + 'static {
     fn look(&self, control: &Control) -> Look;
 
@@ -89,7 +91,7 @@ pub(crate) trait Glance: Send + Sync + 'static {
     }
 }
 
-/// Where a stage takes its items from: a ring, or two whose items are taken in pairs.
+/// The input of a stage: a ring, or two whose items are taken in pairs.
 pub(crate) trait Inlet: Send + Sync + 'static {
     fn ready(&self) -> usize;
     fn is_finished(&self) -> bool;
@@ -133,7 +135,7 @@ impl<A: Send + 'static, B: Send + 'static> Inlet for (Arc<Ring<A>>, Arc<Ring<B>>
     }
 }
 
-/// Where a stage's items go: a ring, two of which each gets every item, or nowhere.
+/// The output of a stage: a ring, two rings that each get every item, or nothing.
 pub(crate) trait Outlet: Send + Sync + 'static {
     fn room(&self) -> usize;
 }
@@ -156,7 +158,7 @@ impl Outlet for () {
     }
 }
 
-/// How a stage between rings looks.
+/// The glance of a stage between rings.
 pub(crate) struct Between<I, O> {
     pub(crate) input: I,
     pub(crate) output: O,
@@ -186,11 +188,15 @@ pub(crate) struct Serial<B, G> {
     name: String,
     heavy: bool,
     glance: G,
-    /// Held for as long as a thread is inside, which may be inside a program's code.
+    /// Locked while a thread is inside, possibly inside a program's code.
     body: Mutex<B>,
-    /// Held for a moment.
+    /// Whether a thread is inside.
+    inside: AtomicBool,
+    /// How long a turn takes.
+    turn: Pace,
+    /// Locked only for a moment.
     meter: Mutex<Meter>,
-    /// What the body said last of when it must be called; held for a moment.
+    /// The body's last alarm. Locked only for a moment.
     alarm: Mutex<Option<Instant>>,
     watch: Watch,
     counts: Counts,
@@ -211,6 +217,8 @@ impl<B: Body, G: Glance> Serial<B, G> {
             heavy,
             glance,
             body: Mutex::new(body),
+            inside: AtomicBool::new(false),
+            turn: Pace::new(),
             meter: Mutex::new(Meter::new(now)),
             alarm: Mutex::new(None),
             watch: Watch::new(index, options.time_max, 1, now),
@@ -219,13 +227,19 @@ impl<B: Body, G: Glance> Serial<B, G> {
         }
     }
 
-    /// Notes when the body must be called next. The thread that is here may go on into a program's code, so that another one
-    /// must know.
+    /// Notes when the body must be called next. The calling thread may go on into a program's code,
+    /// so another thread must know this time.
     fn note_alarm(&self, alarm: Option<Instant>, control: &Control) {
         let before = std::mem::replace(&mut *lock(&self.alarm), alarm);
         if alarm.is_some_and(|alarm| before.is_none_or(|before| alarm < before)) {
             control.signals.bell.ring_for_time();
         }
+    }
+
+    /// Whether a thread would find something to do. This check takes no lock.
+    fn wants(&self, control: &Control) -> bool {
+        let quiet = self.done.load(Ordering::Acquire) || control.signals.is_paused();
+        !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == Look::Ready
     }
 
     fn idle(&self, idle: Idle, control: &Control) -> Step {
@@ -255,22 +269,26 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
             }
         }
         lock(&self.meter).begin(now);
+        self.inside.store(true, Ordering::Release);
         let face = Face { name: &self.name, counts: &self.counts, control, watch: &self.watch };
         let advance = contain(|| body.advance(&face));
-        lock(&self.meter).end(control.now());
+        let end = control.now();
+        lock(&self.meter).end(end);
+        self.turn.note(nanoseconds(end.saturating_duration_since(now)));
         self.note_alarm(body.alarm(), control);
+        self.inside.store(false, Ordering::Release);
         drop(body);
         match advance {
             Ok(Advance::Moved) => Step::Moved,
-            // Whoever came while this thread was inside relies on it.
-            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) > 0 => Step::Moved,
+            // Threads that came while this thread was inside rely on it.
+            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) => Step::Moved,
             Ok(Advance::Starved) => self.idle(Idle::Starved, control),
             Ok(Advance::Blocked) => self.idle(Idle::Blocked, control),
             Ok(Advance::Finished) => {
                 self.done.store(true, Ordering::Release);
                 Step::Done
             }
-            // Bodies contain what is foreign; this is for what they do not expect.
+            // Bodies contain panics of foreign code; this handles unexpected ones.
             Err(message) => {
                 let (stage, item) = (self.name.clone(), self.counts.taken.load(Ordering::Relaxed));
                 let cause = Cause::Panicked(message);
@@ -280,9 +298,16 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         }
     }
 
-    fn wants(&self, control: &Control) -> usize {
-        let quiet = self.done.load(Ordering::Acquire) || control.signals.is_paused();
-        usize::from(!quiet && self.glance.look(control) == Look::Ready)
+    fn wanted(&self, control: &Control) -> Wanted {
+        if !self.wants(control) {
+            return Wanted::NOTHING;
+        }
+        let is_worth_it = self.turn.ns() >= SHARED_ITEM_NS_MIN * TURN_MAX as u64;
+        Wanted { threads: 1, time_ns: if is_worth_it { self.turn.ns() } else { 0 } }
+    }
+
+    fn is_slow(&self, control: &Control) -> bool {
+        self.turn.is_long() && self.wants(control)
     }
 
     fn is_heavy(&self) -> bool {
@@ -294,7 +319,8 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
     }
 
     fn alarm(&self, control: &Control, now: Instant) -> Option<Instant> {
-        // Without room nothing can be given, whatever the time; whoever makes room looks here.
+        // Without room no item can be output, even when the alarm is due; the thread that makes
+        // room looks here.
         let due = if self.glance.look(control) == Look::Blocked { None } else { *lock(&self.alarm) };
         sooner(due, self.watch.alarm(now))
     }

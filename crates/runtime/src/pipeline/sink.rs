@@ -1,4 +1,5 @@
-//! Where items go at the end: closures, lists and files. Channels take theirs from the last ring.
+//! The sinks of a pipeline: closures, lists and files. Channels take their items from the last
+//! ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +16,16 @@ use crate::worker::BoxError;
 
 /// Takes a run's items, one after the other.
 pub(crate) trait Takes<T>: Send + 'static {
-    /// Takes an item, or leaves it where it is to be tried again.
+    /// Takes an item, or leaves it in place to be tried again.
     fn take(&mut self, item: &mut Option<T>) -> Result<(), BoxError>;
 
-    /// Every item has been taken.
+    /// Called after every item has been taken.
     fn finish(&mut self) -> Result<(), BoxError> {
         Ok(())
     }
 }
 
-/// A closure that takes items.
+/// A sink that calls a closure.
 pub(crate) struct ByClosure<F>(pub(crate) F);
 
 impl<T, F: FnMut(&mut Option<T>) -> Result<(), BoxError> + Send + 'static> Takes<T> for ByClosure<F> {

@@ -1,4 +1,4 @@
-//! Where items come from: iterators, and streams that are polled.
+//! The sources of a pipeline: iterators, and streams that are polled.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
 use crate::foreign::discard;
 use crate::worker::BoxError;
 
-/// What a source answers when it is asked for an item.
+/// A source's answer to a request for an item.
 type Next<T> = Poll<Option<Result<T, BoxError>>>;
 
-/// Something that is asked for items, one after the other.
+/// A source that is asked for items, one after the other.
 pub(crate) trait Gives<T>: Send + 'static {
     fn next(&mut self) -> Next<T>;
 }
 
-/// An iterator. It may block: its thread waits, and no other.
+/// An iterator. It may block: only its own thread waits.
 pub(crate) struct FromIterator<I>(pub(crate) I);
 
 impl<T, I: Iterator<Item = Result<T, BoxError>> + Send + 'static> Gives<T> for FromIterator<I> {
@@ -34,14 +34,14 @@ impl<T, I: Iterator<Item = Result<T, BoxError>> + Send + 'static> Gives<T> for F
     }
 }
 
-/// A stream, polled when it asks to be.
+/// A stream, polled when its waker was called.
 pub(crate) struct FromStream<S> {
     stream: Pin<Box<S>>,
     waker: Waker,
     flag: Arc<Flag>,
 }
 
-/// Raised when a stream wants to be polled.
+/// Raised when a stream must be polled.
 pub(crate) struct Flag {
     raised: AtomicBool,
     signals: Arc<Signals>,
@@ -83,9 +83,9 @@ pub(crate) struct SourceBody<T, S> {
     source: Option<S>,
     output: Arc<Ring<T>>,
     policy: ErrorPolicy,
-    /// Items it gave, and answers that were errors.
+    /// Items it gave, plus answers that were errors.
     asked: u64,
-    /// Answers in a row that were errors.
+    /// Number of consecutive errors.
     failures: u32,
     taken: Arc<AtomicU64>,
 }
@@ -101,7 +101,8 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         Advance::Finished
     }
 
-    /// An answer that is an error: the source is asked again, so often as its policy says, before it counts.
+    /// Handles an answer that is an error. The source is asked again, as often as its policy says,
+    /// before the error counts.
     fn answer_failed(&mut self, cause: Cause, stage: &Face<'_>) {
         self.failures = self.failures.saturating_add(1);
         match stage.control.judge(&self.policy, self.failures, &cause, true) {
@@ -117,7 +118,7 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         }
     }
 
-    /// An error, or a panic, that counts.
+    /// Handles an error that counts, or a panic.
     fn fail(&mut self, cause: Cause, finally: Finally, stage: &Face<'_>) {
         if finally == Finally::Stop {
             let (stage_name, taken) = (stage.name.to_owned(), stage.counts.given.load(Ordering::Relaxed));
@@ -133,14 +134,14 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         let item = Item { number: self.asked, born: stage.control.now(), value: Some(value) };
         let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
-            // Only a run that has ended takes nothing: there was room, and nobody else pushes.
+            // There was room, and no other thread pushes, so this fails only if the run has ended.
             discard(item);
             Counts::add(&stage.counts.dropped, 1);
         }
         Counts::add(&stage.counts.given, 1);
         self.taken.fetch_add(1, Ordering::Relaxed);
         if was_empty {
-            // The next item may be long in coming.
+            // The next item may take long.
             stage.control.signals.bell.ring();
         }
     }
@@ -162,7 +163,7 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
                 Ok(Poll::Ready(None)) => return self.finish(),
                 Ok(Poll::Pending) => return if turn > 0 { Advance::Moved } else { Advance::Starved },
                 Err(message) => {
-                    // What it would give after a panic means nothing.
+                    // Answers after a panic are meaningless, so the run ends.
                     self.fail(Cause::Panicked(message), Finally::Stop, stage);
                     return Advance::Blocked;
                 }
@@ -180,7 +181,7 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
     }
 }
 
-/// How a source looks: there is room, and a stream wants to be polled.
+/// The glance of a source: whether there is room, and whether a stream must be polled.
 pub(crate) struct SourceGlance<T> {
     pub(crate) output: Arc<Ring<T>>,
     pub(crate) flag: Option<Arc<Flag>>,

@@ -1,8 +1,10 @@
-//! A run as a trace that Perfetto and Chrome show: a track for each stage, each device and each device's copies.
+//! A run as a trace for Perfetto and Chrome: a track for each stage, each device and each device's
+//! copies.
 //!
-//! Spans on a stage's track are the calls of a program's code, or ops from the moment they are sent until their outputs are
-//! there. Spans on a device's track are the times in which its engine had the op, and on its copies' track the part of them
-//! that moved data, as engines tell; they are drawn where the op began.
+//! Spans on a stage's track are the calls of a program's code, or ops from sending until their
+//! outputs are available. Spans on a device's track are the times in which its engine had the op.
+//! Spans on its copies' track are the part of those times that moved data, as reported by the
+//! engine; they are drawn at the start of the op.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,7 +16,7 @@ use panoply_core::{DeviceId, Report};
 use super::control::lock;
 use crate::time::nanoseconds;
 
-/// Where a span is drawn.
+/// The track of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Track {
     Stage(usize),
@@ -31,7 +33,7 @@ struct Span {
     end_ns: u64,
 }
 
-/// Collects spans while a run goes on. It never holds more than it was made for.
+/// Collects spans during a run, up to a fixed number.
 pub(crate) struct Tracer {
     epoch: Instant,
     events_max: usize,
@@ -40,7 +42,7 @@ pub(crate) struct Tracer {
 
 impl Tracer {
     pub(crate) fn new(epoch: Instant, events_max: usize) -> Tracer {
-        // The memory is had before the run begins.
+        // The memory is allocated before the run begins.
         Tracer { epoch, events_max, spans: Mutex::new((Vec::with_capacity(events_max), 0)) }
     }
 
@@ -48,7 +50,7 @@ impl Tracer {
         self.add(Track::Stage(stage), stage, item, start, end);
     }
 
-    /// An op that was sent at `start` and whose output was there at `end`.
+    /// Records an op that was sent at `start` and whose output was available at `end`.
     pub(crate) fn op(&self, stage: usize, item: u64, (start, end): (Instant, Instant), report: &Report) {
         self.stage(stage, item, start, end);
         let begun = crate::time::later(start, report.queued).min(end);
@@ -91,17 +93,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How many spans there are.
+    /// Number of spans.
     pub fn spans(&self) -> usize {
         self.spans.len()
     }
 
-    /// How many spans did not fit.
+    /// Number of spans that did not fit.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// For how long two stages were both inside a span: what overlaps. `None` where there is no stage of such a name.
+    /// The time in which both stages were inside a span. `None` if a stage name is unknown.
     pub fn overlap(&self, one: &str, other: &str) -> Option<Duration> {
         let index = |name: &str| self.stages.iter().position(|stage| stage == name);
         let (one, other) = (self.merged(Track::Stage(index(one)?)), self.merged(Track::Stage(index(other)?)));
@@ -114,7 +116,8 @@ impl Trace {
         Some(Duration::from_nanos(total))
     }
 
-    /// Writes the trace as JSON in the Chrome trace event format. Open it in ui.perfetto.dev or chrome://tracing.
+    /// Writes the trace as JSON in the Chrome trace event format. Open it in ui.perfetto.dev or
+    /// chrome://tracing.
     pub fn write_json(&self, mut to: impl Write) -> io::Result<()> {
         let mut tracks: BTreeMap<Track, Vec<&Span>> = BTreeMap::new();
         for span in &self.spans {
@@ -136,7 +139,8 @@ impl Trace {
         )
     }
 
-    /// Writes one track. Spans that overlap are drawn in rows below each other, each a thread to the viewer.
+    /// Writes one track. Overlapping spans are drawn in rows below each other; the viewer shows
+    /// each row as a thread.
     fn write_track(&self, to: &mut impl Write, track: Track, spans: &[&Span], first: usize) -> io::Result<usize> {
         let (pid, name) = match track {
             Track::Stage(stage) => (1, self.name(stage)),
@@ -170,7 +174,7 @@ impl Trace {
         self.stages.get(stage).cloned().unwrap_or_default()
     }
 
-    /// A track's spans as times that do not overlap.
+    /// A track's spans, merged into times that do not overlap.
     fn merged(&self, track: Track) -> Vec<(u64, u64)> {
         let mut spans: Vec<(u64, u64)> =
             self.spans.iter().filter(|span| span.track == track).map(|span| (span.start_ns, span.end_ns)).collect();
@@ -186,7 +190,7 @@ impl Trace {
     }
 }
 
-/// A text as JSON writes it.
+/// A text as a JSON string.
 fn escaped(text: &str) -> String {
     let mut json = String::with_capacity(text.len() + 2);
     json.push('"');

@@ -1,4 +1,4 @@
-//! Stages that give another number of items than they take: batches, what was batched taken apart, windows.
+//! Stages that output another number of items than they take: batches, their inverse, and windows.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -14,18 +14,19 @@ use super::ring::{Item, Ring};
 use super::serial::{Advance, Body, Face, TURN_MAX};
 use crate::foreign::discard;
 
-/// Takes items in and gives others out, in order. Each item out has the time at which the oldest of what went into it began.
+/// Takes items in and gives items out, in order. Each output has the birth time of the oldest item
+/// that went into it.
 pub(crate) trait Transducer<T, U>: Send + 'static {
-    /// Takes an item in. Only called where `pull` has nothing left.
+    /// Takes an item in. Only called when `pull` has nothing left.
     fn push(&mut self, born: Instant, value: T);
 
     /// The next item out, if there is one.
     fn pull(&mut self) -> Option<(Instant, U)>;
 
-    /// Nothing more comes in: what is kept shall go out.
+    /// Called when no more items come in: the kept items must go out.
     fn finish(&mut self);
 
-    /// When what is kept shall go out though nothing comes in.
+    /// When the kept items must go out even if nothing comes in.
     fn due(&self) -> Option<Instant> {
         None
     }
@@ -34,7 +35,8 @@ pub(crate) trait Transducer<T, U>: Send + 'static {
     fn holds(&self) -> u64;
 }
 
-/// Joins so many items; fewer at the end, and where the oldest has waited for long enough.
+/// Joins `size` items. Batches are smaller at the end, and when the oldest item has waited for
+/// `wait_max`.
 pub(crate) struct Batch<T> {
     size: usize,
     wait_max: Option<Duration>,
@@ -79,7 +81,7 @@ impl<T: Send + 'static> Transducer<T, Vec<T>> for Batch<T> {
     }
 }
 
-/// Gives what an item holds, one by one.
+/// Outputs the elements of an item, one by one.
 pub(crate) struct Spread<F, I> {
     spread: F,
     current: Option<(Instant, I)>,
@@ -116,12 +118,12 @@ where
     }
 }
 
-/// The last `size` items after every `step` of them.
+/// The last `size` items after every `step` items.
 pub(crate) struct Window<T> {
     size: usize,
     step: usize,
     kept: VecDeque<(Instant, T)>,
-    /// How many items come before the next window is due.
+    /// How many more items must come before the next window is due.
     missing: usize,
 }
 
@@ -152,13 +154,13 @@ impl<T: Clone + Send + 'static> Transducer<T, Vec<T>> for Window<T> {
     fn finish(&mut self) {}
 
     fn holds(&self) -> u64 {
-        // What is kept for later windows has been given before, unless no window was full.
+        // Items that are kept for later windows have been output before, unless no window was full.
         0
     }
 }
 
 pub(crate) struct TransduceBody<T, U, X> {
-    /// Until nothing more comes.
+    /// `None` after the last item.
     transducer: Option<X>,
     input: Arc<Ring<T>>,
     output: Arc<Ring<U>>,
@@ -181,7 +183,8 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
         }
     }
 
-    /// Gives what is there. False where there is nothing, and where the program's code failed.
+    /// Outputs the next item, if there is one. Returns false if there is none, or if the program's
+    /// code failed.
     fn give(&mut self, stage: &Face<'_>) -> bool {
         let taken = stage.counts.taken.load(Ordering::Relaxed).saturating_sub(1);
         let pulled = stage.call_untraced(taken, || self.transducer.as_mut().and_then(Transducer::pull));

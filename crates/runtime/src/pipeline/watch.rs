@@ -1,5 +1,5 @@
-//! Calls into a program's code: a panic becomes its message, a span is drawn where there is a trace, and one that does not
-//! come back is noticed where its stage has a time limit.
+//! Calls into a program's code. A panic becomes its message, a span is recorded if there is a
+//! trace, and a call that does not return in time is detected if its stage has a time limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,14 +10,15 @@ use crate::time::{later, nanoseconds};
 
 /// The calls of one stage.
 pub(crate) struct Watch {
-    /// The number by which traces know the stage.
+    /// The index of the stage in traces.
     pub(crate) stage: usize,
     time_max: Option<Duration>,
     epoch: Instant,
     lanes: Vec<Lane>,
 }
 
-/// When a lane's call began, in nanoseconds after the epoch, and one more; zero outside a call. And for which item.
+/// The current call of a lane: when it began, in nanoseconds after the epoch plus one (zero outside
+/// a call), and for which item.
 #[derive(Default)]
 struct Lane {
     began: AtomicU64,
@@ -29,7 +30,7 @@ impl Watch {
         Watch { stage, time_max, epoch: now, lanes: (0..lanes).map(|_| Lane::default()).collect() }
     }
 
-    /// Calls a program's code for an item, and draws it.
+    /// Calls a program's code for an item, and records a span.
     pub(crate) fn call<R>(
         &self,
         lane: usize,
@@ -66,14 +67,14 @@ impl Watch {
         called
     }
 
-    /// When somebody must look whether a call has come back.
+    /// When a thread must check whether a call has returned.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Instant> {
-        // A call that begins after this look is not too long before then.
+        // A call that begins after this check does not exceed its limit before then.
         let began = |time_max| later(self.oldest().map_or(now, |(began, _)| began), time_max);
         self.time_max.map(began)
     }
 
-    /// The item whose call has not come back in time, and the limit.
+    /// The item of a call that has not returned in time, and the limit.
     pub(crate) fn hung(&self, now: Instant) -> Option<(u64, Duration)> {
         let time_max = self.time_max?;
         let (began, item) = self.oldest()?;

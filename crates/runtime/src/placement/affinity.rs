@@ -1,7 +1,8 @@
-//! Puts the calling thread where the plan wants it.
+//! Pins and schedules the calling thread as planned.
 //!
-//! Every function acts on the calling thread alone. On systems other than Linux they compile and answer
-//! [`PlacementError::Unsupported`]; a worker then runs wherever the system puts it, which is slower but right.
+//! Every function acts on the calling thread alone, except `lock_memory`. On systems other than
+//! Linux they compile and return [`PlacementError::Unsupported`]; a worker then runs wherever the
+//! system puts it, which is slower but correct.
 
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ pub fn current() -> Result<CpuSet, PlacementError> {
     sys::affinity()
 }
 
-/// Lets the calling thread run on these CPUs only, and gives back the CPUs that the system really granted: it leaves out
-/// those that are offline or outside the process's cpuset, and refuses when none is left.
+/// Lets the calling thread run on these CPUs only, and returns the CPUs that the system really
+/// granted. The system leaves out CPUs that are offline or outside the process's cpuset, and
+/// refuses when none is left.
 pub fn pin_current(cpus: &CpuSet) -> Result<CpuSet, PlacementError> {
     if cpus.is_empty() {
         return Err(PlacementError::EmptyCpuSet);
@@ -35,8 +37,8 @@ pub fn apply(slot: &Slot) -> Result<CpuSet, PlacementError> {
     pin_current(&slot.cpus)
 }
 
-/// Has short sleeps of the calling thread end when they are due. Else the system lets them last some 50 µs more, so that other
-/// timers may go off with them.
+/// Makes short sleeps of the calling thread end when they are due. Otherwise the system extends
+/// them by some 50 µs, so that other timers can expire together with them.
 pub fn sleep_precisely() -> Result<(), PlacementError> {
     sys::set_timer_slack_min()
 }
@@ -45,11 +47,11 @@ pub fn sleep_precisely() -> Result<(), PlacementError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scheduling {
-    /// Shares its CPU with everybody else.
+    /// Shares its CPU with all other threads.
     Normal,
     /// `SCHED_FIFO`: runs until it blocks, before every normal thread.
     Realtime(RealtimePriority),
-    /// Some other policy that somebody else has set.
+    /// Some other policy, set from outside.
     Other,
 }
 
@@ -60,7 +62,8 @@ pub struct RealtimePriority(u8);
 impl RealtimePriority {
     /// The lowest priority.
     pub const MIN: RealtimePriority = RealtimePriority(1);
-    /// The highest priority. The kernel's own housekeeping runs at this one, so workers should stay below.
+    /// The highest priority. The kernel's own housekeeping runs at this priority, so workers should
+    /// stay below.
     pub const MAX: RealtimePriority = RealtimePriority(99);
     /// For signal workers: above normal threads, at the level of the kernel's interrupt threads.
     pub const SIGNAL: RealtimePriority = RealtimePriority(50);
@@ -81,8 +84,8 @@ impl RealtimePriority {
     }
 }
 
-/// Runs the calling thread at a real-time priority from now on. A worker that spins at such a priority starves every
-/// normal thread on its CPU, so it must block when it has nothing to do.
+/// Runs the calling thread at a real-time priority from now on. A worker that spins at such a
+/// priority starves every normal thread on its CPU, so it must block when it has nothing to do.
 pub fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {
     sys::set_realtime(priority)
 }
@@ -92,30 +95,33 @@ pub fn set_normal() -> Result<(), PlacementError> {
     sys::set_normal()
 }
 
-/// Keeps all memory of the process in main memory, that which is yet to come included: nothing waits for a disk.
+/// Locks all present and future memory of the process in RAM, so that no access waits for a disk.
 pub fn lock_memory() -> Result<(), PlacementError> {
     sys::lock_memory()
 }
 
-/// How long the calling thread has run on any CPU. What a host has taken from a virtual machine meanwhile is left out where the system knows of it.
+/// How long the calling thread has run on any CPU. Time that a host has taken from a virtual
+/// machine is left out if the system knows of it.
 pub fn own_time() -> Option<Duration> {
     sys::own_time()
 }
 
-/// How long the calling thread was ready to run while other threads of this machine did; `None` where the system does not tell.
+/// How long the calling thread was ready to run while other threads of this machine ran. `None` if
+/// the system does not report it.
 pub fn waited_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-/// How long a thread of this machine, or of one of its CPUs, was ready to run while the host of the virtual machine ran something else, since the
-/// machine was started, to a hundredth of a second. 0 where there is no host, `None` where the system does not tell.
+/// The stolen time since boot, with a resolution of 1/100 s: how long a thread of this machine, or
+/// of one of its CPUs, was ready to run while the host of the virtual machine ran something else. 0
+/// if there is no host, `None` if the system does not report it.
 pub fn stolen_time(cpu: Option<usize>) -> Option<Duration> {
     let table = std::fs::read_to_string("/proc/stat").ok()?;
     stolen_of(&table, cpu, sys::ticks_per_second()?)
 }
 
-/// The eighth number of a line is what was stolen, in ticks.
+/// Parses the stolen time, which is the eighth number of a line, in ticks.
 fn stolen_of(table: &str, cpu: Option<usize>, ticks_per_second: u64) -> Option<Duration> {
     let name = cpu.map_or_else(|| "cpu".to_owned(), |cpu| format!("cpu{cpu}"));
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(&name))?;

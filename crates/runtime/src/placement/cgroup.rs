@@ -1,17 +1,18 @@
-//! What the process's control group leaves it: which CPUs, and how much of their time.
+//! The limits of the process's control group: which CPUs, and how much of their time.
 //!
-//! Version 2 is read from `/sys/fs/cgroup`, version 1 from `/sys/fs/cgroup/<controller>`; a machine may have both. In a
-//! container the group's path is often that of the host while the mount shows the container's own group at its root, so
-//! a path that is not there stands for the root of the mount.
+//! Version 2 is read from `/sys/fs/cgroup`, version 1 from `/sys/fs/cgroup/<controller>`; a machine
+//! may have both. In a container the group's path is often that of the host while the mount shows
+//! the container's own group at its root, so a path that does not exist stands for the root of the
+//! mount.
 
 use panoply_core::cpu_set::CpuSet;
 
 use super::sysfs::{Problem, Tree};
 
-/// Levels of nested groups that are looked at.
+/// The most levels of nested groups that are read.
 const DEPTH_MAX: usize = 64;
 
-/// Lines of `/proc/self/cgroup` that are looked at: there is one per hierarchy.
+/// The most lines of `/proc/self/cgroup` that are read: there is one per hierarchy.
 const HIERARCHIES_MAX: usize = 64;
 
 /// CPU time that a control group grants: `quota_us` in every `period_us`, summed over all CPUs.
@@ -24,8 +25,8 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// Whole CPUs that the quota keeps busy, at least one. Rounded down: a worker on a fraction of a CPU is throttled in
-    /// the middle of its work.
+    /// The number of whole CPUs that the quota keeps busy, at least one. Rounded down: a worker on
+    /// a fraction of a CPU is throttled in the middle of its work.
     pub fn cpus(&self) -> usize {
         usize::try_from(self.quota_us / self.period_us).unwrap_or(usize::MAX).max(1)
     }
@@ -36,7 +37,7 @@ impl CpuQuota {
     }
 }
 
-/// Both limits; `None` where there is no limit.
+/// Both limits. `None` if there is no limit.
 #[derive(Default)]
 pub(super) struct Limits {
     pub cpus: Option<CpuSet>,
@@ -114,7 +115,8 @@ impl Limits {
         }
     }
 
-    /// Every group on the way up limits its descendants: the smallest share counts.
+    /// Applies the quota of one group. Every ancestor limits its descendants, so the smallest share
+    /// counts.
     fn limit(&mut self, quota: Option<CpuQuota>) {
         if let Some(quota) = quota
             && self.quota.is_none_or(|known| quota.is_below(&known))
@@ -142,7 +144,8 @@ fn ancestry(tree: &Tree<'_>, mount: &str, path: &str) -> Vec<String> {
     folders
 }
 
-/// Reads `150000 100000` or `max 100000`. The outer `None` is garbage, the inner one no limit.
+/// Parses `150000 100000` or `max 100000`. The outer `None` is a parse error, the inner one means
+/// no limit.
 fn parse_cpu_max(text: &str) -> Option<Option<CpuQuota>> {
     let mut words = text.split_ascii_whitespace();
     let quota = words.next()?;

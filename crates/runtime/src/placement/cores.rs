@@ -6,7 +6,9 @@ use panoply_core::cpu_set::CpuSet;
 
 use super::nodes::Node;
 use super::sysfs::{Problem, Tree};
-use super::topology::CPUS;
+
+/// The folder of CPUs.
+pub(super) const CPUS: &str = "sys/devices/system/cpu";
 
 /// Hardware threads that a core may claim; the widest processors have eight.
 pub const THREADS_PER_CORE_MAX: usize = 64;
@@ -22,7 +24,7 @@ pub struct Core {
     pub node: u32,
 }
 
-/// What the kernel says about one CPU; every part of it may be missing.
+/// The kernel's information about one CPU. Every part of it may be missing.
 #[derive(Default)]
 struct Claim {
     siblings: Option<CpuSet>,
@@ -30,8 +32,8 @@ struct Claim {
     core: Option<u32>,
 }
 
-/// Groups the online CPUs into cores. Two CPUs share a core when each lists the other as its sibling; a CPU without a
-/// list shares one with the CPUs of the same package and core number.
+/// Groups the online CPUs into cores. Two CPUs share a core when each lists the other as its
+/// sibling. CPUs without a list share a core when their package and core numbers are equal.
 pub(super) fn read_cores(tree: &mut Tree<'_>, online: &CpuSet, nodes: &[Node]) -> Vec<Core> {
     let claims: BTreeMap<usize, Claim> = online.iter().map(|cpu| (cpu, read_claim(tree, cpu))).collect();
     let numbers = by_number(&claims);
@@ -95,7 +97,7 @@ fn by_number(claims: &BTreeMap<usize, Claim>) -> ByNumber {
     numbers
 }
 
-/// The CPUs that this one says it shares a core with; `None` when it does not say.
+/// The CPUs that share a core with this one, by its own information. `None` when it is unknown.
 fn sharing<'a>(claim: &'a Claim, numbers: &'a ByNumber) -> Option<&'a CpuSet> {
     claim.siblings.as_ref().or_else(|| numbers.get(&claim.package.zip(claim.core)?))
 }

@@ -1,4 +1,4 @@
-//! What can go wrong when workers are placed. A hole in the topology is not among it: that is a note.
+//! The errors of placing workers. A gap in the topology is not an error but a note.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub enum PlacementError {
     /// A worker is pinned to a CPU that is not running.
     #[error("{role} worker pinned to CPU {got}: expected one of the online CPUs {expected}")]
     PinnedOffline {
-        /// What the worker is for.
+        /// The worker's role.
         role: Role,
         /// The CPUs that are online.
         expected: CpuSet,
@@ -24,9 +24,9 @@ pub enum PlacementError {
     /// A worker is pinned to a CPU that this process may not use.
     #[error("{role} worker pinned to CPU {got}: expected one of the CPUs allowed to this process, {expected}")]
     PinnedNotAllowed {
-        /// What the worker is for.
+        /// The worker's role.
         role: Role,
-        /// The CPUs that affinity mask and control group leave to the process.
+        /// The CPUs that the affinity mask and the control group leave to the process.
         expected: CpuSet,
         /// The CPU asked for.
         got: usize,
@@ -34,7 +34,7 @@ pub enum PlacementError {
     /// Two demands are pinned to the same CPU.
     #[error("CPU {cpu}: expected one pinned worker, got one for {first} and one for {second}")]
     PinnedTwice {
-        /// The CPU both ask for.
+        /// The CPU that both ask for.
         cpu: usize,
         /// The earlier demand's role.
         first: Role,
@@ -44,7 +44,7 @@ pub enum PlacementError {
     /// A pinned demand asks for several workers, which would take turns on one CPU.
     #[error("{role} pinned to CPU {cpu}: expected 1 worker, got {got}")]
     PinnedWorkers {
-        /// What the workers are for.
+        /// The workers' role.
         role: Role,
         /// The CPU asked for.
         cpu: usize,
@@ -54,9 +54,9 @@ pub enum PlacementError {
     /// A demand for no workers at all. Leave the demand out instead.
     #[error("{role} demand{}: expected at least 1 worker, got 0", at(.device))]
     ZeroWorkers {
-        /// What the workers are for.
+        /// The workers' role.
         role: Role,
-        /// The device they would serve.
+        /// The device that they would serve.
         device: Option<PciAddress>,
     },
     /// More workers in all than a plan holds.
@@ -78,14 +78,14 @@ pub enum PlacementError {
     /// A demand names a NUMA node that the machine does not have.
     #[error("{role} demand on NUMA node {got}: expected one of {expected:?}")]
     UnknownNode {
-        /// What the workers are for.
+        /// The workers' role.
         role: Role,
         /// The nodes of the machine.
         expected: Vec<u32>,
         /// The node asked for.
         got: u32,
     },
-    /// A thread was to be pinned to no CPU at all.
+    /// A thread was to be pinned to an empty CPU set.
     #[error("expected at least one CPU to pin the thread to, got none")]
     EmptyCpuSet,
     /// The system refused to pin the thread.
@@ -93,7 +93,7 @@ pub enum PlacementError {
     PinRefused {
         /// The CPUs asked for.
         expected: CpuSet,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The thread may not run at a real-time priority.
@@ -104,7 +104,8 @@ pub enum PlacementError {
     RealtimeDenied {
         /// The priority asked for.
         priority: u8,
-        /// The highest priority that `RLIMIT_RTPRIO` lets the process ask for; `None` means no limit.
+        /// The highest priority that `RLIMIT_RTPRIO` lets the process ask for; `None` means no
+        /// limit.
         rtprio_limit: Option<u64>,
         /// Whether the thread holds `CAP_SYS_NICE`, which lifts the limit.
         has_cap_sys_nice: bool,
@@ -115,7 +116,7 @@ pub enum PlacementError {
     LockDenied {
         /// The most bytes that may be locked; `None` means no limit.
         memlock_limit_bytes: Option<u64>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A real-time priority outside the range of the scheduler.
@@ -131,7 +132,7 @@ pub enum PlacementError {
     /// This operating system has no such call.
     #[error("{what} is not supported on {os}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: &'static str,
         /// The operating system.
         os: &'static str,
@@ -141,7 +142,7 @@ pub enum PlacementError {
     System {
         /// The call.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -150,7 +151,7 @@ fn at(device: &Option<PciAddress>) -> String {
     device.map(|address| format!(" for device {address}")).unwrap_or_default()
 }
 
-/// Names the one thing that is missing, and what to do about it.
+/// Names the missing permission, and how to grant it.
 fn realtime_advice(priority: u8, rtprio_limit: Option<u64>, has_cap_sys_nice: bool) -> String {
     let limit_suffices = rtprio_limit.is_none_or(|limit| limit >= u64::from(priority));
     if has_cap_sys_nice || limit_suffices {

@@ -1,10 +1,10 @@
-//! Counts of values by size, in memory that does not grow: a value is known to one part in eight.
+//! Counts of values by size, in constant memory, with a resolution of one part in eight.
 
-/// Parts of each power of two.
+/// Number of parts of each power of two.
 const PARTS: u64 = 8;
 const PLACES: usize = (64 - 2) * PARTS as usize;
 
-/// How often values of each size came.
+/// Counts how often values of each size occurred.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64; PLACES]>,
@@ -20,7 +20,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One value more.
+    /// Adds a value.
     pub fn add(&mut self, value: u64) {
         self.counts[place(value)] += 1;
         self.count += 1;
@@ -28,22 +28,23 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// How many values came.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; 0 where there is none.
+    /// The mean of the values. 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The largest.
+    /// The largest value. 0 if there are none.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// A value that this share of all is not above: 0.5 is the median. 0 where there is none.
+    /// A value that this share of all values does not exceed: 0.5 is the median. 0 if there are
+    /// none.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (share.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -56,14 +57,15 @@ impl Histogram {
         self.max
     }
 
-    /// For each size that came, the largest value of that size and how often; in ascending order.
+    /// For each size that occurred, in ascending order: the largest value of that size, and the
+    /// count.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let came = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         came.map(|(at, count)| (upper(at), *count))
     }
 }
 
-/// The place of a value: itself below 8, then eight places to a power of two.
+/// The index of a value's count: the value itself below 8, then eight indices per power of two.
 fn place(value: u64) -> usize {
     if value < PARTS {
         return value as usize;
@@ -73,7 +75,7 @@ fn place(value: u64) -> usize {
     ((power - 2) * PARTS + part) as usize
 }
 
-/// The largest value of a place.
+/// The largest value that is counted at this index.
 fn upper(place: usize) -> u64 {
     let place = place as u64;
     if place < PARTS {

@@ -1,8 +1,10 @@
 //! Where workers run: near their devices, on cores of their own while there are enough.
 //!
-//! [`Topology`] reads what the machine has and what of it this process may use; a [`Request`] says which workers are
-//! wanted; [`Plan`] gives each of them a [`Slot`]; [`affinity`] puts the calling thread into its slot. Reading never fails
-//! (holes are notes), planning fails only on contradictions, and nothing here starts a thread. [`realtime`] is for threads that must not be late.
+//! [`Topology`] reads what hardware the machine has and which part of it this process may use. A
+//! [`Request`] says which workers are wanted. [`Plan`] gives each of them a [`Slot`]. [`affinity`]
+//! moves the calling thread into its slot. Reading never fails (gaps become notes), planning fails
+//! only on contradictions, and nothing here starts a thread. [`realtime`] is for threads with
+//! deadlines.
 //!
 //! ```
 //! use panoply_runtime::placement::{Plan, Role, Topology};

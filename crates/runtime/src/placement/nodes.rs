@@ -14,24 +14,26 @@ const NODES: &str = "sys/devices/system/node";
 /// One NUMA node. It may lack CPUs (memory on a card) or memory (an unpopulated socket).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The kernel's number for it.
+    /// The kernel's number of the node.
     pub id: u32,
     /// Its online CPUs.
     pub cpus: CpuSet,
     /// Its memory, when known.
     pub memory_bytes: Option<u64>,
-    /// How far the other nodes are: 10 is the node itself, larger is farther. Nodes that are left out are unknown.
+    /// Distances to the nodes: 10 is the node itself, larger is farther. Missing nodes are at an
+    /// unknown distance.
     pub distances: BTreeMap<u32, u32>,
 }
 
 impl Node {
-    /// How far `other` is; farther than any known distance when the machine does not say.
+    /// The distance to `other`; `u32::MAX`, farther than any known distance, if it is unknown. The
+    /// distance to the node itself is 0.
     pub fn distance_to(&self, other: u32) -> u32 {
         if self.id == other { 0 } else { self.distances.get(&other).copied().unwrap_or(u32::MAX) }
     }
 }
 
-/// Reads the nodes and deals every online CPU to exactly one of them.
+/// Reads the nodes and assigns every online CPU to exactly one of them.
 pub(super) fn read_nodes(tree: &mut Tree<'_>, online: &CpuSet) -> Vec<Node> {
     let ids = tree.numbered(NODES, "node", NODE_MAX);
     if ids.is_empty() {
@@ -67,7 +69,8 @@ fn read_node(tree: &mut Tree<'_>, id: usize, ids: &[usize], online: &CpuSet, hom
     Node { id: id as u32, cpus, memory_bytes, distances }
 }
 
-/// The file holds one number per online node, in the order of their numbers.
+/// Reads a node's distances. The file holds one number per online node, in the order of their
+/// numbers.
 fn read_distances(tree: &mut Tree<'_>, path: &str, ids: &[usize]) -> BTreeMap<u32, u32> {
     let Some(text) = tree.optional_text(path) else { return BTreeMap::new() };
     let numbers: Vec<u32> = text.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();

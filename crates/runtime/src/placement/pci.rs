@@ -1,15 +1,15 @@
-//! PCI devices: where they sit, and which of them are accelerators.
+//! PCI devices: their addresses, and which of them are accelerators.
 
 use panoply_core::device::PciAddress;
 
 use super::sysfs::{Problem, Tree};
 
-/// Devices looked at; more than any machine has.
+/// The most devices that are read, which is more than any machine has.
 pub const PCI_DEVICES_MAX: usize = 8192;
 
 const DEVICES: &str = "sys/bus/pci/devices";
 
-/// What a PCI device is to Panoply.
+/// The kind of a PCI device, as far as Panoply uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PciKind {
@@ -30,19 +30,20 @@ pub enum PciKind {
 /// One PCI device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciDevice {
-    /// Its place on the bus.
+    /// Its address on the bus.
     pub address: PciAddress,
     /// Its class code: base class, subclass, programming interface (`0x030200`).
     pub class: u32,
-    /// Who made it.
+    /// The vendor ID.
     pub vendor: u16,
-    /// Which product of that vendor.
+    /// The product ID of that vendor.
     pub product: u16,
-    /// What it is to Panoply.
+    /// Its kind for Panoply.
     pub kind: PciKind,
-    /// The NUMA node nearest to it; `None` when the firmware does not say.
+    /// The NUMA node nearest to it. `None` if the firmware does not report it.
     pub node: Option<u32>,
-    /// True for a virtual function whose physical function is on this machine too: the same hardware, listed again.
+    /// True for a virtual function whose physical function is on this machine too. Both are the
+    /// same hardware.
     pub is_virtual_function: bool,
 }
 
@@ -56,12 +57,13 @@ mod vendor {
     pub const XILINX: u16 = 0x10ee;
 }
 
-/// Makers of display adapters that only draw: management controllers (ASPEED, Matrox) and virtual machines (Cirrus,
-/// QEMU, VirtIO, QXL, VMware, Hyper-V, VirtualBox). Every server has one, and it serves no op.
+/// Vendors of display adapters that only draw: management controllers (ASPEED, Matrox) and virtual
+/// machines (Cirrus, QEMU, VirtIO, QXL, VMware, Hyper-V, VirtualBox). Every server has one, and it
+/// serves no op.
 const DISPLAY_ONLY_VENDORS: [u16; 9] = [0x1a03, 0x102b, 0x1013, 0x1234, 0x1af4, 0x1b36, 0x15ad, 0x1414, 0x80ee];
 
-/// Intel QuickAssist endpoints, physical and virtual functions: DH895xCC, C62x, C3xxx, D15xx, C4xxx, 4xxx, 401xx, 402xx,
-/// 420xx, 6xxx.
+/// Intel QuickAssist endpoints, physical and virtual functions: DH895xCC, C62x, C3xxx, D15xx,
+/// C4xxx, 4xxx, 401xx, 402xx, 420xx, 6xxx.
 const QAT_PRODUCTS: [u16; 20] = [
     0x0435, 0x0443, 0x37c8, 0x37c9, 0x19e2, 0x19e3, 0x6f54, 0x6f55, 0x18a0, 0x18a1, 0x4940, 0x4941, 0x4942, 0x4943,
     0x4944, 0x4945, 0x4946, 0x4947, 0x4948, 0x4949,
@@ -73,17 +75,17 @@ const INTEL_FPGA_PRODUCTS: [u16; 5] = [0x09c4, 0x09c5, 0x0b2b, 0x0b30, 0xbcce];
 /// Intel's neural processors: Meteor Lake, Arrow Lake, Lunar Lake, Panther Lake.
 const INTEL_NPU_PRODUCTS: [u16; 4] = [0x7d1d, 0xad1d, 0x643e, 0xb03e];
 
-/// What a device is, from its class code (24 bits), vendor and product.
+/// The kind of a device, from its class code (24 bits), vendor and product.
 pub fn classify(class: u32, vendor: u16, product: u16) -> PciKind {
     let (base, subclass) = (class >> 16 & 0xff, class >> 8 & 0xffff);
     match (vendor, base, subclass) {
-        // Before the vendors: Google and Xilinx make network cards too.
+        // Checked before the vendors, because Google and Xilinx make network cards too.
         (_, _, 0x0200 | 0x0207) => PciKind::Nic,
         (vendor::INTEL, _, 0x0b40) => PciKind::Qat,
         (vendor::INTEL, ..) if QAT_PRODUCTS.contains(&product) => PciKind::Qat,
         (_, 0x03, _) if DISPLAY_ONLY_VENDORS.contains(&vendor) => PciKind::Other,
         (_, 0x03, _) => PciKind::Gpu,
-        // AMD Instinct cards call themselves processing accelerators.
+        // AMD Instinct cards have the class of processing accelerators.
         (vendor::AMD, _, 0x1200) => PciKind::Gpu,
         (vendor::HABANA, _, 0x1200) => PciKind::Tpu,
         (vendor::INTEL, _, 0x1200) if INTEL_NPU_PRODUCTS.contains(&product) => PciKind::Tpu,
@@ -96,7 +98,8 @@ pub fn classify(class: u32, vendor: u16, product: u16) -> PciKind {
     }
 }
 
-/// Every PCI device, in the order of addresses. Machines without PCI have none; that is no hole.
+/// All PCI devices, in the order of addresses. A machine without PCI has none, which is not noted
+/// as a gap.
 pub(super) fn read_devices(tree: &mut Tree<'_>, node_ids: &[u32]) -> Vec<PciDevice> {
     let mut devices = Vec::new();
     for name in tree.entries(DEVICES) {
@@ -116,7 +119,7 @@ pub(super) fn read_devices(tree: &mut Tree<'_>, node_ids: &[u32]) -> Vec<PciDevi
     devices
 }
 
-/// `None` when the class or the vendor is missing: nothing can be said about such a device.
+/// `None` when the class or the vendor is missing: such a device cannot be classified.
 fn read_device(tree: &mut Tree<'_>, folder: &str, address: PciAddress, node_ids: &[u32]) -> Option<PciDevice> {
     let class = tree.hex(&format!("{folder}/class"), 0xff_ffff)?;
     let vendor = tree.hex(&format!("{folder}/vendor"), 0xffff)? as u16;
@@ -132,7 +135,8 @@ fn read_device(tree: &mut Tree<'_>, folder: &str, address: PciAddress, node_ids:
     })
 }
 
-/// The kernel writes -1 where the firmware does not name a node, and no file at all when it is built without NUMA.
+/// The kernel writes -1 if the firmware does not name a node, and no file at all when it is built
+/// without NUMA.
 fn read_node(tree: &mut Tree<'_>, path: &str, node_ids: &[u32]) -> Option<u32> {
     let number = if tree.exists(path) { tree.number(path)? } else { return None };
     match u32::try_from(number) {

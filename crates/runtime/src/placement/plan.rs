@@ -1,7 +1,8 @@
 //! Gives every worker its CPUs, near its device.
 //!
-//! [`Plan::new`] either satisfies the request, with a note for everything that had to give way, or says in a typed error
-//! which part of the request contradicts the machine. The rules it follows are those of the module `planner`.
+//! [`Plan::new`] either satisfies the request, with a note for every compromise, or returns a typed
+//! error that names the part of the request that contradicts the machine. It follows the rules of
+//! the module `planner`.
 
 use std::fmt;
 
@@ -13,28 +14,29 @@ use super::planner;
 use super::request::{Affinity, Request, Role};
 use super::topology::Topology;
 
-/// The place of one worker.
+/// The placement of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// What the worker is for.
+    /// The worker's role.
     pub role: Role,
     /// The device it serves.
     pub device: Option<PciAddress>,
     /// The NUMA node it is on.
     pub node: u32,
-    /// The CPUs it runs on. Never empty, never beyond what the process is allowed.
+    /// The CPUs it runs on. Never empty, and always within the CPUs that the process may use.
     pub cpus: CpuSet,
-    /// How alone it is there.
+    /// Whether it shares these CPUs.
     pub affinity: Affinity,
 }
 
-/// Where the plan had to differ from the request.
+/// A difference between the plan and the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanNote {
-    /// Some exclusive workers share instead, as their node has too few cores or the quota too little time.
+    /// Some exclusive workers share instead, because their node has too few cores or the quota
+    /// grants too little time.
     Degraded {
-        /// What the workers are for.
+        /// The workers' role.
         role: Role,
         /// The device they serve.
         device: Option<PciAddress>,
@@ -47,32 +49,32 @@ pub enum PlanNote {
     },
     /// The node asked for has no CPU that the process may use.
     Moved {
-        /// What the workers are for.
+        /// The workers' role.
         role: Role,
         /// The device they serve.
         device: Option<PciAddress>,
-        /// The node asked for.
+        /// The requested node.
         wanted: u32,
         /// The nearest node with allowed CPUs.
         got: u32,
     },
     /// A worker is pinned to a CPU of another node than its device's.
     PinnedFar {
-        /// What the worker is for.
+        /// The worker's role.
         role: Role,
         /// The CPU it is pinned to.
         cpu: usize,
-        /// The node asked for.
+        /// The requested node.
         wanted: u32,
         /// The node of the CPU.
         got: u32,
     },
-    /// Pinned workers hold every core of a node, so the others run on those too.
+    /// Pinned workers hold every core of a node, so the others run on the same cores.
     PinnedShared {
         /// The node.
         node: u32,
     },
-    /// More application workers than cores are left: they share.
+    /// There are more application workers than cores left, so they share.
     ApplicationsShared {
         /// Application workers asked for.
         workers: usize,
@@ -96,13 +98,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A place for every worker of the request.
+    /// Plans a slot for every worker of the request.
     pub fn new(topology: &Topology, request: &Request) -> Result<Plan, PlacementError> {
         let (slots, notes) = planner::place(topology, request)?;
         Ok(Plan { slots, notes })
     }
 
-    /// Workers for every accelerator of the machine, in the numbers of the default table.
+    /// Plans workers for every accelerator of the machine, in the numbers of the default table.
     pub fn for_devices(topology: &Topology) -> Result<Plan, PlacementError> {
         Plan::new(topology, &Request::for_devices(topology, &Default::default()))
     }
@@ -112,7 +114,7 @@ impl Plan {
         &self.slots
     }
 
-    /// Where the plan had to differ from the request.
+    /// The differences between the plan and the request.
     pub fn notes(&self) -> &[PlanNote] {
         &self.notes
     }

@@ -2,14 +2,18 @@
 //!
 //! The rules, in the order in which they are applied:
 //!
-//! 1. A pinned worker gets its CPU. The rest of that core is left alone while there are cores enough.
-//! 2. Roles are served in the order of [`Role`]; within a role every device gets its first exclusive worker before any
-//!    gets its second. A worker goes to its device's node, or to the nearest one that has allowed CPUs.
+//! 1. A pinned worker gets its CPU. The rest of that core stays unused while there are enough
+//!    cores.
+//! 2. Roles are served in the order of [`Role`]. Within a role, every device gets its first
+//!    exclusive worker before any gets its second. A worker goes to its device's node, or to the
+//!    nearest node that has allowed CPUs.
 //! 3. An exclusive worker gets one CPU of a core, and the core's other hardware threads stay idle.
-//! 4. Where cores run short an exclusive worker becomes a shared one: on its own node, over the CPUs that nobody holds.
-//!    The plan's notes say so. Every node with shared workers, and the machine as a whole, keeps a core for them, and
-//!    exclusive workers stay below the CPU quota.
-//! 5. Application workers get the cores that are left, one each; on a node with shared workers they share with those.
+//! 4. If there are too few cores, an exclusive worker becomes a shared one, on its own node, over
+//!    the CPUs that no exclusive worker holds. The plan's notes report it. Every node with shared
+//!    workers, and the machine as a whole, keeps a core for them, and the number of exclusive
+//!    workers stays below the CPU quota.
+//! 5. Application workers get the cores that are left, one each. On a node with shared workers they
+//!    share the CPUs of the shared workers.
 
 use panoply_core::cpu_set::CpuSet;
 
@@ -19,7 +23,7 @@ use super::request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX};
 use super::site::Site;
 use super::topology::Topology;
 
-/// A slot for every worker of the request.
+/// Plans a slot for every worker of the request.
 pub(super) fn place(topology: &Topology, request: &Request) -> Result<(Vec<Slot>, Vec<PlanNote>), PlacementError> {
     check(topology, request)?;
     let mut planner = Planner { topology, sites: Site::all(topology), slots: Vec::new(), notes: Vec::new() };
@@ -32,7 +36,7 @@ pub(super) fn place(topology: &Topology, request: &Request) -> Result<(Vec<Slot>
     Ok((planner.slots, planner.notes))
 }
 
-/// Rejects what no plan can satisfy.
+/// Rejects a request that no plan can satisfy.
 fn check(topology: &Topology, request: &Request) -> Result<(), PlacementError> {
     if request.demands.len() > DEMANDS_MAX {
         return Err(PlacementError::TooManyDemands { got: request.demands.len(), max: DEMANDS_MAX });
@@ -79,7 +83,7 @@ fn check_demand(topology: &Topology, demand: &Demand) -> Result<(), PlacementErr
     Ok(())
 }
 
-/// A demand that is not pinned, and what becomes of it.
+/// A demand that is not pinned, and the decisions about it.
 struct Job<'a> {
     demand: &'a Demand,
     site: usize,
@@ -95,7 +99,8 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Rule 1. Gives back how many exclusive workers the CPU quota leaves room for beside one application worker.
+    /// Applies rule 1. Returns the number of exclusive workers that the CPU quota allows beside one
+    /// application worker.
     fn place_pinned(&mut self, request: &Request) -> usize {
         let (effective, allowed) = (self.topology.effective_cpus(), self.topology.allowed().len());
         if effective < allowed {
@@ -116,13 +121,13 @@ impl Planner<'_> {
         effective.saturating_sub(pinned + 1)
     }
 
-    /// Rule 2, second half: a node for every demand.
+    /// Applies the second half of rule 2: chooses a node for every demand.
     fn assign_sites<'r>(&mut self, request: &'r Request) -> Vec<Job<'r>> {
         let mut demands: Vec<&Demand> =
             request.demands.iter().filter(|demand| !matches!(demand.affinity, Affinity::Pinned(_))).collect();
         demands.sort_by_key(|demand| demand.role);
         let mut jobs = Vec::with_capacity(demands.len());
-        // Devices that say where they are come first, so that the others go where there is room.
+        // Demands with a known node come first, so that the others go where there is room.
         for named in [true, false] {
             for demand in demands.iter().filter(|demand| demand.node.is_some() == named) {
                 let site = self.site_for(demand);
@@ -139,7 +144,7 @@ impl Planner<'_> {
 
     fn site_for(&mut self, demand: &Demand) -> usize {
         let Some(wanted) = demand.node else {
-            // The most room; the first of equals.
+            // The site with the most room; the first of equal sites.
             let room = |site: &Site| site.free.len() as isize - site.wanted as isize;
             let roomiest = (0..self.sites.len()).min_by_key(|index| -room(&self.sites[*index]));
             return roomiest.unwrap_or(0);
@@ -154,7 +159,7 @@ impl Planner<'_> {
         nearest
     }
 
-    /// Rules 2 and 4: which of the exclusive workers get a core of their own.
+    /// Applies rules 2 and 4: decides which exclusive workers get a core of their own.
     fn grant(&mut self, jobs: &mut [Job<'_>], exclusive_max: usize) {
         let mut left: Vec<usize> = self.sites.iter().map(Site::exclusive_max).collect();
         let none_remains = self.sites.iter().zip(&left).all(|(site, left)| site.free.len() <= site.wanted.min(*left));
@@ -179,7 +184,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Rules 3 and 4: cores for the granted workers, then the rest of the node for those that share.
+    /// Applies rules 3 and 4: assigns cores to the granted workers, then the rest of the node to
+    /// those that share.
     fn place(&mut self, jobs: &[Job<'_>]) {
         for job in jobs {
             for _ in 0..job.granted {
@@ -204,7 +210,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Rule 5.
+    /// Applies rule 5.
     fn place_applications(&mut self, request: &Request) {
         let cores: usize = self.sites.iter().map(|site| site.free.len()).sum();
         let busy = self.slots.iter().filter(|slot| slot.affinity != Affinity::Shared).count();
@@ -226,8 +232,9 @@ impl Planner<'_> {
         }
     }
 
-    /// The site of each application worker: in turn, each site as often as it has cores left. More workers than that go
-    /// round the sites that have any, or round all of them when no core is left anywhere.
+    /// The site of each application worker. The sites take turns, each as often as it has cores
+    /// left. Further workers go round the sites that have any core left, or round all sites when no
+    /// core is left anywhere.
     fn deal(&self, workers: usize) -> Vec<usize> {
         let sites = 0..self.sites.len();
         let cores = |index: usize| self.sites[index].free.len();

@@ -1,7 +1,10 @@
-//! Threads that must not be late: how they are put ahead of everybody else, and a clock that counts when they were late all the same.
+//! Threads with deadlines: how they are scheduled before all others, and a clock that counts the
+//! deadlines they missed all the same.
 //!
-//! A thread asks for what it would like ([`Policy::enter`]) and is told what it got ([`Standing`]): what the system does not permit is a note, and the
-//! thread goes on without. A [`Ticker`] wakes it at every period, and counts what came too late: nothing is hidden by skipping it.
+//! A thread requests a scheduling `Policy` ([`Policy::enter`]) and receives a [`Standing`]:
+//! requests that the system does not permit become notes, and the thread goes on without them. A
+//! [`Ticker`] wakes the thread at every period and counts late work, without hiding skipped
+//! periods.
 
 use std::fmt;
 use std::thread;
@@ -13,18 +16,18 @@ use super::affinity::{self, RealtimePriority};
 use super::error::PlacementError;
 use super::histogram::Histogram;
 
-/// What a thread that must not be late would like to have.
+/// The scheduling that a thread with deadlines requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Runs before every normal thread (`SCHED_FIFO`).
+    /// Run before every normal thread (`SCHED_FIFO`).
     pub priority: Option<RealtimePriority>,
-    /// Runs on these CPUs alone; one that is kept free of others (`isolcpus`) is best.
+    /// Run on these CPUs alone. CPUs that are kept free of other threads (`isolcpus`) are best.
     pub cpus: Option<CpuSet>,
-    /// All memory of the process stays in main memory, that which is yet to come included.
+    /// Lock all present and future memory of the process in RAM.
     pub lock_memory: bool,
 }
 
-/// What a thread got of what it asked for; `None` where it did not ask.
+/// The granted and refused parts of a `Policy`. `None` if a part was not requested.
 #[derive(Debug, Default)]
 pub struct Standing {
     /// The priority.
@@ -36,20 +39,21 @@ pub struct Standing {
 }
 
 impl Policy {
-    /// All of it, at the priority for signals.
+    /// Requests everything, at the priority for signal workers, on any CPU.
     pub fn signal() -> Policy {
         Policy { priority: Some(RealtimePriority::SIGNAL), cpus: None, lock_memory: true }
     }
 
-    /// On these CPUs alone.
+    /// Restricts the policy to these CPUs.
     pub fn on(mut self, cpus: CpuSet) -> Policy {
         self.cpus = Some(cpus);
         self
     }
 
-    /// Gives the calling thread as much of this as the system permits. A worker calls it in its `init`.
+    /// Applies as much of the policy to the calling thread as the system permits. A worker calls it
+    /// in its `init`.
     pub fn enter(&self) -> Standing {
-        // A thread of the usual sort would else sleep longer than it asked to.
+        // A normal thread would otherwise sleep longer than requested.
         let _ = affinity::sleep_precisely();
         Standing {
             cpus: self.cpus.as_ref().map(affinity::pin_current),
@@ -65,7 +69,7 @@ impl Standing {
         self.notes().is_empty()
     }
 
-    /// What was not permitted, and what to do about it.
+    /// The refused parts, and how to get them permitted.
     pub fn notes(&self) -> Vec<String> {
         let errors = [
             self.priority.as_ref().and_then(|got| got.as_ref().err()),
@@ -92,29 +96,30 @@ impl fmt::Display for Standing {
     }
 }
 
-/// What became of a thread's deadlines.
+/// Statistics of a thread's deadlines.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     /// Periods whose work was done in time.
     pub met: u64,
     /// Periods whose work was done too late.
     pub missed: u64,
-    /// Periods that passed while the work of an earlier one was still going on: they were not begun at all.
+    /// Periods that passed while the work of an earlier one was still going on, so that they were
+    /// never begun.
     pub overruns: u64,
     /// How late the thread woke, in nanoseconds.
     pub jitter_ns: Histogram,
-    /// Of those that were missed or not begun, how many the thread is not to blame for: its work took no more time of the CPU than a period has, but
-    /// something else had the CPU meanwhile, be it another thread, an interrupt, or the host of a virtual machine. 0 where the system does not tell a
-    /// thread's own time.
+    /// How many of the missed and skipped periods were not the thread's own fault: its work took no
+    /// more CPU time than a period has, but another thread, an interrupt, or the host of a virtual
+    /// machine had the CPU meanwhile. 0 if the system does not report a thread's CPU time.
     pub kept_off: u64,
     /// How long the work took, in nanoseconds.
     pub work_ns: Histogram,
-    /// How much time of the CPU the work took, in nanoseconds; empty where the system does not tell.
+    /// How much CPU time the work took, in nanoseconds. Empty if the system does not report it.
     pub own_ns: Histogram,
 }
 
 impl Deadlines {
-    /// The share of all periods whose work was done in time; 1 where there was none.
+    /// The fraction of all periods whose work was done in time. 1 if there were none.
     pub fn share_met(&self) -> f64 {
         let all = self.met + self.missed + self.overruns;
         if all == 0 { 1.0 } else { self.met as f64 / all as f64 }
@@ -127,9 +132,10 @@ pub struct Ticker {
     period: Duration,
     due: Instant,
     woken: Instant,
-    /// The thread's own time when it woke.
+    /// The thread's CPU time when it woke.
     own: Option<Duration>,
-    /// Whether the thread is late because its own work took too long, in this period or in those right before it.
+    /// Whether the thread is late because its own work took too long, in this period or in those
+    /// right before it.
     to_blame: bool,
     deadlines: Deadlines,
 }
@@ -138,7 +144,8 @@ pub struct Ticker {
 pub const PERIOD_MIN: Duration = Duration::from_micros(10);
 
 impl Ticker {
-    /// A first period that begins after one from now. Periods are at least [`PERIOD_MIN`], and at most an hour.
+    /// A ticker whose first period begins one period from now. Periods are clamped to
+    /// [`PERIOD_MIN`] and one hour.
     pub fn new(period: Duration) -> Ticker {
         let period = period.clamp(PERIOD_MIN, Duration::from_secs(3600));
         let now = Instant::now();
@@ -154,7 +161,7 @@ impl Ticker {
         Ticker { period, due: now + period, woken: now, own: None, to_blame: false, deadlines }
     }
 
-    /// Sleeps until the next period begins; how late that was.
+    /// Sleeps until the next period begins. Returns how late it woke.
     pub fn wait(&mut self) -> Duration {
         let mut now = Instant::now();
         self.to_blame &= now >= self.due;
@@ -169,7 +176,8 @@ impl Ticker {
         late
     }
 
-    /// The work of the period is done; whether it was in time. Periods that have passed meanwhile are counted as overruns.
+    /// Ends the work of the period. Returns whether it was in time. Periods that have passed
+    /// meanwhile are counted as overruns.
     pub fn done(&mut self) -> bool {
         let now = Instant::now();
         let took = now - self.woken;
@@ -195,7 +203,7 @@ impl Ticker {
         in_time
     }
 
-    /// What became of the deadlines so far.
+    /// The statistics so far.
     pub fn deadlines(&self) -> &Deadlines {
         &self.deadlines
     }
@@ -218,10 +226,10 @@ mod tests {
         let standing = standing.join().unwrap();
         assert!(!standing.is_whole() && standing.notes().len() == 1, "{standing}");
         assert!(Policy::default().enter().is_whole());
-        // Locked memory would be that of every other test as well.
+        // Locking memory would affect every other test as well.
         let fast = Policy { lock_memory: false, ..Policy::signal() };
         let all = std::thread::spawn(move || fast.enter()).join().unwrap();
-        // Either it is granted, or the note says what is missing.
+        // Either it is granted, or the note names the missing permission.
         assert!(all.is_whole() || all.notes().iter().all(|note| !note.is_empty()), "{all}");
     }
 
@@ -253,7 +261,7 @@ mod tests {
         assert!(deadlines.overruns >= 3, "{deadlines:?}");
         assert!(deadlines.share_met() < 0.5 && deadlines.work_ns.max() >= 900_000_000);
         assert_eq!(deadlines.jitter_ns.count(), 2);
-        // It slept: its own work would have been done in time.
+        // The thread slept, so its own work would have been in time.
         if affinity::own_time().is_some() {
             assert_eq!(deadlines.kept_off, 1 + deadlines.overruns);
             assert!(deadlines.own_ns.max() < 200_000_000, "{deadlines:?}");

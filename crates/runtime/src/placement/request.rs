@@ -1,4 +1,4 @@
-//! What a plan is asked for: which roles want workers, near which devices, and how alone they want to be.
+//! The input of a plan: which roles need workers, near which devices, and whether they share cores.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use panoply_core::device::{DeviceInfo, DeviceKind, PciAddress};
 use super::pci::PciKind;
 use super::topology::Topology;
 
-/// Workers that a plan holds at most, application workers included.
+/// The most workers in a plan, application workers included.
 pub const WORKERS_MAX: usize = 65_536;
 
-/// Demands that a request holds at most.
+/// The most demands in a request.
 pub const DEMANDS_MAX: usize = 8192;
 
-/// What a worker is for. The order is the order in which workers are given their cores.
+/// The purpose of a worker. The order is the order in which workers are given their cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Feeds a GPU.
@@ -28,12 +28,12 @@ pub enum Role {
     Signal,
     /// Feeds a video engine.
     Video,
-    /// Runs the program's own work on what the others leave.
+    /// Runs the program's own work on the remaining cores.
     Application,
 }
 
 impl Role {
-    /// Every role, in the order in which they are given their cores.
+    /// Every role, in the order in which roles are given their cores.
     pub const ALL: [Role; 7] =
         [Role::Gpu, Role::Crypto, Role::Network, Role::Ml, Role::Signal, Role::Video, Role::Application];
 
@@ -59,7 +59,7 @@ impl Role {
             DeviceKind::Tpu => Role::Ml,
             DeviceKind::Fpga => Role::Signal,
             DeviceKind::VideoEngine => Role::Video,
-            // The work is done by the cores themselves.
+            // The cores themselves do the work.
             _ => Role::Application,
         }
     }
@@ -86,11 +86,12 @@ impl fmt::Display for Role {
 /// How much of a core a worker has to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Affinity {
-    /// One CPU of a physical core that no other worker uses; the core's other hardware threads stay idle.
+    /// One CPU of a physical core that no other worker uses; the core's other hardware threads stay
+    /// idle.
     Exclusive,
     /// Any CPU of the node that no exclusive worker holds.
     Shared,
-    /// This CPU. Other workers keep off its core while there are cores enough.
+    /// This CPU. Other workers keep off its core while there are enough cores.
     Pinned(usize),
 }
 
@@ -107,15 +108,15 @@ impl fmt::Display for Affinity {
 /// Workers for one device, or for one role that needs no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// What the workers are for.
+    /// The workers' role.
     pub role: Role,
     /// The device they serve.
     pub device: Option<PciAddress>,
-    /// The NUMA node to be near to; `None` is the node with the most free cores.
+    /// The NUMA node to be near to. `None` means the node with the most free cores.
     pub node: Option<u32>,
     /// How many workers, at least one.
     pub workers: usize,
-    /// How alone they want to be.
+    /// Whether they share their cores.
     pub affinity: Affinity,
 }
 
@@ -125,23 +126,23 @@ impl Demand {
         Demand { role, device: None, node: None, workers, affinity: Affinity::Exclusive }
     }
 
-    /// Exclusive workers for an opened device, near it where it says where it is.
+    /// Exclusive workers for an opened device, near it if its location is known.
     pub fn for_info(info: &DeviceInfo, workers: usize) -> Demand {
         let role = Role::for_kind(info.kind);
         Demand { device: info.pci_address, node: info.numa_node, ..Demand::new(role, workers) }
     }
 
-    /// Near this node.
+    /// Places the workers near this node.
     pub fn on_node(self, node: u32) -> Demand {
         Demand { node: Some(node), ..self }
     }
 
-    /// For this device.
+    /// Assigns the workers to this device.
     pub fn for_device(self, device: PciAddress) -> Demand {
         Demand { device: Some(device), ..self }
     }
 
-    /// As alone as this.
+    /// Sets whether the workers share their cores.
     pub fn with_affinity(self, affinity: Affinity) -> Demand {
         Demand { affinity, ..self }
     }
@@ -190,13 +191,13 @@ impl WorkersPerDevice {
     }
 }
 
-/// Everything that wants workers.
+/// All demands for workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Workers for devices and roles, in any order.
     pub demands: Vec<Demand>,
-    /// Application workers; `None` is one for every core that is left, as far as the CPU quota goes. At least one
-    /// is always planned.
+    /// Application workers. `None` means one for every core that is left, within the CPU quota. At
+    /// least one is always planned.
     pub applications: Option<usize>,
 }
 
@@ -206,8 +207,8 @@ impl Request {
         Request::default()
     }
 
-    /// Exclusive workers for every accelerator of the machine. Virtual functions are left out where their physical
-    /// function is there: the hardware is the same.
+    /// Exclusive workers for every accelerator of the machine. Virtual functions are left out if
+    /// their physical function is present, because they are the same hardware.
     pub fn for_devices(topology: &Topology, workers: &WorkersPerDevice) -> Request {
         let mut request = Request::new();
         for device in topology.devices().iter().filter(|device| !device.is_virtual_function) {
@@ -220,13 +221,13 @@ impl Request {
         request
     }
 
-    /// With one more demand.
+    /// Adds one more demand.
     pub fn with(mut self, demand: Demand) -> Request {
         self.demands.push(demand);
         self
     }
 
-    /// With this many application workers.
+    /// Sets the number of application workers.
     pub fn with_applications(self, workers: usize) -> Request {
         Request { applications: Some(workers), ..self }
     }

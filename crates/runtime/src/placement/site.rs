@@ -52,13 +52,13 @@ impl Site {
         self.free.len().saturating_sub(usize::from(shares))
     }
 
-    /// One CPU of the first free core, which is not free any more.
+    /// Takes the first free core, and returns one CPU of it.
     pub fn take_core(&mut self) -> Option<CpuSet> {
         let cpu = self.free.pop_front()?.first()?;
         CpuSet::from_cpus([cpu]).ok()
     }
 
-    /// The CPUs of all free cores; where pinned workers have every core, the pinned workers' CPUs.
+    /// The CPUs of all free cores. If pinned workers hold every core, the CPUs of their cores.
     pub fn shared_cpus(&self) -> CpuSet {
         if self.free.is_empty() {
             return self.pinned.clone();

@@ -1,7 +1,8 @@
 //! The scheduler calls of Linux.
 //!
-//! They go through libc where rustix stops: its CPU masks end at 1024 CPUs, and it has no scheduling policies. The
-//! policy is set through the pthread calls, as musl refuses the `sched_` ones.
+//! They go through libc for what rustix lacks: its CPU masks end at 1024 CPUs, and it has no
+//! scheduling policies. The policy is set through the pthread calls, because musl refuses the
+//! `sched_` ones.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -24,8 +25,8 @@ type Mask = [Word; MASK_WORDS];
 
 pub(super) fn affinity() -> Result<CpuSet, PlacementError> {
     let mut mask: Mask = [0; MASK_WORDS];
-    // SAFETY: the pointer refers to `size_of::<Mask>()` writable bytes, the length given, and to longs, the alignment
-    // that the kernel's mask has. Zero stands for the calling thread.
+    // SAFETY: the pointer refers to `size_of::<Mask>()` writable bytes, the length passed, and to
+    // longs, which have the alignment of the kernel's mask. Zero stands for the calling thread.
     let status = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
     if status != 0 {
         return Err(PlacementError::System { call: "sched_getaffinity", source: io::Error::last_os_error() });
@@ -40,8 +41,8 @@ pub(super) fn set_affinity(cpus: &CpuSet) -> Result<(), PlacementError> {
     for cpu in cpus {
         mask[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
     }
-    // SAFETY: the pointer refers to `size_of::<Mask>()` readable bytes, the length given, and to longs, the alignment
-    // that the kernel's mask has. Zero stands for the calling thread.
+    // SAFETY: the pointer refers to `size_of::<Mask>()` readable bytes, the length passed, and to
+    // longs, which have the alignment of the kernel's mask. Zero stands for the calling thread.
     let status = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
     if status == 0 {
         return Ok(());
@@ -69,11 +70,11 @@ pub(super) fn lock_memory() -> Result<(), PlacementError> {
     let memlock_limit_bytes = getrlimit(Resource::Memlock).current;
     let has_cap = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     if memlock_limit_bytes.is_some() && !has_cap {
-        // It may succeed now, and every allocation beyond the limit fail later.
+        // Locking could succeed now, but every allocation beyond the limit would fail later.
         let source = io::Error::from_raw_os_error(libc::EPERM);
         return Err(PlacementError::LockDenied { memlock_limit_bytes, source });
     }
-    // SAFETY: the call takes no pointer; it changes where pages lie, never what is in them.
+    // SAFETY: the call takes no pointer; it changes where pages lie, never their contents.
     let status = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
     if status == 0 {
         return Ok(());
@@ -93,8 +94,8 @@ pub(super) fn ticks_per_second() -> Option<u64> {
 pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
     let mut policy = 0;
     let mut parameters = empty_parameters();
-    // SAFETY: `pthread_self` is the calling thread, which is alive; both pointers refer to writable values of the types
-    // that the call fills in.
+    // SAFETY: `pthread_self` is the calling thread, which is alive; both pointers refer to writable
+    // values of the types that the call fills in.
     let status = unsafe { libc::pthread_getschedparam(libc::pthread_self(), &mut policy, &mut parameters) };
     if status != 0 {
         let source = io::Error::from_raw_os_error(status);
@@ -111,13 +112,15 @@ pub(super) fn scheduling() -> Result<Scheduling, PlacementError> {
 fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     let mut parameters = empty_parameters();
     parameters.sched_priority = priority;
-    // SAFETY: `pthread_self` is the calling thread, which is alive; the pointer refers to a fully set-up value.
+    // SAFETY: `pthread_self` is the calling thread, which is alive; the pointer refers to a fully
+    // set-up value.
     let status = unsafe { libc::pthread_setschedparam(libc::pthread_self(), policy, &parameters) };
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
 }
 
 fn empty_parameters() -> libc::sched_param {
-    // SAFETY: the type holds integers only (musl adds reserved ones), for which all zero bits are a value.
+    // SAFETY: the type holds integers only (musl adds reserved ones), for which all-zero bits are
+    // valid.
     unsafe { std::mem::zeroed() }
 }
 

@@ -1,4 +1,4 @@
-//! The answer of systems whose scheduler cannot be told where threads run.
+//! Stubs for systems without thread placement.
 
 use std::env::consts::OS;
 use std::time::Duration;

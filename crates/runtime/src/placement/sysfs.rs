@@ -1,7 +1,8 @@
-//! Bounded reading of a tree of small text files that nobody vouches for.
+//! Bounded reading of a tree of small text files that are not trusted.
 //!
-//! Nothing here fails: what is missing, unreadable, too large or malformed becomes a [`Note`] and a `None`. Only regular
-//! files are opened, so that a named pipe in a made-up tree cannot hold the reader up.
+//! Nothing here fails: a file that is missing, unreadable, too large or malformed becomes a
+//! [`Note`] and a `None`. Only regular files are opened, so that a named pipe in a prepared tree
+//! cannot block the reader.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,56 +11,56 @@ use std::path::{Path, PathBuf};
 
 use panoply_core::cpu_set::{CpuSet, LIST_BYTES_MAX};
 
-/// The longest file that is read.
+/// The longest file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = LIST_BYTES_MAX;
 
-/// Names that are taken from one folder.
+/// The most names that are taken from one folder.
 pub const ENTRIES_MAX: usize = 65_536;
 
-/// Notes that are kept; the rest are counted.
+/// The most notes that are kept; the rest are counted.
 pub const NOTES_MAX: usize = 256;
 
 const EXCERPT_CHARS_MAX: usize = 40;
 
-/// One hole in the description of the machine, and where it is.
+/// One gap in the description of the machine, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The file or folder, relative to the root that was read.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a file or folder.
+/// A problem with a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// It cannot be read, or is no regular file.
+    /// It cannot be read, or is not a regular file.
     Unreadable(io::ErrorKind),
     /// It is longer than [`FILE_BYTES_MAX`].
     TooLarge {
         /// The bound.
         bytes_max: usize,
     },
-    /// It holds more entries than are looked at.
+    /// It holds more entries than are read.
     TooMany {
         /// The bound.
         max: usize,
     },
-    /// Its text does not mean anything.
+    /// Its text is malformed.
     Malformed {
-        /// What was looked for.
+        /// The expected content.
         expected: &'static str,
-        /// What was found, shortened.
+        /// The actual content, shortened.
         got: String,
     },
-    /// It contradicts another file; the text says what was believed.
+    /// It contradicts another file; the text says which one was used.
     Inconsistent(&'static str),
     /// Further notes that were not kept.
     NotesDropped {
-        /// How many.
+        /// The number of dropped notes.
         count: usize,
     },
 }
@@ -121,12 +122,12 @@ impl<'a> Tree<'a> {
         self.root.join(path).exists()
     }
 
-    /// The file's text. A file that is not there is worth a note.
+    /// The file's text. A missing file is noted.
     pub fn text(&mut self, path: &str) -> Option<String> {
         self.read(path).map_err(|problem| self.note(path, problem)).ok()
     }
 
-    /// The file's text. A file that is not there is nothing special.
+    /// The file's text. A missing file is not noted.
     pub fn optional_text(&mut self, path: &str) -> Option<String> {
         match self.read(path) {
             Ok(text) => Some(text),
@@ -144,13 +145,13 @@ impl<'a> Tree<'a> {
         self.parse_cpus(path, &text)
     }
 
-    /// A CPU list that need not be there.
+    /// A CPU list from an optional file.
     pub fn optional_cpus(&mut self, path: &str) -> Option<CpuSet> {
         let text = self.optional_text(path)?;
         self.parse_cpus(path, &text)
     }
 
-    /// A decimal number, perhaps negative.
+    /// A decimal number, possibly negative.
     pub fn number(&mut self, path: &str) -> Option<i64> {
         let text = self.text(path)?;
         let number = text.trim_ascii().parse().ok();
@@ -171,7 +172,8 @@ impl<'a> Tree<'a> {
         number
     }
 
-    /// The names in a folder, sorted; none when it is not there. Names that are no UTF-8 are left out.
+    /// The names in a folder, sorted; empty if the folder does not exist. Names that are not UTF-8
+    /// are left out.
     pub fn entries(&mut self, path: &str) -> Vec<String> {
         let folder = match fs::read_dir(self.root.join(path)) {
             Ok(folder) => folder,

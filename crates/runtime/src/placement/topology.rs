@@ -1,8 +1,10 @@
-//! The machine as far as placement cares: CPUs, cores, NUMA nodes, PCI devices, and what of it this process may use.
+//! The machine as placement sees it: CPUs, cores, NUMA nodes, PCI devices, and which part of it
+//! this process may use.
 //!
-//! Reading never fails. A file that is missing, malformed or contradicts another leaves a [`Note`] behind and the most
-//! careful assumption in its place: a CPU without siblings, a machine with one node, a device without a node. What every
-//! topology holds: at least one CPU is online and allowed; every online CPU is in exactly one core and one node.
+//! Reading never fails. A file that is missing, malformed or contradicts another leaves a [`Note`]
+//! and is replaced by the most careful assumption: a CPU without siblings, a machine with one node,
+//! a device without a node. Every topology guarantees: at least one CPU is online and allowed;
+//! every online CPU is in exactly one core and one node.
 
 use std::path::Path;
 
@@ -10,23 +12,21 @@ use panoply_core::cpu_set::{CPU_MAX, CpuSet};
 
 use super::affinity;
 use super::cgroup::{self, CpuQuota};
-use super::cores::{self, Core};
+use super::cores::{self, CPUS, Core};
 use super::nodes::{self, Node};
 use super::pci::{self, PciDevice};
 use super::sysfs::{Note, Problem, Tree};
 
-pub(super) const CPUS: &str = "sys/devices/system/cpu";
-
-/// A processor package: what fits one socket.
+/// A processor package: the part in one socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
-    /// The kernel's number for it.
+    /// The kernel's number of the package.
     pub id: u32,
     /// Its online CPUs.
     pub cpus: CpuSet,
 }
 
-/// What the machine has and what of it this process may use.
+/// The hardware of the machine, and the part of it that this process may use.
 #[derive(Clone, Debug)]
 pub struct Topology {
     possible: CpuSet,
@@ -44,15 +44,15 @@ impl Topology {
     /// This machine, with the affinity mask of the calling thread.
     pub fn current() -> Topology {
         let affinity = affinity::current().ok().or_else(|| {
-            // Systems without affinity masks still say how many CPUs there are.
+            // Systems without affinity masks still report the number of CPUs.
             let count = std::thread::available_parallelism().ok()?.get();
             CpuSet::from_cpus(0..count.min(CPU_MAX + 1)).ok()
         });
         Topology::read_with_affinity(Path::new("/"), affinity.as_ref())
     }
 
-    /// The machine whose `/sys` and `/proc` lie below `root`; `/` is this one. Every CPU that the control group leaves is
-    /// allowed: the affinity mask is not looked at.
+    /// The machine whose `/sys` and `/proc` lie below `root`; `/` is this machine. Every CPU that
+    /// the control group leaves is allowed: the affinity mask is ignored.
     pub fn read(root: &Path) -> Topology {
         Topology::read_with_affinity(root, None)
     }
@@ -82,7 +82,7 @@ impl Topology {
         &self.online
     }
 
-    /// CPUs that are there but switched off.
+    /// CPUs that exist but are switched off.
     pub fn offline(&self) -> &CpuSet {
         &self.offline
     }
@@ -117,7 +117,8 @@ impl Topology {
         self.quota
     }
 
-    /// How many CPUs can be kept busy: the allowed ones, or fewer when a quota limits their time. At least one.
+    /// How many CPUs can be kept busy: the allowed ones, or fewer when a quota limits their time.
+    /// At least one.
     pub fn effective_cpus(&self) -> usize {
         self.quota.map_or(usize::MAX, |quota| quota.cpus()).min(self.allowed.len()).max(1)
     }
@@ -135,7 +136,7 @@ impl Topology {
         packages
     }
 
-    /// The holes that were found.
+    /// The gaps that were found.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -168,11 +169,11 @@ fn read_cpus(tree: &mut Tree<'_>, affinity: Option<&CpuSet>) -> (CpuSet, CpuSet,
     (online, offline, possible)
 }
 
-/// Counts the folders `cpu0`, `cpu1`, …: those that are not switched off are online.
+/// Scans the folders `cpu0`, `cpu1`, …: all CPUs that are not switched off are online.
 fn scan_cpus(tree: &mut Tree<'_>) -> Option<CpuSet> {
     let mut online = CpuSet::new();
     for cpu in tree.numbered(CPUS, "cpu", CPU_MAX) {
-        // The first CPU often has no such file, as it cannot be switched off.
+        // The first CPU often has no such file, because it cannot be switched off.
         let switch = tree.optional_text(&format!("{CPUS}/cpu{cpu}/online"));
         if switch.is_none_or(|text| text.trim_ascii() != "0") {
             online.insert(cpu).ok()?;
@@ -181,7 +182,8 @@ fn scan_cpus(tree: &mut Tree<'_>) -> Option<CpuSet> {
     (!online.is_empty()).then_some(online)
 }
 
-/// The part of `cpus` within a limit; all of them when the limit leaves none, as the process does run somewhere.
+/// The part of `cpus` within a limit. All of them if the limit leaves none, because the process
+/// does run somewhere.
 fn narrow(tree: &mut Tree<'_>, cpus: &CpuSet, limit: Option<&CpuSet>, name: &'static str) -> CpuSet {
     let Some(limit) = limit else { return cpus.clone() };
     let rest = cpus & limit;

@@ -30,39 +30,50 @@ use std::time::{Duration, Instant};
 
 use panoply_core::cpu_set::CpuSet;
 
+use crate::address_space;
 use crate::blocking::block_until;
 use crate::foreign::discard;
 use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::placement::PlacementError;
 use crate::placement::affinity::{RealtimePriority, pin_current, set_realtime};
-use crate::queue::PushError;
+use crate::process::{self, Process};
+use crate::queue::{PushError, QUEUE_DEPTH_MAX, Queue};
 use crate::slot::{Receiver, slot};
 use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::waits::{self, WorkerKey};
 use crate::worker::{Worker, WorkerError};
 
-/// How a pool is made.
+/// The most workers of one pool: each is a thread.
+pub const WORKERS_MAX: usize = 1024;
+/// The most bytes of all queues of one pool, without the data that messages point to.
+pub const QUEUES_BYTES_MAX: u64 = 1 << 32;
+
+/// The options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// How many workers, each on a thread of its own.
+    /// Number of workers, each on a thread of its own: 1 to [`WORKERS_MAX`].
     pub workers: usize,
     /// The name of the threads; the worker's index is appended.
     pub name: String,
-    /// How many messages each worker's queue holds. Rounded up to a power of two.
+    /// Capacity of each worker's queue: 1 to 2^20, rounded up to a power of two, at least 2. All
+    /// queues together take at most [`QUEUES_BYTES_MAX`] bytes.
     pub queue_depth_max: usize,
     /// How often `tick` is called, if at all.
     pub tick_every: Option<Duration>,
-    /// Whether envelopes carry the time they were sent at.
+    /// Whether envelopes carry the time at which they were sent.
     pub timestamps: bool,
     /// The CPUs of worker 0, 1, …; a worker beyond the list runs anywhere.
     pub cpus: Vec<CpuSet>,
-    /// The real-time priority of the workers' threads, for work that must not be late. Where it is not permitted the pool
-    /// does not start, and its error says what is missing.
+    /// The real-time priority of the workers' threads, for work with deadlines. If it is not
+    /// permitted, the pool does not start, and its error names the missing permission.
     pub realtime: Option<RealtimePriority>,
-    /// The wait before a failed worker's first restart; doubled for each further failure in a row.
+    /// The wait before a failed worker's first restart. It doubles with each further failure in a
+    /// row.
     pub restart_wait_min: Duration,
     /// The longest wait before a restart.
     pub restart_wait_max: Duration,
-    /// How many restarts in a row, without a message handled in between, before a worker is given up.
+    /// How many restarts in a row, without a handled message in between, before a worker is given
+    /// up.
     pub restarts_max: u32,
 }
 
@@ -83,21 +94,21 @@ impl Default for PoolOptions {
     }
 }
 
-/// What one worker of a pool is doing.
+/// The status of one worker of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerStatus {
     /// Its `init` has not returned yet.
     Starting,
-    /// Handling messages, or waiting for them.
+    /// It handles messages, or waits for them.
     Running,
-    /// It failed and waits to be started again.
+    /// It failed and waits to be restarted.
     Restarting {
-        /// What went wrong.
+        /// The failure.
         cause: WorkerError,
     },
     /// It failed too often.
     GivenUp {
-        /// What went wrong last.
+        /// The last failure.
         cause: WorkerError,
     },
     /// It has ended with the pool.
@@ -107,30 +118,32 @@ pub enum WorkerStatus {
 /// One worker of a pool as its users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerHealth {
-    /// What it is doing.
+    /// The worker's status.
     pub status: WorkerStatus,
     /// Whether it is paused.
     pub paused: bool,
     /// Messages handled so far, failed ones included.
     pub handled: u64,
-    /// How often it was started again.
+    /// How often the worker was restarted.
     pub restarts: u64,
-    /// Messages that wait.
+    /// Number of queued messages.
     pub queued: usize,
 }
 
-/// Workers of one kind, each with a thread and a queue of its own. Dropping the pool stops it.
+/// Workers of one kind, each with its own thread and queue. Dropping the pool stops it.
 pub struct WorkerPool<W: Worker> {
     mailboxes: Vec<Arc<Mailbox<W>>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<(WorkerKey, JoinHandle<()>)>>,
     partitioner: Box<dyn Partitioner<W::Message>>,
     turn: AtomicUsize,
     timestamps: bool,
+    /// The process that the threads run in.
+    process: Process,
 }
 
 impl<W: Worker> WorkerPool<W> {
-    /// Starts a pool whose `send_partitioned` takes turns. `make` is called with the worker's index on the worker's own
-    /// thread, and again for each restart.
+    /// Starts a pool whose `send_partitioned` sends to the workers in turn. `make` is called with
+    /// the worker's index on the worker's own thread, and again for each restart.
     pub fn start<F>(options: PoolOptions, make: F) -> Result<WorkerPool<W>, WorkerError>
     where
         F: Fn(usize) -> W + Send + Sync + 'static,
@@ -138,14 +151,15 @@ impl<W: Worker> WorkerPool<W> {
         WorkerPool::start_partitioned(options, RoundRobin::new(), make)
     }
 
-    /// Starts a pool with a partitioner for `send_partitioned`. Returns when every worker's `init` has; the first failure
-    /// stops the others and is returned.
+    /// Starts a pool with a partitioner for `send_partitioned`. Returns after every worker's `init`
+    /// has returned. The first failure stops the other workers and is returned.
     pub fn start_partitioned<F, P>(options: PoolOptions, partitioner: P, make: F) -> Result<WorkerPool<W>, WorkerError>
     where
         F: Fn(usize) -> W + Send + Sync + 'static,
         P: Partitioner<W::Message> + 'static,
     {
         check(&options)?;
+        check_queues::<W>(&options)?;
         partitioner.for_workers(options.workers)?;
         let mailboxes = (0..options.workers).map(|_| Arc::new(Mailbox::new(options.queue_depth_max))).collect();
         let pool = WorkerPool {
@@ -154,6 +168,7 @@ impl<W: Worker> WorkerPool<W> {
             partitioner: Box::new(partitioner),
             turn: AtomicUsize::new(0),
             timestamps: options.timestamps,
+            process: Process::current(),
         };
         let make = Arc::new(make);
         let mut first_failure = None;
@@ -172,7 +187,7 @@ impl<W: Worker> WorkerPool<W> {
         }
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.mailboxes.len()
     }
@@ -193,12 +208,12 @@ impl<W: Worker> WorkerPool<W> {
         self.post(worker, message, self.postmark(None))
     }
 
-    /// Sends to one worker and says who sent it.
+    /// Sends to one worker, with the number of the sender.
     pub fn send_from(&self, source: u32, worker: usize, message: W::Message) -> Result<(), WorkerError> {
         self.post(worker, message, self.postmark(Some(source)))
     }
 
-    /// Sends to one worker if there is room; otherwise hands the message back.
+    /// Sends to one worker if there is room; otherwise returns the message.
     pub fn try_send_to(&self, worker: usize, message: W::Message) -> Result<(), (W::Message, WorkerError)> {
         self.try_post(worker, message, self.postmark(None))
     }
@@ -211,26 +226,27 @@ impl<W: Worker> WorkerPool<W> {
         (0..self.workers()).try_for_each(|worker| self.send_to(worker, message.clone()))
     }
 
-    /// Asks the next worker in turn.
+    /// Sends a request to the next worker in turn.
     pub fn request(&self, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
         self.request_to(self.next_turn(), message)
     }
 
-    /// Asks one worker.
+    /// Sends a request to one worker.
     pub fn request_to(&self, worker: usize, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
         let sent_at = self.timestamps.then(Instant::now);
         let (ticket, receiver) = slot(Postmark { source: None, sent_at });
         self.post(worker, message, ticket)?;
-        Ok(PendingReply { receiver, worker })
+        Ok(self.pending(receiver, worker))
     }
 
-    /// Asks the worker that the partitioner chooses for the message.
+    /// Sends a request to the worker that the partitioner chooses for the message.
     pub fn request_partitioned(&self, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
         let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
         self.request_to(worker, message)
     }
 
-    /// Asks the worker that the partitioner chooses for the message, if there is room in its queue.
+    /// Sends a request to the worker that the partitioner chooses for the message, if there is room
+    /// in its queue.
     pub fn try_request_partitioned(&self, message: W::Message) -> Result<PendingReply<W>, WorkerError> {
         let worker = choose(self.partitioner.as_ref(), &message, self.workers())?;
         let sent_at = self.timestamps.then(Instant::now);
@@ -239,10 +255,11 @@ impl<W: Worker> WorkerPool<W> {
             discard(message);
             error
         })?;
-        Ok(PendingReply { receiver, worker })
+        Ok(self.pending(receiver, worker))
     }
 
-    /// Stops handling messages; they wait in the queues. What a worker has taken out already is still handled.
+    /// Stops handling messages; they wait in the queues. A message that a worker has already taken
+    /// out is still handled.
     pub fn pause(&self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.paused.store(true, Ordering::Release));
     }
@@ -255,10 +272,10 @@ impl<W: Worker> WorkerPool<W> {
         }
     }
 
-    /// How each worker is.
+    /// The health of each worker.
     pub fn health(&self) -> Vec<WorkerHealth> {
         let health = self.mailboxes.iter().map(|mailbox| WorkerHealth {
-            status: mailbox.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+            status: process::lock(&mailbox.status, self.process).map_or(WorkerStatus::Stopped, |status| status.clone()),
             paused: mailbox.paused.load(Ordering::Acquire),
             handled: mailbox.handled.load(Ordering::Relaxed),
             restarts: mailbox.restarts.load(Ordering::Relaxed),
@@ -267,7 +284,8 @@ impl<W: Worker> WorkerPool<W> {
         health.collect()
     }
 
-    /// Takes no more messages, handles every one that was sent, paused or not, and ends the threads.
+    /// Refuses further messages, handles every message that was sent, paused or not, and ends the
+    /// threads.
     pub fn stop(&self) -> Vec<WorkerHealth> {
         self.close_and_join();
         self.health()
@@ -279,7 +297,10 @@ impl<W: Worker> WorkerPool<W> {
     {
         let (started, hears) = std::sync::mpsc::sync_channel(1);
         let (mailbox, options, make) = (Arc::clone(&self.mailboxes[index]), options.clone(), Arc::clone(make));
+        let key = mailbox.key;
         let init_failed = |reason: String| WorkerError::InitFailed { worker: index, reason };
+        let no_thread = |error| init_failed(format!("no thread: {error}"));
+        address_space::check_room_for_thread().map_err(no_thread)?;
         let thread = std::thread::Builder::new()
             .name(format!("{}-{index}", options.name))
             .spawn(move || {
@@ -289,9 +310,13 @@ impl<W: Worker> WorkerPool<W> {
                 }
                 Keeper::new(index, mailbox, options, make).run(&started);
             })
-            .map_err(|error| init_failed(format!("no thread: {error}")))?;
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+            .map_err(no_thread)?;
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((key, thread));
         hears.recv().unwrap_or_else(|_| Err(init_failed("its thread ended".to_owned())))
+    }
+
+    fn pending(&self, receiver: ReplyReceiver<W>, worker: usize) -> PendingReply<W> {
+        PendingReply { receiver, worker, process: self.process, key: self.mailboxes[worker].key }
     }
 
     fn next_turn(&self) -> usize {
@@ -301,7 +326,7 @@ impl<W: Worker> WorkerPool<W> {
         }
     }
 
-    /// What a letter that wants no reply carries: mostly nothing.
+    /// The ticket of a letter that wants no reply, which is usually empty.
     fn postmark(&self, source: Option<u32>) -> LetterTicket<W> {
         if source.is_none() && !self.timestamps {
             return LetterTicket::<W>::none();
@@ -315,6 +340,9 @@ impl<W: Worker> WorkerPool<W> {
         message: W::Message,
         ticket: LetterTicket<W>,
     ) -> Result<(), (W::Message, WorkerError)> {
+        if let Err(error) = self.check_process() {
+            return Err((message, error));
+        }
         let Some(mailbox) = self.mailboxes.get(worker) else {
             return Err((message, WorkerError::NoSuchWorker { worker, workers: self.workers() }));
         };
@@ -332,6 +360,7 @@ impl<W: Worker> WorkerPool<W> {
     }
 
     fn post(&self, worker: usize, message: W::Message, ticket: LetterTicket<W>) -> Result<(), WorkerError> {
+        self.check_process()?;
         let workers = self.workers();
         let mailbox = self.mailboxes.get(worker).ok_or(WorkerError::NoSuchWorker { worker, workers })?;
         let letter = Letter { message, ticket };
@@ -345,7 +374,7 @@ impl<W: Worker> WorkerPool<W> {
     }
 
     #[cold]
-    fn wait_for_room(&self, mailbox: &Mailbox<W>, worker: usize, letter: Letter<W>) -> Result<(), WorkerError> {
+    fn wait_for_room(&self, mailbox: &Arc<Mailbox<W>>, worker: usize, letter: Letter<W>) -> Result<(), WorkerError> {
         let mut unsent = Some(letter);
         let mut send = || match unsent.take().map(|letter| mailbox.queue.push(letter)) {
             None | Some(Ok(())) => Poll::Ready(Ok(())),
@@ -360,14 +389,27 @@ impl<W: Worker> WorkerPool<W> {
         {
             return result;
         }
+        let itself = |_| WorkerError::WaitsForItself { worker };
+        let asked = Arc::clone(mailbox);
+        let wait = waits::wait_for(mailbox.key, move || asked.takes_or_refuses()).map_err(itself)?;
         let sent = block_until(None, |context| {
             mailbox.room.wait(context.waker());
-            send()
+            match send() {
+                // A worker that looked while there was room may wait for this worker by now.
+                Poll::Pending => {
+                    wait.check().map_or_else(|circle| Poll::Ready(Err(itself(circle))), |()| Poll::Pending)
+                }
+                sent => sent,
+            }
         });
         sent.unwrap_or(Err(WorkerError::Stopped))
     }
 
-    /// Why a closed queue takes nothing.
+    fn check_process(&self) -> Result<(), WorkerError> {
+        if self.process.is_here() { Ok(()) } else { Err(forked(self.process)) }
+    }
+
+    /// Why a closed queue accepts no messages.
     fn refusal(&self, worker: usize) -> WorkerError {
         let status = self.mailboxes[worker].status.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match &*status {
@@ -377,41 +419,80 @@ impl<W: Worker> WorkerPool<W> {
     }
 
     fn close_and_join(&self) {
+        if !self.process.is_here() {
+            return;
+        }
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        let here = std::thread::current().id();
-        // A worker that holds the last handle of its own pool drops it on its own thread, which ends by itself.
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
-            // The keeper contains the worker's panics, so a join can tell nothing more.
-            let _ = thread.join();
+        for (key, thread) in threads {
+            // A worker that stops its own pool, or drops its last handle, joins neither its own
+            // thread nor a thread that waits for it. These threads end by themselves. A thread that
+            // has ended waits for no other, so this wait is not part of a circle.
+            if let Ok(_wait) = waits::wait_for(key, || false) {
+                // The keeper contains the worker's panics, so the result of the join carries no
+                // information.
+                let _ = thread.join();
+            }
         }
     }
 }
 
 impl<W: Worker> Drop for WorkerPool<W> {
     fn drop(&mut self) {
-        self.close_and_join();
+        if self.process.is_here() {
+            return self.close_and_join();
+        }
+        // The threads belong to the parent process, and so does the state they share: it is leaked.
+        let threads = self.threads.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        std::mem::forget((std::mem::take(&mut self.mailboxes), std::mem::take(threads)));
     }
 }
 
-/// A reply under way. It comes from `.await` or from [`PendingReply::wait`].
+type ReplyReceiver<W> = Receiver<Postmark, Result<<W as Worker>::Reply, WorkerError>>;
+
+/// A pending reply. It comes from `.await` or from [`PendingReply::wait`].
+///
+/// A worker that needs the reply of another worker should call `wait`, which detects workers that
+/// wait for each other. Awaiting inside the worker's own executor is not detected, and may wait for
+/// ever.
 #[must_use = "a reply that nobody waits for is lost; use `send` where none is needed"]
 pub struct PendingReply<W: Worker> {
-    receiver: Receiver<Postmark, Result<W::Reply, WorkerError>>,
+    receiver: ReplyReceiver<W>,
     worker: usize,
+    key: WorkerKey,
+    process: Process,
 }
 
 impl<W: Worker> PendingReply<W> {
-    /// Blocks until the reply is there.
+    /// The error of a request that was sent before a fork, in the child process: its reply goes to
+    /// the parent.
+    fn lost_in_fork(&self) -> Option<WorkerError> {
+        let lost = !self.process.is_here() && !self.receiver.is_done();
+        lost.then(|| forked(self.process))
+    }
+
+    /// Blocks until the reply arrives. A worker that would wait for itself, directly or through
+    /// workers that wait for it, is refused with [`WorkerError::WaitsForItself`]; its message is
+    /// handled all the same.
     pub fn wait(mut self) -> Result<W::Reply, WorkerError> {
+        if let Some(error) = self.lost_in_fork() {
+            return Err(error);
+        }
+        let wait = (!self.receiver.is_done()).then(|| waits::wait_for(self.key, self.receiver.probe()));
+        if let Some(Err(waits::Circle)) = wait {
+            return Err(WorkerError::WaitsForItself { worker: self.worker });
+        }
         match self.receiver.wait(None) {
             Ok(Some(reply)) => reply,
             _ => Err(WorkerError::Stopped),
         }
     }
 
-    /// Blocks until the reply is there, at the longest for this time.
+    /// Blocks until the reply arrives, for `time_max` at the longest.
     pub fn wait_for(mut self, time_max: Duration) -> Result<W::Reply, WorkerError> {
+        if let Some(error) = self.lost_in_fork() {
+            return Err(error);
+        }
         match self.receiver.wait(Instant::now().checked_add(time_max)) {
             Ok(Some(reply)) => reply,
             Ok(None) => Err(WorkerError::Stopped),
@@ -424,11 +505,20 @@ impl<W: Worker> Future for PendingReply<W> {
     type Output = Result<W::Reply, WorkerError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(error) = self.lost_in_fork() {
+            return Poll::Ready(Err(error));
+        }
         self.receiver.poll(context).map(|reply| reply.unwrap_or(Err(WorkerError::Stopped)))
     }
 }
 
-/// Puts the calling thread where the options want it.
+/// The error for a caller in another process.
+#[cold]
+fn forked(made_in: Process) -> WorkerError {
+    WorkerError::Forked { made_in: made_in.id(), called_in: std::process::id() }
+}
+
+/// Applies the CPUs and the priority of the options to the calling thread.
 fn settle(index: usize, options: &PoolOptions) -> Result<(), PlacementError> {
     if let Some(cpus) = options.cpus.get(index) {
         pin_current(cpus)?;
@@ -437,24 +527,49 @@ fn settle(index: usize, options: &PoolOptions) -> Result<(), PlacementError> {
 }
 
 fn check(options: &PoolOptions) -> Result<(), WorkerError> {
-    let zero = |what| WorkerError::BadOption { what, expected: "at least 1", got: "0".to_owned() };
-    if options.workers == 0 {
-        return Err(zero("workers"));
+    let bad = |what, expected, got: String| Err(WorkerError::BadOption { what, expected, got });
+    if !(1..=WORKERS_MAX).contains(&options.workers) {
+        return bad("workers", WORKERS_EXPECTED, options.workers.to_string());
     }
-    if options.queue_depth_max == 0 {
-        return Err(zero("queue_depth_max"));
+    if !(1..=QUEUE_DEPTH_MAX).contains(&options.queue_depth_max) {
+        return bad("queue_depth_max", QUEUE_DEPTH_EXPECTED, options.queue_depth_max.to_string());
     }
     if options.name.contains('\0') {
-        let (what, expected) = ("name", "no character with the code 0");
-        return Err(WorkerError::BadOption { what, expected, got: options.name.escape_default().to_string() });
+        return bad("name", "no character with the code 0", options.name.escape_default().to_string());
     }
     if options.tick_every.is_some_and(|every| every.is_zero()) {
-        let (what, expected) = ("tick_every", "more than 0 s, or none");
-        return Err(WorkerError::BadOption { what, expected, got: "0 s".to_owned() });
-    }
-    if u32::try_from(options.workers).is_err() {
-        let (what, expected) = ("workers", "at most 2^32 - 1");
-        return Err(WorkerError::BadOption { what, expected, got: options.workers.to_string() });
+        return bad("tick_every", "more than 0 s, or none", "0 s".to_owned());
     }
     Ok(())
+}
+
+const WORKERS_EXPECTED: &str = "1 to 1024";
+const QUEUE_DEPTH_EXPECTED: &str = "1 to 1048576";
+
+/// Refuses queues that would use up the machine's memory before the first message is sent.
+fn check_queues<W: Worker>(options: &PoolOptions) -> Result<(), WorkerError> {
+    let each = Queue::<Letter<W>>::bytes(options.queue_depth_max);
+    let all = each.saturating_mul(options.workers as u64);
+    if all > QUEUES_BYTES_MAX {
+        let expected = "queues of at most 4 GiB in all: fewer workers, shorter queues, or smaller messages";
+        let got = format!("{} queues of {each} bytes", options.workers);
+        return Err(WorkerError::BadOption { what: "queue_depth_max", expected, got });
+    }
+    address_space::check_room(all).map_err(|error| {
+        let expected = "queues for which there is memory";
+        let got = format!("{} queues of {each} bytes: {error}", options.workers);
+        WorkerError::BadOption { what: "queue_depth_max", expected, got }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_in_messages_are_the_bounds_that_are_checked() {
+        assert_eq!(WORKERS_EXPECTED, format!("1 to {WORKERS_MAX}"));
+        assert_eq!(QUEUE_DEPTH_EXPECTED, format!("1 to {QUEUE_DEPTH_MAX}"));
+        assert_eq!(QUEUES_BYTES_MAX >> 30, 4);
+    }
 }

@@ -1,4 +1,5 @@
-//! Accounts for a choice in words: why no device is left, and what the alternatives were. Only made when somebody asks.
+//! Explains a choice: why no device is left, and what the alternatives were. Only computed on
+//! request.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,18 @@ use crate::lane::WorkerState;
 use crate::options::Wishes;
 
 impl Router {
-    /// Every device as the router sees it for this op now. `taken`: the lane that an op was sent to, where it was.
+    /// Every device as the router sees it for this op now. `taken`: the lane that the op was sent
+    /// to and whether it explored, if it was sent.
     pub(crate) fn alternatives(
         &self,
         op: &Op,
         wishes: &Wishes,
         now: Instant,
-        taken: Option<(u8, bool)>,
+        taken: Option<(u16, bool)>,
     ) -> Vec<Alternative> {
         let sights = choice::look(self, op, wishes, now);
         let best = || choice::pick(self, &sights, wishes, self.lanes.len());
+        let taken = taken.and_then(|(id, explored)| Some((self.lanes.made(id)?.lane.number, explored)));
         let chosen = taken.map(|(lane, explored)| Choice { lane, explored }).or_else(best);
         let of = |candidate: &Candidate| {
             let sight = &sights.of[usize::from(candidate.lane.number)];
@@ -33,7 +36,7 @@ impl Router {
                 verdict: self.verdict(candidate, &sights, chosen, op, wishes),
             }
         };
-        self.lanes.current().map(of).collect()
+        self.lanes.iter().map(of).collect()
     }
 
     fn verdict(
@@ -49,7 +52,7 @@ impl Router {
         if let Some(choice) = chosen.filter(|choice| choice.lane == lane.number) {
             return if choice.explored { Verdict::Explored } else { Verdict::Chosen };
         }
-        if wishes.allowed & (1 << lane.number) == 0 {
+        if !wishes.allows(lane.number, lane.placed()) {
             return Verdict::NotAllowed;
         }
         match sight.fitness {
@@ -71,13 +74,15 @@ impl Router {
     }
 }
 
-/// Why no device runs this op: each one's own reason, or that the device of an object that it names was given up.
+/// Why no device runs this op: each device's own reason, or that the device of an object that the
+/// op names was given up.
 pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
     let mut lost = None;
     op.for_each_part(&mut |part| {
         if let Some(object) = part.object()
             && lost.is_none()
-            && let Some(candidate) = router.lanes.serving(object.device()).filter(|candidate| !candidate.is_alive())
+            && let Some(candidate) = router.lanes.newest_of(object.device())
+            && (candidate.lane.is_replaced() || !candidate.is_alive())
         {
             let reason = format!("its device was given up: {}", unfit(candidate));
             lost = Some(Error::ObjectLost { kind: object.kind(), device: object.device(), reason });
@@ -88,8 +93,8 @@ pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
     }
     let reasons: Vec<String> = router
         .lanes
-        .current()
-        .filter(|candidate| wishes.allowed & (1 << candidate.lane.number) != 0)
+        .iter()
+        .filter(|candidate| wishes.allows(candidate.lane.number, candidate.lane.placed()))
         .map(|candidate| {
             let reason = match candidate.supports(op) {
                 Support::No(reason) => reason,
@@ -109,7 +114,7 @@ fn prediction(sight: &Sight) -> Prediction {
 
 fn unfit(candidate: &Candidate) -> String {
     let lane = &candidate.lane;
-    let health = lane.gate.report();
+    let health = lane.gate.report(lane.process);
     match lane.state() {
         WorkerState::Ready if health.circuit != Circuit::Closed => {
             "it failed too often, and its circuit is open".to_owned()

@@ -1,8 +1,9 @@
-//! Moves queued ops to idle devices: an op that is predicted to finish sooner on a device without a backlog goes there. The relay
-//! calls this; workers know nothing of each other.
+//! Moves queued ops to idle devices: an op that is predicted to finish sooner on a device without a
+//! backlog goes there. The relay calls this; workers do not know each other.
 //!
-//! A queue is walked from its front. The predicted finish of an op in its present lane grows with the backlog before it, so the
-//! first ops stay and later ones may go. Each op is moved only if that op itself finishes sooner. Ops that stay keep their order.
+//! A queue is walked from its front. The predicted finish of an op in its present lane grows with
+//! the backlog before it, so the first ops stay and later ops may go. Each op is moved only if that
+//! op itself finishes sooner. Ops that stay keep their order.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,20 +16,21 @@ use crate::lane::inlet::BACKLOG_NS_MIN;
 use crate::lane::{Forecast, Lane, OpTicket, Task, WorkerState};
 use crate::options::{Goal, Wishes};
 
-/// How much sooner an op must be expected to finish elsewhere: predictions are not exact, and moving is not free.
+/// By what factor, and by how much, an op must be expected to finish sooner elsewhere: predictions
+/// are not exact, and moving is not free.
 const SOONER_FACTOR: f32 = 1.2;
 const SOONER_NS_MIN: f32 = 50_000.0;
 
-/// What one look at all lanes found.
+/// The result of one look at all lanes.
 pub(crate) struct Found {
-    /// Some lane has a backlog of more than [`BACKLOG_NS_MIN`].
+    /// Whether some lane has a backlog of more than [`BACKLOG_NS_MIN`].
     pub(crate) uneven: bool,
-    /// Some lane was idle, and no queued op would have finished sooner there.
+    /// Whether some lane was idle and no queued op would have finished sooner there.
     pub(crate) in_vain: bool,
 }
 
-/// Looks at every lane once, and moves ops from those with a backlog to those that are idle. `acts` says whether the relay that looks
-/// has not been replaced meanwhile.
+/// Looks at every lane once, and moves ops from lanes with a backlog to idle lanes. `acts` returns
+/// whether the looking relay has not been replaced meanwhile.
 pub(crate) fn round(router: &Router, now: Instant, acts: &dyn Fn() -> bool) -> Found {
     let idle = router.lanes.iter().filter(|candidate| is_idle(candidate));
     let idle = idle.fold(0_u64, |mask, candidate| mask | (1 << candidate.lane.number));
@@ -57,13 +59,14 @@ fn is_idle(candidate: &Candidate) -> bool {
     well && lane.backlog_ns() == 0 && lane.queued() == 0
 }
 
-/// Moves the ops of a lane's queue that would finish sooner on an idle lane. Returns how many.
+/// Moves the ops of a lane's queue that would finish sooner on an idle lane. Returns how many were
+/// moved.
 fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant, acts: &dyn Fn() -> bool) -> usize {
     let (mut moved, mut ahead_ns) = (0, None);
     lane.look_through(acts, |queued_ns, mut ticket| {
-        // Before the first of them is what the engine has.
+        // The ops in the engine come before the first queued op.
         let ahead_ns = ahead_ns.get_or_insert_with(|| lane.backlog_ns().saturating_sub(queued_ns) as f32);
-        // An op that panics when it is asked about itself stays where it is, and harms nobody else.
+        // An op that panics when it is asked about itself stays in place, and affects no other op.
         let asked = |task: &mut Task| contain(|| sooner(router, lane, task, *ahead_ns, idle, now)).ok().flatten();
         let Some(forecast) = ticket.question_mut().and_then(asked) else {
             *ahead_ns += ticket.question_mut().map_or(0.0, |task| task.load_ns as f32);
@@ -81,12 +84,13 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant, acts: &dyn Fn(
     moved
 }
 
-/// The forecast for an op on an idle lane, where it may go there and would finish sooner.
+/// The forecast for an op on an idle lane, if the op may go there and would finish sooner.
 fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
     let Wishes { pinned, prefer, goal, .. } = task.wishes;
-    // Ops that are pinned, prefer a device, probe or explore stay; so do ops that only fetch an input here.
+    // Ops that are pinned, prefer a device, probe or explore stay. So do ops that only fetch an
+    // input here.
     let bound = pinned || prefer.is_some() || goal == Goal::Energy || task.seat.is_some();
-    if bound || task.forecast.target != lane.number {
+    if bound || task.forecast.target != lane.id {
         return None;
     }
     let tried = task.history.as_ref().map_or(0, |history| history.tried);
@@ -113,7 +117,7 @@ fn give(router: &Router, lane: &Lane, mut ticket: OpTicket, forecast: Forecast) 
             lane.counts.relieved.fetch_add(1, Ordering::Relaxed);
             lane.counts.moved.fetch_add(1, Ordering::Release);
         }
-        // It was closed meanwhile: the relay finds another one.
+        // The lane was closed meanwhile: the relay finds another one.
         Err((mut ticket, _)) => {
             if let Some(task) = ticket.question_mut() {
                 task.load_ns = 0;

@@ -1,13 +1,17 @@
 //! The choice of a device.
 //!
-//! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue, transfer and run time.
-//! 2. Lanes are ordered by fitness, then by score. The score is the predicted finish time, or what the caller's goal makes of it.
-//!    Where ops are queued, the score is multiplied by a penalty: the square root of the op's cost on this device over its cost
-//!    on the cheapest device. An op that leaves a queue for a device that is slow at it delays the ops which that device is
-//!    fast at.
-//! 3. Hardware that two APIs reach counts once: the API that is faster for this op is used, and the backlogs of both are added.
-//! 4. A lane without measurements for this op gets one now and then, one op at a time and within a budget. So does the lane with
-//!    the second best score, to notice that it has become faster, and a lane whose circuit is half-open, as a probe.
+//! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue,
+//!    transfer and run time.
+//! 2. Lanes are ordered by fitness, then by score. The score is the predicted finish time, or
+//!    another measure that the caller's goal asks for. If ops are queued, the score is multiplied
+//!    by a penalty: the square root of the op's cost on this device over its cost on the cheapest
+//!    device. Without it, an op that leaves a queue for a device that is slow at it would delay the
+//!    ops that this device is fast at.
+//! 3. Hardware that two APIs reach counts once: the API that is faster for this op is used, and the
+//!    backlogs of both are added.
+//! 4. A lane without measurements for this op gets one from time to time, one op at a time and
+//!    within a budget. So does the lane with the second best score, to notice when it has become
+//!    faster, and a lane whose circuit is half-open, as a probe.
 
 use std::time::Instant;
 
@@ -22,36 +26,39 @@ use crate::learned::model::Estimate;
 use crate::options::{Goal, Wishes};
 use crate::time::nanoseconds;
 
-/// One in so many choices takes the runner-up, to see whether it has become faster.
+/// One in this many choices takes the runner-up, to see whether it has become faster.
 const RUNNER_UP_ONE_IN: u64 = 128;
-/// How much slower than the best it may be expected to be for that.
+/// The largest expected time of such a runner-up, as a multiple of the best.
 const RUNNER_UP_FACTOR_MAX: f32 = 2.5;
-/// How much slower a device may be expected to be that is probed or tried for the first time.
+/// The largest expected time of a device that is probed or tried for the first time, as a multiple
+/// of the best.
 const TRIAL_FACTOR_MAX: f32 = 16.0;
-/// However short the best time is, a trial may take this long.
+/// A trial may always take this long, however short the best time is.
 const TRIAL_NS_MIN: f32 = 200_000.0;
 
-/// How fit a lane is; smaller is better.
+/// The fitness of a lane for an op; smaller is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fitness {
-    /// It takes the op at once.
+    /// Takes the op at once.
     Fit,
-    /// It must be warmed up first, and others serve meanwhile.
+    /// Must be warmed up first; other lanes serve meanwhile.
     Cold,
-    /// It is failing, full or not open; used only where no other lane can run the op.
+    /// Is failing, full or not open. Used only if no other lane can run the op.
     Unfit,
-    /// It cannot.
+    /// Cannot run the op.
     Out,
 }
 
-/// What the router predicts for one op on one lane.
+/// The router's prediction for one op on one lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
+    /// The id of the lane.
+    pub(super) id: u16,
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
-    /// Enough ops of about this size were measured.
+    /// Whether enough ops of about this size were measured.
     pub(super) settled: bool,
-    /// Too few ops of about this size were measured, and the budget allows another.
+    /// Whether too few ops of about this size were measured, and the budget allows another.
     pub(super) explorable: bool,
     pub(super) probe: bool,
     pub(super) queue_ns: f32,
@@ -64,6 +71,7 @@ pub(super) struct Sight {
 }
 
 const UNSEEN: Sight = Sight {
+    id: u16::MAX,
     fitness: Fitness::Out,
     measured: false,
     settled: false,
@@ -77,7 +85,7 @@ const UNSEEN: Sight = Sight {
     outdone_by: None,
 };
 
-/// What the router predicts for one op on every lane.
+/// The router's predictions for one op on every lane.
 pub(super) struct Sights {
     pub(super) of: [Sight; LANES_MAX],
     pub(super) facts: Facts,
@@ -99,7 +107,8 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
     Ok(Decision { forecast: forecast(router, &sights, choice) })
 }
 
-/// The forecast for the best of the allowed lanes that are fit and measured for this op. No lane is explored.
+/// The forecast for the best of the allowed lanes that are fit and measured for this op. It
+/// explores no lane.
 pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Option<Forecast> {
     let sights = look(router, op, wishes, now);
     let seen = &sights.of[..router.lanes.len()];
@@ -112,8 +121,8 @@ pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -
 }
 
 fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
-    let (Choice { lane, explored }, sight) = (choice, &sights.of[usize::from(choice.lane)]);
-    let target = router.lanes.get(usize::from(lane));
+    let (explored, sight) = (choice.explored, &sights.of[usize::from(choice.lane)]);
+    let target = router.lanes.made(sight.id);
     Forecast {
         key: sights.facts.key,
         work_log2: sights.facts.work_log2,
@@ -121,7 +130,7 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
         transfer_ns: sight.transfer_ns,
         run_ns: sight.run_ns,
         service_ns: sight.service_ns,
-        target: lane,
+        target: sight.id,
         probe: sight.probe,
         settled: sight.settled,
         explored,
@@ -133,14 +142,17 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
 pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Sights {
     let mut sights = Sights { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
     let bound = match sights.facts.bound_to {
-        // Any lane may run a transfer to a device that has no lane; no lane may run an op on the object of such a device.
+        // Any lane may run a transfer to a device that has no lane. No lane may run an op on the
+        // object of such a device.
         Some(device) => router.lanes.mask_of(device).unwrap_or(if sights.facts.has_object { 0 } else { u64::MAX }),
         None => u64::MAX,
     };
     let allowed = wishes.allowed & bound;
-    for (number, candidate) in router.lanes.iter().enumerate() {
-        if allowed & (1 << number) != 0 && (wishes.pinned || candidate.is_alive()) {
-            sights.of[number] = look_at(router, candidate, op, &sights.facts, wishes, now);
+    let wishes = &Wishes { allowed, ..*wishes };
+    for candidate in router.lanes.iter() {
+        let number = candidate.lane.number;
+        if wishes.allows(number, candidate.lane.placed()) && (wishes.pinned || candidate.is_alive()) {
+            sights.of[usize::from(number)] = look_at(router, candidate, op, &sights.facts, wishes, now);
         }
     }
     if !wishes.pinned {
@@ -157,7 +169,8 @@ fn weighs(goal: Goal) -> bool {
     matches!(goal, Goal::Soonest | Goal::Throughput)
 }
 
-/// Whether this lane has the earlier predicted finish, and the penalty of rule 2 made the other one win.
+/// Whether this lane has the earlier predicted finish, and the penalty of rule 2 made the chosen
+/// lane win.
 pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
     let finish_ns = |lane: u8| {
         let Sight { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
@@ -166,7 +179,7 @@ pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wi
     weighs(wishes.goal) && wishes.prefer.is_none() && !choice.explored && finish_ns(lane) < finish_ns(choice.lane)
 }
 
-/// Multiplies every score by the penalty of rule 2. Where no lane has a queue there is none.
+/// Multiplies every score by the penalty of rule 2. If no lane has a queue, there is no penalty.
 fn weigh(seen: &mut [Sight]) {
     if seen.iter().all(|sight| sight.queue_ns <= 0.0) {
         return;
@@ -179,7 +192,8 @@ fn weigh(seen: &mut [Sight]) {
     }
 }
 
-/// The penalty of rule 2. The square root keeps it below the ratio of costs, so that no op waits long beside an idle device.
+/// The penalty of rule 2. The square root keeps it below the ratio of costs, so that no op waits
+/// long while another device is idle.
 pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
     (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
@@ -198,6 +212,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
         transfer_ns += lane.links.down.time_ns(estimate.output_bytes());
     }
     let mut sight = Sight {
+        id: lane.id,
         fitness: Fitness::Fit,
         measured: estimate.near,
         settled: estimate.settled,
@@ -225,22 +240,23 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     sight
 }
 
-/// What the caller's goal makes of a prediction.
+/// The score of a prediction under the caller's goal.
 fn score(sight: &Sight, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f32) -> f32 {
     let finish_ns = sight.queue_ns + sight.transfer_ns + sight.run_ns;
     let score = match wishes.goal {
         Goal::Soonest | Goal::Latency => finish_ns,
-        // Transfers overlap with other ops; only what keeps the device busy counts in full.
+        // Transfers overlap with other ops, so only the time that keeps the device busy counts in
+        // full.
         Goal::Throughput => sight.queue_ns + sight.service_ns.max(sight.transfer_ns) + 0.1 * sight.transfer_ns,
         Goal::Energy => watts() * (sight.run_ns + sight.transfer_ns) + 1e-3 * finish_ns,
     };
     let late =
         wishes.deadline.is_some_and(|deadline| finish_ns > nanoseconds(deadline.saturating_duration_since(now)) as f32);
-    // A lane that would miss the deadline comes after every lane that would not.
+    // A lane that would miss the deadline comes after every lane that would meet it.
     if late { score + 1e15 } else { score }
 }
 
-/// Of lanes that reach the same hardware only the one that is faster for this op is kept.
+/// Of the lanes that reach the same hardware, keeps only the one that is faster for this op.
 fn outdo(router: &Router, sights: &mut Sights) {
     for (number, candidate) in router.lanes.iter().enumerate() {
         let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
@@ -264,9 +280,9 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
     let seen = &sights.of[..lanes];
     let fit = |lane: usize| seen[lane].fitness == Fitness::Fit && seen[lane].outdone_by.is_none();
     if let Some(preferred) = wishes.prefer
-        && seen.get(usize::from(preferred)).is_some_and(|sight| sight.fitness == Fitness::Fit)
+        && let Some(slot) = seen.iter().position(|sight| sight.id == preferred && sight.fitness == Fitness::Fit)
     {
-        return Some(Choice { lane: preferred, explored: false });
+        return Some(Choice { lane: slot as u8, explored: false });
     }
     let best = better_of(seen, |lane| seen[lane].fitness != Fitness::Out && seen[lane].outdone_by.is_none())?;
     let plain = Choice { lane: best as u8, explored: false };
@@ -295,7 +311,7 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
     Some(plain)
 }
 
-/// The fittest lane with the smallest score among those that `counts`.
+/// The fittest lane with the smallest score among the lanes for which `counts` is true.
 fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
     let mut best: Option<usize> = None;
     for lane in (0..seen.len()).filter(|lane| counts(*lane)) {
@@ -308,19 +324,20 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
     best
 }
 
-/// Has cold lanes with a better score than the chosen one compile the op's kernels, and the one that the caller prefers.
+/// Makes cold lanes compile the op's kernels, if their score is better than the chosen one's, if
+/// they are unmeasured, or if the caller prefers them.
 fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op, wishes: &Wishes) {
     let chosen = sights.of[usize::from(choice.lane)].score;
     for (number, candidate) in router.lanes.iter().enumerate() {
         let sight = &sights.of[number];
-        let is_wanted = sight.score < chosen || !sight.measured || wishes.prefer == Some(number as u8);
+        let is_wanted = sight.score < chosen || !sight.measured || wishes.prefer == Some(candidate.lane.id);
         if sight.fitness == Fitness::Cold && is_wanted {
             candidate.lane.ask_warm_up(sights.facts.key, op);
         }
     }
 }
 
-/// The backlog of the hardware: that of every lane which reaches it.
+/// The backlog of the hardware: the sum over every lane that reaches it.
 fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
     let mut backlog = candidate.lane.backlog_ns() as f32;
     let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
@@ -332,14 +349,15 @@ fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
     backlog
 }
 
-/// The run time that a backend guesses for so much work. A guess that is not a finite time counts as zero.
+/// The run time that a backend guesses for this much work. A guess that is not finite counts as
+/// zero.
 fn estimate_of(guess: FirstGuess, work_log2: f32) -> Estimate {
     let guessed_ns = guess.overhead_ns + work_log2.exp2() * guess.work_unit_ns;
     let run_ns = if guessed_ns.is_finite() { guessed_ns.max(0.0) } else { 0.0 };
     Estimate { near: false, settled: false, run_ns, service_ns: run_ns, output_log2: work_log2.min(30.0) }
 }
 
-/// Power that the device draws while it works, as it says or as its kind does.
+/// The power that the device draws while it works, as reported, or estimated from its kind.
 fn watts(candidate: &Candidate) -> f32 {
     let by_kind = match candidate.lane.info.kind {
         DeviceKind::Cpu | DeviceKind::SoftwareGpu => 10.0 * candidate.lane.info.compute_units.unwrap_or(8) as f32,

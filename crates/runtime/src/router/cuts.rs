@@ -1,8 +1,9 @@
-//! Graphs that no device runs whole: which devices run which part.
+//! Graphs that no device runs whole: how they are cut into parts for several devices.
 //!
-//! A graph is cut where no device that it may use runs all of its ops, or where its caller prefers a device that runs only some. The preferred
-//! device gets all that it runs; without one, devices with memory of their own come first, and the processor's cores last. Each part then goes
-//! to its device where that is fit for work, else wherever it finishes first.
+//! A graph is cut if none of the allowed devices runs all of its ops, or if its caller prefers a
+//! device that runs only some. The preferred device gets all ops that it can run. Without a
+//! preference, devices with memory of their own come first, and the processor's cores last. Each
+//! part then goes to its device if that is healthy, otherwise wherever it finishes first.
 
 use std::time::Instant;
 
@@ -16,19 +17,22 @@ use crate::lane::{InParts, Task};
 use crate::options::Wishes;
 
 impl Router {
-    /// The parts of a graph that must be cut; `None` for every other op, and where cutting does not help.
+    /// The parts of a graph that must be cut. `None` for every other op, and if cutting does not
+    /// help.
     pub(crate) fn cut(&self, op: &Op, wishes: &Wishes) -> Result<Option<InParts>> {
         let Op::Graph(GraphOp::RunGraph(graph)) = op else { return Ok(None) };
-        let may = |candidate: &&Candidate| wishes.allowed & (1 << candidate.lane.number) != 0 && candidate.is_alive();
-        let preferred = wishes.prefer.and_then(|lane| self.lanes.get(usize::from(lane))).filter(may);
+        let may = |candidate: &&Candidate| {
+            wishes.allows(candidate.lane.number, candidate.lane.placed()) && candidate.is_alive()
+        };
+        let preferred = wishes.prefer.and_then(|lane| self.lanes.made(lane)).filter(may);
         let runs_whole = match preferred {
             Some(preferred) => preferred.can_run(op),
-            None => self.lanes.current().filter(may).any(|candidate| candidate.can_run(op)),
+            None => self.lanes.iter().filter(may).any(|candidate| candidate.can_run(op)),
         };
         if runs_whole || wishes.pinned {
             return Ok(None);
         }
-        let mut devices: Vec<&Candidate> = self.lanes.current().filter(may).collect();
+        let mut devices: Vec<&Candidate> = self.lanes.iter().filter(may).collect();
         devices.sort_by_key(|candidate| {
             let info = &candidate.lane.info;
             (
@@ -40,9 +44,10 @@ impl Router {
         let devices: Vec<DeviceId> = devices.into_iter().map(|candidate| candidate.lane.info.id).collect();
         match self.parts(graph, &devices) {
             Ok(parts) if parts.parts.len() > 1 => Ok(Some(InParts::new(graph.clone(), parts, wishes.to_host))),
-            // One device has every op, and refuses the graph for another reason, which it says itself.
+            // One device has every op but refuses the graph for another reason, which it reports
+            // itself.
             Ok(_) => Ok(None),
-            // Another device may run the whole of what cannot be cut for the preferred one.
+            // Another device may run the whole graph that cannot be cut for the preferred one.
             Err(_) if preferred.is_some() => Ok(None),
             Err(error) => Err(error),
         }
@@ -66,9 +71,9 @@ impl Router {
         Ok(())
     }
 
-    /// The lane that serves the device of the present part, where there is one.
-    pub(crate) fn lane_of_part(&self, parts: &InParts) -> Result<Option<u8>> {
+    /// The lane that serves the device of the present part, if there is one.
+    pub(crate) fn lane_of_part(&self, parts: &InParts) -> Result<Option<u16>> {
         let device = parts.device()?;
-        Ok(self.lanes.serving(device).map(|candidate| candidate.lane.number))
+        Ok(self.lanes.serving(device).map(|candidate| candidate.lane.id))
     }
 }

@@ -10,18 +10,19 @@ use crate::lane::{Lane, OpReceiver, OpTicket, Task};
 use crate::options::{FallbackPolicy, Wishes};
 use crate::slot::slot;
 
-/// An op that was sent, or waits for room.
+/// An op that was sent, or that waits for room.
 pub(crate) struct Sent {
     pub(crate) receiver: OpReceiver,
     /// The first lane that it visits.
     pub(crate) lane: Arc<Lane>,
-    /// Still to be put into the lane's queue, which is full.
+    /// The ticket that must still be put into the lane's queue, which is full.
     pub(crate) unsent: Option<OpTicket>,
 }
 
 impl Router {
-    /// An op is about to come. Where there is one device its worker, if it sleeps, wakes up while the op is made ready: waking
-    /// takes longer than that. Of several devices the one that is chosen is told.
+    /// Called when an op is about to come. If there is only one device, its sleeping worker wakes
+    /// up while the op is prepared, because waking takes longer than the preparation. With several
+    /// devices, only the chosen one is woken, later.
     pub(crate) fn expect_op(&self) {
         if self.lanes.len() == 1
             && let Some(only) = self.lanes.get(0)
@@ -30,9 +31,9 @@ impl Router {
         }
     }
 
-    /// Chooses a lane and sends the op there. Where that lane is full the op waits for room, or goes to the next best one
-    /// where it must not wait; where the lane is gone it goes to the next best one in any case. Of a graph that must be cut the first
-    /// part is sent.
+    /// Chooses a lane and sends the op there. If that lane is full, the op waits for room, or goes
+    /// to the next best lane if it must not wait. If the lane is gone, the op always goes to the
+    /// next best lane. For a graph that must be cut, the first part is sent.
     pub(crate) fn send(&self, mut op: Op, mut wishes: Wishes, now: Instant, may_wait: bool) -> Result<Sent> {
         let mut parts = self.cut(&op, &wishes)?;
         if let Some(parts) = &parts {
@@ -50,7 +51,7 @@ impl Router {
             if parts.is_some() {
                 task.history().parts = parts.take();
             }
-            let target = task.forecast.target;
+            let target = self.lanes.made(task.forecast.target).map_or(0, |target| 1_u64 << target.lane.number);
             let Some(lane) = self.next_stop(&mut task) else { return Err(Error::ShuttingDown) };
             lane.sleeper.wake();
             let (ticket, receiver) = slot(task);
@@ -62,9 +63,9 @@ impl Router {
                 Err(refused) => refused,
             };
             let Some(task) = ticket.take_question() else { return Err(error) };
-            // Nobody waits for this ticket; its answer tells nobody.
+            // No caller waits for this ticket, so its answer is never read.
             ticket.answer(Err(Error::Cancelled));
-            allowed &= !(1_u64 << target);
+            allowed &= !target;
             parts = task.history.and_then(|history| history.parts);
             let error = first_refusal.unwrap_or(error);
             match task.op.filter(|_| !wishes.pinned) {
@@ -75,7 +76,7 @@ impl Router {
         }
     }
 
-    /// Chooses, and makes the record that travels with the op.
+    /// Chooses a lane, and creates the record that travels with the op.
     fn task(&self, op: Op, wishes: &Wishes, accepted: Instant) -> Result<Task> {
         let forecast = self.choose(&op, wishes, accepted)?.forecast;
         let again = match wishes.policy {
@@ -83,9 +84,13 @@ impl Router {
             FallbackPolicy::Retry { .. } => true,
             FallbackPolicy::Alternate | FallbackPolicy::Cpu => self.lanes.len() > 1,
         };
-        let (keep, session) = (again && op.is_repeatable(), op.is_session());
+        let target = self.lanes.made(forecast.target).filter(|_| !wishes.is_second);
+        let verify = target.is_some_and(|target| target.lane.is_chosen(&op, wishes.verify_every, forecast.probe));
+        let (keep, session) = (verify || again && op.is_repeatable(), op.is_session());
         let (seat, history) = (None, None);
-        let mut task = Task { op: None, accepted, wishes: *wishes, forecast, load_ns: 0, keep, session, seat, history };
+        let wishes_of = *wishes;
+        let mut task =
+            Task { op: None, accepted, wishes: wishes_of, forecast, load_ns: 0, keep, verify, session, seat, history };
         if forecast.probe || forecast.explored {
             self.take_seat(&mut task);
         }

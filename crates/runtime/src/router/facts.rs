@@ -1,4 +1,5 @@
-//! What about an op matters for the choice of its device, gathered in one look at its inputs.
+//! The properties of an op that matter for the choice of its device, gathered in one pass over its
+//! inputs.
 
 use panoply_core::{Describe, DeviceId, Location, Op, PartRef};
 
@@ -6,22 +7,23 @@ use super::lanes::{Candidate, LaneList};
 use crate::lane::Lane;
 use crate::learned::model::{Key, log2};
 
-/// Devices on which inputs of one op may live and be told apart; what lives on further ones counts as the last.
+/// The number of devices that are distinguished as owners of one op's inputs. Inputs on further
+/// devices are counted with the last.
 const OWNERS_MAX: usize = 4;
 
-/// See the module.
+/// The properties of one op. See the module.
 pub(super) struct Facts {
     pub(super) key: Key,
     pub(super) work_log2: f32,
     /// Bytes of inputs in the host's memory.
     host_bytes: f32,
     owners: [Option<(DeviceId, f32)>; OWNERS_MAX],
-    /// Whether there were more owners than places.
+    /// Whether there were more owners than `OWNERS_MAX`.
     crowded: bool,
-    /// The only device that can do it, where there is one: a transfer is done by the device it leaves or reaches, an op that
-    /// names a device object by the object's.
+    /// The only device that can run the op, if there is one: a transfer runs on the device that it
+    /// leaves or reaches, and an op that names a device object on the object's device.
     pub(super) bound_to: Option<DeviceId>,
-    /// Whether it names a device object.
+    /// Whether the op names a device object.
     pub(super) has_object: bool,
 }
 
@@ -71,7 +73,7 @@ impl Facts {
         self.owners.iter().flatten().any(|(owner, _)| foreign(*owner))
     }
 
-    /// How long it takes to bring all inputs to this lane's device.
+    /// The predicted time to bring all inputs to this lane's device.
     pub(super) fn transfer_ns(&self, lane: &Lane, lanes: &LaneList, host_memory: bool) -> f32 {
         let (mut up_bytes, mut down_ns) = (self.host_bytes, 0.0);
         for (owner, bytes) in self.owners.iter().flatten().filter(|(owner, _)| *owner != lane.info.id) {

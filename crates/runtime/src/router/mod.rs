@@ -1,17 +1,18 @@
 //! Picks the device for an op.
 //!
-//! Capability is a hard filter. Among the devices that can, the one with the smallest predicted finish time is taken:
-//! the time until its queue is free, plus the time to bring the data there, plus the time to run it there. Everything that
-//! goes into a prediction is read from atomics: a choice takes no lock and allocates nothing.
+//! Capability is a hard filter. Among the capable devices, the one with the smallest predicted
+//! finish time is taken: the time until its queue is free, plus the time to bring the data there,
+//! plus the time to run the op there. Every input of a prediction is read from atomics: a choice
+//! takes no lock and allocates nothing.
 //!
-//! * `lanes`: the devices, in a list that only grows;
-//! * `wishes`: what a caller's wishes mean for them;
-//! * `facts`: what about an op matters for the choice;
+//! * `lanes`: the devices, in slots that are reused;
+//! * `wishes`: a caller's wishes in terms of the lanes;
+//! * `facts`: the properties of an op that matter for the choice;
 //! * `choice`: the choice itself, and `dispatch`, which sends the op there;
 //! * `cuts`: graphs that no device runs whole;
-//! * `balance`: ops that wait go to a device that has nothing to do, where that finishes them sooner;
+//! * `balance`: moves waiting ops to idle devices if they finish sooner there;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
-//! * `profile`: what was learned, written down and read again.
+//! * `profile`: saves and loads what was learned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,14 +35,14 @@ mod lanes;
 pub mod profile;
 mod wishes;
 
-pub(crate) use lanes::{LANES_MAX, LaneList};
+pub(crate) use lanes::{Candidate, LANES_MAX, LaneList};
 
-/// How much the router tries out.
+/// How much the router explores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exploration {
-    /// One in so many ops may be sent to a device only to learn how fast it is there. Zero: none.
+    /// One in this many ops may be sent to a device only to learn how fast it is there. Zero: none.
     pub one_in: u32,
-    /// As many ops more, at the beginning.
+    /// This many ops more may explore, at the beginning.
     pub first: u32,
 }
 
@@ -51,12 +52,12 @@ impl Default for Exploration {
     }
 }
 
-/// What the router decided.
+/// The router's decision.
 pub(crate) struct Decision {
     pub(crate) forecast: Forecast,
 }
 
-/// See the module.
+/// The router of a runtime. See the module.
 pub(crate) struct Router {
     pub(crate) lanes: LaneList,
     exploration: Exploration,
@@ -74,35 +75,36 @@ impl Router {
         }
     }
 
-    /// The lane for this op.
+    /// Chooses the lane for this op.
     pub(crate) fn choose(&self, op: &Op, wishes: &Wishes, now: Instant) -> Result<Decision> {
         choice::choose(self, op, wishes, now)
     }
 
     /// Takes the seat that a chosen op needs in its lane.
     pub(crate) fn take_seat(&self, task: &mut Task) {
-        let candidate = self.lanes.get(usize::from(task.forecast.target));
+        let candidate = self.lanes.made(task.forecast.target);
         task.seat = candidate.and_then(|candidate| Seat::take(&candidate.lane, &task.forecast));
         if task.forecast.explored {
             self.explored.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Has an op whose lane was given up go to the lane that its device got when it was found again, where there is one.
+    /// Redirects an op whose lane was given up to the lane that its device got when it was found
+    /// again, if there is one.
     pub(crate) fn follow(&self, task: &mut Task) {
-        let Some(target) = self.lanes.get(usize::from(task.forecast.target)) else { return };
+        let Some(target) = self.lanes.made(task.forecast.target) else { return };
         if !target.is_alive()
             && let Some(newer) = self.lanes.serving(target.lane.info.id).filter(|newer| newer.is_alive())
         {
             task.seat = None;
-            task.forecast.target = newer.lane.number;
+            task.forecast.target = newer.lane.id;
         }
     }
 
-    /// The lane that the op visits next: the one that holds an input to be fetched, or the one that runs it. Notes what
-    /// the op adds to that lane's backlog.
+    /// The lane that the op visits next: the lane that holds an input to fetch, or the one that
+    /// runs the op. Stores the op's load on that lane in the task.
     pub(crate) fn next_stop(&self, task: &mut Task) -> Option<Arc<Lane>> {
-        let target = &self.lanes.get(usize::from(task.forecast.target))?.lane;
+        let target = &self.lanes.made(task.forecast.target)?.lane;
         let owner = task.next_owner(target.info.id);
         let source = owner.and_then(|owner| self.lanes.serving(owner));
         let (lane, load_ns) = match source {
@@ -119,17 +121,17 @@ impl Router {
         cpus.fold(0, |mask, candidate| mask | (1 << candidate.lane.number))
     }
 
-    /// How many choices were made, and how many of them to learn.
+    /// How many choices were made, and how many of them explored.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.routed.load(Ordering::Relaxed), self.explored.load(Ordering::Relaxed))
     }
 
-    /// Counts a choice, and tells its number.
+    /// Counts a choice, and returns its number.
     fn count(&self) -> u64 {
         self.routed.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether another op may be spent on learning.
+    /// Whether another op may be spent on exploring.
     fn may_explore(&self, routed: u64) -> bool {
         let Exploration { one_in, first } = self.exploration;
         let allowed = u64::from(first) + routed / u64::from(one_in.max(1));

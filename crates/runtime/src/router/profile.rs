@@ -1,8 +1,9 @@
-//! What was learned about devices, written down as text and read again.
+//! Saves what was learned about devices as text, and loads it again.
 //!
-//! One line per fact, fields apart by tabs; in a name, tabs, ends of lines and backslashes are written as `\t`, `\n`, `\r` and
-//! `\\`, so that every name can be read again. The last line counts the others, so that a file that was cut off is noticed.
-//! A device's facts are only used for the same device with the same driver and the same version of this library.
+//! One line per fact, with fields separated by tabs. In a name, tabs, line ends and backslashes are
+//! written as `\t`, `\n`, `\r` and `\\`, so that every name can be read back. The last line holds
+//! the number of the others, so that a truncated file is detected. A device's facts are only used
+//! for the same device with the same driver and the same version of this library.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,37 +15,38 @@ use crate::lane::Lane;
 use crate::learned::model::{CLASSES, KEYS_MAX, LOG2_MAX, Label, Point};
 
 const HEAD: &str = "panoply profile 2";
-/// The most lines that a profile may have.
+/// The most lines of a profile.
 const LINES_MAX: usize = 1_000_000;
-/// The most fields of a line, and one more.
+/// The most fields of a line, plus one.
 const FIELDS_MAX: usize = 12;
-/// The most devices of a profile, and the most ops of a device: what a model has room for.
+/// The most devices of a profile, and the most ops of a device: the capacity of a model.
 const DEVICES_MAX: usize = 1024;
 const OPS_MAX: usize = KEYS_MAX * CLASSES;
-/// The longest latency in nanoseconds, and the highest rate in bytes per nanosecond, that is taken for one.
+/// The largest accepted latency in nanoseconds, and the largest accepted rate in bytes per
+/// nanosecond.
 const LINK_FIGURE_MAX: f32 = 1e12;
 
 /// Everything that was learned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// One for each device.
+    /// One profile for each device.
     pub devices: Vec<DeviceProfile>,
 }
 
-/// What was learned about one device.
+/// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceProfile {
-    /// Which device with which driver.
+    /// The device and its driver.
     pub identity: Identity,
     /// From the host to the device.
     pub up: Option<LinkSpeed>,
     /// From the device to the host.
     pub down: Option<LinkSpeed>,
-    /// How long ops took.
+    /// The measured times of ops.
     pub ops: Vec<OpSpeed>,
 }
 
-/// What must be equal for figures to hold.
+/// The properties that must be equal for the measurements to apply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The API.
@@ -64,28 +66,28 @@ pub struct Identity {
 pub struct LinkSpeed {
     /// The time for the smallest transfer.
     pub latency_ns: f32,
-    /// Bytes in a nanosecond.
+    /// Bytes per nanosecond.
     pub bytes_per_ns: f32,
 }
 
-/// How long an op of a certain size took.
+/// The measured time of an op of a certain size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpSpeed {
     /// The op's name.
     pub op: String,
     /// The element type of its first input.
     pub dtype: Option<DType>,
-    /// Its cost class: a label, empty where there is none, and a number.
+    /// Its cost class: a label, empty if there is none, and a number.
     pub class: (String, u64),
-    /// The logarithm to base two of its work.
+    /// The base-2 logarithm of its work.
     pub work_log2: f32,
-    /// Nanoseconds, as a logarithm to base two, with the device to itself.
+    /// The base-2 logarithm of its time in nanoseconds, with the device to itself.
     pub run_log2: f32,
-    /// Nanoseconds, likewise, that it kept the device from the next op.
+    /// The base-2 logarithm of the nanoseconds for which it kept the device from the next op.
     pub service_log2: f32,
-    /// Bytes of output, likewise.
+    /// The base-2 logarithm of its output bytes.
     pub output_log2: f32,
-    /// How many ops that stands on.
+    /// The number of ops that were measured.
     pub count: u32,
 }
 
@@ -93,25 +95,25 @@ pub struct OpSpeed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// It is of another kind or version, or damaged at its beginning.
+    /// The text is of another kind or version, or damaged at its beginning.
     #[error("it does not begin with `{HEAD}`")]
     NotAProfile,
-    /// It ends too early.
+    /// The text ends too early.
     #[error("it is cut off: expected {expected} lines, got {got}")]
     CutOff {
-        /// What its last line says.
+        /// The number of lines according to its last line.
         expected: String,
-        /// How many there are.
+        /// The actual number of lines.
         got: usize,
     },
-    /// A line makes no sense.
+    /// A malformed line.
     #[error("line {line}: expected {expected}, got {got}")]
     BadLine {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What would have been accepted.
+        /// The accepted content.
         expected: &'static str,
-        /// What was there.
+        /// The actual content.
         got: String,
     },
 }
@@ -130,7 +132,7 @@ impl Identity {
     }
 }
 
-/// A name as it is written: without what would end a field or a line.
+/// Escapes a name: replaces the characters that would end a field or a line.
 fn written(name: &str) -> Cow<'_, str> {
     if !name.contains(['\t', '\n', '\r', '\\']) {
         return Cow::Borrowed(name);
@@ -138,7 +140,7 @@ fn written(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"))
 }
 
-/// The name that was written so. A backslash before anything else is itself.
+/// Reverses `written`. A backslash before any other character stands for itself.
 fn read(field: &str) -> String {
     let mut name = String::with_capacity(field.len());
     let mut rest = field;
@@ -172,7 +174,8 @@ impl Profile {
                 let OpSpeed {
                     op, class: (label, variant), work_log2, run_log2, service_log2, output_log2, count, ..
                 } = op;
-                // A label that is the sign for none is told apart by a backslash, which stands for itself before it.
+                // A label equal to the sign for "none" is written with a backslash, which stands
+                // for itself there.
                 let (op, label) = match label.as_str() {
                     "" => (written(op), Cow::Borrowed("-")),
                     "-" => (written(op), Cow::Borrowed("\\-")),
@@ -189,14 +192,14 @@ impl Profile {
         text
     }
 
-    /// What was learned about the lane's device.
+    /// The profile of the lane's device.
     pub(crate) fn of(lane: &Lane) -> DeviceProfile {
         let speed = |link: &crate::learned::links::Link| {
             let (latency_ns, bytes_per_ns) = (link.latency_ns(), link.bytes_per_ns());
             link.is_measured().then_some(LinkSpeed { latency_ns, bytes_per_ns })
         };
         let mut ops = Vec::new();
-        lane.model.for_each(|label, point| {
+        lane.model.for_each(lane.process, |label, point| {
             let Point { at, run, service, output, count } = point;
             let Label { op, dtype, class } = label.clone();
             let (work_log2, run_log2) = (at, run);
@@ -221,7 +224,7 @@ impl Profile {
 }
 
 impl DeviceProfile {
-    /// Has a lane begin with these figures.
+    /// Initialises a lane with these measurements.
     pub(crate) fn seed(&self, lane: &Lane) {
         for (link, speed) in [(&lane.links.up, self.up), (&lane.links.down, self.down)] {
             if let Some(LinkSpeed { latency_ns, bytes_per_ns }) = speed {
@@ -314,13 +317,13 @@ fn op_speed(fields: &[&str], line: usize) -> Result<OpSpeed, ProfileError> {
     })
 }
 
-/// A latency or a rate.
+/// Parses a latency or a rate.
 fn figure(text: &str, line: usize) -> Result<f32, ProfileError> {
     let parsed = text.parse::<f32>().ok().filter(|value| (0.0..=LINK_FIGURE_MAX).contains(value));
     parsed.ok_or_else(|| bad(line, "a number from 0 to 1e12", text))
 }
 
-/// A logarithm of work, time or bytes that can have been measured.
+/// Parses a logarithm of work, time or bytes within the measurable range.
 fn logarithm(text: &str, line: usize) -> Result<f32, ProfileError> {
     let parsed = text.parse::<f32>().ok().filter(|value| (0.0..=LOG2_MAX).contains(value));
     parsed.ok_or_else(|| bad(line, "a logarithm from 0 to 50", text))

@@ -1,4 +1,4 @@
-//! What a caller's wishes mean for the devices that exist.
+//! Translates a caller's wishes to the existing devices.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::lanes::LaneList;
 use crate::options::{FallbackPolicy, RunOptions, Wishes};
 
 impl LaneList {
-    /// What the options mean here, or which two of them cannot both be fulfilled.
+    /// The options in terms of the lanes, or an error if two of them contradict each other.
     pub(crate) fn wishes(&self, options: &RunOptions, policy: FallbackPolicy, now: Instant) -> Result<Wishes> {
         let mut wishes = Wishes {
             goal: options.goal,
@@ -17,6 +17,9 @@ impl LaneList {
             explain: options.explain,
             to_host: options.to_host,
             deadline: options.deadline,
+            verify_every: options.verify_every,
+            lanes_known: self.placed_count(),
+            any_lane: options.device.is_none() && options.forbid.is_empty(),
             ..Wishes::none(policy)
         };
         if let Some(deadline) = options.deadline
@@ -27,15 +30,16 @@ impl LaneList {
         for device in &options.forbid {
             wishes.allowed &= !self.mask_of(*device)?;
         }
+        wishes.elsewhere = wishes.allowed;
         if let Some(device) = options.prefer {
-            wishes.prefer = Some(self.mask_of(device)?.trailing_zeros() as u8);
+            wishes.prefer = Some(self.lane_of(device)?.id);
         }
         if let Some(device) = options.device {
             wishes.allowed = self.mask_of(device)?;
             wishes.pinned = true;
         }
         options.check()?;
-        // A pinned op has nowhere else to go; only trying again is left.
+        // A pinned op has no other device to go to; only retrying is left.
         if wishes.pinned && !matches!(wishes.policy, FallbackPolicy::Retry { .. }) {
             wishes.policy = FallbackPolicy::None;
         }

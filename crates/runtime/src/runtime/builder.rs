@@ -1,4 +1,4 @@
-//! Builds a runtime: which backends, which bounds.
+//! Builds a runtime: its backends and its limits.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,27 @@ use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
 use crate::errands::Errands;
 use crate::health::HealthRules;
+use crate::lane::opinions::Opinions;
 use crate::lane::{Inlet, LaneSetup, WorkerLimits, WorkerState};
 use crate::options::FallbackPolicy;
+use crate::process::Process;
+use crate::queue::QUEUE_DEPTH_MAX;
 use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 use crate::threads::Owner;
 use crate::timers::Timers;
+use crate::verifier::Verifier;
+use crate::verify::Verify;
 
-/// How long `build` waits for a device to open before it goes on without it; the worker keeps trying.
+/// How long `build` waits for a device to open before it goes on without it. The worker keeps
+/// trying.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Wakers and destructors on the relay's and the timers' thread may take so long, however short an op's time limit is.
+/// Wakers and destructors on the relay's and the timers' thread may take this long, however short
+/// an op's time limit is.
 const CALL_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// Chooses what a [`Runtime`] is made of.
+/// Builds a [`Runtime`] with the chosen settings.
 #[derive(Default)]
 pub struct Builder {
     backends: Vec<Arc<dyn Backend>>,
@@ -38,6 +45,7 @@ pub struct Builder {
     fallback: FallbackPolicy,
     exploration: Exploration,
     leave_out: Vec<DeviceId>,
+    verify: Option<Verify>,
 }
 
 /// Why no runtime could be built.
@@ -47,25 +55,25 @@ pub enum BuildError {
     /// No backend found a device.
     #[error("no device was found: {}", reasons.join("; "))]
     NoDevice {
-        /// What each backend said.
+        /// The reason of each backend.
         reasons: Vec<String>,
     },
-    /// A bound makes no sense.
+    /// An invalid limit.
     #[error("{what}: expected {expected}, got {got}")]
     BadLimit {
-        /// Which bound.
+        /// The limit.
         what: &'static str,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         got: String,
     },
-    /// Two settings that cannot both hold.
+    /// Two settings contradict each other.
     #[error("{first} contradicts {second}")]
     Contradiction {
-        /// One of the two.
+        /// The first setting.
         first: String,
-        /// The other.
+        /// The second setting.
         second: String,
     },
     /// A worker could not be started.
@@ -84,60 +92,67 @@ impl Builder {
         self
     }
 
-    /// Notes a backend that is not there, so that [`Runtime::backends`] can say why.
+    /// Records a missing backend, so that [`Runtime::backends`] can report the reason.
     pub fn absent(mut self, api: Api, reason: Absence) -> Builder {
         self.absent.push(BackendReport { api, devices: Err(reason) });
         self
     }
 
-    /// The bounds of every device worker.
+    /// Sets the limits of every device worker.
     pub fn limits(mut self, limits: WorkerLimits) -> Builder {
         self.limits = limits;
         self
     }
 
-    /// How devices are opened.
+    /// Sets how devices are opened.
     pub fn open_options(mut self, open: OpenOptions) -> Builder {
         self.open = open;
         self
     }
 
-    /// When a device counts as hot, full or faulty.
+    /// Sets when a device counts as hot, full or faulty.
     pub fn health(mut self, rules: HealthRules) -> Builder {
         self.rules = rules;
         self
     }
 
-    /// When ops that could run as one go to an engine.
+    /// Sets when ops that could run as one go to an engine.
     pub fn batching(mut self, batching: Batching) -> Builder {
         self.batching = batching;
         self
     }
 
-    /// What happens to an op when its device fails, unless its caller says otherwise.
+    /// Sets what happens to an op when its device fails, unless its caller chooses otherwise.
     pub fn fallback(mut self, policy: FallbackPolicy) -> Builder {
         self.fallback = policy;
         self
     }
 
-    /// How much the router tries out.
+    /// Sets how much the router explores.
     pub fn exploration(mut self, exploration: Exploration) -> Builder {
         self.exploration = exploration;
         self
     }
 
-    /// Devices that shall not be opened.
+    /// Compares a share of the answers with another device's.
+    pub fn verify(mut self, verify: Verify) -> Builder {
+        self.verify = Some(verify);
+        self
+    }
+
+    /// Excludes devices from being opened.
     pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
         self.leave_out.extend(devices);
         self
     }
 
-    /// Finds the devices, starts their workers, and waits for them to be opened.
+    /// Finds the devices, starts their workers, and waits until they are open.
     pub fn build(self) -> Result<Runtime, BuildError> {
         self.check()?;
         let (clock, epoch, owner) = (Arc::new(SystemClock), Instant::now(), Owner::new());
         let (inlet, errands) = (Arc::new(Inlet::new()), Arc::new(Errands::new(owner)));
         let router = Arc::new(Router::new(self.exploration));
+        let opinions = self.verify.map(|verify| Arc::new(Opinions::new(verify)));
         let setup = LaneSetup {
             limits: self.limits,
             rules: self.rules,
@@ -145,11 +160,13 @@ impl Builder {
             inlet: Arc::clone(&inlet),
             clock: clock.clone(),
             epoch,
+            opinions: opinions.clone(),
             leave_out: self.leave_out,
         };
         let control = Control {
             supervisor: Some(Supervisor::new(owner, Arc::clone(&errands))),
             relay: None,
+            verifier: None,
             backends: self.backends,
             reports: Vec::new(),
             setup,
@@ -165,33 +182,13 @@ impl Builder {
             control: Mutex::new(control),
             ending: Mutex::new(()),
             search: Search::default(),
+            verifies: opinions.is_some(),
             owner,
+            process: Process::current(),
         };
         runtime.rediscover()?;
-        {
-            let mut control = runtime.control();
-            control.reports.extend(self.absent);
-            if router.lanes.len() == 0 {
-                return Err(BuildError::NoDevice { reasons: control.reports.iter().filter_map(reason).collect() });
-            }
-            let relay = Relay::new(inlet, Arc::clone(&router), clock);
-            let refused = |error| BuildError::BadLimit {
-                what: "threads",
-                expected: "room for one more",
-                got: format!("{error}"),
-            };
-            let call_time_max = control.setup.limits.op_time_max.max(CALL_TIME_MIN);
-            let relay = relay.start(owner, call_time_max).map_err(refused)?;
-            if let Some(supervisor) = &control.supervisor {
-                let (watched, timers) = (Arc::clone(&relay), Arc::clone(&runtime.timers));
-                let errands = Arc::clone(&runtime.errands);
-                supervisor.watch_too(Box::new(move |now| {
-                    errands.drop_all(watched.look(now));
-                    timers.look(now, call_time_max);
-                }));
-            }
-            control.relay = Some(relay);
-        }
+        runtime.control().reports.extend(self.absent);
+        runtime.start_threads(opinions, Relay::new(inlet, Arc::clone(&router), clock))?;
         wait_until_open(&router);
         Ok(runtime)
     }
@@ -199,6 +196,13 @@ impl Builder {
     fn check(&self) -> Result<(), BuildError> {
         check_limits(&self.limits)?;
         check_rules(&self.rules)?;
+        if let Some(verify) = &self.verify
+            && verify.wait_max.is_zero()
+        {
+            // Otherwise it would compare nothing, without reporting that.
+            let (what, expected) = ("verify.wait_max", "more than 0 s");
+            return Err(BuildError::BadLimit { what, expected, got: "0 s".to_owned() });
+        }
         let limits = &self.limits;
         let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
         if self.batching != Batching::LowLatency {
@@ -212,6 +216,41 @@ impl Builder {
                 return against(first, format!("op_time_max = {second:?}"));
             }
         }
+        Ok(())
+    }
+}
+
+impl Runtime {
+    /// Starts the threads beside the workers: the relay, the verifier if answers are compared, and
+    /// the supervisor's checks of both. Fails if no device was found.
+    fn start_threads(&self, opinions: Option<Arc<Opinions>>, relay: Relay) -> Result<(), BuildError> {
+        let mut control = self.control();
+        if self.router.lanes.len() == 0 {
+            return Err(BuildError::NoDevice { reasons: control.reports.iter().filter_map(reason).collect() });
+        }
+        let refused =
+            |error| BuildError::BadLimit { what: "threads", expected: "room for one more", got: format!("{error}") };
+        let call_time_max = control.setup.limits.op_time_max.max(CALL_TIME_MIN);
+        let relay = relay.start(self.owner, call_time_max).map_err(refused)?;
+        let verifier = opinions.map(|opinions| {
+            let (timers, errands) = (Arc::clone(&self.timers), Arc::clone(&self.errands));
+            Verifier::new(opinions, Arc::clone(&self.router), timers, errands)
+        });
+        if let Some(verifier) = &verifier {
+            control.verifier = Some(verifier.start(self.owner).map_err(refused)?);
+        }
+        if let Some(supervisor) = &control.supervisor {
+            let (watched, timers) = (Arc::clone(&relay), Arc::clone(&self.timers));
+            let errands = Arc::clone(&self.errands);
+            supervisor.watch_too(Box::new(move |now| {
+                errands.drop_all(watched.look(now));
+                timers.look(now, call_time_max);
+                if let Some(verifier) = &verifier {
+                    errands.drop_all(verifier.look(now));
+                }
+            }));
+        }
+        control.relay = Some(relay);
         Ok(())
     }
 }
@@ -241,6 +280,10 @@ fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {
         if value == 0 {
             return Err(BuildError::BadLimit { what, expected: "at least 1", got: "0".to_owned() });
         }
+    }
+    if limits.queue_depth_max > QUEUE_DEPTH_MAX {
+        let (what, expected) = ("queue_depth_max", "at most 1048576");
+        return Err(BuildError::BadLimit { what, expected, got: limits.queue_depth_max.to_string() });
     }
     if limits.op_time_max.is_zero() {
         return Err(BuildError::BadLimit { what: "op_time_max", expected: "more than 0 s", got: "0 s".to_owned() });

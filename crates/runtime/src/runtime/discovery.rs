@@ -5,89 +5,165 @@ use std::thread::ThreadId;
 
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Absence, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
 
 use super::{BackendReport, Control, Runtime};
 use crate::device_worker::driver::Opener;
+use crate::device_worker::supervisor::NotAgain;
 use crate::errands::Errand;
 use crate::foreign::contain;
 use crate::lane::{Lane, WorkerState};
 use crate::placement::Topology;
-use crate::router::LANES_MAX;
+use crate::router::profile::Identity;
+use crate::router::{Candidate, LANES_MAX};
 
-/// What became of a device.
+/// A change of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChange {
-    /// It is new, or works again after it was given up.
+    /// The device is new, or works again after it was given up.
     Appeared(DeviceId),
-    /// It is not there any more; what waited for it goes elsewhere under its fallback policy.
+    /// The device is no longer there. Ops that waited for it go elsewhere under their fallback
+    /// policy.
     Gone(DeviceId),
 }
 
-/// What looking again brought up.
+/// The changes that a new search found.
 pub type Rediscovery = Vec<DeviceChange>;
 
+/// The most device names in one reason.
+const NAMES_MAX: usize = 8;
+
+/// The answer of one backend.
+struct Answer {
+    backend: Arc<dyn Backend>,
+    /// `Err` holds the message of a panic.
+    devices: Result<Result<Vec<DeviceInfo>, Absence>, String>,
+}
+
+impl Answer {
+    /// The devices that it found, except those that the builder excluded.
+    fn wanted<'a>(&'a self, leave_out: &'a [DeviceId]) -> impl Iterator<Item = &'a DeviceInfo> {
+        let devices = self.devices.iter().flatten().flatten();
+        devices.filter(move |info| !leave_out.contains(&info.id))
+    }
+}
+
+/// Devices that exist but get no worker, grouped by the reason.
+#[derive(Default)]
+struct LeftOut(Vec<(Api, String, Vec<DeviceId>)>);
+
+impl LeftOut {
+    fn note(&mut self, device: DeviceId, reason: String) {
+        let same = self.0.iter_mut().find(|(api, known, _)| *api == device.api && *known == reason);
+        match same {
+            Some((_, _, devices)) => devices.push(device),
+            None => self.0.push((device.api, reason, vec![device])),
+        }
+    }
+
+    fn reports(self) -> impl Iterator<Item = BackendReport> {
+        self.0.into_iter().map(|(api, reason, devices)| {
+            let mut names: Vec<String> = devices.iter().take(NAMES_MAX).map(ToString::to_string).collect();
+            if devices.len() > NAMES_MAX {
+                names.push(format!("and {} more", devices.len() - NAMES_MAX));
+            }
+            BackendReport { api, devices: Err(Absence::LeftOut { devices: names.join(", "), reason }) }
+        })
+    }
+}
+
 impl Runtime {
-    /// Looks for devices again. New ones, and those that come back after they were given up, get a worker; those that are
-    /// gone lose theirs. Returns what changed.
+    /// Searches for devices again. New devices, and devices that come back after they were given
+    /// up, get a worker; devices that are gone lose theirs. Returns the changes.
     ///
-    /// Whoever calls this while another thread does waits for it. Backends are asked one after the other; one that calls this itself
-    /// gets an error.
+    /// A runtime serves 48 devices at once. New devices for which there is no room, and devices
+    /// whose worker cannot be started, are left out, and [`Runtime::backends`] reports the reason.
+    /// A failing backend or device does not affect the others.
+    ///
+    /// A second thread that calls this waits for the first. Backends are asked one after the other.
+    /// A backend that calls this itself gets an error.
     pub fn rediscover(&self) -> Result<Rediscovery, Error> {
+        self.process.check("the runtime")?;
         let _search = self.search.begin()?;
-        let mut changes = Vec::new();
         let topology = Topology::current();
-        let mut reports = Vec::new();
         let (backends, leave_out) = {
             let control = self.control();
+            if control.supervisor.is_none() {
+                return Err(Error::ShuttingDown);
+            }
             (control.backends.clone(), control.setup.leave_out.clone())
         };
-        for backend in backends {
-            let devices = match contain(|| backend.discover()) {
-                Ok(devices) => devices,
-                Err(message) => {
-                    // That says nothing about the devices that it found before: they stay.
-                    let reason = format!("its backend panicked: {message}");
-                    reports.push(BackendReport { api: backend.api(), devices: Err(Absence::NoDevice { reason }) });
-                    continue;
-                }
-            };
-            let wanted = |info: &&DeviceInfo| !leave_out.contains(&info.id);
-            let found: Vec<DeviceInfo> = devices.iter().flatten().filter(wanted).cloned().collect();
-            self.retire_missing(&backend, &found, &mut changes);
-            for info in found {
-                let serving = self.router.lanes.serving(info.id);
-                if serving.is_none_or(|candidate| !candidate.is_alive()) {
-                    changes.push(DeviceChange::Appeared(info.id));
-                    self.start(&mut self.control(), &topology, &backend, info)?;
+        let ask = |backend: Arc<dyn Backend>| {
+            let devices = contain(|| backend.discover());
+            Answer { backend, devices }
+        };
+        let answers: Vec<Answer> = backends.into_iter().map(ask).collect();
+        let (mut changes, mut left_out) = (Vec::new(), LeftOut::default());
+        for answer in &answers {
+            self.retire_missing(answer, &leave_out, &mut changes);
+        }
+        // Devices that were never here come first: they may need the slots of devices that were
+        // given up.
+        for given_up in [false, true] {
+            for answer in &answers {
+                for info in answer.wanted(&leave_out) {
+                    let serving = self.router.lanes.serving(info.id);
+                    if serving.is_some() != given_up || serving.is_some_and(Candidate::is_alive) {
+                        continue;
+                    }
+                    let found =
+                        |device: DeviceId| answers.iter().any(|one| one.wanted(&[]).any(|info| info.id == device));
+                    match self.start(&mut self.control(), &topology, &answer.backend, info, &found) {
+                        Ok(()) => changes.push(DeviceChange::Appeared(info.id)),
+                        Err(Error::ShuttingDown) => return Err(Error::ShuttingDown),
+                        Err(Error::DeviceUnavailable { reason, .. }) => left_out.note(info.id, reason),
+                        Err(error) => left_out.note(info.id, error.to_string()),
+                    }
                 }
             }
-            reports.push(BackendReport { api: backend.api(), devices });
         }
+        self.note_reports(answers, left_out);
+        Ok(changes)
+    }
+
+    fn note_reports(&self, answers: Vec<Answer>, left_out: LeftOut) {
+        let report = |answer: Answer| {
+            let devices = answer.devices.unwrap_or_else(|message| {
+                Err(Absence::NoDevice { reason: format!("its backend panicked: {message}") })
+            });
+            BackendReport { api: answer.backend.api(), devices }
+        };
+        let mut reports: Vec<BackendReport> = answers.into_iter().map(report).chain(left_out.reports()).collect();
         let mut control = self.control();
-        // What was noted as absent when the runtime was built stays so.
+        // Backends that were recorded as absent when the runtime was built stay in the report.
         let looked = |report: &BackendReport| reports.iter().any(|newer| newer.api == report.api);
         let kept: Vec<BackendReport> = control.reports.iter().filter(|report| !looked(report)).cloned().collect();
         reports.extend(kept);
         control.reports = reports;
-        Ok(changes)
     }
 
-    fn retire_missing(&self, backend: &Arc<dyn Backend>, found: &[DeviceInfo], changes: &mut Vec<DeviceChange>) {
-        for candidate in self.router.lanes.current() {
+    fn retire_missing(&self, answer: &Answer, leave_out: &[DeviceId], changes: &mut Vec<DeviceChange>) {
+        if answer.devices.is_err() {
+            // A panic says nothing about the devices that were found before, so they stay.
+            return;
+        }
+        for candidate in self.router.lanes.iter() {
             let lane = &candidate.lane;
-            let missing = lane.info.id.api == backend.api() && !found.iter().any(|info| info.id == lane.info.id);
-            if missing && candidate.is_alive() {
+            let found = answer.wanted(leave_out).any(|info| info.id == lane.info.id);
+            if lane.info.id.api == answer.backend.api() && !found && candidate.is_alive() {
                 changes.push(DeviceChange::Gone(lane.info.id));
                 self.retire(lane);
             }
         }
     }
 
-    /// Gives a device up: what waits goes elsewhere, and its worker ends with what it has under way.
+    /// Gives a device up: waiting ops go elsewhere, and its worker ends after its ops in flight.
     fn retire(&self, lane: &Arc<Lane>) {
         let reason = "it was not found any more".to_owned();
-        let cause = Error::DeviceLost { device: lane.info.id, reason };
+        self.give_up(lane, Error::DeviceLost { device: lane.info.id, reason });
+    }
+
+    fn give_up(&self, lane: &Arc<Lane>, cause: Error) {
         let news = lane.put_state(WorkerState::Failed, Some(cause.clone()));
         self.errands.drop_all(lane.end_queued());
         if news {
@@ -96,39 +172,86 @@ impl Runtime {
         }
     }
 
+    /// Starts a worker for a device: in its previous lane if that can be opened again, otherwise in
+    /// a new one.
     fn start(
         &self,
         control: &mut Control,
         topology: &Topology,
         backend: &Arc<dyn Backend>,
-        info: DeviceInfo,
+        info: &DeviceInfo,
+        found: &dyn Fn(DeviceId) -> bool,
     ) -> Result<(), Error> {
-        let device = info.id;
+        let (device, lanes) = (info.id, &self.router.lanes);
         let Control { supervisor, setup, open, .. } = control;
         let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
-        let cpus = worker_cpus(topology, &info);
+        let serving = lanes.serving(device);
+        if let Some(before) = serving.filter(|before| is_same_device(&before.lane.info, info)) {
+            match supervisor.start_again(&before.lane) {
+                Ok(()) => return Ok(()),
+                Err(NotAgain::Failed(error)) => return Err(error),
+                Err(NotAgain::Busy) => {}
+            }
+        }
+        let cpus = worker_cpus(topology, info);
         let mut options = open.clone();
-        options.threads = options.threads.or_else(|| engine_threads(topology, &info, cpus.as_ref()));
-        let reason = format!("a runtime has room for {LANES_MAX} devices in its life");
-        let full = Error::DeviceUnavailable { device, reason };
-        // Its objects follow a device that is found again.
-        let before = self.router.lanes.serving(device).map(|candidate| &*candidate.lane);
-        let make = |number| Lane::new(number, info, setup).with_objects_of(before);
-        let lane = self.router.lanes.add(backend, make).ok_or(full)?;
+        options.threads = options.threads.or_else(|| engine_threads(topology, info, cpus.as_ref()));
         let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
-        supervisor.start(lane, opener, cpus)
+        let (own_slot, crowded) = (serving.map(|before| before.lane.id), lanes.len() >= LANES_MAX);
+        // Which slots may be taken over. A slot of a device that is gone is preferred to one of a
+        // device that exists but does not work.
+        let rank = |other: &Candidate| match own_slot {
+            Some(own) => (other.lane.id == own).then_some(false),
+            None => (crowded && !other.is_alive()).then(|| found(other.lane.info.id)),
+        };
+        // A previous lane of this device that was replaced since is as good as a new one.
+        let is_its_own = |candidate: &&Candidate| {
+            let lane = &candidate.lane;
+            let takes_over = || lanes.get(usize::from(lane.number)).is_some_and(|other| rank(other).is_some());
+            lane.info.id == device && lane.is_replaced() && is_same_device(&lane.info, info) && takes_over()
+        };
+        for before in lanes.all().filter(is_its_own) {
+            match supervisor.start_replaced(&before.lane, &opener, &cpus) {
+                Ok(()) => {
+                    lanes.put_back(before);
+                    return Ok(());
+                }
+                Err(NotAgain::Failed(error)) => return Err(error),
+                Err(NotAgain::Busy) => {}
+            }
+        }
+        Lane::check_room(device, setup)?;
+        // The objects of a device follow it when it is found again.
+        let before = lanes.newest_of(device).map(|candidate| &*candidate.lane);
+        let make = |place| Lane::new(place, info.clone(), setup).with_objects_of(before);
+        let added = lanes.add_over(backend, rank, make);
+        let lane = added.map_err(|reason| Error::DeviceUnavailable { device, reason })?;
+        let started = supervisor.start(Arc::clone(&lane), opener, cpus);
+        if let Err(error) = &started {
+            // No worker serves the lane, so ops that were sent there meanwhile go elsewhere.
+            self.give_up(&lane, error.clone());
+        }
+        started
     }
 }
 
-/// Who looks for devices: one thread at a time.
+/// Whether this is the same device as before, so that what was learned about it still applies.
+fn is_same_device(before: &DeviceInfo, now: &DeviceInfo) -> bool {
+    Identity::of(before) == Identity::of(now)
+        && before.pci_address == now.pci_address
+        && before.capabilities == now.capabilities
+        && before.numa_node == now.numa_node
+}
+
+/// Allows only one thread at a time to search for devices.
 #[derive(Default)]
 pub(super) struct Search {
     turn: Mutex<()>,
-    /// Whose turn it is.
+    /// The thread that searches now.
     thread: Mutex<Option<ThreadId>>,
 }
 
-/// A turn at looking for devices.
+/// The permission to search for devices.
 pub(super) struct Turn<'a> {
     thread: &'a Mutex<Option<ThreadId>>,
     _turn: MutexGuard<'a, ()>,
@@ -160,15 +283,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them with the program's
-/// other threads; nothing is taken away from anybody.
+/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them
+/// with the program's other threads.
 fn worker_cpus(topology: &Topology, info: &DeviceInfo) -> Option<CpuSet> {
     let node = topology.node(info.numa_node?)?;
     let cpus = node.cpus.intersection(topology.allowed());
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// A CPU engine computes with as many threads as its node has CPUs, within what a container's quota allows.
+/// The number of threads of a CPU engine: the number of CPUs of its node, within a container's
+/// quota.
 fn engine_threads(topology: &Topology, info: &DeviceInfo, cpus: Option<&CpuSet>) -> Option<usize> {
     let of_node = cpus.map_or(topology.effective_cpus(), CpuSet::len);
     (info.kind == DeviceKind::Cpu).then(|| of_node.min(topology.effective_cpus()).max(1))

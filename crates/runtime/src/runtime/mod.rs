@@ -1,4 +1,4 @@
-//! What a program holds: it finds devices, starts a worker for each, and takes ops.
+//! The program's entry point: finds devices, starts a worker for each, and accepts ops.
 //!
 //! ```
 //! # use panoply_runtime::Runtime;
@@ -24,6 +24,7 @@ use crate::errands::{Errand, Errands};
 use crate::lane::{Inlet, LaneSetup, WorkerReport};
 use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
+use crate::process::{self, Process};
 use crate::relay::RelayThread;
 use crate::router::Router;
 use crate::router::dispatch::Sent;
@@ -31,6 +32,7 @@ use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
 use crate::timers::Timers;
+use crate::verifier::VerifierThread;
 
 mod builder;
 mod discovery;
@@ -39,14 +41,21 @@ pub use builder::{BuildError, Builder};
 use discovery::Search;
 pub use discovery::{DeviceChange, Rediscovery};
 
-/// How long a caller's waker may keep the relay when it shall end, before its thread is left behind.
+/// How long a caller's waker may hold up the end of the relay before its thread is left behind.
 const RELAY_GRACE: Duration = Duration::from_secs(2);
+/// How long a backend may hold up the end of the verifier before its thread is left behind.
+const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the wakers and destructors of the ops that it has answered.
 const ERRANDS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// The devices of this machine, each behind one worker. Share it by reference or in an `Arc`; dropping it drains it.
+/// The devices of this machine, each behind one worker. Share it by reference or in an `Arc`.
+/// Dropping it drains it.
+///
+/// A fork of the process has none of its threads: there the runtime refuses ops with
+/// [`Error::Forked`], and dropping it does nothing. A child process that needs devices must make a
+/// runtime of its own.
 pub struct Runtime {
     router: Arc<Router>,
     inlet: Arc<Inlet>,
@@ -55,25 +64,32 @@ pub struct Runtime {
     errands: Arc<Errands>,
     closing: AtomicBool,
     control: Mutex<Control>,
-    /// Held by whoever ends the runtime, until it has.
+    /// Held by the thread that ends the runtime, until it has ended.
     ending: Mutex<()>,
     search: Search,
-    /// By which its threads know it.
+    /// Whether answers are compared at all.
+    verifies: bool,
+    /// Identifies the runtime's own threads.
     owner: Owner,
+    /// The process that its threads run in.
+    process: Process,
 }
 
-/// What changes when devices come and go, or the runtime ends. Locked by those who change it, never on an op's path, and never while
-/// foreign code is called: a waker or a backend may come back here.
+/// The state that changes when devices come and go, or when the runtime ends. Never locked on an
+/// op's path, and never while foreign code is called: a waker or a backend may call back into the
+/// runtime.
 struct Control {
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
+    /// Compares answers, if any are compared.
+    verifier: Option<VerifierThread>,
     backends: Vec<Arc<dyn Backend>>,
     reports: Vec<BackendReport>,
     setup: LaneSetup,
     open: OpenOptions,
 }
 
-/// What one backend found.
+/// The devices that one backend found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendReport {
     /// The API.
@@ -83,19 +99,20 @@ pub struct BackendReport {
 }
 
 impl Runtime {
-    /// Chooses what the runtime is made of.
+    /// Starts building a runtime.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Runs an op on the device that suits it. The op is accepted at once where there is room; otherwise it waits for room
-    /// behind those that came before it, for as long as the result is wanted. A graph that no device runs whole is cut, and runs in parts
-    /// on several; its report names each cut.
+    /// Runs an op on the device that suits it. The op is accepted at once if there is room.
+    /// Otherwise it waits for room behind earlier ops, for as long as the result is wanted. A graph
+    /// that no device runs whole is cut, and runs in parts on several devices; its report names
+    /// each cut.
     pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.run_with(op, RunOptions::default())
     }
 
-    /// Runs an op as the caller wishes.
+    /// Runs an op with the caller's options.
     pub fn run_with<O: Operation>(&self, op: O, options: RunOptions) -> Pending<O::Output> {
         match self.send(op, &options, true) {
             Ok(pending) => pending,
@@ -103,39 +120,41 @@ impl Runtime {
         }
     }
 
-    /// Runs an op if there is room for it now; [`Error::Busy`] where there is not.
+    /// Runs an op if there is room for it now, otherwise returns [`Error::Busy`].
     pub fn try_run<O: Operation>(&self, op: O) -> Result<Pending<O::Output>> {
         self.try_run_with(op, RunOptions::default())
     }
 
-    /// Runs an op as the caller wishes, if there is room for it now.
+    /// Runs an op with the caller's options, if there is room for it now.
     pub fn try_run_with<O: Operation>(&self, op: O, options: RunOptions) -> Result<Pending<O::Output>> {
         self.send(op, &options, false)
     }
 
-    /// What each backend found.
+    /// The devices that each backend found.
     pub fn backends(&self) -> Vec<BackendReport> {
-        self.control().reports.clone()
+        process::lock(&self.control, self.process).map(|control| control.reports.clone()).unwrap_or_default()
     }
 
     /// Every device that ops can be sent to.
     pub fn devices(&self) -> impl Iterator<Item = &DeviceInfo> {
-        self.router.lanes.current().map(|candidate| &candidate.lane.info)
+        self.router.lanes.iter().map(|candidate| &candidate.lane.info)
     }
 
-    /// What each device's worker is doing, and has done.
+    /// The state and counters of each device's worker.
     pub fn workers(&self) -> Vec<WorkerReport> {
-        self.router.lanes.current().map(|candidate| candidate.lane.report()).collect()
+        self.router.lanes.iter().map(|candidate| candidate.lane.report()).collect()
     }
 
-    /// Every device as the router sees it for this op now, with the time it predicts and its verdict. Nothing is run.
+    /// Every device as the router sees it for this op now, with its predicted time and its verdict.
+    /// Nothing is run.
     pub fn explain<O: Operation>(&self, op: O, options: &RunOptions) -> Result<Vec<Alternative>> {
         let (op, now) = (op.into_op()?, Instant::now());
         let wishes = self.router.lanes.wishes(options, self.policy, now)?;
         Ok(self.router.alternatives(&op, &wishes, now, None))
     }
 
-    /// The device that an op would be sent to now; of a graph that must be cut, the first part. Nothing is run.
+    /// The device that an op would be sent to now. For a graph that must be cut: the device of the
+    /// first part. Nothing is run.
     pub fn decide(&self, op: &Op, options: &RunOptions) -> Result<DeviceId> {
         let now = Instant::now();
         let wishes = self.router.lanes.wishes(options, self.policy, now)?;
@@ -143,11 +162,11 @@ impl Runtime {
             return parts.device();
         }
         let target = self.router.choose(op, &wishes, now)?.forecast.target;
-        let candidate = self.router.lanes.get(usize::from(target));
+        let candidate = self.router.lanes.made(target);
         candidate.map(|candidate| candidate.lane.info.id).ok_or(Error::ShuttingDown)
     }
 
-    /// Every figure that the runtime counts, at this moment.
+    /// All metrics of the runtime at this moment.
     pub fn metrics(&self) -> Snapshot {
         let figures = |lane: &crate::lane::Lane| DeviceFigures {
             device: lane.info.id,
@@ -161,20 +180,26 @@ impl Runtime {
             memory: lane.metrics.memory(),
         };
         let (routed, explored) = self.router.counts();
-        let devices = self.router.lanes.current().map(|candidate| figures(&candidate.lane)).collect();
+        let devices = self.router.lanes.iter().map(|candidate| figures(&candidate.lane)).collect();
         Snapshot { devices, relayed_now: self.inlet.count(), routed, explored }
     }
 
-    /// What the router has learned about each device.
+    /// The measurements that the router has learned about each device. In a fork: those learned
+    /// until the fork.
     pub fn profile(&self) -> Profile {
-        Profile { devices: self.router.lanes.current().map(|candidate| Profile::of(&candidate.lane)).collect() }
+        Profile { devices: self.router.lanes.iter().map(|candidate| Profile::of(&candidate.lane)).collect() }
     }
 
-    /// Has the router begin with what was learned before. Returns the devices of this runtime that the profile knows; the
-    /// figures of others, and of others' drivers and versions, are not used.
+    /// Initialises the router with a saved profile. Returns the devices of this runtime that the
+    /// profile knows. Measurements of other devices, drivers and versions are not used. In a fork,
+    /// none are used.
     pub fn use_profile(&self, profile: &Profile) -> Vec<DeviceId> {
         let mut known = Vec::new();
-        for candidate in self.router.lanes.current() {
+        if !self.process.is_here() {
+            // The model is written under locks that a thread of the parent may hold.
+            return known;
+        }
+        for candidate in self.router.lanes.iter() {
             let identity = Identity::of(&candidate.lane.info);
             if let Some(device) = profile.devices.iter().find(|device| device.identity == identity) {
                 device.seed(&candidate.lane);
@@ -184,11 +209,16 @@ impl Runtime {
         known
     }
 
-    /// Takes no more ops, finishes the ones it has, and ends every worker. What is not finished within `drain_time_max`
-    /// is answered with [`Error::ShuttingDown`]. A second call finds nothing to do.
+    /// Refuses further ops, finishes the present ones, and ends every worker. Ops that are not
+    /// finished within `drain_time_max` are answered with [`Error::ShuttingDown`]. A second call
+    /// finds nothing to do.
     ///
-    /// On a thread of the runtime itself, which a waker is called on, nothing can be waited for: there it aborts.
+    /// A thread of the runtime itself, such as one that calls a waker, cannot wait for the ops:
+    /// there this call aborts.
     pub fn shutdown(&self, drain_time_max: Duration) -> Shutdown {
+        if !self.process.is_here() {
+            return Shutdown { drained: false, threads_left: 0 };
+        }
         self.closing.store(true, Ordering::SeqCst);
         if !self.owner.is_here() {
             let _ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -196,15 +226,19 @@ impl Runtime {
         }
         match self.ending.try_lock() {
             Ok(_ending) => self.parts_to_end().end(Duration::ZERO),
-            // Somebody else ends it, and may be waiting for this very thread.
+            // Another thread ends the runtime, and may be waiting for this very thread.
             Err(_) => Shutdown { drained: false, threads_left: 0 },
         }
     }
 
-    /// Takes no more ops and answers the ones it has with [`Error::ShuttingDown`], except where one finishes first.
+    /// Refuses further ops and answers the present ones with [`Error::ShuttingDown`], except those
+    /// that finish first.
     pub fn abort(&self) -> Shutdown {
+        if !self.process.is_here() {
+            return Shutdown { drained: false, threads_left: 0 };
+        }
         self.closing.store(true, Ordering::SeqCst);
-        for candidate in self.router.lanes.iter() {
+        for candidate in self.router.lanes.all() {
             self.errands.drop_all(candidate.lane.abort());
         }
         self.shutdown(Duration::ZERO)
@@ -214,7 +248,7 @@ impl Runtime {
         self.control.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What is left to be ended.
+    /// Takes the parts that are still to be ended.
     fn parts_to_end(&self) -> Ending {
         let mut control = self.control();
         Ending {
@@ -224,15 +258,21 @@ impl Runtime {
             errands: Arc::clone(&self.errands),
             supervisor: control.supervisor.take(),
             relay: control.relay.take(),
+            verifier: control.verifier.take(),
         }
     }
 
     fn send<O: Operation>(&self, op: O, options: &RunOptions, may_wait: bool) -> Result<Pending<O::Output>> {
+        self.process.check("the runtime")?;
         self.router.expect_op();
         let op = op.into_op()?;
         let accepted = Instant::now();
         if self.closing.load(Ordering::Relaxed) {
             return Err(Error::ShuttingDown);
+        }
+        if options.verify_every.is_some() && !self.verifies {
+            let expected = "a runtime that compares answers: it is built with `verify`";
+            return Err(Error::invalid("verify_every", expected, "one that does not"));
         }
         let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
@@ -242,19 +282,36 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// Leaks everything, because it belongs to the parent of this fork: no destructor may release
+    /// device memory, or wait for a lock that a thread of the parent held.
+    fn leave_to_parent(&mut self) {
+        let control = self.control.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        std::mem::forget((control.supervisor.take(), control.relay.take(), control.verifier.take()));
+        std::mem::forget(std::mem::take(&mut control.backends));
+        let shared = (Arc::clone(&self.router), Arc::clone(&self.inlet));
+        std::mem::forget((shared, Arc::clone(&self.timers), Arc::clone(&self.errands)));
+    }
+}
+
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if !self.process.is_here() {
+            return self.leave_to_parent();
+        }
         if !self.owner.is_here() {
             self.shutdown(DROP_DRAIN_MAX);
             return;
         }
-        // A waker has dropped the last handle on a thread that the draining needs.
+        // A waker has dropped the last handle, on a thread that the draining needs. So another
+        // thread drains.
         self.closing.store(true, Ordering::SeqCst);
         let ending = self.parts_to_end();
         let drains = std::thread::Builder::new().name("panoply-ending".to_owned());
         if drains.spawn(move || ending.end(DROP_DRAIN_MAX)).is_err() {
-            // Without a thread nobody can wait: what was moved there was dropped, and workers end with their lanes.
-            self.router.lanes.iter().for_each(|candidate| self.errands.drop_all(candidate.lane.abort()));
+            // Without a thread no wait is possible: the parts that were moved there were dropped,
+            // and workers end with their lanes.
+            self.router.lanes.all().for_each(|candidate| self.errands.drop_all(candidate.lane.abort()));
             self.inlet.close();
             self.errands.send(alarms(&self.timers));
         }
@@ -269,19 +326,20 @@ struct Ending {
     errands: Arc<Errands>,
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
+    verifier: Option<VerifierThread>,
 }
 
 impl Ending {
-    /// Ends everything. No foreign code is called on this thread: whoever ends a runtime waits for nobody's waker for ever, and a
-    /// waker may do so as well.
+    /// Ends everything. No foreign code is called on this thread: ending a runtime must not wait
+    /// for ever for a foreign waker.
     fn end(self, drain_time_max: Duration) -> Shutdown {
-        let Ending { router, inlet, timers, errands, supervisor, relay } = self;
+        let Ending { router, inlet, timers, errands, supervisor, relay, verifier } = self;
         if supervisor.is_none() && relay.is_none() {
-            // It was ended before. What is still stuck from then is nobody's to wait for.
+            // It was ended before. Threads that are still stuck from then are not waited for.
             return Shutdown { drained: true, threads_left: 0 };
         }
         let start = Instant::now();
-        let quiet = || inlet.count() == 0 && router.lanes.iter().all(|candidate| candidate.lane.is_quiet());
+        let quiet = || inlet.count() == 0 && router.lanes.all().all(|candidate| candidate.lane.is_quiet());
         // Ops that go from one device to another must find the second one open.
         while !quiet() && start.elapsed() < drain_time_max {
             std::thread::sleep(Duration::from_micros(50));
@@ -292,19 +350,24 @@ impl Ending {
             Some(mut supervisor) => supervisor.shut_down(left),
             None => Shutdown { drained: true, threads_left: 0 },
         };
+        if let Some(verifier) = verifier {
+            // Devices no longer answer, so none of the verifier's waits takes long. But a backend
+            // may hold it up.
+            errands.drop_all(verifier.end(VERIFIER_GRACE));
+        }
         if let Some(relay) = relay {
-            // It may be inside a caller's waker, or be the very thread that ends it.
+            // The relay may be inside a caller's waker, or be the very thread that ends it.
             errands.drop_all(relay.end(RELAY_GRACE));
         }
-        // What a stuck relay was looking at.
-        router.lanes.iter().for_each(|candidate| errands.drop_all(candidate.lane.end_queued()));
+        // The tickets that a stuck relay was looking at.
+        router.lanes.all().for_each(|candidate| errands.drop_all(candidate.lane.end_queued()));
         errands.send(alarms(&timers));
         errands.finish(ERRANDS_WAIT_MAX);
         shutdown
     }
 }
 
-/// Stops the timers, and wakes those who still wait for their deadlines.
+/// Stops the timers, and returns errands that wake the callers who still wait for their deadlines.
 fn alarms(timers: &Timers) -> impl Iterator<Item = Errand> {
     timers.stop().into_iter().map(|waker| Box::new(move || waker.wake()) as Errand)
 }

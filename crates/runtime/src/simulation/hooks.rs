@@ -1,8 +1,10 @@
-//! Foreign code that misbehaves: a backend whose every method, an owner whose destructor, and a waker whose call may panic, or
-//! keep the thread that called it while the world goes on.
+//! Foreign code that misbehaves: a backend, an owner of memory, and a waker, each of whose methods
+//! or destructor may panic, or may keep the thread that called it while the rest of the world goes
+//! on.
 //!
-//! There is one thread. A call that does not return is one that lets the rest of the world take steps before it does: among
-//! them a supervisor's look, which replaces the driver that is inside, and the steps of its replacement.
+//! There is only one thread. A call that does not return is simulated by a call that lets the rest
+//! of the world take steps before it returns: among them a supervisor's look, which replaces the
+//! driver that is inside, and the steps of its replacement.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use panoply_core::{
     Support, Tensor, Warmth,
 };
 
-/// How often something happens at a call, in ten thousand.
+/// The probability of a misbehaviour at a call, in ten-thousandths.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Chances {
     pub(super) panic: u64,
@@ -28,19 +30,19 @@ type Step = Rc<dyn Fn()>;
 thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(0));
     static CHANCES: Cell<Chances> = const { Cell::new(Chances { panic: 0, stuck: 0 }) };
-    /// What the world does while a call does not return.
+    /// The steps of the world while a call does not return.
     static MEANWHILE: RefCell<Option<Step>> = const { RefCell::new(None) };
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on foreign code behaves like this.
+/// Makes foreign code misbehave with these chances.
 pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: Step) {
     RANDOM.set(Random::new(seed));
     CHANCES.set(chances);
     MEANWHILE.set(Some(meanwhile));
 }
 
-/// From now on foreign code behaves.
+/// Makes foreign code behave.
 pub(super) fn calm() {
     CHANCES.set(Chances::default());
 }
@@ -56,15 +58,15 @@ fn draw(chance: u64) -> bool {
 
 /// Foreign code that may panic.
 fn may_panic() {
-    // A second panic while the first one unwinds ends the process, in anybody's code.
+    // A second panic while the first one unwinds would end the process, in any code.
     if !std::thread::panicking() && draw(CHANCES.get().panic) {
         PANICS.set(PANICS.get() + 1);
-        // Without the hook, which would print.
+        // Does not call the panic hook, which would print.
         std::panic::resume_unwind(Box::new("foreign code panics"));
     }
 }
 
-/// Foreign code that may also keep its caller.
+/// Foreign code that may panic or keep its caller.
 fn call() {
     may_panic();
     if !std::thread::panicking() && draw(CHANCES.get().stuck) {
@@ -76,7 +78,7 @@ fn call() {
     may_panic();
 }
 
-/// A backend that misbehaves, and otherwise does what another one does.
+/// A backend that misbehaves, and otherwise forwards to another one.
 pub(super) struct Misbehaving(pub(super) Arc<dyn Backend>);
 
 impl Backend for Misbehaving {
@@ -173,7 +175,7 @@ impl Drop for Owner {
     }
 }
 
-/// A small matrix in such memory.
+/// A small matrix in memory whose destructor misbehaves.
 pub(super) fn matrix() -> Tensor {
     Tensor::from_owner::<i32, _>(Owner([1, 2, 3, 4, 5, 6]), [2, 3]).unwrap()
 }

@@ -1,13 +1,15 @@
-//! Thousands of schedules under a virtual clock: clients, router, queues, batchers, workers, breakers, relay, and devices that
-//! fail, hang, overheat, disappear and return, one seeded random step at a time, in one thread. A failure names its seed,
-//! and the same seed fails again.
+//! Thousands of schedules under a virtual clock: clients, router, queues, batchers, workers,
+//! breakers, relay, and devices that fail, hang, overheat, disappear and return. One seeded random
+//! step at a time, in one thread. A failure reports its seed, and the same seed fails again.
 //!
-//! Every call into foreign code (an engine's methods and its destructor, wakers, owners' destructors) may panic, and may keep
-//! its caller while the world goes on: a supervisor then replaces the driver that is inside, the replacement works, and the
-//! first comes back late. Nothing it does then may be seen on its lane.
+//! Every call into foreign code (an engine's methods and its destructor, wakers, owners'
+//! destructors) may panic, and may keep its caller while the world goes on: a supervisor then
+//! replaces the driver that is inside, the replacement works, and the first driver comes back late.
+//! None of its later actions may be visible on its lane.
 //!
-//! What must hold in each of them: every op has exactly one outcome; none ran on a device that lacks it; nobody starves;
-//! nothing is left on any lane's books; breakers neither flap nor stick. `PANOPLY_SCHEDULES` says how many are run.
+//! Invariants of every schedule: every op has exactly one outcome; no op ran on a device that lacks
+//! it; no op starves; nothing is left on any lane's books; breakers neither flap nor stick.
+//! `PANOPLY_SCHEDULES` sets the number of schedules.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::cell::RefCell;
@@ -44,14 +46,15 @@ mod uneven;
 use setup::{random_batching, random_lack, random_limits, random_script, rules};
 use steps::{finish, misbehave, random_step, recover};
 
-/// Schedules of a run without `PANOPLY_SCHEDULES`.
+/// The number of schedules without `PANOPLY_SCHEDULES`.
 const SCHEDULES_DEFAULT: u64 = 10_000;
-/// How many calls may be stuck inside each other.
+/// The deepest nesting of stuck calls.
 const DEPTH_MAX: usize = 3;
 const DEVICES: usize = 3;
 const STEPS_MAX: u64 = 160;
 const OPS_MAX: usize = 64;
-/// How many ops that came later may be answered before one: all that were there, as often as turns go to others.
+/// The largest number of later ops that may be answered before an op: all present ones, as often as
+/// turns go to others.
 const OVERTAKEN_MAX: usize = 8 * OPS_MAX * 2;
 
 /// One world: devices with their workers, the relay, and the clients' open questions.
@@ -65,7 +68,7 @@ struct World {
     relay: Option<Relay>,
     workers: Vec<SimulatedWorker>,
     waiting: Vec<Question>,
-    /// Outputs that live on devices, to be inputs of later ops.
+    /// Outputs that live on devices and become inputs of later ops.
     kept: Vec<Tensor>,
     answered: usize,
     asked: usize,
@@ -73,15 +76,15 @@ struct World {
     shutting_down: bool,
     /// The workers whose drivers are in a step, each inside a call of the one before it.
     stepping: Vec<usize>,
-    /// The lane of the innermost one as it was when a stuck call of its driver's came back.
+    /// The lane of the innermost worker, as it was when a stuck call of its driver returned.
     seen: Option<Sight>,
     tally: Tally,
 }
 
-/// What may happen in the world while somebody else is in a call of it.
+/// The world as it is shared with code that runs during its calls.
 type Shared = Rc<RefCell<World>>;
 
-/// What a driver that was replaced must leave as it is.
+/// The state of a lane that a replaced driver must leave unchanged.
 #[derive(Clone, Debug, PartialEq)]
 struct Sight {
     state: WorkerState,
@@ -98,24 +101,24 @@ struct Question {
     place: Option<PlaceInLine>,
     waker: std::task::Waker,
     op: &'static str,
-    /// How many had been answered when it was asked.
+    /// How many ops had been answered when this one was asked.
     answered_before: usize,
 }
 
 struct SimulatedWorker {
     lane: Arc<Lane>,
-    /// `None` while it is in a step, and when it has ended.
+    /// `None` while the driver is in a step, and after it has ended.
     driver: Option<Driver>,
-    /// The one that acts for the device; `None` when it has ended.
+    /// The generation that acts for the device. `None` after it has ended.
     current: Option<Arc<Generation>>,
-    /// Those that were replaced, with their threads still inside a call.
+    /// The generations that were replaced while their threads are still inside a call.
     stuck: Vec<Arc<Generation>>,
     control: Arc<VirtualControl>,
     opener: Opener,
     lacking: Option<&'static str>,
 }
 
-/// What all schedules together did, so that a run that tests nothing is noticed.
+/// The totals of all schedules, so that a run that tests nothing is noticed.
 #[derive(Debug, Default)]
 struct Tally {
     right: usize,
@@ -129,9 +132,9 @@ struct Tally {
     hot: usize,
     /// Ops whose callers waited for room in a full queue.
     waited: usize,
-    /// Ops that went to an idle device before they were started.
+    /// Ops that moved to an idle device before they were started.
     relieved: u64,
-    /// Drivers that came back from a call to find themselves replaced, and threads that died.
+    /// Drivers that returned from a call after they were replaced, and threads that died.
     replaced: usize,
     died: usize,
     /// Calls that were stuck, and panics of foreign code.
@@ -171,7 +174,7 @@ fn every_schedule_answers_every_op_exactly_once() {
 }
 
 impl SimulatedWorker {
-    /// Puts a driver into place.
+    /// Installs a new driver.
     fn start(&mut self, now: std::time::Instant) {
         let driver = Driver::new(Arc::clone(&self.lane), self.opener.clone(), now);
         self.current = Some(driver.generation());
@@ -204,6 +207,7 @@ impl World {
                 inlet: Arc::clone(&inlet),
                 clock: Arc::clone(&clock),
                 epoch: clock.now(),
+                opinions: None,
                 leave_out: Vec::new(),
             };
             let backend: Arc<dyn Backend> = Arc::new(hooks::Misbehaving(Arc::clone(&backend) as Arc<dyn Backend>));
@@ -241,7 +245,8 @@ impl World {
         if self.seed.is_multiple_of(16) { 10 * STEPS_MAX } else { 20 + self.random.below(STEPS_MAX) }
     }
 
-    /// How many steps the world takes while a call is stuck, and whether somebody looks; `None` where too many are already.
+    /// How many steps the world takes while a call is stuck, and whether a supervisor looks. `None`
+    /// if too many calls are stuck already.
     fn get_stuck(&mut self) -> Option<(u64, bool)> {
         if self.stepping.is_empty() || self.stepping.len() > DEPTH_MAX {
             return None;
@@ -250,7 +255,8 @@ impl World {
         Some((self.random.below(24), self.random.below(4) > 0))
     }
 
-    /// Remembers the lane of the driver whose call comes back, if that driver was replaced.
+    /// Records the lane of the driver whose call returns, to detect later changes by a replaced
+    /// driver.
     fn see(&mut self) {
         self.seen = self.stepping.last().map(|index| self.sight(*index));
     }
@@ -352,13 +358,13 @@ impl World {
                 wishes.policy = FallbackPolicy::None;
             }
             1 => wishes.allowed = !(1 << random.below(DEVICES as u64)),
-            2 => wishes.prefer = Some(random.below(DEVICES as u64) as u8),
+            2 => wishes.prefer = Some(random.below(DEVICES as u64) as u16),
             _ => {}
         }
         wishes
     }
 
-    /// A device gets hot or cool, full or empty.
+    /// Makes a device hot or cool, full or empty.
     fn change_weather(&mut self) {
         let worker = &self.workers[self.random.below(DEVICES as u64) as usize];
         let temperature = 60.0 + self.random.below(40) as f32;
@@ -371,7 +377,7 @@ impl World {
         });
     }
 
-    /// Takes the answers that are there.
+    /// Takes the answers that have arrived.
     fn collect(&mut self) {
         let mut index = 0;
         while index < self.waiting.len() {
@@ -426,7 +432,7 @@ impl World {
         }
     }
 
-    /// Ends the faults. Returns when, and the devices whose circuits are not closed.
+    /// Ends the faults. Returns the time, and the devices whose circuits are not closed.
     fn heal(&mut self) -> (std::time::Instant, Vec<usize>) {
         for worker in &self.workers {
             worker.control.heal();

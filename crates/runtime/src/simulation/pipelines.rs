@@ -1,8 +1,8 @@
-//! Pipelines in seeded schedules: a random pipeline over virtual devices that fail, hang and disappear in mid-stream, one random
-//! step of a stage, a device's worker or the relay at a time, under a virtual clock. Futures do not always answer; runs are
-//! paused, drained and cancelled. Each item that was taken comes out exactly once, in order where that was asked for, or is a
-//! dead letter or left out; nothing stays in a device's memory.
-//! `PANOPLY_PIPELINE_SCHEDULES` says how many are run.
+//! Pipelines in seeded schedules: a random pipeline over virtual devices that fail, hang and
+//! disappear in mid-stream. Each random step is a step of a stage, a device's worker or the relay,
+//! under a virtual clock. Some futures never answer; runs are paused, drained and cancelled. Each
+//! item that was taken comes out exactly once, in order if requested, or is a dead letter or left
+//! out, and no memory of a device leaks. `PANOPLY_PIPELINE_SCHEDULES` sets the number of schedules.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ use crate::router::{Exploration, Router};
 const SCHEDULES_DEFAULT: u64 = 4000;
 const DEVICES: usize = 3;
 
-/// What all schedules together did, so that a run that tests nothing is noticed.
+/// The totals of all schedules, so that a run that tests nothing is noticed.
 #[derive(Debug, Default)]
 struct Tally {
     finished: u64,
@@ -96,6 +96,7 @@ impl Devices {
                 inlet: Arc::clone(&inlet),
                 clock: Arc::clone(&virtual_time),
                 epoch: virtual_time.now(),
+                opinions: None,
                 leave_out: Vec::new(),
             };
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
@@ -114,9 +115,9 @@ impl Devices {
         }
     }
 
-    /// Every device looks at what was let go when it has an op; then nothing may be left.
+    /// Gives every device an op, so that it releases freed memory, and checks that none is left.
     fn expect_free_memory(&mut self, seed: u64) {
-        // Smaller than what a pipeline keeps, since its own output may still be there.
+        // Smaller than the tensors that a pipeline keeps, since its own output may still be there.
         let row = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
         let mut receivers = Vec::new();
         for round in 0.. {
@@ -124,7 +125,7 @@ impl Devices {
                 let wishes =
                     Wishes { allowed: 1 << lane, pinned: true, to_host: true, ..Wishes::none(FallbackPolicy::None) };
                 let op = Transpose::new(&row).into_op().unwrap();
-                // One that is being opened again refuses it, and has nothing.
+                // A device that is being reopened refuses the op, and holds no memory.
                 receivers.extend(self.router.send(op, wishes, self.clock.now(), false).ok().map(|sent| sent.receiver));
             }
             (0..10).for_each(|_| self.step_all(Duration::from_micros(300)));
@@ -144,7 +145,7 @@ impl Devices {
     }
 }
 
-/// A device that fails now and then.
+/// A device that fails from time to time.
 fn script(random: &mut Random, seed: u64) -> Script {
     let bad = if random.below(3) == 0 { 10 } else { 1 };
     let rates = Rates {
@@ -160,7 +161,7 @@ fn script(random: &mut Random, seed: u64) -> Script {
     if random.below(4) > 0 { script.resident() } else { script }
 }
 
-/// A pipeline with stages at random. Each item stays the number that it is, whatever is done to it.
+/// A pipeline with random stages. Every stage leaves the numbers unchanged.
 fn pipeline(random: &mut Random, devices: &Devices, items: u64) -> (Pipeline<Vec<u64>>, bool) {
     let start: Start = Pipeline::builder().threads(2).dead_letters(usize::MAX);
     let mut builder = start.source(0..items).ring(depth(random));
@@ -214,7 +215,7 @@ fn depth(random: &mut Random) -> usize {
 
 type Answer = Pin<Box<dyn Future<Output = Result<u64, &'static str>> + Send>>;
 
-/// A future that answers at once, the second time it is asked, or never.
+/// A future that answers at its first poll, at its second, or never.
 fn asked(number: &u64) -> Answer {
     let (number, mut polls) = (*number, *number % 3);
     if number % 9 == 4 {
@@ -229,7 +230,7 @@ fn asked(number: &u64) -> Answer {
 
 type Ops = Box<dyn FnOnce(Builder<u64>) -> Builder<u64>>;
 
-/// A chain of one to three ops that leave the number as it is.
+/// A chain of one to three ops that leave the number unchanged.
 fn ops(random: &mut Random, devices: &Devices, ordered: bool) -> Ops {
     let runner = Arc::new(Runner { router: Arc::clone(&devices.router), clock: Arc::clone(&devices.clock) });
     let (links, in_flight) = (random.below(3), depth(random));
@@ -310,7 +311,7 @@ fn random_step(random: &mut Random, machine: &Machine, devices: &mut Devices) {
     }
 }
 
-/// Faults end, and so does the run.
+/// Ends the faults, and then the run.
 fn finish(seed: u64, machine: &Machine, devices: &mut Devices) {
     devices.controls.iter().for_each(|control| control.heal());
     machine.control.signals.pause(false);
@@ -341,7 +342,8 @@ fn check(seed: u64, machine: &Machine, out: &[u64], (items, ordered, stopped): (
     } else {
         let drained = machine.control.signals.is_draining();
         assert!(taken == items || drained && taken < items, "seed {seed}: {taken} of {items}: {report}");
-        // An item that fails in a branch is told by the branch and by the join: those that are missing are told at least once.
+        // An item that fails in a branch is counted by the branch and by the join, so each missing
+        // item is counted at least once.
         let missing = taken - out.len() as u64;
         assert!(missing <= skipped + dead, "seed {seed}: {missing} of {taken} are lost: {report}");
         assert!(missing > 0 || dead == 0, "seed {seed}: a dead letter whose item came out: {letters:?}");

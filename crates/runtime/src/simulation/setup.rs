@@ -1,4 +1,4 @@
-//! The bounds of a schedule, and devices and limits at random.
+//! The limits of a schedule, and random devices and worker limits.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::batcher::Batching;
 use crate::health::HealthRules;
 use crate::lane::WorkerLimits;
 
-/// The usual rules at the speed of the simulation.
+/// The default rules at the speed of the simulation.
 pub(super) fn rules() -> HealthRules {
     HealthRules {
         open_wait_min: Duration::from_millis(3),
@@ -19,7 +19,7 @@ pub(super) fn rules() -> HealthRules {
     }
 }
 
-/// The first device runs everything; of the others each may lack something.
+/// The first device runs every op. Each of the others may lack one.
 pub(super) fn random_lack(random: &mut Random, device: usize) -> Option<&'static str> {
     let ops = [None, Some("transpose"), Some("map"), Some("reduce")];
     if device == 0 { None } else { ops[random.below(4) as usize] }
@@ -32,7 +32,7 @@ pub(super) fn random_script(random: &mut Random, seed: u64) -> Script {
         hang: random.below(5_000) as u32,
         block: random.below(10_000) as u32,
         lost: random.below(20_000) as u32,
-        // These print. The simulation has panics of its own that do not.
+        // These panics print. The simulation has panics of its own that do not.
         panic: 0,
         out_of_memory: random.below(20_000) as u32,
         forget: random.below(10_000) as u32,

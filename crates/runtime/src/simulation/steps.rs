@@ -1,5 +1,6 @@
-//! What may happen in a world, one step at a time, and how a schedule ends. A driver's step may be stuck inside a call, in which
-//! the world takes further steps: so nothing here holds the world while it calls into it.
+//! The events in a world, one step at a time, and the end of a schedule. A driver's step may be
+//! stuck inside a call in which the world takes further steps, so no function here borrows the
+//! world while it calls into it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::device_worker::driver::Step;
 use crate::foreign::discard;
 use crate::lane::WorkerState;
 
-/// Has foreign code panic and keep its callers, more or less often.
+/// Makes foreign code panic and keep its callers, with random frequency.
 pub(super) fn misbehave(world: &Shared, seed: u64) {
     let weak = Rc::downgrade(world);
     let meanwhile = move || {
@@ -30,7 +31,8 @@ pub(super) fn misbehave(world: &Shared, seed: u64) {
     hooks::misbehave(seed, chances, Rc::new(meanwhile));
 }
 
-/// A call does not return for a while, and the world goes on. Mostly somebody looks before it does.
+/// Simulates a call that does not return for a while: the world goes on. In most cases a supervisor
+/// looks before the call returns.
 pub(super) fn meanwhile(world: &Shared) {
     let Some((steps, looked)) = world.try_borrow_mut().ok().and_then(|mut world| world.get_stuck()) else { return };
     (0..steps / 2).for_each(|_| random_step(world));
@@ -63,8 +65,8 @@ pub(super) fn random_step(world: &Shared) {
     world.borrow_mut().collect();
 }
 
-/// Has a driver take a step; false when it has ended. It may be that one of its calls is stuck, and its steps are taken by
-/// another.
+/// Makes a driver take a step. Returns false when it has ended. If one of its calls is stuck, a
+/// replacement may take its later steps.
 pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
     let (mut driver, generation) = {
         let mut world = world.borrow_mut();
@@ -90,7 +92,7 @@ pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
     }
     let ended = replaced || step == Step::Exit;
     if ended {
-        // Its engine is dropped, and with it the memory on the device.
+        // Dropping the driver drops its engine, and the device memory with it.
         drop(driver);
         generation.tenure.end();
         let mut world = world.borrow_mut();
@@ -108,7 +110,8 @@ pub(super) fn step_relay(world: &Shared) {
     world.borrow_mut().relay = Some(relay);
 }
 
-/// A supervisor looks: drivers that are stuck are replaced, and the tables of those that were are emptied.
+/// Simulates a supervisor's look: stuck drivers are replaced, and the tables of replaced drivers
+/// are emptied.
 pub(super) fn look(world: &Shared) {
     for index in 0..DEVICES {
         let (lane, tickets, given_up) = {
@@ -125,7 +128,7 @@ pub(super) fn look(world: &Shared) {
             if let Some(stuck) = worker.current.take_if(|current| current.replace_if_stuck(now, limit)) {
                 stuck.flights.take_all(|ticket| tickets.push(ticket));
                 worker.stuck.push(stuck);
-                // A driver that got stuck while it gave its device up has no successor.
+                // A driver that got stuck while it gave its device up gets no successor.
                 given_up = worker.lane.state() == WorkerState::Failed;
                 if !given_up {
                     worker.lane.put_state(WorkerState::Reopening, None);
@@ -176,7 +179,8 @@ pub(super) fn cancel(world: &Shared) {
     discard(question);
 }
 
-/// Faults end. Every device that is still there must be fit again soon, and no breaker may have flapped meanwhile.
+/// Ends the faults. Every device that still exists must be fit again soon, and no breaker may have
+/// flapped meanwhile.
 pub(super) fn recover(world: &Shared) {
     hooks::calm();
     let (start, sick) = world.borrow_mut().heal();

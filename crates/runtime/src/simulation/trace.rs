@@ -1,6 +1,7 @@
-//! Sealing and verifying over a processor's cores and a GPU, under a virtual clock: messages of mixed sizes in mixed places, by the router
-//! and by an oracle that knows where each is best. What an op costs is what such devices were measured to take, or near it; only the
-//! costs are simulated, the router and all below it are the real ones.
+//! Sealing and verifying on a processor's cores and a GPU, under a virtual clock: messages of mixed
+//! sizes in mixed locations, routed by the router and by an oracle that knows the best device for
+//! each. The costs of ops are close to measured ones. Only the costs are simulated; the router and
+//! everything below it are real.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -26,12 +27,13 @@ const CPU: usize = 0;
 const GPU: usize = 1;
 const TICK: Duration = Duration::from_micros(4);
 const OPS: usize = 400;
-/// Traces that are played. All of the first three end near the oracle; each takes half a minute on a busy machine.
+/// Number of traces that are played. The first three all end near the oracle; each takes half a
+/// minute on a busy machine.
 const SEEDS: u64 = 1;
 const BURST_MAX: u64 = 12;
-/// So many times quicker is clear: the router must see it.
+/// A difference by this factor is clear: the router must detect it.
 const CLEAR: f64 = 1.5;
-/// What the router may take of the oracle's time.
+/// The largest time of the router, as a multiple of the oracle's.
 const OF_ORACLE_MAX: f64 = 1.1;
 
 /// Eight cores with vector instructions.
@@ -43,7 +45,8 @@ fn cpu_cost(op: &Op) -> Duration {
     }
 }
 
-/// A large card: it seals twice as fast as the cores, and its link gives neither way what the cores seal.
+/// A large card: it seals twice as fast as the cores, but its link is slower, in both directions,
+/// than sealing on the cores.
 fn gpu_cost(op: &Op) -> Duration {
     match op {
         Op::Crypto(CryptoOp::Seal(op)) => nanoseconds(8_000.0 + op.messages().total_bytes() as f64 / 135.0),
@@ -78,7 +81,7 @@ fn repertoire() -> Vec<Piece> {
     from_host.chain(on_gpu).chain(verified).collect()
 }
 
-/// A world and the ops that are played in it, with what they read where it belongs.
+/// A world and the ops that are played in it, with their inputs in place.
 struct Trace {
     world: Uneven,
     pieces: Vec<(Piece, Op)>,
@@ -109,7 +112,7 @@ impl Trace {
         self.world.router.send(op.clone(), wishes, self.world.clock.now(), false).unwrap().receiver
     }
 
-    /// What is on the host goes back there, what is on the device stays.
+    /// Sends a piece. Host messages return to the host; device messages stay on the device.
     fn send_piece(&self, index: usize, allowed: u64) -> OpReceiver {
         let (piece, op) = &self.pieces[index];
         self.send(op, allowed, !matches!(piece, Piece::SealOnGpu(_)))
@@ -135,7 +138,8 @@ impl Trace {
         outcomes.into_iter().flatten().collect()
     }
 
-    /// How long each piece takes on each device, alone: what the oracle knows, and the router learns.
+    /// The time of each piece on each device, alone. The oracle knows these times, and the router
+    /// learns them.
     fn measured(&mut self) -> Vec<[Duration; 2]> {
         let each = |trace: &mut Trace, index: usize, lane: usize| {
             let times = (0..4).map(|_| {
@@ -149,7 +153,8 @@ impl Trace {
         (0..self.pieces.len()).map(|index| [CPU, GPU].map(|lane| each(self, index, lane))).collect()
     }
 
-    /// Plays the trace in bursts, each sent at once and waited for; `allowed` says which lanes a piece may go to.
+    /// Plays the trace in bursts. Each burst is sent at once and waited for. `allowed` returns the
+    /// lanes that a piece may use.
     fn play(&mut self, seed: u64, allowed: impl Fn(usize) -> u64) -> Duration {
         let (mut random, start, mut left) = (Random::new(seed), self.world.clock.now(), OPS);
         while left > 0 {
@@ -162,7 +167,8 @@ impl Trace {
         self.world.clock.now() - start
     }
 
-    /// Where the router sends a piece while both devices are idle, and what crossed the link for it.
+    /// The device to which the router sends a piece while both are idle, and the bytes that crossed
+    /// the link for it.
     fn place_of(&mut self, index: usize) -> (usize, u64) {
         let receiver = self.send_piece(index, u64::MAX);
         let report = self.finish(vec![receiver]).remove(0).report;
@@ -193,7 +199,7 @@ fn a_mixed_trace_of_ciphers_and_signatures_ends_near_the_oracle() {
         let oracle = trace.play(seed, |index| 1 << best_of(&times[index]));
         let [always_cpu, always_gpu] = [CPU, GPU].map(|lane| trace.play(seed, |_| 1 << lane));
         let router = trace.play(seed, |_| u64::MAX);
-        // Another that knows nothing at first plays the same trace twice.
+        // A second router without prior knowledge plays the same trace twice.
         let mut fresh = Trace::new();
         let first = fresh.play(seed, |_| u64::MAX);
         let second = fresh.play(seed, |_| u64::MAX);
@@ -220,7 +226,7 @@ fn messages_are_sealed_where_they_are_and_signatures_go_where_there_are_threads_
             Piece::SealOnGpu(len) if len < 1 << 20 => {}
             Piece::SealOnGpu(_) | Piece::Verify(_) => assert!(gain > CLEAR, "{piece:?}: {gain}"),
         }
-        // One in so many ops is sent elsewhere to learn; most are not.
+        // A few ops are sent elsewhere to explore; most are not.
         let places: Vec<(usize, u64)> = (0..9).map(|_| trace.place_of(index)).collect();
         let on_gpu = places.iter().filter(|(device, _)| *device == GPU).count();
         let (is_expected, expected) = match gain {
@@ -229,13 +235,14 @@ fn messages_are_sealed_where_they_are_and_signatures_go_where_there_are_threads_
             _ => continue,
         };
         assert!(is_expected, "{piece:?} belongs to {expected}: {places:?}");
-        // The key and the nonce come along with each op.
+        // The key and the nonce travel with each op.
         let moved = places.iter().find(|(device, moved)| *device == GPU && *moved > 32 + 12);
         assert!(!matches!(piece, Piece::SealOnGpu(_)) || moved.is_none(), "{piece:?} stays where it is: {places:?}");
     }
 }
 
-/// Answers of the right form, at once and without computing: what they cost, the scripts say.
+/// Returns answers of the right form, at once and without computing. The scripts define their
+/// costs.
 struct Blank;
 
 struct BlankEngine {

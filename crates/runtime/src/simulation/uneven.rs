@@ -1,5 +1,5 @@
-//! One device falls behind while another has nothing to do: what waits must go where it is finished sooner. Seeded, under a
-//! virtual clock; the bound is on virtual time.
+//! One device falls behind while another is idle: waiting ops must go where they finish sooner.
+//! Seeded, under a virtual clock; the bound is on virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 const SEEDS: u64 = 150;
-/// How much virtual time passes between two rounds.
+/// Virtual time between two rounds.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Devices with their workers and the relay, one tick after the other.
@@ -44,7 +44,7 @@ impl Uneven {
         Uneven::over(answers, scripts, Exploration { one_in: 0, first: 0 }, TICK)
     }
 
-    /// A device for each script, all of which answer as `answers` does.
+    /// Creates a device for each script. All of them answer as `answers` does.
     pub(super) fn over(
         answers: Arc<dyn Backend>,
         scripts: impl IntoIterator<Item = Script>,
@@ -75,6 +75,7 @@ impl Uneven {
                 inlet: Arc::clone(&inlet),
                 clock: Arc::clone(&clock),
                 epoch: clock.now(),
+                opinions: None,
                 leave_out: Vec::new(),
             };
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
@@ -99,7 +100,7 @@ impl Uneven {
         self.router.send(op, wishes, self.clock.now(), false).map(|sent| sent.receiver).unwrap()
     }
 
-    /// Lets time pass until all are answered; tells when each was.
+    /// Lets time pass until all ops are answered. Returns when each was answered.
     fn finish(&mut self, mut receivers: Vec<OpReceiver>) -> Vec<Instant> {
         let context = Context::from_waker(Waker::noop());
         let mut done = vec![None; receivers.len()];
@@ -128,7 +129,7 @@ fn no_device_stays_idle_while_another_has_a_queue_it_could_serve_sooner() {
         let latencies = [latency(), latency()];
         let (ops, slow) = (20 + random.below(60) as usize, Duration::from_millis(100));
         let mut world = Uneven::new(latencies);
-        // Both are known, and then the first does not get on.
+        // Both devices are known, and then the first one slows down.
         let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
         world.finish(known);
         world.controls[0].inject(Fault::Slow(slow));
@@ -136,11 +137,12 @@ fn no_device_stays_idle_while_another_has_a_queue_it_could_serve_sooner() {
         let all: Vec<OpReceiver> = (0..ops).map(|_| world.send(u64::MAX, false)).collect();
         let mut took: Vec<Duration> = world.finish(all).into_iter().map(|done| done - start).collect();
         took.sort();
-        // The other one alone, with what the relay needs to notice, and a margin for its predictions.
+        // The time of the other device alone, plus the time that the relay needs to notice, and a
+        // margin for its predictions.
         let bound = latencies[1] * (2 * ops as u32 + 4) + Duration::from_millis(4);
         let late = took.iter().filter(|took| **took > bound).count();
-        // What the engine held already when it fell behind cannot be taken back: a millisecond's work, by what was seen of it,
-        // which is a tick too quick at the worst.
+        // Ops that the engine held when it fell behind cannot be taken back. That is one
+        // millisecond of work, by measured times that may be one tick too short.
         let inside = 2 + 8.max((Duration::from_millis(1).as_nanos() / (latencies[0] - TICK).as_nanos()) as usize);
         assert!(late <= inside, "seed {seed}: {late} of {ops} waited for the slow device: {latencies:?} {took:?}");
         relieved += world.lanes[0].report().counters.relieved;
@@ -180,13 +182,13 @@ fn an_op_that_panics_when_it_is_asked_about_itself_stays_and_keeps_nobody_else_f
     let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
     world.finish(known);
     world.controls[0].inject(Fault::Slow(Duration::from_millis(50)));
-    // More than the engine takes at once, and the touchy one behind them.
+    // More ops than the engine takes at once, and the touchy op behind them.
     let mut others: Vec<OpReceiver> = (0..30).map(|_| world.send(1, false)).collect();
     let (provoked, panics) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let touchy = Op::extension(Touchy(Arc::clone(&provoked), Arc::clone(&panics))).unwrap();
     let wishes = Wishes { allowed: 1, ..Wishes::none(FallbackPolicy::None) };
     let mut sent = world.router.send(touchy, wishes, world.clock.now(), false).unwrap();
-    // From here on it may go anywhere, and so may those that come next.
+    // From here on the touchy op may go to any device, and so may later ops.
     world.lanes[0].look_through(&|| true, |_, mut ticket| {
         ticket.question_mut().unwrap().wishes.allowed = u64::MAX;
         Some(ticket)
@@ -200,7 +202,7 @@ fn an_op_that_panics_when_it_is_asked_about_itself_stays_and_keeps_nobody_else_f
     world.finish(others);
     (0..10_000).take_while(|_| !sent.receiver.is_done()).for_each(|_| world.tick());
     let answer = sent.receiver.poll(&Context::from_waker(Waker::noop()));
-    // The devices compute with the CPU's engine, which does not know it.
+    // The devices compute with the CPU's engine, which does not know this op.
     assert!(matches!(answer, Poll::Ready(Some(Err(Error::Unsupported { .. })))), "{answer:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Figures as text that scrapers read.
+//! Metrics in the text format of Prometheus.
 
 use std::fmt::{Display, Write};
 
@@ -6,7 +6,7 @@ use super::{DeviceFigures, Distribution, Snapshot};
 use crate::health::Circuit;
 use crate::lane::WorkerState;
 
-/// What one figure is called and how it is read from a device.
+/// The name of a metric, and how it is read from a device.
 struct Family<T> {
     name: &'static str,
     help: &'static str,
@@ -14,7 +14,7 @@ struct Family<T> {
     read: fn(&DeviceFigures) -> T,
 }
 
-const COUNTERS: [Family<u64>; 11] = [
+const COUNTERS: [Family<u64>; 14] = [
     counter("panoply_ops_accepted_total", "Ops that entered the queue.", |of| of.worker.counters.accepted),
     counter("panoply_ops_completed_total", "Ops that gave an output.", |of| of.worker.counters.completed),
     counter("panoply_ops_failed_total", "Ops that gave an error.", |of| of.worker.counters.failed),
@@ -29,6 +29,15 @@ const COUNTERS: [Family<u64>; 11] = [
     counter("panoply_bytes_moved_total", "Bytes between host and device.", |of| of.bytes_moved),
     counter("panoply_device_reopened_total", "Times the device was opened again.", |of| of.worker.counters.reopened),
     counter("panoply_workers_replaced_total", "Threads that were stuck.", |of| of.worker.counters.replaced),
+    counter("panoply_answers_verified_total", "Answers that another device confirmed.", |of| {
+        of.worker.counters.verified
+    }),
+    counter("panoply_answers_wrong_total", "Answers that other devices found wrong.", |of| {
+        of.worker.counters.mismatched
+    }),
+    counter("panoply_answers_unverified_total", "Answers to be compared that could not be.", |of| {
+        of.worker.counters.unverified
+    }),
     counter("panoply_health_transitions_total", "Changes of health.", |of| of.worker.health.transitions),
 ];
 
@@ -52,7 +61,7 @@ const GAUGES: [Family<f64>; 11] = [
     gauge("panoply_pool_misses", "Allocations that went to the system or driver.", |of| of.memory.misses as f64),
 ];
 
-/// Name, help, what divides a value to the unit in the name, and the figures.
+/// Name, help, the divisor that converts a value to the unit in the name, and the distribution.
 type HistogramFamily = (&'static str, &'static str, f64, fn(&DeviceFigures) -> &Distribution);
 
 const HISTOGRAMS: [HistogramFamily; 4] = [

@@ -1,7 +1,9 @@
-//! The thread of one worker of a pool: handles letters, ticks, and starts again after a failure.
+//! The thread of one worker of a pool: handles letters, ticks, and restarts the worker after a
+//! failure.
 //!
-//! The worker is foreign code, and so are its messages, replies and errors, with their destructors. A panic of any of them is
-//! the worker's failure or nothing at all; the thread goes on, and every request is answered.
+//! The worker is foreign code, and so are its messages, replies and errors, with their destructors.
+//! A panic in any of them is either the worker's failure or ignored; the thread goes on, and every
+//! request is answered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
+use super::waits::WorkerKey;
 use super::{BoxError, Envelope, Worker, WorkerError};
 use crate::foreign::{contain, discard};
 use crate::pool::{PoolOptions, WorkerStatus};
@@ -24,8 +27,8 @@ const LETTERS_AT_ONCE: usize = 256;
 
 pub(crate) type Reply<W> = Result<<W as Worker>::Reply, WorkerError>;
 
-/// A message on its way. Most carry nothing else, so that several fit a cache line; what a few carry (a sender, a time, the
-/// duty to reply) lies behind the ticket.
+/// A message on its way. Most letters carry only the message, so that several fit a cache line. The
+/// rare additional data (a sender, a time, the duty to reply) lies behind the ticket.
 pub(crate) struct Letter<W: Worker> {
     pub(crate) message: W::Message,
     pub(crate) ticket: LetterTicket<W>,
@@ -33,23 +36,25 @@ pub(crate) struct Letter<W: Worker> {
 
 pub(crate) type LetterTicket<W> = Ticket<Postmark, Reply<W>>;
 
-/// What is known of a letter's way.
+/// The metadata of a letter.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Postmark {
     pub(crate) source: Option<u32>,
     pub(crate) sent_at: Option<Instant>,
 }
 
-/// What a worker shares with the pool's users.
+/// The state that a worker shares with the pool's users.
 pub(crate) struct Mailbox<W: Worker> {
     pub(crate) queue: Queue<Letter<W>>,
-    /// Written by the worker for every batch, so it has a line of its own.
+    /// Written by the worker for every batch, so it has its own cache line.
     pub(crate) handled: CacheLine<AtomicU64>,
-    // What follows is read by both sides and seldom written.
+    // The following fields are read by both sides and rarely written.
     pub(crate) sleeper: Sleeper,
     pub(crate) room: Room,
     pub(crate) restarts: AtomicU64,
     pub(crate) paused: AtomicBool,
+    /// Identifies the worker in the table of waits.
+    pub(crate) key: WorkerKey,
     /// Written on transitions only.
     pub(crate) status: std::sync::Mutex<WorkerStatus>,
 }
@@ -63,6 +68,7 @@ impl<W: Worker> Mailbox<W> {
             handled: CacheLine(AtomicU64::new(0)),
             restarts: AtomicU64::new(0),
             paused: AtomicBool::new(false),
+            key: WorkerKey::new(),
             status: std::sync::Mutex::new(WorkerStatus::Starting),
         }
     }
@@ -77,23 +83,28 @@ impl<W: Worker> Mailbox<W> {
         self.room.wake_all();
     }
 
+    /// Whether a sender need not wait: there is room, or there never will be.
+    pub(crate) fn takes_or_refuses(&self) -> bool {
+        self.queue.len() < self.queue.capacity() || self.queue.is_closed()
+    }
+
     fn has_news(&self) -> bool {
         self.queue.is_closed() || (self.queue.has_news() && !self.paused.load(Ordering::Acquire))
     }
 }
 
-/// Everything the thread owns.
+/// The state that the worker's thread owns.
 pub(crate) struct Keeper<W: Worker, F> {
     pub(crate) index: usize,
     pub(crate) mailbox: Arc<Mailbox<W>>,
     pub(crate) options: PoolOptions,
     pub(crate) make: Arc<F>,
-    /// Taken from the queue, each with its number.
+    /// Letters taken from the queue, each with its number.
     letters: VecDeque<(u64, Letter<W>)>,
     failures_in_a_row: u32,
 }
 
-/// Why a worker's life ended.
+/// How one worker value ended.
 enum End {
     Finished,
     Failed(WorkerError),
@@ -104,10 +115,11 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         Keeper { index, mailbox, options, make, letters: VecDeque::new(), failures_in_a_row: 0 }
     }
 
-    /// The thread's whole life. `started` hears how the first start went.
+    /// The main function of the thread. `started` receives the result of the first start.
     pub(crate) fn run(mut self, started: &SyncSender<Result<(), WorkerError>>) {
+        self.mailbox.key.settle();
         if let Err(reason) = contain(|| self.serve(started)) {
-            // Whatever it was, nobody shall wait for an answer from a thread that is gone.
+            // In any case, no caller may wait for an answer from a thread that is gone.
             self.leave(WorkerError::Panicked { worker: self.index, reason });
         }
     }
@@ -152,7 +164,8 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         Ok(worker)
     }
 
-    /// One worker's life. How it ends is known before it is dropped, and its destructor changes nothing about it.
+    /// Runs one worker value to its end. The result is known before the value is dropped, and its
+    /// destructor does not change it.
     fn live(&mut self, mut worker: W) -> End {
         let end = self.work(&mut worker);
         discard(worker);
@@ -183,7 +196,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
             if popped > 0 {
                 mailbox.room.wake_all();
             } else if mailbox.queue.is_finished() {
-                // What a worker does on its way out cannot fail anybody any more.
+                // A failure of `shutdown` can no longer affect any request.
                 let _ = contain(|| worker.shutdown());
                 return End::Finished;
             } else {
@@ -192,7 +205,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         }
     }
 
-    /// Handles what was taken from the queue. On a failure the rest stays for the next worker.
+    /// Handles the letters taken from the queue. On a failure, the rest stays for the next worker.
     fn handle_letters(&mut self, worker: &mut W) -> Result<(), WorkerError> {
         while !self.letters.is_empty() {
             let mut unanswered = LetterTicket::<W>::none();
@@ -223,7 +236,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         Ok(())
     }
 
-    /// What a call into the worker's own code came to.
+    /// The result of a call into the worker's own code.
     fn outcome<T>(&self, result: Result<Result<T, BoxError>, String>) -> Result<T, WorkerError> {
         let worker = self.index;
         match result {
@@ -241,7 +254,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         WorkerError::InitFailed { worker: self.index, reason: failure.to_string() }
     }
 
-    /// Waits before the next start, or says that there will be none.
+    /// Waits before the next start, or returns the error if there will be none.
     fn back_off(&mut self, error: WorkerError) -> Result<(), WorkerError> {
         self.failures_in_a_row += 1;
         if self.failures_in_a_row > self.options.restarts_max {
@@ -252,7 +265,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         let doubled = self.options.restart_wait_min.saturating_mul(1 << (self.failures_in_a_row - 1).min(20));
         let wait = doubled.min(self.options.restart_wait_max);
         self.mailbox.set_status(WorkerStatus::Restarting { cause: error });
-        // A pool that is stopped meanwhile shall not wait for it.
+        // A pool that is stopped meanwhile must not wait for this.
         let (mailbox, start) = (&self.mailbox, Instant::now());
         while start.elapsed() < wait && !mailbox.queue.is_closed() {
             mailbox.sleeper.rest(Some(later(start, wait)), || mailbox.queue.is_closed());
@@ -260,7 +273,8 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         Ok(())
     }
 
-    /// Ends for good: every letter that is there, or still comes, is answered with the error.
+    /// Ends for good: every letter that is in the queue, or still arrives, is answered with the
+    /// error.
     fn leave(&mut self, error: WorkerError) {
         self.mailbox.close();
         let refuse = |letter: Letter<W>| {

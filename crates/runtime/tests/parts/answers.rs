@@ -1,5 +1,5 @@
-//! Engines that answer wrongly: each op still has one outcome, which names the device and the op, and nobody meets an output that his
-//! op cannot have.
+//! Engines that answer wrongly: each op still has one outcome, which names the device and the op,
+//! and no caller receives an output that its op cannot have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,13 +18,13 @@ use panoply_runtime::{
     Batching, Circuit, FallbackPolicy, Goal, HealthRules, Pending, RunOptions, Runtime, WorkerLimits, WorkerState,
 };
 
-use crate::eventually;
 use crate::liar::{LIAR, Liar, Lie, Make, Tongue, Use, WRONG};
+use crate::{WAIT_MAX, eventually};
 
 const FIRST: DeviceId = DeviceId { api: LIAR, index: 0 };
 const SECOND: DeviceId = DeviceId { api: LIAR, index: 1 };
 
-/// Any op, with what an engine answered as its output.
+/// Any op, whose output is the engine's answer as it is.
 struct Any(Op);
 
 impl Operation for Any {
@@ -37,20 +37,21 @@ impl Operation for Any {
     }
 }
 
+/// A runtime whose devices have plenty of time: a busy machine may stop a worker for a while.
 fn build(devices: u32, rules: HealthRules, batching: Batching) -> (Runtime, Arc<Tongue>) {
+    limited(devices, rules, batching, Duration::from_secs(2))
+}
+
+fn limited(devices: u32, rules: HealthRules, batching: Batching, op_time_max: Duration) -> (Runtime, Arc<Tongue>) {
     let tongue = Arc::new(Tongue::default());
-    let limits = WorkerLimits {
-        op_time_max: Duration::from_millis(200),
-        reopen_wait_min: Duration::from_millis(1),
-        ..WorkerLimits::default()
-    };
+    let limits = WorkerLimits { op_time_max, reopen_wait_min: Duration::from_millis(1), ..WorkerLimits::default() };
     let lacks = &[(0, "topk"), (1, "matmul")];
     let backend = Arc::new(Liar { devices, tongue: Arc::clone(&tongue), lacks });
     let builder = Runtime::builder().backend(backend).limits(limits).health(rules).batching(batching);
     (builder.build().unwrap(), tongue)
 }
 
-/// Devices that are never found to fail too often.
+/// Devices whose circuits never open.
 fn patient(devices: u32) -> (Runtime, Arc<Tongue>) {
     build(devices, HealthRules { errors_min: u32::MAX, ..HealthRules::default() }, Batching::LowLatency)
 }
@@ -59,7 +60,7 @@ fn zeros(dims: &[usize]) -> Tensor {
     Tensor::zeros(DType::F32, dims).unwrap()
 }
 
-/// Ops of every form of output that the first device runs.
+/// Ops that the first device runs, one for every form of output.
 fn ops() -> Vec<Op> {
     let (a, image) = (zeros(&[2, 6]), zeros(&[1, 1, 4, 4]));
     let mut graph = Graph::builder("pair");
@@ -92,13 +93,13 @@ fn transpose() -> Transpose {
 fn soon<T>(runtime: &Runtime, pending: Pending<T>) -> Result<T> {
     let start = Instant::now();
     while !pending.is_done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "an op was never answered: {:?}", runtime.workers());
+        assert!(start.elapsed() < WAIT_MAX, "an op was never answered: {:?}", runtime.workers());
         std::thread::sleep(Duration::from_millis(1));
     }
     pending.wait()
 }
 
-/// Whether everything that was accepted has ended once, with nothing left on anybody's account.
+/// Waits until every accepted op has ended exactly once, with nothing left on any lane's books.
 fn settled(runtime: &Runtime) {
     eventually("the books are even", || {
         runtime.metrics().devices.iter().all(|device| {
@@ -128,7 +129,7 @@ fn an_answer_that_the_op_cannot_have_is_the_devices_fault() {
                 op.check_answer(&value, FIRST).unwrap();
                 cases += 1;
             }
-            // Elsewhere it is answered rightly, and the report says what happened.
+            // Another device answers it correctly, and the report says what happened.
             if !matches!(panoply_core::Describe::name(&op), "matmul") {
                 tongue.tell(lie);
                 let options = RunOptions::prefer(FIRST).fallback(FallbackPolicy::Alternate);
@@ -168,7 +169,8 @@ fn a_transfer_that_brings_something_else_ends_the_op() {
     tongue.resident.store(true, Ordering::Relaxed);
     for lie in WRONG {
         tongue.tell(lie);
-        // An output on its way to the host, an input on its way to another device, and a transfer for its own sake.
+        // An output on its way to the host, an input on its way to another device, and an explicit
+        // transfer.
         let delivered = soon(&runtime, runtime.run_with(transpose(), RunOptions::require(FIRST).to_host()));
         let resident = soon(&runtime, runtime.run_with(transpose(), RunOptions::require(FIRST))).unwrap();
         let fetched = soon(&runtime, runtime.run_with(Transpose::new(&resident), RunOptions::require(SECOND)));
@@ -200,7 +202,7 @@ fn objects_of_others_and_dead_ones_are_found_out() {
     let dead = make(true, false).unwrap();
     let error = soon(&runtime, runtime.run(Use(dead))).unwrap_err();
     assert!(matches!(error, Error::ObjectLost { kind: "thing", device: FIRST, .. }), "{error}");
-    // One that is made again as an object of another device is lost, and the device goes on.
+    // An object that is made again as an object of another device is lost, and the device goes on.
     let (first, second) = (make(false, true).unwrap(), make(false, true).unwrap());
     tongue.tell(Lie::LoseThenObject);
     assert_eq!(soon(&runtime, runtime.run(Use(first.clone()))).unwrap_err().kind(), ErrorKind::Device);
@@ -228,10 +230,11 @@ fn tokens_that_come_twice_late_or_from_nowhere_answer_nobody() {
         }
         settled(&runtime);
         let counters = runtime.workers()[0].counters;
-        // With the last op nothing comes late.
+        // The last op has no late answer.
         let least = 400 * strays - 1;
         assert_eq!((counters.completed, counters.reopened), (400, 0), "{lie:?}");
-        // An answer that was made up may name an op that is under way: that op then has it, and the right one is stray.
+        // A made-up answer may name an op in flight: that op then gets it, and the right answer is
+        // the stray one.
         assert!((least..=400 * strays).contains(&counters.stray_answers), "{lie:?}: {counters:?}");
     }
 }
@@ -243,7 +246,7 @@ fn an_engine_that_answers_everybody_else_hangs_all_the_same() {
         tongue.tell(lie);
         let forgotten = runtime.run(transpose());
         if lie == Lie::Forget {
-            // Others come and go meanwhile.
+            // Other ops come and go meanwhile.
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -271,7 +274,7 @@ fn what_waits_to_be_joined_is_not_answered_before_the_engine_has_it() {
     let (runtime, tongue) = build(1, rules, Batching::TimeOrSize { size_max: 64, wait_max });
     let rows = zeros(&[2, 6]);
     let search = || Search::new(&rows, &rows, Metric::Dot, 1);
-    // Tokens count up, and are few: a made-up one names the op that waits.
+    // Tokens count up, and are few: a made-up one names the waiting op.
     tongue.tell(Lie::MadeUp);
     let start = Instant::now();
     let waits = runtime.run(search());
@@ -320,7 +323,7 @@ fn figures_as_large_as_they_can_be_do_no_harm() {
         assert_eq!(plain.report.device_time, Some(Duration::MAX));
     }
     settled(&runtime);
-    // What was learned can be read, written down, and used.
+    // The learned values can be read, saved, and used.
     assert!(runtime.metrics().prometheus_text().contains("panoply"));
     let profile = runtime.profile();
     assert_eq!(profile.to_text().parse(), Ok(profile));
@@ -350,51 +353,90 @@ fn vitals_and_guesses_that_are_no_numbers_do_no_harm() {
     settled(&runtime);
 }
 
-/// A waker that does not return until it is let go.
-struct Blocks(Arc<(AtomicBool, AtomicUsize)>);
+/// Wakers that do not return until this is dropped or opened, and the threads that called them.
+#[derive(Default)]
+struct Gate {
+    open: AtomicBool,
+    on_relays: AtomicUsize,
+    on_errands: AtomicUsize,
+    elsewhere: AtomicUsize,
+}
 
-impl Wake for Blocks {
+impl Gate {
+    fn counts(&self) -> [usize; 3] {
+        [&self.on_relays, &self.on_errands, &self.elsewhere].map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl Wake for Gate {
     fn wake(self: Arc<Self>) {
-        self.0.1.fetch_add(1, Ordering::SeqCst);
-        let start = Instant::now();
-        while !self.0.0.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(30) {
+        let count = match std::thread::current().name() {
+            Some("panoply-relay") => &self.on_relays,
+            Some("panoply-errands") => &self.on_errands,
+            _ => &self.elsewhere,
+        };
+        count.fetch_add(1, Ordering::SeqCst);
+        while !self.open.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-fn relays() -> usize {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    tasks.flatten().map(name).filter(|name| name.starts_with("panoply-relay")).count()
+/// Opens the gate even if the test fails.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open.store(true, Ordering::SeqCst);
+    }
 }
 
 #[test]
 fn wakers_that_do_not_return_from_the_relay_keep_few_threads_and_no_outcome() {
-    let (runtime, tongue) = patient(2);
-    // No other device takes these: the relay ends them, and calls their wakers.
+    /// How many threads of each kind may be stuck.
+    const STUCK_MAX: usize = 16;
+    let rules = HealthRules { errors_min: u32::MAX, ..HealthRules::default() };
+    let (runtime, tongue) = limited(2, rules, Batching::LowLatency, Duration::from_millis(200));
+    // No other device takes these ops: the relay ends them, and calls their wakers.
     tongue.tell(Lie::Short);
     let product = || MatMul::new(&zeros(&[2, 6]), &zeros(&[6, 2]));
-    let gate = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::new(Blocks(Arc::clone(&gate))));
-    let mut ops: Vec<_> = (0..1000).map(|_| Box::pin(runtime.run(product()))).collect();
-    ops.retain_mut(|op| op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    assert!(ops.len() > 100);
+    let gate = Arc::new(Gate::default());
+    let end = OpenAtEnd(Arc::clone(&gate));
+    let waker = Waker::from(Arc::clone(&gate));
+    // An op that is answered before it is polled has no waker to call, and does not count.
+    let mut ops = Vec::new();
+    eventually("enough ops have a waker", || {
+        let mut op = Box::pin(runtime.run(product()));
+        if op.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            ops.push(op);
+        }
+        ops.len() == 200
+    });
     eventually("every op is answered", || ops.iter().all(|op| op.is_done()));
-    eventually("as many relays are kept as may be", || gate.1.load(Ordering::SeqCst) > 16);
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(relays() < 16 + 12, "{} relays, those of other tests included", relays());
-    // Meanwhile ops are answered, with what went wrong; and those that need no relay are served.
-    let alone = soon(&runtime, runtime.run_with(transpose(), RunOptions::require(SECOND)));
-    assert!(alone.is_ok(), "{alone:?}");
+    // Each of these calls keeps one thread, so their number is the number of stuck threads.
+    eventually("as many threads are stuck as may be", || {
+        let [on_relays, on_errands, elsewhere] = gate.counts();
+        assert!(on_relays <= STUCK_MAX && on_errands <= STUCK_MAX && elsewhere == 0, "{:?}", gate.counts());
+        on_relays + on_errands == 2 * STUCK_MAX
+    });
+    // Meanwhile failed ops are answered with their errors, and ops that need no relay are served.
+    // A worker that the system stops for longer than an op may take is replaced. Its ops then fail
+    // in another way, so these attempts are repeated.
+    eventually("an op that needs no relay is served", || {
+        soon(&runtime, runtime.run_with(transpose(), RunOptions::require(SECOND))).is_ok()
+    });
     let options = RunOptions::prefer(FIRST).fallback(FallbackPolicy::Alternate);
-    let failed = soon(&runtime, runtime.run_with(transpose(), options.clone()));
-    assert!(matches!(failed, Err(Error::DeviceFault { device: FIRST, .. })), "{failed:?}");
-    gate.0.store(true, Ordering::SeqCst);
+    eventually("an op without a relay is answered with its error", || {
+        let failed = soon(&runtime, runtime.run_with(transpose(), options.clone()));
+        matches!(failed, Err(Error::DeviceFault { device: FIRST, .. }))
+    });
+    assert_eq!(gate.counts(), [STUCK_MAX, STUCK_MAX, 0], "no more threads are stuck");
+    drop(end);
     eventually("a relay acts again", || soon(&runtime, runtime.run_with(transpose(), options.clone())).is_ok());
     for mut op in ops {
         let answer = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(matches!(answer, Poll::Ready(Err(Error::DeviceFault { device: FIRST, .. }))), "{answer:?}");
+        let Poll::Ready(Err(error)) = answer else { panic!("{answer:?}") };
+        assert!(error.kind() == ErrorKind::Device, "{error:?}");
     }
     settled(&runtime);
 }

@@ -1,4 +1,4 @@
-//! A backend of a foreign crate whose engines answer what a test tells them to answer.
+//! A backend of a foreign crate whose engines give the answers that a test requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,65 +16,65 @@ use panoply_core::{
 
 pub const LIAR: Api = Api::new("liar");
 
-/// What is wrong with an answer.
+/// The fault of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lie {
     #[default]
     None,
     /// No tensor at all.
     Empty,
-    /// One tensor more.
+    /// One tensor too many.
     More,
-    /// Bytes of the right number.
+    /// The right number of bytes instead of a tensor.
     Bytes,
-    /// Other elements, as many.
+    /// The same number of elements of another type.
     DType,
-    /// As many elements in another shape.
+    /// The same number of elements in another shape.
     Shape,
-    /// Fewer elements.
+    /// Too few elements.
     Short,
-    /// Tensors of the right type in the memory of a device that has no part in it.
+    /// Tensors of the right type in the memory of an uninvolved device.
     Elsewhere,
-    /// Tensors as large as they can be, more of them than there are addresses.
+    /// Tensors of the largest possible size, in total more than the address space.
     Huge,
     /// A device object of another device.
     Object,
-    /// Figures as large as they can be.
+    /// Numbers as large as they can be.
     Figures,
     /// Each token twice.
     Double,
-    /// Each token once more with the next answer.
+    /// Each token a second time, with the next answer.
     Late,
-    /// The right answer among others with tokens that were made up.
+    /// The right answer among others with made-up tokens.
     MadeUp,
-    /// Nothing but answers to tokens that were made up.
+    /// Only answers to made-up tokens.
     MadeUpAlone,
-    /// The first op is never answered, and counted as under way; all others are answered.
+    /// The first op is never answered, and counted as in flight; all others are answered.
     Forget,
-    /// The device is lost, and the next engine answers what this one held.
+    /// The device is lost, and the next engine answers the ops that this one held.
     Lose,
-    /// The device is lost, and from then on all objects are of another one.
+    /// The device is lost, and from then on all objects belong to another device.
     LoseThenObject,
 }
 
-/// Every lie about what an op gives.
+/// Every lie about the output of an op.
 pub const WRONG: [Lie; 9] =
     [Lie::Empty, Lie::More, Lie::Bytes, Lie::DType, Lie::Shape, Lie::Short, Lie::Elsewhere, Lie::Huge, Lie::Object];
 
-/// What a test sees of all engines, and tells them.
+/// The state through which a test observes and controls all engines.
 #[derive(Default)]
 pub struct Tongue {
-    /// What is wrong with answers of the first device.
+    /// The fault of the first device's answers.
     pub lie: Mutex<Lie>,
-    /// Whether it is wrong with transfers, or with all else.
+    /// Whether the fault affects transfers, or all other ops.
     pub transfers: AtomicBool,
     /// Whether outputs stay on their device.
     pub resident: AtomicBool,
-    /// The tokens that engines before this one held.
+    /// The tokens that earlier engines held.
     pub tokens: Mutex<Vec<u64>>,
-    /// Allocations that were lent and have not come back.
+    /// Number of allocations that were lent and have not come back.
     pub lent: AtomicU64,
-    /// What vitals and first guesses are made of, where that is something odd.
+    /// The value of vitals and first guesses, if it is to be odd.
     pub odd: Mutex<Option<f32>>,
     home: Home<DeviceAllocation>,
 }
@@ -84,7 +84,7 @@ impl Tongue {
         *self.lie.lock().unwrap() = lie;
     }
 
-    /// How many allocations have not come back.
+    /// Number of allocations that have not come back.
     pub fn away(&self) -> u64 {
         self.home.take_back(|_| _ = self.lent.fetch_sub(1, Ordering::Relaxed));
         self.lent.load(Ordering::Relaxed)
@@ -101,18 +101,18 @@ impl Tongue {
 pub struct Liar {
     pub devices: u32,
     pub tongue: Arc<Tongue>,
-    /// Ops that the device with this number lacks.
+    /// Ops that the device with this index lacks.
     pub lacks: &'static [(u32, &'static str)],
 }
 
-/// Makes a device object. Where it is dead its table is gone when the answer comes.
+/// Makes a device object. If `dead` is set, its table is gone when the answer arrives.
 #[derive(Clone, Debug)]
 pub struct Make {
     pub dead: bool,
     pub with_recipe: bool,
 }
 
-/// Names a device object.
+/// An op that names a device object.
 #[derive(Clone, Debug)]
 pub struct Use(pub Object);
 
@@ -202,7 +202,7 @@ struct Mouth {
     info: DeviceInfo,
     tongue: Arc<Tongue>,
     held: Vec<Item>,
-    /// What is answered once more.
+    /// Ops that are answered a second time.
     again: Vec<(u64, Op)>,
     objects: ObjectTable<()>,
     forgotten: usize,
@@ -222,7 +222,7 @@ impl Mouth {
         Tensor::zeros(dtype, shape).unwrap()
     }
 
-    /// The right answer, as far as its types go.
+    /// The right answer, as far as its types are concerned.
     fn truth(&mut self, op: &Op) -> Result<Value> {
         let value = match op {
             Op::Graph(GraphOp::RunGraph(run)) => {
@@ -319,7 +319,7 @@ impl Engine for Mouth {
                 self.forgotten = 1;
                 continue;
             }
-            // What engines before this one held.
+            // The ops that earlier engines held.
             let before = std::mem::take(&mut *self.tongue.tokens.lock().unwrap());
             for token in before {
                 finished.push(alone(token, op.clone(), self.truth(&op)));

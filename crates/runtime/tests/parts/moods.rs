@@ -1,4 +1,5 @@
-//! Ops of a foreign type that panic, or do not return, when a thread of the runtime asks them about themselves.
+//! Ops of a foreign type that panic, or do not return, when a thread of the runtime asks them about
+//! themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ fn moody(office: &Arc<Office>, thread: &'static str, dislikes: Says, block_ms: u
     Moody { thread, dislikes, block_ms, office: Arc::clone(office) }
 }
 
-/// Runs a moody op, and then others on every device; all of them are answered soon.
+/// Runs a moody op, and then other ops on every device. All of them must be answered soon.
 fn among_others(runtime: &Runtime, op: Moody, devices: u32) -> Result<()> {
     let sessions: Vec<_> = (0..devices).map(|on| session(runtime, on, true)).collect();
     let mut pending = vec![runtime.run_with(op, RunOptions::default())];
@@ -111,7 +112,7 @@ fn an_op_that_does_not_return_in_the_relay_keeps_no_other_op_from_moving() {
         assert!(moved.report.fallback.is_some());
     }
     assert!(start.elapsed() < Duration::from_millis(900), "while the first relay was stuck");
-    // Its own code returns at last, and it goes on.
+    // The stuck op's own code returns at last, and the op goes on.
     assert!(stuck.wait().is_ok());
     assert!(runtime.shutdown(Duration::from_secs(5)).drained);
 }

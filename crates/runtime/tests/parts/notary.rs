@@ -1,4 +1,5 @@
-//! A backend of a foreign crate: its devices keep sessions, and stamp messages with them. A test sees and steers it.
+//! A backend of a foreign crate: its devices keep sessions, and stamp messages with them. A test
+//! observes and controls it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use panoply_core::{
 
 pub const NOTARY: Api = Api::new("notary");
 
-/// What a test sees of all devices, and tells them.
+/// The state through which a test observes and controls all devices.
 #[derive(Debug, Default)]
 pub struct Office {
     pub runs: AtomicU64,
@@ -23,33 +24,33 @@ pub struct Office {
     pub lose_next: AtomicBool,
     /// The next op fails, and the device goes on.
     pub fail_next: AtomicBool,
-    /// Sessions cannot be made.
+    /// Whether making a session fails.
     pub refuse_sessions: AtomicBool,
-    /// What making a session does to the engine, so many times.
+    /// How making a session breaks the engine, and how many times.
     pub sessions_break: Mutex<Option<(Break, u32)>>,
-    /// Sessions that were made.
+    /// Number of sessions that were made.
     pub made: AtomicU64,
     /// How long making a session takes.
     pub session_ms: AtomicU64,
-    /// How many naps of a millisecond each look at an engine with sessions takes besides.
+    /// Number of additional one-millisecond naps in each poll of an engine that runs a `Count` op.
     pub poll_naps: AtomicU64,
-    /// Devices are not found.
+    /// Whether devices are not found.
     pub absent: AtomicBool,
-    /// Devices cannot be opened.
+    /// Whether opening a device fails.
     pub refuse_open: AtomicBool,
-    /// How often ops were asked to describe themselves by threads that they do not like.
+    /// How often ops were asked about themselves by threads that they dislike.
     pub provoked: AtomicU32,
     pub ran_on: Mutex<Vec<DeviceId>>,
 }
 
-/// What a recipe can do to its engine.
+/// How a recipe can break its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
     /// The engine panics.
     Panic,
     /// The device is lost.
     Lose,
-    /// The call does not return for so many milliseconds.
+    /// The call does not return for this many milliseconds.
     Block(u64),
     /// The engine never answers.
     Forget,
@@ -75,7 +76,8 @@ pub struct Stamp {
     pub repeatable: bool,
 }
 
-/// Sends numbers into a sink, then ends with how many there were. With a key it sends sessions in place of numbers.
+/// Sends numbers into a sink, then ends with their count. With a key it sends sessions instead of
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Count {
     pub up_to: u8,
@@ -83,7 +85,7 @@ pub struct Count {
     pub key: Option<Bytes>,
 }
 
-/// Gives the session that it names back.
+/// Returns the session that it names.
 #[derive(Clone, Debug)]
 pub struct Echo(pub Object);
 
@@ -173,7 +175,7 @@ impl Operation for Echo {
 impl Operation for OpenSession {
     type Output = Object;
     fn into_op(self) -> Result<Op> {
-        Op::extension(self)
+        Op::extension_with_secrets(self)
     }
     fn output(value: Value) -> Result<Object> {
         value.into_object()
@@ -193,7 +195,7 @@ impl Operation for Stamp {
 impl Operation for Count {
     type Output = Bytes;
     fn into_op(self) -> Result<Op> {
-        Op::extension(self)
+        Op::extension_with_secrets(self)
     }
     fn output(value: Value) -> Result<Bytes> {
         value.into_bytes()
@@ -248,18 +250,19 @@ impl Backend for Notary {
     }
 }
 
-/// What an op says of itself.
+/// The questions to which an op reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     Name,
     Parts,
     Key,
     Copy,
-    /// What a destructor does.
+    /// The call of its destructor.
     Goodbye,
 }
 
-/// An op that panics, or does not return for a while, when a thread whose name begins so asks it for one thing.
+/// An op that panics, or does not return for a while, when a thread whose name starts with `thread`
+/// asks it one question.
 #[derive(Debug)]
 pub struct Moody {
     pub thread: &'static str,
@@ -327,7 +330,7 @@ impl Operation for Moody {
     }
 }
 
-/// A session's key, and its entry in the office's count.
+/// A session's key. It counts in the office's number of sessions.
 struct Session {
     key: zeroize::Zeroizing<Vec<u8>>,
     office: Arc<Office>,
@@ -345,7 +348,7 @@ struct Desk {
     sessions: ObjectTable<Session>,
     counting: Vec<(Item, u8)>,
     finished: Vec<Finished>,
-    /// Items that are never answered.
+    /// Number of items that are never answered.
     forgotten: usize,
     lost: bool,
 }

@@ -1,4 +1,5 @@
-//! Device objects and their recipes: when they are run again, for how long, how often, and on which device.
+//! Device objects and their recipes: when recipes are run again, for how long, how often, and on
+//! which device.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn each_recipe_has_a_time_limit_of_its_own() {
     let limits = WorkerLimits { op_time_max: Duration::from_millis(400), ..WorkerLimits::default() };
     let (runtime, office) = limited(1, FallbackPolicy::None, limits);
     let sessions: Vec<Object> = (0..6).map(|_| session(&runtime, 0, true)).collect();
-    // Six of them take three times as long as one may.
+    // Six sessions take three times the limit of one.
     office.session_ms.store(200, Ordering::Relaxed);
     lose(&runtime, &office, &sessions[0]);
     sessions.iter().for_each(|session| serves(&runtime, session));
@@ -116,7 +117,7 @@ fn objects_follow_a_device_that_is_found_again() {
         assert_eq!(on_it.report.device, device(0));
         let error = runtime.run(stamp(&without)).wait().unwrap_err();
         assert!(matches!(error, Error::ObjectLost { .. }), "gone {gone}: {error}");
-        // And once more on the new lane, whose engine keeps them now.
+        // The device is lost once more on the new lane, whose engine now holds the objects.
         lose(&runtime, &office, &with);
         serves(&runtime, &with);
     }

@@ -1,4 +1,5 @@
-//! A secret part leaves no copy behind: after its last handle is dropped, the process's own memory is searched for it.
+//! A secret part leaves no copy behind: after its last handle is dropped, the memory of the process
+//! is searched for it.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -15,7 +16,7 @@ use crate::notary::{Break, Notary, Office, OpenSession, Stamp};
 const KEY_BYTES: usize = 48;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// One byte of a test's key, computed where it is needed, so that the search itself keeps no copy.
+/// One byte of a test's key, computed on use, so that the search itself keeps no copy.
 fn key_byte(test: u32, index: usize) -> u8 {
     let mixed = (index as u32 ^ 0x5bd1_e995 ^ test << 16).wrapping_mul(0x9e37_79b1).rotate_left(13);
     (mixed.wrapping_mul(0x85eb_ca6b) >> 24) as u8
@@ -29,7 +30,7 @@ fn is_key(test: u32, window: &[u8]) -> bool {
     window.iter().enumerate().all(|(index, byte)| *byte == key_byte(test, index))
 }
 
-/// How often a test's key stands in memory that this process can read.
+/// How often a test's key occurs in the memory that this process can read.
 fn copies(test: u32) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut memory = File::open("/proc/self/mem").unwrap();
@@ -42,12 +43,12 @@ fn copies(test: u32) -> usize {
         let mut at = start;
         while at < end {
             let len = CHUNK_BYTES.min((end - at) as usize);
-            // Some maps, such as those of devices, cannot be read.
+            // Some mappings, such as those of devices, cannot be read.
             if memory.seek(SeekFrom::Start(at)).is_ok() && memory.read_exact(&mut chunk[..len]).is_ok() {
                 let places = chunk[..len].windows(KEY_BYTES).enumerate().filter(|(_, window)| is_key(test, window));
                 found += places.filter(|(offset, _)| !own.contains(&(at + *offset as u64))).count();
             }
-            // Windows overlap, so that a key across two of them is seen.
+            // Windows overlap, so that a key across two windows is found.
             at += if len == CHUNK_BYTES { (CHUNK_BYTES - KEY_BYTES + 1) as u64 } else { len as u64 };
         }
     }
@@ -74,14 +75,14 @@ fn a_secret_leaves_no_copy_in_the_process() {
     assert_eq!(copies(0), 0);
 }
 
-/// What becomes of the ops that carry the key.
+/// The fate of the ops that carry the key.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     /// They are joined with others.
     Joined,
-    /// Their device fails them, and another one takes them.
+    /// Their device fails, and another device takes them.
     Moved,
-    /// Their callers go before they are started, and while they run.
+    /// Their callers drop them before they are started, or while they run.
     Dropped,
     /// Their deadlines pass before they are started.
     Late,
@@ -126,7 +127,7 @@ fn vault(batching: Batching, policy: FallbackPolicy) -> (Arc<Runtime>, Arc<Offic
     (Arc::new(builder.build().unwrap()), office)
 }
 
-/// Runs an op that its first device fails.
+/// Runs an op whose first device fails.
 fn open_elsewhere(runtime: &Runtime, office: &Office, open: OpenSession) -> Result<Object> {
     office.fail_next.store(true, Ordering::Relaxed);
     let outcome = runtime.run(open).with_report().wait()?;
@@ -134,7 +135,7 @@ fn open_elsewhere(runtime: &Runtime, office: &Office, open: OpenSession) -> Resu
     Ok(outcome.output)
 }
 
-/// Loses the device of some sessions, which then serve again.
+/// Loses the device of some sessions, then uses the sessions again.
 fn lose_and_use(runtime: &Runtime, office: &Office, sessions: &[Result<Object>]) {
     office.lose_next.store(true, Ordering::Relaxed);
     let stamp = |session: &Object| runtime.run(crate::stamp(session)).wait();
@@ -143,7 +144,7 @@ fn lose_and_use(runtime: &Runtime, office: &Office, sessions: &[Result<Object>])
     sessions.iter().flatten().for_each(|session| assert!(stamp(session).is_ok(), "it was made again"));
 }
 
-/// Has ops with the key meet their fate, and tells how many were given an outcome.
+/// Runs ops with the key through this fate, and returns how many had an outcome.
 fn meet(fate: Fate, test: u32) -> u64 {
     let batching = match fate {
         Fate::Joined => Batching::TimeOrSize { size_max: 8, wait_max: Duration::from_millis(20) },
@@ -213,7 +214,7 @@ fn meet(fate: Fate, test: u32) -> u64 {
 fn a_secret_leaves_no_copy_whatever_becomes_of_its_op() {
     for (test, fate) in (1..).zip(FATES) {
         assert_eq!(meet(fate, test), OPS, "{fate:?}: each op has its outcome");
-        // A thread that was stuck lets go of what it had when it comes back.
+        // A thread that was stuck releases its values when it returns.
         crate::eventually(&format!("{fate:?} leaves no copy"), || copies(test) == 0);
     }
 }

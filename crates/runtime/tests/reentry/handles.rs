@@ -1,5 +1,5 @@
-//! The last handle of a runtime, of a run and of what ops lend, let go wherever the runtime or a pipeline calls foreign code: nobody
-//! waits for himself, and no item and no op is lost.
+//! The last handle of a runtime, of a run and of values that ops lend, dropped wherever the runtime
+//! or a pipeline calls foreign code: no thread waits for itself, and no item and no op is lost.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use panoply_cpu::CpuBackend;
 use panoply_runtime::pipeline::{Pipeline, Running};
 use panoply_runtime::{Pending, Runtime};
 
-use crate::{eventually, op};
+use super::{eventually, op};
 
-/// What one place lets go, once.
+/// The handle that one place drops, once.
 type Last<T> = Arc<Mutex<Option<T>>>;
 
 const ITEMS: u32 = 200;
-/// The item at which the handle goes.
+/// The item at which the handle is dropped.
 const AT: u32 = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Place {
 
 const PLACES: [Place; 5] = [Place::Source, Place::Stage, Place::WideStage, Place::Maker, Place::Sink];
 
-/// A device that takes its time.
+/// A runtime with a slow device.
 fn slow() -> Arc<Runtime> {
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new()));
     let backend = backend.device(Script::new().latency(Duration::from_millis(1)));
@@ -45,7 +45,7 @@ fn cpu() -> Arc<Runtime> {
     Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap())
 }
 
-/// Lets the handle go as soon as it is there, with the lock free again.
+/// Drops the handle as soon as it is there, with the lock released.
 fn let_go<T>(last: &Last<T>, number: u32) {
     let (start, mut taken) = (Instant::now(), None);
     while number == AT && taken.is_none() && start.elapsed() < Duration::from_secs(5) {
@@ -55,7 +55,7 @@ fn let_go<T>(last: &Last<T>, number: u32) {
     drop(taken);
 }
 
-/// A pipeline that lets the handle go at one place, over a runtime of its own.
+/// A pipeline that drops the handle at one place, over a runtime of its own.
 fn pipeline<T: Send + 'static>(place: Place, last: &Last<T>) -> Pipeline<Vec<u32>> {
     let at = |here: Place| {
         let last = Arc::clone(last);
@@ -142,12 +142,12 @@ fn a_run_may_be_let_go_by_every_part_of_itself() {
         assert!(last.lock().unwrap().is_none(), "{place:?}: it let itself go");
         assert!(start.elapsed() < Duration::from_secs(10), "{place:?}: {:?}", start.elapsed());
         let progress = handle.progress();
-        // A source that ends its run while it makes an item has not handed it out.
+        // A source that ends its run while it makes an item has not handed the item out.
         assert!(progress.arrived < u64::from(ITEMS) && progress.taken >= u64::from(AT), "{place:?}: {progress:?}");
     }
 }
 
-/// A waker that lets something go.
+/// A waker that drops a handle.
 struct LetsGo<T>(Last<T>, AtomicUsize);
 
 impl<T: Send + 'static> Wake for LetsGo<T> {
@@ -177,7 +177,7 @@ fn a_waker_may_let_a_run_go_that_has_the_last_handle_of_its_runtime() {
 
 #[test]
 fn a_kernels_closure_may_let_its_runtime_go() {
-    // In the closure while it runs, and with the closure when its op is dropped.
+    // Dropped inside the running closure, and together with the closure when its op is dropped.
     for inside in [true, false] {
         let runtime = cpu();
         let gone = Arc::downgrade(&runtime);

@@ -1,5 +1,5 @@
-//! Callers' wakers and destructors that do not return, on the worker's own thread: the worker counts as stuck, as it does inside
-//! its engine, and every other op is served.
+//! Callers' wakers and destructors that do not return, on the worker's own thread: the worker
+//! counts as stuck, as it does inside its engine, and every other op is served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime,
 
 use crate::{Call, Control, OP_TIME_MAX, STUCK_MAX, StuckBackend, op, serve};
 
-/// Foreign code that does not return until it is let go.
+/// Foreign code that does not return until it is released.
 #[derive(Default)]
 pub(crate) struct Gate {
     pub(crate) entered: AtomicU64,
@@ -72,7 +72,7 @@ fn runtime(reopen_attempts_max: u32) -> (Runtime, Arc<Control>) {
     (builder.build().unwrap(), control)
 }
 
-/// The worker is inside the engine with one op, so that those that come next wait in the queue.
+/// Keeps the worker inside the engine with one op, so that later ops wait in the queue.
 pub(crate) fn occupy(runtime: &Runtime, control: &Control) -> Pending<Tensor> {
     control.get_stuck(Call::Submit, false);
     let pending = runtime.run(op());
@@ -88,14 +88,14 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// How many threads all runtimes of this process have, where the system tells.
+/// Number of threads of all runtimes of this process; 0 if the system does not report it.
 pub(crate) fn threads_of_runtimes() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     tasks.flatten().map(name).filter(|name| name.starts_with("panoply-")).count()
 }
 
-/// An op that is awaited by somebody whose waker does not return.
+/// An op whose caller's waker does not return.
 pub(crate) fn awaited(runtime: &Runtime, gate: &Arc<Gate>) -> std::pin::Pin<Box<Pending<Tensor>>> {
     awaited_with(runtime, gate, RunOptions::default())
 }
@@ -111,7 +111,7 @@ pub(crate) fn awaited_with(
     awaited.unwrap()
 }
 
-/// [`awaited_with`]; `None` where the outcome is there at once.
+/// [`awaited_with`]; `None` if the outcome arrives at once.
 pub(crate) fn awaited_unless_done(
     runtime: &Runtime,
     gate: &Arc<Gate>,
@@ -147,7 +147,8 @@ fn a_waker_of_an_op_that_was_lost_with_its_engine_is_noticed() {
     let (gate, first) = (Arc::new(Gate::default()), occupy(&runtime, &control));
     let lost = awaited(&runtime, &gate);
     let behind = runtime.run(op());
-    // The next submission panics: the engine is lost with the op, which is answered outside of any engine call.
+    // The next submission panics: the engine is lost with the op, which is answered outside of any
+    // engine call.
     control.lose_next.store(true, Ordering::SeqCst);
     control.let_go(1);
     until("the worker wakes the caller", || gate.entered.load(Ordering::SeqCst) > 0);
@@ -182,13 +183,14 @@ fn a_waker_that_does_not_return_while_a_device_is_given_up_keeps_no_other_op_fro
 fn a_waker_that_does_not_return_keeps_no_supervisor() {
     let (runtime, control) = runtime(10);
     let gate = Arc::new(Gate::default());
-    // The op's own call into the engine is stuck; the supervisor answers it, and its waker does not return either.
+    // The op's own call into the engine is stuck. The supervisor answers it, and its waker does not
+    // return either.
     control.get_stuck(Call::Submit, false);
     let stuck = awaited(&runtime, &gate);
     until("the supervisor answers it", || gate.entered.load(Ordering::SeqCst) > 0);
     assert!(stuck.is_done());
     serve(&runtime);
-    // Another worker that is stuck is noticed as well.
+    // Another stuck worker is still noticed.
     control.get_stuck(Call::Submit, false);
     let answer = runtime.run(op()).wait();
     assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
@@ -205,7 +207,7 @@ fn a_shutdown_ends_though_a_waker_does_not_return() {
         let first = occupy(&runtime, &control);
         let (blocks, behind) = (awaited(&runtime, &gate), runtime.run(op()));
         if !stuck_first {
-            // The worker itself wakes the caller, of an op that succeeds.
+            // The worker itself wakes the caller of an op that succeeds.
             control.let_go(1);
             until("the waker is called", || gate.entered.load(Ordering::SeqCst) > 0);
         }

@@ -1,5 +1,5 @@
-//! Many callers of one device, several of whom have wakers or destructors that do not return: every op has its outcome, every
-//! blocked caller gets it, and a shutdown ends.
+//! Many callers of one device, several of which have wakers or destructors that do not return:
+//! every op has its outcome, every blocked caller gets it, and a shutdown ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +81,7 @@ fn a_waker_that_does_not_return_keeps_nobody_who_is_answered_at_the_same_time() 
         let mut callers = blocked(&runtime, stuck_at);
         let stuck = vec![awaited(&runtime, &gate)];
         callers.extend(blocked(&runtime, 12 - stuck_at));
-        // So that all of them have parked.
+        // Long enough that all of them have parked.
         std::thread::sleep(Duration::from_millis(50));
         control.let_go(1);
         until("every op is answered", || all_done(&stuck, &callers));
@@ -138,7 +138,8 @@ fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
     let crowd = (0..1000).filter_map(|_| awaited_unless_done(&runtime, &gate, options.clone()));
     let stuck: Vec<Awaited> = crowd.collect();
     assert!(stuck.len() > 50);
-    // Deadlines ring, ops are let go for being late, and the device is given up: each time wakers are called.
+    // Deadlines ring, late ops are dropped, and the device is given up: each time wakers are
+    // called.
     until("deadlines ring", || gate.entered.load(Ordering::SeqCst) > 2);
     control.let_go.store(1, Ordering::SeqCst);
     until("every op is answered", || all_done(&stuck, &[]) && first.is_done());
@@ -149,7 +150,8 @@ fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
         most = most.max(kept());
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Timers, errands and the device's own: each sort has its bound. Other tests have threads, too.
+    // Timers, errands and the device's own threads: each kind has its bound. Other tests have
+    // threads, too.
     assert!(most < 3 * 17 + 24, "{most} threads");
     gate.open.store(true, Ordering::SeqCst);
     until("the threads come back", || kept() < 24);

@@ -1,4 +1,4 @@
-//! An allocator that counts the bytes that are in use, and how often memory was asked for.
+//! An allocator that counts the bytes in use, and the allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// How often memory was asked for, by all threads.
+/// Number of allocations by all threads.
 pub fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::SeqCst)
 }
@@ -19,7 +19,7 @@ pub fn live_bytes() -> usize {
     LIVE.load(Ordering::SeqCst)
 }
 
-// SAFETY: hands everything to the system's allocator unchanged.
+// SAFETY: passes every call to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! What several tests share: an allocator that counts, foreign code that fails on command, the smallest executor, and how
-//! many threads pipelines have.
+//! Shared parts of several tests: a counting allocator, foreign code that fails on command, a
+//! minimal executor, and the number of pipeline threads.
 #![allow(dead_code)] // Each test uses a part of it.
+#![allow(unsafe_code)] // The allocator that counts.
 
 pub mod counting;
 pub mod pipelines;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Polls a future on this thread until it is ready, at the longest for this time. Looks again now and then even when nobody
-/// wakes it, so that a waker that fails does not matter.
+/// Polls a future on this thread until it is ready, for `time_max` at the longest. Polls from time
+/// to time even without a wake-up, so that a failing waker does not matter.
 pub fn poll_for<F: Future>(future: &mut Pin<Box<F>>, waker: &Waker, time_max: Duration) -> Option<F::Output> {
     let start = Instant::now();
     loop {
@@ -37,7 +38,7 @@ pub fn unpark() -> Waker {
     Waker::from(Arc::new(Unpark(std::thread::current())))
 }
 
-/// Waits for something to come true.
+/// Waits until a condition is true.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -46,7 +47,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A number from the environment, or this one.
+/// A number from the environment, or `otherwise`.
 pub fn asked_for(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }

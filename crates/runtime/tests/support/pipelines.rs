@@ -1,16 +1,16 @@
-//! How many threads of pipelines a process has.
+//! Counts the pipeline threads of this process.
 
 use std::sync::{Mutex, MutexGuard};
 
 use super::eventually;
 
-/// Threads are counted in the whole process: one test at a time.
+/// Threads are counted in the whole process, so only one test runs at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// How many threads of pipelines there are, where the system tells.
+/// Number of pipeline threads; 0 if the system does not report it.
 pub fn pipeline_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Foreign code that panics on command, at every place where the runtime calls it: a backend, its engine, memory that a
-//! caller lent, wakers, and a listener of events.
+//! Foreign code that panics on command, at every place where the runtime calls it: a backend, its
+//! engine, memory that a caller lent, wakers, and a listener of events.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use panoply_core::{
     Support, Tensor, Warmth,
 };
 
-/// A call from the runtime into code that is not its own.
+/// A call from the runtime into foreign code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Place {
@@ -56,7 +57,7 @@ pub const PLACES: [Place; 18] = [
     Place::SpanExit,
 ];
 
-/// Where calls fail, and how often they still shall.
+/// The places at which calls panic, and how many more times.
 #[derive(Default)]
 pub struct Traps {
     /// A bit for each place that is armed.
@@ -66,7 +67,7 @@ pub struct Traps {
 }
 
 impl Traps {
-    /// The next calls at this place panic.
+    /// Makes the next `times` calls at this place panic.
     pub fn arm(&self, place: Place, times: u32) {
         self.left.store(times, Ordering::SeqCst);
         self.armed.store(1 << place as u32, Ordering::SeqCst);
@@ -76,12 +77,12 @@ impl Traps {
         self.armed.store(0, Ordering::SeqCst);
     }
 
-    /// How many calls have panicked.
+    /// Number of calls that have panicked.
     pub fn sprung(&self) -> u64 {
         self.sprung.load(Ordering::SeqCst)
     }
 
-    /// Called at each place.
+    /// Called at each place; panics if the place is armed.
     pub fn step_on(&self, place: Place) {
         if self.armed.load(Ordering::Relaxed) & (1 << place as u32) == 0 || std::thread::panicking() {
             return;
@@ -89,13 +90,13 @@ impl Traps {
         let one_less = |left: u32| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             self.sprung.fetch_add(1, Ordering::SeqCst);
-            // Without the hook, which would print.
+            // Does not call the panic hook, which would print.
             std::panic::resume_unwind(Box::new(format!("a trap at {place:?}")));
         }
     }
 }
 
-/// A backend that does what another one does, with traps.
+/// A backend with traps that forwards to another one.
 pub struct TrappedBackend {
     pub inner: Arc<dyn Backend>,
     pub traps: Arc<Traps>,
@@ -201,7 +202,7 @@ pub fn matrix(traps: &Arc<Traps>) -> Tensor {
     Tensor::from_owner::<f32, _>(owner, [2, 3]).unwrap()
 }
 
-/// A waker with traps, that unparks the thread that made it.
+/// A waker with traps that unparks the thread that made it.
 pub fn waker(traps: &Arc<Traps>) -> Waker {
     struct Trapped(Arc<Traps>, std::thread::Thread);
     impl Wake for Trapped {

@@ -1,4 +1,4 @@
-//! Builds the `/sys` and `/proc` of made-up machines in a folder that is removed afterwards.
+//! Builds the `/sys` and `/proc` of simulated machines in a folder that is removed afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ impl Fixture {
     pub fn new() -> Fixture {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Thousands of small files: in memory where the system offers that.
+        // Thousands of small files, so they are kept in memory if the system offers that.
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let root = parent.join(format!("panoply-placement-{}-{count}", std::process::id()));
@@ -25,7 +25,8 @@ impl Fixture {
         Fixture { root }
     }
 
-    /// Two sockets of 32 cores with two hardware threads each (CPU i and i + 64), and half of the devices on each.
+    /// Two sockets of 32 cores with two hardware threads each (CPU i and i + 64), and half of the
+    /// devices on each.
     pub fn two_sockets() -> Fixture {
         let machine = Fixture::new().online("0-127").file("sys/devices/system/cpu/possible", "0-127\n");
         for cpu in 0..128 {

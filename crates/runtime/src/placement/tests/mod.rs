@@ -1,4 +1,4 @@
-//! Machines made of files, and the plans that come of them.
+//! Machines simulated by files, and their plans.
 
 mod fixture;
 mod plan;

@@ -1,12 +1,12 @@
-//! What holds for every plan of every machine.
+//! Properties of every plan of every machine.
 
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GPU, NIC, QAT, TPU};
 use crate::placement::{Affinity, CpuSet, Demand, Plan, Request, Role, Slot, Topology};
 
-/// A machine: cores per node, hardware threads per core, CPUs that are offline, the affinity mask, a quota in CPUs, and
-/// devices with their nodes.
+/// A machine: cores per node, hardware threads per core, CPUs that are offline, the affinity mask,
+/// a quota in CPUs, and devices with their nodes.
 #[derive(Clone, Debug)]
 struct Machine {
     cores: Vec<usize>,
@@ -132,7 +132,7 @@ proptest! {
         let mut request = Request::for_devices(&topology, &Default::default());
         request.demands.extend(extra);
         request.applications = applications;
-        // Contradictions are tested elsewhere: here they are taken out.
+        // Contradictions are tested elsewhere, so they are removed here.
         request.demands.retain(|demand| demand.node.is_none_or(|node| topology.node(node).is_some()));
         let mut pins = CpuSet::new();
         request.demands.retain(|demand| match demand.affinity {

@@ -1,4 +1,4 @@
-//! What is read from whole, broken and absent trees.
+//! Reading of complete, broken and missing trees.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// What every topology promises, however broken the tree.
+/// The guarantees of every topology, however broken the tree.
 fn check(topology: &Topology) {
     assert!(!topology.allowed().is_empty() && topology.allowed().is_subset(topology.online()));
     assert!(topology.online().is_subset(topology.possible()) && topology.online().is_disjoint(topology.offline()));

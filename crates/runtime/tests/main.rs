@@ -1,0 +1,15 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod crowded;
+mod fallback;
+mod faults;
+mod graphs;
+mod layers;
+mod pipeline;
+mod pipeline_threads;
+mod reentry;
+mod routing;
+mod support;
+mod verified;
+mod worker_waits;
+mod workers;

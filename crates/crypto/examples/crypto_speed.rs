@@ -1,7 +1,8 @@
-//! How fast the domain's functions are on one thread of this CPU, without the runtime: a line for each, under the names that `panoply bench` has for
-//! them. `ms` is the thread's own processor time, the best of all repeats, so that other programs hardly change it.
+//! Speed of the domain's functions on one thread of this CPU, without the runtime: one line for
+//! each, under the names that `panoply bench` uses. `ms` is the thread's own processor time, the
+//! best of all repeats, so that other programs hardly affect it.
 //!
-//! With `--narrow` messages are worked on one by one, which is AWS-LC.
+//! With `--narrow` messages are processed one by one, by AWS-LC.
 //!
 //!     cargo run --release -p panoply-crypto --example crypto_speed -- [--seconds 0.3] [--narrow] [case-prefix ...]
 #![allow(unsafe_code)] // Memory that is used again, as the runtime's is.
@@ -106,7 +107,7 @@ impl Bench {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|prefix| case.starts_with(prefix.as_str())) {
             return Ok(());
         }
-        // Signatures over curves are others each time.
+        // ECDSA signatures differ each time.
         if !case.starts_with("sign/ecdsa") {
             let made = bytes_of(self.run(&op)?)?;
             let state = std::mem::replace(&mut self.state, State::new(false));
@@ -117,27 +118,30 @@ impl Bench {
         self.repeat(case, bytes, &mut |bench| bench.run(&op).map(drop))
     }
 
-    /// Messages that are sealed again and again where they lie.
+    /// Times messages that are sealed repeatedly in place.
     fn report_in_place(&mut self, case: &str, key: &Key, nonces: &Nonces, count: usize, len: usize) -> Result<()> {
         let is_wanted = self.wanted.is_empty() || self.wanted.iter().any(|prefix| case.starts_with(prefix.as_str()));
-        // One by one there is no such thing as this: the library's calls are all in place.
+        // Only measured in lanes: the library's calls are all in place.
         if !is_wanted || self.name != "panoply" {
             return Ok(());
         }
-        let seal = Seal::new(key, nonces.clone(), messages(count, len)?).detached().in_place();
-        let Op::Crypto(mut op) = seal.into_op()? else { return Ok(()) };
+        // Each run seals the texts of the last one.
+        let mut next = Some(messages(count, len)?);
         self.repeat(case, count * len, &mut |bench| {
             let memory = &mut bench.memory;
-            match panoply_crypto::run_in_place(&mut op, &OneThread, &mut |len| memory.take(len)) {
-                Some(made) => made.map(drop),
-                None => Err(Error::Unsupported { op: "seal", reason: "others have its messages".to_owned() }),
-            }
+            let failed = || Error::Unsupported { op: "seal", reason: "others have its messages".to_owned() };
+            let seal = Seal::new(key, nonces.clone(), next.take().ok_or_else(failed)?).detached().in_place();
+            let mut op = CryptoOp::Seal(seal);
+            let made =
+                panoply_crypto::run_in_place(&mut op, &State::default(), &OneThread, &mut |len| memory.take(len));
+            next = Some(Sealed::from_value(made.ok_or_else(failed)??)?.text);
+            Ok(())
         })
     }
 
     fn repeat(&mut self, case: &str, bytes: usize, once: &mut dyn FnMut(&mut Bench) -> Result<()>) -> Result<()> {
         let (mut best_ns, begin) = (f64::INFINITY, Instant::now());
-        // Short ones several times, so that reading the clock costs little.
+        // Short messages run several times, so that reading the clock costs little.
         let times = if bytes > 0 && bytes < 1 << 20 { 64 } else { 1 };
         while best_ns.is_infinite() || begin.elapsed().as_secs_f64() < self.seconds {
             let start = thread_ns();
@@ -156,7 +160,7 @@ impl Bench {
     }
 }
 
-/// All bytes of an answer.
+/// All bytes of a result.
 fn bytes_of(value: Value) -> Result<Vec<u8>> {
     let parts = match value {
         Value::Bytes(bytes) => vec![Part::Bytes(bytes)],
@@ -196,14 +200,14 @@ fn messages(count: usize, len: usize) -> Result<Messages> {
     Messages::split(Bytes::from_vec(vec![3; count * len]), len)
 }
 
-/// Another number for each message.
+/// A different number for each message.
 fn numbers(count: usize, bytes: usize) -> Bytes {
     let mut all = vec![0; count * bytes];
     all.chunks_mut(bytes).zip(0_u64..).for_each(|(one, number)| one[..8].copy_from_slice(&number.to_le_bytes()));
     Bytes::from_vec(all)
 }
 
-/// Blocks that are lent again when nobody has them any more.
+/// Blocks that are reused once their last handle is dropped.
 #[derive(Default)]
 struct Memory(Vec<Arc<Block>>);
 
@@ -227,7 +231,8 @@ impl Memory {
         let mut fitting = self.0.iter_mut().filter(|block| Arc::strong_count(block) == 1 && block.lines.len() == lines);
         let Some(block) = fitting.next() else { return HostBufferMut::zeroed(len) };
         let start = Arc::get_mut(block).map_or(NonNull::<Line>::dangling(), |block| NonNull::from(&mut block.lines[0]));
-        // SAFETY: the block has so many bytes, aligned to lines of 64, all written; nobody else has it, nor gets it before this owner is dropped.
+        // SAFETY: the block has `len` bytes, aligned to 64-byte lines, all initialised; its only
+        // handle is here, and it is not lent again before this owner is dropped.
         Ok(unsafe { HostBufferMut::from_raw(start.cast(), len, block.clone()) })
     }
 }

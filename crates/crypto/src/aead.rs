@@ -1,4 +1,4 @@
-//! Encryption with authentication.
+//! Authenticated encryption (AEAD).
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
@@ -12,11 +12,12 @@ use crate::lanes::{ChaChaLanes, GCM_BYTES_MAX, GcmLanes, KEYED_LANES, TagKeys};
 
 /// Shorter messages are faster with the library's functions.
 const LANES_BYTES_MIN: usize = 512;
-/// Messages that are prepared together at most.
+/// Maximal number of messages that are prepared together.
 pub const PREPARED_MAX: usize = KEYED_LANES;
-/// The keys of so many tags are made faster together.
+/// From this number on, the keys of the tags are made faster together.
 const PREPARED_MIN: usize = 3;
-/// Where messages are longer than this on average, what is prepared hardly counts, and threads share them out one by one.
+/// If messages are longer than this on average, preparation hardly counts, and threads share the
+/// messages out one by one.
 const PREPARED_BYTES_MAX: usize = 64 << 10;
 
 /// An expanded key.
@@ -27,17 +28,22 @@ pub struct AeadKey {
 }
 
 impl AeadKey {
-    /// `None` where the material is of another length.
+    /// Uses lanes if the CPU has them. `None` if the material has the wrong length.
     pub fn new(algorithm: AeadAlgorithm, material: &[u8]) -> Option<AeadKey> {
+        AeadKey::with_lanes(algorithm, material, true)
+    }
+
+    /// With or without lanes; without, only AWS-LC gets the key.
+    pub fn with_lanes(algorithm: AeadAlgorithm, material: &[u8], wide: bool) -> Option<AeadKey> {
         let is_chacha = algorithm == AeadAlgorithm::ChaCha20Poly1305;
-        let lanes = is_chacha.then(|| ChaChaLanes::new(material)).flatten();
+        let lanes = (wide && is_chacha).then(|| ChaChaLanes::new(material)).flatten();
         let library = LessSafeKey::new(UnboundKey::new(library(algorithm), material).ok()?);
-        let gcm = if is_chacha { None } else { GcmLanes::new(material) };
+        let gcm = if is_chacha || !wide { None } else { GcmLanes::new(material) };
         Some(AeadKey { library, lanes, gcm })
     }
 
-    /// What can be made beforehand for some messages, [`PREPARED_MAX`] at most: their nonces and how long they are. `wide`, here and below: in
-    /// vector registers of 512 bits, where the CPU has them.
+    /// Precomputes for at most [`PREPARED_MAX`] messages, given their nonces and lengths. `wide`,
+    /// here and below, uses vector registers of 512 bits if the CPU has them.
     pub fn prepare(&self, messages: impl Iterator<Item = (NonceBytes, usize)>, wide: bool) -> Prepared<'_> {
         let lanes = self.lanes.as_ref().filter(|_| wide);
         let (mut nonces, mut long) = ([[0; 12]; PREPARED_MAX], 0);
@@ -51,19 +57,20 @@ impl AeadKey {
         Prepared { library: &self.library, lanes, tag_keys, gcm: self.gcm.as_ref().filter(|_| wide) }
     }
 
-    /// How many of so many messages with so many bytes are best prepared together.
+    /// Number of messages that are best prepared together, for `count` messages with `bytes` bytes
+    /// in total.
     pub fn together(&self, count: usize, bytes: usize, wide: bool) -> usize {
         let in_lanes = wide && (self.lanes.is_some() || self.gcm.is_some());
         let pays = in_lanes && bytes <= count.saturating_mul(PREPARED_BYTES_MAX);
         if pays { PREPARED_MAX } else { 1 }
     }
 
-    /// Whether [`AeadKey::prepare`] looks at the messages.
+    /// Whether [`AeadKey::prepare`] reads the messages' nonces and lengths.
     pub fn is_prepared_for_messages(&self, wide: bool) -> bool {
         wide && self.lanes.is_some()
     }
 
-    /// Seals `message` into `text`, which is as long, and `tag`, which has 16 bytes.
+    /// Seals `message` into `text`, which has the same length, and the 16-byte `tag`.
     pub fn seal(
         &self,
         nonce: &NonceBytes,
@@ -76,7 +83,8 @@ impl AeadKey {
         self.prepare(std::iter::empty(), wide).seal(0, nonce, associated, message, text, tag)
     }
 
-    /// Opens `text` into `message`, which is as long. Where the tag is not right nothing of the message is left there.
+    /// Opens `text` into `message`, which has the same length. If the tag is wrong, `message` is
+    /// wiped.
     pub fn open(
         &self,
         nonce: &NonceBytes,
@@ -91,7 +99,7 @@ impl AeadKey {
 }
 
 impl AeadKey {
-    /// Seals a message in its place, with 16 bytes of `tag` apart.
+    /// Seals a message in place; the 16-byte `tag` is separate.
     pub fn seal_in_place(
         &self,
         nonce: &NonceBytes,
@@ -102,13 +110,14 @@ impl AeadKey {
         self.prepare(std::iter::empty(), true).seal_in_place(0, nonce, associated, message, tag)
     }
 
-    /// Opens a text with its tag behind it in its place, and says how long the message is. Where the tag is not right nothing is left of either.
+    /// Opens a text with its tag behind it, in place, and returns the length of the message. If the
+    /// tag is wrong, everything is wiped.
     pub fn open_in_place(&self, nonce: &NonceBytes, associated: &[u8], text: &mut [u8]) -> Result<usize, Failure> {
         self.prepare(std::iter::empty(), true).open_in_place(0, nonce, associated, text)
     }
 }
 
-/// A key, and what was made beforehand for some messages.
+/// A key with the precomputed values of some messages.
 pub struct Prepared<'a> {
     library: &'a LessSafeKey,
     lanes: Option<&'a ChaChaLanes>,
@@ -117,12 +126,12 @@ pub struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// Several blocks at a time, where the message is long enough.
+    /// The lanes, if the message is long enough for them.
     fn lanes(&self, len: usize) -> Option<&ChaChaLanes> {
         self.lanes.filter(|_| len >= LANES_BYTES_MIN)
     }
 
-    /// Seals the message that was prepared at this place, as [`AeadKey::seal`] does.
+    /// Seals the message that was prepared at this index, as [`AeadKey::seal`] does.
     #[inline]
     pub fn seal(
         &self,
@@ -154,7 +163,7 @@ impl Prepared<'_> {
             .map_err(|_| Failure::Rejected)
     }
 
-    /// The same as [`AeadKey::seal_in_place`].
+    /// Like [`AeadKey::seal_in_place`], for a prepared message.
     #[inline]
     pub fn seal_in_place(
         &self,
@@ -181,7 +190,7 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    /// The same as [`AeadKey::open_in_place`].
+    /// Like [`AeadKey::open_in_place`], for a prepared message.
     #[inline]
     pub fn open_in_place(
         &self,
@@ -212,7 +221,7 @@ impl Prepared<'_> {
         })
     }
 
-    /// Opens the message that was prepared at this place, as [`AeadKey::open`] does.
+    /// Opens the message that was prepared at this index, as [`AeadKey::open`] does.
     pub fn open(
         &self,
         place: usize,
@@ -245,7 +254,7 @@ impl Prepared<'_> {
     }
 }
 
-/// The lanes of GCM, where they can count the message and what is associated with it.
+/// The GCM lanes, if message and associated data do not exceed their counters.
 fn fitting<'a>(lanes: Option<&'a GcmLanes>, len: usize, associated: &[u8]) -> Option<&'a GcmLanes> {
     lanes.filter(|_| len.max(associated.len()) <= GCM_BYTES_MAX)
 }

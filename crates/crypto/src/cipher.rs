@@ -1,4 +1,4 @@
-//! AES without authentication.
+//! AES without authentication: CBC and CTR.
 
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
@@ -10,10 +10,10 @@ use zeroize::Zeroize;
 use crate::Failure;
 use crate::lanes::{AesLanes, CHAINED_LANES, CHAINED_LANES_WIDE};
 
-/// How long a block is.
+/// Length of a block in bytes.
 pub const BLOCK_BYTES: usize = 16;
 
-/// A block: an initial vector, or a counter.
+/// A block: an initialisation vector, or a counter.
 pub type Block = [u8; BLOCK_BYTES];
 
 /// An expanded key.
@@ -25,26 +25,33 @@ pub struct CipherKey {
 }
 
 impl CipherKey {
-    /// `None` where the material is of another length.
+    /// Uses lanes if the CPU has them. `None` if the material has the wrong length.
     pub fn new(algorithm: CipherAlgorithm, material: &[u8]) -> Option<CipherKey> {
-        let key = || UnboundCipherKey::new(library(algorithm), material).ok();
-        let (chain, unchain) = (EncryptingKey::cbc(key()?).ok()?, DecryptingKey::cbc(key()?).ok()?);
-        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()?, lanes: AesLanes::new(material) })
+        CipherKey::with_lanes(algorithm, material, true)
     }
 
-    /// Several blocks at a time, where that is wanted and the CPU can.
+    /// With or without lanes; without, only AWS-LC gets the key.
+    pub fn with_lanes(algorithm: CipherAlgorithm, material: &[u8], wide: bool) -> Option<CipherKey> {
+        let key = || UnboundCipherKey::new(library(algorithm), material).ok();
+        let (chain, unchain) = (EncryptingKey::cbc(key()?).ok()?, DecryptingKey::cbc(key()?).ok()?);
+        let lanes = if wide { AesLanes::new(material) } else { None };
+        Some(CipherKey { chain, unchain, count: EncryptingKey::ctr(key()?).ok()?, lanes })
+    }
+
+    /// The lanes, if `wide` asks for them and the CPU has them.
     fn lanes(&self, wide: bool) -> Option<&AesLanes> {
         self.lanes.as_ref().filter(|_| wide)
     }
 
-    /// Encrypts whole blocks in place, each chained to the one before.
+    /// Encrypts whole blocks in place in CBC mode.
     pub fn encrypt_chained(&self, vector: &Block, blocks: &mut [u8]) -> Result<(), Failure> {
         let context = EncryptionContext::Iv128(vector.into());
         self.chain.less_safe_encrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
-    /// Encrypts several messages, each with its vector, into texts that are as long, or longer by their padding. `wide`, here and below:
-    /// several blocks at a time, where the CPU can.
+    /// Encrypts several messages in CBC mode, each with its vector, into texts of the same length,
+    /// or longer by their padding. `wide`, here and below, processes several blocks at a time if
+    /// the CPU can.
     pub fn encrypt_all_chained(
         &self,
         vectors: &[Block],
@@ -68,7 +75,7 @@ impl CipherKey {
         Ok(())
     }
 
-    /// Encrypts up to `N` messages: side by side where there are as many, and else one by one.
+    /// Encrypts up to `N` messages: in parallel if there are `N`, else one by one.
     fn encrypt_group<const N: usize>(
         &self,
         vectors: &[Block],
@@ -86,7 +93,8 @@ impl CipherKey {
         };
         let done = done.map(|(blocks, vectors)| self.chain_last(blocks, vectors, messages, texts));
         for (lane, (message, text)) in messages.iter().zip(texts).enumerate() {
-            // The vectors are now the last blocks that were made, from which the longer messages go on.
+            // The vectors are now the last encrypted blocks, from which the longer messages
+            // continue.
             let (blocks, vector) = done.map_or((0, vectors[lane]), |(blocks, vectors)| (blocks, vectors[lane]));
             let begin = blocks * BLOCK_BYTES;
             if begin < text.len() {
@@ -98,7 +106,8 @@ impl CipherKey {
         Ok(())
     }
 
-    /// The last blocks with the padding, where each message has one more: as many as are done then, and the vectors.
+    /// Encrypts the last, padded block of each message, if every message ends there. Returns the
+    /// number of blocks done, and the vectors.
     fn chain_last<const N: usize>(
         &self,
         blocks: usize,
@@ -107,7 +116,7 @@ impl CipherKey {
         texts: &mut [&mut [u8]],
     ) -> (usize, [Block; N]) {
         let begin = blocks * BLOCK_BYTES;
-        // Asked of all of them before anything is copied.
+        // Checked for all messages before anything is copied.
         let is_last = |message: &[u8], text: &[u8]| text.len() == begin + BLOCK_BYTES && message.len() < text.len();
         if !messages.iter().zip(texts.iter()).all(|(message, text)| is_last(message, text)) {
             return (blocks, vectors);
@@ -126,7 +135,7 @@ impl CipherKey {
         (blocks + more, after)
     }
 
-    /// Decrypts whole blocks, each chained to the one before, into `out`, which is as long.
+    /// Decrypts whole blocks in CBC mode into `out`, which has the same length.
     pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8], wide: bool) -> Result<(), Failure> {
         if self.lanes(wide).is_some_and(|lanes| lanes.decrypt_chained(vector, text, out)) {
             return Ok(());
@@ -136,8 +145,8 @@ impl CipherKey {
         self.unchain.decrypt(out, context).map(drop).map_err(|_| Failure::Rejected)
     }
 
-    /// Encrypts or decrypts `input` into `out`, which is as long, with a counter of 128 bits that starts `skipped` blocks after the
-    /// vector.
+    /// Encrypts or decrypts `input` into `out`, which has the same length, in CTR mode. The 128-bit
+    /// counter starts `skipped` blocks after the vector.
     pub fn apply_counted(
         &self,
         vector: &Block,
@@ -156,19 +165,20 @@ impl CipherKey {
     }
 }
 
-/// Writes the padding of PKCS#7 behind a message of `len` bytes, up to the end of `blocks`.
+/// Writes the PKCS#7 padding behind a message of `len` bytes, up to the end of `blocks`.
 pub fn pad(blocks: &mut [u8], len: usize) {
     let padding = (blocks.len() - len) as u8;
     blocks[len..].fill(padding);
 }
 
-/// How long the message in padded blocks is. What the padding is like decides nothing before all of it was looked at.
+/// Length of the message in padded blocks. The whole padding is checked in constant time before the
+/// result depends on it.
 pub fn unpadded_len(blocks: &[u8]) -> Result<usize, Failure> {
     let Some(last) = blocks.last_chunk::<BLOCK_BYTES>() else { return Err(Failure::Rejected) };
     let padding = last[BLOCK_BYTES - 1];
     let mut wrong = u8::from(padding == 0) | u8::from(padding > BLOCK_BYTES as u8);
     for (index, byte) in last.iter().enumerate() {
-        // All ones where the byte belongs to the padding.
+        // All ones if the byte belongs to the padding.
         let inside = ((BLOCK_BYTES as i16 - 1 - index as i16 - i16::from(padding)) >> 15) as u8;
         wrong |= inside & (byte ^ padding);
     }

@@ -1,7 +1,8 @@
-//! DEFLATE, raw and in zlib and gzip.
+//! DEFLATE, raw and in zlib and gzip containers.
 //!
-//! libdeflate's own crate does not say how much of the input was read. Here what follows the compressed data is refused, and gzip may have
-//! several members. The first level is our own: see [`fast`].
+//! libdeflate's Rust crate does not report how many input bytes were read, so its C functions are
+//! called directly. Bytes behind the compressed data are refused; gzip may have several members.
+//! The first level is an own implementation: see [`fast`].
 
 use std::ptr::NonNull;
 
@@ -22,29 +23,29 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-/// The level that is our own.
+/// The level with the own implementation.
 const FAST_LEVEL: i32 = 1;
-/// What stands before the data at the first level: in zlib, and in gzip, whose system is unknown.
+/// The headers of the first level: zlib, and gzip with an unknown operating system.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
 const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
-/// Compresses at one level.
+/// A compressor with a fixed level.
 pub struct Deflater(Compressor, Option<Fast>);
 
-/// The most bytes that a message of so many may become at any level, without a head and a checksum: a block that does not become smaller
-/// is stored, with at least 5000 bytes in it.
+/// Upper bound of the compressed length of `len` bytes at any level, without header and checksum: a
+/// block that does not shrink is stored, with at least 5000 bytes in it.
 pub fn bound(len: usize) -> usize {
     5 * len.div_ceil(5000).max(1) + len + 8
 }
 
 impl Deflater {
-    /// `None` where there is no such level.
+    /// `None` if there is no such level.
     pub fn new(level: i32) -> Option<Deflater> {
         let library = Compressor::new(CompressionLvl::new(level).ok()?);
         Some(Deflater(library, (level == FAST_LEVEL).then(Fast::default)))
     }
 
-    /// The most bytes that a message may become.
+    /// Upper bound of the compressed length of a message.
     pub fn bound(&mut self, format: Format, len: usize) -> usize {
         match format {
             Format::Zlib => self.0.zlib_compress_bound(len),
@@ -53,7 +54,7 @@ impl Deflater {
         }
     }
 
-    /// Compresses, and says how long it became.
+    /// Compresses, and returns the compressed length.
     pub fn compress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         if let Some(len) = self.1.as_mut().and_then(|fast| compress_fast(fast, format, message, out)) {
             return Ok(len);
@@ -67,7 +68,7 @@ impl Deflater {
     }
 }
 
-/// `None` where there is less room than the message may need: the library sees whether it is enough.
+/// `None` if `out` is shorter than the bound: the library then decides whether it suffices.
 fn compress_fast(fast: &mut Fast, format: Format, message: &[u8], out: &mut [u8]) -> Option<usize> {
     let sum = |format| checksum(format, message);
     let (head, tail): (&[u8], _) = match format {
@@ -83,31 +84,33 @@ fn compress_fast(fast: &mut Fast, format: Format, message: &[u8], out: &mut [u8]
     Some(head.len() + len + tail.len())
 }
 
-/// The checksum that stands behind a message: Adler-32 in zlib, CRC-32 in gzip.
+/// The checksum behind a message: Adler-32 in zlib, CRC-32 in gzip.
 pub fn checksum(format: Format, message: &[u8]) -> u32 {
     let (place, len) = (message.as_ptr().cast(), message.len());
     match format {
-        // SAFETY: the message is as long as is said. One is the sum of nothing.
+        // SAFETY: `place` and `len` describe `message`. One is the checksum of nothing.
         Format::Zlib => unsafe { sys::libdeflate_adler32(1, place, len) },
         // SAFETY: as above.
         _ => unsafe { sys::libdeflate_crc32(0, place, len) },
     }
 }
 
-/// Decompresses.
+/// A decompressor.
 pub struct Inflater(NonNull<sys::libdeflate_decompressor>);
 
-// SAFETY: the decompressor is memory without ties to a thread, reached through `&mut self` alone.
+// SAFETY: the decompressor is memory without ties to a thread, and is reached only through `&mut
+// self`.
 unsafe impl Send for Inflater {}
 
 impl Inflater {
-    /// `None` where there is no memory.
+    /// `None` if there is no memory.
     pub fn new() -> Option<Inflater> {
-        // SAFETY: has no requirements; null is no memory.
+        // SAFETY: the call has no requirements; null means that there is no memory.
         NonNull::new(unsafe { sys::libdeflate_alloc_decompressor() }).map(Inflater)
     }
 
-    /// Decompresses all of `message`, and says how long it became. [`Failure::Limit`]: longer than `out`.
+    /// Decompresses all of `message`, and returns the length. [`Failure::Limit`] if it is longer
+    /// than `out`.
     pub fn decompress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         let (mut read, mut made) = self.member(format, message, out)?;
         while format == Format::Gzip && read < message.len() {
@@ -117,12 +120,13 @@ impl Inflater {
         if read == message.len() { Ok(made) } else { Err(Failure::Rejected) }
     }
 
-    /// One raw stream, whatever is behind it: how many bytes were read, and how many made.
+    /// Decompresses one raw stream, and ignores the bytes behind it. Returns the numbers of bytes
+    /// read and written.
     pub fn stream(&mut self, message: &[u8], out: &mut [u8]) -> Result<(usize, usize), Failure> {
         self.member(Format::Deflate, message, out)
     }
 
-    /// One stream or member: how many bytes were read, and how many made.
+    /// Decompresses one stream or member. Returns the numbers of bytes read and written.
     fn member(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<(usize, usize), Failure> {
         let decompress = match format {
             Format::Zlib => sys::libdeflate_zlib_decompress_ex,
@@ -131,8 +135,8 @@ impl Inflater {
         };
         let (input, output) = (message.as_ptr().cast(), out.as_mut_ptr().cast());
         let (mut read, mut made) = (0, 0);
-        // SAFETY: the decompressor is alive and used by nobody else; both slices are as long as is said; both results are written
-        // to where they are.
+        // SAFETY: the decompressor is alive and exclusively borrowed; both slices have the given
+        // lengths; both results point to local variables.
         let code =
             unsafe { decompress(self.0.as_ptr(), input, message.len(), output, out.len(), &mut read, &mut made) };
         match code {
@@ -147,7 +151,7 @@ impl Inflater {
 
 impl Drop for Inflater {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`, freed once.
+        // SAFETY: allocated in `new`, and freed once.
         unsafe { sys::libdeflate_free_decompressor(self.0.as_ptr()) };
     }
 }

@@ -1,8 +1,9 @@
-//! Which encodings of Ed25519 are public keys that can be trusted: points of the curve, encoded in the one way, and not of small order. With a
-//! key of small order one signature verifies for every message, and the library asks for none of this.
+//! Checks which encodings are trustworthy Ed25519 public keys: points of the curve, canonically
+//! encoded, and not of small order. With a key of small order one signature verifies for every
+//! message, and the library checks none of this.
 //!
-//! The arithmetic is that of the integers modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so it takes the time
-//! that it takes.
+//! The arithmetic is modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so
+//! it need not run in constant time.
 
 type Number = [u64; 4];
 
@@ -13,7 +14,7 @@ const HALF: Number = [0xffff_ffff_ffff_fff6, u64::MAX, u64::MAX, 0x3fff_ffff_fff
 /// The curve's d: -x^2 + y^2 = 1 + d x^2 y^2.
 const D: Number = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 const ONE: Number = [1, 0, 0, 0];
-/// The y of all points whose order divides 8: of orders 4, 1, 2, and 8 twice.
+/// The y coordinates of all points whose order divides 8: of orders 4, 1, 2, and 8 twice.
 const SMALL: [Number; 5] = [
     [0; 4],
     ONE,
@@ -22,25 +23,26 @@ const SMALL: [Number; 5] = [
     [0xb027_b2c2_8f95_e826, 0xf098_eff2_89f4_c345, 0x3933_c6d3_05ac_dfd5, 0x05fc_536d_8802_38b1],
 ];
 
-/// What stands before the point in a SubjectPublicKeyInfo.
+/// The bytes before the point in a SubjectPublicKeyInfo.
 const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The encoded point of a public key: 32 bytes, bare or in a SubjectPublicKeyInfo, with nothing behind them. The library does not look at what is
-/// behind a SubjectPublicKeyInfo: the last bytes could be another point than its own.
+/// The encoded point of a public key: 32 bytes, bare or in a SubjectPublicKeyInfo, with nothing
+/// behind them. The library ignores bytes behind a SubjectPublicKeyInfo: the last bytes could be a
+/// point other than the key.
 pub fn encoded_point(public: &[u8]) -> Option<&[u8; 32]> {
     public.try_into().ok().or_else(|| public.strip_prefix(&PREFIX)?.try_into().ok())
 }
 
-/// Whether the encoding is a public key that can be trusted.
+/// Whether the encoding is a trustworthy public key.
 pub fn is_public_key(encoded: &[u8; 32]) -> bool {
     let (words, _) = encoded.as_chunks();
     let mut y: Number = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
-    // The sign of x, of which both are points.
+    // Both signs of x are points.
     y[3] &= i64::MAX as u64;
     if !is_below(&y, &P) || SMALL.contains(&y) {
         return false;
     }
-    // x^2 = (y^2 - 1) / (d y^2 + 1): it has a root where the product of both has one.
+    // x^2 = (y^2 - 1) / (d y^2 + 1) has a root if the product of numerator and denominator has one.
     let square = product(&y, &y);
     let (above, below) = (sum(&square, &MINUS_ONE), sum(&product(&D, &square), &ONE));
     reduced(power(&product(&above, &below), &HALF)) == ONE
@@ -60,7 +62,7 @@ fn product(a: &Number, b: &Number) -> Number {
         }
         wide[place + 4] = carry as u64;
     }
-    // 2^256 is 38.
+    // 2^256 is congruent to 38.
     folded(|index| u128::from(wide[index]) + 38 * u128::from(wide[index + 4]))
 }
 
@@ -68,7 +70,7 @@ fn sum(a: &Number, b: &Number) -> Number {
     folded(|index| u128::from(a[index]) + u128::from(b[index]))
 }
 
-/// A number from words that are longer than 64 bits.
+/// Carries words that are longer than 64 bits.
 fn folded(word: impl Fn(usize) -> u128) -> Number {
     let (mut out, mut carry) = ([0; 4], 0_u128);
     for (index, out) in out.iter_mut().enumerate() {
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn points_are_told_from_what_is_none() {
-        // By the definition, with integers of any length.
+        // Computed from the definition, with integers of arbitrary length.
         let points: Vec<u8> = (0..32).filter(|y| is_public_key(&with_y(*y))).collect();
         assert_eq!(points, POINTS);
         for y in POINTS {
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_number_has_one_encoding() {
-        // p + y for every y that this leaves below 2^255.
+        // p + y for every y for which the sum is below 2^255.
         for y in 0..19 {
             let mut encoded = [0xff; 32];
             (encoded[0], encoded[31]) = (0xed + y, 0x7f);

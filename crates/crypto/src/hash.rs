@@ -1,32 +1,32 @@
-//! SHA-2, and tags and keys made with it.
+//! SHA-2, HMAC and HKDF.
 
 use aws_lc_rs::{digest, hkdf, hmac};
 use panoply_core::op::crypto::HashAlgorithm;
 
 use crate::Failure;
 
-/// Writes the digest of a message, which is as long as the algorithm's.
+/// Writes the digest of a message; `out` has the length of the algorithm's digest.
 pub fn hash(algorithm: HashAlgorithm, message: &[u8], out: &mut [u8]) {
     out.copy_from_slice(digest::digest(digest_algorithm(algorithm), message).as_ref());
 }
 
-/// The same of a message that lies in parts.
+/// The digest of a message that lies in parts.
 pub fn hash_parts(algorithm: HashAlgorithm, parts: &[&[u8]], out: &mut [u8]) {
     let mut context = digest::Context::new(digest_algorithm(algorithm));
     parts.iter().for_each(|part| context.update(part));
     out.copy_from_slice(context.finish().as_ref());
 }
 
-/// An expanded key of a hash.
+/// An expanded HMAC key.
 pub struct HmacKey(hmac::Key);
 
 impl HmacKey {
-    /// The key, of any length.
+    /// A key from material of any length.
     pub fn new(algorithm: HashAlgorithm, material: &[u8]) -> HmacKey {
         HmacKey(hmac::Key::new(hmac_algorithm(algorithm), material))
     }
 
-    /// Writes the tag of a message, which is as long as the algorithm's digest.
+    /// Writes the HMAC tag of a message; `out` has the length of the algorithm's digest.
     pub fn tag(&self, message: &[u8], out: &mut [u8]) -> Result<(), Failure> {
         hmac::sign_to_buffer(&self.0, message, out).map(drop).map_err(|_| Failure::Rejected)
     }
@@ -37,7 +37,7 @@ impl HmacKey {
     }
 }
 
-/// What keys are derived from.
+/// The extracted key of HKDF, from which keys are derived.
 pub struct Derivation {
     algorithm: HashAlgorithm,
     extracted: hkdf::Prk,
@@ -53,7 +53,7 @@ impl hkdf::KeyType for Len {
 }
 
 impl Derivation {
-    /// From a secret and a salt, which may be empty.
+    /// Extracts from a secret and a salt, which may be empty.
     pub fn new(algorithm: HashAlgorithm, salt: &[u8], secret: &[u8]) -> Derivation {
         let library = match algorithm {
             HashAlgorithm::Sha256 => hkdf::HKDF_SHA256,
@@ -63,7 +63,7 @@ impl Derivation {
         Derivation { algorithm, extracted: hkdf::Salt::new(library, salt).extract(secret) }
     }
 
-    /// Writes the key for `info`, of at most 255 digests.
+    /// Writes the derived key for `info`, of at most 255 digests.
     pub fn derive(&self, info: &[u8], out: &mut [u8]) -> Result<(), Failure> {
         debug_assert!(out.len() <= 255 * self.algorithm.digest_bytes());
         let infos = [info];

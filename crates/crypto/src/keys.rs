@@ -1,6 +1,9 @@
-//! What is made of the keys that ops name: each is expanded once, and that lies with the key, so that it goes with its last handle.
+//! Expanded keys. Each key is expanded once; the result is stored with the key and dropped with its
+//! last handle.
 
 use panoply_core::Result;
+use panoply_core::locked::SecretBox;
+use panoply_core::once::OnceBox;
 use panoply_core::op::crypto::{Key, Purpose};
 
 use crate::aead::AeadKey;
@@ -8,7 +11,38 @@ use crate::cipher::CipherKey;
 use crate::hash::HmacKey;
 use crate::signature::{PrivateKey, PublicKey};
 
-/// A key, as the functions of this crate take it.
+/// The expanded forms of one key: for engines that use lanes, and for those that leave everything
+/// to AWS-LC.
+#[derive(Default)]
+struct Kept {
+    wide: OnceBox<Made>,
+    plain: OnceBox<Made>,
+}
+
+/// An expanded key. The memory of a secret one is kept out of swap.
+enum Made {
+    Secret(SecretBox<Expanded>),
+    Public(Box<Expanded>),
+}
+
+impl Made {
+    fn new(key: &Key, expanded: Expanded) -> Made {
+        if key.material().is_secret() {
+            Made::Secret(SecretBox::new(expanded))
+        } else {
+            Made::Public(Box::new(expanded))
+        }
+    }
+
+    fn get(&self) -> &Expanded {
+        match self {
+            Made::Secret(expanded) => expanded,
+            Made::Public(expanded) => expanded,
+        }
+    }
+}
+
+/// A key in the form that the functions of this crate take.
 #[allow(clippy::large_enum_variant)] // There are few, each in memory of its own.
 pub enum Expanded {
     /// For `Seal` and `Open`.
@@ -24,19 +58,31 @@ pub enum Expanded {
 }
 
 impl Expanded {
-    /// The key, expanded now where it was not before. A malformed key is the caller's error, and is not kept.
-    pub fn of(key: &Key) -> Result<&Expanded> {
-        key.expanded(|| Expanded::new(key)?.ok_or_else(|| key.invalid()))
+    /// The expanded key, expanded now unless it already was. A malformed key is the caller's error,
+    /// and is not stored. `wide` includes the values for lanes; without it, only AWS-LC has the
+    /// key, even if another engine has expanded it with lanes.
+    pub fn of(key: &Key, wide: bool) -> Result<&Expanded> {
+        let kept = key.expanded(|| Ok(Kept::default()))?;
+        // HMAC has no lanes.
+        let is_wide = wide && !matches!(key.purpose(), Purpose::Hmac(_));
+        let slot = if is_wide { &kept.wide } else { &kept.plain };
+        if slot.get().is_none() {
+            let expanded = Expanded::new(key, is_wide)?.ok_or_else(|| key.invalid())?;
+            // If another thread was faster, its equal result is kept.
+            let _ = slot.set(Made::new(key, expanded));
+        }
+        slot.get().map(Made::get).ok_or_else(|| key.invalid())
     }
 
-    /// Expands a key; `None` where it is malformed, and for a key of `Hkdf`, of which nothing can be kept, since the salt comes first.
-    fn new(key: &Key) -> Result<Option<Expanded>> {
+    /// Expands a key. `None` for a malformed key, and for a key of `Hkdf`: nothing can be stored
+    /// for it, since the salt comes first.
+    fn new(key: &Key, wide: bool) -> Result<Option<Expanded>> {
         let material = key.material().as_slice()?;
         Ok(match key.purpose() {
-            Purpose::Seal(algorithm) => AeadKey::new(algorithm, material).map(Expanded::Aead),
-            Purpose::Encrypt(algorithm) => CipherKey::new(algorithm, material).map(Expanded::Cipher),
+            Purpose::Seal(algorithm) => AeadKey::with_lanes(algorithm, material, wide).map(Expanded::Aead),
+            Purpose::Encrypt(algorithm) => CipherKey::with_lanes(algorithm, material, wide).map(Expanded::Cipher),
             Purpose::Hmac(algorithm) => Some(Expanded::Hmac(HmacKey::new(algorithm, material))),
-            Purpose::Sign(algorithm) => PrivateKey::new(algorithm, material).map(Expanded::Private),
+            Purpose::Sign(algorithm) => PrivateKey::with_lanes(algorithm, material, wide).map(Expanded::Private),
             Purpose::Verify(algorithm) => PublicKey::new(algorithm, material).map(Expanded::Public),
             Purpose::Hkdf(_) => None,
         })

@@ -1,7 +1,8 @@
-//! LZ4: blocks by `lz4_flex`, frames around them as the format's description (version 1.6.4) has them.
+//! LZ4: blocks by `lz4_flex`, frames as in the frame format's description (version 1.6.4).
 //!
-//! Frames are read here, since a reader must write into memory that is bounded beforehand, refuse a head that is cut short, and refuse
-//! what follows the last frame. Frames that are written have independent blocks, the content's length and its checksum.
+//! Frames are read here, because a reader must write into bounded memory, refuse a truncated
+//! header, and refuse bytes behind the last frame. Written frames have independent blocks, the
+//! content's length and its checksum.
 
 use std::hash::Hasher;
 
@@ -13,28 +14,28 @@ use twox_hash::XxHash32;
 use crate::Failure;
 
 const MAGIC: u32 = 0x184d_2204;
-/// Sixteen magic numbers, whose frames are to be skipped.
+/// Sixteen magic numbers of frames that are skipped.
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
-/// The sizes of blocks, by their number in the head, from 4 on.
+/// Block sizes, by their number in the header, from 4 on.
 const BLOCK_BYTES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// How far back a match of a linked block may lie.
+/// Maximal distance of a match in a linked block.
 const WINDOW_BYTES: usize = 64 << 10;
-/// No byte of a block stands for more bytes than this.
+/// Maximal ratio of decompressed to compressed bytes.
 const RATIO_MAX: u64 = 255;
-/// A block that is not compressed has this bit in its length.
+/// This bit in a block's length marks an uncompressed block.
 const STORED: u32 = 1 << 31;
 
-/// The most bytes that a message may become as one block.
+/// Upper bound of the compressed length as one block.
 pub fn block_bound(len: usize) -> usize {
     get_maximum_output_size(len)
 }
 
-/// Compresses to one block, and says how long it became.
+/// Compresses to one block, and returns its length.
 pub fn compress_block(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
     compress_into(message, out).map_err(|_| Failure::Limit)
 }
 
-/// Decompresses one block, and says how long it became. [`Failure::Limit`]: longer than `out`.
+/// Decompresses one block, and returns the length. [`Failure::Limit`] if it is longer than `out`.
 pub fn decompress_block(block: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
     decompress_into(block, out).map_err(|error| match error {
         DecompressError::OutputTooSmall { .. } => Failure::Limit,
@@ -42,7 +43,7 @@ pub fn decompress_block(block: &[u8], out: &mut [u8]) -> Result<usize, Failure> 
     })
 }
 
-/// How long a block becomes, from its tokens alone; what they say is not checked otherwise.
+/// The decompressed length of a block, from its tokens alone; nothing else is checked.
 pub fn block_len(block: &[u8]) -> Result<usize, Failure> {
     let (mut at, mut len) = (0_usize, 0_usize);
     let more = |at: &mut usize, nibble: u8| {
@@ -69,20 +70,20 @@ pub fn block_len(block: &[u8]) -> Result<usize, Failure> {
     }
 }
 
-/// The most bytes that a message may become as a frame.
+/// Upper bound of the compressed length as a frame.
 pub fn frame_bound(len: usize) -> usize {
-    // Head, end mark and checksum; each block is stored where it does not become smaller. While the last one is compressed it may need
-    // more than that.
+    // Header, end mark and checksum; a block that does not shrink is stored. While the last block
+    // is compressed, it may need more than that.
     let last = len.min(BLOCK_BYTES[3]);
     15 + 4 + 4 + len + 4 * len.div_ceil(BLOCK_BYTES[0]) + (block_bound(last) - last)
 }
 
-/// Compresses to one frame, and says how long it became.
+/// Compresses to one frame, and returns its length.
 pub fn compress_frame(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
     let size = BLOCK_BYTES.iter().position(|bytes| message.len() <= *bytes).unwrap_or(3);
     let mut head = [0; 15];
     head[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    // Version 1, independent blocks, the content's length, the content's checksum.
+    // Version 1, independent blocks, content length, content checksum.
     (head[4], head[5]) = (0b0110_1100, (size as u8 + 4) << 4);
     head[6..14].copy_from_slice(&(message.len() as u64).to_le_bytes());
     head[14] = head_checksum(&head[4..14]);
@@ -106,7 +107,8 @@ pub fn compress_frame(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> 
     Ok(out.at)
 }
 
-/// Decompresses all frames of a message, and says how long it became. [`Failure::Limit`]: longer than `out`.
+/// Decompresses all frames of a message, and returns the length. [`Failure::Limit`] if it is longer
+/// than `out`.
 pub fn decompress_frames(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
     let (mut input, mut made) = (Reader { rest: message }, 0);
     loop {
@@ -124,7 +126,7 @@ pub fn decompress_frames(message: &[u8], out: &mut [u8]) -> Result<usize, Failur
     }
 }
 
-/// How long the frames say that they become; `None` where one does not say.
+/// The decompressed length in the frames' headers; `None` if a header has none.
 pub fn frame_len(message: &[u8]) -> Option<usize> {
     let mut input = Reader { rest: message };
     (input.word() == Ok(MAGIC)).then_some(())?;
@@ -140,11 +142,12 @@ struct Head {
 }
 
 impl Head {
-    /// What follows the magic number. A head that claims more than what is behind it can become is refused, before memory is taken for it.
+    /// Reads the header behind the magic number. A header that claims more than the following bytes
+    /// can decompress to is refused before memory is allocated.
     fn read(input: &mut Reader<'_>) -> Result<Head, Failure> {
         let begin = input.rest;
         let (flags, sizes) = (input.take(1)?[0], input.take(1)?[0]);
-        // Version 1; reserved bits are zero; dictionaries are none of ours.
+        // Version 1; reserved bits are zero; dictionaries are not supported.
         if flags >> 6 != 1 || flags & 0b11 != 0 || sizes & 0b1000_1111 != 0 {
             return Err(Failure::Rejected);
         }
@@ -170,7 +173,7 @@ impl Head {
     }
 }
 
-/// One frame behind its magic number: how long it became.
+/// Reads one frame behind its magic number; returns the decompressed length.
 fn frame(input: &mut Reader<'_>, out: &mut [u8]) -> Result<usize, Failure> {
     let head = Head::read(input)?;
     if head.content_len.is_some_and(|len| len > out.len() as u64) {
@@ -206,7 +209,7 @@ fn frame(input: &mut Reader<'_>, out: &mut [u8]) -> Result<usize, Failure> {
                 })
             }
         }
-        // A block that is longer than the head allows is wrong, however much memory there is.
+        // A block that is longer than the header permits is invalid, however large `out` is.
         .map_err(|failure| match failure {
             Failure::Limit if bounded == head.block_bytes_max => Failure::Rejected,
             other => other,
@@ -221,7 +224,7 @@ fn xxh32(bytes: &[u8]) -> u32 {
     XxHash32::oneshot(0, bytes)
 }
 
-/// The second byte of the hash of what describes a frame.
+/// The second byte of the hash of the frame descriptor.
 fn head_checksum(descriptor: &[u8]) -> u8 {
     let mut hasher = XxHash32::with_seed(0);
     hasher.write(descriptor);

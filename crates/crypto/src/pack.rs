@@ -6,25 +6,26 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 use crate::deflate::{Deflater, Inflater};
 use crate::{Failure, deflate, lz4};
 
-/// Deflate's levels.
+/// Number of levels of Deflate.
 const LEVELS: usize = 13;
-/// zstd's number for memory that is too small.
+/// zstd's error code for an output buffer that is too small.
 const ZSTD_TOO_SMALL: usize = 70;
-/// At the first level messages from so many bytes on have no shorter matches than this, as those have that are longer than 256 KiB: fewer of them are
-/// written and read, and the result is not longer. Zero is what the library picks.
+/// At the first level, messages of at least this many bytes get a longer minimal match, as zstd
+/// itself does above 256 KiB: fewer matches are written and read, and the result is not longer.
+/// Zero is the library's default.
 const ZSTD_LONG_BYTES: usize = 128 << 10;
 const ZSTD_LONG_MATCH_MIN: u32 = 7;
 const ZSTD_MATCH_USUAL: u32 = 0;
-/// What a message may become without a second try, where neither its format nor the limit says: so many times as long, and a little.
-/// Thousands of short messages are given no more than they are likely to need.
+/// Ratio and extra bytes of the first attempt's memory, if neither the format nor the limit gives a
+/// length. Thousands of short messages get no more than they are likely to need.
 const FIRST_TRY_RATIO: usize = 8;
-/// As often longer than itself may a message claim to become, to be believed before it has.
+/// A claimed length up to this multiple of the message is trusted.
 const CLAIM_RATIO_MAX: usize = 256;
 const FIRST_TRY_MORE_BYTES: usize = 256;
-/// The least memory of a second try.
+/// Minimal memory of a second attempt.
 const SECOND_TRY_BYTES_MIN: usize = 4 << 10;
 
-/// One thread's workspaces, made when they are first needed.
+/// One thread's workspaces, created on first use.
 #[derive(Default)]
 pub struct Packer {
     deflaters: [Option<Deflater>; LEVELS],
@@ -34,7 +35,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Compresses a message into `out`, of which [`bound`] says how long it must be.
+    /// Compresses a message into `out`, which must have the length that [`bound`] gives.
     pub fn compress(&mut self, format: Format, level: i32, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         match format {
             Format::Deflate | Format::Zlib | Format::Gzip => self.deflater(level)?.compress(format, message, out),
@@ -51,7 +52,7 @@ impl Packer {
         }
     }
 
-    /// Decompresses all of a message into `out`. [`Failure::Limit`]: it is longer than that.
+    /// Decompresses all of a message into `out`. [`Failure::Limit`] if it does not fit.
     pub fn decompress(&mut self, format: Format, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         if message.is_empty() {
             return Err(Failure::Rejected);
@@ -72,7 +73,7 @@ impl Packer {
         }
     }
 
-    /// Decompresses a message that did not fit into `tried` bytes into memory that is doubled up to `limit`.
+    /// Decompresses a message that did not fit into `tried` bytes; memory is doubled up to `limit`.
     pub fn decompress_further(
         &mut self,
         format: Format,
@@ -106,7 +107,7 @@ impl Packer {
     }
 }
 
-/// The most bytes that a message of so many may become when it is compressed.
+/// Upper bound of the compressed length of `len` bytes.
 pub fn bound(format: Format, len: usize) -> usize {
     match format {
         Format::Deflate => deflate::bound(len),
@@ -118,8 +119,9 @@ pub fn bound(format: Format, len: usize) -> usize {
     }
 }
 
-/// How much memory to decompress each message of a batch into at first, together no more than `total`. What messages claim is believed up
-/// to as much as one message may become by default; beyond that each is given what is likely.
+/// Memory of the first attempt for each message of a batch, together at most `total`. Claimed
+/// lengths are trusted up to the default output limit of one message; beyond it, each message gets
+/// a likely amount.
 pub fn first_tries(format: Format, messages: &[&[u8]], limit: usize, total: usize) -> Vec<Result<usize, Failure>> {
     let mut rooms: Vec<_> = messages.iter().map(|message| first_try(format, message, limit)).collect();
     let sum = |rooms: &[Result<usize, Failure>]| {
@@ -136,8 +138,8 @@ pub fn first_tries(format: Format, messages: &[&[u8]], limit: usize, total: usiz
     rooms
 }
 
-/// How much memory to decompress a message into at first: what its format says where that can be believed, else a guess; never more
-/// than `limit`. `Err`: the format says that it is more than the limit.
+/// Memory of the first attempt for one message: the format's length if it is credible, else a
+/// guess; never more than `limit`. `Err` if the format's length exceeds the limit.
 pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, Failure> {
     let claimed = match format {
         Format::Lz4Block => Some(lz4::block_len(message)?),
@@ -146,7 +148,7 @@ pub fn first_try(format: Format, message: &[u8], limit: usize) -> Result<usize, 
             .ok()
             .flatten()
             .map(|len| usize::try_from(len).unwrap_or(usize::MAX)),
-        // The last word of gzip is the length of its last member, less multiples of 4 GiB.
+        // gzip ends with the length of its last member, modulo 4 GiB.
         Format::Gzip => message.last_chunk().map(|len| u32::from_le_bytes(*len) as usize),
         Format::Deflate | Format::Zlib => None,
     };
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn long_messages_have_long_matches_and_others_what_the_library_picks() {
         let mut packer = Packer::default();
-        // In turn, so that what was set for one would be seen in the next.
+        // Alternating, so that a setting of one message would show in the next.
         for (len, is_long) in [(1000, false), (256 << 10, true), (ZSTD_LONG_BYTES - 1, false), (ZSTD_LONG_BYTES, true)]
         {
             let message = text(len);

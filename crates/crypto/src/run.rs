@@ -1,4 +1,4 @@
-//! From an op to its answer: one file for each kind of op.
+//! Runs ops: one file for each kind of op.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,17 +21,19 @@ pub use signing::signing_ns;
 /// Memory for an output: initialised, with arbitrary contents.
 pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 
-/// What an engine keeps between ops.
+/// State that an engine keeps between ops.
 pub struct State {
-    /// Whether several messages at a time are hashed and encrypted in vector registers, where the CPU can.
+    /// Whether several messages at a time are hashed and encrypted in vector registers, if the CPU
+    /// can.
     wide: bool,
-    /// Whether several blocks of one message that is sealed at a time are.
+    /// Whether several blocks of one message are sealed at a time.
     wide_seal: bool,
     /// Workspaces, one for each thread.
     packers: Vec<Mutex<Packer>>,
 }
 
-/// Runs an op to its end. It is validated first: what was validated when it was made may have had its nonces on a device then.
+/// Runs an op to its end. It is validated again first: when the op was created, its nonces may have
+/// been on a device.
 pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     described(op).validate()?;
     match op {
@@ -49,7 +51,7 @@ pub fn run(op: &CryptoOp, state: &mut State, threads: &dyn Threads, take: TakeMe
     }
 }
 
-/// About how long one thread takes for an op.
+/// Estimated time of an op on one thread.
 pub fn estimate_ns(op: &CryptoOp) -> f64 {
     let each = match op {
         CryptoOp::Seal(_) | CryptoOp::Open(_) => SEAL_NS_PER_BYTE,
@@ -86,7 +88,7 @@ const CIPHER_NS_PER_BYTE: f64 = 0.4;
 const HASH_NS_PER_BYTE: f64 = 0.8;
 const COMPRESS_NS_PER_BYTE: f64 = 6.0;
 const DECOMPRESS_NS_PER_BYTE: f64 = 2.0;
-/// What a message costs beside its bytes.
+/// Fixed cost of a message.
 const MESSAGE_NS: f64 = 80.0;
 
 impl Default for State {
@@ -96,10 +98,17 @@ impl Default for State {
 }
 
 impl State {
-    /// Nothing kept yet. `wide`: with several messages or blocks at a time in vector registers, where the CPU can.
+    /// Empty state. `wide` processes several messages or blocks at a time in vector registers, if
+    /// the CPU can. Without it, AWS-LC does all keys, hashes and signatures
+    /// ([`CryptoProvider::AwsLc`](panoply_core::CryptoProvider::AwsLc)).
     pub fn new(wide: bool) -> State {
         let wide_seal = wide && (lanes::detected_for_chacha() || lanes::detected_for_gcm());
         State { wide, wide_seal, packers: Vec::new() }
+    }
+
+    /// Whether lanes are used if the CPU has them.
+    pub fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// A workspace for each thread.
@@ -111,14 +120,14 @@ impl State {
     }
 }
 
-/// A workspace that no other thread has. There are as many as threads, so one is free.
+/// A workspace that no other thread uses. There are as many as threads, so one is free.
 fn free_packer(packers: &[Mutex<Packer>], first: usize) -> MutexGuard<'_, Packer> {
     let from = first % packers.len();
     let free = packers[from..].iter().chain(&packers[..from]).find_map(|packer| packer.try_lock().ok());
     free.unwrap_or_else(|| packers[from].lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// Where results lie whose lengths are known beforehand: their offsets.
+/// The offsets of results whose lengths are known beforehand.
 fn offsets_of(lens: impl Iterator<Item = usize>) -> Result<Vec<usize>> {
     let mut end = 0_usize;
     let mut offsets = Vec::with_capacity(lens.size_hint().0 + 1);
@@ -130,8 +139,8 @@ fn offsets_of(lens: impl Iterator<Item = usize>) -> Result<Vec<usize>> {
     Ok(offsets)
 }
 
-/// The messages of an output of which each used `lens[i]` bytes from `offsets[i]` on: moved together where some used less than they had,
-/// and to memory of their size where most of it is not used.
+/// The messages of an output; message i uses `lens[i]` bytes from `offsets[i]` on. They are packed
+/// if some use less than their space, and copied to smaller memory if most of it is unused.
 fn finished(
     like: &Messages,
     mut out: HostBufferMut,

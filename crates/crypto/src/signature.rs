@@ -16,13 +16,13 @@ use crate::signature_lanes::{SignLanes, VerifyLanes};
 pub enum PrivateKey {
     /// RSA.
     Rsa(RsaSigningKey),
-    /// With its curve and encoding.
+    /// ECDSA, with its curve and encoding.
     Ecdsa(EcdsaKey),
     /// Ed25519.
     Ed25519(library::Ed25519KeyPair),
 }
 
-/// A private key of ECDSA.
+/// An ECDSA private key.
 pub struct EcdsaKey(library::EcdsaKeyPair, SignLanes);
 
 /// A public key.
@@ -32,7 +32,7 @@ pub struct PublicKey {
     lanes: VerifyLanes,
 }
 
-/// A new pair of keys.
+/// A new key pair.
 pub struct Generated {
     /// The private key, in PKCS#8.
     pub pkcs8: Vec<u8>,
@@ -41,8 +41,14 @@ pub struct Generated {
 }
 
 impl PrivateKey {
-    /// From PKCS#8; `None` where it is malformed, weak, or of another algorithm or length.
+    /// Takes PKCS#8; `None` if it is malformed, weak, or of another algorithm or length.
     pub fn new(algorithm: SignatureAlgorithm, pkcs8: &[u8]) -> Option<PrivateKey> {
+        PrivateKey::with_lanes(algorithm, pkcs8, true)
+    }
+
+    /// With lanes for curves (if the CPU has them), or without. Those of RSA are made when a batch
+    /// first needs them.
+    pub fn with_lanes(algorithm: SignatureAlgorithm, pkcs8: &[u8], wide: bool) -> Option<PrivateKey> {
         Some(match algorithm {
             SignatureAlgorithm::Rsa { bits, padding, hash } => {
                 let key = RsaSigningKey::new(pkcs8, Encoding { padding, hash }, rsa_encoding(padding, hash))?;
@@ -51,7 +57,7 @@ impl PrivateKey {
             }
             SignatureAlgorithm::EcdsaP256(_) | SignatureAlgorithm::EcdsaP384(_) => {
                 let key = library::EcdsaKeyPair::from_pkcs8(ecdsa_signing(algorithm)?, pkcs8).ok()?;
-                let lanes = SignLanes::new(algorithm, &key);
+                let lanes = if wide { SignLanes::new(algorithm, &key) } else { SignLanes::none() };
                 PrivateKey::Ecdsa(EcdsaKey(key, lanes))
             }
             SignatureAlgorithm::Ed25519 => {
@@ -60,7 +66,7 @@ impl PrivateKey {
         })
     }
 
-    /// Writes the signature of a message, and says how long it is.
+    /// Writes the signature of a message, and returns its length.
     pub fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
         let random = SystemRandom::new();
         let made = match self {
@@ -78,7 +84,15 @@ impl PrivateKey {
         Ok(signature.len())
     }
 
-    /// How many signatures should be made together.
+    /// The uncompressed point of an ECDSA key; `None` for others.
+    pub fn point(&self) -> Option<&[u8]> {
+        match self {
+            PrivateKey::Ecdsa(EcdsaKey(key, _)) => Some(key.public_key().as_ref()),
+            PrivateKey::Rsa(..) | PrivateKey::Ed25519(_) => None,
+        }
+    }
+
+    /// Number of signatures that should be made together.
     pub fn together(&self) -> usize {
         match self {
             PrivateKey::Ecdsa(EcdsaKey(_, lanes)) => lanes.together(),
@@ -86,8 +100,8 @@ impl PrivateKey {
         }
     }
 
-    /// Writes the signatures of messages, each into `each` bytes of `out`, and how long they are. `wide`: several at a time where the CPU
-    /// can. Where some fail, it says the first.
+    /// Writes the signatures of messages, each into `each` bytes of `out`, and their lengths.
+    /// `wide` makes several at a time if the CPU can. If some fail, the first is returned.
     pub fn sign_many(
         &self,
         messages: &[&[u8]],
@@ -109,7 +123,8 @@ impl PrivateKey {
 }
 
 impl PublicKey {
-    /// From the forms that `Key::verify` takes; `None` where it is malformed, weak, or of another algorithm or length.
+    /// Takes the forms that `Key::verify` takes; `None` if it is malformed, weak, or of another
+    /// algorithm or length.
     pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> Option<PublicKey> {
         let key = ParsedPublicKey::new(verification(algorithm), public).ok()?;
         let mut rsa = None;
@@ -118,39 +133,43 @@ impl PublicKey {
             (modulus.key_size_bytes() == bits.bytes()).then_some(())?;
             rsa = Some(RsaVerifyingKey::new(Encoding { padding, hash }));
         }
+        if !is_uncompressed(algorithm, public) {
+            return None;
+        }
         if algorithm == SignatureAlgorithm::Ed25519 {
             is_public_key(encoded_point(public)?).then_some(())?;
         }
         Some(PublicKey { key, rsa, lanes: VerifyLanes::new(algorithm, public) })
     }
 
-    /// Whether this is a signature of the message.
+    /// Whether the signature is valid for the message.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         self.key.verify_sig(message, signature).is_ok()
     }
 
-    /// Whether groups of signatures are worked on in lanes: this is a key of RSA, and the CPU has such.
+    /// Whether groups of signatures are verified in lanes: this is an RSA key, and the CPU has the
+    /// lanes.
     pub fn has_groups(&self) -> bool {
         self.rsa.as_ref().is_some_and(|rsa| rsa.has_lanes(&self.key))
     }
 
-    /// Says of a group of signatures whether they are those of their messages; of none where the key is not one of RSA.
+    /// Verifies a group of signatures; all false if the key is not an RSA key.
     pub fn verify_group(&self, messages: &[&[u8]], signatures: &[&[u8]]) -> [bool; RSA_GROUP] {
         self.rsa.as_ref().map_or([false; RSA_GROUP], |rsa| rsa.verify_group(&self.key, messages, signatures))
     }
 
-    /// How many signatures should be verified together.
+    /// Number of signatures that should be verified together.
     pub fn together(&self) -> usize {
         self.lanes.together()
     }
 
-    /// Gets ready for so many signatures in all.
+    /// Prepares for `count` more signatures.
     pub fn prepare(&self, count: usize) {
         self.lanes.prepare(count);
     }
 
-    /// The same of many, one byte for each: 1 where it is one. Several at a time where the CPU can, once [`prepare`](Self::prepare) was
-    /// called.
+    /// Verifies many signatures; one byte for each: 1 if it is valid. Several at a time if the CPU
+    /// can, once [`prepare`](Self::prepare) was called.
     pub fn verify_many(&self, messages: &[&[u8]], signatures: &[&[u8]], out: &mut [u8]) {
         for (place, found) in self.lanes.verify(messages, signatures).into_iter().enumerate() {
             let verdict = found.unwrap_or_else(|| self.verify(messages[place], signatures[place]));
@@ -159,7 +178,33 @@ impl PublicKey {
     }
 }
 
-/// A new pair of keys from the system's randomness; `None` where that fails. RSA takes up to seconds.
+/// The bytes before the point in a SubjectPublicKeyInfo of P-256 and of P-384.
+const P256_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+const P384_PREFIX: [u8; 23] = [
+    0x30, 0x76, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00,
+    0x22, 0x03, 0x62, 0x00,
+];
+/// The byte before the coordinates of an uncompressed point. Compressed points begin with 2 or 3,
+/// hybrid ones with 6 or 7.
+const UNCOMPRESSED: u8 = 4;
+
+/// Whether an ECDSA key has both coordinates, bare or in a SubjectPublicKeyInfo that names the
+/// curve. The library also accepts compressed and hybrid points, which would give one key several
+/// forms. Other algorithms have no points.
+fn is_uncompressed(algorithm: SignatureAlgorithm, public: &[u8]) -> bool {
+    let (prefix, bytes) = match algorithm {
+        SignatureAlgorithm::EcdsaP256(_) => (&P256_PREFIX[..], 32),
+        SignatureAlgorithm::EcdsaP384(_) => (&P384_PREFIX[..], 48),
+        SignatureAlgorithm::Rsa { .. } | SignatureAlgorithm::Ed25519 => return true,
+    };
+    let point = public.strip_prefix(prefix).unwrap_or(public);
+    point.first() == Some(&UNCOMPRESSED) && point.len() == 1 + 2 * bytes
+}
+
+/// A new key pair from the system's randomness; `None` if that fails. RSA takes up to seconds.
 pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
     let (pkcs8, public) = match algorithm {
         SignatureAlgorithm::Rsa { bits, .. } => {

@@ -1,60 +1,61 @@
-//! Signatures of a batch in lanes: of ECDSA over P-256, and verified ones of Ed25519. What the lanes leave out, and batches too small for
-//! them, are the library's.
+//! Signatures of a batch in lanes: ECDSA over P-256, and verification of Ed25519. The library does
+//! the signatures that the lanes leave out, and small batches.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aws_lc_rs::encoding::AsBigEndian;
 use aws_lc_rs::signature::EcdsaKeyPair;
+use panoply_core::once::OnceBox;
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, SignatureAlgorithm};
 
 use crate::edwards::encoded_point;
 use crate::hash::hash;
 use crate::lanes::{Ed25519Lanes, P256Lanes, P256SignLanes, detected_for_curves, detected_for_hash, hash_alike};
 
-/// Signatures that are worth a thread's while.
+/// Number of signatures that are worth a thread.
 const SIGNATURE_LANES: usize = 64;
-/// Signatures, in one batch or several, that take as long one by one as it takes to make a key's table.
+/// Number of signatures, in one batch or several, that take as long one by one as making a key's
+/// table.
 pub(crate) const ED25519_TABLE_MIN: usize = 14;
 pub(crate) const P256_TABLE_MIN: usize = 7;
-/// Fewer signatures are verified, or made, faster one by one.
+/// Fewer signatures are verified or made faster one by one.
 const VERIFIED_MIN: usize = 3;
 pub(crate) const SIGNED_MIN: usize = 4;
 
 const HASH_BYTES: usize = 32;
-/// What stands before the point in a SubjectPublicKeyInfo of P-256.
+/// The bytes before the point in a SubjectPublicKeyInfo of P-256.
 const P256_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// What stands before the coordinates of a point that has both.
+/// The byte before the coordinates of an uncompressed point.
 const UNCOMPRESSED: u8 = 4;
 
-/// r and s, each with the highest byte first.
+/// r and s, big-endian.
 type Fixed = [u8; 64];
 
-/// What verifies in lanes under a public key.
+/// Verifies in lanes under a public key.
 pub(crate) struct VerifyLanes {
     source: Option<Source>,
-    /// Signatures that there were so far.
+    /// Number of signatures so far.
     seen: AtomicUsize,
-    made: OnceLock<Option<Made>>,
+    made: OnceBox<Option<Made>>,
 }
 
-/// A point.
+/// The point of a key.
 enum Source {
     Ed25519([u8; 32]),
     P256([u8; 64], EcdsaEncoding),
 }
 
-/// Its tables, which are large.
+/// The tables of a key, which are large.
 enum Made {
     Ed25519(Ed25519Lanes),
     P256(P256Lanes, EcdsaEncoding),
 }
 
 impl VerifyLanes {
-    /// For a key that was found valid.
+    /// For a valid key.
     pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> VerifyLanes {
         let source = match algorithm {
             SignatureAlgorithm::Ed25519 => encoded_point(public).map(|key| Source::Ed25519(*key)),
@@ -66,15 +67,15 @@ impl VerifyLanes {
             SignatureAlgorithm::EcdsaP384(_) | SignatureAlgorithm::Rsa { .. } => None,
         };
         let source = source.filter(|_| detected_for_curves());
-        VerifyLanes { source, seen: AtomicUsize::new(0), made: OnceLock::new() }
+        VerifyLanes { source, seen: AtomicUsize::new(0), made: OnceBox::new() }
     }
 
-    /// Signatures that should be verified together.
+    /// Number of signatures that should be verified together.
     pub fn together(&self) -> usize {
         if self.source.is_some() { SIGNATURE_LANES } else { 1 }
     }
 
-    /// Makes the key's table where so many signatures more, with those that there were, are worth it.
+    /// Makes the key's table if `count` more signatures, with the earlier ones, are worth it.
     pub fn prepare(&self, count: usize) {
         let Some(source) = self.source.as_ref().filter(|_| count >= VERIFIED_MIN && self.made.get().is_none()) else {
             return;
@@ -82,16 +83,16 @@ impl VerifyLanes {
         let seen = self.seen.fetch_add(count, Ordering::Relaxed).saturating_add(count);
         match source {
             Source::Ed25519(key) if seen >= ED25519_TABLE_MIN => {
-                self.made.get_or_init(|| Ed25519Lanes::new(key).map(Made::Ed25519));
+                self.made.get_or_make(|| Ed25519Lanes::new(key).map(Made::Ed25519));
             }
             Source::P256(point, encoding) if seen >= P256_TABLE_MIN => {
-                self.made.get_or_init(|| P256Lanes::new(point).map(|lanes| Made::P256(lanes, *encoding)));
+                self.made.get_or_make(|| P256Lanes::new(point).map(|lanes| Made::P256(lanes, *encoding)));
             }
             Source::Ed25519(_) | Source::P256(..) => {}
         }
     }
 
-    /// A verdict for each signature, or none where another has to be asked.
+    /// A verdict for each signature, or `None` if the library must decide.
     pub fn verify(&self, messages: &[&[u8]], signatures: &[&[u8]]) -> Vec<Option<bool>> {
         let mut verdicts = vec![None; messages.len()];
         if messages.len() < VERIFIED_MIN {
@@ -110,11 +111,11 @@ impl VerifyLanes {
     }
 }
 
-/// What signs in lanes under a private key.
+/// Signs in lanes under a private key.
 pub(crate) struct SignLanes(Option<(P256SignLanes, EcdsaEncoding)>);
 
 impl SignLanes {
-    /// For a key of ECDSA.
+    /// For an ECDSA key.
     pub fn new(algorithm: SignatureAlgorithm, key: &EcdsaKeyPair) -> SignLanes {
         let SignatureAlgorithm::EcdsaP256(encoding) = algorithm else { return SignLanes(None) };
         let secret = key.private_key().as_be_bytes().ok();
@@ -122,12 +123,17 @@ impl SignLanes {
         SignLanes(lanes.map(|lanes| (lanes, encoding)))
     }
 
-    /// Signatures that should be made together.
+    /// For a key without lanes.
+    pub fn none() -> SignLanes {
+        SignLanes(None)
+    }
+
+    /// Number of signatures that should be made together.
     pub fn together(&self) -> usize {
         if self.0.is_some() { SIGNATURE_LANES } else { 1 }
     }
 
-    /// Makes signatures, all of them or none. One of zeros is none either.
+    /// Makes all signatures or none. A signature of zeros is invalid too.
     pub fn sign(&self, messages: &[&[u8]]) -> Vec<Fixed> {
         let Some((lanes, _)) = self.0.as_ref().filter(|_| messages.len() >= SIGNED_MIN) else { return Vec::new() };
         let mut random = vec![[0; HASH_BYTES]; messages.len()];
@@ -139,7 +145,8 @@ impl SignLanes {
         made
     }
 
-    /// Writes a signature as the key's algorithm encodes it, and says how long that is. `None` where it is none.
+    /// Encodes a signature as the key's algorithm requires, and returns its length. `None` if it is
+    /// invalid.
     pub fn encode(&self, signature: &Fixed, out: &mut [u8]) -> Option<usize> {
         let (_, encoding) = self.0.as_ref().filter(|_| *signature != [0; 64])?;
         let encoded = match encoding {
@@ -156,7 +163,7 @@ fn digests(messages: &[&[u8]]) -> Vec<[u8; HASH_BYTES]> {
     let mut digests = vec![[0; HASH_BYTES]; messages.len()];
     let mut done = 0;
     if detected_for_hash() {
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         done = unsafe { hash_alike(HashAlgorithm::Sha256, messages, digests.as_flattened_mut()) };
     }
     for (message, digest) in messages.iter().zip(&mut digests).skip(done) {
@@ -165,7 +172,7 @@ fn digests(messages: &[&[u8]]) -> Vec<[u8; HASH_BYTES]> {
     digests
 }
 
-/// r and s in DER: a sequence of two numbers, each with no more bytes than it needs to be above zero.
+/// r and s in DER: a sequence of two non-negative integers of minimal length.
 fn der(signature: &Fixed) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(2 * (HASH_BYTES + 3));
     for number in signature.chunks_exact(HASH_BYTES) {
@@ -180,7 +187,7 @@ fn der(signature: &Fixed) -> Vec<u8> {
     encoded
 }
 
-/// r and s, where they are encoded in the one way.
+/// r and s, if they are canonically encoded.
 fn decoded(encoding: EcdsaEncoding, signature: &[u8]) -> Option<Fixed> {
     if encoding == EcdsaEncoding::Fixed {
         return signature.try_into().ok();
@@ -195,7 +202,7 @@ fn decoded(encoding: EcdsaEncoding, signature: &[u8]) -> Option<Fixed> {
         place[skipped..].copy_from_slice(number);
         rest = behind;
     }
-    // Whatever else differs from the one way is found by going it.
+    // Re-encoding finds every other deviation from the canonical encoding.
     (der(&fixed) == signature).then_some(fixed)
 }
 

@@ -1,5 +1,5 @@
-//! The messages of a batch over threads. Messages are cut into runs of about equal work; each run writes its own part of the output, so
-//! nothing is shared but the list of runs.
+//! Distributes the messages of a batch over threads. Messages are cut into runs of about equal
+//! work; each run writes its own part of the output, so nothing is shared but the list of runs.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -8,28 +8,28 @@ use panoply_core::Threads;
 
 use crate::Failure;
 
-/// Work of which less is not worth a second thread.
+/// Less work is not worth a second thread.
 const SPREAD_NS_MIN: f64 = 15_000.0;
-/// The least work of one run, which costs a few hundred nanoseconds to hand out.
+/// Minimal work of one run; handing it out costs a few hundred nanoseconds.
 const RUN_NS_MIN: f64 = 4_000.0;
-/// Runs for each thread, so that one that is slow holds up little.
+/// Runs per thread, so that a slow run delays little.
 const RUNS_PER_THREAD: usize = 4;
 
-/// Where the messages' results go.
+/// The destination of the messages' results.
 pub struct Slots<'a> {
     /// The output.
     pub out: &'a mut [u8],
-    /// Where each message's part of it begins, and where the last one ends.
+    /// Start of each message's part of the output, and the end of the last.
     pub offsets: &'a [usize],
-    /// A second output, with as many bytes for each message: tags.
+    /// A second output, with the same number of bytes for each message: tags.
     pub side: &'a mut [u8],
-    /// How many bytes of it each message has.
+    /// Bytes of the second output for each message.
     pub side_each: usize,
-    /// How much of its part each message has used; filled in.
+    /// Number of bytes that each message has used of its part; filled in.
     pub lens: &'a mut [usize],
 }
 
-/// One message's places.
+/// The destination of one message.
 pub struct Slot<'a> {
     /// Its part of the output.
     pub out: &'a mut [u8],
@@ -39,18 +39,18 @@ pub struct Slot<'a> {
 
 /// A run of messages with its parts of the outputs.
 pub struct Run<'a> {
-    /// The numbers of its messages.
+    /// The indices of its messages.
     pub messages: Range<usize>,
     /// Their part of the output.
     pub out: &'a mut [u8],
     /// Their part of the second output.
     pub side: &'a mut [u8],
-    /// How much of its part each message has used, to be filled in where that is not all.
+    /// Number of bytes that each message has used of its part; to be filled in if not all.
     pub lens: &'a mut [usize],
 }
 
 impl<'a> Run<'a> {
-    /// Each message's part of the output; `offsets` are those of all messages.
+    /// Each message's part of the output; `offsets` has those of all messages.
     pub fn parts(self, offsets: &[usize]) -> Vec<&'a mut [u8]> {
         let (mut rest, mut parts) = (self.out, Vec::with_capacity(self.messages.len()));
         for message in self.messages {
@@ -62,8 +62,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Calls `work` for each message with its number and places; it says how much of its part it has used. `time_ns` says about how long one
-/// takes. Where some fail, the first is the answer, and those behind it need not be worked on.
+/// Calls `work` for each message with its index and slot; `work` returns how much of the part it
+/// has used. `time_ns` estimates the time of a message. If some fail, the first is returned, and
+/// later ones may be skipped.
 pub fn spread(
     threads: &dyn Threads,
     slots: Slots<'_>,
@@ -73,7 +74,9 @@ pub fn spread(
     spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: Slot<'_>| work(index, slot))
 }
 
-/// The same with groups of at most `together` messages, for each of which something is prepared. `work` gets that, a message's place in the group, its number and its places.
+/// Like `spread`, with groups of at most `together` messages, for each of which something is
+/// prepared. `work` gets the prepared value, the message's index in the group, its index in the
+/// batch, and its slot.
 pub fn spread_prepared<P>(
     threads: &dyn Threads,
     slots: Slots<'_>,
@@ -102,10 +105,11 @@ pub fn spread_prepared<P>(
     })
 }
 
-/// What is done with a run: where some of its messages fail, it says the first.
+/// Processes a run. If some of its messages fail, it returns the first.
 pub type WorkOnRun<'a> = &'a (dyn Fn(Run<'_>) -> Result<(), (usize, Failure)> + Sync);
 
-/// The same with whole runs of messages, of at least `together` messages where that leaves no thread idle.
+/// Like `spread`, with whole runs of messages: at least `together` messages each, unless that
+/// leaves a thread idle.
 pub fn spread_runs(
     threads: &dyn Threads,
     slots: Slots<'_>,
@@ -131,7 +135,7 @@ pub fn spread_runs(
     failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
 }
 
-/// Where each run ends: about equal work for each.
+/// The end of each run: about equal work for each.
 fn cut(count: usize, threads: usize, together: usize, time_ns: &dyn Fn(usize) -> f64) -> Vec<usize> {
     if count == 0 {
         return Vec::new();
@@ -177,7 +181,7 @@ fn cut_slots<'a>(slots: Slots<'a>, ends: &[usize]) -> Vec<Run<'a>> {
 mod tests {
     use super::*;
 
-    /// Threads of the test's own.
+    /// Scoped threads of the test.
     struct Scoped(usize);
 
     impl Threads for Scoped {

@@ -1,4 +1,5 @@
-//! Signatures over curves, several at a time, are judged and made as one at a time are: good ones, and ones altered in every way.
+//! Signatures over curves in lanes equal those made and verified one by one: valid ones, and ones
+//! altered in every way.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::io::Write;
@@ -13,18 +14,18 @@ const ALGORITHMS: [SignatureAlgorithm; 3] = [
     SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed),
     SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der),
 ];
-/// The order of the base of Ed25519, the lowest byte first.
+/// The order of the Ed25519 base point, lowest byte first.
 const ED25519_ORDER: [u8; 32] = [
     0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
 ];
-/// That of P-256, the highest byte first.
+/// The order of P-256, highest byte first.
 const P256_ORDER: [u8; 32] = [
     0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc, 0xe6, 0xfa, 0xad, 0xa7,
     0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
 ];
 
-/// Threads that come and go with each op.
+/// Threads that are spawned for each op.
 struct Scoped;
 
 impl Threads for Scoped {
@@ -63,7 +64,7 @@ fn keys(algorithm: SignatureAlgorithm) -> (Key, Key) {
     (Key::sign(algorithm, &pair.pkcs8).unwrap(), Key::verify(algorithm, &pair.public).unwrap())
 }
 
-/// s, and once the order, where it has 32 bytes of its own.
+/// Adds the order to s, if s has 32 bytes of its own.
 fn with_the_order(algorithm: SignatureAlgorithm, signature: &mut [u8]) {
     let Some((_, s)) = signature.split_last_chunk_mut::<32>() else { return };
     let mut carry = 0;
@@ -78,7 +79,8 @@ fn with_the_order(algorithm: SignatureAlgorithm, signature: &mut [u8]) {
     }
 }
 
-/// Alters a signature or its message in one of many ways, or leaves both as they are: then it says so.
+/// Alters a signature or its message in one of many ways, or leaves both unchanged and returns
+/// true.
 fn alter(algorithm: SignatureAlgorithm, source: &mut Random, message: &mut Vec<u8>, signature: &mut Vec<u8>) -> bool {
     let place = source.below(signature.len() as u64) as usize;
     match source.below(16) {
@@ -101,7 +103,7 @@ fn alter(algorithm: SignatureAlgorithm, source: &mut Random, message: &mut Vec<u
 #[test]
 fn altered_signatures_are_judged_as_one_at_a_time_are() {
     if !lanes::detected_for_curves() {
-        // Said also where the test passes: what is written to the handle itself is not held back.
+        // Printed even if the test passes: output to the handle itself is not captured.
         std::io::stderr().write_all(b"skipped: no lanes for curves on this CPU\n").unwrap();
     }
     let (mut source, mut good, mut bad) = (Random::new(70), 0, 0);
@@ -138,7 +140,7 @@ fn signatures_made_together_verify_and_no_two_are_equal() {
         let algorithm = ALGORITHMS[1 + round % 2];
         let (private, public) = keys(algorithm);
         let count = [3, 4, 8, 9, 64, 129, 257, 500][round / 2 % 8];
-        // The same message, and others.
+        // Equal and different messages.
         let messages: Vec<Vec<u8>> = (0..count).map(|index| random(&mut source, 40 * (index % 3))).collect();
         let made = signatures(true, &private, &messages);
         assert_eq!(verdicts(false, &OneThread, &public, &messages, &made), vec![1; count]);
@@ -152,7 +154,7 @@ fn signatures_made_together_verify_and_no_two_are_equal() {
     }
 }
 
-/// Public keys in all forms that are taken.
+/// Public keys in all accepted forms.
 #[test]
 fn both_forms_of_a_public_key_verify_together() {
     let prefix = |algorithm| match algorithm {
@@ -174,6 +176,56 @@ fn both_forms_of_a_public_key_verify_together() {
         for public in [pair.public.clone(), [prefix(algorithm), pair.public].concat()] {
             let key = Key::verify(algorithm, &public).unwrap();
             assert_eq!(verdicts(true, &OneThread, &key, &messages, &made), expected, "{algorithm:?}");
+        }
+    }
+}
+
+/// Compressed points begin with 2 or 3, hybrid ones with 6 or 7. The library accepts both; here a
+/// key has one form.
+#[test]
+fn points_that_are_compressed_or_hybrid_are_no_keys() {
+    const PREFIXES: [(usize, &[u8], &[u8]); 2] = [
+        (
+            32,
+            &[
+                0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+                0x3d, 3, 1, 7,
+            ],
+            &[0x03],
+        ),
+        (
+            48,
+            &[0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0, 0x22],
+            &[0x03],
+        ),
+    ];
+    let kinds = [EcdsaEncoding::Der, EcdsaEncoding::Fixed]
+        .map(|encoding| [SignatureAlgorithm::EcdsaP256(encoding), SignatureAlgorithm::EcdsaP384(encoding)]);
+    for algorithm in kinds.into_iter().flatten() {
+        let generated = signature::generate(algorithm).unwrap();
+        let (private, point) = (Key::sign(algorithm, &generated.pkcs8).unwrap(), generated.public);
+        let (bytes, algorithm_der, bits) = PREFIXES[usize::from(point.len() > 65)];
+        assert_eq!(point.len(), 1 + 2 * bytes);
+        let wrapped = |point: &[u8]| {
+            let inner = [algorithm_der, bits, &[point.len() as u8 + 1, 0], point].concat();
+            [&[0x30, inner.len() as u8], &inner[..]].concat()
+        };
+        let sign_of_y = point[2 * bytes] & 1;
+        let compressed = [&[2 + sign_of_y], &point[1..1 + bytes]].concat();
+        let hybrid = [&[6 + sign_of_y], &point[1..]].concat();
+        let verdict = |public: &[u8]| {
+            let signature = Messages::from_value(run(true, &OneThread, Sign::new(&private, vec![9; 40])))?;
+            let op = Verify::new(&Key::verify(algorithm, public)?, vec![9; 40], signature).into_op()?;
+            let Op::Crypto(op) = op else { panic!("{op:?}") };
+            let found = panoply_crypto::run(&op, &mut State::default(), &OneThread, &mut HostBufferMut::zeroed)?;
+            Ok::<_, panoply_core::Error>(found.into_bytes()?.as_slice()?.to_vec())
+        };
+        for good in [point.clone(), wrapped(&point)] {
+            assert_eq!(verdict(&good).unwrap(), [1], "{algorithm:?}");
+        }
+        for bad in [compressed.clone(), hybrid.clone(), wrapped(&compressed), wrapped(&hybrid)] {
+            let found = verdict(&bad);
+            assert!(matches!(found, Err(panoply_core::Error::InvalidKey { .. })), "{algorithm:?}: {found:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What is sealed and opened in its own memory is what is sealed and opened elsewhere.
+//! Sealing and opening in place equals sealing and opening to other memory.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::values::Random;
-use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Nonces, Open, Seal, Sealed};
+use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Nonces, Open, Seal, Sealed, Session};
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result, Value};
 use panoply_crypto::{OneThread, State, run_in_place};
 
@@ -18,7 +18,7 @@ fn elsewhere(op: impl Operation) -> Result<Value> {
 }
 
 fn in_place(op: impl Operation) -> Option<Result<Value>> {
-    run_in_place(&mut crypto(op), &OneThread, &mut HostBufferMut::zeroed)
+    run_in_place(&mut crypto(op), &State::default(), &OneThread, &mut HostBufferMut::zeroed)
 }
 
 fn random(random: &mut Random, len: usize) -> Vec<u8> {
@@ -50,7 +50,7 @@ fn sealed_and_opened_in_place_is_what_it_is_elsewhere() {
             for messages in forms(&random(&mut source, len)) {
                 let nonces = Nonces::Counted { prefix: *b"here", first: len as u64 };
                 let associated = Messages::from(random(&mut source, len % 40));
-                // Slices keep the buffer alive, so each run has a copy of its own.
+                // Slices keep the buffer alive, so each run gets its own copy.
                 let plain = listed(&messages);
                 let seal = |messages: &Messages| {
                     Seal::new(&key, nonces.clone(), messages.clone()).associated(associated.clone())
@@ -88,7 +88,7 @@ fn what_is_rejected_in_place_is_wiped_and_its_op_is_of_no_use() {
         bytes[altered] ^= 1;
         let texts = Messages::packed(Bytes::from_vec(bytes), packed.offsets().to_vec()).unwrap();
         let mut op = crypto(Open::new(&key, nonces.clone(), texts).in_place());
-        let refused = run_in_place(&mut op, &OneThread, &mut HostBufferMut::zeroed).unwrap();
+        let refused = run_in_place(&mut op, &State::default(), &OneThread, &mut HostBufferMut::zeroed).unwrap();
         assert!(matches!(refused, Err(Error::Rejected { index, .. }) if index == altered / 1016), "{refused:?}");
         let CryptoOp::Open(op) = &op else { panic!("{op:?}") };
         assert!(listed(op.messages()).concat() == [0; 4064]);
@@ -110,4 +110,17 @@ fn what_may_not_be_written_is_left_alone() {
     let text = Sealed::from_value(elsewhere(seal(message())).unwrap()).unwrap().text;
     let open = Open::new(&key, [1; 12], text).secret().in_place();
     assert!(in_place(open).is_none(), "its memory would not be wiped");
+}
+
+/// Regression: a second run sealed the text under the same nonce, which gives the message back.
+#[test]
+fn what_was_sealed_in_place_is_not_sealed_again() {
+    let key = Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]).unwrap();
+    let session = Session::new(&key, *b"here").unwrap();
+    let mut op = crypto(session.seal(vec![3; 100]).unwrap().detached().in_place());
+    let again = |op: &mut CryptoOp| run_in_place(op, &State::default(), &OneThread, &mut HostBufferMut::zeroed);
+    assert!(again(&mut op).unwrap().is_ok());
+    assert!(matches!(again(&mut op), Some(Err(Error::RepeatedNonce { .. }))));
+    let elsewhere = panoply_crypto::run(&op, &mut State::default(), &OneThread, &mut HostBufferMut::zeroed);
+    assert!(matches!(elsewhere, Err(Error::RepeatedNonce { .. })));
 }

@@ -1,4 +1,5 @@
-//! Several messages at a time give what one at a time gives: every length around the blocks, every number of messages around the lanes.
+//! Lanes give the same results as one message at a time: every length around the blocks, every
+//! number of messages around the lanes.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::io::Write;
@@ -21,11 +22,11 @@ fn run(state: &mut State, op: impl Operation) -> Vec<Vec<u8>> {
     messages.slices().unwrap().into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// Both ways, which are one where the CPU has no lanes; that is said.
+/// Both states. Without lanes on this CPU they are equal, which is printed.
 fn both() -> (State, State) {
     let there = [(lanes::detected_for_hash(), "SHA-2"), (lanes::detected(), "VAES")];
     for (_, name) in there.iter().filter(|(there, _)| !there) {
-        // Said also where the test passes: what is written to the handle itself is not held back.
+        // Printed even if the test passes: output to the handle itself is not captured.
         std::io::stderr().write_all(format!("skipped: no lanes of {name} on this CPU\n").as_bytes()).unwrap();
     }
     (State::new(true), State::new(false))
@@ -37,7 +38,7 @@ fn hashes_in_lanes_are_those_of_one_message() {
     let mut source = Random::new(60);
     let lens = (0..=300).chain([511, 512, 513, 1000, 4096, 10_007]);
     for (len, count) in lens.zip((1..=40).cycle()) {
-        // Most are alike, and now and then one is not.
+        // Most messages have the same length, and a few do not.
         let len_of = |index: usize| if index % 11 == 10 { len + 64 } else { len };
         let messages: Vec<Bytes> = (0..count).map(|index| random(&mut source, len_of(index)).into()).collect();
         for algorithm in HashAlgorithm::ALL {
@@ -47,7 +48,8 @@ fn hashes_in_lanes_are_those_of_one_message() {
     }
 }
 
-/// Lanes that take the next message when theirs has ended: of lengths that have nothing in common, with some that are far too long.
+/// Lanes that take the next message when theirs has ended: very different lengths, including some
+/// that are far too long.
 #[test]
 fn hashes_of_messages_that_are_not_alike_are_those_of_one_message() {
     let (mut wide, mut narrow) = both();
@@ -88,7 +90,7 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
         for mode in [CipherMode::Cbc, CipherMode::Ctr] {
             let encrypt = Encrypt::new(&key, mode, vectors.clone().into(), messages.clone());
             assert_eq!(run(&mut wide, encrypt.clone()), run(&mut narrow, encrypt), "{mode:?} {count}");
-            // Whole blocks of noise, of which any text may be.
+            // Whole blocks of noise, which any text may be.
             let mut text = || {
                 let len = 16 * source.below(len_max / 4) as usize;
                 Bytes::from_vec(random(&mut source, len))
@@ -100,7 +102,8 @@ fn chained_and_counted_blocks_in_lanes_are_those_of_one_message() {
     }
 }
 
-/// Every length, with every length of a key and at odd places, where blocks do not wait; and sixteen messages of every number of blocks where they do.
+/// Independent blocks: every length, with every key length, at odd addresses. Dependent blocks:
+/// sixteen messages of every number of blocks.
 #[test]
 fn blocks_of_every_length_are_those_of_one_message() {
     let mut source = Random::new(68);
@@ -112,7 +115,7 @@ fn blocks_of_every_length_are_those_of_one_message() {
             let untouched = |all: &[u8]| all[..before].iter().chain(&all[end..]).all(|byte| *byte == 9);
             let mut vector: [u8; 16] = random(&mut source, 16).try_into().unwrap();
             if round % 4 == 0 {
-                // The lower half overflows somewhere near the end, or just not.
+                // The lower half overflows somewhere near the end, or just does not.
                 let low = (20 - (len / 16 + round / 4 % 40) as i64) as u64;
                 vector[8..].copy_from_slice(&low.to_be_bytes());
             }
@@ -142,7 +145,7 @@ fn blocks_of_every_length_are_those_of_one_message() {
     }
 }
 
-/// Nonces that are counted are those that are given.
+/// Counted nonces equal a given list of the same nonces.
 #[test]
 fn counted_nonces_are_those_of_the_list() {
     let (mut wide, mut narrow) = both();
@@ -150,7 +153,8 @@ fn counted_nonces_are_those_of_the_list() {
     for algorithm in AeadAlgorithm::ALL {
         let material = vec![5; algorithm.key_bytes()];
         for first in [0, 255, 0x0102_0304_0506_0708, u64::MAX - 40] {
-            // Another key object each time: one remembers what was sealed with it.
+            // A new key object each time: a key object remembers the nonces that it has sealed
+            // with.
             let key = || Key::seal(algorithm, &material).unwrap();
             let counted = Nonces::Counted { prefix: [1, 2, 3, 4], first };
             let list = counted.list(40).unwrap().concat();
@@ -164,8 +168,8 @@ fn counted_nonces_are_those_of_the_list() {
     }
 }
 
-/// The lanes of ChaCha20-Poly1305 themselves, which short messages do not reach through an op: every length around the blocks and groups,
-/// against AWS-LC.
+/// The ChaCha20-Poly1305 lanes directly, which short messages do not reach through an op: every
+/// length around the blocks and groups, against AWS-LC.
 #[test]
 fn sealed_in_lanes_is_sealed() {
     let mut source = Random::new(62);
@@ -190,7 +194,7 @@ fn sealed_in_lanes_is_sealed() {
         let mut opened = vec![9; len + 2];
         assert_eq!(lanes.open(&nonce, &associated, &text[1..=len], &mut opened[1..=len], None), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
-        // With a key of the tag that was made beforehand, among others.
+        // With a tag key that was precomputed among others.
         let keys = lanes.tag_keys(&[[9; 12], nonce]);
         text[1..=len].fill(9);
         assert_eq!(lanes.seal(&nonce, &associated, &message, &mut text[1..=len], keys.get(1)), tag, "{len}");
@@ -198,7 +202,7 @@ fn sealed_in_lanes_is_sealed() {
         opened.fill(9);
         assert_eq!(lanes.open(&nonce, &associated, &expected, &mut opened[1..=len], keys.get(1)), tag, "{len}");
         assert!(opened[1..=len] == message && opened[0] == 9 && opened[len + 1] == 9, "{len}");
-        // In its own place, and back.
+        // In place, and back.
         assert_eq!(lanes.seal_in_place(&nonce, &associated, &mut opened[1..=len], None), tag, "{len}");
         assert!(opened[1..=len] == expected && opened[0] == 9 && opened[len + 1] == 9, "{len}");
         assert_eq!(lanes.open_in_place(&nonce, &associated, &mut opened[1..=len], keys.get(1)), tag, "{len}");
@@ -214,7 +218,7 @@ fn sealed_in_lanes_is_sealed() {
         assert!(altered.iter().all(|byte| *byte == 0), "{len}");
         assert_eq!(key.open_in_place(&nonce, &associated, &mut whole), Ok(len));
         assert!(whole[..len] == message, "{len}");
-        // The key itself chooses between both ways, and leaves nothing where a tag is wrong.
+        // The key itself chooses between both ways, and wipes the message if the tag is wrong.
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap();
         tag[round % 16] ^= 1 << (round % 8);
         key.open(&nonce, &associated, &expected, &tag, &mut opened[..len], true).unwrap_err();
@@ -222,7 +226,8 @@ fn sealed_in_lanes_is_sealed() {
     }
 }
 
-/// The lanes of AES-GCM themselves: every length up to 4200 with every length of a key, at odd places and in place, against AWS-LC.
+/// The AES-GCM lanes directly: every length up to 4200 with every key length, at odd addresses and
+/// in place, against AWS-LC.
 #[test]
 fn sealed_with_gcm_in_lanes_is_sealed() {
     let mut source = Random::new(66);
@@ -250,7 +255,7 @@ fn sealed_with_gcm_in_lanes_is_sealed() {
             let mut opened = vec![9; end + 70];
             let again = lanes.open(&nonce, &associated, &text[before..end], &mut opened[before..end]);
             assert!(again == tag && opened[before..end] == message && untouched(&opened), "{algorithm:?} {len}");
-            // In its own place, and back.
+            // In place, and back.
             let again = lanes.seal_in_place(&nonce, &associated, &mut opened[before..end]);
             assert!(again == tag && opened[before..end] == expected && untouched(&opened), "{algorithm:?} {len}");
             let again = lanes.open_in_place(&nonce, &associated, &mut opened[before..end]);
@@ -259,7 +264,7 @@ fn sealed_with_gcm_in_lanes_is_sealed() {
     }
 }
 
-/// What was altered is refused, and nothing of it is left, with the lanes of AES-GCM as without.
+/// Altered messages are refused and wiped, with the AES-GCM lanes as without.
 #[test]
 fn altered_messages_of_gcm_are_refused() {
     let mut source = Random::new(67);
@@ -321,8 +326,8 @@ fn altered_messages_of_gcm_are_refused() {
     }
 }
 
-/// Batches, of which the keys of sixteen tags at a time are made together: every number of messages around that, short ones among the long,
-/// sealed and opened as one by one.
+/// Batches, whose tag keys are computed sixteen at a time: every number of messages around sixteen,
+/// short ones among long ones, sealed and opened as one by one.
 #[test]
 fn sealed_in_batches_is_sealed() {
     let (mut wide, mut narrow) = both();
@@ -350,7 +355,7 @@ fn sealed_in_batches_is_sealed() {
     }
 }
 
-/// Messages that are as long as each other: their last blocks, with the padding, are made together.
+/// Messages of equal length: their last, padded blocks are encrypted together.
 #[test]
 fn padded_messages_alike_in_lanes_are_those_of_one_message() {
     let (mut wide, mut narrow) = both();

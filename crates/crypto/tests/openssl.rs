@@ -1,5 +1,6 @@
-//! Random messages of 0 to 70,000 bytes at odd addresses, checked by OpenSSL through Python's `cryptography`, and compressed data by zlib,
-//! lz4 and zstd; signatures in both directions. Skipped, with the reason, where these are not installed.
+//! Random messages of 0 to 70,000 bytes at odd addresses, checked by OpenSSL through Python's
+//! `cryptography`, and compressed data by zlib, lz4 and zstd; signatures in both directions.
+//! Skipped, with the reason, if these are not installed.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::io::Write;
@@ -25,7 +26,8 @@ impl Messenger {
         (0..len).map(|_| self.random.next_u64() as u8).collect()
     }
 
-    /// A message of any length up to `len_max`, short ones as often as long ones, at an odd address.
+    /// A message of a random length up to `len_max`, with short and long ones equally frequent, at
+    /// an odd address.
     fn message(&mut self, len_max: u64) -> Bytes {
         let bound = 1 + self.random.below(1 + len_max.ilog2() as u64);
         let len = self.random.below((1 << bound).min(len_max + 1)) as usize;
@@ -33,7 +35,7 @@ impl Messenger {
         Bytes::from_vec(self.bytes(len + skip)).slice(skip, len + skip).unwrap()
     }
 
-    /// A message that compresses somewhat.
+    /// A moderately compressible message.
     fn text(&mut self, len_max: u64) -> Bytes {
         let words: Vec<Vec<u8>> = (0..20).map(|len| self.bytes(len)).collect();
         let len = self.message(len_max).len();
@@ -56,12 +58,12 @@ fn line(lines: &mut String, verb: &str, algorithm: &str, fields: &[&[u8]]) {
     *lines += &format!("{verb} {algorithm} {}\n", fields.join(" "));
 }
 
-/// Says why something is skipped, also where the test passes: what is written to the handle itself is not held back.
+/// Prints why a test is skipped, even if it passes: output to the handle itself is not captured.
 fn skipped(why: &str) {
     std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
 }
 
-/// What the script prints; `None`, with the reason, where it cannot run.
+/// The script's output; `None`, with the reason printed, if it cannot run.
 fn checked(lines: &str) -> Option<String> {
     let python = std::env::var("PANOPLY_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has = Command::new(&python).args(["-c", "import cryptography"]).stderr(Stdio::null()).status();

@@ -1,5 +1,5 @@
-//! RSA in lanes against AWS-LC: keys of unusual lengths and exponents (`rsa_keys.py`), every padding and hash, signatures that are right and ones that
-//! are not.
+//! RSA in lanes against AWS-LC: keys of unusual lengths and exponents (`rsa_keys.py`), every
+//! padding and hash, valid and invalid signatures.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::io::Write;
@@ -11,7 +11,7 @@ use panoply_core::{Bytes, HostBufferMut, Op, Operation};
 use panoply_crypto::signature::generate;
 use panoply_crypto::{OneThread, State, Threads, lanes};
 
-/// Threads that come and go with each op.
+/// Threads that are spawned for each op.
 struct Scoped;
 
 impl Threads for Scoped {
@@ -24,7 +24,7 @@ impl Threads for Scoped {
     }
 }
 
-/// A private key and its public one.
+/// A private key and its public key.
 struct Pair {
     name: String,
     bits: RsaBits,
@@ -84,7 +84,7 @@ fn verify(wide: bool, threads: &dyn Threads, key: &Key, messages: &[Bytes], sign
     run(wide, threads, Verify::new(key, messages.to_vec(), signatures))
 }
 
-/// Whether there are lanes; that there are none is said.
+/// Whether there are lanes; prints a line if not.
 fn is_there() -> bool {
     if !lanes::detected_for_rsa() {
         std::io::stderr().write_all(b"skipped: no lanes that sign with RSA on this CPU\n").unwrap();
@@ -114,7 +114,7 @@ fn signatures_made_in_lanes_are_those_of_the_library() {
     }
 }
 
-/// A blinding pair is used many times, and made anew after that.
+/// A blinding pair is used many times, and then drawn anew.
 #[test]
 fn many_signatures_under_one_key_are_right() {
     is_there();
@@ -124,7 +124,7 @@ fn many_signatures_under_one_key_are_right() {
     assert!(sign(true, &OneThread, &private, &messages) == sign(false, &Scoped, &private, &messages));
 }
 
-/// What a signature becomes that is not one, or still is.
+/// An altered signature, or sometimes an unaltered one.
 fn altered(source: &mut Random, signature: &[u8], modulus: &[u8]) -> Vec<u8> {
     let mut altered = signature.to_vec();
     let place = source.below(altered.len() as u64) as usize;
@@ -140,7 +140,7 @@ fn altered(source: &mut Random, signature: &[u8], modulus: &[u8]) -> Vec<u8> {
         8 => altered.fill(0xff),
         9 => altered = modulus.to_vec(),
         10 => {
-            // One less than the modulus, and one: numbers whose powers are as simple.
+            // The modulus minus one, and one: numbers with equally simple powers.
             altered = modulus.to_vec();
             *altered.last_mut().unwrap() -= 1;
         }
@@ -154,7 +154,7 @@ fn altered(source: &mut Random, signature: &[u8], modulus: &[u8]) -> Vec<u8> {
     altered
 }
 
-/// The same number modulo the modulus, where it is not too long.
+/// Adds the modulus, unless the sum is too long.
 fn add(number: &mut [u8], modulus: &[u8]) {
     let mut carry = 0;
     for (byte, other) in number.iter_mut().rev().zip(modulus.iter().rev()) {
@@ -227,7 +227,7 @@ fn powers_modulo_a_prime_are_fermats() {
         *below.last_mut().unwrap() -= 1;
         let one = [vec![0; prime.len() - 1], vec![1]].concat().repeat(8);
         assert!(raise(&below) == one && raise(&[]) == one, "{}", pair.name);
-        // To the prime itself: the number again, modulo the prime.
+        // To the power of the prime itself: the number again, modulo the prime.
         assert!(raise(&prime) == raise(&[1]), "{}", pair.name);
         assert!(!lanes.raise(&numbers, &[&[1], &prime[..]].concat(), &mut []), "{}", pair.name);
     }
@@ -237,7 +237,7 @@ fn powers_modulo_a_prime_are_fermats() {
     assert!(lanes::RsaPublic::new(&[0xfe; 256], 3).is_none() && lanes::RsaPublic::new(&[0xff; 513], 3).is_none());
 }
 
-/// p, the sixth number of PKCS#8: before it are two versions, the modulus and both exponents.
+/// p, the sixth number of PKCS#8: it follows two versions, the modulus and both exponents.
 fn first_prime(pkcs8: &[u8]) -> Vec<u8> {
     let (mut rest, mut numbers) = (pkcs8, Vec::new());
     while let [tag, len, behind @ ..] = rest {
@@ -246,7 +246,7 @@ fn first_prime(pkcs8: &[u8]) -> Vec<u8> {
             0 => (usize::from(*len), behind),
             _ => (behind[..more].iter().fold(0, |len, byte| len << 8 | usize::from(*byte)), &behind[more..]),
         };
-        // Into what holds others, over what does not.
+        // Descends into containers, and skips other elements.
         rest = match tag {
             0x30 if len > 20 => behind,
             0x04 => behind,

@@ -1,5 +1,6 @@
-//! Private keys of RSA that are none: no panic, and no signature that is not right. Each number of a key is replaced by others, and keys whose numbers fit
-//! together, though their factors are no primes, are read from `rsa_composite_keys.txt` (`rsa_composite_keys.py`).
+//! Invalid RSA private keys cause no panic and no wrong signature. Each number of a key is replaced
+//! by others. Keys with consistent numbers but composite factors are read from
+//! `rsa_composite_keys.txt` (made by `rsa_composite_keys.py`).
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use aws_lc_rs::signature::{KeyPair, RsaKeyPair};
@@ -11,7 +12,7 @@ use panoply_crypto::{OneThread, State};
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 2;
 const OCTETS: u8 = 4;
-/// The name of RSA.
+/// The algorithm identifier of RSA.
 const NAME: [u8; 15] = [0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
 
 fn run<O: Operation>(wide: bool, op: O) -> Result<O::Output> {
@@ -24,7 +25,7 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     hex.as_bytes().chunks(2).map(digits).collect()
 }
 
-/// The keys of a file that have 2048 bits: name and PKCS#8.
+/// The 2048-bit keys of a file: name and PKCS#8.
 fn keys(file: &str) -> Vec<(String, Vec<u8>)> {
     let fields = file.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     fields.filter(|fields| fields[0] == "256").map(|fields| (fields[1].to_owned(), bytes_of(fields[2]))).collect()
@@ -39,7 +40,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     [&head, content].concat()
 }
 
-/// The next element's content, and what is behind it.
+/// The next element's content, and the bytes behind it.
 fn next(der: &[u8]) -> (&[u8], &[u8]) {
     let more = usize::from(der[1] & 0x7f) * usize::from(der[1] >= 0x80);
     let len = match more {
@@ -63,13 +64,14 @@ fn numbers_of(pkcs8: &[u8]) -> Vec<Vec<u8>> {
     numbers
 }
 
-/// PKCS#8 of elements that may be any.
+/// PKCS#8 of arbitrary elements.
 fn pkcs8_of(elements: &[Vec<u8>]) -> Vec<u8> {
     let key = element(OCTETS, &element(SEQUENCE, &elements.concat()));
     element(SEQUENCE, &[&element(INTEGER, &[0]), &NAME[..], &key].concat())
 }
 
-/// Signs with a key in lanes and without: says whether it was taken. What was signed is right by the library's verdict under the key's own public key.
+/// Signs with a key in lanes and without, and returns whether it was accepted. Every signature must
+/// be valid for the library under the key's own public key.
 fn is_taken(name: &str, pkcs8: &[u8]) -> bool {
     let messages: Vec<Bytes> = (0..9_u8).map(|len| vec![len; usize::from(len)].into()).collect();
     let mut taken = [false; 4];
@@ -88,7 +90,7 @@ fn is_taken(name: &str, pkcs8: &[u8]) -> bool {
     taken[0]
 }
 
-/// What may stand in place of a number.
+/// Replacements for a number.
 fn replaced(number: &[u8]) -> Vec<Vec<u8>> {
     let with_low = |change: &dyn Fn(u8) -> u8| {
         let mut other = number.to_vec();
@@ -105,7 +107,7 @@ fn replaced(number: &[u8]) -> Vec<Vec<u8>> {
         element(INTEGER, &[&[0, 0], number].concat()),
         element(INTEGER, &number[number.len() / 2..]),
         element(INTEGER, &[0x7f; 3000]),
-        // Lengths that are not there, and one that is not said.
+        // Lengths beyond the end, and an indefinite one.
         vec![INTEGER, 0x84, 0xff, 0xff, 0xff, 0xff, 1],
         vec![INTEGER, 0x80, 1, 0, 0],
         Vec::new(),
@@ -130,7 +132,7 @@ fn keys_whose_numbers_do_not_fit_together_sign_nothing_wrong() {
                 others.push(pkcs8_of(&elements));
             }
         }
-        // p twice, with all that belongs to it.
+        // p twice, with all numbers that belong to it.
         let [n, e, d, p, d_p, q_inverse] = [1, 2, 3, 4, 6, 8].map(|field| elements[field].clone());
         others.push(pkcs8_of(&[elements[0].clone(), n, e, d, p.clone(), p, d_p.clone(), d_p, q_inverse]));
         others.extend((0..pkcs8.len()).step_by(61).map(|len| pkcs8[..len].to_vec()));
@@ -146,7 +148,8 @@ fn keys_whose_numbers_do_not_fit_together_sign_nothing_wrong() {
     assert!(taken < tried / 20, "{taken} of {tried}");
 }
 
-/// Those of these keys that the library takes sign as they should, or not at all: what does not give its number again is not released.
+/// Accepted keys sign correctly or not at all: a result whose public power is not the original
+/// number is not released.
 #[test]
 fn keys_whose_factors_are_no_primes_sign_nothing_wrong() {
     let keys = keys(include_str!("rsa_composite_keys.txt"));

@@ -1,11 +1,11 @@
-//! The suite's cases of the domain on the CPU's functions, with one thread and with several.
+//! The suite's crypto cases on the CPU's functions, with one thread and with several.
 
 use panoply_conformance::cases;
 use panoply_conformance::reference::reference;
 use panoply_core::{Domain, HostBufferMut, Op};
 use panoply_crypto::{OneThread, State, Threads};
 
-/// Threads that come and go with each op.
+/// Threads that are spawned for each op.
 struct Scoped;
 
 impl Threads for Scoped {
@@ -18,7 +18,7 @@ impl Threads for Scoped {
     }
 }
 
-/// Memory with arbitrary contents, as a pool's is.
+/// Memory with arbitrary contents, like that of a pool.
 fn used_memory(bytes: usize) -> panoply_core::Result<HostBufferMut> {
     let mut memory = HostBufferMut::zeroed(bytes)?;
     memory.bytes_mut().fill(0xa5);

@@ -1,20 +1,20 @@
-//! A writer of bits, the lowest first.
+//! A bit writer, lowest bit first.
 
-/// Writes bits to memory of which every write takes eight bytes.
+/// Writes bits to memory; each write stores eight bytes.
 pub struct Bits {
     place: *mut u8,
     held: u64,
-    /// How many bits are held: fewer than eight between writes.
+    /// Number of buffered bits: fewer than eight between writes.
     count: u32,
 }
 
 impl Bits {
-    /// Goes on at `place`, with `held` in the lowest `count` bits, fewer than eight.
+    /// Continues at `place` with `held` in the lowest `count` bits; `count` is below eight.
     pub fn new(place: *mut u8, held: u64, count: u32) -> Bits {
         Bits { place, held, count }
     }
 
-    /// Writes up to 56 bits, of which all above the lowest `count` are zero.
+    /// Writes up to 56 bits; all bits above the lowest `count` must be zero.
     ///
     /// # Safety
     /// There must be eight bytes at the writer's place.
@@ -22,17 +22,17 @@ impl Bits {
     pub unsafe fn put(&mut self, bits: u64, count: u32) {
         self.held |= bits << self.count;
         self.count += count;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place.cast::<u64>().write_unaligned(self.held.to_le()) };
         let whole = self.count >> 3;
-        // SAFETY: those are seven bytes at most, of the eight.
+        // SAFETY: at most seven of the eight bytes are complete.
         self.place = unsafe { self.place.add(whole as usize) };
-        // All but the sign of 63 at most.
+        // The shift is a multiple of eight, at most 56.
         self.held >>= self.count & 56;
         self.count &= 7;
     }
 
-    /// Where it is, what it holds, and how many bits of that.
+    /// The current position, the buffered bits, and their number.
     pub fn state(&self) -> (*mut u8, u64, u32) {
         (self.place, self.held, self.count)
     }

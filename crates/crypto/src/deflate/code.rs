@@ -1,16 +1,16 @@
-//! Huffman codes of a limited length, made from how often each symbol occurs.
+//! Huffman codes of limited length, built from symbol counts.
 
-/// The most symbols of a code: literals, the end of the block, and lengths.
+/// Maximal number of symbols of a code: literals, the end of the block, and lengths.
 pub const SYMBOLS_MAX: usize = 288;
-/// No code is longer than this.
+/// Maximal length of a code.
 pub const BITS_MAX: usize = 15;
-/// Counts are cut down to this, so that two passes sort them.
+/// Counts are capped at this, so that two passes sort them.
 const COUNT_MAX: u32 = u16::MAX as u32;
-/// No tree of so many counts is deeper.
+/// Maximal depth of a tree with capped counts.
 const DEPTH_MAX: usize = 31;
 
-/// How long the codes of `counts` are, at most `limit` bits; zero where a symbol does not occur. There are at least two codes, so that all
-/// of them together are complete.
+/// Computes the code lengths for `counts`, at most `limit` bits; zero for a symbol that does not
+/// occur. There are always at least two codes, so that the set of codes is complete.
 pub fn lengths_of(counts: &[u32], limit: usize, lengths: &mut [u8]) {
     debug_assert!(limit <= BITS_MAX && counts.len() <= SYMBOLS_MAX && counts.len() == lengths.len());
     lengths.fill(0);
@@ -26,7 +26,7 @@ pub fn lengths_of(counts: &[u32], limit: usize, lengths: &mut [u8]) {
     }
     let mut of_length = depths(sorted);
     cut(&mut of_length, limit);
-    // The rarest symbols have the longest codes.
+    // The rarest symbols get the longest codes.
     let mut rest = sorted;
     for (length, count) in of_length.iter().enumerate().rev() {
         let (these, others) = rest.split_at((*count as usize).min(rest.len()));
@@ -48,13 +48,14 @@ pub fn codes_of(lengths: &[u8], codes: &mut [u16]) {
     }
     for (code, length) in codes.iter_mut().zip(lengths) {
         let length = usize::from(*length) & BITS_MAX;
-        // A symbol without a code has a shift by sixteen, which leaves nothing.
+        // A symbol without a code is shifted by sixteen, which leaves zero.
         *code = (u32::from(next[length].reverse_bits()) >> (16 - length)) as u16;
         next[length] += 1;
     }
 }
 
-/// The symbols that occur, the rarest first: each a count and, in its lower half, the symbol. Returns how many.
+/// Sorts the symbols that occur, rarest first. An entry has the count and, in its lower half, the
+/// symbol. Returns the number of entries.
 fn sort(counts: &[u32], sorted: &mut [u32; SYMBOLS_MAX]) -> usize {
     let mut entries = [0_u32; SYMBOLS_MAX];
     let (mut used, mut low, mut high) = (0, [0_u16; 256], [0_u16; 256]);
@@ -71,7 +72,7 @@ fn sort(counts: &[u32], sorted: &mut [u32; SYMBOLS_MAX]) -> usize {
     used
 }
 
-/// Sorts by one byte, of which `places` says how many entries have it, and keeps the order of those that have the same.
+/// A stable counting sort by one byte; `places` has the number of entries with each byte.
 fn pass(entries: &[u32], places: &mut [u16; 256], shift: u32, sorted: &mut [u32; SYMBOLS_MAX]) {
     let mut begin = 0;
     for place in places.iter_mut() {
@@ -88,7 +89,8 @@ fn pass(entries: &[u32], places: &mut [u16; 256], shift: u32, sorted: &mut [u32;
     }
 }
 
-/// How many leaves the best tree has at each depth. Sums are made in ascending order, so that two rows have the smallest at their heads.
+/// Number of leaves of the optimal tree at each depth. Sums are created in ascending order, so the
+/// smallest node is always at the head of one of two queues.
 fn depths(sorted: &[u32]) -> [u32; DEPTH_MAX + 1] {
     let (mut leaves, mut sums) = ([u32::MAX; SYMBOLS_MAX + 1], [u32::MAX; SYMBOLS_MAX + 1]);
     for (leaf, entry) in leaves.iter_mut().zip(sorted) {
@@ -101,7 +103,7 @@ fn depths(sorted: &[u32]) -> [u32; DEPTH_MAX + 1] {
         for _ in 0..2 {
             let takes_leaf = leaves[leaf] <= sums[node];
             sum += leaves[leaf].min(sums[node]);
-            // Overwritten where the node is not taken now.
+            // Overwritten later if the node is not taken now.
             parents[node] = made as u16;
             leaf = (leaf + usize::from(takes_leaf)).min(SYMBOLS_MAX);
             node = (node + usize::from(!takes_leaf)).min(SYMBOLS_MAX);
@@ -122,7 +124,8 @@ fn depths(sorted: &[u32]) -> [u32; DEPTH_MAX + 1] {
     leaves_at
 }
 
-/// Moves what is deeper than the limit up to it, and makes room there by moving others down.
+/// Moves leaves that are deeper than the limit up to it, and makes room there by moving others
+/// down.
 fn cut(of_length: &mut [u32; DEPTH_MAX + 1], limit: usize) {
     let deeper: u32 = of_length[limit + 1..].iter().sum();
     if deeper == 0 {
@@ -132,7 +135,8 @@ fn cut(of_length: &mut [u32; DEPTH_MAX + 1], limit: usize) {
     of_length[limit] += deeper;
     let taken: u32 = (1..=limit).map(|length| of_length[length] << (limit - length)).sum();
     for _ in (1 << limit)..taken {
-        // A code that is shorter becomes two that are longer by a bit: its own, and that of one which was at the limit.
+        // A shorter code becomes two codes that are a bit longer: its own, and one for a leaf that
+        // was at the limit.
         let Some(shorter) = (1..limit).rev().find(|length| of_length[*length] > 0) else { return };
         of_length[shorter] -= 1;
         of_length[shorter + 1] += 2;
@@ -144,12 +148,12 @@ fn cut(of_length: &mut [u32; DEPTH_MAX + 1], limit: usize) {
 mod tests {
     use super::*;
 
-    /// What the codes of all occurrences cost.
+    /// Total cost of all occurrences, in bits.
     fn cost(counts: &[u32], lengths: &[u8]) -> u64 {
         counts.iter().zip(lengths).map(|(count, length)| u64::from(*count) * u64::from(*length)).sum()
     }
 
-    /// The cost of the best code without a limit: the sum of all the sums.
+    /// Cost of the optimal code without a limit: the sum of all inner nodes.
     fn best_cost(counts: &[u32]) -> u64 {
         let mut heap: std::collections::BinaryHeap<_> =
             counts.iter().filter(|count| **count > 0).map(|count| std::cmp::Reverse(u64::from(*count))).collect();
@@ -202,7 +206,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_the_format() {
-        // The example of RFC 1951, 3.2.2, turned round.
+        // The example of RFC 1951, 3.2.2, bit-reversed.
         let mut codes = [0; 8];
         codes_of(&[3, 3, 3, 3, 3, 2, 4, 4], &mut codes);
         assert_eq!(codes, [0b010, 0b110, 0b001, 0b101, 0b011, 0b00, 0b0111, 0b1111]);

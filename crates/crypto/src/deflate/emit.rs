@@ -1,4 +1,4 @@
-//! Writes a block: stored, with the format's own code, or with one that is made for it, whichever is shortest.
+//! Writes a block: stored, with the fixed code, or with a code of its own, whichever is shortest.
 
 use super::bits::Bits;
 use super::code::codes_of;
@@ -9,37 +9,38 @@ use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, THIRD, Tal
 mod wide;
 
 const STORED_BYTES_MAX: usize = 65_535;
-/// What a block must save, in bits: no other is longer than if it was stored, whatever bit it begins at.
+/// Bits that a compressed block must save; so no block is longer than a stored one, at any bit
+/// offset.
 const SAVED_BITS_MIN: u64 = 10;
 
-/// Writes blocks one behind the other.
+/// Writes blocks one after the other.
 pub struct Writer<'a> {
     out: &'a mut [u8],
     bits: Bits,
 }
 
-/// A code, and in the lowest eight bits how long it is: a shift by it does not look at the others.
+/// A code, with its length in the lowest eight bits. Shifts by an entry use only its lowest bits.
 type Entry = u32;
 
-/// Codes as records name them.
+/// Codes, indexed as in records.
 #[repr(align(64))]
 pub struct Entries {
     pub literals: [Entry; LITERALS],
-    /// With the bits behind the code; and a third literal's.
+    /// Including the extra bits behind the code; also the codes of third literals.
     pub lengths: [Entry; LENGTHS],
     pub slots: [Entry; SLOTS],
     end: Entry,
 }
 
 impl<'a> Writer<'a> {
-    /// Writes what becomes of a message of so many bytes; `None` where there is too little room.
+    /// Writes the compressed form of a message of `len` bytes; `None` if `out` is too short.
     pub fn new(len: usize, out: &'a mut [u8]) -> Option<Writer<'a>> {
         let bits = Bits::new(out.as_mut_ptr(), 0, 0);
-        // A block takes no more than five bytes beside its own, and a write eight.
+        // A block takes at most five additional bytes, and a write eight.
         (out.len() >= super::bound(len)).then_some(Writer { out, bits })
     }
 
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub fn finish(self) -> usize {
         let (place, _, count) = self.bits.state();
         place.addr() - self.out.as_ptr().addr() + usize::from(count > 0)
@@ -61,11 +62,11 @@ impl<'a> Writer<'a> {
         let (own_cost, fixed_cost) = (own.bits + own.cost(tally) + more, fixed.cost(tally) + more);
         let stored = 8 * (message.len() + 5 * message.len().div_ceil(STORED_BYTES_MAX).max(1)) as u64;
         if own_cost.min(fixed_cost) + SAVED_BITS_MIN > stored {
-            // SAFETY: there is room for so much.
+            // SAFETY: `new` checked that there is space for stored blocks.
             return unsafe { self.stored(message, is_last) };
         }
         let is_fixed = fixed_cost <= own_cost;
-        // SAFETY: there is room for as much as if it was stored, and this is less.
+        // SAFETY: there is space for a stored block, and this one is shorter.
         unsafe {
             self.bits.put(u64::from(is_last) | if is_fixed { 0b010 } else { 0b100 }, 3);
             if !is_fixed {
@@ -78,23 +79,23 @@ impl<'a> Writer<'a> {
     }
 
     /// # Safety
-    /// There must be room for it and eight bytes, here and below.
+    /// There must be space for the piece and eight bytes, here and below.
     unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
         #[cfg(target_arch = "x86_64")]
         if wide::detected() {
             let (place, held, count) = self.bits.state();
             let mut bits = Bits::new(place, held, count);
-            // SAFETY: the CPU has the instructions; the rest is the caller's.
+            // SAFETY: the CPU has the instructions; the caller guarantees the rest.
             unsafe { wide::put_piece(entries, &mut bits, piece) };
             self.bits = bits;
             return;
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
-            // SAFETY: the CPU has the instructions; the rest is the caller's.
+            // SAFETY: the CPU has the instructions; the caller guarantees the rest.
             return unsafe { self.piece_bmi2(entries, piece) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.piece_with(entries, piece) };
     }
 
@@ -103,7 +104,7 @@ impl<'a> Writer<'a> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt")]
     unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: Piece<'_>) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.piece_with(entries, piece) };
     }
 
@@ -130,7 +131,8 @@ impl<'a> Writer<'a> {
     }
 
     /// # Safety
-    /// There must be room for it, five bytes for each 65,535 of it, and eight bytes.
+    /// There must be space for the message, five bytes for each 65,535 of its bytes, and eight
+    /// bytes.
     unsafe fn stored(&mut self, message: &[u8], is_last: bool) {
         let mut rest = message;
         loop {
@@ -138,9 +140,9 @@ impl<'a> Writer<'a> {
             (now, rest) = rest.split_at(rest.len().min(STORED_BYTES_MAX));
             let (_, _, count) = self.bits.state();
             let len = now.len() as u64;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
-                // Three bits, and as many as are left of the byte.
+                // Three bits, and the rest of the byte.
                 self.bits.put(u64::from(is_last && rest.is_empty()), (count + 3).next_multiple_of(8) - count);
                 self.bits.put(len | (!len & 0xffff) << 16, 32);
                 let (place, _, _) = self.bits.state();
@@ -187,21 +189,21 @@ impl Entries {
                 entries.lengths[base + more] = first + more_len + ((more as u32) << length(first) << 8);
             }
         }
-        // The longest has a symbol of its own.
+        // The longest length has a symbol of its own.
         entries.lengths[258] = of_symbol(257 + 28);
         for (slot, entry_of) in entries.slots.iter_mut().enumerate() {
             *entry_of = entry(slots[slot], header.slots[slot]);
         }
-        // No match has no bits: those that its slot would have behind its code are taken away again.
+        // Without a match there are no bits: this value cancels the extra bits of the slot.
         entries.slots[SLOTS - 1] = 256 - 14;
         entries
     }
 
     /// # Safety
-    /// There must be eight bytes at the writer's place, here and below.
+    /// There must be eight bytes at the writer's position, here and below.
     #[inline(always)]
     unsafe fn put(&self, bits: &mut Bits, entry: Entry) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { bits.put(code(entry), length(entry)) };
     }
 
@@ -234,7 +236,7 @@ mod tests {
     use super::super::parse::Record;
     use super::*;
 
-    /// Records and literals of every kind, with the format's own codes and with codes for them.
+    /// Records and literals of every kind, with the fixed code and with codes of their own.
     #[test]
     fn eight_records_at_a_time_are_written_as_one_by_one() {
         use std::io::Write;
@@ -253,7 +255,7 @@ mod tests {
         for round in 0..600 {
             let mut records = Vec::new();
             for _ in 0..round % 67 {
-                // Few bytes are frequent, so that codes are of many lengths.
+                // Few bytes are frequent, so that code lengths vary.
                 let mut byte = || below(256) >> below(8);
                 let literals = byte() | byte() << 16;
                 let third = byte();
@@ -277,7 +279,8 @@ mod tests {
                     let mut out = vec![0; 8 * (records.len() + literals.len()) + 16];
                     let mut writer = Writer { bits: Bits::new(out.as_mut_ptr(), 0, round as u32 % 8), out: &mut [] };
                     let piece = Piece { records: &records, literals: &literals };
-                    // SAFETY: there is room for eight bytes of each; the CPU was asked.
+                    // SAFETY: there is space for eight bytes for each of them; the CPU's features
+                    // were checked.
                     unsafe {
                         match wide {
                             true => wide::put_piece(&entries, &mut writer.bits, piece),

@@ -1,17 +1,18 @@
-//! DEFLATE at its fastest level: each place is looked up in a table of the last place that began with the same four bytes, one of two matches
-//! is taken, and each block has a code of its own.
+//! DEFLATE at its fastest level. A table maps four bytes to the last position that began with them;
+//! the better of two matches is taken, and each block has a code of its own.
 //!
-//! 1. [`parse`](super::parse) cuts a block into records, each of at most three literals or of a match with a literal before it. It works on both
-//!    halves of the block at once and decides nothing with branches, so that neither waits for the other nor for a wrong guess.
-//! 2. [`tally`](super::tally) has counted the symbols meanwhile; what the block would cost stored, with the format's own code and with a code of its own
-//!    decides.
-//! 3. [`emit`](super::emit) writes it.
+//! 1. [`parse`](super::parse) cuts a block into records. A record has at most three literals, or a
+//!    match with a literal before it. Both halves of the block are parsed in turns and without
+//!    branches, so that neither stalls on the other or on a mispredicted branch.
+//! 2. [`tally`](super::tally) counts the symbols meanwhile. The block is stored, or coded with the
+//!    fixed code or its own, whichever is cheapest.
+//! 3. [`emit`](super::emit) writes the block.
 
 use super::emit::Writer;
 use super::parse::{Half, parse};
 use super::tally::Tally;
 
-/// Blocks are this long.
+/// Length of a block.
 const BLOCK_BYTES: usize = 2 * super::parse::HALF_BYTES;
 /// Shorter blocks are not halved.
 const HALVED_BYTES_MIN: usize = 16 << 10;
@@ -24,7 +25,8 @@ pub struct Fast {
 }
 
 impl Fast {
-    /// Compresses into `out`, and says how long it became; `None` where there is less room than [`bound`](super::bound) says.
+    /// Compresses into `out`, and returns the length; `None` if `out` is shorter than
+    /// [`bound`](super::bound) requires.
     pub fn compress(&mut self, message: &[u8], out: &mut [u8]) -> Option<usize> {
         let mut writer = Writer::new(message.len(), out)?;
         let bits = super::parse::table_bits(message.len());

@@ -1,32 +1,33 @@
-//! The codes of a block, as they stand before it.
+//! The codes of a block, and the header that describes them.
 
 use super::bits::Bits;
 use super::code::{codes_of, lengths_of};
 use super::tally::{SLOTS, SYMBOLS, Tally};
 
-/// No code of a literal, a length or the end is longer, and none of a distance: a literal and a match fit into one write.
+/// Maximal code lengths of literals, lengths and the end, and of distances: a literal and a match
+/// fit into one write.
 const SYMBOL_BITS_MAX: usize = 12;
 const SLOT_BITS_MAX: usize = 11;
 const SLOTS_USED: usize = 30;
-/// The order in which the lengths of the lengths' codes are written.
+/// The order in which the lengths of the code-length codes are written.
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
-/// How long the codes are, and what is written to say so.
+/// The code lengths, and their encoded form.
 pub struct Header {
     pub symbols: [u8; SYMBOLS + 2],
     pub slots: [u8; SLOTS],
     counts: [usize; 2],
-    /// Lengths and repetitions, with how often these repeat.
+    /// Code lengths and repetition symbols, with the repetition counts.
     items: [(u8, u8); SYMBOLS + SLOTS],
     items_count: usize,
     codes: [u8; 19],
     codes_count: usize,
-    /// What writing it takes.
+    /// Size of the header in bits.
     pub bits: u64,
 }
 
 impl Header {
-    /// The format's own codes, of which nothing is written.
+    /// The fixed code, which needs no description.
     pub fn fixed() -> Header {
         let mut header = Header::empty();
         for (symbol, length) in header.symbols.iter_mut().enumerate() {
@@ -40,7 +41,7 @@ impl Header {
         header
     }
 
-    /// Codes for what was counted.
+    /// Codes for the counted symbols.
     pub fn of(tally: &Tally) -> Header {
         let mut header = Header::empty();
         lengths_of(&tally.symbols, SYMBOL_BITS_MAX, &mut header.symbols[..SYMBOLS]);
@@ -76,7 +77,7 @@ impl Header {
         }
     }
 
-    /// Adds a length so many times.
+    /// Appends a code length `times` times.
     fn repeat(&mut self, length: u8, times: usize, counts: &mut [u32; 19]) {
         let mut left = times;
         let mut add = |symbol: u8, more: usize| {
@@ -101,21 +102,21 @@ impl Header {
         (0..left).for_each(|_| add(length, 0));
     }
 
-    /// What the symbols that were counted cost with these codes, without the bits behind them.
+    /// Cost of the counted symbols with these codes, without extra bits.
     pub fn cost(&self, tally: &Tally) -> u64 {
         cost(&tally.symbols, &self.symbols) + cost(&tally.slots, &self.slots)
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Safety
-    /// There must be room for its bits and eight bytes.
+    /// There must be space for its bits and eight bytes.
     pub unsafe fn write(&self, bits: &mut Bits) {
         let [symbols, slots] = self.counts.map(|count| count as u64);
         let counts = (symbols - 257) | (slots - 1) << 5 | (self.codes_count as u64 - 4) << 10;
         let mut codes = [0; 19];
         codes_of(&self.codes, &mut codes);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             bits.put(counts, 14);
             for symbol in &ORDER[..self.codes_count] {

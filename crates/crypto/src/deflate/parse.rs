@@ -1,34 +1,38 @@
 //! Cuts a block into records.
 //!
-//! A half's table has places relative to 32 KiB before the half, so that they fit into 16 bits. A place in it may be too far, or have other bytes:
-//! a match is what has the same bytes and is not too far. Every place is at or behind the message's beginning.
+//! The positions in a half's table are relative to 32 KiB before the half, so that they fit into
+//! 16 bits. A position in the table may be too far back, or have other bytes: a match must have
+//! equal bytes and a permitted distance. Every position is at or behind the message's beginning.
 
 use super::tally::{Counts, Indices, Piece, THIRD, Tally};
 
-/// Half of a block: with the bytes before it that a match may reach, its places have 16 bits.
+/// Half of a block: together with the window before it, positions have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;
 const WINDOW_BYTES: usize = 32 << 10;
-/// The shortest match that is looked for.
+/// The shortest match that is searched for.
 const MATCH_BYTES_MIN: usize = 4;
 const MATCH_BYTES_MAX: usize = 258;
-/// As many bytes are compared at once.
+/// Number of bytes that are compared at once.
 const COMPARED_BYTES: usize = 32;
 const TABLE_BITS_MAX: u32 = 14;
-/// Short messages have smaller tables, which are cleared sooner.
+/// Short messages use smaller tables, which are cleared faster.
 const TABLE_BITS_MIN: u32 = 8;
-/// Steps that are made before it is asked whether any of them had a match.
+/// Steps that are made before checking whether any of them had a match.
 const STEPS: usize = 4;
-/// The most bytes that a step takes.
+/// Maximal number of bytes that a step consumes.
 const STEP_BYTES_MAX: usize = MATCH_BYTES_MAX + 1;
 /// The bytes that a step reads behind its own place, and a few.
 const MARGIN_BYTES: usize = COMPARED_BYTES + 8;
-/// After so many places without a match every second is tried, and so on.
+/// After this many positions without a match (a power of two) only every second is tried, and so
+/// on.
 const PATIENCE_BITS: u32 = 7;
-/// Of so many places before the second half two are put into its table; odd, so that what repeats after a power of two is found soon.
+/// Of this many positions before the second half, two are put into its table. The number is odd, so
+/// that repetitions with a period of a power of two are found soon.
 const PRIMED_STEP: usize = 7;
 
-/// At most three literals, or a match and at most one literal before it. From the lowest 16 bits on: two literals, 256 or more where there is none;
-/// the match's length, zero where there is none, or [`THIRD`] and a third literal; and the match's distance less one.
+/// At most three literals, or a match and at most one literal before it. From the lowest 16 bits
+/// on: two literals, 256 or more if absent; the match length, zero if absent, or [`THIRD`] plus a
+/// third literal; and the match distance minus one.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Record(pub u64);
@@ -36,9 +40,9 @@ pub struct Record(pub u64);
 impl Record {
     /// No literals.
     const BARE: u64 = 0x0100_0100;
-    /// No match: the distance has a slot of its own, and no more bits.
+    /// No match: a slot of its own, without extra bits.
     const UNMATCHED: u64 = 0xc000 << 48;
-    /// Where the third literal stands.
+    /// Position of the third literal.
     const THIRD_SHIFT: u32 = 32;
 
     fn literal(byte: u8) -> Record {
@@ -50,17 +54,18 @@ impl Record {
     }
 }
 
-/// How many bits a place in the tables of a message has.
+/// Number of index bits of the tables for a message.
 pub fn table_bits(len: usize) -> u32 {
     (usize::BITS - len.leading_zeros()).clamp(TABLE_BITS_MIN, TABLE_BITS_MAX)
 }
 
-/// One half's table and what was made of the half.
+/// The table of one half, and the half's records.
 pub struct Half {
     table: Box<[u16; 1 << TABLE_BITS_MAX]>,
     records: Box<[Record]>,
     records_count: usize,
-    /// Literals that no record has: behind how many records, where in the message they begin, and how many they are.
+    /// Runs of literals without records: the number of records before the run, its start in the
+    /// message, and its length.
     runs: Vec<(usize, usize, usize)>,
 }
 
@@ -76,17 +81,17 @@ impl Default for Half {
 }
 
 impl Half {
-    /// Begins a message: every place is its beginning.
+    /// Begins a message: every table entry points to its beginning.
     pub fn start(&mut self, bits: u32) {
         self.table[..1 << bits].fill(WINDOW_BYTES as u16);
     }
 
-    /// Goes on with a half that begins so many bytes behind where this one began.
+    /// Moves the table to a half that begins `moved` bytes later.
     pub fn go_on(&mut self, moved: usize) {
         self.table.iter_mut().for_each(|place| *place = place.saturating_sub(moved as u16));
     }
 
-    /// Fills the table with places before `begin`.
+    /// Fills the table with positions before `begin`.
     fn prime(&mut self, message: &[u8], begin: usize, bits: u32) {
         let window = &message[begin.saturating_sub(WINDOW_BYTES)..begin];
         let first = WINDOW_BYTES - window.len();
@@ -95,7 +100,7 @@ impl Half {
         for (step, eight) in window.array_windows::<8>().step_by(PRIMED_STEP).enumerate() {
             let eight = u64::from_le_bytes(*eight);
             for next in 0..2 {
-                // SAFETY: what is left of the product is less than the table is long.
+                // SAFETY: the remainder of the product is below the table's length.
                 unsafe {
                     *table.get_unchecked_mut(hashed((eight >> (8 * next)) as u32, 32 - bits)) =
                         (first + step * PRIMED_STEP + next) as u16
@@ -104,7 +109,7 @@ impl Half {
         }
     }
 
-    /// What was made of the half, in order: records, and literals in the message.
+    /// The half's records and literal runs, in order.
     pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
         let records = &self.records[..self.records_count];
         let mut done = 0;
@@ -117,8 +122,8 @@ impl Half {
     }
 }
 
-/// Cuts a block from the first to the last of `ends` into records; its halves meet at the second. Records are counted as they are made, while the
-/// next ones wait for memory.
+/// Cuts a block from the first to the last of `ends` into records; its halves meet at the second.
+/// Records are counted as they are created, while the next ones wait for memory.
 pub fn parse(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32, tally: &mut Tally) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
@@ -129,14 +134,14 @@ pub fn parse(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32
         // SAFETY: the CPU has the instructions.
         return unsafe { parse_avx2(halves, message, ends, bits, tally) };
     }
-    // SAFETY: what calls it says that there are so many bytes.
+    // SAFETY: the callers of the closure guarantee that the bytes exist.
     parse_with(halves, message, ends, bits, tally, |a, b| unsafe { differing_words(a, b) });
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 fn parse_avx2(halves: &mut [Half; 2], message: &[u8], ends: [usize; 3], bits: u32, tally: &mut Tally) {
-    // SAFETY: what calls it says that there are so many bytes.
+    // SAFETY: the callers of the closure guarantee that the bytes exist.
     parse_with(halves, message, ends, bits, tally, |a, b| unsafe { differing_avx2(a, b) });
 }
 
@@ -156,11 +161,11 @@ fn parse_with(
         back.prime(message, middle, bits);
     }
     let (mut a, mut b) = (Run::new(message, front, one, begin, middle), Run::new(message, back, other, middle, end));
-    // SAFETY: a step is made where there are so many bytes behind, and two before.
+    // SAFETY: a step is made only with enough bytes behind the position, and two before it.
     unsafe {
         a.first_literals();
         if bits == TABLE_BITS_MAX {
-            // The same for both, and known to the compiler.
+            // The same shift for both halves, known to the compiler.
             const SHIFT: u32 = 32 - TABLE_BITS_MAX;
             while a.at < a.steps_end && b.at < b.steps_end {
                 let (mut at, mut then) = (a.at, b.at);
@@ -197,21 +202,21 @@ fn parse_with(
     (front.records_count, back.records_count) = (counts[0], counts[1]);
 }
 
-/// A half under way.
+/// A half in progress.
 struct Run<'a> {
     message: *const u8,
-    /// What places are relative to; it may be before the message, the places are not.
+    /// The origin of table positions. It may lie before the message, but the positions do not.
     base: *const u8,
     table: *mut u16,
     at: *const u8,
-    /// Before it there is room for a step, and for several.
+    /// Before this position there is space for one step, or for several.
     step_end: *const u8,
     steps_end: *const u8,
     end: *const u8,
     records: *mut Record,
     record: *mut Record,
     runs: &'a mut Vec<(usize, usize, usize)>,
-    /// What its records have.
+    /// Symbol counts of the half's records.
     counts: &'a mut Counts,
 }
 
@@ -240,24 +245,25 @@ impl<'a> Run<'a> {
     }
 
     /// # Safety
-    /// There must be room for a record: a record has a byte of the half at least.
+    /// There must be space for a record; each record covers at least one byte of the half.
     #[inline(always)]
     unsafe fn push(&mut self, record: Record) {
         self.counts.add(Indices::of(&record));
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             *self.record = record;
             self.record = self.record.add(1);
         }
     }
 
-    /// A step looks at two bytes before its place: the message's first two are literals.
+    /// Makes records of the message's first two literals: a step reads two bytes before its
+    /// position.
     ///
     /// # Safety
-    /// This must be where the half begins.
+    /// The position must be the beginning of the half.
     unsafe fn first_literals(&mut self) {
         while self.at < self.end && self.at.addr() - self.message.addr() < 2 {
-            // SAFETY: there is a byte.
+            // SAFETY: the loop condition ensures that there is a byte.
             unsafe {
                 self.push(Record::literal(*self.at));
                 self.at = self.at.add(1);
@@ -266,10 +272,10 @@ impl<'a> Run<'a> {
     }
 
     /// # Safety
-    /// There must be two bytes before the place and a margin behind.
+    /// There must be two bytes before the position and a margin behind it.
     #[inline(always)]
     unsafe fn step(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) -> Record {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let seen = look(self.at, self.base, self.table, shift);
             let (taken, made) = take(self.at, self.base, self.end, seen, differing);
@@ -279,14 +285,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes over places without a match, up to one that may have one: they are literals.
+    /// Skips positions without a match, up to one that may have one: they become literals.
     ///
     /// # Safety
-    /// There must be a margin behind the place.
+    /// There must be a margin behind the position.
     unsafe fn skim(&mut self, shift: u32) {
         let (from, mut patience) = (self.at, 1_usize << PATIENCE_BITS);
         while self.at < self.steps_end {
-            // SAFETY: before that there is a margin; every place is in the message, before this one.
+            // SAFETY: before `steps_end` there is a margin; every position in the table is in the
+            // message, before this one.
             unsafe {
                 let here = word(self.at);
                 let place = self.table.add(hashed(here, shift));
@@ -304,13 +311,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The rest of the half by itself, and its last bytes with care.
+    /// Parses the rest of the half alone, and its last bytes with bounds checks.
     ///
     /// # Safety
-    /// Two bytes must be before the place, unless there are none behind it.
+    /// There must be two bytes before the position, unless there are none behind it.
     #[inline(always)]
     unsafe fn alone(&mut self, shift: u32, differing: &impl Fn(*const u8, *const u8) -> u32) {
-        // SAFETY: a step is made where there is a margin behind it.
+        // SAFETY: a step is made only with a margin behind the position.
         unsafe {
             while self.at < self.steps_end {
                 let mut all = u64::MAX;
@@ -333,10 +340,11 @@ impl<'a> Run<'a> {
     /// A match, or a literal, near the end.
     ///
     /// # Safety
-    /// There must be a byte.
+    /// There must be a byte at the position.
     unsafe fn last(&mut self, shift: u32) {
         let (at, left) = (self.at, self.end.addr() - self.at.addr());
-        // SAFETY: four bytes are looked at where there are so many, and others before the half's end.
+        // SAFETY: four bytes are read only if there are as many; all other reads are before the
+        // half's end.
         unsafe {
             if left >= MATCH_BYTES_MIN {
                 let place = self.table.add(hashed(word(at), shift));
@@ -358,21 +366,23 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What is known of a place: eight bytes from two before it on, where the table has seen its four bytes and those of the next place, and whether those of
-/// the place behind that stand where the table has seen them.
+/// The table's knowledge of a position: eight bytes from two before it on, the last positions with
+/// its four bytes and with those of the next position, and whether the four bytes of the position
+/// after that are found where the table points.
 struct Seen {
     eight: u64,
     places: [usize; 2],
     is_third: bool,
 }
 
-/// Puts the place and the next into the table, and the two before them.
+/// Enters the position, the next one, and the two before them into the table.
 ///
 /// # Safety
-/// There must be two bytes before the place and six behind; the table must be as long as the shift leaves room for.
+/// There must be two bytes before the position and six behind it; the table must be as long as the
+/// shift requires.
 #[inline(always)]
 unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> Seen {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let relative = at.addr().wrapping_sub(base.addr());
         let eight = u64::from_le(at.sub(2).cast::<u64>().read_unaligned());
@@ -387,10 +397,11 @@ unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> S
     }
 }
 
-/// Takes the longer of two matches, or two literals, or three where the third may not begin a match: says how many bytes that are.
+/// Takes the longer of two matches, or two literals, or three if the third cannot begin a match.
+/// Returns the number of bytes, and the record.
 ///
 /// # Safety
-/// There must be a margin behind the place; `seen` must be of the place.
+/// There must be a margin behind the position; `seen` must belong to it.
 #[inline(always)]
 unsafe fn take(
     at: *const u8,
@@ -402,14 +413,14 @@ unsafe fn take(
     let Seen { eight, places: [first, second], is_third } = seen;
     let alike = differing(at, base.wrapping_add(first)).trailing_zeros();
     let alike_then = differing(at.wrapping_add(1), base.wrapping_add(second)).trailing_zeros();
-    // A literal more has to be worth it.
+    // The later match must outweigh the extra literal.
     let is_second = alike_then > alike + 1;
     let before = usize::from(is_second);
     let mut length = if is_second { alike_then } else { alike } as usize;
     let place = if is_second { second } else { first };
     let distance = at.addr().wrapping_sub(base.addr()).wrapping_add(before).wrapping_sub(place).wrapping_sub(1);
     if length == COMPARED_BYTES {
-        // SAFETY: so many bytes are there.
+        // SAFETY: this many bytes have just been compared.
         length = unsafe { extended(at.wrapping_add(before), distance, end) };
     }
     let matches = (length >= MATCH_BYTES_MIN) & (distance < WINDOW_BYTES);
@@ -422,10 +433,11 @@ unsafe fn take(
     (std::hint::select_unpredictable(matches, length + before, bare), Record(record))
 }
 
-/// How long a match of at least [`COMPARED_BYTES`] is, at most up to the end; none where it is too far.
+/// Length of a match of at least [`COMPARED_BYTES`], at most up to `end`; zero if the distance is
+/// too large.
 ///
 /// # Safety
-/// `distance` and one more must be a place with so many bytes that are the same, or too far.
+/// `distance` plus one bytes back there must be equal bytes, or the distance must be too large.
 #[cold]
 #[inline(never)]
 unsafe fn extended(at: *const u8, distance: usize, end: *const u8) -> usize {
@@ -435,14 +447,14 @@ unsafe fn extended(at: *const u8, distance: usize, end: *const u8) -> usize {
     let (from, most) = (at.wrapping_sub(distance + 1), MATCH_BYTES_MAX.min(end.addr() - at.addr()));
     let mut length = COMPARED_BYTES;
     while length + 8 <= most {
-        // SAFETY: this is before the end.
+        // SAFETY: this is before `end`.
         let [a, b] = [at, from].map(|at| unsafe { at.add(length).cast::<u64>().read_unaligned() });
         if a != b {
             return length + u64::from_le(a ^ b).trailing_zeros() as usize / 8;
         }
         length += 8;
     }
-    // SAFETY: this is before the end.
+    // SAFETY: this is before `end`.
     while length < most && unsafe { *at.add(length) == *from.add(length) } {
         length += 1;
     }
@@ -458,18 +470,18 @@ fn hashed(word: u32, shift: u32) -> usize {
 /// There must be four bytes.
 #[inline(always)]
 unsafe fn word(at: *const u8) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     u32::from_le(unsafe { at.cast::<u32>().read_unaligned() })
 }
 
-/// A bit for the first of 32 bytes that is not the same, and perhaps others above it.
+/// A bit set for the first of 32 bytes that differs; bits above it are arbitrary.
 ///
 /// # Safety
 /// Both must have 32 bytes.
 #[inline(always)]
 unsafe fn differing_words(a: *const u8, b: *const u8) -> u32 {
     for next in 0..COMPARED_BYTES / 8 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let [a, b] = [a, b].map(|at| unsafe { at.add(8 * next).cast::<u64>().read_unaligned() });
         if a != b {
             return 1 << (8 * next as u32 + u64::from_le(a ^ b).trailing_zeros() / 8);
@@ -478,7 +490,7 @@ unsafe fn differing_words(a: *const u8, b: *const u8) -> u32 {
     0
 }
 
-/// A bit for each of 32 bytes that is not the same.
+/// A bit set for each of 32 bytes that differs.
 ///
 /// # Safety
 /// Both must have 32 bytes.
@@ -487,7 +499,7 @@ unsafe fn differing_words(a: *const u8, b: *const u8) -> u32 {
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 unsafe fn differing_avx2(a: *const u8, b: *const u8) -> u32 {
     use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8};
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let (a, b) = unsafe { (_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast())) };
     !(_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)) as u32)
 }

@@ -1,14 +1,14 @@
-//! How often a block has each symbol.
+//! Symbol counts of a block.
 
 use super::parse::Record;
 
-/// Literals, and what stands for none.
+/// All literals, and values for an absent one.
 pub const LITERALS: usize = 512;
-/// Every length, and zero for none; and from [`THIRD`] on what a record has for a third literal.
+/// Every length, and zero for an absent one; from [`THIRD`] on, third literals.
 pub const LENGTHS: usize = 1024;
-/// What a third literal has instead of a length, less the literal.
+/// Value of a record's length field for a third literal, minus the literal.
 pub const THIRD: usize = 512;
-/// Every slot of distances, and that of none.
+/// Every distance slot, and the slot of an absent distance.
 pub const SLOTS: usize = 32;
 /// The symbols of literals, of the end and of lengths.
 pub const SYMBOLS: usize = 286;
@@ -19,7 +19,7 @@ pub struct Piece<'a> {
     pub literals: &'a [u8],
 }
 
-/// What the records of half a block have: each half has its own, so that no count waits for one of the other half.
+/// Counts of half a block. Each half has its own, so that no count waits for one of the other half.
 #[derive(Clone, Copy)]
 pub struct Counts {
     literals: [[u32; LITERALS]; 2],
@@ -27,11 +27,11 @@ pub struct Counts {
     slots: [u32; SLOTS],
 }
 
-/// How often a block has each symbol.
+/// Symbol counts of a block.
 pub struct Tally {
     /// One for each half of a block.
     pub counts: [Counts; 2],
-    /// What it comes to: literals, the end and lengths; and the slots of distances.
+    /// The totals: literals, the end and lengths; and distance slots.
     pub symbols: [u32; SYMBOLS],
     pub slots: [u32; SLOTS],
 }
@@ -43,13 +43,13 @@ impl Default for Tally {
     }
 }
 
-/// What a record has in each table: two literals, a length and a slot.
+/// The table indices of a record: two literals, a length and a slot.
 #[derive(Clone, Copy)]
 pub struct Indices {
     pub literals: [usize; 2],
     pub length: usize,
     pub slot: usize,
-    /// How many bits of the distance stand behind its slot's code, and which.
+    /// Number and value of the extra bits of the distance.
     pub more_len: u32,
     pub more: u64,
 }
@@ -82,12 +82,12 @@ impl Counts {
 }
 
 impl Tally {
-    /// Forgets what was counted.
+    /// Resets all counts.
     pub fn clear(&mut self) {
         *self = Tally::default();
     }
 
-    /// Counts literals that no record has.
+    /// Counts literals that are in no record.
     pub fn count_literals(&mut self, literals: &[u8]) {
         let [Counts { literals: [a, b], .. }, Counts { literals: [c, d], .. }] = &mut self.counts;
         let (words, rest) = literals.as_chunks::<8>();
@@ -104,7 +104,7 @@ impl Tally {
         rest.iter().for_each(|literal| a[usize::from(*literal)] += 1);
     }
 
-    /// Sums up what was counted.
+    /// Computes the totals.
     pub fn sum_up(&mut self) {
         let [one, other] = &self.counts;
         for (byte, count) in self.symbols[..256].iter_mut().enumerate() {
@@ -123,10 +123,10 @@ impl Tally {
     }
 }
 
-/// The symbol of a length, less 257.
+/// The symbol of a length, minus 257.
 fn length_symbol(length: usize) -> usize {
     match length - 3 {
-        // The first eight have no more bits; from there on four symbols have as many each.
+        // The first eight have no extra bits; from there on four symbols each have the same number.
         short @ 0..8 => short,
         255.. => 28,
         long => {
@@ -136,7 +136,7 @@ fn length_symbol(length: usize) -> usize {
     }
 }
 
-/// The lowest length of a symbol less 257, and how many more bits it has.
+/// The lowest length of a symbol (minus 257), and its number of extra bits.
 pub fn length_base(symbol: usize) -> (usize, u32) {
     match symbol {
         0..8 => (3 + symbol, 0),
@@ -155,7 +155,7 @@ mod tests {
             let (base, more) = length_base(length_symbol(length));
             assert!(length >= base && length < base + (1 << more), "{length} {base} {more}");
         }
-        // RFC 1951, 3.2.5.
+        // The table of RFC 1951, 3.2.5.
         let table = [
             (3, 257),
             (10, 264),

@@ -1,9 +1,11 @@
+//! Tests of the first level of DEFLATE, against libdeflate.
+
 use libdeflater::Decompressor;
 use panoply_core::op::crypto::Format;
 
 use super::{Deflater, Inflater, bound};
 
-/// A generator of numbers of its own, so that a failure can be repeated.
+/// A deterministic random generator, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -18,7 +20,8 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Bytes of some kind: noise, few letters, repeated pieces from near and far, runs, numbers, or all of it.
+    /// Bytes of some kind: noise, few letters, repeated pieces from near and far, runs, numbers, or
+    /// a mixture.
     fn message(&mut self, len: usize, kind: usize) -> Vec<u8> {
         let mut made: Vec<u8> = Vec::with_capacity(len + 300);
         while made.len() < len {
@@ -42,7 +45,7 @@ impl Random {
 
 fn check(deflater: &mut Deflater, message: &[u8], format: Format) -> usize {
     let room = crate::pack::bound(format, message.len());
-    // What is behind the bound is not touched.
+    // Bytes behind the bound must not be touched.
     let mut out = vec![0xaa; room + 16];
     let len = deflater.compress(format, message, &mut out[..room]).unwrap();
     assert!(out[room..].iter().all(|byte| *byte == 0xaa));
@@ -87,7 +90,7 @@ fn matches_are_found_from_the_nearest_to_the_farthest() {
         let len = check(&mut deflater, &message, Format::Deflate);
         assert!(len < distance + 2000, "{distance}: {len}");
     }
-    // One byte too far.
+    // A repetition at a distance of one byte too many.
     let mut message = random.message(32_769, 0);
     (0..100).for_each(|at| message.push(message[at]));
     check(&mut deflater, &message, Format::Deflate);
@@ -100,7 +103,7 @@ fn what_does_not_become_smaller_is_stored() {
         let made = check(&mut deflater, &random.message(len, 0), Format::Deflate);
         assert!(made <= len + 10 * len.div_ceil(65_536), "{len}: {made}");
     }
-    // Noise behind text: the stored blocks begin in the middle of a byte.
+    // Noise behind text: the stored blocks begin inside a byte.
     for len in 0..40 {
         let mut message = random.message(65_536 + len, 1);
         message.extend(random.message(140_000, 0));
@@ -123,7 +126,7 @@ fn less_room_than_may_be_needed_is_enough_where_it_is() {
     assert!(out.len() < bound(message.len()));
 }
 
-/// The same message becomes the same bytes, whatever was compressed before it.
+/// A message always becomes the same bytes, regardless of earlier messages.
 #[test]
 fn nothing_of_one_message_is_left_for_the_next() {
     let (mut deflater, mut random) = (Deflater::new(1).unwrap(), Random(11));

@@ -1,10 +1,10 @@
-//! The lanes of a CPU that has none.
+//! The interface of the lanes for a CPU without them: nothing can be constructed.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
 use crate::cipher::Block;
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum AesLanes {}
 
 impl AesLanes {
@@ -37,10 +37,10 @@ impl AesLanes {
 /// Keys are made one by one.
 pub const KEYED_LANES: usize = 1;
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum TagKey {}
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum TagKeys {}
 
 impl TagKeys {
@@ -50,7 +50,7 @@ impl TagKeys {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum ChaChaLanes {}
 
 /// The CPU lacks the instructions.
@@ -98,7 +98,7 @@ impl ChaChaLanes {
 /// No message is short enough.
 pub const GCM_BYTES_MAX: usize = 0;
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum GcmLanes {}
 
 /// The CPU lacks the instructions.
@@ -133,7 +133,7 @@ impl GcmLanes {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum Ed25519Lanes {}
 
 impl Ed25519Lanes {
@@ -148,7 +148,7 @@ impl Ed25519Lanes {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum P256Lanes {}
 
 impl P256Lanes {
@@ -163,7 +163,7 @@ impl P256Lanes {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum P256SignLanes {}
 
 impl P256SignLanes {
@@ -191,15 +191,15 @@ pub fn detected_for_hash() -> bool {
     false
 }
 
-/// None is hashed.
+/// Hashes nothing.
 ///
 /// # Safety
-/// Has no requirements.
+/// None.
 pub unsafe fn hash_alike(_: HashAlgorithm, _: &[&[u8]], _: &mut [u8]) -> usize {
     0
 }
 
-/// No numbers are raised in lanes.
+/// Nothing is exponentiated in lanes.
 pub const RSA_LANES: usize = 8;
 
 /// The CPU lacks the instructions.
@@ -212,7 +212,7 @@ pub fn detected_for_rsa_integers() -> bool {
     false
 }
 
-/// The numbers of a private key, each with its highest byte first.
+/// The numbers of a private key, big-endian.
 pub struct RsaPrivateParts<'a> {
     /// The modulus.
     pub modulus: &'a [u8],
@@ -222,11 +222,11 @@ pub struct RsaPrivateParts<'a> {
     pub primes: [&'a [u8]; 2],
     /// d modulo p - 1 and q - 1.
     pub exponents: [&'a [u8]; 2],
-    /// 1 / q modulo p.
+    /// The inverse of q modulo p.
     pub coefficient: &'a [u8],
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum RsaPrivate {}
 
 impl RsaPrivate {
@@ -246,7 +246,7 @@ impl RsaPrivate {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum RsaPublic {}
 
 impl RsaPublic {
@@ -276,10 +276,15 @@ impl RsaPublic {
     }
 }
 
-/// No value of it is ever made.
+/// Never constructed.
 pub enum RsaPrime {}
 
 impl RsaPrime {
+    /// No levels.
+    pub fn of_each_level(_: &[u8]) -> Vec<(&'static str, RsaPrime)> {
+        Vec::new()
+    }
+
     /// The CPU lacks the instructions.
     pub fn new(_: &[u8]) -> Option<RsaPrime> {
         None

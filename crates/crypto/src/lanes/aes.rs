@@ -1,36 +1,36 @@
-//! AES in lanes: eight or sixteen messages at a time where each block waits for the one before (encryption in CBC), and sixteen blocks at a time where none
-//! does (decryption in CBC, CTR).
+//! AES in lanes: 8 or 16 messages at a time (CBC encryption), or 16 blocks (CBC decryption, CTR).
 
 use std::arch::x86_64::*;
 
+use panoply_core::locked::SecretBox;
 use zeroize::Zeroize;
 
 use super::{CHAINED_LANES, CHAINED_LANES_WIDE};
 use crate::cipher::{BLOCK_BYTES, Block};
 
-/// Registers of four messages each, where blocks wait.
+/// Registers of four messages each, for dependent blocks.
 const FOURS: usize = CHAINED_LANES_WIDE / 4;
-/// Registers of four blocks each, where blocks do not wait.
+/// Registers of four blocks each, for independent blocks.
 const REGISTERS: usize = 4;
 const GROUP_BYTES: usize = REGISTERS * 64;
-/// How far ahead memory is asked for.
+/// Prefetch distance.
 pub(super) const AHEAD_BYTES: usize = 2 << 10;
-/// And in each of sixteen messages.
+/// Prefetch distance in each of sixteen messages.
 const CHAINED_AHEAD_BYTES: usize = 256;
 
-/// The rounds' keys. They stay where they are when this is moved, so that no copy is left behind.
+/// The round keys. Their memory does not move when this value is moved, so no copy is left behind.
 pub struct AesLanes {
-    keys: Box<RoundKeys>,
+    keys: SecretBox<RoundKeys>,
     /// The number of the last round: 10, 12 or 14.
     last: u32,
-    /// Whether there are registers of four blocks.
+    /// Whether the CPU has registers of four blocks.
     has_fours: bool,
 }
 
-/// Wiped when they are dropped.
+/// Wiped when dropped.
 struct RoundKeys {
     rounds: [Block; 15],
-    /// Those of decryption, in the order in which they are used.
+    /// The decryption round keys, in order of use.
     inverse: [Block; 15],
 }
 
@@ -41,25 +41,26 @@ impl Drop for RoundKeys {
     }
 }
 
-/// The rounds' keys as registers hold them, wiped after use. What the compiler keeps in registers is not.
+/// The round keys in registers, wiped after use, except copies made by the compiler.
 struct Loaded<T: Copy>([T; 15]);
 
 impl<T: Copy> Drop for Loaded<T> {
     fn drop(&mut self) {
         let words = size_of_val(&self.0) / size_of::<u64>();
-        // SAFETY: these are vectors of plain bits, aligned to more than a word and as long as so many.
+        // SAFETY: these are vectors of plain bits, aligned to more than a word, with `words` words.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast::<u64>(), words) }.zeroize();
     }
 }
 
 impl AesLanes {
-    /// From a key of 16, 24 or 32 bytes; `None` where the CPU lacks the instructions.
+    /// Takes a key of 16, 24 or 32 bytes. `None` if the CPU lacks the instructions.
     pub fn new(key: &[u8]) -> Option<AesLanes> {
         let there = is_x86_feature_detected!("aes") && is_x86_feature_detected!("sse4.1");
         if !there || !matches!(key.len(), 16 | 24 | 32) {
             return None;
         }
-        // SAFETY: the CPU says that the instructions are there.
+        super::entries::enter();
+        // SAFETY: the features were checked above.
         Some(unsafe { AesLanes::expanded(key) })
     }
 
@@ -83,14 +84,14 @@ impl AesLanes {
             }
             schedule[index] = schedule[index - words] ^ word;
         }
-        let mut keys = Box::new(RoundKeys { rounds: [[0; BLOCK_BYTES]; 15], inverse: [[0; BLOCK_BYTES]; 15] });
-        let RoundKeys { rounds, inverse } = keys.as_mut();
+        let mut keys = SecretBox::new(RoundKeys { rounds: [[0; BLOCK_BYTES]; 15], inverse: [[0; BLOCK_BYTES]; 15] });
+        let RoundKeys { rounds, inverse } = &mut *keys;
         for (bytes, word) in rounds.as_flattened_mut().chunks_exact_mut(4).zip(&schedule) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         schedule.zeroize();
         for (round, bytes) in inverse.iter_mut().take(last + 1).enumerate() {
-            // SAFETY: a round's key has sixteen bytes.
+            // SAFETY: a round key has sixteen bytes.
             let key = unsafe { _mm_loadu_si128(rounds[last - round].as_ptr().cast()) };
             let turned = if round == 0 || round == last { key } else { _mm_aesimc_si128(key) };
             // SAFETY: as above.
@@ -99,7 +100,7 @@ impl AesLanes {
         AesLanes { keys, last: last as u32, has_fours: super::detected() && is_x86_feature_detected!("bmi2") }
     }
 
-    /// The rounds' keys, and the number of the last round.
+    /// The round keys, and the number of the last round.
     pub(super) fn rounds(&self) -> (&[Block; 15], u32) {
         (&self.keys.rounds, self.last)
     }
@@ -109,8 +110,8 @@ impl AesLanes {
         self.has_fours
     }
 
-    /// Encrypts whole blocks of eight or sixteen messages into their texts, each chained to the one before, as many as the shortest message has: what was
-    /// written to `vectors` and the number that it returns is where each goes on.
+    /// Encrypts the whole blocks of the shortest message, for eight or sixteen messages in CBC
+    /// mode. Returns their number; `vectors` holds the vectors for the next blocks.
     pub fn encrypt_chained<const N: usize>(
         &self,
         vectors: &mut [Block; N],
@@ -119,11 +120,11 @@ impl AesLanes {
     ) -> usize {
         let lens = messages.iter().zip(texts.iter()).map(|(message, text)| message.len().min(text.len()));
         let blocks = lens.min().unwrap_or(0) / BLOCK_BYTES;
-        // The first chunks are all of them where they are sixteen; where they are not, there are none.
+        // The first chunks are complete if `N` is sixteen; otherwise they do not exist.
         if let (true, Some(vectors), Some(messages), Some(texts)) =
             (self.has_fours, vectors.first_chunk_mut(), messages.first_chunk(), texts.first_chunk_mut())
         {
-            // SAFETY: the CPU has said that the instructions are there; every message and text has so many blocks.
+            // SAFETY: the CPU has the instructions; every message and text has `blocks` blocks.
             unsafe {
                 match self.last {
                     10 => self.chained_in_fours::<10>(vectors, messages, texts, blocks),
@@ -136,14 +137,14 @@ impl AesLanes {
         let (vectors, _) = vectors.as_chunks_mut();
         let groups = vectors.iter_mut().zip(messages.as_chunks().0).zip(texts.as_chunks_mut().0);
         for ((vectors, messages), texts) in groups {
-            // SAFETY: a value of this type is only made where the instructions are there; every message and text has so many blocks.
+            // SAFETY: this type exists only if the CPU has AES; all slices have `blocks` blocks.
             unsafe { self.chained(vectors, messages, texts, blocks) };
         }
         blocks
     }
 
     /// # Safety
-    /// The CPU must have AVX-512 and VAES; every message and text must have so many blocks.
+    /// The CPU must have AVX-512 and VAES; every message and text must have `blocks` blocks.
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     unsafe fn chained_in_fours<const LAST: usize>(
         &self,
@@ -161,12 +162,12 @@ impl AesLanes {
             state[four] = unsafe { _mm512_loadu_si512(vectors[4 * four..][..4].as_ptr().cast()) };
             four += 1;
         }
-        // Four blocks of each message at once: messages that lie whole pages apart share a few places of the first cache, which would not keep what is left
-        // of their lines.
+        // Four blocks of each message at once: messages that are whole pages apart share a few sets
+        // of the L1 cache, which would evict the rest of their lines.
         let mut block = 0;
         while block + 4 <= blocks {
             let at = block * BLOCK_BYTES;
-            // SAFETY: every message has four blocks more.
+            // SAFETY: every message has four more blocks.
             let mut quads = unsafe { four_quads(&from, &to, at) };
             let mut step = 0;
             while step < 4 {
@@ -189,7 +190,7 @@ impl AesLanes {
                 let made = across(quads[four]);
                 let mut lane = 0;
                 while lane < 4 {
-                    // SAFETY: every text has four blocks more.
+                    // SAFETY: every text has four more blocks.
                     unsafe { _mm512_storeu_si512(to[4 * four + lane].add(at).cast(), made[lane]) };
                     lane += 1;
                 }
@@ -198,7 +199,7 @@ impl AesLanes {
             block += 4;
         }
         while block < blocks {
-            // SAFETY: every message and text has so many blocks.
+            // SAFETY: every message and text has `blocks` blocks.
             unsafe { self.chain_one::<LAST>(&mut state, &from, &to, block * BLOCK_BYTES) };
             block += 1;
         }
@@ -210,7 +211,7 @@ impl AesLanes {
         }
     }
 
-    /// The next block of each message.
+    /// Encrypts the next block of each message.
     ///
     /// # Safety
     /// The CPU must have AVX-512 and VAES; every message and text must have the block at `at`.
@@ -225,7 +226,7 @@ impl AesLanes {
     ) {
         let mut four = 0;
         while four < FOURS {
-            // SAFETY: every message has so many blocks.
+            // SAFETY: every message has the block at `at`.
             let plain = unsafe { four_blocks(from, 4 * four, at) };
             state[four] = _mm512_ternarylogic_epi64::<0x96>(plain, four_times(&self.keys.rounds[0]), state[four]);
             four += 1;
@@ -234,7 +235,7 @@ impl AesLanes {
         four = 0;
         while four < FOURS {
             let made = state[four];
-            // SAFETY: every text has so many blocks.
+            // SAFETY: every text has the block at `at`.
             unsafe {
                 _mm_storeu_si128(to[4 * four].add(at).cast(), _mm512_castsi512_si128(made));
                 _mm_storeu_si128(to[4 * four + 1].add(at).cast(), _mm512_extracti32x4_epi32::<1>(made));
@@ -245,7 +246,7 @@ impl AesLanes {
         }
     }
 
-    /// The rounds behind the first key.
+    /// The rounds after the first key.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     fn encrypt_fours<const LAST: usize>(&self, state: &mut [__m512i; FOURS]) {
@@ -268,7 +269,7 @@ impl AesLanes {
     }
 
     /// # Safety
-    /// The CPU must have AES; every message and text must have so many blocks.
+    /// The CPU must have AES; every message and text must have `blocks` blocks.
     #[target_feature(enable = "aes,sse4.1")]
     unsafe fn chained(
         &self,
@@ -286,7 +287,7 @@ impl AesLanes {
         for block in 0..blocks {
             let at = block * BLOCK_BYTES;
             for (state, message) in state.iter_mut().zip(messages) {
-                // SAFETY: every message has so many blocks.
+                // SAFETY: every message has `blocks` blocks.
                 let plain = load(unsafe { message.as_ptr().add(at) });
                 *state = _mm_xor_si128(_mm_xor_si128(plain, keys[0]), *state);
             }
@@ -297,7 +298,7 @@ impl AesLanes {
             }
             for (state, start) in state.iter_mut().zip(starts) {
                 *state = _mm_aesenclast_si128(*state, keys[self.last as usize]);
-                // SAFETY: every text has so many blocks.
+                // SAFETY: every text has `blocks` blocks.
                 unsafe { _mm_storeu_si128(start.add(at).cast(), *state) };
             }
         }
@@ -307,14 +308,14 @@ impl AesLanes {
         }
     }
 
-    /// Decrypts the blocks of a chained text into `out`, which is as long. `false`, and nothing is done, where the CPU lacks the instructions, or there
-    /// is no block or a last one that is not whole.
+    /// Decrypts a CBC text into `out`, which has the same length. Does nothing and returns `false`
+    /// if the CPU lacks the instructions, or the text is empty or not made of whole blocks.
     pub fn decrypt_chained(&self, vector: &Block, text: &[u8], out: &mut [u8]) -> bool {
         if !self.has_fours || text.is_empty() || text.len() != out.len() || !text.len().is_multiple_of(BLOCK_BYTES) {
             return false;
         }
         let (from, to, len) = (text.as_ptr(), out.as_mut_ptr(), text.len());
-        // SAFETY: the CPU has said that the instructions are there; both are so long, and apart.
+        // SAFETY: the CPU has the instructions; both slices have `len` bytes and do not overlap.
         unsafe {
             match self.last {
                 10 => self.unchained::<10>(vector, from, to, len),
@@ -326,13 +327,14 @@ impl AesLanes {
     }
 
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. So many bytes, of whole blocks, must be there to be read and, apart from them, written.
+    /// The CPU must have AVX-512 and VAES. `len` bytes in whole blocks must be readable at `from`
+    /// and, without overlap, writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
     unsafe fn unchained<const LAST: usize>(&self, vector: &Block, mut from: *const u8, mut to: *mut u8, len: usize) {
-        // The register before the first: only its last block counts.
+        // The previous register; only its last block is used.
         let mut before = four_times(vector);
         let mut left = len;
-        // SAFETY: groups and what is behind them lie within the bytes that the caller answers for.
+        // SAFETY: groups and the rest behind them lie within the bytes that the caller guarantees.
         unsafe {
             while left >= GROUP_BYTES {
                 self.unchained_group::<LAST, REGISTERS>(&mut before, from, to, GROUP_BYTES);
@@ -348,10 +350,10 @@ impl AesLanes {
         }
     }
 
-    /// The next `len` bytes, which fill all of `N` registers but some of the last.
+    /// Decrypts the next `len` bytes, which fill all of `N` registers except part of the last.
     ///
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    /// Needs AVX-512 and VAES; `len` bytes must be readable at `from` and writable at `to`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
     unsafe fn unchained_group<const LAST: usize, const N: usize>(
@@ -367,7 +369,7 @@ impl AesLanes {
         let mask = _bzhi_u64(u64::MAX, (len - 64 * (N - 1)) as u32);
         let mut register = 0;
         while register < N {
-            // SAFETY: the mask leaves out the bytes that are not there.
+            // SAFETY: the mask excludes missing bytes.
             texts[register] = unsafe {
                 let start = from.add(64 * register);
                 if register + 1 < N {
@@ -392,11 +394,12 @@ impl AesLanes {
         let key = four_times(&self.keys.inverse[LAST]);
         register = 0;
         while register < N {
-            // Each block's own predecessor: the last block of the register before, and the first three of this one.
+            // The predecessor of each block: the last of the previous register, and three of this
+            // one.
             let chained = _mm512_alignr_epi64::<6>(texts[register], *before);
             let plain = _mm512_xor_si512(_mm512_aesdeclast_epi128(state[register], key), chained);
             let place = 64 * register;
-            // SAFETY: the mask leaves out the bytes that are not there.
+            // SAFETY: the mask excludes missing bytes.
             unsafe {
                 if register + 1 < N {
                     _mm512_storeu_si512(to.add(place).cast(), plain);
@@ -410,15 +413,15 @@ impl AesLanes {
         }
     }
 
-    /// Encrypts or decrypts `input` into `out`, which is as long, in counter mode. `false`, and nothing is done, where the CPU lacks the instructions or
-    /// the counter's lower half would overflow.
+    /// Encrypts or decrypts `input` into `out`, of the same length, in CTR mode. Does nothing and
+    /// returns `false` without the instructions or if the counter's lower half would overflow.
     pub fn apply_counted(&self, start: u128, input: &[u8], out: &mut [u8]) -> bool {
         let blocks = input.len().div_ceil(BLOCK_BYTES).next_multiple_of(REGISTERS * 4) as u64;
         if !self.has_fours || input.len() != out.len() || (start as u64).checked_add(blocks).is_none() {
             return false;
         }
         let (from, to, len) = (input.as_ptr(), out.as_mut_ptr(), input.len());
-        // SAFETY: the CPU has said that the instructions are there; both are so long.
+        // SAFETY: the CPU has the instructions; both slices have `len` bytes.
         unsafe {
             match self.last {
                 10 => self.counted::<10>(start, from, to, len),
@@ -430,14 +433,14 @@ impl AesLanes {
     }
 
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    /// Needs AVX-512 and VAES; `len` bytes must be readable at `from` and writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
     unsafe fn counted<const LAST: usize>(&self, start: u128, mut from: *const u8, mut to: *mut u8, len: usize) {
         let (high, low) = ((start >> 64) as i64, start as i64);
         let four = _mm512_set_epi64(high, low, high, low, high, low, high, low);
         let mut counters = _mm512_add_epi64(four, _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0));
         let mut left = len;
-        // SAFETY: groups and what is behind them lie within the bytes that the caller answers for.
+        // SAFETY: groups and the rest behind them lie within the bytes that the caller guarantees.
         unsafe {
             while left >= GROUP_BYTES {
                 self.counted_group::<LAST, REGISTERS>(&mut counters, from, to, GROUP_BYTES);
@@ -453,10 +456,10 @@ impl AesLanes {
         }
     }
 
-    /// The next `len` bytes, which fill all of `N` registers but some of the last.
+    /// Processes the next `len` bytes, which fill all of `N` registers except part of the last.
     ///
     /// # Safety
-    /// The CPU must have AVX-512 and VAES. So many bytes must be there to be read and written.
+    /// Needs AVX-512 and VAES; `len` bytes must be readable at `from` and writable at `to`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
     unsafe fn counted_group<const LAST: usize, const N: usize>(
@@ -466,7 +469,7 @@ impl AesLanes {
         to: *mut u8,
         len: usize,
     ) {
-        // The counter is big-endian; it is turned when it is used.
+        // The counter is big-endian; its bytes are swapped when it is used.
         let turn = _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f);
         let step = _mm512_set_epi64(0, 4, 0, 4, 0, 4, 0, 4);
         let mut state = [_mm512_setzero_si512(); N];
@@ -491,7 +494,7 @@ impl AesLanes {
         while register < N {
             let stream = _mm512_aesenclast_epi128(state[register], key);
             let place = 64 * register;
-            // SAFETY: the mask leaves out the bytes that are not there; asking for memory reads none.
+            // SAFETY: the mask excludes missing bytes; a prefetch reads nothing.
             unsafe {
                 ask_ahead::<AHEAD_BYTES>(from, to, place);
                 if register + 1 < N {
@@ -508,7 +511,7 @@ impl AesLanes {
     }
 }
 
-/// Four blocks of each of four messages become those of all four messages one behind the other, and back.
+/// Transposes four registers from four blocks of one message to one block of four, and back.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn across([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -522,15 +525,15 @@ fn across([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// A round's key in every place of a register.
+/// A round key in each quarter of a register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn four_times(key: &Block) -> __m512i {
-    // SAFETY: a round's key has sixteen bytes.
+    // SAFETY: a round key has sixteen bytes.
     _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(key.as_ptr().cast()) })
 }
 
-/// Asks for memory that is likely to be used next: messages of a batch mostly lie behind each other. Nothing is read, wherever that is.
+/// Prefetches the memory that a batch probably uses next. A prefetch may point anywhere.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn ask_ahead<const BYTES: usize>(from: *const u8, to: *const u8, place: usize) {
@@ -538,10 +541,10 @@ pub(super) fn ask_ahead<const BYTES: usize>(from: *const u8, to: *const u8, plac
     _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(BYTES + place).cast());
 }
 
-/// The blocks from `at` on, four of each message, as registers of four messages each.
+/// Loads four blocks of each message from `at` on, as registers of four messages each.
 ///
 /// # Safety
-/// The CPU must have AVX-512. The blocks must be there.
+/// The CPU must have AVX-512. The blocks must exist.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn four_quads(
@@ -555,7 +558,7 @@ unsafe fn four_quads(
         let mut lane = 0;
         while lane < 4 {
             ask_ahead::<CHAINED_AHEAD_BYTES>(from[4 * four + lane], to[4 * four + lane], at);
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             quads[four][lane] = unsafe { _mm512_loadu_si512(from[4 * four + lane].add(at).cast()) };
             lane += 1;
         }
@@ -565,14 +568,14 @@ unsafe fn four_quads(
     quads
 }
 
-/// The blocks at `at` of four messages from `first` on.
+/// Loads the blocks at `at` of four messages from `first` on.
 ///
 /// # Safety
-/// The CPU must have AVX-512. The blocks must be there.
+/// The CPU must have AVX-512. The blocks must exist.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn four_blocks(from: &[*const u8; CHAINED_LANES_WIDE], first: usize, at: usize) -> __m512i {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let one = |lane: usize| _mm_loadu_si128(from[first + lane].add(at).cast());
         let two = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(one(0)), one(1));
@@ -580,7 +583,7 @@ unsafe fn four_blocks(from: &[*const u8; CHAINED_LANES_WIDE], first: usize, at: 
     }
 }
 
-/// The substitution of each byte, in constant time.
+/// The S-box of each byte, in constant time.
 #[target_feature(enable = "aes,sse4.1")]
 fn substituted(word: u32) -> u32 {
     _mm_extract_epi32::<0>(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word as i32))) as u32
@@ -592,6 +595,6 @@ mod tests {
 
     #[test]
     fn keys_stay_in_their_own_memory_when_they_are_moved() {
-        assert!(size_of::<AesLanes>() <= 2 * size_of::<usize>(), "a pointer, and the number of rounds");
+        assert!(size_of::<AesLanes>() <= 64, "a pointer, what locks its memory, and the number of rounds");
     }
 }

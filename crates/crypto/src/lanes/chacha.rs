@@ -1,8 +1,10 @@
-//! ChaCha20-Poly1305 in lanes: sixteen blocks of the cipher at a time, and four where few are left; [`poly1305`](super::poly1305) has
-//! the tags. A message's first block is the key of its tag: of sixteen messages these are made together.
+//! ChaCha20-Poly1305 in lanes: sixteen blocks of the cipher at a time, and four if few are left;
+//! [`poly1305`](super::poly1305) has the tags. A message's first block is the key of its tag: these
+//! blocks are computed together for sixteen messages.
 
 use std::arch::x86_64::*;
 
+use panoply_core::locked::SecretBox;
 use zeroize::Zeroize;
 
 use super::aes::{AHEAD_BYTES, ask_ahead};
@@ -11,26 +13,29 @@ use super::poly1305::{Poly1305, Powers, TAG_BYTES, raise_eight};
 const BLOCK_BYTES: usize = 64;
 /// Sixteen blocks.
 const GROUP_BYTES: usize = 16 * BLOCK_BYTES;
-/// So much is enciphered before its part of the tag is made, or deciphered behind that, so that it is still near.
+/// This many bytes are encrypted before their part of the tag is computed, or decrypted after it,
+/// so that they are still in the cache.
 const PIECE_BYTES: usize = 4 * GROUP_BYTES;
-/// How far ahead memory is asked for where a message is opened.
+/// Prefetch distance when a message is opened.
 const OPENED_AHEAD_BYTES: usize = PIECE_BYTES + GROUP_BYTES;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// Messages whose tags' keys are made together.
+/// Number of messages whose tag keys are computed together.
 pub const KEYED_LANES: usize = 16;
 
-/// The key of one message's tag, and powers of its first half where the CPU multiplies numbers of 52 bits.
+/// The key of one message's tag, and powers of its first half if the CPU has IFMA (products of
+/// 52-bit integers).
 pub struct TagKey {
     words: [u64; 4],
     powers: Powers,
 }
 
-/// The keys of several messages' tags. They stay where they are when this is moved, so that no copy is left behind, and are wiped when it is dropped.
+/// The keys of several messages' tags. Their memory does not move when this value is moved, so no
+/// copy is left behind; it is wiped when dropped.
 pub struct TagKeys(Box<[TagKey; KEYED_LANES]>);
 
 impl TagKeys {
-    /// That of one of the messages.
+    /// The tag key of one of the messages.
     pub fn get(&self, place: usize) -> Option<&TagKey> {
         self.0.get(place)
     }
@@ -45,13 +50,13 @@ impl Drop for TagKeys {
     }
 }
 
-/// A key. It stays where it is when this is moved, so that no copy is left behind.
+/// A key. Its memory does not move when this value is moved, so no copy is left behind.
 pub struct ChaChaLanes {
-    key: Box<Words>,
+    key: SecretBox<Words>,
     has_ifma: bool,
 }
 
-/// Wiped when it is dropped.
+/// Wiped when dropped.
 struct Words([u32; 8]);
 
 impl Drop for Words {
@@ -60,35 +65,37 @@ impl Drop for Words {
     }
 }
 
-/// Whether this CPU has what these lanes need.
+/// Whether this CPU has the instructions for these lanes.
 pub fn detected_for_chacha() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 impl ChaChaLanes {
-    /// From a key of 32 bytes; `None` where the CPU lacks the instructions.
+    /// Takes a key of 32 bytes. `None` if the CPU lacks the instructions.
     pub fn new(key: &[u8]) -> Option<ChaChaLanes> {
         let key: &[u8; 32] = key.try_into().ok().filter(|_| detected_for_chacha())?;
+        super::entries::enter();
         let (words, _) = key.as_chunks();
-        let mut made = Box::new(Words([0; 8]));
+        let mut made = SecretBox::new(Words([0; 8]));
         for (made, word) in made.0.iter_mut().zip(words) {
             *made = u32::from_le_bytes(*word);
         }
         Some(ChaChaLanes { key: made, has_ifma: is_x86_feature_detected!("avx512ifma") })
     }
 
-    /// The same without products of 52 bits, as on a CPU that lacks them.
+    /// The same without IFMA, as on a CPU that lacks it.
     pub fn without_wide_products(self) -> ChaChaLanes {
         ChaChaLanes { has_ifma: false, ..self }
     }
 
-    /// The keys of the tags of messages with these nonces, sixteen at most.
+    /// The tag keys of messages with these nonces, at most sixteen.
     pub fn tag_keys(&self, nonces: &[[u8; 12]]) -> TagKeys {
-        // SAFETY: a value of this type is only made where the instructions are there.
+        // SAFETY: a value of this type exists only if the CPU has the instructions.
         unsafe { self.first_blocks(nonces) }
     }
 
-    /// Seals `message` into `text`, which is as long; returns the tag. `key`, here and below: that of the tag, where it was made.
+    /// Seals `message` into `text`, which has the same length, and returns the tag. `key`, here and
+    /// below, is the precomputed key of the tag, if any.
     pub fn seal(
         &self,
         nonce: &[u8; 12],
@@ -98,11 +105,13 @@ impl ChaChaLanes {
         key: Option<&TagKey>,
     ) -> [u8; TAG_BYTES] {
         assert_eq!(message.len(), text.len(), "a text is as long as its message");
-        // SAFETY: a value of this type is only made where the instructions are there; both are so long.
+        // SAFETY: a value of this type exists only if the CPU has the instructions; both slices
+        // have this length.
         unsafe { self.run::<true>(nonce, associated, message.as_ptr(), text.as_mut_ptr(), text.len(), key) }
     }
 
-    /// Opens `text` into `message`, which is as long; returns the tag that it should have. Where it has another, nobody may see the message.
+    /// Opens `text` into `message`, which has the same length, and returns the expected tag. If the
+    /// text's tag differs, the caller must not release the message.
     pub fn open(
         &self,
         nonce: &[u8; 12],
@@ -116,7 +125,7 @@ impl ChaChaLanes {
         unsafe { self.run::<false>(nonce, associated, text.as_ptr(), message.as_mut_ptr(), text.len(), key) }
     }
 
-    /// The same as [`ChaChaLanes::seal`] in the message's place.
+    /// Like [`ChaChaLanes::seal`], in place.
     pub fn seal_in_place(
         &self,
         nonce: &[u8; 12],
@@ -129,7 +138,7 @@ impl ChaChaLanes {
         unsafe { self.run::<true>(nonce, associated, start, start, message.len(), key) }
     }
 
-    /// The same as [`ChaChaLanes::open`] in the text's place.
+    /// Like [`ChaChaLanes::open`], in place.
     pub fn open_in_place(
         &self,
         nonce: &[u8; 12],
@@ -142,7 +151,7 @@ impl ChaChaLanes {
         unsafe { self.run::<false>(nonce, associated, start, start, text.len(), key) }
     }
 
-    /// A block of each nonce in each of the lanes.
+    /// Computes the first block of each nonce, one nonce in each lane.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn first_blocks(&self, nonces: &[[u8; 12]]) -> TagKeys {
         let mut stream = Stream::new(&self.key.0, &[0; 12]);
@@ -160,7 +169,7 @@ impl ChaChaLanes {
         if self.has_ifma {
             for eight in keys.0.as_chunks_mut::<8>().0.iter_mut().take(nonces.len().div_ceil(8)) {
                 let mut words = eight.each_ref().map(|key| key.words);
-                // SAFETY: the CPU has said that the instructions are there.
+                // SAFETY: the CPU has IFMA.
                 unsafe { raise_eight(&words, eight.each_mut().map(|key| &mut key.powers)) };
                 words.as_flattened_mut().zeroize();
             }
@@ -169,7 +178,8 @@ impl ChaChaLanes {
     }
 
     /// # Safety
-    /// The CPU must have AVX-512. So many bytes must be there to be read and written: apart, or the same.
+    /// The CPU must have AVX-512. `len` bytes must be readable at `from` and writable at `to`;
+    /// both may be the same, but must not overlap otherwise.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn run<const SEALS: bool>(
         &self,
@@ -181,7 +191,8 @@ impl ChaChaLanes {
         key: Option<&TagKey>,
     ) -> [u8; TAG_BYTES] {
         let mut stream = Stream::new(&self.key.0, nonce);
-        // The first block is the key of the tag: where that is made, the second is the first of the message.
+        // The first block is the key of the tag; if that is precomputed, the message begins with
+        // the second block.
         stream.counter = u32::from(key.is_some());
         let held = if key.is_some() { 0 } else { stream.next(len.saturating_add(BLOCK_BYTES)) };
         let mut tag = match key {
@@ -192,9 +203,10 @@ impl ChaChaLanes {
         let first = held.saturating_sub(BLOCK_BYTES).min(len);
         let mut begin = 0;
         while begin < len {
-            // Whole blocks of the tag, but for the last piece.
+            // Whole blocks of the tag, except for the last piece.
             let end = len.min(begin + PIECE_BYTES + if begin == 0 { first } else { 0 });
-            // SAFETY: a piece lies within what the caller answers for; what is written is not read through these.
+            // SAFETY: a piece lies within the bytes that the caller guarantees; written bytes are
+            // not read through these slices.
             unsafe {
                 if !SEALS {
                     tag.take_padded(std::slice::from_raw_parts(from.add(begin), end - begin));
@@ -205,7 +217,7 @@ impl ChaChaLanes {
                     place = first;
                 }
                 while end - place >= GROUP_BYTES {
-                    // What is opened is read a piece before it is deciphered.
+                    // When opening, the tag reads each piece before it is decrypted.
                     if SEALS {
                         stream.apply_sixteen::<AHEAD_BYTES>(from.add(place), to.add(place));
                     } else {
@@ -228,10 +240,10 @@ impl ChaChaLanes {
     }
 }
 
-/// Blocks of the cipher. Wiped when they are dropped.
+/// Key stream blocks. Wiped when dropped.
 struct Stream {
     key: [u32; 8],
-    /// The words of each lane's nonce, and how far its counter is from the first lane's.
+    /// The nonce words of each lane, and the offset of its counter from the first lane's.
     nonces: [[u32; 16]; 3],
     steps: [u32; 16],
     counter: u32,
@@ -242,7 +254,8 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.key.zeroize();
         for block in &mut self.blocks {
-            // SAFETY: this is a reference; a volatile write is not left out. Zero bits are a vector.
+            // SAFETY: `block` is a valid reference; a volatile write is not optimised away. Zero
+            // bits are a valid vector.
             unsafe { std::ptr::write_volatile(block, std::mem::zeroed()) };
         }
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -258,7 +271,8 @@ impl Stream {
         Stream { key: *key, nonces, steps, counter: 0, blocks: [_mm512_setzero_si512(); 16] }
     }
 
-    /// The next blocks: four where so many bytes are no more than that, else sixteen. Tells how many bytes they have.
+    /// Computes the next blocks: four if `wanted` bytes need no more, else sixteen. Returns their
+    /// bytes.
     #[target_feature(enable = "avx512f")]
     fn next(&mut self, wanted: usize) -> usize {
         let count = if wanted <= 4 * BLOCK_BYTES { 4 } else { 16 };
@@ -271,15 +285,15 @@ impl Stream {
         count as usize * BLOCK_BYTES
     }
 
-    /// Enciphers or deciphers at most as many bytes as there are from this block on.
+    /// Encrypts or decrypts at most as many bytes as there are from block `first` on.
     ///
     /// # Safety
-    /// The CPU must have AVX-512. So many bytes must be there to be read and written.
+    /// The CPU must have AVX-512. `len` bytes must be readable at `from` and writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn apply(&self, first: usize, from: *const u8, to: *mut u8, len: usize) {
         for (block, place) in self.blocks[first..].iter().zip((0..len).step_by(BLOCK_BYTES)) {
             let mask = u64::MAX >> (BLOCK_BYTES - (len - place).min(BLOCK_BYTES));
-            // SAFETY: the mask leaves out what is behind the ends of both, and no block is empty.
+            // SAFETY: the mask excludes bytes behind both ends, and no block is empty.
             unsafe {
                 let taken = _mm512_maskz_loadu_epi8(mask, from.add(place).cast());
                 _mm512_mask_storeu_epi8(to.add(place).cast(), mask, _mm512_xor_si512(taken, *block));
@@ -287,10 +301,10 @@ impl Stream {
         }
     }
 
-    /// The same of sixteen whole blocks, the next ones, which are not kept.
+    /// Encrypts or decrypts with the next sixteen whole blocks, which are not stored.
     ///
     /// # Safety
-    /// The CPU must have AVX-512. A group must be there to be read and written.
+    /// The CPU must have AVX-512. A group must be readable at `from` and writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn apply_sixteen<const AHEAD: usize>(&mut self, from: *const u8, to: *mut u8) {
         let blocks = self.sixteen();
@@ -299,7 +313,7 @@ impl Stream {
         while block < 16 {
             let place = block * BLOCK_BYTES;
             ask_ahead::<AHEAD>(from, to, place);
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let taken = _mm512_loadu_si512(from.add(place).cast());
                 _mm512_storeu_si512(to.add(place).cast(), _mm512_xor_si512(taken, blocks[block]));
@@ -308,7 +322,7 @@ impl Stream {
         }
     }
 
-    /// A register for each of the state's rows, with a block in each of its quarters.
+    /// Four blocks: a register for each row of the state, with one block in each of its quarters.
     #[target_feature(enable = "avx512f")]
     fn four(&mut self) {
         let ([k0, k1, k2, k3, k4, k5, k6, k7], [n0, n1, n2]) = (self.key, self.nonces.map(|words| words[0]));
@@ -333,7 +347,7 @@ impl Stream {
         self.blocks[..4].copy_from_slice(&turned);
     }
 
-    /// A register for each of the state's words, with a block in each of its lanes.
+    /// Sixteen blocks: a register for each word of the state, with one block in each lane.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn sixteen(&self) -> [__m512i; 16] {
@@ -343,7 +357,7 @@ impl Stream {
         for (start, word) in start.iter_mut().zip(words) {
             *start = _mm512_set1_epi32(word as i32);
         }
-        // SAFETY: each has sixteen words.
+        // SAFETY: each array has sixteen words.
         let load = |words: &[u32; 16]| unsafe { _mm512_loadu_si512(words.as_ptr().cast()) };
         start[12] = _mm512_add_epi32(start[12], load(&self.steps));
         for (start, words) in start[13..].iter_mut().zip(&self.nonces) {
@@ -372,12 +386,12 @@ impl Stream {
 #[target_feature(enable = "avx512f")]
 fn front_half(block: __m512i) -> [u64; 4] {
     let mut key = [0; 4];
-    // SAFETY: there is room for half a register.
+    // SAFETY: `key` has space for half a register.
     unsafe { _mm256_storeu_si256(key.as_mut_ptr().cast(), _mm512_castsi512_si256(block)) };
     key
 }
 
-/// Four words, in each of the register's quarters.
+/// Four words, repeated in each quarter of the register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn row(words: [u32; 4]) -> __m512i {
@@ -385,7 +399,7 @@ fn row(words: [u32; 4]) -> __m512i {
     _mm512_broadcast_i32x4(_mm_set_epi32(d as i32, c as i32, b as i32, a as i32))
 }
 
-/// A quarter of a round.
+/// A quarter round.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarter<const N: usize>(state: &mut [__m512i; N], a: usize, b: usize, c: usize, d: usize) {
@@ -399,11 +413,11 @@ fn quarter<const N: usize>(state: &mut [__m512i; N], a: usize, b: usize, c: usiz
     state[b] = _mm512_rol_epi32::<7>(_mm512_xor_si512(state[b], state[c]));
 }
 
-/// From a register for each word to a register for each block.
+/// Transposes from one register per word to one register per block.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turned(words: [__m512i; 16]) -> [__m512i; 16] {
-    // Of four words those of blocks 0, 4, 8, 12, of blocks 1, 5, 9, 13, and so on.
+    // For four words: those of blocks 0, 4, 8, 12, of blocks 1, 5, 9, 13, and so on.
     let mut fours = [[_mm512_setzero_si512(); 4]; 4];
     for (number, four) in words.as_chunks::<4>().0.iter().enumerate() {
         let [a, b, c, d] = *four;
@@ -423,7 +437,7 @@ fn turned(words: [__m512i; 16]) -> [__m512i; 16] {
     blocks
 }
 
-/// The first quarters of four registers, the second ones, and so on.
+/// Transposes the quarters of four registers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarters_turned(rows: [__m512i; 4]) -> [__m512i; 4] {

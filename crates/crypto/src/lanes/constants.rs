@@ -25,8 +25,8 @@ pub(super) const ROUNDS: [u64; 80] = [
     0x4cc5d4becb3e42b6, 0x597f299cfc657e2a, 0x5fcb6fab3ad6faec, 0x6c44198c4a475817,
 ];
 
-/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the first eight, SHA-384 with the
-/// last eight.
+/// The fractional parts of the square roots of the first sixteen primes. SHA-512 starts with the
+/// first eight, SHA-384 with the last eight.
 #[rustfmt::skip]
 pub(super) const STARTS: [u64; 16] = [
     0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,

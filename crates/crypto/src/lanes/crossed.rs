@@ -1,12 +1,13 @@
-//! Eight registers of eight words, crossed.
+//! Transposes eight registers of eight words.
 
 use std::arch::x86_64::*;
 
-/// From eight words of each lane to the lanes of each word.
+/// From eight words per lane to one register per word.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn crossed(rows: [__m512i; 8]) -> [__m512i; 8] {
-    // Piece `piece` of `pairs[2 * group + word]` is word `2 * piece + word` of lanes `2 * group` and the next.
+    // Piece `piece` of `pairs[2 * group + word]` is word `2 * piece + word` of lanes `2 * group`
+    // and the next.
     let pairs: [__m512i; 8] = std::array::from_fn(|at| match at % 2 {
         0 => _mm512_unpacklo_epi64(rows[at], rows[at + 1]),
         _ => _mm512_unpackhi_epi64(rows[at - 1], rows[at]),

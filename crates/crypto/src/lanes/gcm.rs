@@ -1,12 +1,16 @@
-//! AES-GCM of one message, sixteen blocks at a time, with instructions for four blocks of AES and four products of GHASH each.
+//! AES-GCM of one message, sixteen blocks at a time, with instructions for four AES blocks and four
+//! GHASH products each.
 //!
-//! * Counters are numbers whose lowest 32 bits count, and are turned to blocks when they are used.
-//! * The hash of sixteen blocks is the sum of their products with H^16 to H^1, reduced once. Powers of H are kept multiplied by x, so that a product needs no shift; behind
-//!   H^1 stand zeros, so that fewer blocks meet their own powers and what is behind them counts for nothing.
-//! * Sixteen blocks are hashed between the rounds of the next sixteen, which do not wait for them. The last blocks are hashed together with the lengths.
+//! * Counters are integers whose lowest 32 bits count; they are byte-swapped to blocks when used.
+//! * The hash of sixteen blocks is the sum of their products with H^16 to H^1, reduced once.
+//!   Powers of H are stored multiplied by x, so that a product needs no shift. Zeros follow H^1,
+//!   so that a shorter group uses its own powers and missing blocks contribute nothing.
+//! * Sixteen blocks are hashed between the AES rounds of the next sixteen, which do not depend on
+//!   them. The last blocks are hashed together with the lengths.
 
 use std::arch::x86_64::*;
 
+use panoply_core::locked::SecretBox;
 use zeroize::Zeroize;
 
 use super::aes::{AHEAD_BYTES, AesLanes, ask_ahead};
@@ -19,26 +23,27 @@ const REGISTER_BYTES: usize = FOUR * BLOCK_BYTES;
 const REGISTERS: usize = 4;
 const GROUP_BLOCKS: usize = REGISTERS * FOUR;
 const GROUP_BYTES: usize = GROUP_BLOCKS * BLOCK_BYTES;
-/// Where H^0 would stand among the powers: H^17 is at 3, H^16 at the start of a line.
+/// The index that H^0 would have among the powers: H^17 is at 3, H^16 at the start of a cache line.
 const POWERS_END: usize = FOUR + GROUP_BLOCKS;
-/// What is added to H times x where a bit leaves it.
+/// Added to H times x if a bit is shifted out.
 const POLYNOMIAL: u128 = 0xc200_0000_0000_0000_0000_0000_0000_0001;
-/// The longest message: half of what 32 bits count.
+/// Maximal length of a message: half of the range of a 32-bit counter.
 pub const GCM_BYTES_MAX: usize = 1 << 35;
 
-/// A key: those of the rounds, and what blocks are hashed with. They stay where they are when this is moved, so that no copy is left behind.
+/// A key: round keys and powers of H. Their memory does not move when this value is moved, so no
+/// copy is left behind.
 pub struct GcmLanes {
-    keys: Box<Keys>,
+    keys: SecretBox<Keys>,
     /// The number of the last round: 10, 12 or 14.
     last: u32,
 }
 
-/// Wiped when they are dropped.
+/// Wiped when dropped.
 #[repr(C, align(64))]
 struct Keys {
-    /// Each round's key four times.
+    /// Each round key four times.
     rounds: [[Block; FOUR]; 15],
-    /// H^17 to H^1 from the fourth on, each multiplied by x, and zeros.
+    /// H^17 to H^1 from the fourth element on, each multiplied by x, and zeros.
     powers: [u128; POWERS_END + GROUP_BLOCKS],
 }
 
@@ -49,7 +54,7 @@ impl Drop for Keys {
     }
 }
 
-/// Whether this CPU has what the lanes need.
+/// Whether this CPU has the instructions for these lanes.
 pub fn detected_for_gcm() -> bool {
     super::detected()
         && is_x86_feature_detected!("avx512vl")
@@ -59,21 +64,21 @@ pub fn detected_for_gcm() -> bool {
 }
 
 impl GcmLanes {
-    /// From a key of 16, 24 or 32 bytes; `None` where the CPU lacks the instructions.
+    /// Takes a key of 16, 24 or 32 bytes. `None` if the CPU lacks the instructions.
     pub fn new(key: &[u8]) -> Option<GcmLanes> {
         detected_for_gcm().then_some(())?;
         let expanded = AesLanes::new(key)?;
         let (rounds, last) = expanded.rounds();
         let mut keys =
-            Box::new(Keys { rounds: [[[0; BLOCK_BYTES]; FOUR]; 15], powers: [0; POWERS_END + GROUP_BLOCKS] });
+            SecretBox::new(Keys { rounds: [[[0; BLOCK_BYTES]; FOUR]; 15], powers: [0; POWERS_END + GROUP_BLOCKS] });
         keys.rounds.iter_mut().zip(rounds).for_each(|(four, one)| four.fill(*one));
         let mut lanes = GcmLanes { keys, last };
-        // SAFETY: the CPU has said that the instructions are there.
+        // SAFETY: the CPU has the instructions.
         unsafe { lanes.raise() };
         Some(lanes)
     }
 
-    /// Makes the powers.
+    /// Computes the powers.
     ///
     /// # Safety
     /// The CPU must have the instructions, here and below.
@@ -88,7 +93,7 @@ impl GcmLanes {
         // SAFETY: a block has sixteen bytes.
         unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), h) };
         let mut first = u128::from_be_bytes(bytes);
-        // All ones where a bit leaves it.
+        // All ones if a bit is shifted out.
         let leaves = (first >> 127).wrapping_neg();
         first = first << 1 ^ (leaves & POLYNOMIAL);
         self.keys.powers[POWERS_END - 1] = first;
@@ -102,36 +107,39 @@ impl GcmLanes {
         first.zeroize();
     }
 
-    /// Seals `message` into `text`, which is as long; the tag. Neither may be longer than [`GCM_BYTES_MAX`], nor what is associated.
+    /// Seals `message` into `text`, which has the same length, and returns the tag. Message and
+    /// associated data may have at most [`GCM_BYTES_MAX`] bytes each.
     pub fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8], text: &mut [u8]) -> Block {
         assert_eq!(message.len(), text.len(), "a text is as long as its message");
-        // SAFETY: both are so long.
+        // SAFETY: both slices have this length.
         unsafe { self.apply::<true>(nonce, associated, message.as_ptr(), text.as_mut_ptr(), message.len()) }
     }
 
-    /// Opens `text` into `message`, which is as long, whether or not it is authentic: that it is if the tag that is returned is its tag.
+    /// Opens `text` into `message`, which has the same length, and returns the expected tag. The
+    /// message is authentic only if this equals the text's tag.
     pub fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], message: &mut [u8]) -> Block {
         assert_eq!(message.len(), text.len(), "a text is as long as its message");
-        // SAFETY: both are so long.
+        // SAFETY: both slices have this length.
         unsafe { self.apply::<false>(nonce, associated, text.as_ptr(), message.as_mut_ptr(), text.len()) }
     }
 
-    /// The same as [`GcmLanes::seal`] in the message's place.
+    /// Like [`GcmLanes::seal`], in place.
     pub fn seal_in_place(&self, nonce: &[u8; 12], associated: &[u8], message: &mut [u8]) -> Block {
         let start = message.as_mut_ptr();
-        // SAFETY: it is so long; every byte is read before it is written.
+        // SAFETY: the slice has this length; every byte is read before it is written.
         unsafe { self.apply::<true>(nonce, associated, start, start, message.len()) }
     }
 
-    /// The same as [`GcmLanes::open`] in the text's place.
+    /// Like [`GcmLanes::open`], in place.
     pub fn open_in_place(&self, nonce: &[u8; 12], associated: &[u8], text: &mut [u8]) -> Block {
         let start = text.as_mut_ptr();
-        // SAFETY: it is so long; every byte is read before it is written.
+        // SAFETY: the slice has this length; every byte is read before it is written.
         unsafe { self.apply::<false>(nonce, associated, start, start, text.len()) }
     }
 
     /// # Safety
-    /// So many bytes must be there to be read and written: apart, or the same.
+    /// `len` bytes must be readable at `from` and writable at `to`; both may be the same, but must
+    /// not overlap otherwise.
     #[inline]
     unsafe fn apply<const SEALS: bool>(
         &self,
@@ -142,7 +150,8 @@ impl GcmLanes {
         len: usize,
     ) -> Block {
         assert!(len.max(associated.len()) <= GCM_BYTES_MAX, "a message is longer than its counter");
-        // SAFETY: a value of this type is only made where the instructions are there; the caller answers for the rest.
+        // SAFETY: a value of this type exists only if the CPU has the instructions; the caller
+        // guarantees the rest.
         unsafe {
             match self.last {
                 10 => self.apply_rounds::<10, SEALS>(nonce, associated, from, to, len),
@@ -163,7 +172,8 @@ impl GcmLanes {
         mut to: *mut u8,
         len: usize,
     ) -> Block {
-        // In the two parts in which it was written: a load over both would wait until the stores before it, of whole messages, have reached the cache.
+        // Loaded in the two parts in which it was written: one load over both would wait until the
+        // earlier stores, of whole messages, have reached the cache.
         let [a, b, c, d, e, f, g, h, ref rest @ ..] = *nonce;
         let (front, back) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(*rest));
         let start = _mm_set_epi64x((1 << 56 | u64::from(back)) as i64, front as i64);
@@ -173,9 +183,10 @@ impl GcmLanes {
         );
         let mut sum = if associated.is_empty() { _mm_setzero_si128() } else { self.hashed(associated) };
         let mut left = len;
-        // Those of a sealed group, to be hashed with the next one.
+        // The blocks of a sealed group, to be hashed with the next one.
         let mut blocks = [_mm512_setzero_si512(); REGISTERS];
-        // The last group is left, even if it is whole. SAFETY: groups lie within what the caller answers for; asking for memory reads none.
+        // The last group is left, even if it is whole. SAFETY: groups lie within the bytes that the
+        // caller guarantees; a prefetch reads nothing.
         unsafe {
             if SEALS && left > GROUP_BYTES {
                 let streams = self.streams::<LAST, REGISTERS, false>(&mut counters, &blocks, &mut sum);
@@ -214,7 +225,8 @@ impl GcmLanes {
                 3 => self.end::<LAST, SEALS, 3>(counters, waits.then_some(&blocks), sum, lens, from, to, left),
                 _ => self.end::<LAST, SEALS, 4>(counters, waits.then_some(&blocks), sum, lens, from, to, left),
             };
-            // It does not wait for the hash. Here, and not before: so no round's key is kept meanwhile, in registers or out of them.
+            // Independent of the hash. Computed here and not earlier, so that no round key is held
+            // meanwhile, in registers or spilled.
             let over_tag = self.encrypt_one::<LAST>(start);
             let tag = _mm_xor_si128(_mm_shuffle_epi8(tag, _mm512_castsi512_si128(turn())), over_tag);
             let mut bytes = [0; BLOCK_BYTES];
@@ -223,10 +235,12 @@ impl GcmLanes {
         }
     }
 
-    /// The last bytes, of which there are some, in `N` registers at most: made, and hashed together with the lengths behind the blocks that wait.
+    /// Processes the last bytes (at least one), in at most `N` registers, and hashes them and the
+    /// lengths behind the pending blocks.
     ///
     /// # Safety
-    /// The CPU must have the instructions. So many bytes must be there to be read and written.
+    /// The CPU must have the instructions. `len` bytes must be readable at `from` and writable at
+    /// `to`.
     #[inline]
     #[allow(clippy::too_many_arguments)] // All of them are registers.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,aes,vpclmulqdq,pclmulqdq,bmi2")]
@@ -255,7 +269,7 @@ impl GcmLanes {
             let place = register * REGISTER_BYTES;
             let full = register + 1 < N;
             let mask = if full { u64::MAX } else { _bzhi_u64(u64::MAX, (len - place) as u32) };
-            // SAFETY: the mask leaves out the bytes that are not there; four powers are 64 bytes.
+            // SAFETY: the mask excludes missing bytes; four powers are 64 bytes.
             unsafe {
                 let input = _mm512_maskz_loadu_epi8(mask, from.add(place).cast());
                 let made = _mm512_xor_si512(input, streams[register]);
@@ -274,7 +288,8 @@ impl GcmLanes {
         folded(reduced(low, middle, high))
     }
 
-    /// The streams of the next `N` registers. Between the rounds, where it `HASHES`, a whole group of blocks is hashed behind what was hashed.
+    /// Key streams for the next `N` registers. With `HASHES`, a whole group of blocks is hashed
+    /// between the rounds.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,aes,vpclmulqdq,pclmulqdq,bmi2")]
     fn streams<const LAST: usize, const N: usize, const HASHES: bool>(
@@ -322,7 +337,7 @@ impl GcmLanes {
         streams
     }
 
-    /// The hash of what is associated, up to whole blocks.
+    /// The hash of the associated data, padded to whole blocks.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,aes,vpclmulqdq,pclmulqdq,bmi2")]
     fn hashed(&self, associated: &[u8]) -> __m128i {
         let mut sum = _mm_setzero_si128();
@@ -333,7 +348,7 @@ impl GcmLanes {
                 (_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512());
             for (register, bytes) in part.chunks(REGISTER_BYTES).enumerate() {
                 let mask = _bzhi_u64(u64::MAX, bytes.len() as u32);
-                // SAFETY: the mask leaves out what is not there.
+                // SAFETY: the mask excludes missing bytes.
                 let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) };
                 let mut block = _mm512_shuffle_epi8(bytes, turn());
                 if register == 0 {
@@ -348,7 +363,7 @@ impl GcmLanes {
         sum
     }
 
-    /// A round's key, four times.
+    /// A round key, four times.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn round(&self, round: usize) -> __m512i {
@@ -367,7 +382,7 @@ impl GcmLanes {
     #[inline]
     #[target_feature(enable = "avx512f,aes")]
     fn encrypt_one<const LAST: usize>(&self, block: __m128i) -> __m128i {
-        // SAFETY: a round's key has sixteen bytes.
+        // SAFETY: a round key has sixteen bytes.
         let key = |round: usize| unsafe { _mm_loadu_si128(self.keys.rounds[round].as_ptr().cast()) };
         let mut block = _mm_xor_si128(block, key(0));
         let mut round = 1;
@@ -379,10 +394,10 @@ impl GcmLanes {
     }
 }
 
-/// Seals a group with its streams; `blocks` are then those to be hashed.
+/// Seals a group with its key streams; `blocks` then has the blocks to be hashed.
 ///
 /// # Safety
-/// The CPU must have AVX-512. A group must be there to be read and written.
+/// The CPU must have AVX-512. A group must be readable at `from` and writable at `to`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn sealed_group(
@@ -394,7 +409,7 @@ unsafe fn sealed_group(
     let mut register = 0;
     while register < REGISTERS {
         let place = register * REGISTER_BYTES;
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let made = _mm512_xor_si512(_mm512_loadu_si512(from.add(place).cast()), streams[register]);
             ask_ahead::<AHEAD_BYTES>(from, to, place);
@@ -405,14 +420,14 @@ unsafe fn sealed_group(
     }
 }
 
-/// Turns blocks to numbers, and back.
+/// The byte swap between blocks and integers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turn() -> __m512i {
     _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f)
 }
 
-/// Adds four products that are not reduced.
+/// Adds four unreduced products.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn add_product(a: __m512i, b: __m512i, low: &mut __m512i, middle: &mut __m512i, high: &mut __m512i) {
@@ -422,8 +437,8 @@ fn add_product(a: __m512i, b: __m512i, low: &mut __m512i, middle: &mut __m512i, 
     *middle = _mm512_ternarylogic_epi64::<0x96>(*middle, one, other);
 }
 
-/// Four products that are not reduced, of which the middle is to be added half to either side, modulo the polynomial: first the lowest 64 bits vanish, then
-/// the next.
+/// Reduces four products modulo the polynomial. Half of `middle` belongs to either side. First the
+/// lowest 64 bits are cancelled, then the next.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn reduced(low: __m512i, middle: __m512i, high: __m512i) -> __m512i {
@@ -442,7 +457,7 @@ fn folded(four: __m512i) -> __m128i {
     _mm_xor_si128(_mm256_castsi256_si128(two), _mm256_extracti128_si256::<1>(two))
 }
 
-/// The product of two numbers, of which one was multiplied by x.
+/// The product of two numbers, one of which is multiplied by x.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn times(a: __m128i, b: __m128i) -> __m128i {

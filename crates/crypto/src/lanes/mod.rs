@@ -1,8 +1,16 @@
-//! Several messages at a time in the lanes of one thread's vector registers, where the CPU has AVX-512: SHA-2, of which one message alone
-//! leaves most of the CPU idle unless there are instructions for it, and AES whose blocks wait for each other (CBC) or do not (CTR). And sixteen blocks of one message
-//! of AES-GCM or ChaCha20-Poly1305, eight numbers of RSA under one key, and signatures over curves, of which one alone cannot use vectors.
+//! Several messages at a time in the lanes of one thread's vector registers, if the CPU has
+//! AVX-512.
 //!
-//! Where the instructions are not there, or messages too few or too different, the callers use the library's functions.
+//! * SHA-2, AES-CBC and AES-CTR over several messages: a single message leaves most of the CPU
+//!   idle.
+//! * Sixteen blocks of one message of AES-GCM or ChaCha20-Poly1305.
+//! * Eight RSA numbers under one key, and signatures over curves: a single one cannot use vectors.
+//!
+//! All of this is written by hand in this project and has not been audited by others;
+//! `docs/crypto.md` describes its tests. A `State` that is not wide never enters it.
+//!
+//! If the CPU lacks the instructions, or messages are too few or too different, the callers use
+//! the library's functions.
 
 #[cfg(target_arch = "x86_64")]
 mod aes;
@@ -14,6 +22,7 @@ mod constants;
 mod crossed;
 #[cfg(target_arch = "x86_64")]
 mod curves;
+mod entries;
 #[cfg(target_arch = "x86_64")]
 mod gcm;
 #[cfg(target_arch = "x86_64")]
@@ -45,12 +54,14 @@ pub use {
     rsa::detected_for_rsa_integers, sha_lanes::HASHED_LANES, sha_lanes::detected_for_hash, sha_lanes::hash_alike,
 };
 
-/// Messages that are chained side by side: an instruction takes as long as the others need to begin.
+pub use entries::entries;
+
+/// Messages that are encrypted in parallel: an instruction's latency covers the others' issue.
 pub const CHAINED_LANES: usize = 8;
-/// And where there are registers of four blocks.
+/// The same with registers of four blocks.
 pub const CHAINED_LANES_WIDE: usize = 16;
 
-/// Whether this CPU has what the lanes of AES need.
+/// Whether this CPU has the instructions for the AES lanes.
 pub fn detected() -> bool {
     #[cfg(target_arch = "x86_64")]
     let there = is_x86_feature_detected!("avx512f")

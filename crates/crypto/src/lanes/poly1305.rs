@@ -1,5 +1,6 @@
-//! Poly1305 in lanes: eight blocks at a time, each lane with every eighth block, in five limbs of 26 bits; or in three of 44 where the CPU multiplies numbers of
-//! 52 bits, and then up to 64 blocks before anything is carried. What is too short for that goes block by block in three limbs of 44 bits.
+//! Poly1305 in lanes: eight blocks at a time, each lane with every eighth block, in five limbs of
+//! 26 bits. With IFMA (products of 52-bit integers) it uses three limbs of 44 bits, and carries
+//! only after up to 64 blocks. Shorter input is processed block by block in three limbs of 44 bits.
 
 use std::arch::x86_64::*;
 
@@ -11,30 +12,31 @@ pub(super) const TAG_BYTES: usize = 16;
 const BLOCK_BYTES: usize = 16;
 /// Eight blocks.
 const GROUP_BYTES: usize = 8 * BLOCK_BYTES;
-/// From here on the powers of the key cost less than the lanes save.
+/// From this length on, the lanes save more than the powers of the key cost.
 const LANES_BYTES_MIN: usize = 3 * GROUP_BYTES;
-/// Groups after which limbs of 44 bits are carried at the latest.
+/// Maximal number of groups before limbs of 44 bits are carried.
 const UNCARRIED_GROUPS: usize = 8;
-/// The lanes of the powers from the first to the eighth: the first of eight blocks has the highest, and lanes have blocks 0, 4, 1, 5, 2, 6, 3 and 7.
+/// Lanes of the powers 1 to 8: the first of eight blocks takes the highest power, and lanes have
+/// blocks 0, 4, 1, 5, 2, 6, 3 and 7.
 const POWER_LANES: [usize; 8] = [7, 5, 3, 1, 6, 4, 2, 0];
 const MASK_44: u64 = (1 << 44) - 1;
 const MASK_42: u64 = (1 << 42) - 1;
 const MASK_26: u64 = (1 << 26) - 1;
 
-/// A number below 2^130 or a little above, the lowest limb first: of 44, 44 and 42 bits.
+/// A number below 2^130 or slightly above, lowest limb first: 44, 44 and 42 bits.
 #[derive(Clone, Copy, Default)]
 struct Number([u64; 3]);
 
 /// The same in limbs of 26 bits.
 type Limbs = [u64; 5];
 
-/// One message's tag under way. Wiped when it is dropped.
+/// The tag of one message in progress. Wiped when dropped.
 pub(super) struct Poly1305<'a> {
-    /// What each block is multiplied by, and what is added in the end.
+    /// The factor of each block, and the summand at the end.
     factor: Number,
     added: [u64; 2],
     sum: Number,
-    /// Once they are needed, where they are not given.
+    /// Computed on first use, unless given.
     powers: Powers,
     given: Option<&'a Powers>,
     has_ifma: bool,
@@ -49,27 +51,28 @@ impl Drop for Poly1305<'_> {
     }
 }
 
-/// The factor's powers from the first to the eighth, each in its blocks' lane, a row for each limb. Limbs of 44 bits leave room for those of its eighth
-/// power's powers, of which each has a column: three limbs, and twenty times the second and the third.
+/// The factor's powers 1 to 8, each in the lane of its blocks, one row per limb. Limbs of 44 bits
+/// leave space for the powers of the eighth power, one per column: three limbs, and twenty times
+/// the second and the third.
 #[repr(C, align(64))]
 pub(super) struct Powers {
     rows: [[u64; 8]; 8],
     has_lanes: bool,
-    /// How many of the eighth power's powers there are.
+    /// Number of powers of the eighth power.
     steps: usize,
 }
 
-/// The rows of the eighth power's powers.
+/// The first row of the powers of the eighth power.
 const STEP_ROWS: usize = 3;
 
 impl Powers {
     pub(super) const NONE: Powers = Powers { rows: [[0; 8]; 8], has_lanes: false, steps: 0 };
 
-    /// What is secret is gone afterwards.
+    /// Wipes the secrets.
     pub(super) fn wipe(&mut self) {
         if self.has_lanes {
             for row in &mut self.rows {
-                // SAFETY: this is a reference; a volatile write is not left out.
+                // SAFETY: `row` is a valid reference; a volatile write is not optimised away.
                 unsafe { std::ptr::write_volatile(row, [0; 8]) };
             }
             std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -78,7 +81,7 @@ impl Powers {
     }
 }
 
-/// The powers of eight messages' factors, which the first halves of their keys are.
+/// The powers of eight messages' factors, which are the first halves of their keys.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F and IFMA.
@@ -116,7 +119,7 @@ pub(super) fn raise_eight(keys: &[[u64; 4]; 8], powers: [&mut Powers; 8]) {
     }
     for (message, powers) in powers.into_iter().enumerate() {
         for (place, row) in powers.rows.iter_mut().zip(&rows) {
-            // SAFETY: a row is as long as a register.
+            // SAFETY: a row has the size of a register.
             unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), row[message]) };
         }
         (powers.has_lanes, powers.steps) = (true, UNCARRIED_GROUPS);
@@ -136,12 +139,12 @@ impl Number {
         Number([self.0[0] + other.0[0], self.0[1] + other.0[1], self.0[2] + other.0[2]])
     }
 
-    /// The product modulo 2^130 - 5, with limbs as long as they should be but for a bit of the second.
+    /// The product modulo 2^130 - 5, with limbs in range except for one bit of the second.
     #[inline(always)]
     fn times(self, other: Number) -> Number {
         let ([a0, a1, a2], [b0, b1, b2]) = (self.0, other.0);
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        // 2^132 is 20.
+        // 2^132 is congruent to 20.
         let (c1, c2) = (b1 * 20, b2 * 20);
         let d0 = product(a0, b0) + product(a1, c2) + product(a2, c1);
         let d1 = product(a0, b1) + product(a1, b0) + product(a2, c2);
@@ -159,13 +162,13 @@ impl Number {
 
     fn limbs(self) -> Limbs {
         let [a, b, c] = self.0;
-        // The second limb may have a bit more than 44.
+        // The second limb may have 45 bits.
         let (b, c) = (b & MASK_44, c + (b >> 44));
         let middle = [(a >> 26 | b << 18) & MASK_26, (b >> 8) & MASK_26, (b >> 34 | c << 10) & MASK_26];
         [a & MASK_26, middle[0], middle[1], middle[2], c >> 16]
     }
 
-    /// From limbs that may be longer than they should be.
+    /// Carries limbs that may exceed their range.
     fn of_limbs(limbs: Limbs) -> Number {
         let [a, b, c, d, e] = limbs.map(u128::from);
         let low = a + (b << 26);
@@ -174,13 +177,13 @@ impl Number {
         Number::carried(low & u128::from(MASK_44), middle & u128::from(MASK_44), high)
     }
 
-    /// The one number below 2^130 - 5, modulo 2^128, as words.
+    /// The canonical number below 2^130 - 5, modulo 2^128, as words.
     fn reduced(self) -> [u64; 2] {
         let mut sum = self;
         for _ in 0..2 {
             sum = Number::carried(sum.0[0].into(), sum.0[1].into(), sum.0[2].into());
         }
-        // What is left of 2^130 - 5, where it was reached.
+        // Subtracts 2^130 - 5 if it was reached.
         let [a, b, c] = sum.0;
         let more = a + 5;
         let [d, more] = [more & MASK_44, b + (more >> 44)];
@@ -193,14 +196,15 @@ impl Number {
 }
 
 impl<'a> Poly1305<'a> {
-    /// From a key of one message, and the factor's powers where they were made. `has_ifma`: whether the CPU multiplies numbers of 52 bits.
+    /// Takes the key of one message, and the factor's powers if they are precomputed. `has_ifma`:
+    /// whether the CPU has IFMA.
     pub(super) fn new(key: &[u64; 4], given: Option<&'a Powers>, has_ifma: bool) -> Poly1305<'a> {
         let given = given.filter(|given| has_ifma && given.steps == UNCARRIED_GROUPS);
         let (factor, sum, powers) = (factor_of(key), Number::default(), Powers::NONE);
         Poly1305 { factor, added: [key[2], key[3]], sum, powers, given, has_ifma }
     }
 
-    /// Takes whole blocks, and what is behind them as a block that is filled up with zeros.
+    /// Takes whole blocks, and a shorter rest as a block padded with zeros.
     #[target_feature(enable = "avx512f")]
     pub(super) fn take_padded(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
@@ -225,7 +229,7 @@ impl<'a> Poly1305<'a> {
         }
     }
 
-    /// Takes the lengths, and writes the tag.
+    /// Takes the lengths, and returns the tag.
     pub(super) fn finish(&mut self, associated_len: usize, text_len: usize) -> [u8; TAG_BYTES] {
         let lengths = u128::from(text_len as u64) << 64 | u128::from(associated_len as u64);
         self.take_block(&lengths.to_le_bytes());
@@ -244,9 +248,10 @@ impl<'a> Poly1305<'a> {
         self.given.is_some() || self.powers.has_lanes
     }
 
-    /// The factor's powers from the first to the eighth.
+    /// The factor's powers 1 to 8.
     fn raised(&self) -> [Number; 8] {
-        // Each is the product of two that are about half of it, so that few wait for each other. A loop would keep them in memory in between.
+        // Each is a product of two powers of about half its exponent, for short dependency chains.
+        // A loop would keep them in memory in between.
         let first = self.factor;
         let second = first.times(first);
         let (third, fourth) = (second.times(first), second.times(second));
@@ -265,7 +270,7 @@ impl<'a> Poly1305<'a> {
         self.powers.has_lanes = true;
     }
 
-    /// The same in limbs of 44 bits, with so many of the eighth power's powers.
+    /// The powers in limbs of 44 bits, with `steps` powers of the eighth power.
     fn make_wide_powers(&mut self, steps: usize) {
         if !self.powers.has_lanes {
             let mut raised = self.raised();
@@ -337,7 +342,7 @@ impl<'a> Poly1305<'a> {
     }
 }
 
-/// What lanes are multiplied by, and five times that.
+/// The lanes' factor, and five times it.
 struct Factor {
     limbs: [__m512i; 5],
     fivefold: [__m512i; 5],
@@ -367,8 +372,8 @@ impl Factor {
     }
 }
 
-/// The products of the lanes' lower halves. The intrinsic is three instructions where the compiler has moved its masks out of the loop and
-/// forgotten that upper halves are zero.
+/// The products of the lanes' lower halves. The intrinsic costs three instructions if the compiler
+/// moves its masks out of the loop and forgets that the upper halves are zero.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn product(a: __m512i, b: __m512i) -> __m512i {
@@ -381,7 +386,7 @@ fn product(a: __m512i, b: __m512i) -> __m512i {
     product
 }
 
-/// Limbs of 26 bits and a little more.
+/// Carries to limbs of 26 bits and a little more.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn carried(products: [__m512i; 5]) -> [__m512i; 5] {
@@ -394,7 +399,7 @@ fn carried(products: [__m512i; 5]) -> [__m512i; 5] {
     cut(&mut a, &mut b);
     cut(&mut d, &mut e);
     cut(&mut b, &mut c);
-    // 2^130 is 5.
+    // 2^130 is congruent to 5.
     let over = _mm512_srli_epi64::<26>(e);
     e = _mm512_and_si512(e, mask);
     a = _mm512_add_epi64(a, _mm512_add_epi64(over, _mm512_slli_epi64::<2>(over)));
@@ -420,7 +425,7 @@ fn added<const N: usize>(mut a: [__m512i; N], b: [__m512i; N]) -> [__m512i; N] {
 #[target_feature(enable = "avx512f")]
 fn split(group: &[u8; GROUP_BYTES]) -> [__m512i; 5] {
     let mask = _mm512_set1_epi64(MASK_26 as i64);
-    // SAFETY: a group has as many bytes as two registers.
+    // SAFETY: a group has the size of two registers.
     let (front, back) =
         unsafe { (_mm512_loadu_si512(group.as_ptr().cast()), _mm512_loadu_si512(group[64..].as_ptr().cast())) };
     let (low, high) = (_mm512_unpacklo_epi64(front, back), _mm512_unpackhi_epi64(front, back));
@@ -429,13 +434,13 @@ fn split(group: &[u8; GROUP_BYTES]) -> [__m512i; 5] {
         _mm512_and_si512(_mm512_srli_epi64::<26>(low), mask),
         _mm512_and_si512(_mm512_or_si512(_mm512_srli_epi64::<52>(low), _mm512_slli_epi64::<12>(high)), mask),
         _mm512_and_si512(_mm512_srli_epi64::<14>(high), mask),
-        // Behind a block stands a one.
+        // A one bit follows each block.
         _mm512_or_si512(_mm512_srli_epi64::<40>(high), _mm512_set1_epi64(1 << 24)),
     ]
 }
 
 impl Powers {
-    /// One of the eighth power's powers, from the first on.
+    /// The `number`-th power of the eighth power.
     fn step(&self, number: usize) -> Number {
         Number([0, 1, 2].map(|limb| self.rows[STEP_ROWS + limb][number - 1]))
     }
@@ -448,7 +453,7 @@ impl Powers {
         self.steps += 1;
     }
 
-    /// What so many groups, at most [`UNCARRIED_GROUPS`], make of the sums.
+    /// Adds groups, at most [`UNCARRIED_GROUPS`], to the sums.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn step_over(&self, sums: [__m512i; 3], groups: &[[u8; GROUP_BYTES]]) -> [__m512i; 3] {
@@ -464,7 +469,8 @@ impl Powers {
     }
 }
 
-/// What lanes are multiplied by in limbs of 44 bits, and twenty times the second and the third: 2^132 is 20.
+/// The lanes' factor in limbs of 44 bits, and twenty times the second and third limb: 2^132 is
+/// congruent to 20.
 struct Wide {
     limbs: [__m512i; 3],
     twentyfold: [__m512i; 2],
@@ -486,7 +492,7 @@ impl Wide {
     }
 }
 
-/// The sums of products' lower 52 bits and of what is above them, for each limb.
+/// For each limb, the sums of the products' lower 52 bits and of the bits above.
 struct Totals {
     low: [__m512i; 3],
     high: [__m512i; 3],
@@ -503,7 +509,7 @@ impl Totals {
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn add(&mut self, sums: [__m512i; 3], factor: &Wide) {
         let ([a, b, c], [d, e]) = (factor.limbs, factor.twentyfold);
-        // By rows, so that those that follow each other do not wait.
+        // By rows, so that consecutive instructions are independent.
         let rows = [(sums[0], [a, b, c]), (sums[1], [e, a, b]), (sums[2], [d, e, a])];
         for (sum, factors) in rows {
             for (place, factor) in factors.into_iter().enumerate() {
@@ -513,7 +519,8 @@ impl Totals {
         }
     }
 
-    /// Limbs of 44 bits, the second a little longer, the third of 42. What is above 52 bits is 2^8 of the next limb.
+    /// Carries to limbs of 44 bits (the second slightly longer) and 42. The bits above 52 count 2^8
+    /// in the next limb.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn carried(&self) -> [__m512i; 3] {
@@ -521,7 +528,7 @@ impl Totals {
         let ([a, b, c], [a_high, b_high, c_high]) = (self.low, self.high);
         let b = _mm512_add_epi64(b, _mm512_add_epi64(_mm512_slli_epi64::<8>(a_high), _mm512_srli_epi64::<44>(a)));
         let c = _mm512_add_epi64(c, _mm512_add_epi64(_mm512_slli_epi64::<8>(b_high), _mm512_srli_epi64::<44>(b)));
-        // 2^130 is 5.
+        // 2^130 is congruent to 5.
         let over = _mm512_add_epi64(_mm512_slli_epi64::<10>(c_high), _mm512_srli_epi64::<42>(c));
         let fivefold = _mm512_add_epi64(over, _mm512_slli_epi64::<2>(over));
         let a = _mm512_add_epi64(_mm512_and_si512(a, mask), fivefold);
@@ -543,12 +550,12 @@ fn load(words: &[u64; 8]) -> __m512i {
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
-/// Eight blocks as limbs of 44 bits; lanes as those of [`split`].
+/// Eight blocks as limbs of 44 bits; lanes as in [`split`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn split_wide(group: &[u8; GROUP_BYTES]) -> [__m512i; 3] {
     let mask = _mm512_set1_epi64(MASK_44 as i64);
-    // SAFETY: a group has as many bytes as two registers.
+    // SAFETY: a group has the size of two registers.
     let (front, back) =
         unsafe { (_mm512_loadu_si512(group.as_ptr().cast()), _mm512_loadu_si512(group[64..].as_ptr().cast())) };
     let (low, high) = (_mm512_unpacklo_epi64(front, back), _mm512_unpackhi_epi64(front, back));
@@ -556,7 +563,7 @@ fn split_wide(group: &[u8; GROUP_BYTES]) -> [__m512i; 3] {
         _mm512_and_si512(low, mask),
         // (low >> 44 | high << 20) & mask
         _mm512_ternarylogic_epi64::<0xe0>(mask, _mm512_srli_epi64::<44>(low), _mm512_slli_epi64::<20>(high)),
-        // Behind a block stands a one.
+        // A one bit follows each block.
         _mm512_or_si512(_mm512_srli_epi64::<24>(high), _mm512_set1_epi64(1 << 40)),
     ]
 }

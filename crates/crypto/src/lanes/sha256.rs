@@ -1,7 +1,9 @@
-//! SHA-256 of many messages, sixteen at a time: about eight times as fast as one message, and twice as fast where the CPU has instructions for that.
+//! SHA-256 of many messages, sixteen at a time: about eight times as fast as one message, and twice
+//! as fast as one message with SHA instructions.
 //!
-//! Messages need not be alike: a lane whose message has ended takes the next one. The longest go first, so that lanes end at about the same time, and
-//! one that is longer than the lanes are worth is hashed alone.
+//! Messages may differ in length: a lane whose message has ended takes the next one. The longest
+//! start first, so that lanes end at about the same time, and a message too long for lanes to pay
+//! is hashed alone.
 
 use std::arch::x86_64::*;
 
@@ -13,7 +15,8 @@ use crate::hash::hash;
 pub(super) const LANES: usize = 16;
 const BLOCK_BYTES: usize = 64;
 const DIGEST_BYTES: usize = 32;
-/// One block in every lane takes about as long as so many blocks of one message, on a CPU without instructions for it and on one that has them.
+/// One block in every lane takes about as long as this many blocks of one message, without and with
+/// SHA instructions.
 const STEP_BLOCKS: [usize; 2] = [3, 9];
 
 type State = [[u32; LANES]; 8];
@@ -38,7 +41,7 @@ pub(super) unsafe fn hash_many(messages: &[&[u8]], out: &mut [u8]) {
     for index in &order[..alone] {
         hash(HashAlgorithm::Sha256, messages[*index], &mut out[index * DIGEST_BYTES..(index + 1) * DIGEST_BYTES]);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { hash_in_lanes(messages, &order[alone..], out) }
 }
 
@@ -54,11 +57,11 @@ unsafe fn hash_in_lanes(messages: &[&[u8]], order: &[usize], out: &mut [u8]) {
             *lane = Some(Lane::new(*index, messages[*index]));
             state.iter_mut().zip(STARTS).for_each(|(word, start)| word[place] = (start >> 32) as u32);
         }
-        // Lanes without a message do what another one does.
+        // Lanes without a message repeat another lane's.
         let Some(some) = lanes.iter().flatten().next().map(Lane::rest) else { return };
         let rests: [&[u8]; LANES] = std::array::from_fn(|place| lanes[place].as_ref().map_or(some, Lane::rest));
         let blocks = rests.iter().map(|rest| rest.len() / BLOCK_BYTES).min().unwrap_or(0);
-        // SAFETY: the caller says that the instructions are there; every lane has so many blocks.
+        // SAFETY: the caller guarantees the instructions; every lane has `blocks` blocks.
         unsafe { compress(&mut state, &rests.map(<[u8]>::as_ptr), blocks) };
         for (place, lane) in lanes.iter_mut().enumerate() {
             let Some(own) = lane else { continue };
@@ -74,18 +77,18 @@ unsafe fn hash_in_lanes(messages: &[&[u8]], order: &[usize], out: &mut [u8]) {
     }
 }
 
-/// Blocks of a message with its padding: a one, and its length in eight bytes.
+/// Blocks of a message with its padding: a one bit, and its length in eight bytes.
 fn blocks_of(len: usize) -> usize {
     (len + 1 + 8).div_ceil(BLOCK_BYTES)
 }
 
-/// A message under way: its whole blocks where they lie, then its end with the padding.
+/// A message in progress: its whole blocks in place, then its end with the padding.
 struct Lane<'a> {
     index: usize,
     whole: &'a [u8],
     tail: [u8; 2 * BLOCK_BYTES],
     tail_len: usize,
-    /// How many bytes of both were hashed.
+    /// Number of hashed bytes of both.
     at: usize,
 }
 
@@ -100,7 +103,7 @@ impl<'a> Lane<'a> {
         Lane { index, whole, tail, tail_len, at: 0 }
     }
 
-    /// What lies together of what is left; nothing at the end.
+    /// The remaining contiguous bytes; empty at the end.
     fn rest(&self) -> &[u8] {
         match self.whole.get(self.at..) {
             Some(rest) if !rest.is_empty() => rest,
@@ -109,11 +112,11 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// One round, with the words that the names stand for now; the next round has them one further.
+/// One round. The next round uses the names rotated by one.
 macro_rules! round {
     ($w:ident, $t:expr, $i:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         let s1 = xor3(_mm512_ror_epi32::<6>($e), _mm512_ror_epi32::<11>($e), _mm512_ror_epi32::<25>($e));
-        // Where e has ones f, else g.
+        // f where e has ones, else g.
         let choice = _mm512_ternarylogic_epi32::<0xca>($e, $f, $g);
         let constant = add($w[$i], _mm512_set1_epi32((ROUNDS[$t] >> 32) as i32));
         let first = add(add($h, s1), add(choice, constant));
@@ -124,7 +127,7 @@ macro_rules! round {
     };
 }
 
-/// The word of the sixteenth round from here.
+/// The word of the round sixteen later.
 macro_rules! extend {
     ($w:ident, $i:expr) => {
         let (w1, w14) = ($w[($i + 1) % 16], $w[($i + 14) % 16]);
@@ -134,7 +137,8 @@ macro_rules! extend {
     };
 }
 
-/// Eight rounds, after which the names stand for what they stood for before; with `extend`, also the words of those sixteen further.
+/// Eight rounds, after which the names have their original meaning again; with `extend`, also the
+/// words of the rounds sixteen later.
 macro_rules! eight {
     ($w:ident, $t:expr, $i:expr, $words:ident, $($extend:ident)?) => {
         let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $words;
@@ -158,10 +162,10 @@ macro_rules! eight {
     };
 }
 
-/// So many blocks in every lane.
+/// Compresses `blocks` blocks in every lane.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F and BW. Every place must have so many blocks that can be read.
+/// The CPU must have AVX-512 F and BW. Every pointer must have `blocks` readable blocks.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn compress(state: &mut State, places: &[*const u8; LANES], blocks: usize) {
     // SAFETY: sixteen words are 64 bytes.
@@ -169,7 +173,7 @@ unsafe fn compress(state: &mut State, places: &[*const u8; LANES], blocks: usize
         std::array::from_fn(|word| unsafe { _mm512_loadu_si512(state[word].as_ptr().cast()) });
     for number in 0..blocks {
         let row = |lane: usize| {
-            // SAFETY: the caller says that the block is there.
+            // SAFETY: the caller guarantees the block.
             unsafe { _mm512_loadu_si512(places[lane].add(number * BLOCK_BYTES).cast()) }
         };
         let mut w = turned(std::array::from_fn(row));
@@ -202,12 +206,12 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0x96>(a, b, c)
 }
 
-/// From sixteen words of each lane to the lanes of each word, big-endian.
+/// Transposes big-endian words: from sixteen words per lane to one register per word.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn turned(mut rows: [__m512i; 16]) -> [__m512i; 16] {
     let swap = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
-    // A loop, since `map` is a call here, whose code has no such registers.
+    // A loop, since `map` is a call here, to code without these registers.
     for row in &mut rows {
         *row = _mm512_shuffle_epi8(*row, swap);
     }
@@ -215,7 +219,8 @@ fn turned(mut rows: [__m512i; 16]) -> [__m512i; 16] {
         0 => _mm512_unpacklo_epi32(rows[at], rows[at + 1]),
         _ => _mm512_unpackhi_epi32(rows[at - 1], rows[at]),
     });
-    // Piece `piece` of `fours[4 * group + word]` is word `4 * piece + word` of the four lanes from `4 * group` on.
+    // Piece `piece` of `fours[4 * group + word]` is word `4 * piece + word` of the four lanes from
+    // `4 * group` on.
     let fours: [__m512i; 16] = std::array::from_fn(|at| {
         let (first, half) = (at / 4 * 4, at % 4 / 2);
         match at % 2 {

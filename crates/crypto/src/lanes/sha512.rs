@@ -5,11 +5,13 @@ use std::arch::x86_64::*;
 use super::constants::{ROUNDS, STARTS};
 use super::crossed::crossed;
 
-/// Hashes eight messages of `blocks` blocks each; writes the first `count` digests of `digest_bytes`. `start`: where among the starts
-/// the algorithm's eight are.
+/// Hashes eight messages of `blocks` blocks each; writes the first `count` digests of
+/// `digest_bytes`. `start` is the index of the algorithm's eight start values.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F and BW. `place(lane, number)` must point to 128 bytes that can be read.
+///
+/// The CPU must have AVX-512 F and BW. `place(lane, number)` must point to 128 bytes that can be
+/// read.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) unsafe fn hash(
     start: usize,
@@ -21,7 +23,7 @@ pub(super) unsafe fn hash(
 ) {
     let state = hashed(start, blocks, |number| {
         let half = |half: usize| -> [__m512i; 8] {
-            // SAFETY: as the caller promises; each half has 64 of the 128 bytes.
+            // SAFETY: guaranteed by the caller; each half has 64 of the 128 bytes.
             std::array::from_fn(|lane| unsafe { _mm512_loadu_si512(place(lane, number).add(64 * half).cast()) })
         };
         let (low, high) = (turned(half(0)), turned(half(1)));
@@ -40,18 +42,20 @@ pub(super) unsafe fn hash(
     }
 }
 
-/// SHA-512 of eight messages that fit into one block with their padding: its words, and the digests'.
+/// SHA-512 of eight messages that fit into one padded block: takes its words, returns the digests'
+/// words.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash_block(words: [__m512i; 16]) -> [__m512i; 8] {
     hashed(0, 1, |_| words)
 }
 
-/// One round, with the words that the names stand for now; the next round has them one further. `$constant`: the sum of its word and its constant.
+/// One round. The next round uses the names rotated by one. `$constant` is the sum of its word and
+/// its constant.
 macro_rules! round {
     ($constant:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         let s1 = xor3(_mm512_ror_epi64::<14>($e), _mm512_ror_epi64::<18>($e), _mm512_ror_epi64::<41>($e));
-        // Where e has ones f, else g.
+        // f where e has ones, else g.
         let choice = _mm512_ternarylogic_epi64::<0xca>($e, $f, $g);
         let first = add(add(add($h, $constant), choice), s1);
         let s0 = xor3(_mm512_ror_epi64::<28>($a), _mm512_ror_epi64::<34>($a), _mm512_ror_epi64::<39>($a));
@@ -61,7 +65,8 @@ macro_rules! round {
     };
 }
 
-/// Eight rounds, after which each name stands for the same word again. `$word`: the sum of a round's word and its constant.
+/// Eight rounds, after which the names have their original meaning again. `$word` gives the sum of
+/// a round's word and its constant.
 macro_rules! eight_rounds {
     ($word:expr, $first:expr, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         round!($word($first), $a $b $c $d $e $f $g $h);
@@ -75,7 +80,8 @@ macro_rules! eight_rounds {
     };
 }
 
-/// The words of the digests of messages of so many blocks; `words` makes those of a block. One function, so that they stay in registers.
+/// The digest words of messages of `blocks` blocks; `words` loads a block. One function, so that
+/// the words stay in registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn hashed(start: usize, blocks: usize, words: impl Fn(usize) -> [__m512i; 16]) -> [__m512i; 8] {
@@ -84,7 +90,7 @@ fn hashed(start: usize, blocks: usize, words: impl Fn(usize) -> [__m512i; 16]) -
         let mut w = words(number);
         let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
         for constants in ROUNDS[..64].as_chunks::<16>().0 {
-            // The word of the sixteenth round from here takes the place of this round's.
+            // The word of the round sixteen later replaces this round's.
             let mut word = |i: usize| {
                 let sum = add(w[i], _mm512_set1_epi64(constants[i] as i64));
                 let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
@@ -96,7 +102,7 @@ fn hashed(start: usize, blocks: usize, words: impl Fn(usize) -> [__m512i; 16]) -
             eight_rounds!(word, 0, a b c d e f g h);
             eight_rounds!(word, 8, a b c d e f g h);
         }
-        // Behind the last rounds there are none.
+        // The last sixteen rounds extend no words.
         let word = |i: usize| add(w[i], _mm512_set1_epi64(ROUNDS[64 + i] as i64));
         eight_rounds!(word, 0, a b c d e f g h);
         eight_rounds!(word, 8, a b c d e f g h);
@@ -119,7 +125,7 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(a, b, c)
 }
 
-/// From eight words of each lane to the lanes of each word, big-endian.
+/// Transposes big-endian words: from eight words per lane to one register per word.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn turned(rows: [__m512i; 8]) -> [__m512i; 8] {

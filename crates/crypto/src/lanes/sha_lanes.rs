@@ -1,31 +1,34 @@
-//! Messages hashed side by side: those of SHA-384 and SHA-512 that have as many blocks, and any of SHA-256.
+//! Hashes messages in parallel: for SHA-384 and SHA-512 messages with the same number of blocks,
+//! for SHA-256 any.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
 use super::{sha256, sha512};
 
-/// Messages that are worth a thread's while.
+/// Number of messages that are worth a thread.
 pub const HASHED_LANES: usize = sha256::LANES;
 const LANES: usize = 8;
 const BLOCK_BYTES: usize = 128;
 /// Fewer messages are hashed faster one by one.
 const MESSAGES_MIN: usize = 3;
 
-/// Whether this CPU has what the lanes of hashes need.
+/// Whether this CPU has the instructions for the hash lanes.
 pub fn detected_for_hash() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Hashes some of `messages`, from the first on, into `out`, digest after digest. Says how many were hashed: none where there are too few.
+/// Hashes some of `messages`, from the first on, into `out`, digest after digest. Returns how many:
+/// zero if there are too few.
 ///
 /// # Safety
-/// [`detected_for_hash`] must have said yes.
+/// [`detected_for_hash`] must have returned true.
 pub unsafe fn hash_alike(algorithm: HashAlgorithm, messages: &[&[u8]], out: &mut [u8]) -> usize {
-    // Which eight of the starts are the algorithm's.
+    super::entries::enter();
+    // The index of the algorithm's eight start values.
     let start = match algorithm {
         HashAlgorithm::Sha256 if messages.len() < MESSAGES_MIN => return 0,
         HashAlgorithm::Sha256 => {
-            // SAFETY: the caller says that the instructions are there.
+            // SAFETY: the caller guarantees that the CPU has the instructions.
             unsafe { sha256::hash_many(messages, out) };
             return messages.len();
         }
@@ -38,21 +41,22 @@ pub unsafe fn hash_alike(algorithm: HashAlgorithm, messages: &[&[u8]], out: &mut
     if alike < MESSAGES_MIN {
         return 0;
     }
-    // Lanes without a message do the first one once more.
+    // Lanes without a message repeat the first one.
     let lane = |index: usize| if index < alike { messages[index] } else { first };
     let padded: [Padded<'_>; LANES] = std::array::from_fn(|index| Padded::new(lane(index)));
     let place = |lane: usize, number: usize| padded[lane].block(number);
-    // SAFETY: the caller says that the instructions are there; every lane has as many whole blocks.
+    // SAFETY: the caller guarantees the instructions; every lane has the same number of whole
+    // blocks.
     unsafe { sha512::hash(start, algorithm.digest_bytes(), blocks, place, alike, out) };
     alike
 }
 
-/// Blocks of a message with its padding: a one, and its length in sixteen bytes.
+/// Blocks of a message with its padding: a one bit, and its length in sixteen bytes.
 fn blocks_of(len: usize) -> usize {
     (len + 1 + 16).div_ceil(BLOCK_BYTES)
 }
 
-/// A message in blocks, with its padding in one block or two of its own.
+/// A message in blocks, with its padding in one or two blocks of its own.
 struct Padded<'a> {
     message: &'a [u8],
     tail: [u8; 2 * BLOCK_BYTES],

@@ -1,4 +1,5 @@
-//! The numbers of RSA's keys in DER, as the library writes it: whether a key is one is the library's to say.
+//! Reads the numbers of RSA keys from DER as the library writes it: whether a key is valid is
+//! decided by the library.
 
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
@@ -21,7 +22,7 @@ pub(super) fn private_numbers(pkcs8: &[u8]) -> Option<[&[u8]; 7]> {
     outer.number()?;
     outer.element(SEQUENCE)?;
     let mut inner = Reader(whole(SEQUENCE, outer.last(OCTETS)?)?);
-    // The version of two primes.
+    // The version of a key with two primes.
     inner.number()?.is_empty().then_some(())?;
     let [modulus, exponent, _] = [inner.number()?, inner.number()?, inner.number()?];
     let numbers =
@@ -34,11 +35,12 @@ pub(super) fn small(number: &[u8]) -> Option<u64> {
     (number.len() <= 8).then(|| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// What is left of a sequence.
+/// The rest of a sequence.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The content of the next element, which has this tag. Lengths have one form.
+    /// The content of the next element, which must have this tag. Lengths must be in their shortest
+    /// form.
     fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (len, rest) = match self.0.strip_prefix(&[tag])? {
             [len @ 0..=0x7f, rest @ ..] => (usize::from(*len), rest),
@@ -56,7 +58,7 @@ impl<'a> Reader<'a> {
         self.element(tag).filter(|_| self.0.is_empty())
     }
 
-    /// A number that is not below zero, without zeros before it: nothing is left of zero.
+    /// A non-negative number, without leading zeros: zero is empty.
     fn number(&mut self) -> Option<&'a [u8]> {
         match self.element(INTEGER)? {
             [0] => Some(&[]),
@@ -100,7 +102,7 @@ mod tests {
         }
         for place in 0..pkcs8.len() {
             for bit in 0..8 {
-                // Whatever is read of it, nothing panics.
+                // However a key is altered, nothing panics.
                 let mut altered = pkcs8.clone();
                 altered[place] ^= 1 << bit;
                 let _ = private_numbers(&altered);
@@ -111,7 +113,7 @@ mod tests {
         }
         assert_eq!(private_numbers(&[&pkcs8[..], &[0]].concat()), None);
         assert_eq!((small(&[1, 0, 1]), small(&[1; 9])), (Some(65537), None));
-        // Numbers below zero, and with zeros before them.
+        // Negative numbers, and numbers with leading zeros.
         for bad in [&[0x80][..], &[0, 0x7f], &[0, 0], &[]] {
             assert_eq!(Reader(&element(INTEGER, bad)).number(), None);
         }

@@ -1,5 +1,5 @@
-//! A digest as the number that is signed: EMSA-PKCS1-v1_5 and EMSA-PSS of RFC 8017, this with the same hash for its masks and a salt as long as the
-//! digest.
+//! Encodes a digest as the number that is signed: EMSA-PKCS1-v1_5 and EMSA-PSS of RFC 8017. PSS
+//! uses the same hash for its masks and a salt as long as the digest.
 
 use panoply_core::op::crypto::HashAlgorithm;
 
@@ -8,7 +8,7 @@ use crate::hash::hash as hash_into;
 /// The longest digest.
 pub(super) const DIGEST_BYTES_MAX: usize = 64;
 
-/// Writes the number of PKCS#1 v1.5, as long as the modulus.
+/// Writes the PKCS#1 v1.5 encoding, as long as the modulus.
 pub(super) fn write_pkcs1(hash: HashAlgorithm, digest: &[u8], out: &mut [u8]) {
     let head = digest_head(hash);
     let (padding, end) = out.split_at_mut(out.len() - head.len() - digest.len());
@@ -19,7 +19,7 @@ pub(super) fn write_pkcs1(hash: HashAlgorithm, digest: &[u8], out: &mut [u8]) {
     end[head.len()..].copy_from_slice(digest);
 }
 
-/// Whether this is the number of PKCS#1 v1.5.
+/// Whether this is the PKCS#1 v1.5 encoding.
 pub(super) fn is_pkcs1(hash: HashAlgorithm, digest: &[u8], number: &[u8]) -> bool {
     let mut expected = [0; 512];
     let expected = &mut expected[..number.len()];
@@ -27,7 +27,7 @@ pub(super) fn is_pkcs1(hash: HashAlgorithm, digest: &[u8], number: &[u8]) -> boo
     expected == number
 }
 
-/// What stands before a digest: the name of the hash in a DigestInfo.
+/// The bytes before a digest: the hash's name in a DigestInfo.
 fn digest_head(hash: HashAlgorithm) -> [u8; 19] {
     let number = match hash {
         HashAlgorithm::Sha256 => 1,
@@ -38,7 +38,7 @@ fn digest_head(hash: HashAlgorithm) -> [u8; 19] {
     [0x30, 0x11 + len, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, number, 0x05, 0, 4, len]
 }
 
-/// Writes the number of PSS for a modulus of so many bits, as long as it.
+/// Writes the PSS encoding for a modulus of `bits` bits, as long as the modulus.
 pub(super) fn write_pss(hash: HashAlgorithm, digest: &[u8], salt: &[u8], bits: usize, out: &mut [u8]) {
     out.fill(0);
     let (skipped, mask) = top(bits);
@@ -54,7 +54,7 @@ pub(super) fn write_pss(hash: HashAlgorithm, digest: &[u8], salt: &[u8], bits: u
     }
 }
 
-/// Whether this is a number of PSS; the mask is taken off in place.
+/// Whether this is a valid PSS encoding; it is unmasked in place.
 pub(super) fn is_pss(hash: HashAlgorithm, digest: &[u8], bits: usize, number: &mut [u8]) -> bool {
     let (skipped, mask) = top(bits);
     if number.last() != Some(&0xbc) || number[..skipped] != [0; 1][..skipped] || number[skipped] & !mask != 0 {
@@ -71,7 +71,8 @@ pub(super) fn is_pss(hash: HashAlgorithm, digest: &[u8], bits: usize, number: &m
     *one == 1 && zeros.iter().all(|byte| *byte == 0) && expected == digest_of_salt
 }
 
-/// The number has a bit less than the modulus: bytes that are zero before it, and which bits of its first byte are used.
+/// The encoding has one bit less than the modulus: the number of leading zero bytes, and a mask of
+/// the used bits in the first byte.
 fn top(bits: usize) -> (usize, u8) {
     match (bits - 1) % 8 {
         0 => (1, 0xff),
@@ -85,7 +86,7 @@ fn split(number: &mut [u8], digest_bytes: usize) -> (&mut [u8], &mut [u8]) {
     (block, &mut rest[..digest_bytes])
 }
 
-/// The digest of eight zeros, a digest and a salt, which is as long.
+/// The digest of eight zeros, a digest and a salt of the same length.
 fn salted(hash: HashAlgorithm, digest: &[u8], salt: &[u8], out: &mut [u8]) {
     let mut text = [0; 8 + 2 * DIGEST_BYTES_MAX];
     let len = digest.len();
@@ -94,7 +95,7 @@ fn salted(hash: HashAlgorithm, digest: &[u8], salt: &[u8], out: &mut [u8]) {
     hash_into(hash, &text[..8 + 2 * len], out);
 }
 
-/// MGF1: adds, bit by bit, the digests of the seed and a counter.
+/// MGF1: xors the digests of the seed and a counter into the block.
 fn apply_mask(hash: HashAlgorithm, seed: &[u8], block: &mut [u8]) {
     let mut text = [0; DIGEST_BYTES_MAX + 4];
     let mut mask = [0; DIGEST_BYTES_MAX];

@@ -17,12 +17,12 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     let mut lens = vec![0; messages.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| 2.0 * MESSAGE_NS + messages[index].len() as f64 * HASH_NS_PER_BYTE;
-    // Lanes keep the ends of messages in memory that is not wiped.
+    // Lanes copy the ends of messages to memory that is not wiped.
     let wide = state.wide && detected_for_hash() && !op.messages.is_secret();
     let work = |run: Run<'_>| {
         let (mut messages, mut out) = (&messages[run.messages], run.out);
         while let Some(first) = messages.first() {
-            // SAFETY: the CPU was asked for the lanes above.
+            // SAFETY: the CPU's features were checked above.
             let alike = if wide { unsafe { hash_alike(op.algorithm, messages, out) } } else { 0 };
             if alike == 0 {
                 hash(op.algorithm, first, &mut out[..len]);
@@ -40,7 +40,8 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 
-/// As many threads as find enough to do: one more would be no sooner done, and takes a CPU from others.
+/// Limits the threads to as many as have enough work: another one would gain nothing, and takes a
+/// CPU from others.
 struct Few<'a> {
     threads: &'a dyn Threads,
     count_max: usize,
@@ -57,7 +58,7 @@ impl Threads for Few<'_> {
 }
 
 pub(super) fn hmac(op: &Hmac, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), false)?;
     let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
@@ -73,10 +74,10 @@ pub(super) fn hkdf(op: &Hkdf, threads: &dyn Threads) -> Result<Messages> {
     each("hkdf", op.infos(), out, op.key_len(), threads, &|info, out| derivation.derive(info, out))
 }
 
-/// Writes what it makes of one message.
+/// Computes the output of one message.
 type Make<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
 
-/// What `work` makes of each message, of which each is as long as the others.
+/// Applies `make` to each message; all outputs have the same length.
 fn each(
     name: &'static str,
     messages: &Messages,

@@ -1,4 +1,4 @@
-//! Seal and Open in the messages' own memory.
+//! Seal and Open in the memory of their messages.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES
 use panoply_core::{Bytes, Result, Threads, Value};
 
 use super::sealing::{Associated, NonceList, Unreleased, prepared};
-use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, TakeMemory, described, failure};
+use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, described, failure};
 use crate::aead::Prepared;
 use crate::keys::Expanded;
 use crate::spread::{Slot, Slots, spread_prepared};
 
-/// Whether an op allows that its answer takes the place of its messages.
+/// Whether an op permits its output to overwrite its messages.
 pub fn is_in_place(op: &CryptoOp) -> bool {
     match op {
         CryptoOp::Seal(op) => op.is_in_place(),
@@ -20,9 +20,15 @@ pub fn is_in_place(op: &CryptoOp) -> bool {
     }
 }
 
-/// Runs an op in its messages' memory; `None` where it does not allow that, or where others have that memory as well: nothing has changed then.
-/// Afterwards the op has messages as long as before, and what they were is gone.
-pub fn run_in_place(op: &mut CryptoOp, threads: &dyn Threads, take: TakeMemory<'_>) -> Option<Result<Value>> {
+/// Runs an op in the memory of its messages. `None` if it does not permit that, or if others hold
+/// that memory too: then nothing has changed. Afterwards the op's messages have their old length,
+/// but their content is gone, and a `Seal` is refused: it would use its nonces again.
+pub fn run_in_place(
+    op: &mut CryptoOp,
+    state: &State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Option<Result<Value>> {
     if !is_in_place(op) {
         return None;
     }
@@ -32,14 +38,12 @@ pub fn run_in_place(op: &mut CryptoOp, threads: &dyn Threads, take: TakeMemory<'
     // The op is read while its messages are written.
     match op {
         CryptoOp::Seal(op) => {
-            let mut messages = taken(op.messages_mut()?)?;
-            let sealed = seal(op, &mut messages, threads, take);
-            put_back(op.messages_mut(), messages);
+            let sealed = op.overwrite(|op, messages| seal(op, messages, state, threads, take))?;
             Some(sealed.and_then(Sealed::into_value))
         }
         CryptoOp::Open(op) => {
             let mut messages = taken(op.messages_mut()?)?;
-            let opened = open(op, &mut messages, threads);
+            let opened = open(op, &mut messages, state, threads);
             put_back(op.messages_mut(), messages);
             Some(opened.and_then(Messages::into_value))
         }
@@ -47,7 +51,7 @@ pub fn run_in_place(op: &mut CryptoOp, threads: &dyn Threads, take: TakeMemory<'
     }
 }
 
-/// Messages that nobody else has.
+/// Takes messages that have no other owner.
 fn taken(messages: &mut Messages) -> Option<Messages> {
     messages.get_mut()?;
     Some(std::mem::replace(messages, Messages::One(Bytes::from_vec(Vec::new()))))
@@ -59,12 +63,18 @@ fn put_back(place: Option<&mut Messages>, messages: Messages) {
     }
 }
 
-fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
-    let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
+fn seal(
+    op: &Seal,
+    messages: &mut Messages,
+    state: &State,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Sealed> {
+    let Expanded::Aead(key) = Expanded::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let mut tags = take(messages.count() * TAG_BYTES)?;
     if let Messages::One(bytes) = messages {
-        // Nothing is listed and nothing shared out.
+        // A single message: no lists and no threads.
         let Some(message) = bytes.get_mut() else { return Err(op.key().invalid()) };
         let (nonce, tag) = (&mut [0; 12], &mut tags.bytes_mut()[..TAG_BYTES]);
         let sealed = nonces.get(0, nonce).and_then(|nonce| key.seal_in_place(nonce, associated.get(0), message, tag));
@@ -87,8 +97,8 @@ fn seal(op: &Seal, messages: &mut Messages, threads: &dyn Threads, take: TakeMem
     Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
 }
 
-fn open(op: &Open, messages: &mut Messages, threads: &dyn Threads) -> Result<Messages> {
-    let Expanded::Aead(key) = Expanded::of(op.key())? else { return Err(op.key().invalid()) };
+fn open(op: &Open, messages: &mut Messages, state: &State, threads: &dyn Threads) -> Result<Messages> {
+    let Expanded::Aead(key) = Expanded::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
@@ -102,7 +112,7 @@ fn open(op: &Open, messages: &mut Messages, threads: &dyn Threads) -> Result<Mes
     };
     let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("open", 0))?;
-    // Packed messages lie one behind the other.
+    // Packed messages follow each other.
     let (mut end, mut ends) = (offsets[0], vec![offsets[0]]);
     for (start, len) in offsets.iter().zip(&lens) {
         plaintext.0.copy_within(*start..start + len, end);

@@ -47,9 +47,9 @@ pub(super) fn decompress(
     let mut lens = vec![0; messages.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let packers = state.packers(threads.count());
-    // Those that did not fit into what they were given at first.
+    // Messages that did not fit into their first memory.
     let longer: Vec<OnceLock<Vec<u8>>> = messages.iter().map(|_| OnceLock::new()).collect();
-    // What has been made so far.
+    // Total output so far.
     let sum = AtomicUsize::new(0);
     let counted = |len: usize| match sum.fetch_add(len, Ordering::Relaxed).saturating_add(len) {
         sum if sum > total => Err(Failure::TotalLimit),
@@ -68,7 +68,7 @@ pub(super) fn decompress(
                     other => other,
                 })?;
                 counted(made.len())?;
-                // Each message is worked on once.
+                // Each message is processed once.
                 let _ = longer[index].set(made);
                 Ok(0)
             }

@@ -18,11 +18,11 @@ use crate::keys::Expanded;
 use crate::lanes::CHAINED_LANES_WIDE;
 use crate::spread::{Run, Slot, Slots, spread, spread_prepared, spread_runs};
 
-/// A message of counter mode that is longer is worked on by several threads.
+/// A longer message in counter mode is processed by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
 
 pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     if let Messages::One(message) = op.messages() {
         return seal_one(op, key, message.as_slice()?, state, take);
@@ -55,7 +55,7 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
-/// One message, of which nothing is listed and nothing shared out.
+/// Seals a single message: no lists and no threads.
 fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Sealed> {
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
@@ -73,7 +73,7 @@ fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeM
 }
 
 pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
     if let Messages::One(text) = op.messages() {
         return open_one(op, key, text.as_slice()?, state, take);
@@ -101,7 +101,7 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
     op.messages().like(Bytes::from_host(out.freeze()), offsets)
 }
 
-/// One text, of which nothing is listed and nothing shared out.
+/// Opens a single text: no lists and no threads.
 fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Messages> {
     let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
     let rejected = |error| failure("open", 0)((0, error));
@@ -123,7 +123,7 @@ fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemo
 }
 
 pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| op.text_len(message.len())))?;
@@ -147,7 +147,7 @@ pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: 
 }
 
 pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| message.len()))?;
@@ -178,7 +178,7 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
     finished(op.messages(), out, offsets, &lens, None)
 }
 
-/// What is made beforehand for a group of messages.
+/// The precomputed values for a group of messages.
 pub(super) fn prepared<'a>(
     key: &'a AeadKey,
     nonces: &NonceList<'_>,
@@ -198,7 +198,7 @@ pub(super) fn prepared<'a>(
     Ok(key.prepare(of_group.into_iter().take(len), wide))
 }
 
-/// Counter mode, of which each block is worked on by itself: long messages are cut into pieces.
+/// Counter mode. Its blocks are independent, so long messages are cut into pieces.
 fn counted(
     key: &CipherKey,
     wide: bool,
@@ -216,7 +216,7 @@ fn counted(
             Ok(slot.out.len())
         });
     }
-    // The message of each piece, where in it the piece begins, and its bytes.
+    // The index of each piece's message, the piece's offset in it, and its bytes.
     let mut pieces: Vec<(usize, usize, &[u8])> = Vec::with_capacity(messages.len());
     for (message, bytes) in messages.iter().enumerate() {
         let cut = bytes.chunks(COUNTED_PIECE_BYTES).enumerate();
@@ -239,7 +239,7 @@ fn counted(
     spread(threads, slots, &time, &work).map_err(|(piece, failure)| (pieces[piece].0, failure))
 }
 
-/// What was associated with each message.
+/// The associated data of each message.
 pub(super) struct Associated<'a> {
     one_for_all: bool,
     data: Vec<&'a [u8]>,
@@ -256,7 +256,7 @@ impl<'a> Associated<'a> {
     }
 }
 
-/// The nonce of each message. Those that are given are looked at once, where they lie.
+/// The nonce of each message. A given list is used in place.
 pub(super) struct NonceList<'a> {
     given: Option<&'a [NonceBytes]>,
     nonces: &'a Nonces,
@@ -271,7 +271,8 @@ impl<'a> NonceList<'a> {
         NonceList { given, nonces }
     }
 
-    /// One that is not given is written to `place`. A message that has none fails.
+    /// Returns a message's nonce; one that is not in a list is written to `place`. A message
+    /// without a nonce fails.
     #[inline]
     pub(super) fn get<'b>(&'b self, index: usize, place: &'b mut NonceBytes) -> Result<&'b NonceBytes, Failure> {
         match (self.given, self.nonces) {
@@ -299,8 +300,8 @@ fn plain_slots<'a>(out: &'a mut [u8], offsets: &'a [usize], lens: &'a mut [usize
     Slots { out, offsets, side: &mut [], side_each: 0, lens }
 }
 
-/// Plaintext that is wiped unless it is released: where a message is rejected, or a thread panics, nothing of the others is left in memory
-/// either.
+/// Plaintext that is wiped unless it is released: if a message is rejected, or a thread panics, no
+/// plaintext of the others stays in memory either.
 pub(super) struct Unreleased<'a>(pub(super) &'a mut [u8]);
 
 impl Unreleased<'_> {

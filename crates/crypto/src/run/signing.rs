@@ -15,7 +15,7 @@ use crate::signature_lanes::{ED25519_TABLE_MIN, P256_TABLE_MIN, SIGNED_MIN};
 use crate::spread::{Run, Slots, spread_runs};
 
 pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let (Expanded::Private(key), Purpose::Sign(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
@@ -36,7 +36,7 @@ pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMe
     }
     let mut lens = vec![0; messages.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
-    // Lanes keep the ends of messages in memory that is not wiped.
+    // Lanes copy the ends of messages to memory that is not wiped.
     let (wide, each_max) = (state.wide && !op.messages().is_secret(), algorithm.signature_bytes_max());
     let work = |run: Run<'_>| {
         let first = run.messages.start;
@@ -48,9 +48,9 @@ pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMe
     finished(op.messages(), out, offsets, &lens, None)
 }
 
-/// One byte for each signature: 1 where it is one of its message.
+/// One byte for each signature: 1 if it is valid for its message.
 pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Bytes> {
-    let expanded = Expanded::of(op.key())?;
+    let expanded = Expanded::of(op.key(), state.wide)?;
     let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
     let verdict = |index: usize| match expanded {
         Expanded::Public(key) => key.verify(messages[index], signatures[index]),
@@ -80,7 +80,7 @@ pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: Ta
     let mut lens = vec![0; messages.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| each + messages[index].len() as f64 * HASH_NS_PER_BYTE;
-    // Lanes keep messages in memory that is not wiped.
+    // Lanes copy messages to memory that is not wiped.
     let wide = if state.wide && !op.messages().is_secret() { public_key(expanded) } else { None };
     if let Some(key) = wide {
         key.prepare(messages.len());
@@ -97,8 +97,8 @@ pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: Ta
     Ok(Bytes::from_host(out.freeze()))
 }
 
-/// About how long so many threads take for an op that signs or verifies: one by one, or in lanes where there are enough messages. `None` for
-/// other ops.
+/// Estimated time of an op that signs or verifies, on `threads` threads: one by one, or in lanes if
+/// there are enough messages. `None` for other ops.
 pub fn signing_ns(op: &CryptoOp, threads: usize) -> Option<f64> {
     let (cost, messages) = match op {
         CryptoOp::Sign(op) => match op.key().purpose() {
@@ -115,12 +115,12 @@ pub fn signing_ns(op: &CryptoOp, threads: usize) -> Option<f64> {
     Some(cost.batch_ns(messages.count(), threads) + hashing)
 }
 
-/// Which lanes this CPU has.
+/// The lanes that this CPU has.
 #[derive(Clone, Copy)]
 struct LaneKinds {
     curves: bool,
     rsa: bool,
-    /// Whether those of RSA have IFMA, which makes the library faster too.
+    /// Whether the RSA lanes have IFMA, which makes the library faster too.
     rsa_integers: bool,
 }
 
@@ -131,14 +131,15 @@ impl LaneKinds {
     }
 }
 
-/// What signatures cost under one key.
+/// The cost of signatures under one key.
 #[derive(Clone, Copy)]
 struct Cost {
     one_ns: f64,
     lanes: Option<LaneCost>,
 }
 
-/// What signatures cost in lanes: so many of them at least, each so often faster, once something that takes so long was made of the key.
+/// The cost of signatures in lanes: the minimal number, the speed-up, and the one-time cost for a
+/// key.
 #[derive(Clone, Copy)]
 struct LaneCost {
     count_min: usize,
@@ -147,7 +148,7 @@ struct LaneCost {
 }
 
 impl Cost {
-    // The gains are those of 1,024 messages, which `docs/performance.md` has.
+    // The gains are those of 1,024 messages, from `docs/performance.md`.
 
     fn of_signing(algorithm: SignatureAlgorithm, kinds: LaneKinds) -> Cost {
         let one_ns = algorithm.sign_cost_bytes() as f64 * HASH_NS_PER_BYTE;
@@ -157,7 +158,7 @@ impl Cost {
                 Cost { one_ns, lanes: kinds.curves.then_some(lanes) }
             }
             SignatureAlgorithm::Rsa { .. } if kinds.rsa => {
-                // Without IFMA the library is a third as fast.
+                // Without IFMA the library has a third of the speed.
                 let (times, gain) = if kinds.rsa_integers { (1.0, 1.7) } else { (3.0, 2.1) };
                 let lanes = LaneCost { count_min: RSA_GROUP_COST + 1, gain, first_ns: 0.0 };
                 Cost { one_ns: times * one_ns, lanes: Some(lanes) }
@@ -180,7 +181,7 @@ impl Cost {
         Cost { one_ns, lanes }
     }
 
-    /// What a batch takes on so many threads.
+    /// Time of a batch on `threads` threads.
     fn batch_ns(self, count: usize, threads: usize) -> f64 {
         let shared = |each_ns: f64, together: usize| {
             let groups = count.div_ceil(together).max(1);
@@ -189,7 +190,7 @@ impl Cost {
         let one_by_one = shared(self.one_ns, 1);
         match self.lanes {
             Some(lanes) if count >= lanes.count_min => {
-                // A group that is not full takes as long as one that is.
+                // A partial group takes as long as a full one.
                 let in_lanes =
                     shared(self.one_ns / lanes.gain, RSA_GROUP).max(self.one_ns / lanes.gain * RSA_GROUP as f64);
                 one_by_one.min(lanes.first_ns + in_lanes)
@@ -206,10 +207,12 @@ fn public_key(expanded: &Expanded) -> Option<&PublicKey> {
     }
 }
 
-/// What is done with a group of messages, which has its part of the output: where some fail, it says which is the first in the group.
+/// Processes a group of messages with its part of the output. If some fail, it returns the group
+/// index of the first.
 type WorkOnGroup<'a> = &'a (dyn Fn(Range<usize>, &mut [u8]) -> std::result::Result<(), (usize, Failure)> + Sync);
 
-/// Calls `work` for each group of RSA, of messages that have `out_each` bytes of the output each and take so long one by one.
+/// Calls `work` for each RSA group, of messages that have `out_each` bytes of the output each and
+/// take the given time one by one.
 fn in_groups(
     threads: &dyn Threads,
     out: &mut [u8],
@@ -276,7 +279,8 @@ mod tests {
                     "{count} {gain}"
                 );
             }
-            // No batch takes longer than one by one; and once there are enough for lanes, none longer than one that is larger.
+            // No batch takes longer than one by one; and from the lanes' minimum on, none takes
+            // longer than a larger one.
             let times: Vec<f64> = (1..200).map(|count| cost.batch_ns(count, 1)).collect();
             assert!(times.iter().zip(1..).all(|(time, count)| *time <= cost.one_ns * f64::from(count)));
             assert!(times[RSA_GROUP..].windows(2).all(|pair| pair[0] <= pair[1]));

@@ -1,4 +1,5 @@
-//! Eight records at a time, or 32 literals: their codes are looked up and put together in the lanes of vectors, and written two by two.
+//! Writes eight records or 32 literals at a time: their codes are looked up and concatenated in
+//! vector lanes, and written in pairs.
 
 use std::arch::x86_64::*;
 
@@ -6,17 +7,17 @@ use super::super::bits::Bits;
 use super::super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS};
 use super::Entries;
 
-/// Records that are put together.
+/// Records per vector.
 const LANES: usize = 8;
-/// Literals of a lane.
+/// Literals per lane.
 const LITERALS_EACH: usize = 4;
-/// The most bits of one write.
+/// Maximal number of bits of one write.
 const WRITTEN_BITS_MAX: i64 = 56;
-/// Fewer records are written sooner one by one.
+/// Fewer records are faster one by one.
 const LANES_MIN: usize = 3;
 
-/// Whether this CPU has the instructions, and is one that looks up eight entries about as soon as they can be loaded: of those with AVX-512 the ones that also
-/// have its half precision.
+/// Whether this CPU has the instructions and a fast gather. CPUs with AVX-512 have one if they also
+/// have its half-precision instructions.
 pub fn detected() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512cd")
@@ -28,7 +29,7 @@ pub fn detected() -> bool {
 }
 
 /// # Safety
-/// There must be room for it and eight bytes.
+/// There must be space for the piece and eight bytes.
 #[target_feature(enable = "avx512f,avx512cd,avx512bw,bmi1,bmi2,lzcnt")]
 pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: Piece<'_>) {
     let (place, held, count) = bits.state();
@@ -36,13 +37,14 @@ pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: Piece<'_>) {
     for eight in piece.records.chunks(LANES) {
         if eight.len() < LANES_MIN {
             for record in eight {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { entries.put_record(&mut own, Indices::of(record)) };
             }
             break;
         }
         let mask = (0xff_u8) >> (LANES - eight.len());
-        // SAFETY: the mask leaves out what is not there; a record is eight bytes. The rest is the caller's.
+        // SAFETY: the mask excludes missing records; a record is eight bytes. The caller guarantees
+        // the rest.
         unsafe {
             let records = _mm512_maskz_loadu_epi64(mask, eight.as_ptr().cast());
             let (codes, lengths) = codes_of_records(entries, records);
@@ -51,14 +53,14 @@ pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: Piece<'_>) {
     }
     let (groups, rest) = piece.literals.as_chunks::<{ LANES * LITERALS_EACH }>();
     for group in groups {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (codes, lengths) = codes_of_literals(entries, _mm256_loadu_si256(group.as_ptr().cast()));
             put_eight(&mut own, codes, lengths);
         }
     }
     let (fours, others) = rest.as_chunks::<LITERALS_EACH>();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for four in fours {
             entries.put_four(&mut own, four);
@@ -70,40 +72,41 @@ pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: Piece<'_>) {
     *bits = own;
 }
 
-// What follows is inlined into the function above, so that vectors and bits stay in registers: it must be called from code that is compiled for the instructions.
+// The following functions are inlined into the one above, so that vectors and bits stay in
+// registers: they must be called from code that is compiled for these instructions.
 
-/// Entries of a table that has one for each of the lowest so many bits.
+/// Looks up entries of a table by the lowest `log2(N)` bits of each lane.
 ///
 /// # Safety
 /// The CPU must have the instructions, here and below.
 #[inline(always)]
 unsafe fn looked_up<const N: usize>(table: &[u32; N], places: __m512i) -> __m512i {
     const { assert!(N.is_power_of_two()) };
-    // SAFETY: the caller's; all places are in the table.
+    // SAFETY: guaranteed by the caller; all indices are within the table.
     unsafe {
         let places = _mm512_and_si512(places, _mm512_set1_epi64(N as i64 - 1));
         _mm512_cvtepu32_epi64(_mm512_i64gather_epi32::<4>(places, table.as_ptr().cast()))
     }
 }
 
-/// The code of an entry, and how long it is.
+/// The code of an entry, and its length.
 ///
 /// # Safety
 /// As above.
 #[inline(always)]
 unsafe fn code(entry: __m512i) -> (__m512i, __m512i) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { (_mm512_srli_epi64::<8>(entry), _mm512_and_si512(entry, _mm512_set1_epi64(0xff))) }
 }
 
-/// The codes of eight records, as [`Entries::put_record`] puts them together, and how long they are.
+/// The codes of eight records, concatenated as by [`Entries::put_record`], and their lengths.
 ///
 /// # Safety
 /// As above.
 #[inline(always)]
 unsafe fn codes_of_records(entries: &Entries, records: __m512i) -> (__m512i, __m512i) {
     const { assert!(SLOTS == 32) };
-    // SAFETY: the caller's; there are twice sixteen slots.
+    // SAFETY: guaranteed by the caller; there are twice sixteen slots.
     unsafe {
         let a = looked_up::<LITERALS>(&entries.literals, records);
         let b = looked_up::<LITERALS>(&entries.literals, _mm512_srli_epi64::<16>(records));
@@ -115,7 +118,7 @@ unsafe fn codes_of_records(entries: &Entries, records: __m512i) -> (__m512i, __m
         let more = _mm512_andnot_si512(_mm512_sllv_epi64(_mm512_set1_epi64(-1), more_len), distance);
         let low = _mm512_loadu_si512(entries.slots.as_ptr().cast());
         let high = _mm512_loadu_si512(entries.slots.as_ptr().add(16).cast());
-        // The lowest five bits of a place count; the upper halves of lanes are left empty.
+        // Only the lowest five bits of an index count; the upper halves of lanes stay zero.
         let d = _mm512_maskz_permutex2var_epi32(0x5555, low, slot, high);
         let ((a_code, a_len), (b_code, b_len)) = (code(a), code(b));
         let ((c_code, c_len), (d_code, d_len)) = (code(c), code(d));
@@ -124,19 +127,19 @@ unsafe fn codes_of_records(entries: &Entries, records: __m512i) -> (__m512i, __m
         let matched = _mm512_or_si512(c_code, _mm512_sllv_epi64(far, c_len));
         let front = _mm512_add_epi64(a_len, b_len);
         let all = _mm512_or_si512(literals, _mm512_sllv_epi64(matched, front));
-        // What has no match has a slot whose length and the bits behind it are 256 together.
+        // Without a match, the slot's length and extra bits add up to 256, which the mask removes.
         let length = _mm512_add_epi64(_mm512_add_epi64(front, c_len), _mm512_add_epi64(d_len, more_len));
         (all, _mm512_and_si512(length, _mm512_set1_epi64(0xff)))
     }
 }
 
-/// Those of four literals for each lane.
+/// The same for four literals per lane.
 ///
 /// # Safety
 /// As above.
 #[inline(always)]
 unsafe fn codes_of_literals(entries: &Entries, literals: __m256i) -> (__m512i, __m512i) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let words = _mm512_cvtepu32_epi64(literals);
         let of_byte = |shifted: __m512i| {
@@ -154,20 +157,20 @@ unsafe fn codes_of_literals(entries: &Entries, literals: __m256i) -> (__m512i, _
     }
 }
 
-/// Writes the codes of eight lanes, the first one first: two in one write where all of such pairs fit.
+/// Writes the codes of eight lanes in order: two in one write if all pairs fit.
 ///
 /// # Safety
-/// As above; there must be room for them and eight bytes.
+/// As above; there must be space for them and eight bytes.
 #[inline(always)]
 unsafe fn put_eight(bits: &mut Bits, codes: __m512i, lengths: __m512i) {
-    // SAFETY: the caller's; all bits above the codes' are zero.
+    // SAFETY: guaranteed by the caller; all bits above the codes are zero.
     unsafe {
         let next_codes = _mm512_shuffle_epi32::<0b01_00_11_10>(codes);
         let next_lengths = _mm512_shuffle_epi32::<0b01_00_11_10>(lengths);
         let sums = _mm512_add_epi64(lengths, next_lengths);
         if _mm512_cmpgt_epi64_mask(sums, _mm512_set1_epi64(WRITTEN_BITS_MAX)) == 0 {
             let both = _mm512_or_si512(codes, _mm512_sllv_epi64(next_codes, lengths));
-            // A pair's codes, and behind them how long they are.
+            // A pair's codes, followed by their length.
             let pairs = words(_mm512_mask_mov_epi64(both, 0xaa, sums));
             for [codes, length] in pairs.as_chunks().0 {
                 bits.put(*codes, *length as u32);
@@ -185,7 +188,7 @@ unsafe fn put_eight(bits: &mut Bits, codes: __m512i, lengths: __m512i) {
 #[inline(always)]
 unsafe fn words(lanes: __m512i) -> [u64; LANES] {
     let mut words = [0; LANES];
-    // SAFETY: the caller's; eight words are 64 bytes.
+    // SAFETY: guaranteed by the caller; eight words are 64 bytes.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), lanes) };
     words
 }

@@ -1,11 +1,12 @@
-//! Signatures of Ed25519 verified under one key, eight at a time: s B - h A is found from tables of multiples of the base and of the key, without
-//! a doubling, and compared with R as it is encoded. The formulas hold for all points of the curve, so a verdict is that of one signature alone.
+//! Verifies Ed25519 signatures under one key, eight at a time. s B - h A is computed from tables of
+//! multiples of the base and of the key, without doublings, and compared with the encoded R. The
+//! formulas are complete, so each verdict depends on its own signature alone.
 //!
-//! Everything here is public.
+//! All data here is public.
 
 use std::arch::x86_64::*;
-use std::sync::OnceLock;
 
+use panoply_core::once::OnceBox;
 use panoply_core::op::crypto::HashAlgorithm;
 
 use super::field25519::{Field, LIMBS, constant, difference, entered, inverse, left, product, sum};
@@ -16,36 +17,36 @@ use crate::lanes::{detected_for_hash, hash_alike};
 
 pub(super) const FIELD: Modulus =
     Modulus::new([0xffff_ffff_ffff_ffed, 0xffff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff, 0x7fff_ffff_ffff_ffff]);
-/// The order of the base.
+/// The order of the base point.
 pub(super) const ORDER: Modulus =
     Modulus::new([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000]);
 /// The curve's d: -x² + y² = 1 + d x² y².
 pub(super) const D: Number =
     [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
-/// A root of -1.
+/// A square root of -1.
 const ROOT: Number = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
 /// (p - 5) / 8.
 const EIGHTH: Number = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
-/// The base, encoded: y is four fifths, x even.
+/// The encoded base point: y is four fifths, x even.
 pub(super) const BASE: [u8; 32] = {
     let mut bytes = [0x66; 32];
     bytes[0] = 0x58;
     bytes
 };
 
-/// Signatures that share one inversion.
+/// Number of signatures that share one inversion.
 const CHUNK: usize = 16 * LANES;
-/// Longer messages are hashed where they lie, one at a time.
+/// Longer messages are not copied, but hashed in place, one at a time.
 const COPIED_BYTES_MAX: usize = 2048;
 const DIGEST_BYTES: usize = 64;
 
 /// y + x, y - x and 2 d x y of multiples of a point.
 type Multiples<const PAIRS: usize> = Table<{ 3 * LIMBS }, PAIRS>;
 
-/// What is made of a public key.
+/// The precomputed tables of a public key.
 pub struct Ed25519Lanes {
     encoded: [u8; 32],
-    /// Multiples of the key's opposite.
+    /// Multiples of the negated key.
     multiples: Multiples<1>,
 }
 
@@ -57,7 +58,7 @@ struct Candidate {
     h: Number,
 }
 
-/// x / z, y / z, and t / z = x y / z².
+/// A point: x / z, y / z, and t / z = x y / z².
 #[derive(Clone, Copy)]
 struct Point {
     x: Field,
@@ -67,21 +68,23 @@ struct Point {
 }
 
 impl Ed25519Lanes {
-    /// For a key that is a point of the curve; `None` where it is none, or where the CPU lacks the instructions.
+    /// Takes a key that is a point of the curve. `None` if it is not one, or if the CPU lacks the
+    /// instructions.
     pub fn new(encoded: &[u8; 32]) -> Option<Ed25519Lanes> {
         super::detected().then_some(())?;
+        crate::lanes::entries::enter();
         let (x, y) = decoded(encoded)?;
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         let multiples = unsafe { multiples(&FIELD.negated(&x), &y) };
         Some(Ed25519Lanes { encoded: *encoded, multiples })
     }
 
-    /// Finds verdicts; those that it leaves out are of signatures that are malformed.
+    /// Writes the verdicts; malformed signatures are left out.
     pub fn verify(&self, messages: &[&[u8]], signatures: &[&[u8]], verdicts: &mut [Option<bool>]) {
         let chunks = messages.chunks(CHUNK).zip(signatures.chunks(CHUNK)).zip(verdicts.chunks_mut(CHUNK));
         for ((messages, signatures), verdicts) in chunks {
             let candidates = self.candidates(messages, signatures);
-            // SAFETY: where the CPU lacks the instructions there is no such value.
+            // SAFETY: a value of this type exists only if the CPU has the instructions.
             let found = unsafe { self.verified(&candidates) };
             for (candidate, found) in candidates.iter().zip(found) {
                 verdicts[candidate.index] = Some(found);
@@ -126,7 +129,7 @@ impl Ed25519Lanes {
         let digits: Vec<(Digits, Digits)> = candidates
             .chunks(LANES)
             .map(|group| {
-                // Lanes without a signature do the last one once more.
+                // Lanes without a signature repeat the last one.
                 let own = |lane: usize| &group[lane.min(group.len() - 1)];
                 let s = Multiples::<4>::digits(&std::array::from_fn(|lane| own(lane).s), [false; LANES]);
                 (s, Multiples::<1>::digits(&std::array::from_fn(|lane| own(lane).h), [false; LANES]))
@@ -134,7 +137,7 @@ impl Ed25519Lanes {
             .collect();
         let neutral = Point { x: constant(0), y: constant(1), z: constant(1), t: constant(0) };
         let (base, mut points) = (base(), vec![neutral; digits.len()]);
-        // Window after window, so that the tables are read once for all.
+        // Window by window, so that each table entry is read once for all signatures.
         for window in 0..Multiples::<4>::WINDOWS {
             for (point, (s, _)) in points.iter_mut().zip(&digits) {
                 *point = added_multiple(point, base, window, &s[window]);
@@ -165,7 +168,7 @@ fn hashed(texts: &[Vec<u8>]) -> Vec<[u8; DIGEST_BYTES]> {
     let mut digests = vec![[0; DIGEST_BYTES]; texts.len()];
     let (mut rest, mut out) = (slices.as_slice(), digests.as_flattened_mut());
     while let Some(first) = rest.first() {
-        // SAFETY: only where the CPU has the lanes are there texts.
+        // SAFETY: texts exist only if the CPU has the lanes.
         let done = unsafe { hash_alike(HashAlgorithm::Sha512, rest, out) };
         if done == 0 {
             hash_parts(HashAlgorithm::Sha512, &[first], &mut out[..DIGEST_BYTES]);
@@ -176,17 +179,17 @@ fn hashed(texts: &[Vec<u8>]) -> Vec<[u8; DIGEST_BYTES]> {
     digests
 }
 
-/// Multiples of the base, made once.
+/// Multiples of the base point, computed once.
 fn base() -> &'static Multiples<4> {
-    static TABLE: OnceLock<Multiples<4>> = OnceLock::new();
-    TABLE.get_or_init(|| {
+    static TABLE: OnceBox<Multiples<4>> = OnceBox::new();
+    TABLE.get_or_make(|| {
         let (x, y) = decoded(&BASE).unwrap_or_default();
-        // SAFETY: the CPU was asked before anything was verified.
+        // SAFETY: the CPU's features were checked before anything was verified.
         unsafe { multiples(&x, &y) }
     })
 }
 
-/// The point and digits' multiples of a table's point.
+/// The point plus multiples of a table's point.
 #[target_feature(enable = "avx512f")]
 fn added_multiple<const PAIRS: usize>(
     point: &Point,
@@ -210,7 +213,7 @@ fn added_multiple<const PAIRS: usize>(
     added(point, &plus, &minus, &product)
 }
 
-/// The sum with a point of which y + x, y - x and 2 d x y are given.
+/// The sum with a point that is given as y + x, y - x and 2 d x y.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn added(p: &Point, plus: &Field, minus: &Field, product_2d: &Field) -> Point {
@@ -222,7 +225,7 @@ fn added(p: &Point, plus: &Field, minus: &Field, product_2d: &Field) -> Point {
     Point { x: product(&e, &f), y: product(&g, &h), z: product(&f, &g), t: product(&e, &h) }
 }
 
-/// x and y of points.
+/// The affine coordinates of points.
 #[target_feature(enable = "avx512f")]
 fn affine(points: &[Point]) -> Vec<(Field, Field)> {
     let mut products = Vec::with_capacity(points.len());
@@ -241,7 +244,7 @@ fn affine(points: &[Point]) -> Vec<(Field, Field)> {
     affine
 }
 
-/// The table of a point's multiples; a lane for each window.
+/// The table of a point's multiples, computed with one lane per window.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F.
@@ -278,7 +281,7 @@ unsafe fn multiples<const PAIRS: usize>(x: &Number, y: &Number) -> Multiples<PAI
     table
 }
 
-/// x and y of the point, and of that doubled `bits` times, and so on.
+/// Affine coordinates of the point, of the point doubled `bits` times, and so on.
 fn doubled_bases(x: &Number, y: &Number, bits: usize, count: usize) -> Vec<(Number, Number)> {
     let (product, sum, difference) = (
         |a: &Number, b: &Number| FIELD.product(a, b),
@@ -303,7 +306,7 @@ fn doubled_bases(x: &Number, y: &Number, bits: usize, count: usize) -> Vec<(Numb
     each.map(|((x, y), over)| (FIELD.left(&product(x, over)), FIELD.left(&product(y, over)))).collect()
 }
 
-/// x and y of an encoded point.
+/// The coordinates of an encoded point; `None` if it is not on the curve.
 pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     let mut y = of_little_endian(encoded);
     let is_odd = y[3] >> 63;
@@ -311,7 +314,7 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     if !is_below(&y, &FIELD.modulus) {
         return None;
     }
-    // x² = u / v, of which a root is u v³ (u v⁷)^((p - 5) / 8), or that times a root of -1.
+    // x² = u / v; a root is u v³ (u v⁷)^((p - 5) / 8), or that times a root of -1.
     let product = |a: &Number, b: &Number| FIELD.product(a, b);
     let entered = FIELD.entered(&y);
     let square = product(&entered, &entered);
@@ -328,6 +331,6 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
     }
     let x = FIELD.left(&x);
     let x = if x[0] & 1 == is_odd { x } else { FIELD.negated(&x) };
-    // Zero has no other sign.
+    // Zero has no negative sign.
     (x[0] & 1 == is_odd).then_some((x, y))
 }

@@ -1,5 +1,6 @@
-//! Eight numbers modulo 2^255 - 19, one in each lane: ten limbs of 26 and 25 bits by turns, with signs. A carried number has limbs of at most
-//! 2^25 and 2^24, or little more; products take the sums of up to three such, and squares those themselves.
+//! Eight numbers modulo 2^255 - 19, one in each lane, as ten signed limbs of alternately 26 and 25
+//! bits. A carried number has limbs of at most 2^25 and 2^24, or little more. Products accept sums
+//! of up to three carried numbers, squares only carried ones.
 
 use std::arch::x86_64::*;
 
@@ -9,26 +10,26 @@ use super::table::{LANES, from_limbs, in_limbs, loaded, stored};
 pub(super) const LIMBS: usize = 10;
 pub(super) type Field = [__m512i; LIMBS];
 
-/// The bit that a limb begins with.
+/// The first bit of a limb.
 fn start(limb: usize) -> usize {
     limb * 25 + limb.div_ceil(2)
 }
 
-/// Numbers below 2^256.
+/// Converts numbers below 2^256.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn entered(numbers: &[Number; LANES]) -> Field {
-    // The highest limb has one bit more than it should.
+    // The highest limb has one bit too many.
     let mut limbs = in_limbs(numbers, start);
     limbs[9].iter_mut().zip(numbers).for_each(|(limb, number)| *limb = (number[3] >> 38) as i64);
     carried(loaded(&limbs))
 }
 
-/// The numbers below the modulus, of carried ones.
+/// Converts carried numbers back to numbers below the modulus.
 #[target_feature(enable = "avx512f")]
 pub(super) fn left(f: &Field) -> [Number; LANES] {
-    // The number lies between -2^255 and 2^255 and so between -2 and 1 moduli: whether 19 more, beyond its lowest 255 bits, carries
-    // says how often the modulus has to be taken away.
+    // The number lies between -2^255 and 2^255, so between -2 and 1 moduli. Whether adding 19
+    // carries beyond the lowest 255 bits decides how often the modulus is subtracted.
     let mut f = *f;
     let mut quotient = shifted(add(times_19(f[9]), _mm512_set1_epi64(1 << 24)), 25);
     for (limb, value) in f.iter().enumerate() {
@@ -57,7 +58,7 @@ pub(super) fn difference(f: &Field, g: &Field) -> Field {
     std::array::from_fn(|limb| _mm512_sub_epi64(f[limb], g[limb]))
 }
 
-/// Ten terms, added.
+/// The sum of ten terms.
 macro_rules! column {
     ($term:ident, $k:literal) => {{
         let first = add(add($term!($k, 0), $term!($k, 1)), add($term!($k, 2), $term!($k, 3)));
@@ -83,14 +84,15 @@ macro_rules! columns {
     };
 }
 
-/// Only the lower halves of the lanes are looked at.
+/// The product. Only the lower halves of the lanes are used.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 pub(super) fn product(f: &Field, g: &Field) -> Field {
     let nineteen = _mm512_set1_epi64(19);
     let wrapped: Field = std::array::from_fn(|limb| _mm512_mul_epi32(g[limb], nineteen));
     let twice: Field = std::array::from_fn(|limb| add(f[limb], f[limb]));
-    // What limbs of 25 bits begin with lies half a bit lower than limbs of 25.5 bits would: two of them count twice.
+    // A limb of 25 bits begins half a bit lower than limbs of 25.5 bits would: the product of two
+    // such limbs counts twice.
     macro_rules! term {
         ($k:literal, $i:literal) => {{
             const J: usize = (10 + $k - $i) % 10;
@@ -130,13 +132,13 @@ pub(super) fn square(f: &Field) -> Field {
     carried(columns!(term))
 }
 
-/// The inverse, or zero of zero: the power of 2^255 - 21.
+/// The inverse, or zero for zero: the power 2^255 - 21.
 #[target_feature(enable = "avx512f")]
 pub(super) fn inverse(f: &Field) -> Field {
     let f2 = square(f);
     let f9 = product(&squared_often(&f2, 2), f);
     let f11 = product(&f9, &f2);
-    // The power of 2^n - 1.
+    // `n5` is the power 2^5 - 1, and so on.
     let n5 = product(&square(&f11), &f9);
     let n10 = product(&squared_often(&n5, 5), &n5);
     let n20 = product(&squared_often(&n10, 10), &n10);
@@ -164,7 +166,7 @@ pub(super) fn constant(number: u32) -> Field {
     std::array::from_fn(|limb| _mm512_set1_epi64(if limb == 0 { i64::from(number) } else { 0 }))
 }
 
-/// Carries limbs of up to 62 bits, in two chains at a time.
+/// Carries limbs of up to 62 bits, in two interleaved chains.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn carried(mut f: Field) -> Field {

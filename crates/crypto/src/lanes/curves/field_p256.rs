@@ -1,8 +1,9 @@
-//! Eight numbers modulo p = 2^256 - 2^224 + 2^192 + 2^96 - 1, one in each lane: nine limbs of 29 bits, of which the highest has a sign, as
-//! Montgomery's products take them: a product is divided by 2^261. A carried number lies between -4 p and 2 p.
+//! Eight numbers modulo p = 2^256 - 2^224 + 2^192 + 2^96 - 1, one in each lane, in Montgomery form:
+//! nine limbs of 29 bits, the highest signed; a product is divided by 2^261. A carried number lies
+//! between -4 p and 2 p.
 //!
-//! Products take numbers whose limbs are below 2^29 either side of zero, as carried ones and their differences are. No branch and no
-//! address depends on a number.
+//! Products accept limbs between -2^29 and 2^29, such as those of carried numbers and their
+//! differences. No branch and no address depends on a number.
 
 use std::arch::x86_64::*;
 
@@ -13,9 +14,10 @@ pub(super) const LIMBS: usize = 9;
 pub(super) type Field = [__m512i; LIMBS];
 
 const BITS: u32 = 29;
-/// The same numbers, one at a time.
+/// The same field for single numbers.
 pub(super) const MODULUS: Modulus = Modulus::new([u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001]);
-/// What takes a number that was entered there to one that was entered here, and one that was not.
+/// Factors that convert to this Montgomery form: from the form of [`MODULUS`], and from plain
+/// numbers.
 const FROM_ENTERED: Number = MODULUS.power_of_two(5);
 const FROM_PLAIN: Number = MODULUS.power_of_two(261);
 
@@ -23,25 +25,25 @@ fn start(limb: usize) -> usize {
     limb * BITS as usize
 }
 
-/// Numbers that [`MODULUS`] has entered.
+/// Converts numbers in the Montgomery form of [`MODULUS`].
 #[target_feature(enable = "avx512f")]
 pub(super) fn from_entered(numbers: &[Number; LANES]) -> Field {
     loaded(&in_limbs(&numbers.map(|number| MODULUS.product(&number, &FROM_ENTERED)), start))
 }
 
-/// Numbers below 2^256.
+/// Converts numbers below 2^256.
 #[target_feature(enable = "avx512f")]
 pub(super) fn entered(numbers: &[Number; LANES]) -> Field {
     loaded(&in_limbs(&numbers.map(|number| MODULUS.product(&number, &FROM_PLAIN)), start))
 }
 
-/// The numbers below the modulus, of carried ones.
+/// Converts carried numbers back to plain numbers below the modulus.
 #[target_feature(enable = "avx512f")]
 pub(super) fn left(f: &Field) -> [Number; LANES] {
     from_limbs(&stored(&lowered(f)), start).map(|number| MODULUS.below(number, 0))
 }
 
-/// Which of the numbers, carried or differences of such, are zero.
+/// A mask of the numbers (carried ones or differences of such) that are zero.
 #[target_feature(enable = "avx512f")]
 pub(super) fn are_zero(f: &Field) -> __mmask8 {
     let f = lowered(f);
@@ -61,7 +63,7 @@ fn lowered(f: &Field) -> Field {
     reduced(std::array::from_fn(|limb| if limb < LIMBS { f[limb] } else { zero }))
 }
 
-/// One, as products take it.
+/// One in Montgomery form.
 #[target_feature(enable = "avx512f")]
 pub(super) fn one() -> Field {
     entered(&[super::number::ONE; LANES])
@@ -83,7 +85,7 @@ pub(super) fn less_twice(f: &Field, g: &Field, h: &Field) -> Field {
     }))
 }
 
-/// The first in lanes of the mask, the second in others.
+/// `f` in lanes of the mask, `g` in others.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn chosen(mask: __mmask8, f: &Field, g: &Field) -> Field {
@@ -118,7 +120,7 @@ macro_rules! wide {
     };
 }
 
-/// Up to nine terms, added.
+/// The sum of up to nine terms.
 macro_rules! column {
     ($term:ident, $k:literal) => {{
         let first = add(add($term!($k, 0), $term!($k, 1)), add($term!($k, 2), $term!($k, 3)));
@@ -142,7 +144,7 @@ fn wide(f: &Field, g: &Field) -> Wide {
     wide!(term)
 }
 
-/// Only the lower halves of the lanes are looked at.
+/// The product. Only the lower halves of the lanes are used.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 pub(super) fn product(f: &Field, g: &Field) -> Field {
@@ -175,10 +177,10 @@ pub(super) fn square(f: &Field) -> Field {
     reduced(wide!(term))
 }
 
-/// The inverse, or zero of zero: the power of p - 2.
+/// The inverse, or zero for zero: the power p - 2.
 #[target_feature(enable = "avx512f")]
 pub(super) fn inverse(f: &Field) -> Field {
-    // The power of 2^n - 1.
+    // `n2` is the power 2^2 - 1, and so on.
     let n2 = product(&square(f), f);
     let n3 = product(&square(&n2), f);
     let n6 = product(&squared_often(&n3, 3), &n3);
@@ -186,7 +188,8 @@ pub(super) fn inverse(f: &Field) -> Field {
     let n15 = product(&squared_often(&n12, 3), &n3);
     let n30 = product(&squared_often(&n15, 15), &n15);
     let n32 = product(&squared_often(&n30, 2), &n2);
-    // From the highest words on: all ones, one, three of zeros and one of ones, all ones, and all ones but the second.
+    // The words of the exponent from the highest on: all ones, one, three of zeros and one of ones,
+    // all ones, and all ones but the second bit.
     let high = product(&squared_often(&n32, 32), f);
     let high = product(&squared_often(&high, 128), &n32);
     let high = product(&squared_often(&high, 32), &n32);
@@ -203,7 +206,8 @@ fn squared_often(f: &Field, times: usize) -> Field {
     f
 }
 
-/// Divided by 2^261. Since p ends in 96 ones, each limb itself says how often p has to be added to make it zero; of p only four bits count beyond.
+/// Divides by 2^261. Since p ends in 96 ones, each limb itself is the multiple of p that makes it
+/// zero; of p only four bits matter beyond.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn reduced(mut t: Wide) -> Field {

@@ -3,7 +3,8 @@
 //! * [`number`]: one number modulo another, in the CPU's own words.
 //! * [`table`]: multiples of a point, from which every lane picks its own.
 //! * [`field25519`], [`ed25519`]: the field of Ed25519, and its verification.
-//! * [`field_p256`], [`p256`], [`p256_sign`]: the field of P-256, ECDSA's verification, and its signing.
+//! * [`field_p256`], [`p256`], [`p256_sign`]: the field of P-256, ECDSA's verification, and its
+//!   signing.
 
 mod ed25519;
 mod field25519;
@@ -19,7 +20,7 @@ pub use ed25519::Ed25519Lanes;
 pub use p256::P256Lanes;
 pub use p256_sign::P256SignLanes;
 
-/// Whether this CPU has what these lanes need.
+/// Whether this CPU has the instructions for these lanes.
 pub fn detected() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }

@@ -1,6 +1,7 @@
-//! Numbers of 256 bits modulo an odd one, four words with the lowest first, multiplied as Montgomery did: a product is divided by 2^256.
+//! Numbers of 256 bits modulo an odd number, as four words, lowest first, in Montgomery form: a
+//! product is divided by 2^256.
 //!
-//! No branch and no address depends on a number, but on an exponent.
+//! No branch and no address depends on a number, except on an exponent.
 
 use zeroize::Zeroize;
 
@@ -8,21 +9,21 @@ pub(super) type Number = [u64; 4];
 
 pub(super) const ONE: Number = [1, 0, 0, 0];
 
-/// What numbers are taken modulo, above 2^252.
+/// A modulus above 2^252.
 pub(super) struct Modulus {
-    /// Itself.
+    /// The modulus itself.
     pub modulus: Number,
-    /// What it has to be multiplied with to end in -1.
+    /// The factor that makes the modulus end in -1.
     factor: u64,
-    /// 2^256: one, as products take it.
+    /// 2^256 modulo the modulus: one in Montgomery form.
     pub one: Number,
-    /// Its square.
+    /// 2^512 modulo the modulus.
     square: Number,
 }
 
 impl Modulus {
     pub const fn new(modulus: Number) -> Modulus {
-        // Each step doubles how many bits are right; an odd number is its own inverse modulo 8.
+        // Each step doubles the number of correct bits; an odd number is its own inverse modulo 8.
         let (mut inverse, mut step) = (modulus[0], 0);
         while step < 5 {
             inverse = inverse.wrapping_mul(2_u64.wrapping_sub(modulus[0].wrapping_mul(inverse)));
@@ -38,7 +39,7 @@ impl Modulus {
         doubled_often(self.one, &self.modulus, bits)
     }
 
-    /// a b / 2^256, where one of them is below the modulus.
+    /// a b / 2^256; one of the two must be below the modulus.
     pub fn product(&self, a: &Number, b: &Number) -> Number {
         let mut sum = [0_u64; 5];
         for a in a {
@@ -62,10 +63,10 @@ impl Modulus {
         self.below([sum[0], sum[1], sum[2], sum[3]], sum[4])
     }
 
-    /// The same number below the modulus, of one that is below it twice; `high` is its fifth word.
+    /// Reduces a number below twice the modulus; `high` is its fifth word.
     pub fn below(&self, number: Number, high: u64) -> Number {
         let (less, borrow) = subtracted(&number, &self.modulus);
-        // All ones where it was below the modulus.
+        // All ones if the number was below the modulus.
         chosen(&number, &less, (borrow & !high & 1).wrapping_neg())
     }
 
@@ -84,22 +85,22 @@ impl Modulus {
         self.difference(&[0; 4], a)
     }
 
-    /// As products take it.
+    /// Converts to Montgomery form.
     pub fn entered(&self, a: &Number) -> Number {
         self.product(a, &self.square)
     }
 
-    /// As it was before it was entered.
+    /// Converts back from Montgomery form.
     pub fn left(&self, a: &Number) -> Number {
         self.product(a, &ONE)
     }
 
-    /// Of a number of 512 bits, not entered: the same below the modulus.
+    /// Reduces a number of 512 bits that is not in Montgomery form.
     pub fn of_wide(&self, low: &Number, high: &Number) -> Number {
         self.sum(&self.product(low, &self.one), &self.product(high, &self.square))
     }
 
-    /// An exponent is public.
+    /// The power. The exponent must be public.
     pub fn power(&self, base: &Number, exponent: &Number) -> Number {
         let mut made = self.one;
         for bit in (0..256).rev() {
@@ -111,7 +112,7 @@ impl Modulus {
         made
     }
 
-    /// Inverts numbers in their places, modulo a prime; none of them is zero.
+    /// Inverts numbers in place, modulo a prime; none may be zero.
     pub fn invert(&self, numbers: &mut [Number]) {
         let mut products = Vec::with_capacity(numbers.len());
         let mut product = self.one;
@@ -146,7 +147,7 @@ const fn doubled_often(mut number: Number, modulus: &Number, times: usize) -> Nu
     number
 }
 
-/// The sum, and what it carries.
+/// The sum and its carry.
 pub(super) fn added(a: &Number, b: &Number) -> (Number, u64) {
     let (mut sum, mut carry) = ([0; 4], 0_u128);
     for (place, sum) in sum.iter_mut().enumerate() {
@@ -157,7 +158,7 @@ pub(super) fn added(a: &Number, b: &Number) -> (Number, u64) {
     (sum, carry as u64)
 }
 
-/// The difference, and 1 where it is below zero.
+/// The difference, and 1 if it is negative.
 pub(super) const fn subtracted(a: &Number, b: &Number) -> (Number, u64) {
     let (mut less, mut borrow, mut place) = ([0; 4], 0_i128, 0);
     while place < 4 {
@@ -169,19 +170,19 @@ pub(super) const fn subtracted(a: &Number, b: &Number) -> (Number, u64) {
     (less, (borrow & 1) as u64)
 }
 
-/// The first where the mask is all ones, the second where it is zero.
+/// `a` if the mask is all ones, `b` if it is zero.
 pub(super) fn chosen(a: &Number, b: &Number, mask: u64) -> Number {
-    // What the compiler knows of a mask it could make a branch of.
+    // Hidden from the compiler, which could turn a known mask into a branch.
     let mask = std::hint::black_box(mask);
     std::array::from_fn(|place| (a[place] & mask) | (b[place] & !mask))
 }
 
-/// Of public numbers.
+/// Whether a is below b. For public numbers only.
 pub(super) fn is_below(a: &Number, b: &Number) -> bool {
     subtracted(a, b).1 == 1
 }
 
-/// From 32 bytes, the lowest first.
+/// Reads 32 bytes, lowest first.
 pub(super) fn of_little_endian(bytes: &[u8; 32]) -> Number {
     let (words, _) = bytes.as_chunks();
     std::array::from_fn(|place| u64::from_le_bytes(words[place]))

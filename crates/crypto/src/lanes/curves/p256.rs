@@ -1,11 +1,13 @@
-//! Multiples of points of P-256 in eight lanes, and signatures of ECDSA verified under one key: u1 G + u2 Q is found from tables of multiples of
-//! the base and of the key, without a doubling.
+//! Multiples of P-256 points in eight lanes, and verification of ECDSA signatures under one key: u1
+//! G + u2 Q is computed from tables of multiples of the base and of the key, without doublings.
 //!
-//! Points are x / z² and y / z³. The sum of two that are equal or opposite comes out with a z of zero, and so does every sum after it: who adds
-//! what may be either asks for that at the end.
+//! Points are x / z² and y / z³ (Jacobian). The sum of two equal or opposite points gets a z of
+//! zero, and so does every later sum. A caller whose points may be equal or opposite checks z at
+//! the end.
 
 use std::arch::x86_64::*;
-use std::sync::OnceLock;
+
+use panoply_core::once::OnceBox;
 
 use super::field_p256::{
     Field, LIMBS, MODULUS, are_zero, chosen, difference, difference_of_products, entered, from_entered, inverse,
@@ -14,29 +16,29 @@ use super::field_p256::{
 use super::number::{Modulus, Number, is_below, subtracted};
 use super::table::{Digit, Digits, LANES, Table, stored};
 
-/// The order of the base.
+/// The order of the base point.
 pub(super) const ORDER: Modulus =
     Modulus::new([0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000]);
-/// Half of it, rounded down.
+/// Half of the order, rounded down.
 const HALF: Number = [0x79dc_e561_7e31_92a8, 0xde73_7d56_d38b_cf42, 0x7fff_ffff_ffff_ffff, 0x7fff_ffff_8000_0000];
 const BASE: [Number; 2] = [
     [0xf4a1_3945_d898_c296, 0x7703_7d81_2deb_33a0, 0xf8bc_e6e5_63a4_40f2, 0x6b17_d1f2_e12c_4247],
     [0xcbb6_4068_37bf_51f5, 0x2bce_3357_6b31_5ece, 0x8ee7_eb4a_7c0f_9e16, 0x4fe3_42e2_fe1a_7f9b],
 ];
 
-/// Signatures that share one inversion.
+/// Number of signatures that share one inversion.
 pub(super) const CHUNK: usize = 16 * LANES;
 const DIGEST_BYTES: usize = 32;
 
 /// x and y of multiples of a point.
 pub(super) type Multiples<const PAIRS: usize> = Table<{ 2 * LIMBS }, PAIRS>;
 
-/// What is made of a public key.
+/// The precomputed table of a public key.
 pub struct P256Lanes {
     multiples: Multiples<1>,
 }
 
-/// A signature whose numbers lie in their range.
+/// A signature whose numbers are in range.
 struct Candidate {
     index: usize,
     r: Number,
@@ -52,7 +54,7 @@ pub(super) struct Point {
     pub z: Field,
 }
 
-/// A sum under way: in lanes of the mask there is nothing yet.
+/// A partial sum; lanes of the mask are still empty.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     pub point: Point,
@@ -61,17 +63,19 @@ pub(super) struct Sum {
 }
 
 impl P256Lanes {
-    /// For a key that is a point of the curve: both coordinates, the highest byte first. `None` where the CPU lacks the instructions.
+    /// Takes a key that is a point of the curve, as big-endian coordinates. `None` if the CPU lacks
+    /// the instructions.
     pub fn new(coordinates: &[u8; 64]) -> Option<P256Lanes> {
         super::detected().then_some(())?;
+        crate::lanes::entries::enter();
         let (x, y) = coordinates.split_first_chunk()?;
         let point = [of_big_endian(x), of_big_endian(y.try_into().ok()?)];
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         Some(P256Lanes { multiples: unsafe { multiples(&point) } })
     }
 
-    /// Finds verdicts from digests of messages and from r and s, each with the highest byte first; those that it leaves out are of numbers
-    /// that are out of their range, or of sums that have to be found otherwise.
+    /// Writes verdicts for digests and signatures (r and s, big-endian). It leaves out signatures
+    /// whose numbers are out of range, and sums that need another method.
     pub fn verify(
         &self,
         digests: &[[u8; DIGEST_BYTES]],
@@ -88,7 +92,7 @@ impl P256Lanes {
                 let Ok(s) = s.try_into().map(of_big_endian) else { continue };
                 let r = of_big_endian(r);
                 let in_range = |number: &Number| *number != [0; 4] && is_below(number, &ORDER.modulus);
-                // Where r and once the order is below p, that could be x as well.
+                // If r plus the order is below p, that sum could be x as well.
                 let (beyond, _) = subtracted(&MODULUS.modulus, &ORDER.modulus);
                 if in_range(&r) && in_range(&s) && !is_below(&r, &beyond) {
                     candidates.push(Candidate { index, r, hash: ORDER.below(of_big_endian(&digests[index]), 0) });
@@ -96,7 +100,7 @@ impl P256Lanes {
                 }
             }
             ORDER.invert(&mut inverses);
-            // SAFETY: where the CPU lacks the instructions there is no such value.
+            // SAFETY: a value of this type exists only if the CPU has the instructions.
             let found = unsafe { self.verified(&candidates, &inverses) };
             for (candidate, found) in candidates.iter().zip(found) {
                 verdicts[candidate.index] = found;
@@ -108,7 +112,7 @@ impl P256Lanes {
     /// The CPU must have AVX-512 F.
     #[target_feature(enable = "avx512f")]
     unsafe fn verified(&self, candidates: &[Candidate], inverses: &[Number]) -> Vec<Option<bool>> {
-        // Lanes without a signature do the last one once more.
+        // Lanes without a signature repeat the last one.
         let groups = candidates.chunks(LANES).zip(inverses.chunks(LANES));
         let digits: Vec<(Digits, Digits)> = groups
             .map(|(group, inverses)| {
@@ -122,7 +126,7 @@ impl P256Lanes {
             })
             .collect();
         let (mut sums, base) = (vec![Sum::new(); digits.len()], base());
-        // Window after window, so that the tables are read once for all.
+        // Window by window, so that each table entry is read once for all signatures.
         for window in 0..Multiples::<4>::WINDOWS {
             for (sum, (u1, _)) in sums.iter_mut().zip(&digits) {
                 sum.add_multiple(base, window, &u1[window]);
@@ -145,28 +149,28 @@ impl P256Lanes {
     }
 }
 
-/// Numbers or their opposites, whichever are below half of the order, and which were turned.
+/// Replaces numbers above half of the order by their negatives; also returns which were negated.
 fn halved(numbers: [Number; LANES]) -> ([Number; LANES], [bool; LANES]) {
     let is_above = numbers.map(|number| is_below(&HALF, &number));
     (std::array::from_fn(|lane| if is_above[lane] { ORDER.negated(&numbers[lane]) } else { numbers[lane] }), is_above)
 }
 
-/// Multiples of the base, made once.
+/// Multiples of the base point, computed once.
 pub(super) fn base() -> &'static Multiples<4> {
-    static TABLE: OnceLock<Multiples<4>> = OnceLock::new();
-    // SAFETY: the CPU was asked before anything was verified or signed.
-    TABLE.get_or_init(|| unsafe { multiples(&BASE) })
+    static TABLE: OnceBox<Multiples<4>> = OnceBox::new();
+    // SAFETY: the CPU's features were checked before anything was verified or signed.
+    TABLE.get_or_make(|| unsafe { multiples(&BASE) })
 }
 
 impl Sum {
-    /// Of nothing.
+    /// An empty sum.
     #[target_feature(enable = "avx512f")]
     pub fn new() -> Sum {
         let one = one();
         Sum { point: Point { x: one, y: one, z: one }, is_empty: 0xff, one }
     }
 
-    /// Adds digits' multiples of a table's point. No branch and no address depends on a digit.
+    /// Adds multiples of a table's point. No branch and no address depends on a digit.
     #[target_feature(enable = "avx512f")]
     pub fn add_multiple<const PAIRS: usize>(&mut self, table: &Multiples<PAIRS>, window: usize, digits: &[i16; LANES]) {
         let digit = Digit::new(digits);
@@ -203,7 +207,7 @@ fn added(p: &Point, x: &Field, y: &Field) -> Point {
     Point { x, y: difference_of_products(&r, &difference(&v, &x), &p.y, &h3), z: product(&p.z, &h) }
 }
 
-/// What the z of points have to be multiplied with to be one.
+/// The inverse z coordinates of points.
 #[target_feature(enable = "avx512f")]
 pub(super) fn inverses(points: &[Point]) -> Vec<Field> {
     let mut all = one();
@@ -220,7 +224,7 @@ pub(super) fn inverses(points: &[Point]) -> Vec<Field> {
     inverses
 }
 
-/// The table of a point's multiples; a lane for each window.
+/// The table of a point's multiples, computed with one lane per window.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F.
@@ -254,7 +258,8 @@ unsafe fn multiples<const PAIRS: usize>(point: &[Number; 2]) -> Multiples<PAIRS>
     table
 }
 
-/// x and y of the point and of its double, and of those of that doubled `bits` times, and so on; entered.
+/// Affine coordinates of the point and of its double, then of the point doubled `bits` times and
+/// its double, and so on; in Montgomery form.
 fn doubled_bases(point: &[Number; 2], bits: usize, count: usize) -> Vec<[Number; 4]> {
     let mut point = [MODULUS.entered(&point[0]), MODULUS.entered(&point[1]), MODULUS.one];
     let (mut points, mut over) = (Vec::with_capacity(2 * count), Vec::with_capacity(2 * count));
@@ -301,13 +306,13 @@ fn doubled([x, y, z]: &[Number; 3]) -> [Number; 3] {
     [x, y, z]
 }
 
-/// From 32 bytes, the highest first.
+/// Reads 32 big-endian bytes.
 pub(super) fn of_big_endian(bytes: &[u8; 32]) -> Number {
     let (words, _) = bytes.as_chunks();
     std::array::from_fn(|place| u64::from_be_bytes(words[3 - place]))
 }
 
-/// To 32 bytes, the highest first.
+/// Writes 32 big-endian bytes.
 pub(super) fn to_big_endian(number: &Number) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(number.iter().rev()) {

@@ -1,9 +1,11 @@
-//! Signatures of ECDSA over P-256 made under one key, eight at a time.
+//! ECDSA signatures over P-256 under one key, eight at a time.
 //!
-//! A nonce is the SHA-512 of the private key, of 32 random bytes and of the message's digest, modulo the order: two messages never share one,
-//! even where the randomness is bad, and nobody can tell one even where it is known.
+//! A nonce is the SHA-512 of the private key, 32 random bytes and the message's digest, modulo the
+//! order. So two messages never share a nonce even if the randomness is bad, and a nonce stays
+//! secret even if the randomness is known.
 //!
-//! No branch and no address depends on the private key or a nonce. What is kept of them, and of the points they make, is wiped.
+//! No branch and no address depends on the private key or a nonce. Their copies in memory, and
+//! those of the resulting points, are wiped.
 
 use zeroize::{Zeroize, Zeroizing, zeroize_flat_type};
 
@@ -13,28 +15,30 @@ use super::p256::{CHUNK, Multiples, ORDER, Point, Sum, base, inverses, of_big_en
 use super::table::{Digits, LANES, loaded, stored};
 use crate::lanes::sha512;
 
-/// What is made of a private key.
+/// A private key for the lanes.
 pub struct P256SignLanes {
     secret: Zeroizing<Number>,
-    /// The same, as products take it.
+    /// The same in Montgomery form.
     entered: Zeroizing<Number>,
 }
 
 impl P256SignLanes {
-    /// For a private key that is in its range, the highest byte first. `None` where the CPU lacks the instructions.
+    /// Takes a private key in range, big-endian. `None` if the CPU lacks the instructions.
     pub fn new(secret: &[u8; 32]) -> Option<P256SignLanes> {
         super::detected().then_some(())?;
+        crate::lanes::entries::enter();
         let secret = Zeroizing::new(of_big_endian(secret));
         let entered = Zeroizing::new(ORDER.entered(&secret));
         Some(P256SignLanes { secret, entered })
     }
 
-    /// Makes signatures of digests: r and s, each with the highest byte first. `random`: as many fresh random bytes as there are of digests.
-    /// One of zeros is none: another way has to be found for it, which comes once in 2^256.
+    /// Signs digests: r and s, big-endian. `random` has 32 fresh random bytes for each digest. A
+    /// signature of zeros is invalid (probability 2^-256); the caller must then sign in another
+    /// way.
     pub fn sign(&self, digests: &[[u8; 32]], random: &[[u8; 32]], signatures: &mut [[u8; 64]]) {
         let chunks = digests.chunks(CHUNK).zip(random.chunks(CHUNK)).zip(signatures.chunks_mut(CHUNK));
         for ((digests, random), signatures) in chunks {
-            // SAFETY: where the CPU lacks the instructions there is no such value.
+            // SAFETY: a value of this type exists only if the CPU has the instructions.
             unsafe { self.sign_chunk(digests, random, signatures) };
         }
     }
@@ -46,7 +50,7 @@ impl P256SignLanes {
         let hashes: Vec<Number> = digests.iter().map(|digest| ORDER.below(of_big_endian(digest), 0)).collect();
         let mut nonces = Zeroizing::new(Vec::with_capacity(CHUNK));
         for (hashes, random) in hashes.chunks(LANES).zip(random.chunks(LANES)) {
-            // Lanes without a message do the last one once more.
+            // Lanes without a message repeat the last one.
             let hashes = std::array::from_fn(|lane| hashes[lane.min(hashes.len() - 1)]);
             let random = std::array::from_fn(|lane| of_big_endian(&random[lane.min(random.len() - 1)]));
             nonces.extend_from_slice(&*Zeroizing::new(self.nonces(&hashes, random)));
@@ -56,7 +60,7 @@ impl P256SignLanes {
         let xs = points.iter().zip(&over).flat_map(|(point, over)| left(&product(&point.x, &square(over))));
         let xs: Vec<Number> = xs.collect();
         for (point, over) in points.iter_mut().zip(&mut over) {
-            // SAFETY: both are registers' contents, of which zeros are some.
+            // SAFETY: both are contents of registers, for which zeros are valid.
             unsafe {
                 zeroize_flat_type(point);
                 zeroize_flat_type(over);
@@ -84,7 +88,7 @@ impl P256SignLanes {
             words[4 + place] = random.map(|number| number[place] as i64);
             words[8 + place] = hashes.map(|number| number[place] as i64);
         }
-        // Three times 32 bytes, and a one behind them.
+        // After three times 32 bytes comes the padding's one bit.
         words[12] = [i64::MIN; LANES];
         words[15] = [3 * 32 * 8; LANES];
         let mut digests = stored(&sha512::hash_block(loaded(&words)));
@@ -96,15 +100,16 @@ impl P256SignLanes {
     }
 }
 
-/// Multiples of the base by nonces, or by their opposites: with the same x.
+/// Multiples of the base point by the nonces or their negatives, which have the same x.
 ///
-/// Sums are never of equal or opposite points. A factor is below half of the order, and what was added before window i is below 2^(8 i) either
-/// side of zero, while what is added next is that or more; and both together are less than the order.
+/// Equal or opposite points are never added. A factor is below half of the order. The sum before
+/// window i is between -2^(8 i) and 2^(8 i), the next summand is at least that large, and both
+/// together stay below the order.
 #[target_feature(enable = "avx512f")]
 fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
     let digits: Vec<_> = nonces.iter().map(|nonces| Zeroizing::new(halved_digits(nonces))).collect();
     let (mut sums, base) = (vec![Sum::new(); nonces.len()], base());
-    // Window after window, so that the table is read once for all.
+    // Window by window, so that each table entry is read once for all nonces.
     for window in 0..Multiples::<4>::WINDOWS {
         for (sum, digits) in sums.iter_mut().zip(&digits) {
             sum.add_multiple(base, window, &digits[window]);
@@ -112,7 +117,7 @@ fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
     }
     let points = sums.iter().map(|sum| sum.point).collect();
     for sum in &mut sums {
-        // SAFETY: it is registers' contents and a mask, of which zeros are some.
+        // SAFETY: the sum is contents of registers and a mask, for which zeros are valid.
         unsafe { zeroize_flat_type(sum) };
     }
     points
@@ -121,13 +126,13 @@ fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
 fn halved_digits(nonces: &[Number; LANES]) -> Digits {
     let halved = Zeroizing::new(nonces.map(|nonce| {
         let other = ORDER.negated(&nonce);
-        // All ones where the nonce is the smaller one.
+        // All ones if the nonce is the smaller one.
         chosen(&nonce, &other, subtracted(&nonce, &other).1.wrapping_neg())
     }));
     Multiples::<4>::digits(&halved, [false; LANES])
 }
 
-/// What the lanes find for nonces, for tests.
+/// The x coordinates that the lanes compute for nonces, for tests.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F.

@@ -1,7 +1,9 @@
-//! Tables of a point's multiples, read whole for every digit of every lane: entries lie in registers, from which each lane picks its own. So
-//! neither a branch nor an address depends on a digit.
+//! Tables of a point's multiples. Every lookup reads the whole window: its entries lie in
+//! registers, from which each lane selects its own. So neither a branch nor an address depends on a
+//! digit.
 //!
-//! Window `i` of `bits` bits has the multiples by 1 up to 2^(bits - 1) of the point times 2^(bits i); digits below zero take the opposite.
+//! Window `i` of `bits` bits has the multiples 1 to 2^(bits - 1) of the point times 2^(bits i);
+//! negative digits use the negated entry.
 
 use std::arch::x86_64::*;
 
@@ -9,7 +11,7 @@ use super::number::Number;
 
 /// Lanes of a register.
 pub(super) const LANES: usize = 8;
-/// Words of a register, which are so many entries' limb.
+/// Words of a register: one limb of this many entries.
 const WORDS: usize = 16;
 
 /// One limb of sixteen entries.
@@ -17,13 +19,14 @@ const WORDS: usize = 16;
 #[repr(C, align(64))]
 struct Row([i32; WORDS]);
 
-/// A table whose entries have `LIMBS` limbs, for windows of `6 + log2(PAIRS)` bits: limb after limb, pairs of rows.
+/// A table whose entries have `LIMBS` limbs, for windows of `6 + log2(PAIRS)` bits: limb after
+/// limb, pairs of rows.
 pub(super) struct Table<const LIMBS: usize, const PAIRS: usize>(Vec<[[[Row; 2]; PAIRS]; LIMBS]>);
 
-/// One window's digits: which entries, and how.
+/// The digits of one window: indices of entries, with signs.
 pub(super) struct Digit {
     index: __m512i,
-    /// The lanes whose digit is below zero.
+    /// The lanes whose digit is negative.
     pub is_negative: __mmask8,
     /// The lanes whose digit is zero.
     pub is_zero: __mmask8,
@@ -45,13 +48,14 @@ impl<const LIMBS: usize, const PAIRS: usize> Table<LIMBS, PAIRS> {
         Table(vec![[[[Row([0; WORDS]); 2]; PAIRS]; LIMBS]; Self::WINDOWS])
     }
 
-    /// Sets one limb of the entry that is `times` times the point, from 1 on.
+    /// Sets one limb of the entry for `times` times the point; `times` begins with 1.
     pub fn set(&mut self, window: usize, times: usize, limb: usize, value: i64) {
         let entry = times - 1;
         self.0[window][limb][entry / 32][entry / WORDS % 2].0[entry % WORDS] = value as i32;
     }
 
-    /// The digits' entries, without their signs: limbs in the lower halves of the lanes, with anything above. For zero it is any entry.
+    /// The digits' entries, without their signs: limbs in the lower halves of the lanes, with
+    /// arbitrary upper halves. The entry of a zero digit is arbitrary.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub fn entries(&self, window: usize, digit: &Digit) -> [__m512i; LIMBS] {
@@ -76,7 +80,8 @@ impl<const LIMBS: usize, const PAIRS: usize> Table<LIMBS, PAIRS> {
         })
     }
 
-    /// The digits of eight numbers below 2^255: each from -2^(bits - 1) + 1 up to 2^(bits - 1). A lane that `is_negated` has them with the other sign.
+    /// The digits of eight numbers below 2^255, each from -2^(bits - 1) + 1 to 2^(bits - 1). In
+    /// lanes with `is_negated` their signs are inverted.
     pub fn digits(numbers: &[Number; LANES], is_negated: [bool; LANES]) -> Digits {
         let mut digits = vec![[0; LANES]; Self::WINDOWS];
         for (lane, number) in numbers.iter().enumerate() {
@@ -114,7 +119,7 @@ unsafe fn load(row: &Row) -> __m512i {
     unsafe { _mm512_load_si512(row.0.as_ptr().cast()) }
 }
 
-/// Up to 32 bits of a number, of which those beyond its end are zero.
+/// Up to 32 bits of a number; bits beyond its end are zero.
 pub(super) fn bits_of(number: &Number, first: usize, count: usize) -> u64 {
     let (word, shift) = (first / 64, first % 64);
     let low = number.get(word).map_or(0, |word| word >> shift);
@@ -122,7 +127,7 @@ pub(super) fn bits_of(number: &Number, first: usize, count: usize) -> u64 {
     (low | high) & ((1 << count) - 1)
 }
 
-/// Eight numbers in limbs: `limbs[i]` are the bits from `starts[i]` to `starts[i + 1]` of each.
+/// Splits eight numbers into limbs; limb `i` has the bits from `start(i)` to `start(i + 1)`.
 pub(super) fn in_limbs<const LIMBS: usize>(
     numbers: &[Number; LANES],
     start: impl Fn(usize) -> usize,
@@ -133,7 +138,7 @@ pub(super) fn in_limbs<const LIMBS: usize>(
     })
 }
 
-/// Limbs in registers.
+/// Loads limbs into registers.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn loaded<const LIMBS: usize>(limbs: &[[i64; LANES]; LIMBS]) -> [__m512i; LIMBS] {
@@ -141,7 +146,7 @@ pub(super) fn loaded<const LIMBS: usize>(limbs: &[[i64; LANES]; LIMBS]) -> [__m5
     std::array::from_fn(|limb| unsafe { _mm512_loadu_si512(limbs[limb].as_ptr().cast()) })
 }
 
-/// Limbs in memory.
+/// Stores limbs to memory.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn stored<const LIMBS: usize>(registers: &[__m512i; LIMBS]) -> [[i64; LANES]; LIMBS] {
@@ -153,7 +158,7 @@ pub(super) fn stored<const LIMBS: usize>(registers: &[__m512i; LIMBS]) -> [[i64;
     })
 }
 
-/// Eight numbers from limbs that are none below zero and not longer than they should be.
+/// Joins eight numbers from limbs, which must be non-negative and in range.
 pub(super) fn from_limbs<const LIMBS: usize>(
     limbs: &[[i64; LANES]; LIMBS],
     start: impl Fn(usize) -> usize,

@@ -1,4 +1,4 @@
-//! The fields against integers that are added bit by bit, and points against AWS-LC.
+//! Tests the fields against bitwise integer arithmetic, and points against AWS-LC.
 
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 
@@ -10,7 +10,7 @@ use crate::hash::hash_parts;
 use crate::signature::PublicKey;
 use panoply_core::op::crypto::{HashAlgorithm, SignatureAlgorithm};
 
-/// Whether the CPU has the lanes, and says so where not.
+/// Whether the CPU has the lanes; prints a line if not.
 fn there() -> bool {
     if !super::detected() {
         println!("skipped: no lanes for curves on this CPU");
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Numbers below a modulus above 2^252, by adding and comparing alone.
+/// Numbers modulo a modulus above 2^252, computed only by adding and comparing.
 struct Plain(Number);
 
 impl Plain {
@@ -95,7 +95,7 @@ impl Plain {
         sum
     }
 
-    /// The number that limbs with signs stand for.
+    /// The number represented by signed limbs.
     fn of_limbs(&self, limbs: &[i64], bits: impl Fn(usize) -> usize) -> Number {
         let mut sum = [0; 4];
         for (place, limb) in limbs.iter().enumerate().rev() {
@@ -109,7 +109,7 @@ impl Plain {
     }
 }
 
-/// Numbers at the ends of what words, limbs and the modulus can hold.
+/// Edge cases for words, limbs and the modulus.
 fn extremes(modulus: &Number) -> Vec<Number> {
     let plain = Plain(*modulus);
     let mut numbers = vec![[0; 4], ONE, [2, 0, 0, 0], [19, 0, 0, 0], [u64::MAX; 4]];
@@ -137,7 +137,7 @@ fn one_number_at_a_time_is_that_of_integers() {
             let below = plain.reduced(*a);
             assert_eq!(own.sum(&below, &b), plain.sum(&below, &b));
             assert_eq!(own.sum(&own.difference(&below, &b), &b), below);
-            // 2^256, once and as often as b says.
+            // 2^256, added `b` times.
             let high = plain.product(&plain.sum(&plain.reduced([u64::MAX; 4]), &ONE), &b);
             assert_eq!(own.of_wide(a, &b), plain.sum(&below, &high));
         }
@@ -151,7 +151,7 @@ fn one_number_at_a_time_is_that_of_integers() {
     }
 }
 
-/// Eight numbers from a list, from this place on.
+/// Eight numbers from a list, from an index on.
 fn eight(numbers: &[Number], first: usize) -> [Number; LANES] {
     std::array::from_fn(|lane| numbers[(first + lane * 5) % numbers.len()])
 }
@@ -159,7 +159,7 @@ fn eight(numbers: &[Number], first: usize) -> [Number; LANES] {
 #[test]
 fn the_field_of_ed25519_is_that_of_integers() {
     if there() {
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         unsafe { check_25519() };
     }
 }
@@ -185,7 +185,7 @@ unsafe fn check_25519() {
             assert_eq!(twice[lane], expected);
         }
     }
-    // Limbs as long as three carried ones together, and a little more, with every sign.
+    // Limbs as long as the sum of three carried numbers, and a little more, with all signs.
     let mut random = Random(8);
     let bits = |limb: usize| 26 - limb % 2;
     for _ in 0..200 {
@@ -209,7 +209,7 @@ unsafe fn check_25519() {
 #[test]
 fn the_field_of_p256_is_that_of_integers() {
     if there() {
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         unsafe { check_p256() };
     }
 }
@@ -240,7 +240,7 @@ unsafe fn check_p256() {
             assert_eq!(are_zero(&difference(&f, &g)) >> lane & 1 == 1, own == other);
         }
     }
-    // The longest limbs, with every sign. A number that is entered is 2^261 times itself.
+    // The longest limbs, with all signs. Montgomery form is the number times 2^261.
     let mut random = Random(9);
     let over = plain.product(&[0, 0, 0, 1 << 63], &[1 << 6, 0, 0, 0]);
     for _ in 0..200 {
@@ -263,13 +263,13 @@ unsafe fn check_p256() {
     }
 }
 
-/// Both coordinates of so many times the base of P-256, found by AWS-LC.
+/// Coordinates of a multiple of the P-256 base point, from AWS-LC.
 fn multiple(factor: &Number) -> [u8; 64] {
     let key = PrivateKey::from_private_key(&ECDH_P256, &to_big_endian(factor)).unwrap();
     key.compute_public_key().unwrap().as_ref()[1..].try_into().unwrap()
 }
 
-/// Numbers below the order of P-256, but zero, at the ends of windows and of the order's halves.
+/// Non-zero numbers below the order of P-256, at the ends of windows and of the order's halves.
 fn factors() -> Vec<Number> {
     let order = Plain(ORDER.modulus);
     let half = order.product(&order.sum(&ORDER.modulus, &ONE), &ORDER.left(&inverse_of_two()));
@@ -302,7 +302,7 @@ fn multiples_by_nonces_are_those_of_the_library() {
     let factors = factors();
     for first in (0..factors.len()).step_by(LANES) {
         let nonces = std::array::from_fn(|lane| factors[(first + lane) % factors.len()]);
-        // SAFETY: the CPU was asked.
+        // SAFETY: the CPU's features were checked.
         let found = unsafe { p256_sign::xs_of(&nonces) };
         for lane in 0..LANES {
             assert_eq!(to_big_endian(&found[lane]), multiple(&nonces[lane])[..32], "{:x?}", nonces[lane]);
@@ -310,7 +310,7 @@ fn multiples_by_nonces_are_those_of_the_library() {
     }
 }
 
-/// Signatures for chosen u1 and u2, of which the sums are of equal points, opposite ones, and others.
+/// Signatures for chosen u1 and u2, whose sums add equal points, opposite points, and others.
 #[test]
 fn sums_of_chosen_multiples_are_verified() {
     if !there() {
@@ -334,7 +334,7 @@ fn sums_of_chosen_multiples_are_verified() {
                 if u2 == [0; 4] {
                     continue;
                 }
-                // What has no x is a signature of nothing, whatever r is.
+                // A sum without an x makes every signature invalid, for any r.
                 let is_sum = sum != [0; 4];
                 let x = if is_sum { of_big_endian(multiple(&sum).first_chunk().unwrap()) } else { [5; 4] };
                 let r = order.reduced(x);
@@ -351,12 +351,12 @@ fn sums_of_chosen_multiples_are_verified() {
             assert_ne!(*verdict, Some(!is_sum));
             decided += usize::from(verdict.is_some());
         }
-        // Of other digests they are none.
+        // With other digests they are invalid.
         digests.iter_mut().for_each(|digest| digest[31] ^= 1);
         lanes.verify(&digests, &signatures, &mut verdicts);
         assert!(verdicts.iter().all(|verdict| *verdict != Some(true)));
     }
-    // The lanes leave out little.
+    // The lanes leave out few signatures.
     assert!(decided > 1000, "{decided}");
 }
 
@@ -384,7 +384,7 @@ fn signatures_of_all_keys_verify_and_their_nonces_differ() {
         let count = 1 + random.next() as usize % 40;
         let mut bytes = || -> [u8; 32] { to_big_endian(&random.number()) };
         let mut digests: Vec<[u8; 32]> = (0..count).map(|_| bytes()).collect();
-        // With bad randomness, too.
+        // Also with bad randomness.
         let noise: Vec<[u8; 32]> =
             (0..count).map(|_| if count.is_multiple_of(2) { bytes() } else { [0; 32] }).collect();
         let mut signatures = vec![[0; 64]; count];
@@ -397,7 +397,7 @@ fn signatures_of_all_keys_verify_and_their_nonces_differ() {
         rs.sort_unstable();
         rs.dedup();
         assert_eq!(rs.len(), count);
-        // A digest that differs alone changes the nonce.
+        // Changing only the digest changes the nonce.
         digests[0][31] ^= 1;
         let mut again = vec![[0; 64]; count];
         own.sign(&digests, &noise, &mut again);
@@ -406,10 +406,10 @@ fn signatures_of_all_keys_verify_and_their_nonces_differ() {
     }
 }
 
-/// Points of the curve of Ed25519, one at a time: x and y, not entered.
+/// A point of the Ed25519 curve: plain x and y.
 type Edwards = (Number, Number);
 
-/// By the law of the curve, as it stands in its definition.
+/// The addition law from the curve's definition.
 fn edwards_sum(p: &Edwards, q: &Edwards) -> Edwards {
     let field = &ed25519::FIELD;
     let [x1, y1, x2, y2] = [p.0, p.1, q.0, q.1].map(|number| field.entered(&number));
@@ -441,7 +441,8 @@ fn edwards_encoded((x, y): &Edwards) -> [u8; 32] {
     bytes
 }
 
-/// Keys with a part of small order, and R with one, with more than one encoding, or of small order: for each the verdict is the library's.
+/// Keys and R with a component of small order, R of small order, and R with several encodings: the
+/// verdict always equals the library's.
 #[test]
 fn parts_of_small_order_are_judged_as_the_library_does() {
     if !there() {
@@ -449,7 +450,7 @@ fn parts_of_small_order_are_judged_as_the_library_does() {
     }
     let (order, mut random) = (Plain(ed25519::ORDER.modulus), Random(12));
     let base = ed25519::decoded(&ed25519::BASE).unwrap();
-    // A point of order 8, whose y stands among those that no key may have.
+    // A point of order 8, whose y is among those refused in keys.
     let small = [0x4fd8_4d3d_706a_17c7, 0x0f67_100d_760b_3cba, 0xc6cc_392c_fa53_202a, 0x7a03_ac92_77fd_c74e];
     let torsion = ed25519::decoded(&edwards_encoded(&([0; 4], small))).unwrap();
     assert_eq!(edwards_multiple(&torsion, &[8, 0, 0, 0]), ([0; 4], ONE));
@@ -462,12 +463,12 @@ fn parts_of_small_order_are_judged_as_the_library_does() {
             (ed25519::Ed25519Lanes::new(&key).unwrap(), PublicKey::new(SignatureAlgorithm::Ed25519, &key).unwrap());
         let (mut messages, mut signatures) = (Vec::new(), Vec::new());
         for round in 0..96_u64 {
-            // R is of small order alone, or of every order.
+            // R has small order, or full order.
             let nonce = if round % 3 == 0 { [0; 4] } else { order.reduced(random.number()) };
             let r = edwards_sum(&edwards_multiple(&base, &nonce), &edwards_multiple(&torsion, &[round % 8, 0, 0, 0]));
             let mut encoded = edwards_encoded(&r);
             if round % 24 == 0 {
-                // One, and the modulus more; and with a sign where zero has none.
+                // One plus the modulus; and a sign bit where zero has none.
                 encoded = [0xff; 32];
                 (encoded[0], encoded[31]) = (0xee, 0x7f);
             } else if round % 24 == 3 {

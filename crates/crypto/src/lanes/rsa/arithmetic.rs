@@ -1,22 +1,24 @@
-//! Products of limbs in vectors: of doubles, which every CPU with AVX-512 has, and of integers, for which IFMA has instructions.
+//! Products of limbs in vectors: of doubles, which every CPU with AVX-512 has, and of integers,
+//! with IFMA.
 //!
-//! All of it is inlined into functions that are compiled for the CPU's instructions, so that vectors stay in registers: see [`super::kernel`].
+//! All functions are inlined into functions that are compiled for the CPU's instructions, so that
+//! vectors stay in registers: see [`super::kernel`].
 
 use std::arch::x86_64::*;
 
 use super::limbs::LIMB_MASK;
 
-/// Which instructions make the products of eight numbers.
+/// The instructions for products of eight numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Those of doubles.
+    /// Fused multiply-add of doubles.
     Doubles,
-    /// Those of IFMA.
+    /// IFMA.
     Integers,
 }
 
 impl Kind {
-    /// The fastest that this CPU has; `None` where it has neither.
+    /// The fastest kind that this CPU has; `None` if it has neither.
     pub(super) fn detected() -> Option<Kind> {
         Kind::Integers.is_there().then_some(Kind::Integers).or(Kind::Doubles.is_there().then_some(Kind::Doubles))
     }
@@ -29,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// A limb as an operand of the kernel.
+    /// Converts a limb to an operand of the kernel.
     pub(super) fn operand(self, limb: u64) -> u64 {
         match self {
             Kind::Doubles => (f64::from_bits(limb | ABOVE.to_bits()) - ABOVE).to_bits(),
@@ -37,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// And back.
+    /// Converts an operand back to a limb.
     pub(super) fn limb(self, operand: u64) -> u64 {
         match self {
             Kind::Doubles => (f64::from_bits(operand) + ABOVE).to_bits() ^ ABOVE.to_bits(),
@@ -46,17 +48,18 @@ impl Kind {
     }
 }
 
-/// 2^52, whose bits stand above those of a limb when both are added.
+/// 2^52: in the sum with a limb, its bits stand above the limb's.
 const ABOVE: f64 = 4_503_599_627_370_496.0;
 
-/// What the kernel needs to know of limbs. Its functions must be called from code that is compiled for the instructions.
+/// The operations of the kernel on limbs. They must be called from code that is compiled for the
+/// instructions.
 pub(super) trait Arithmetic {
-    /// What stands above the lower half of a product when it is added to a column.
+    /// The constant above the lower half of a product when it is added to a column.
     const LOW: u64;
-    /// What stands above the upper half.
+    /// The constant above the upper half.
     const HIGH: u64;
 
-    /// Adds both halves of a product, with the bits above them.
+    /// Adds both halves of a product, including the constants above them.
     ///
     /// # Safety
     /// The CPU must have the instructions.
@@ -68,15 +71,16 @@ pub(super) trait Arithmetic {
     /// The CPU must have the instructions.
     unsafe fn operand(sum: __m512i) -> __m512i;
 
-    /// An operand as an integer.
+    /// Converts an operand to an integer.
     ///
     /// # Safety
     /// The CPU must have the instructions.
     unsafe fn limb(operand: __m512i) -> __m512i;
 }
 
-/// Limbs as doubles: 2^104 + a b, rounded towards zero, has the upper 52 bits of a b in its mantissa, and 2^52 + a b - 2^52 upper the lower 52 bits. The bits of
-/// both doubles are summed up as integers. Doubles are whole numbers or zero, so none is slower than others.
+/// Limbs as doubles. 2^104 + a b, rounded towards zero, has the upper 52 bits of a b in its
+/// mantissa; 2^52 + a b - 2^52 upper has the lower 52 bits. The bits of both doubles are summed as
+/// integers. All doubles are integers or zero, so none is a slow subnormal.
 pub(super) struct Doubles;
 
 const TO_ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
@@ -89,12 +93,13 @@ impl Arithmetic for Doubles {
 
     #[inline(always)]
     unsafe fn product(low: __m512i, high: __m512i, a: __m512i, b: __m512i) -> (__m512i, __m512i) {
-        // SAFETY: the caller says that the instructions are there.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         unsafe {
             let (a, b) = (_mm512_castsi512_pd(a), _mm512_castsi512_pd(b));
             let above = _mm512_castsi512_pd(_mm512_set1_epi64(Self::HIGH as i64));
             let upper = _mm512_fmadd_round_pd::<TO_ZERO>(a, b, above);
-            // 2^104 + 2^52, of which the upper half with its bits is taken away: exact, since the difference has no more than 52 bits.
+            // 2^104 + 2^52 minus the upper half with its constant: exact, since the difference has
+            // at most 52 bits.
             let both = _mm512_castsi512_pd(_mm512_set1_epi64(Self::HIGH as i64 + 1));
             let lower = _mm512_fmadd_round_pd::<TO_ZERO>(a, b, _mm512_sub_pd(both, upper));
             (_mm512_add_epi64(low, _mm512_castpd_si512(lower)), _mm512_add_epi64(high, _mm512_castpd_si512(upper)))
@@ -103,7 +108,7 @@ impl Arithmetic for Doubles {
 
     #[inline(always)]
     unsafe fn operand(sum: __m512i) -> __m512i {
-        // SAFETY: the caller says that the instructions are there.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         unsafe {
             let above = _mm512_set1_epi64(Self::LOW as i64);
             let bits = _mm512_or_si512(_mm512_and_si512(sum, _mm512_set1_epi64(LIMB_MASK as i64)), above);
@@ -113,7 +118,7 @@ impl Arithmetic for Doubles {
 
     #[inline(always)]
     unsafe fn limb(operand: __m512i) -> __m512i {
-        // SAFETY: the caller says that the instructions are there.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         unsafe {
             let above = _mm512_set1_epi64(Self::LOW as i64);
             let bits = _mm512_add_pd(_mm512_castsi512_pd(operand), _mm512_castsi512_pd(above));
@@ -122,7 +127,8 @@ impl Arithmetic for Doubles {
     }
 }
 
-/// Limbs as integers below 2^52, of which IFMA adds either half of a product to a sum. Nothing stands above a half.
+/// Limbs as integers below 2^52. IFMA adds either half of a product to a sum, with no constant
+/// above it.
 pub(super) struct Integers;
 
 impl Arithmetic for Integers {
@@ -131,13 +137,13 @@ impl Arithmetic for Integers {
 
     #[inline(always)]
     unsafe fn product(low: __m512i, high: __m512i, a: __m512i, b: __m512i) -> (__m512i, __m512i) {
-        // SAFETY: the caller says that the instructions are there.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         unsafe { (_mm512_madd52lo_epu64(low, a, b), _mm512_madd52hi_epu64(high, a, b)) }
     }
 
     #[inline(always)]
     unsafe fn operand(sum: __m512i) -> __m512i {
-        // SAFETY: the caller says that the instructions are there.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         unsafe { _mm512_and_si512(sum, _mm512_set1_epi64(LIMB_MASK as i64)) }
     }
 

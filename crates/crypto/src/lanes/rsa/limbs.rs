@@ -1,13 +1,14 @@
-//! Single numbers as limbs of 52 bits, the lowest first. What is worked out here is worked out once for a key, in the same steps whatever the key is.
+//! Single numbers as limbs of 52 bits, lowest first. They are computed once for a key, in the same
+//! steps for every key.
 
 use zeroize::Zeroizing;
 
 pub(super) const LIMB_BITS: usize = 52;
 pub(super) const LIMB_MASK: u64 = (1 << LIMB_BITS) - 1;
-/// Limbs that are reduced together; the numbers of limbs are multiples of it.
+/// Number of limbs that are reduced together; numbers have a multiple of it.
 pub(super) const BLOCK: usize = 5;
 
-/// A number, wiped when it is dropped.
+/// A number, wiped when dropped.
 pub(super) type Limbs = Zeroizing<Vec<u64>>;
 
 /// Zero.
@@ -15,11 +16,11 @@ pub(super) fn zero(len: usize) -> Limbs {
     Zeroizing::new(vec![0; len])
 }
 
-/// From bytes, the highest first; `None` where they need more limbs.
+/// Reads big-endian bytes; `None` if they need more limbs.
 pub(super) fn from_bytes(bytes: &[u8], len: usize) -> Option<Limbs> {
     let first = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
     let bytes = &bytes[first..];
-    // Eight more, so that a word can be read at each limb.
+    // Eight bytes more, so that a word can be read at each limb.
     let mut lowest_first = Zeroizing::new(vec![0; len * LIMB_BITS / 8 + 9]);
     let (whole, rest) = (len * LIMB_BITS / 8, len * LIMB_BITS % 8);
     if bytes.len() > whole + 1 || (bytes.len() == whole + 1 && bytes[0] >> rest != 0) {
@@ -31,7 +32,7 @@ pub(super) fn from_bytes(bytes: &[u8], len: usize) -> Option<Limbs> {
     Some(limbs)
 }
 
-/// From bytes, the lowest first, of which eight must be there from each limb's first on.
+/// Reads little-endian bytes; eight must exist from the first byte of each limb on.
 pub(super) fn read(lowest_first: &[u8], limbs: &mut [u64]) {
     for (place, limb) in limbs.iter_mut().enumerate() {
         let bit = place * LIMB_BITS;
@@ -40,7 +41,7 @@ pub(super) fn read(lowest_first: &[u8], limbs: &mut [u64]) {
     }
 }
 
-/// To bytes, the highest first. What does not fit is left out.
+/// Writes big-endian bytes; higher bytes that do not fit are dropped.
 pub(super) fn to_bytes(limbs: &[u64], out: &mut [u8]) {
     let mut rest = out.rchunks_mut(13);
     for pair in limbs.chunks(2) {
@@ -52,14 +53,14 @@ pub(super) fn to_bytes(limbs: &[u64], out: &mut [u8]) {
     }
 }
 
-/// How many bits a number has.
+/// The bit length of a number.
 pub(super) fn bits(limbs: &[u64]) -> usize {
     let highest = limbs.iter().rposition(|limb| *limb != 0);
     highest.map_or(0, |place| place * LIMB_BITS + 64 - limbs[place].leading_zeros() as usize)
 }
 
-/// A number modulo `n`, where it is less than `2 n`, with the bits above its limbs: `n` is subtracted and, where that was too much, added again in
-/// the same steps.
+/// Reduces a number below `2 n`, including bits above its limbs: `n` is subtracted and, if that was
+/// too much, added again in the same steps.
 pub(super) fn subtract_once(limbs: &mut [u64], n: &[u64]) {
     let mut borrow = 0_i64;
     for (limb, n) in limbs.iter_mut().zip(n) {
@@ -67,7 +68,7 @@ pub(super) fn subtract_once(limbs: &mut [u64], n: &[u64]) {
         *limb = borrow as u64 & LIMB_MASK;
         borrow >>= LIMB_BITS;
     }
-    // All ones where the difference is below zero.
+    // All ones if the difference is negative.
     let (again, mut carry) = (borrow as u64, 0);
     for (limb, n) in limbs.iter_mut().zip(n) {
         carry += *limb + (n & again);
@@ -76,7 +77,7 @@ pub(super) fn subtract_once(limbs: &mut [u64], n: &[u64]) {
     }
 }
 
-/// 2^`power` modulo `n`, which has a limb's bit to spare. It is more than one.
+/// 2^`power` modulo `n`, which must be greater than one and have a bit to spare.
 pub(super) fn power_of_two(power: usize, n: &[u64]) -> Limbs {
     let mut number = zero(n.len());
     let first = power.min(bits(n) - 1);
@@ -92,11 +93,11 @@ pub(super) fn power_of_two(power: usize, n: &[u64]) -> Limbs {
     number
 }
 
-/// -1 / `n` modulo 2^(bits of a block), of an odd `n`.
+/// -1 / `n` modulo 2^(bits of a block), for an odd `n`.
 pub(super) fn negative_inverse(n: &[u64]) -> Limbs {
     let mut inverse = zero(BLOCK);
     inverse[0] = 1;
-    // Each step doubles the bits that are right: 1, 2, ... 512.
+    // Each step doubles the number of correct bits: 1, 2, ... 512.
     for _ in 0..9 {
         // inverse (2 - n inverse)
         let mut factor = product(&n[..BLOCK], &inverse, BLOCK);
@@ -117,7 +118,7 @@ pub(super) fn negative_inverse(n: &[u64]) -> Limbs {
     inverse
 }
 
-/// The lowest limbs of a product.
+/// The lowest `len` limbs of a product.
 pub(super) fn product(a: &[u64], b: &[u64], len: usize) -> Limbs {
     let mut out = zero(len);
     for (from, a) in a.iter().enumerate().take(len) {
@@ -132,7 +133,7 @@ pub(super) fn product(a: &[u64], b: &[u64], len: usize) -> Limbs {
     out
 }
 
-/// The windows of a number, the highest first: `window` bits each, for a number of so many bits.
+/// The windows of a number, highest first: `window` bits each, for a number of `bits` bits.
 pub(super) fn windows(limbs: &[u64], bits: usize, window: usize) -> Zeroizing<Vec<u8>> {
     let bit = |place: usize| limbs.get(place / LIMB_BITS).map_or(0, |limb| (limb >> (place % LIMB_BITS) & 1) as u8);
     let digit = |place: usize| (0..window).rev().fold(0, |digit, at| digit << 1 | bit(place * window + at));
@@ -164,7 +165,7 @@ mod tests {
         assert!(from_bytes(&number.to_be_bytes(), 2).is_none());
         assert_eq!(value(&from_bytes(&[0xf; 13], 2).unwrap()), u128::from_be_bytes([0xf; 16]) >> 24);
         assert_eq!((bits(&small(0, 3)), bits(&small(1, 3)), bits(&small(1 << 52, 3))), (0, 1, 53));
-        // Zeros stand before a number, and may do so in any number.
+        // Leading zeros are permitted.
         assert!(from_bytes(&[0; 100], 2).is_some());
         let mut long = [9; 20];
         to_bytes(&small(7, 3), &mut long);

@@ -1,6 +1,8 @@
-//! Sums, products and powers modulo a number, of eight numbers at a time. Products are Montgomery's: divided by R = 2^(bits of the limbs).
+//! Sums, products and powers modulo a number, of eight numbers at a time. Products are in
+//! Montgomery form: divided by R = 2^(bits of the limbs).
 //!
-//! Numbers need not be less than the modulus N: they are below 8 N, and each product is below 3 N, since R is at least 4096 N.
+//! Numbers need not be less than the modulus N: they are below 8 N, and each product is below 3 N,
+//! since R is at least 4096 N.
 
 use zeroize::Zeroizing;
 
@@ -9,12 +11,12 @@ use super::kernel::{self, Constants};
 use super::limbs::{self, BLOCK, LIMB_BITS, Limbs};
 use super::numbers::{LANES, Numbers, Vector};
 
-/// Bits of an exponent that are taken together.
+/// Bits of an exponent that are processed together.
 const WINDOW_BITS: usize = 5;
 /// Bits by which R is longer than N.
 const SPARE_BITS: usize = 12;
 
-/// A modulus, and what is worked out for it once.
+/// A modulus with its precomputed constants.
 pub(super) struct Modulus {
     pub(super) n: Limbs,
     constants: Constants,
@@ -22,17 +24,18 @@ pub(super) struct Modulus {
     square: Numbers,
 }
 
-/// An exponent that is secret.
+/// A secret exponent.
 pub(super) struct SecretExponent(Zeroizing<Vec<u8>>);
 
 impl Modulus {
-    /// Of so many limbs; `None` where the CPU lacks the instructions, and for a modulus that is even, one, or too long.
+    /// A modulus of `len` limbs. `None` if the CPU lacks the instructions, and for a modulus that
+    /// is even, one, or too long.
     pub(super) fn new(kind: Kind, bytes: &[u8], len: usize) -> Option<Modulus> {
         let n = limbs::from_bytes(bytes, len)?;
         let fits = limbs::bits(&n) > 1 && limbs::bits(&n) + SPARE_BITS <= len * LIMB_BITS && n[0] % 2 == 1;
         (fits && len.is_multiple_of(2 * BLOCK)).then_some(())?;
         let inverse = limbs::negative_inverse(&n);
-        // N times this is -1 modulo 2^(bits of a block): what is above that, and one.
+        // N times this inverse is -1 modulo 2^(bits of a block): the part above, plus one.
         let mut above = Zeroizing::new(limbs::product(&inverse, &n, BLOCK + len)[BLOCK..].to_vec());
         let mut carry = 1;
         for limb in above.iter_mut() {
@@ -46,17 +49,17 @@ impl Modulus {
         Some(Modulus { n, constants, square })
     }
 
-    /// How limbs are multiplied.
+    /// The kind of multiplication.
     pub(super) fn kind(&self) -> Kind {
         self.constants.kind()
     }
 
-    /// How many limbs its numbers have.
+    /// Number of limbs of its numbers.
     pub(super) fn len(&self) -> usize {
         self.n.len()
     }
 
-    /// How many bits it has.
+    /// Its bit length.
     pub(super) fn bits(&self) -> usize {
         limbs::bits(&self.n)
     }
@@ -66,7 +69,7 @@ impl Modulus {
         Numbers::zero(2 * self.len())
     }
 
-    /// 2^(bits of the limbs, `times` times) modulo N.
+    /// R^`times` modulo N.
     pub(super) fn power_of_r(&self, times: usize) -> Numbers {
         Numbers::alike(self.kind(), &limbs::power_of_two(times * self.len() * LIMB_BITS, &self.n))
     }
@@ -74,7 +77,7 @@ impl Modulus {
     /// `a b / R`.
     pub(super) fn multiply(&self, a: &mut [Vector], b: &[Vector], columns: &mut Numbers) {
         assert!(a.len() == self.len() && b.len() == self.len() && columns.len() == 2 * self.len());
-        // SAFETY: the slices are as long as they must be.
+        // SAFETY: the lengths were asserted.
         unsafe { kernel::multiply(a, b, columns, &self.constants) }
     }
 
@@ -85,33 +88,33 @@ impl Modulus {
         unsafe { kernel::square(a, columns, &self.constants) }
     }
 
-    /// `a R`, of numbers below R.
+    /// Converts to Montgomery form: `a R`, of numbers below R.
     pub(super) fn enter(&self, a: &mut [Vector], columns: &mut Numbers) {
         self.multiply(a, &self.square, columns);
     }
 
-    /// `a / R`.
+    /// Converts back: `a / R`.
     pub(super) fn leave(&self, a: &mut [Vector], columns: &mut Numbers) {
         let mut one = Numbers::zero(self.len());
         one[0] = Vector([self.kind().operand(1); LANES]);
         self.multiply(a, &one, columns);
     }
 
-    /// `a + b`, which together are below 8 N.
+    /// `a + b`; the sum must be below 8 N.
     pub(super) fn add(&self, a: &mut [Vector], b: &[Vector]) {
         assert!(a.len() == self.len() && b.len() == self.len());
         // SAFETY: as above.
         unsafe { kernel::add(a, b, &self.constants) }
     }
 
-    /// `a - b + 4 N`, where both are below 4 N.
+    /// `a - b + 4 N`; both must be below 4 N.
     pub(super) fn subtract(&self, a: &mut [Vector], b: &[Vector]) {
         assert!(a.len() == self.len() && b.len() == self.len());
         // SAFETY: as above.
         unsafe { kernel::subtract(a, b, &self.constants) }
     }
 
-    /// The power of numbers below R to an odd exponent, which is no secret, and more than one.
+    /// The power of numbers below R to a public odd exponent greater than one.
     pub(super) fn raise_public(&self, a: &mut [Vector], exponent: u64, columns: &mut Numbers) {
         let plain = Numbers::extended(a, a.len());
         self.enter(a, columns);
@@ -123,17 +126,18 @@ impl Modulus {
             }
         }
         self.square(a, columns);
-        // The lowest bit is one, and the number as it was leads back from R.
+        // The lowest bit is one, and the plain number also converts back from Montgomery form.
         self.multiply(a, &plain, columns);
     }
 
-    /// An exponent of as many bits as the modulus; `None` where it has more.
+    /// A secret exponent of at most as many bits as the modulus; `None` if it has more.
     pub(super) fn secret_exponent(&self, exponent: &[u64]) -> Option<SecretExponent> {
         let windows = limbs::windows(exponent, self.bits(), WINDOW_BITS);
         (limbs::bits(exponent) <= self.bits()).then_some(SecretExponent(windows))
     }
 
-    /// The power of numbers that are multiplied by R, as is the answer. Every exponent takes as long.
+    /// The power of numbers in Montgomery form, like the result. The time is the same for every
+    /// exponent.
     pub(super) fn raise(&self, a: &mut [Vector], exponent: &SecretExponent, columns: &mut Numbers) {
         let len = self.len();
         assert!(a.len() == len);
@@ -151,7 +155,8 @@ impl Modulus {
         }
         let mut factor = Numbers::zero(len);
         let select = |digit: u8, to: &mut [Vector]| {
-            // SAFETY: a modulus is made only where the CPU has AVX-512 F. The table has an entry of so many limbs for each digit.
+            // SAFETY: a modulus exists only if the CPU has AVX-512 F. The table has an entry of
+            // `len` limbs for each digit.
             unsafe { kernel::select(to, &table, digit) }
         };
         let Some((first, digits)) = exponent.0.split_first() else { return };
@@ -165,7 +170,7 @@ impl Modulus {
         }
     }
 
-    /// One, multiplied by R.
+    /// One in Montgomery form.
     fn power_of_r_one(&self) -> Numbers {
         let mut one = Numbers::zero(self.len());
         one[0] = Vector([self.kind().operand(1); LANES]);

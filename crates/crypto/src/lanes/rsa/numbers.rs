@@ -6,10 +6,10 @@ use super::arithmetic::Kind;
 use super::limbs::{self, LIMB_BITS};
 
 pub(super) const LANES: usize = 8;
-/// The longest numbers.
+/// Maximal number of limbs.
 pub(super) const LIMBS_MAX: usize = 80;
 
-/// One limb of eight numbers, or a sum of such.
+/// One limb of eight numbers, or a sum of such limbs.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Vector(pub(super) [u64; LANES]);
@@ -20,7 +20,7 @@ impl Zeroize for Vector {
     }
 }
 
-/// Eight numbers, each limb as an operand of the kernel. They are wiped when they are dropped.
+/// Eight numbers, each limb as an operand of the kernel. Wiped when dropped.
 pub(super) struct Numbers(Vec<Vector>);
 
 impl Drop for Numbers {
@@ -46,11 +46,11 @@ impl std::ops::DerefMut for Numbers {
 impl Numbers {
     /// Zeros.
     pub(super) fn zero(limbs: usize) -> Numbers {
-        // Zero is the same as a limb and as an operand of any kind.
+        // Zero has the same bits as a limb and as an operand of any kind.
         Numbers(vec![Vector([0; LANES]); limbs])
     }
 
-    /// A copy, with zeros above it.
+    /// A copy, padded with zeros above.
     pub(super) fn extended(from: &[Vector], limbs: usize) -> Numbers {
         let mut numbers = Numbers::zero(limbs);
         numbers[..from.len()].copy_from_slice(from);
@@ -62,7 +62,8 @@ impl Numbers {
         Numbers(limbs.iter().map(|limb| Vector([kind.operand(*limb); LANES])).collect())
     }
 
-    /// From bytes, the highest first; each lane has as many, which fit. Lanes without any are zero.
+    /// Reads big-endian bytes of equal length, which must fit, one number per lane. Other lanes are
+    /// zero.
     pub(super) fn from_bytes(kind: Kind, bytes: &[&[u8]], limbs: usize) -> Numbers {
         let mut numbers = Numbers::zero(limbs);
         let mut lowest_first = Zeroizing::new([0; LIMBS_MAX * LIMB_BITS / 8 + 8]);
@@ -76,7 +77,7 @@ impl Numbers {
         numbers
     }
 
-    /// The number of a lane, which is less than `3 n`, modulo `n`, as bytes.
+    /// Writes the number of a lane, which must be less than `3 n`, modulo `n`, as bytes.
     pub(super) fn write(&self, kind: Kind, lane: usize, n: &[u64], out: &mut [u8]) {
         let mut single = Zeroizing::new([0; LIMBS_MAX]);
         let single = &mut single[..self.len()];

@@ -1,12 +1,14 @@
-//! What a private key does: powers modulo its two primes, put together (the Chinese remainder theorem).
+//! Private-key operations: powers modulo the two primes, combined by the Chinese remainder theorem.
 //!
-//! 1. Numbers are blinded: multiplied by random ones, B, so that nobody who sends messages knows what is raised. The answers are multiplied by B^-d.
-//! 2. B^-d comes of the same steps as a signature, with the exponents p - 1 - dP and q - 1 - dQ. Both B and B^-d are squared after each use, and made
-//!    anew after [`BLINDED_MAX`], or in another process, which may have been forked from one that uses them too.
-//! 3. No signature is released that does not give its number again when it is raised to the public exponent: a fault in one of both powers would tell
-//!    the primes.
+//! 1. Numbers are blinded: multiplied by random numbers B, so that a sender of messages does not
+//!    know the base of the power. The results are multiplied by B^-d.
+//! 2. B^-d is computed by the same steps as a signature, with the exponents p - 1 - dP and q - 1 -
+//!    dQ. Both B and B^-d are squared after each use. They are drawn anew after [`BLINDED_MAX`]
+//!    uses, and in another process, which may be a fork of one that uses them too.
+//! 3. No signature is released unless its public power gives the original number: a fault in one
+//!    of the two powers would reveal the primes.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use super::arithmetic::Kind;
 use super::limbs::{self, LIMB_BITS, LIMB_MASK, Limbs};
@@ -14,11 +16,14 @@ use super::modulus::{Modulus, SecretExponent};
 use super::numbers::{LANES, Numbers, Vector};
 use super::public::{BYTES_MAX, RsaPublic};
 use crate::fill_random;
+use panoply_core::process::Process;
 
-/// How often a pair of blinding numbers is used.
+/// Maximal number of uses of a blinding pair.
 const BLINDED_MAX: usize = 32;
+/// Maximal number of attempts to take the lock of the free pairs.
+const LOCK_TRIES_MAX: usize = 1000;
 
-/// The numbers of a private key, each with its highest byte first.
+/// The numbers of a private key, big-endian.
 pub struct RsaPrivateParts<'a> {
     /// The modulus.
     pub modulus: &'a [u8],
@@ -28,11 +33,11 @@ pub struct RsaPrivateParts<'a> {
     pub primes: [&'a [u8]; 2],
     /// d modulo p - 1 and q - 1.
     pub exponents: [&'a [u8]; 2],
-    /// 1 / q modulo p.
+    /// The inverse of q modulo p.
     pub coefficient: &'a [u8],
 }
 
-/// A private key. All of it is wiped when it is dropped.
+/// A private key. Wiped when dropped.
 pub struct RsaPrivate {
     public: RsaPublic,
     primes: [RsaPrime; 2],
@@ -40,49 +45,58 @@ pub struct RsaPrivate {
     exponents: [SecretExponent; 2],
     /// p - 1 - dP and q - 1 - dQ.
     complements: [SecretExponent; 2],
-    /// 1 / q modulo p.
+    /// The inverse of q modulo p.
     coefficient: Numbers,
-    /// q, multiplied by the R of the modulus.
+    /// q in the Montgomery form of the modulus.
     second: Numbers,
-    /// Pairs that no thread uses.
+    /// Pairs that no thread is using.
     blindings: Mutex<Vec<Blinding>>,
 }
 
-/// Random numbers B and B^-d, both multiplied by R.
+/// Random numbers B and B^-d, both in Montgomery form.
 struct Blinding {
     number: Numbers,
     inverse: Numbers,
     uses: usize,
-    process: u32,
+    process: Process,
 }
 
 /// One of the two primes.
 pub struct RsaPrime {
     modulus: Modulus,
-    /// R³, by which the upper half of a number is multiplied to come to the same as the lower half multiplied by R².
+    /// R³: the upper half of a number is multiplied by R³, the lower half by R².
     cube: Numbers,
 }
 
 impl RsaPrime {
-    /// For numbers of twice so many limbs.
+    /// A prime for numbers of twice `limbs` limbs.
     fn with_limbs(kind: Kind, bytes: &[u8], limbs: usize) -> Option<RsaPrime> {
+        crate::lanes::entries::enter();
         let modulus = Modulus::new(kind, bytes, limbs)?;
         let cube = modulus.power_of_r(3);
         Some(RsaPrime { modulus, cube })
     }
 
-    /// A prime of at most 2048 bits, to raise numbers by itself. `None` where the CPU lacks the instructions, and where it is even, one, or longer.
+    /// A prime of at most 2048 bits, to compute powers directly. `None` if the CPU lacks the
+    /// instructions, and if it is even, one, or longer.
     pub fn new(bytes: &[u8]) -> Option<RsaPrime> {
         RsaPrime::with_kind(Kind::detected()?, bytes)
     }
 
-    /// The same, with limbs multiplied in this way.
+    /// The same for each kind of arithmetic that this CPU has, with its name: to test all of them.
+    pub fn of_each_level(bytes: &[u8]) -> Vec<(&'static str, RsaPrime)> {
+        let kinds = [("doubles of AVX-512", Kind::Doubles), ("integers of IFMA", Kind::Integers)];
+        let there = kinds.into_iter().filter(|(_, kind)| kind.is_there());
+        there.filter_map(|(name, kind)| Some((name, RsaPrime::with_kind(kind, bytes)?))).collect()
+    }
+
+    /// The same, with this kind of multiplication.
     pub(super) fn with_kind(kind: Kind, bytes: &[u8]) -> Option<RsaPrime> {
         [20, 30, 40].iter().find_map(|limbs| RsaPrime::with_limbs(kind, bytes, *limbs))
     }
 
-    /// Raises up to eight numbers, each as long as the prime, to an exponent that is not longer. The answers are written one behind the other. False where
-    /// one is too long.
+    /// Raises up to eight numbers, each as long as the prime, to an exponent that is not longer.
+    /// The results are written one after the other. Returns false if a number is too long.
     pub fn raise(&self, numbers: &[&[u8]], exponent: &[u8], out: &mut [u8]) -> bool {
         let bytes = self.modulus.bits().div_ceil(8);
         let exponent =
@@ -100,7 +114,7 @@ impl RsaPrime {
         true
     }
 
-    /// The power of a number of twice as many limbs, multiplied by R.
+    /// The power of a number of twice as many limbs, in Montgomery form.
     fn power(&self, number: &[Vector], exponent: &SecretExponent, columns: &mut Numbers) -> Numbers {
         let (low, high) = number.split_at(self.modulus.len());
         let (mut base, mut above) = (Numbers::extended(low, low.len()), Numbers::extended(high, high.len()));
@@ -111,7 +125,7 @@ impl RsaPrime {
         base
     }
 
-    /// The prime less one, less this.
+    /// The prime minus one minus `exponent`.
     fn complement(&self, exponent: &[u64]) -> Limbs {
         let mut out = limbs::zero(exponent.len());
         let mut borrow = -1_i64;
@@ -125,13 +139,14 @@ impl RsaPrime {
 }
 
 impl RsaPrivate {
-    /// From the numbers of a key that the library takes. `None` where the CPU lacks the instructions, and for a key that is left to the library, such as one
-    /// whose primes are not of about the same length.
+    /// Takes the numbers of a key that the library accepts. `None` if the CPU lacks the
+    /// instructions, and for a key that is left to the library, such as one whose primes have
+    /// clearly different lengths.
     pub fn new(parts: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
         RsaPrivate::with_kind(Kind::detected()?, parts)
     }
 
-    /// The same, with limbs multiplied in this way.
+    /// The same, with this kind of multiplication.
     pub(super) fn with_kind(kind: Kind, parts: &RsaPrivateParts<'_>) -> Option<RsaPrivate> {
         let public = RsaPublic::with_kind(kind, parts.modulus, parts.exponent)?;
         let len = public.modulus.len() / 2;
@@ -158,8 +173,9 @@ impl RsaPrivate {
         &self.public
     }
 
-    /// Raises up to eight numbers that the public key takes to the private exponent. The answers are written one behind the other; says of each whether
-    /// it was found right. What was not is zero.
+    /// Raises up to eight numbers that the public key takes to the private exponent. The results
+    /// are written one after the other. Returns for each whether it was verified; the others are
+    /// zero.
     pub fn raise(&self, numbers: &[&[u8]], out: &mut [u8]) -> [bool; LANES] {
         let bytes = self.public.bytes();
         assert!(numbers.len() <= LANES && numbers.iter().all(|number| number.len() == bytes));
@@ -185,14 +201,16 @@ impl RsaPrivate {
                 powers.write(modulus.kind(), lane, &modulus.n, out);
             }
         }
-        // A pair that a fault has spoiled is not used again.
-        if right[..numbers.len()].iter().all(|right| *right) {
-            self.blindings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(blinding);
+        // A pair that a fault has spoiled is not reused.
+        if right[..numbers.len()].iter().all(|right| *right)
+            && let Some(mut free) = self.free_blindings()
+        {
+            free.push(blinding);
         }
         right
     }
 
-    /// Numbers to the powers of such exponents modulo the primes, as numbers modulo the modulus.
+    /// Raises numbers to both exponents modulo the primes, and combines the results.
     fn signed(&self, numbers: &[Vector], exponents: &[SecretExponent; 2]) -> Numbers {
         let [p, q] = &self.primes;
         let (mut columns, mut wide) = (p.modulus.columns(), self.public.modulus.columns());
@@ -210,20 +228,39 @@ impl RsaPrivate {
         answer
     }
 
-    /// A pair that no other thread uses; `None` where there is no randomness, or the key is not one.
+    /// A pair that no other thread uses; `None` if there is no randomness, or the key is invalid.
     fn blinding(&self) -> Option<Blinding> {
-        let mut free = self.blindings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let taken = free.pop();
-        drop(free);
-        let is_fresh = |pair: &Blinding| pair.uses < BLINDED_MAX && pair.process == std::process::id();
+        let taken = self.free_blindings().and_then(|mut free| free.pop());
+        let is_fresh = |pair: &Blinding| pair.uses < BLINDED_MAX && pair.process.is_current();
         taken.filter(is_fresh).or_else(|| self.new_blinding())
     }
 
+    /// The free pairs. `None` if their lock cannot be had: in a fork, a thread that does not exist
+    /// there may hold it for ever.
+    fn free_blindings(&self) -> Option<MutexGuard<'_, Vec<Blinding>>> {
+        for _ in 0..LOCK_TRIES_MAX {
+            match self.blindings.try_lock() {
+                Ok(free) => return Some(free),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
+    }
+
+    /// Holds the lock of the free pairs, as another thread may while this process forks.
+    #[cfg(all(test, unix))]
+    pub fn hold_blindings(&self) -> impl Sized + '_ {
+        self.blindings.lock()
+    }
+
     fn new_blinding(&self) -> Option<Blinding> {
+        // Before the numbers are drawn: a fork meanwhile copies them.
+        let process = Process::current();
         let (modulus, bytes) = (&self.public.modulus, self.public.bytes());
         let mut random = zeroize::Zeroizing::new(vec![0; LANES * bytes]);
         fill_random(&mut random).then_some(())?;
-        // A bit less than the modulus, so that they are below it.
+        // One bit less than the modulus, so that the numbers are below it.
         let mask = ((1_u16 << ((modulus.bits() - 1) % 8)) - 1) as u8;
         random.chunks_exact_mut(bytes).for_each(|number| number[0] &= mask);
         let random: Vec<&[u8]> = random.chunks_exact(bytes).collect();
@@ -231,7 +268,7 @@ impl RsaPrivate {
         let mut number = Numbers::from_bytes(modulus.kind(), &random, modulus.len());
         let mut inverse = self.signed(&number, &self.complements);
         modulus.enter(&mut number, &mut columns);
-        // The inverse to the public exponent, times the number, is one.
+        // The inverse to the public exponent, times the number, must be one.
         let mut checked = Numbers::extended(&inverse, inverse.len());
         self.public.raise_numbers(&mut checked);
         modulus.multiply(&mut checked, &number, &mut columns);
@@ -242,6 +279,6 @@ impl RsaPrivate {
         };
         (0..LANES).all(is_one).then_some(())?;
         modulus.enter(&mut inverse, &mut columns);
-        Some(Blinding { number, inverse, uses: 0, process: std::process::id() })
+        Some(Blinding { number, inverse, uses: 0, process })
     }
 }

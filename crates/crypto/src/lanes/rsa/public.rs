@@ -1,4 +1,4 @@
-//! What a public key does.
+//! Public-key operations.
 
 use super::arithmetic::Kind;
 use super::limbs;
@@ -8,26 +8,28 @@ use super::numbers::{LANES, Numbers};
 /// Limbs of a modulus, which are twice those of its primes.
 const LIMBS: [usize; 3] = [40, 60, 80];
 const BITS_MAX: usize = 4096;
-/// How long numbers are at most.
+/// Maximal length of numbers in bytes.
 pub(super) const BYTES_MAX: usize = BITS_MAX / 8;
 
 /// A public key.
 pub struct RsaPublic {
     pub(super) modulus: Modulus,
     exponent: u64,
-    /// The modulus, the highest byte first.
+    /// The modulus, big-endian.
     bytes: Vec<u8>,
 }
 
 impl RsaPublic {
-    /// From the modulus, the highest byte first. `None` where the CPU lacks the instructions, and for a key that is left to the library: of more than 4096
-    /// bits, even, or with an even exponent, or of one.
+    /// Takes the modulus, big-endian. `None` if the CPU lacks the instructions, and for a key that
+    /// is left to the library: of more than 4096 bits, even, or with an exponent that is even or
+    /// one.
     pub fn new(modulus: &[u8], exponent: u64) -> Option<RsaPublic> {
         RsaPublic::with_kind(Kind::detected()?, modulus, exponent)
     }
 
-    /// The same, with limbs multiplied in this way.
+    /// The same, with this kind of multiplication.
     pub(super) fn with_kind(kind: Kind, modulus: &[u8], exponent: u64) -> Option<RsaPublic> {
+        crate::lanes::entries::enter();
         (exponent % 2 == 1 && exponent > 1).then_some(())?;
         let modulus = LIMBS.iter().find_map(|limbs| Modulus::new(kind, modulus, *limbs))?;
         (modulus.bits() <= BITS_MAX).then_some(())?;
@@ -36,22 +38,23 @@ impl RsaPublic {
         Some(RsaPublic { modulus, exponent, bytes })
     }
 
-    /// How long its numbers are.
+    /// Length of its numbers in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many bits the modulus has.
+    /// Bit length of the modulus.
     pub fn bits(&self) -> usize {
         self.modulus.bits()
     }
 
-    /// Whether a number is as long as the modulus, and less.
+    /// Whether a number has the length of the modulus and is below it.
     pub fn takes(&self, number: &[u8]) -> bool {
         number.len() == self.bytes.len() && number < &self.bytes[..]
     }
 
-    /// Raises up to eight numbers that it takes. The answers are written one behind the other.
+    /// Raises up to eight numbers accepted by `takes`. The results are written one
+    /// after the other.
     pub fn raise(&self, numbers: &[&[u8]], out: &mut [u8]) {
         assert!(numbers.len() <= LANES && numbers.iter().all(|number| number.len() == self.bytes()));
         let mut powers = Numbers::from_bytes(self.modulus.kind(), numbers, self.modulus.len());
@@ -61,7 +64,7 @@ impl RsaPublic {
         }
     }
 
-    /// The same in lanes.
+    /// The same for numbers in lanes.
     pub(super) fn raise_numbers(&self, numbers: &mut Numbers) {
         self.modulus.raise_public(numbers, self.exponent, &mut self.modulus.columns());
     }

@@ -1,4 +1,5 @@
-//! Both ways to multiply limbs give the same, on a CPU that has both; what the better one gives is compared with AWS-LC's in `tests/rsa.rs`.
+//! Compares both kinds of limb multiplication on a CPU that has both; `tests/rsa.rs` compares the
+//! better one with AWS-LC.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::io::Write;
@@ -14,7 +15,7 @@ fn random(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// An odd number with its highest bit set, of all ones where `is_full`.
+/// An odd number with its highest bit set; all ones if `is_full`.
 fn modulus(len: usize, is_full: bool) -> Vec<u8> {
     let mut bytes = if is_full { vec![0xff; len] } else { random(len) };
     bytes[0] |= 0x80;
@@ -70,7 +71,7 @@ fn doubles_and_integers_raise_to_the_same_secret_powers() {
                     out
                 });
                 assert!(raised[0] == raised[1], "{len} bytes, full: {is_full}");
-                // Zero stays zero, but to the power of zero; one stays one.
+                // Zero stays zero, except for the power zero; one stays one.
                 let (zero, one) = (&raised[1][..len], &raised[1][len..2 * len]);
                 let is_zeroth = exponent.iter().all(|byte| *byte == 0);
                 assert!(zero[..len - 1].iter().all(|byte| *byte == 0) && zero[len - 1] == u8::from(is_zeroth));
@@ -96,7 +97,7 @@ fn doubles_and_integers_raise_to_the_same_public_powers() {
                 out
             });
             assert!(raised[0] == raised[1], "{len} bytes, full: {is_full}, to {exponent}");
-            // The highest is minus one, and stays so to an odd power.
+            // The highest is minus one, and stays so for an odd power.
             assert_eq!(raised[1][2 * len..3 * len], *numbers[2]);
         }
     }

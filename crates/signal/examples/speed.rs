@@ -1,4 +1,5 @@
-//! How fast the domain's functions are on one thread of this CPU: a line for each, under the names that `panoply bench` has for them.
+//! Measures the speed of the domain's functions on one thread of this CPU. Each line has the name
+//! of the same benchmark in `panoply bench`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -86,7 +87,8 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     let encode = LdpcEncode::new(code, &data).into_op()?;
     let sent =
         panoply_signal::run(&encode, &mut space, &OneThread, take).map_or_else(no_op, |value| value?.into_tensor())?;
-    // Noise as the peers have it: the mean of four even numbers, beside levels of 0.6.
+    // The noise of the compared libraries' benchmarks: the mean of four uniformly distributed
+    // numbers, added to levels of ±0.6.
     let mut noise = Noise::new(7);
     let mut level = |bit: u8| {
         let sum: f64 = (0..4).map(|_| 2.0 * noise.unit() - 1.0).sum();
@@ -99,7 +101,7 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     Ok(())
 }
 
-/// What a call of a stream costs beside its samples: one sample through one tap.
+/// The overhead of a call of a stream: one sample through one tap.
 fn session() -> Result<()> {
     let mut here = Here::with_streams();
     let taps = Tensor::from_vec(vec![1.0_f32], [1])?;
@@ -127,7 +129,7 @@ fn best_seconds(op: &Op) -> f64 {
     let mut kept: Vec<HostBufferMut> = Vec::new();
     let (mut best, begin) = (f64::INFINITY, Instant::now());
     while begin.elapsed().as_secs_f64() < 0.5 {
-        // Memory that was written before, as that of a pool is.
+        // Memory that was written before, like that of a pool.
         let mut take = |bytes: usize| match kept.pop() {
             Some(memory) if memory.bytes().len() == bytes => Ok(memory),
             _ => HostBufferMut::zeroed(bytes).map(|mut memory| {

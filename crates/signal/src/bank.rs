@@ -1,4 +1,5 @@
-//! A bank of filters of equal bands: one filter's taps, shared out over the channels, and a transform across them.
+//! A bank of filters of equal bands (a polyphase channeliser): the taps of one filter, distributed
+//! over the channels, and a transform across the channels.
 
 use std::sync::Arc;
 
@@ -9,44 +10,45 @@ use panoply_fourier::Fft;
 use crate::spectral::Plans;
 use crate::threads::{for_each_piece, share};
 
-/// Numbers of the output of one turn of a thread, at the least.
+/// The least number of output numbers in one turn of a thread.
 const TURN_MIN: usize = 4096;
 
 /// A bank of channels.
 pub struct Bank {
     taps: Vec<f32>,
     channels: usize,
-    /// From sums to channels: the inverse transform, which is not divided.
+    /// From sums to channels: the unscaled inverse transform.
     transform: Arc<dyn Fft<f32>>,
 }
 
 impl Bank {
-    /// So many channels, each with these taps.
+    /// A bank of `channels` channels with these taps.
     pub fn new(plans: &mut Plans, taps: &[f32], channels: usize) -> Bank {
         Bank { taps: taps.to_vec(), channels, transform: plans.of(channels).1 }
     }
 
-    /// Samples before the present one that count.
+    /// Number of samples before the current one that the filter needs.
     pub fn history_len(&self) -> usize {
         self.taps.len() - 1
     }
 
-    /// How many channels there are.
+    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// How many frames begin in `len` samples, the first `phase` behind the first of them.
+    /// Number of frames that begin in `len` samples, if the first begins at sample `phase`.
     pub fn frames(&self, len: usize, phase: usize) -> usize {
         len.saturating_sub(phase).div_ceil(self.channels)
     }
 
-    /// The phase of the piece that follows.
+    /// The phase of the next piece, after a piece of `len` samples with this phase.
     pub fn next_phase(&self, len: usize, phase: usize) -> usize {
         phase + self.frames(len, phase) * self.channels - len
     }
 
-    /// Frames of channels from samples before which `history` stood, with zeros before that.
+    /// Filters a piece into frames of channels. `history` has the samples before the piece; before
+    /// these the signal is zero.
     pub fn filter(
         &self,
         threads: &dyn Threads,
@@ -73,7 +75,7 @@ impl Bank {
         });
     }
 
-    /// Of each channel's taps, the sum of their products with the newest samples.
+    /// The sum of products of each channel's taps with the newest samples.
     fn sums(&self, samples: &[Complex32], sums: &mut [Complex32]) {
         sums.fill(Complex32::default());
         let mut end = samples.len();

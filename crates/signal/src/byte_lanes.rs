@@ -1,47 +1,48 @@
-//! Vectors of bytes, so that a kernel is written once for every width.
+//! Vectors of bytes, so that a kernel is written once for every vector width.
 
-/// As many bytes as a register holds, at most 64. Every method of a type for one instruction set needs a CPU that has it.
+/// A vector of as many bytes as a register holds, at most 64. Every method of a type for one
+/// instruction set needs a CPU that has these instructions.
 pub(crate) trait ByteLanes: Copy {
-    /// How many.
+    /// Number of bytes in the vector.
     const COUNT: usize;
 
-    /// All alike.
+    /// A vector with this value in every lane.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
     unsafe fn splat(value: u8) -> Self;
 
-    /// From memory, aligned or not.
+    /// Loads from memory, aligned or not.
     ///
     /// # Safety
-    /// The CPU has the type's instructions, and there are `COUNT` bytes to read.
+    /// The CPU has the type's instructions, and `from` is valid for reads of `COUNT` bytes.
     unsafe fn load(from: *const u8) -> Self;
 
-    /// To memory, aligned or not.
+    /// Stores to memory, aligned or not.
     ///
     /// # Safety
-    /// The CPU has the type's instructions, and there is room for `COUNT` bytes.
+    /// The CPU has the type's instructions, and `to` is valid for writes of `COUNT` bytes.
     unsafe fn store(self, to: *mut u8);
 
-    /// The sums, at most 255.
+    /// The lane-wise sums, clamped to 255.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
     unsafe fn add(self, other: Self) -> Self;
 
-    /// The differences, at least 0.
+    /// The lane-wise differences, clamped to 0.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
     unsafe fn sub(self, other: Self) -> Self;
 
-    /// The smaller of each two.
+    /// The lane-wise minimum.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
     unsafe fn min(self, other: Self) -> Self;
 
-    /// A bit for each lane that is smaller than the other's.
+    /// A bit for each lane, set if this vector's lane is less than the other's.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
@@ -58,7 +59,7 @@ impl ByteLanes for [u8; 16] {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller sees to it; bytes have no alignment.
+        // SAFETY: as the caller guarantees; bytes have no alignment.
         unsafe { from.cast::<[u8; 16]>().read() }
     }
 
@@ -101,53 +102,55 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn splat(value: u8) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $splat(value as i8) }
                 }
 
                 #[inline(always)]
                 unsafe fn load(from: *const u8) -> Self {
-                    // SAFETY: the caller knows that the CPU has it, and that there is enough to read.
+                    // SAFETY: the caller guarantees that the CPU has the instruction, and that the
+                    // bytes may be read.
                     unsafe { $load(from.cast()) }
                 }
 
                 #[inline(always)]
                 unsafe fn store(self, to: *mut u8) {
-                    // SAFETY: the caller knows that the CPU has it, and that there is room.
+                    // SAFETY: the caller guarantees that the CPU has the instruction, and that the
+                    // bytes may be written.
                     unsafe { $store(to.cast(), self) }
                 }
 
                 #[inline(always)]
                 unsafe fn add(self, other: Self) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $add(self, other) }
                 }
 
                 #[inline(always)]
                 unsafe fn sub(self, other: Self) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $sub(self, other) }
                 }
 
                 #[inline(always)]
                 unsafe fn min(self, other: Self) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $min(self, other) }
                 }
 
                 #[inline(always)]
                 unsafe fn less(self, other: Self) -> u64 {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $less(self, other) }
                 }
             }
         };
     }
 
-    /// Those that are not the larger of the two.
+    /// The lanes in which `a < b`: those whose maximum is not `a`.
     #[inline(always)]
     unsafe fn less_256(a: __m256i, b: __m256i) -> u64 {
-        // SAFETY: the caller knows that the CPU has it.
+        // SAFETY: the caller guarantees that the CPU has the instructions.
         let not_less = unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a)) };
         u64::from(!not_less as u32)
     }

@@ -1,50 +1,46 @@
-//! The convolutional code over streams: an encoder and a decoder of frames that never end, with all that they must remember.
+//! The convolutional code over endless streams: an encoder and a decoder with their complete state.
 //!
-//! The decoder keeps a cost for each state, and a bit for each state and step of which no block was decided yet. Blocks begin at multiples of
-//! [`VITERBI_BLOCK_BITS`] steps and are decided when the step `depth` behind their end is known, whatever pieces the stream came in: so any
-//! cutting gives the same bits.
+//! The decoder keeps a cost for each state, and a bit for each state and each step of an undecided
+//! block. Blocks begin at multiples of [`VITERBI_BLOCK_BITS`] steps. A block is decided when the
+//! step `depth` after its end is known. So the bits do not depend on how the stream was cut into
+//! pieces.
 
 use std::sync::Arc;
 
 use panoply_core::op::signal::{Puncture, VITERBI_BLOCK_BITS};
 
-use crate::viterbi::{STATES, Trellis, level_of};
+use crate::viterbi::frame::{Branches, Cost, cheapest, from_state};
+use crate::viterbi::{STATES, Trellis};
 
-/// What a bit that was not sent counts as.
-const UNKNOWN_BIT: u8 = 128;
-/// The cost of the largest distance of one soft bit.
-const FULL: u16 = 14;
-/// A cost that no path which begins in the first state reaches in the first steps.
-const UNREACHABLE: u16 = 1000;
-/// Steps after which the least cost is taken off, so that costs fit their type.
+/// Number of steps after which the least cost is subtracted, so that costs do not overflow.
 const STEPS_PER_SETTLING: u64 = 1024;
 
-/// An encoder between two bytes.
+/// The state of an encoder between two bytes.
 #[derive(Clone)]
 pub struct Encoder {
     trellis: Arc<Trellis>,
     puncture: Puncture,
     state: usize,
-    /// Coded bits so far, sent or not, but for whole periods of the pattern.
+    /// Number of coded bits so far, sent or punctured, modulo the period of the pattern.
     at: usize,
-    /// Bits that do not fill a byte yet, the first highest, and how many.
+    /// Bits that do not fill a byte yet, the first in the highest bit, and their number.
     rest: u8,
     rest_bits: usize,
 }
 
 impl Encoder {
-    /// Before the first bit.
+    /// An encoder before the first bit.
     pub fn new(trellis: Arc<Trellis>, puncture: Puncture) -> Encoder {
         Encoder { trellis, puncture, state: 0, at: 0, rest: 0, rest_bits: 0 }
     }
 
-    /// How many bytes are full behind this many more.
+    /// Number of complete output bytes after `bytes` more input bytes.
     pub fn output_len(&self, bytes: usize) -> usize {
         let sent = self.puncture.sent(self.at + 16 * bytes) - self.puncture.sent(self.at);
         (self.rest_bits + sent) / 8
     }
 
-    /// The coded bits of more bytes, as many as are full.
+    /// Encodes more bytes, and writes the output bytes that are complete.
     pub fn encode(&mut self, data: &[u8], coded: &mut [u8]) {
         let mut coded = coded.iter_mut();
         for byte in data {
@@ -68,95 +64,68 @@ impl Encoder {
     }
 }
 
-/// A decoder between two soft bits.
+/// The state of a decoder between two soft bits. Soft bits are bytes, with costs of u16, or
+/// log-likelihoods, with costs of u32.
 #[derive(Clone)]
-pub struct Decoder {
-    /// Of each branch into a state, from the lower and from the higher state before it, masks of its two coded bits.
-    branches: Arc<Branches>,
+pub(crate) struct Decoder<C> {
+    branches: Arc<Branches<C>>,
     puncture: Puncture,
     depth: usize,
-    costs: [u16; STATES],
-    /// Of each step of which no block was decided yet, a bit for each state: whether the higher of the two states before is the better.
+    costs: [C; STATES],
+    /// For each step of an undecided block a bit for each state: whether the higher of its two
+    /// predecessors is better.
     choices: Vec<u64>,
     steps: u64,
-    /// Coded bits so far, but for whole periods of the pattern; and the first of a step whose second has not come.
+    /// Number of coded bits so far, modulo the period of the pattern; and the first bit of a step
+    /// whose second bit has not arrived.
     at: usize,
-    first: Option<u8>,
+    first: Option<C>,
 }
 
-/// Masks of the coded bits of the branches into each state: from the lower state before it, then from the higher; the first coded bit, then the second.
-struct Branches([[[u16; STATES]; 2]; 2]);
-
-impl Branches {
-    fn new(trellis: &Trellis) -> Branches {
-        let outputs = trellis.outputs();
-        Branches(std::array::from_fn(|higher| {
-            std::array::from_fn(|second| {
-                std::array::from_fn(|state| {
-                    let register = (state >> 5) << 6 | (state & 31) << 1 | higher;
-                    let bit = outputs[register] >> (1 - second) & 1;
-                    0_u16.wrapping_sub(u16::from(bit))
-                })
-            })
-        }))
-    }
-}
-
-impl Decoder {
-    /// Before the first soft bit. A block is decided `depth` steps behind its end.
-    pub fn new(trellis: &Trellis, puncture: Puncture, depth: usize) -> Decoder {
-        let mut costs = [UNREACHABLE; STATES];
-        costs[0] = 0;
-        let branches = Arc::new(Branches::new(trellis));
+impl<C: Cost> Decoder<C> {
+    /// A decoder before the first soft bit. A block is decided `depth` steps after its end.
+    pub(crate) fn new(trellis: &Trellis, puncture: Puncture, depth: usize) -> Decoder<C> {
+        let (branches, costs) = (Arc::new(Branches::new(trellis)), from_state(0));
         Decoder { branches, puncture, depth, costs, choices: Vec::new(), steps: 0, at: 0, first: None }
     }
 
-    /// Takes more soft bits, and adds the bytes of blocks that they decide.
-    pub fn decode(&mut self, softs: &[u8], decoded: &mut Vec<u8>) {
+    /// Decodes more soft bits, and appends the bytes of the blocks that they decide.
+    pub(crate) fn decode(&mut self, softs: &[C::Soft], decoded: &mut Vec<u8>) {
         let mut softs = softs.iter();
         loop {
-            let soft = match self.puncture.is_sent(self.at) {
+            let level = match self.puncture.is_sent(self.at) {
                 true => match softs.next() {
-                    Some(soft) => *soft,
+                    Some(soft) => C::of(*soft),
                     None => return,
                 },
-                false => UNKNOWN_BIT,
+                false => C::UNKNOWN,
             };
             self.at = (self.at + 1) % self.puncture.period();
             match self.first.take() {
-                None => self.first = Some(soft),
-                Some(first) => self.step(level_of(first).into(), level_of(soft).into(), decoded),
+                None => self.first = Some(level),
+                Some(first) => self.step([first, level], decoded),
             }
         }
     }
 
-    fn step(&mut self, a: u16, b: u16, decoded: &mut Vec<u8>) {
-        let [[low_first, low_second], [high_first, high_second]] = &self.branches.0;
-        let (not_a, not_b) = (FULL - a, FULL - b);
-        let of = |value: u16, other: u16, mask: u16| value & !mask | other & mask;
-        let (mut costs, mut higher) = ([0_u16; STATES], [0_u8; STATES]);
-        for state in 0..STATES {
-            let before = (state & 31) << 1;
-            let low = self.costs[before] + of(a, not_a, low_first[state]) + of(b, not_b, low_second[state]);
-            let high = self.costs[before + 1] + of(a, not_a, high_first[state]) + of(b, not_b, high_second[state]);
-            higher[state] = u8::from(high < low);
-            costs[state] = low.min(high);
-        }
+    fn step(&mut self, levels: [C; 2], decoded: &mut Vec<u8>) {
+        let (mut costs, choices) = self.branches.step(levels, &self.costs);
         self.steps += 1;
         if self.steps.is_multiple_of(STEPS_PER_SETTLING) {
-            let least = costs.iter().copied().min().unwrap_or(0);
-            costs.iter_mut().for_each(|cost| *cost -= least);
+            let least = costs[cheapest(&costs)];
+            costs.iter_mut().for_each(|cost| *cost = *cost - least);
         }
         self.costs = costs;
-        self.choices.push(higher.iter().enumerate().fold(0, |word, (state, bit)| word | u64::from(*bit) << state));
+        self.choices.push(choices);
         if self.choices.len() == self.depth + VITERBI_BLOCK_BITS {
             self.decide(decoded);
         }
     }
 
-    /// The oldest block, along the likeliest path back from here; the lowest state of equals.
+    /// Decides the oldest block along the likeliest path back from the current step. Among equal
+    /// states the lowest is chosen.
     fn decide(&mut self, decoded: &mut Vec<u8>) {
-        let mut state = (0..STATES).min_by_key(|state| self.costs[*state]).unwrap_or(0);
+        let mut state = cheapest(&self.costs);
         let mut bits = 0_u64;
         for (step, choices) in self.choices.iter().enumerate().rev() {
             if step < VITERBI_BLOCK_BITS {
@@ -211,10 +180,14 @@ mod tests {
             encoder.encode(&data, &mut coded);
             let mut received = softs(&coded);
             received.iter_mut().step_by(every).for_each(|soft| *soft = 255 - *soft);
-            let (mut decoder, mut decoded) = (Decoder::new(&trellis, puncture, 128), Vec::new());
+            let (mut decoder, mut decoded) = (Decoder::<u16>::new(&trellis, puncture, 128), Vec::new());
             decoder.decode(&received, &mut decoded);
             assert!(decoded.len() + 40 > data.len(), "{} of {}", decoded.len(), data.len());
             assert_eq!(decoded, data[..decoded.len()], "{puncture:?}");
+            let logarithms: Vec<f32> = received.iter().map(|soft| if *soft == 0 { 2.5 } else { -2.5 }).collect();
+            let (mut decoder, mut by_logarithms) = (Decoder::<u32>::new(&trellis, puncture, 128), Vec::new());
+            logarithms.chunks(77).for_each(|piece| decoder.decode(piece, &mut by_logarithms));
+            assert_eq!(by_logarithms, decoded, "{puncture:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Cosine transforms by Fourier transforms of complex numbers.
+//! Cosine transforms by complex Fourier transforms.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ pub struct Cosine {
     kind: DctKind,
     len: usize,
     plan: Arc<dyn Fft<f32>>,
-    /// What samples are turned by before the transform, and bins behind it.
+    /// Factors of the samples before the transform, and of the bins after it.
     before: Vec<Complex32>,
     behind: Vec<Complex32>,
     orthonormal: bool,
 }
 
-/// Memory of one thread.
+/// Scratch memory of one thread.
 #[derive(Default)]
 pub struct Scratch {
     line: Vec<Complex32>,
@@ -28,7 +28,8 @@ pub struct Scratch {
 }
 
 impl Cosine {
-    /// A transform of lines of `len` samples: 2 at least for the first kind, 1 for the others.
+    /// A transform of lines of `len` samples. `len` is at least 2 for the first kind, and at least
+    /// 1 for the others.
     pub fn new(plans: &mut Plans, kind: DctKind, orthonormal: bool, len: usize) -> Cosine {
         let turn = |turns: f64| Complex64::from_polar(1.0, -PI * turns);
         let n = len as f64;
@@ -58,7 +59,7 @@ impl Cosine {
         }
     }
 
-    /// The transform of one line.
+    /// Transforms one line.
     pub fn transform(&self, input: &[f32], output: &mut [f32], scratch: &mut Scratch) {
         let (n, line) = (self.len, &mut scratch.line);
         line.clear();
@@ -70,7 +71,7 @@ impl Cosine {
                 (line[0].re, line[n - 1].re) = (line[0].re * ends, line[n - 1].re * ends);
                 (1..n - 1).for_each(|at| line[2 * (n - 1) - at] = line[at]);
             }
-            // Even places in order, odd ones backwards behind them.
+            // Even samples in order, then odd samples in reverse order.
             DctKind::Two => (0..n).for_each(|at| line[self.place(at)].re = input[at]),
             DctKind::Three => {
                 let first = if self.orthonormal { SQRT_2 as f32 } else { 1.0 };
@@ -103,7 +104,7 @@ impl Cosine {
         }
     }
 
-    /// Where this sample stands in the complex line.
+    /// The index of this sample in the complex line.
     fn place(&self, at: usize) -> usize {
         if at.is_multiple_of(2) { at / 2 } else { self.len - 1 - at / 2 }
     }

@@ -1,5 +1,6 @@
-//! Cyclic redundancy checks. Those of 16 bits and more are folded by carry-less products in crc-fast; eight bits are a table. Long messages
-//! are checked in pieces by several threads: what comes after a piece multiplies its check by a power of x.
+//! Cyclic redundancy checks. Those of 16 bits and more are computed with carry-less products by
+//! crc-fast; those of eight bits use a table. Several threads check long messages in pieces: when a
+//! piece is followed by more bytes, its check is multiplied by a power of x.
 
 use crc_fast::CrcAlgorithm;
 use panoply_core::Threads;
@@ -7,16 +8,17 @@ use panoply_core::op::signal::Checksum;
 
 use crate::threads::for_each_piece;
 
-/// Bytes of a piece of a long message, at the least.
+/// The least size of a piece of a long message, in bytes.
 const PIECE_BYTES_MIN: usize = 256 << 10;
 
-/// The checks of messages that are fewer than the threads, in pieces where they are long: as many bytes for each thread.
+/// The checks of messages that are fewer than the threads. Long messages are split into pieces, so
+/// that each thread gets about the same number of bytes.
 pub fn crc_of_few(kind: Checksum, messages: &[&[u8]], threads: &dyn Threads) -> Vec<u64> {
     let total: usize = messages.iter().map(|message| message.len()).sum();
     let each = total.div_ceil(threads.count().max(1)).max(PIECE_BYTES_MIN);
     let mut pieces: Vec<&[u8]> = Vec::new();
     for message in messages {
-        // What is empty has one piece as well.
+        // An empty message has one piece as well.
         let (first, rest) = message.split_at(message.len().min(each));
         pieces.push(first);
         pieces.extend(rest.chunks(each));
@@ -51,22 +53,23 @@ pub fn crc(kind: Checksum, message: &[u8]) -> u64 {
     }
 }
 
-/// How a check is made: polynomials have the coefficient of the lowest power in the highest of the bits.
+/// The parameters of a check. In polynomials the highest bit is the coefficient of the lowest
+/// power.
 struct Shape {
     bits: u32,
     polynomial: u64,
-    /// What is added to a check before more bytes come.
+    /// The initial value, which is added to a check before it is moved over more bytes.
     begin: u64,
-    /// Whether the check itself has its bits the other way round.
+    /// Whether the check has its bits in the reverse order of the polynomials here.
     is_turned: bool,
-    /// x to the power of 8, 16, 32 and so on.
+    /// x to the powers 8, 16, 32 and so on.
     squares: [u64; usize::BITS as usize],
 }
 
 static SHAPE_8: Shape = Shape::new(8, 0xe0, 0, true);
 static SHAPE_16: Shape = Shape::new(16, 0xa001, 0, false);
 static SHAPE_16_CCITT: Shape = Shape::new(16, 0x8408, 0xffff, true);
-// These begin with ones, and turn all bits in the end.
+// These start with all ones and invert the result. Both cancel out when checks are joined.
 static SHAPE_32: Shape = Shape::new(32, 0xedb8_8320, 0, false);
 static SHAPE_32C: Shape = Shape::new(32, 0x82f6_3b78, 0, false);
 static SHAPE_64: Shape = Shape::new(64, 0x9a6c_9329_ac4b_c9b5, 0, false);
@@ -99,7 +102,8 @@ impl Shape {
         }
     }
 
-    /// What a check becomes where so much comes after it as the power of x says.
+    /// The contribution of `check` to the check of a longer message. `power` is x to eight times
+    /// the number of bytes that follow.
     fn moved(&self, check: u64, power: u64) -> u64 {
         let turn = |value: u64| if self.is_turned { value.reverse_bits() >> (64 - self.bits) } else { value };
         turn(self.product(turn(check ^ self.begin), power))
@@ -126,7 +130,7 @@ impl Shape {
     }
 }
 
-/// What each byte makes of a check that is zero: the polynomial x⁸ + x² + x + 1.
+/// The check of each byte, starting from zero, for the polynomial x⁸ + x² + x + 1.
 static CRC8: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -160,7 +164,7 @@ mod tests {
                     assert_eq!(crc_of_few(kind, &messages[..1], &Scoped(threads)), got[..1]);
                 }
             }
-            // Every cut of a short message, of which one part may be empty.
+            // Every cut of a short message, including those with an empty part.
             let shape = Shape::of(kind);
             for cut in 0..=40 {
                 let [first, second] = [&bytes[..cut], &bytes[cut..40]].map(|part| crc(kind, part));
@@ -170,7 +174,7 @@ mod tests {
         }
     }
 
-    /// The checks of `123456789` that every catalogue of them prints.
+    /// The checks of `123456789`, which catalogues of CRCs list.
     #[test]
     fn the_catalogues_check_values() {
         let expected = [

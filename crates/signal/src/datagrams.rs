@@ -1,9 +1,15 @@
-//! Samples that come and go as UDP datagrams, as radios in a network send them.
+//! Samples received and sent as UDP datagrams, as networked radios use them.
 //!
-//! 1. One thread takes datagrams from the socket and puts them into a queue of `depth` places; it never waits for whoever reads.
-//! 2. Where the queue is full the datagram is dropped and counted ([`Losses::overruns`]); what has no whole number of samples is counted as malformed.
-//! 3. What the system has dropped before that thread came is read from it where it tells ([`Losses::dropped_by_system`]).
-//! 4. The iterator ends after a silence, or when [`Datagrams::stopper`] says so; dropping it ends the thread.
+//! 1. One thread takes datagrams from the socket and puts them into a queue of `depth` places; it
+//!    never waits for the reader.
+//! 2. If the queue is full, the datagram is dropped and counted ([`Losses::overruns`]). A datagram
+//!    without a whole number of samples is counted as malformed.
+//! 3. Datagrams that the system dropped before that thread received them are counted if the system
+//!    reports them ([`Losses::dropped_by_system`]).
+//! 4. The iterator ends after a silence, or when [`Datagrams::stopper`] ends it; dropping it ends
+//!    the thread.
+//! 5. A fork of the process has no such thread: there the iterator gives one error and ends, and is
+//!    dropped at once.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -15,29 +21,31 @@ use std::time::{Duration, Instant};
 
 use num_complex::Complex32;
 use panoply_core::op::signal::SampleFormat;
+use panoply_core::process::Process;
 use panoply_core::{Error, Result, Tensor};
 
 use crate::samples;
 
-/// The most datagrams that may wait.
+/// Maximal number of waiting datagrams.
 pub const WAITING_MAX: usize = 1 << 16;
-/// The most bytes of a datagram.
+/// Maximal length of a datagram in bytes.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
-/// How long the thread waits before it looks whether it shall end.
+/// Interval at which the thread checks whether it shall end.
 const GLANCE: Duration = Duration::from_millis(20);
-/// Bytes of a datagram that is sent: it fits an Ethernet frame.
+/// Bytes of a sent datagram: it fits an Ethernet frame.
 const SENT_BYTES: usize = 1440;
 
-/// What did not reach the reader.
+/// Counts of received and lost datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Datagrams that were received.
+    /// Number of received datagrams.
     pub received: u64,
-    /// Of those, dropped because nobody had read the ones before.
+    /// Number of those that were dropped because the queue was full.
     pub overruns: u64,
-    /// Of those, dropped because they had no whole number of samples.
+    /// Number of those that were dropped because they had no whole number of samples.
     pub malformed: u64,
-    /// Dropped by the system before they were received; `None` where it does not tell.
+    /// Number dropped by the system before they were received; `None` if the system does not report
+    /// it.
     pub dropped_by_system: Option<u64>,
 }
 
@@ -49,12 +57,12 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Ends a source of datagrams from elsewhere.
+/// Ends a source of datagrams from another thread.
 #[derive(Clone)]
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// No more datagrams are received; those that wait are still read.
+    /// Stops receiving; waiting datagrams are still read.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
     }
@@ -63,15 +71,19 @@ impl Stopper {
 /// Complex samples of one format from a socket: an iterator of tensors, one for each datagram.
 pub struct Datagrams {
     shared: Arc<Shared>,
-    waiting: Receiver<Vec<u8>>,
+    /// Not touched in a fork, where the thread may hold its locks forever. Taken once the fork was
+    /// reported.
+    waiting: Option<Receiver<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
+    process: Process,
     address: SocketAddr,
     format: SampleFormat,
     silence_max: Duration,
 }
 
 impl Datagrams {
-    /// Receives at this address, with so many places for datagrams that nobody has read yet. The iterator ends after so much silence.
+    /// Receives at this address, with a queue of `depth` unread datagrams. The iterator ends after
+    /// the given silence.
     pub fn receive(
         at: impl ToSocketAddrs,
         format: SampleFormat,
@@ -90,15 +102,16 @@ impl Datagrams {
         let thread = std::thread::Builder::new()
             .name("panoply-datagrams".to_owned())
             .spawn(move || receive(&socket, frame, &own, &sender))?;
-        Ok(Datagrams { shared, waiting, thread: Some(thread), address, format, silence_max })
+        let (waiting, thread, process) = (Some(waiting), Some(thread), Process::current());
+        Ok(Datagrams { shared, waiting, thread, process, address, format, silence_max })
     }
 
-    /// Where it receives.
+    /// The address that it receives at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was lost so far.
+    /// The counts so far.
     pub fn losses(&self) -> Losses {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Losses {
@@ -109,7 +122,7 @@ impl Datagrams {
         }
     }
 
-    /// What ends it from elsewhere.
+    /// A handle that ends it from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
@@ -126,9 +139,15 @@ impl Iterator for Datagrams {
     type Item = Result<Tensor>;
 
     fn next(&mut self) -> Option<Result<Tensor>> {
+        if !self.process.is_current() {
+            // Only once: later calls report the end.
+            std::mem::forget(self.waiting.take()?);
+            let (made_in, called_in) = (self.process.id(), std::process::id());
+            return Some(Err(Error::Forked { what: "the source of datagrams", made_in, called_in }));
+        }
         let begin = Instant::now();
         loop {
-            match self.waiting.recv_timeout(GLANCE) {
+            match self.waiting.as_ref()?.recv_timeout(GLANCE) {
                 Ok(bytes) => return Some(self.samples(&bytes)),
                 Err(RecvTimeoutError::Timeout) if begin.elapsed() < self.silence_max => (),
                 Err(_) => return None,
@@ -139,9 +158,14 @@ impl Iterator for Datagrams {
 
 impl Drop for Datagrams {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The thread and its shared data belong to the parent: they stay in memory.
+            std::mem::forget((Arc::clone(&self.shared), self.waiting.take(), self.thread.take()));
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It panics nowhere, and there would be nobody to tell.
+            let _ = thread.join(); // The thread does not panic, and an error could not be reported here.
         }
     }
 }
@@ -149,7 +173,7 @@ impl Drop for Datagrams {
 fn receive(socket: &UdpSocket, frame: usize, shared: &Shared, sender: &SyncSender<Vec<u8>>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     while !shared.stop.load(Ordering::Acquire) {
-        // A time that is over, and errors that other hosts cause, are no reason to end.
+        // A timeout, or an error caused by another host, is no reason to end.
         let Ok(len) = socket.recv(&mut buffer) else { continue };
         shared.received.fetch_add(1, Ordering::Relaxed);
         if len == 0 || !len.is_multiple_of(frame) {
@@ -164,7 +188,7 @@ fn receive(socket: &UdpSocket, frame: usize, shared: &Shared, sender: &SyncSende
     }
 }
 
-/// What the system says that it has dropped for the socket of this address.
+/// The system's count of dropped datagrams for the socket of this address.
 fn dropped_by_system(address: SocketAddr) -> Option<u64> {
     let table = std::fs::read_to_string(if address.is_ipv4() { "/proc/net/udp" } else { "/proc/net/udp6" }).ok()?;
     let port = format!(":{:04X}", address.port());
@@ -172,14 +196,14 @@ fn dropped_by_system(address: SocketAddr) -> Option<u64> {
     table.lines().find(is_own)?.split_whitespace().last()?.parse().ok()
 }
 
-/// A sink: sends complex samples as datagrams.
+/// A sink that sends complex samples as datagrams.
 pub struct DatagramSink {
     socket: UdpSocket,
     format: SampleFormat,
 }
 
 impl DatagramSink {
-    /// Sends to this address.
+    /// A sink that sends to this address.
     pub fn new(to: impl ToSocketAddrs, format: SampleFormat) -> io::Result<DatagramSink> {
         let to = to.to_socket_addrs()?.next().ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
         let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
@@ -187,7 +211,7 @@ impl DatagramSink {
         Ok(DatagramSink { socket, format })
     }
 
-    /// Sends samples of c64, as many datagrams as they need.
+    /// Sends c64 samples, in as many datagrams as they need.
     pub fn send(&self, samples: &Tensor) -> Result<()> {
         let samples = samples.contiguous()?;
         let each = SENT_BYTES / (2 * self.format.size_bytes());
@@ -241,7 +265,7 @@ mod tests {
             }
         }
         assert!(seen.overruns > 0 && seen.malformed > 0, "{seen:?}");
-        // What the system still has of the flood comes in before it is counted what waits.
+        // The rest of the flood is received before the waiting datagrams are counted.
         std::thread::sleep(Duration::from_millis(500));
         let waiting = source.count() as u64;
         assert!(waiting <= 4, "{waiting}");

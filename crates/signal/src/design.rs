@@ -1,4 +1,5 @@
-//! Filters from what they shall do: plain functions in f64. Frequencies are shares of half the sampling rate, from 0 to 1.
+//! Design of filters from specifications: plain functions in f64. Frequencies are fractions of half
+//! the sampling rate, from 0 to 1.
 
 use std::f64::consts::PI;
 
@@ -9,47 +10,50 @@ use panoply_core::{Error, Result};
 use crate::elliptic::{cd, inverse_sn, modulus_of, sn};
 use crate::window::{WINDOW_LEN_MAX, Window, sinc};
 
-/// What a filter lets through.
+/// The pass band of a filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Band {
-    /// All below.
+    /// Passes all frequencies below the edge.
     LowPass(f64),
-    /// All above.
+    /// Passes all frequencies above the edge.
     HighPass(f64),
-    /// What lies between.
+    /// Passes all frequencies between the edges.
     BandPass(f64, f64),
-    /// What does not lie between.
+    /// Stops all frequencies between the edges.
     BandStop(f64, f64),
 }
 
-/// How a recursive filter falls off.
+/// The prototype of a recursive filter, which determines its ripple and its steepness.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Prototype {
-    /// As flat as can be where it lets through.
+    /// Maximally flat in the pass band.
     Butterworth,
-    /// Steeper, with ripple of so many decibels where it lets through.
+    /// Steeper than Butterworth, with ripple in the pass band.
     Chebyshev1 {
-        /// The ripple.
+        /// The ripple in the pass band, in decibels.
         ripple_db: f64,
     },
-    /// Steeper, with at least so many decibels of attenuation where it does not let through, and ripple there.
+    /// Steeper than Butterworth, with ripple and a minimum attenuation in the stop band.
     Chebyshev2 {
-        /// The attenuation.
+        /// The minimum attenuation in the stop band, in decibels.
         attenuation_db: f64,
     },
-    /// The steepest (Cauer's): with ripple where it lets through, and at least so much attenuation, with ripple, where it does not.
+    /// The steepest (Cauer's), with ripple in both bands and a minimum attenuation in the stop
+    /// band.
     Elliptic {
-        /// The ripple.
+        /// The ripple in the pass band, in decibels.
         ripple_db: f64,
-        /// The attenuation, more than the ripple.
+        /// The minimum attenuation in the stop band, in decibels; larger than the ripple.
         attenuation_db: f64,
     },
 }
 
-/// The highest order of a recursive filter that is designed: beyond, f64 does not hold its poles.
+/// The highest order of a recursive filter. For higher orders f64 is not precise enough for the
+/// poles.
 pub const ORDER_MAX: usize = 50;
 
-/// A filter of finite response: the ideal one's response, cut off by a window, with a gain of 1 in the middle of its band.
+/// Designs a filter of finite response: the ideal response, truncated by a window, with a gain of 1
+/// in the middle of its pass band.
 pub fn windowed_sinc(taps: usize, band: Band, window: Window) -> Result<Vec<f64>> {
     let (passes, cutoffs) = band.edges()?;
     if taps == 0 || taps > WINDOW_LEN_MAX {
@@ -81,7 +85,8 @@ pub fn windowed_sinc(taps: usize, band: Band, window: Window) -> Result<Vec<f64>
     Ok(filter)
 }
 
-/// A recursive filter as sections of second order, poles nearest to the unit circle last.
+/// Designs a recursive filter as second-order sections. The section with the poles nearest to the
+/// unit circle comes last.
 pub fn recursive(prototype: Prototype, order: usize, band: Band) -> Result<Vec<Biquad>> {
     if order == 0 || order > ORDER_MAX {
         return Err(Error::invalid("filter: order", format!("1 to {ORDER_MAX}"), order));
@@ -98,7 +103,7 @@ pub fn recursive(prototype: Prototype, order: usize, band: Band) -> Result<Vec<B
     Ok(sections)
 }
 
-/// The gain and phase of sections at a frequency.
+/// The complex gain of the sections at a frequency.
 pub fn response(sections: &[Biquad], frequency: f64) -> Complex {
     let back = Complex::from_polar(1.0, -PI * frequency);
     let one = |section: &Biquad| {
@@ -109,7 +114,7 @@ pub fn response(sections: &[Biquad], frequency: f64) -> Complex {
 }
 
 impl Band {
-    /// The bands that are let through, and the frequencies between.
+    /// The ranges that pass, and the edges between them.
     #[allow(clippy::type_complexity)]
     fn edges(self) -> Result<(Vec<(f64, f64)>, Vec<f64>)> {
         let (passes, cutoffs) = match self {
@@ -127,7 +132,7 @@ impl Band {
     }
 }
 
-/// A filter by the roots of its numerator and denominator.
+/// A filter given by the roots of its numerator and denominator.
 struct Roots {
     zeros: Vec<Complex>,
     poles: Vec<Complex>,
@@ -135,13 +140,14 @@ struct Roots {
 }
 
 impl Prototype {
-    /// The analog low-pass filter with its edge at 1 radian a second.
+    /// The analog low-pass filter with its edge at 1 radian per second.
     fn poles_and_zeros(self, order: usize) -> Result<Roots> {
         let positive = |what: &'static str, db: f64| {
             let fits = db > 0.0 && db <= 300.0;
             if fits { Ok(db) } else { Err(Error::invalid(what, "more than 0 and at most 300 dB", db)) }
         };
-        // The angles of the poles, from -order + 1 in steps of two.
+        // The angles of the poles, from -order + 1 in steps of two, as multiples of π / (2 ·
+        // order).
         let angles = (0..order).map(|index| PI * (2.0 * index as f64 - order as f64 + 1.0) / (2.0 * order as f64));
         Ok(match self {
             Prototype::Butterworth => {
@@ -190,7 +196,7 @@ impl Prototype {
     }
 }
 
-/// The analog frequency that the bilinear transform maps to this one. Its sampling rate counts as 2.
+/// The analog frequency that the bilinear transform maps to this one, for a sampling rate of 2.
 fn warped(frequency: f64) -> f64 {
     4.0 * (PI * frequency / 2.0).tan()
 }
@@ -222,7 +228,7 @@ impl Roots {
         Roots { zeros, poles, gain }
     }
 
-    /// The low-pass filter as one of this band.
+    /// Transforms the low-pass filter to this band.
     fn moved_to(self, band: Band) -> Roots {
         match band {
             Band::LowPass(edge) => self.low_pass(warped(edge)),
@@ -257,10 +263,10 @@ impl Roots {
         self
     }
 
-    /// Each root, already scaled to half the bandwidth, becomes two around the centre.
+    /// Each root, already scaled to half the bandwidth, becomes two roots around the centre.
     fn around(mut self, center: f64) -> Roots {
         let missing = self.missing_zeros();
-        // The scaling to half the bandwidth has put a power of a half into the gain.
+        // The scaling to half the bandwidth has multiplied the gain by a power of one half.
         self.gain *= 2_f64.powi(missing as i32);
         (self.zeros, self.poles) = (split(&self.zeros, center), split(&self.poles, center));
         self.zeros.extend(std::iter::repeat_n(Complex::default(), missing));
@@ -279,7 +285,7 @@ impl Roots {
         self
     }
 
-    /// From an analog filter to one of samples.
+    /// Transforms the analog filter to a digital one.
     fn bilinear(mut self) -> Roots {
         let rate = 4.0;
         let of = |roots: &[Complex]| roots.iter().map(|root| rate - root).product::<Complex>();
@@ -290,7 +296,7 @@ impl Roots {
         self
     }
 
-    /// Pairs of roots that are conjugate or real, so that every coefficient is real.
+    /// Groups the roots into pairs that are conjugate or real, so that every coefficient is real.
     fn sections(self) -> Vec<Biquad> {
         let mut poles = pairs(self.poles);
         let mut zeros = pairs(self.zeros);
@@ -313,13 +319,14 @@ impl Roots {
     }
 }
 
-/// The two roots that a root of the low-pass filter becomes.
+/// The two roots that replace a root of the low-pass filter.
 fn split(roots: &[Complex], center: f64) -> Vec<Complex> {
     let distance = |root: &Complex| (root * root - center * center).sqrt();
     roots.iter().flat_map(|root| [root + distance(root), root - distance(root)]).collect()
 }
 
-/// Conjugate roots together; of the real ones the lowest with the highest; one that is left over with zero.
+/// Pairs of roots: conjugate roots together; the lowest real root with the highest; a single
+/// remaining root with zero.
 fn pairs(roots: Vec<Complex>) -> Vec<[Complex; 2]> {
     let is_real = |root: &Complex| root.im.abs() <= 1e-10 * (1.0 + root.norm());
     let (real, complex): (Vec<Complex>, Vec<Complex>) = roots.into_iter().partition(is_real);
@@ -344,7 +351,7 @@ mod tests {
     const BANDS: [Band; 4] =
         [Band::LowPass(0.2), Band::HighPass(0.3), Band::BandPass(0.2, 0.45), Band::BandStop(0.25, 0.6)];
 
-    /// Frequencies in the middle of what is let through, and of what is not.
+    /// Frequencies in the middle of the pass band and of the stop band.
     fn middles(band: Band) -> (f64, f64) {
         match band {
             Band::LowPass(_) => (0.01, 0.9),
@@ -369,7 +376,8 @@ mod tests {
                     let (pass, stop) = middles(band);
                     let (pass, stop) = (response(&sections, pass).norm(), response(&sections, stop).norm());
                     assert!(sections.iter().all(Biquad::is_stable), "{prototype:?} {band:?} {order}");
-                    // The edge that Chebyshev's second sort is given is that of what it stops: a low order passes little.
+                    // The edge of a Chebyshev filter of the second kind is that of its stop band,
+                    // so a low order attenuates the pass band as well.
                     let narrow = order < 5 && matches!(prototype, Prototype::Chebyshev2 { .. });
                     assert!(narrow || (0.85..1.01).contains(&pass), "{prototype:?} {band:?} {order}: passes {pass}");
                     assert!(stop < 0.5 && (order < 5 || stop < 0.011), "{prototype:?} {band:?} {order}: stops {stop}");

@@ -1,12 +1,13 @@
-//! Jacobi's elliptic functions, as far as filters need them, by Landen's transformations.
+//! Jacobi's elliptic functions, as far as filter design needs them, by Landen's transformations.
 //!
-//! Arguments are shares of the quarter period, so that `cd(0) = 1` and `cd(1) = 0`, whatever the modulus `k`.
+//! Arguments are fractions of the quarter period: `cd(0) = 1` and `cd(1) = 0` for every modulus
+//! `k`.
 
 use std::f64::consts::FRAC_PI_2;
 
 use num_complex::Complex64 as Complex;
 
-/// The moduli of which each is that of the one before, transformed: they fall to nothing within a few steps.
+/// The sequence of Landen-transformed moduli. They approach zero within a few steps.
 fn landen(k: f64) -> Vec<f64> {
     let mut moduli = Vec::new();
     let mut k = k;
@@ -31,7 +32,7 @@ pub(crate) fn sn(u: Complex, k: f64) -> Complex {
     ascend((u * FRAC_PI_2).sin(), k)
 }
 
-/// The `u` whose `sn(u·K, k)` is `w`.
+/// The `u` with `sn(u·K, k) = w`.
 pub(crate) fn inverse_sn(w: Complex, k: f64) -> Complex {
     let (mut w, mut before) = (w, k);
     for modulus in landen(k) {
@@ -41,7 +42,7 @@ pub(crate) fn inverse_sn(w: Complex, k: f64) -> Complex {
     w.asin() / FRAC_PI_2
 }
 
-/// The modulus that a filter of this order has, whose ripples have the ratio `k1`.
+/// The modulus of a filter of this order whose ripples have the ratio `k1`.
 pub(crate) fn modulus_of(order: usize, k1: f64) -> f64 {
     let complement = (1.0 - k1 * k1).sqrt();
     let factor = |index: usize| sn(Complex::new((2 * index + 1) as f64 / order as f64, 0.0), complement).re.powi(4);

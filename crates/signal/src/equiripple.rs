@@ -1,50 +1,54 @@
-//! Filters of finite response whose errors are equally large everywhere (Parks and McClellan), by Remez' exchange: a polynomial in the cosine of the
-//! frequency is drawn through points where its error is largest, with errors of alternating sign, until those points no longer move.
+//! Filters of finite response whose error is equally large everywhere (Parks-McClellan), by Remez'
+//! exchange algorithm. A polynomial in the cosine of the frequency is interpolated with errors of
+//! alternating sign at the frequencies where its error is largest, until these frequencies no
+//! longer change.
 
 use std::f64::consts::PI;
 
 use panoply_core::{Error, Result};
 
-/// What a filter does from one frequency to another, which are shares of half the sampling rate.
+/// The wanted gain between two frequencies, which are fractions of half the sampling rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Where it begins and ends.
+    /// The first and the last frequency.
     pub edges: (f64, f64),
-    /// The gain there.
+    /// The wanted gain.
     pub gain: f64,
-    /// How much an error there counts.
+    /// The weight of errors in this range.
     pub weight: f64,
 }
 
 impl Demand {
-    /// This gain between these frequencies.
+    /// A demand of this gain between these frequencies, with the weight 1.
     pub const fn new(from: f64, to: f64, gain: f64) -> Demand {
         Demand { edges: (from, to), gain, weight: 1.0 }
     }
 
-    /// With errors that count so much.
+    /// Sets the weight of errors.
     pub const fn weight(mut self, weight: f64) -> Demand {
         self.weight = weight;
         self
     }
 }
 
-/// The most taps of a filter that is designed like this: its cost grows with their square, and its numbers leave what 64 bits hold.
+/// The largest number of taps of such a filter. The cost grows with the square of that number, and
+/// larger filters exceed the precision of f64.
 pub const EQUIRIPPLE_TAPS_MAX: usize = 1024;
-/// Places that are looked at for each cosine.
+/// Number of grid frequencies for each cosine term.
 const DENSITY: f64 = 32.0;
 const EXCHANGES_MAX: usize = 100;
 
-/// Frequencies that are looked at.
+/// The grid of frequencies.
 struct Grid {
-    /// The frequency, the gain and the weight, as a polynomial in the cosine sees them.
+    /// The frequency, the gain and the weight at each grid point, as the polynomial in the cosine
+    /// needs them.
     points: Vec<(f64, f64, f64)>,
-    /// Where each band ends.
+    /// The index after the last point of each band.
     ends: Vec<usize>,
 }
 
-/// A filter of this many taps, symmetric about its middle, with the smallest largest weighted error over all demands, in ascending order. What lies
-/// between them is of no account.
+/// Designs a symmetric filter with this number of taps that minimises the largest weighted error
+/// over all demands. The demands must be in ascending order; the gain between them is arbitrary.
 pub fn equiripple(taps: usize, demands: &[Demand]) -> Result<Vec<f64>> {
     check(taps, demands)?;
     let (cosines, is_even) = (taps.div_ceil(2), taps.is_multiple_of(2));
@@ -65,7 +69,7 @@ pub fn equiripple(taps: usize, demands: &[Demand]) -> Result<Vec<f64>> {
         if !largest.is_finite() {
             break;
         }
-        // Errors near the last bit of the gains are rounding, which no exchange makes equal.
+        // Errors close to the rounding error of the gains cannot be made equal by any exchange.
         let spread = largest - least;
         if next == extremes || spread <= 1e-6 * largest || largest <= gain_max * 1e-9 {
             return Ok(taps_of(&polynomial, taps));
@@ -104,12 +108,14 @@ impl Grid {
         let (mut points, mut ends) = (Vec::new(), Vec::new());
         for demand in demands {
             let (from, to) = demand.edges;
-            // An even number of taps has a zero at the highest frequency, of which nothing can be made.
+            // A filter with an even number of taps is always zero at the highest frequency, so that
+            // frequency is left out.
             let to = if is_even { to.min(1.0 - step) } else { to };
             let count = (((to - from) / step).ceil() as usize).max(1);
             for index in 0..=count {
                 let at = from + (to - from) * index as f64 / count as f64;
-                // An even number of taps is a polynomial times the cosine of half the frequency.
+                // The response of an even number of taps is a polynomial times the cosine of half
+                // the frequency.
                 let factor = if is_even { (PI * at / 2.0).cos() } else { 1.0 };
                 points.push((at, demand.gain / factor, demand.weight * factor));
             }
@@ -118,7 +124,8 @@ impl Grid {
         Grid { points, ends }
     }
 
-    /// The places of `count` errors that are largest about them and alternate in sign; none where there are fewer.
+    /// The grid points of the `count` largest local errors that alternate in sign. `None` if there
+    /// are fewer.
     fn extremes(&self, errors: &[f64], count: usize) -> Option<Vec<usize>> {
         let mut found: Vec<usize> = Vec::new();
         let mut begin = 0;
@@ -131,7 +138,7 @@ impl Grid {
                     continue;
                 }
                 match found.last_mut() {
-                    // Of neighbours of one sign the larger counts.
+                    // Of neighbours with the same sign, the larger error counts.
                     Some(before) if errors[*before].signum() == errors[at].signum() => {
                         if errors[*before].abs() < errors[at].abs() {
                             *before = at;
@@ -145,11 +152,12 @@ impl Grid {
         while found.len() > count {
             let size = |index: usize| errors[found[index]].abs();
             if found.len() == count + 1 {
-                // One end too many: the smaller.
+                // One point too many: drop the smaller of the two ends.
                 let smaller = if size(0) < size(found.len() - 1) { 0 } else { found.len() - 1 };
                 found.remove(smaller);
             } else {
-                // The smallest, and the smaller of its neighbours, so that signs still alternate.
+                // Drop the smallest error and its smaller neighbour, so that the signs still
+                // alternate.
                 let least = (0..found.len()).min_by(|a, b| size(*a).total_cmp(&size(*b)))?;
                 let neighbour = match least {
                     0 => 1,
@@ -164,18 +172,19 @@ impl Grid {
     }
 }
 
-/// A polynomial in the cosine, by its values at some points.
+/// A polynomial in the cosine, given by its values at some points.
 struct Polynomial {
-    /// The points' cosines, values and barycentric weights.
+    /// The cosine, the value and the barycentric weight of each point.
     points: Vec<(f64, f64, f64)>,
 }
 
 impl Polynomial {
-    /// The one whose weighted errors at these points are equally large, with alternating signs.
+    /// The polynomial whose weighted errors at these points have the same size and alternating
+    /// signs.
     fn through(grid: &Grid, extremes: &[usize]) -> Polynomial {
         let cosines: Vec<f64> = extremes.iter().map(|at| (PI * grid.points[*at].0).cos()).collect();
         let weight = |index: usize| {
-            // Products of hundreds of differences leave what 64 bits hold; their logarithms do not.
+            // Products of hundreds of differences leave the range of f64; their logarithms do not.
             let (mut logarithm, mut sign) = (0.0, 1.0);
             for (_, cosine) in cosines.iter().enumerate().filter(|(other, _)| *other != index) {
                 let difference = cosines[index] - cosine;
@@ -219,7 +228,8 @@ impl Polynomial {
     }
 }
 
-/// The taps of a filter with this response: its values at as many frequencies, transformed back.
+/// The taps of a filter with this response: the inverse transform of its values at `taps`
+/// frequencies.
 fn taps_of(polynomial: &Polynomial, taps: usize) -> Vec<f64> {
     let (n, middle) = (taps as f64, (taps - 1) as f64 / 2.0);
     let gain = |k: usize| {

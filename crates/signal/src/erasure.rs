@@ -1,7 +1,8 @@
-//! Erasure codes: from `k` shards of data `m` more are made, and any `k` of them all give the data back.
+//! Erasure codes: `m` parity shards are computed from `k` data shards, and the data can be restored
+//! from any `k` of all shards.
 //!
-//! The weights are those of a Cauchy matrix in the field of `0x11d`, as ISA-L's `gf_gen_cauchy1_matrix` has them, so that shards can be
-//! exchanged with it.
+//! The weights are those of a Cauchy matrix in the field of `0x11d`, as in ISA-L's
+//! `gf_gen_cauchy1_matrix`, so shards can be exchanged with ISA-L.
 
 use std::sync::Arc;
 
@@ -11,13 +12,13 @@ use crate::gf256::Field;
 use crate::level::Level;
 use crate::threads::share;
 
-/// The most shards in all: as many as the field has elements.
+/// The largest total number of shards: the number of elements of the field.
 pub const SHARDS_MAX: usize = 256;
 
-/// Bytes of each shard that a thread works on at a time, at the least.
+/// The least number of bytes of each shard on which a thread works at a time.
 const PIECE_BYTES_MIN: usize = 16 << 10;
 
-/// Weights from `k` shards to others.
+/// A matrix of weights from `k` shards to other shards.
 pub struct Weights {
     field: Arc<Field>,
     level: Level,
@@ -25,7 +26,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// From data to parity. `None` where the shards are too many or none.
+    /// The weights from data to parity. `None` if there are too many shards or no data shards.
     pub fn parity(level: Level, data: usize, parity: usize) -> Option<Weights> {
         let field = Field::common()?;
         if data == 0 || data.checked_add(parity)? > SHARDS_MAX {
@@ -35,7 +36,8 @@ impl Weights {
         Some(Weights { field, level, rows })
     }
 
-    /// From the first `data` shards that are there to those that are missing. `None` where too many are missing.
+    /// The weights from the first `data` surviving shards to the missing ones. `None` if too many
+    /// are missing.
     pub fn rebuild(level: Level, data: usize, parity: usize, missing: &[usize]) -> Option<Weights> {
         let field = Field::common()?;
         let total = data.checked_add(parity).filter(|total| data > 0 && *total <= SHARDS_MAX)?;
@@ -61,7 +63,8 @@ impl Weights {
         Some(Weights { field, level, rows })
     }
 
-    /// Makes the shards. Sources are as many as the weights of a row, outputs as many as rows, all of one length.
+    /// Computes the shards. There is a source for each weight of a row and an output for each row,
+    /// all of the same length.
     pub fn apply(&self, threads: &dyn Threads, sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
         if outputs.is_empty() {
             return;
@@ -78,14 +81,15 @@ impl Weights {
             let begin = index * piece;
             let end = len.min(begin + piece);
             let sources: Vec<&[u8]> = sources.iter().map(|source| &source[begin..end]).collect();
-            // Each piece has one turn, so nobody waits here.
+            // Each piece is taken by one task only, so this lock never blocks.
             let mut own = pieces[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             self.field.combine(self.level, &weights, &sources, &mut own);
         });
     }
 }
 
-/// The shards that the missing ones are made from: the first that are there, as many as the data has. `None` where there are fewer.
+/// The shards from which the missing ones are computed: the first `data` shards that survive.
+/// `None` if there are fewer.
 pub fn survivors(data: usize, parity: usize, missing: &[usize]) -> Option<Vec<usize>> {
     let here: Vec<usize> = (0..data + parity).filter(|shard| !missing.contains(shard)).take(data).collect();
     (here.len() == data).then_some(here)
@@ -95,7 +99,7 @@ fn cauchy(field: &Field, data: usize, row: usize) -> Vec<u8> {
     (0..data).map(|column| field.div(1, (row ^ column) as u8)).collect()
 }
 
-/// The inverse of a square matrix, by elimination.
+/// The inverse of a square matrix, by Gauss-Jordan elimination. `None` if the matrix is singular.
 fn inverse(field: &Field, mut matrix: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
     let size = matrix.len();
     let mut inverse: Vec<Vec<u8>> =

@@ -1,4 +1,4 @@
-//! Whether numbers are finite, many at a time.
+//! A vectorised check for finite numbers.
 
 use crate::level::{Level, leveled};
 
@@ -10,7 +10,7 @@ pub(crate) fn is_finite(level: Level, values: &[f32]) -> bool {
 }
 
 leveled! {
-    /// Zeros, but where a value is not finite.
+    /// Adds zero times each value: the sums stay zero unless a value is NaN or infinite.
     fn zero_sums(values: &[f32], sums: &mut [f32; 64]) = zero_sums_body
 }
 

@@ -1,8 +1,10 @@
-//! Filters of finite response by their sums: each sample is the weighted sum of the samples before it.
+//! Filters of finite response by direct sums: each output sample is a weighted sum of the current
+//! and the previous input samples.
 //!
-//! `y[t] = Σ taps[k] · x[t - k]`. Taps are real; complex ones are two filters. Samples are real, or complex in pairs. The terms of a sum are
-//! added in an order that does not depend on where the sample lies in its piece, so pieces of a stream give bit for bit what the whole
-//! gives.
+//! `y[t] = Σ taps[k] · x[t - k]`. Taps are real; complex taps are two filters. Samples are real, or
+//! complex as pairs of numbers. The order of the additions does not depend on the position of a
+//! sample in its piece, so the pieces of a stream give bit for bit the same result as the whole
+//! stream.
 
 use panoply_core::Threads;
 
@@ -11,19 +13,19 @@ use crate::lanes::Lanes;
 use crate::level::{Kind, Level};
 use crate::threads::{for_each_piece, share};
 
-/// Real taps, laid out for a level.
+/// Real taps in the layout for a level.
 pub struct Taps {
     level: Level,
-    /// In the order in which they are added, filled up with zeros.
+    /// The taps in the order in which they are added, padded with zeros.
     groups: Vec<f32>,
-    /// How many numbers a sample has: 1, or 2 where it is complex.
+    /// Number of numbers in a sample: 1 if real, 2 if complex.
     step: usize,
     count: usize,
 }
 
-/// Output samples of one turn of a thread, at the least.
+/// The least number of output samples in one turn of a thread.
 const PIECE_MIN: usize = 4096;
-/// Numbers of the output that are mended at a time.
+/// Number of output numbers that are repaired at a time.
 const MENDED_NUMBERS: usize = 1 << 14;
 
 impl Taps {
@@ -41,22 +43,23 @@ impl Taps {
         Taps { level, groups, step, count: taps.len() }
     }
 
-    /// How many there are.
+    /// Number of taps.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Numbers of samples that must stand before the first: the memory of the filter.
+    /// The filter's memory: the number of numbers before the first sample that it needs.
     pub fn history_len(&self) -> usize {
         self.count.saturating_sub(1) * self.step
     }
 
-    /// Numbers before the first that the kernel reads, those that zero taps multiply included.
+    /// Number of numbers before the first one that the kernel reads, including those that are
+    /// multiplied by padding taps.
     fn reach(&self) -> usize {
         self.groups.len() * self.step
     }
 
-    /// The filtered samples of `input`, before which `history` stood: the last numbers of it that count, zeros where there are fewer.
+    /// Filters `input`. `history` has the numbers before it; missing ones count as zeros.
     pub fn filter(&self, threads: &dyn Threads, history: &[f32], input: &[f32], output: &mut [f32]) {
         assert_eq!(input.len(), output.len());
         let piece = (share(output.len(), threads.count(), PIECE_MIN * self.step)).next_multiple_of(2);
@@ -66,7 +69,7 @@ impl Taps {
         });
     }
 
-    /// The part of the output that begins at this number of the input.
+    /// Computes the part of the output that begins at index `begin` of the input.
     fn filter_piece(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
         let (reach, block) = (self.reach(), block_of(self.level));
         let mut done = 0;
@@ -78,7 +81,8 @@ impl Taps {
                 done += whole;
                 continue;
             }
-            // Near the beginning and the end what the kernel reads is put together, with zeros where there is nothing.
+            // Near the beginning and the end, the samples that the kernel reads are copied into a
+            // buffer and padded with zeros.
             let len = (output.len() - done).min(reach.max(block).saturating_sub(at).max(block));
             let copied = self.samples_near(history, input, at, len);
             let mut sums = vec![0.0; copied.len() - reach];
@@ -91,9 +95,11 @@ impl Taps {
         }
     }
 
-    /// Mends what zeros that only fill up a group have made of samples that are not finite: they multiply samples which the filter does
-    /// not reach. Such samples count as zeros first; what they make of the sums follows from how many of each sort the taps reach, which are
-    /// sums of the same kernel, so that a signal of NaN alone costs a few times what any other does.
+    /// Repairs sums that are not finite. Padding taps, which are zero, also multiply samples
+    /// outside the filter's reach, and zero times NaN or infinity is NaN. First the sums are
+    /// computed with zeros in place of NaN and infinities. Then the effect of NaN and infinities
+    /// follows from the number of each kind that the taps reach. These counts are sums of the same
+    /// kernel, so a signal of only NaN costs just a few times as much as any other.
     fn mend(&self, history: &[f32], input: &[f32], begin: usize, output: &mut [f32]) {
         let mut counts = None;
         for (index, part) in output.chunks_mut(MENDED_NUMBERS).enumerate() {
@@ -102,7 +108,7 @@ impl Taps {
             }
             let near = self.samples_near(history, input, begin + index * MENDED_NUMBERS, part.len());
             if is_finite(self.level, &near) {
-                continue; // A sum of finite numbers was too large.
+                continue; // A sum of finite numbers overflowed.
             }
             let (signs, ones) = &*counts.get_or_insert_with(|| (self.like(sign), self.like(|_| 1.0)));
             let finite = self.sums_of(&near, |sample| if sample.is_finite() { sample } else { 0.0 });
@@ -122,7 +128,7 @@ impl Taps {
         }
     }
 
-    /// The sums of what becomes of each sample; the first `reach` only stand before the others.
+    /// The sums over `of(sample)`. The first `reach` samples are only history of the others.
     fn sums_of(&self, near: &[f32], of: impl Fn(f32) -> f32) -> Vec<f32> {
         let samples: Vec<f32> = near.iter().map(|sample| of(*sample)).collect();
         let mut sums = vec![0.0; near.len() - self.reach()];
@@ -130,7 +136,8 @@ impl Taps {
         sums
     }
 
-    /// The samples of whole blocks from this number of the input on, and those before them that the kernel reads: zeros where there are none.
+    /// The samples of whole blocks from index `at` of the input on, and the earlier samples that
+    /// the kernel reads, with zeros where there are none.
     fn samples_near(&self, history: &[f32], input: &[f32], at: usize, len: usize) -> Vec<f32> {
         let reach = self.reach();
         let mut near = vec![0.0; reach + len.next_multiple_of(block_of(self.level))];
@@ -141,7 +148,7 @@ impl Taps {
         near
     }
 
-    /// Taps that are this of the present ones: zero where they are zero, or only fill up a group.
+    /// Taps with the values `of(tap)`; padding taps stay zero.
     fn like(&self, of: impl Fn(f32) -> f32) -> Taps {
         let changed = |(place, tap): (usize, &f32)| {
             let is_filling = self.tap_at(place) >= self.count;
@@ -151,20 +158,20 @@ impl Taps {
         Taps { level: self.level, groups, step: self.step, count: self.count }
     }
 
-    /// Which tap stands at this place.
+    /// The number of the tap at this index of `groups`.
     fn tap_at(&self, place: usize) -> usize {
         let (rows, columns) = (lanes_of(self.level) / self.step, group_of(self.level));
         let (group, within) = (place / (rows * columns), place % (rows * columns));
         group * rows * columns + within % columns * rows + within / columns
     }
 
-    /// Whole blocks; `reach` numbers stand before the first.
+    /// Computes whole blocks; `input` has `reach` numbers before the first sample.
     fn blocks(&self, input: &[f32], output: &mut [f32]) {
         assert_eq!(input.len(), output.len() + self.reach());
         assert_eq!(output.len() % block_of(self.level), 0);
         let taps = self.groups.as_slice();
         match (self.level.kind(), self.step) {
-            // SAFETY: the lengths were checked, and plain arrays need no instructions of their own.
+            // SAFETY: the lengths were checked, and plain arrays need no special instructions.
             (Kind::Plain, 1) => unsafe { sums::<[f32; 8], 2, 6, 7, 1>(taps, input, output) },
             // SAFETY: as above.
             (Kind::Plain, _) => unsafe { sums::<[f32; 8], 2, 6, 7, 2>(taps, input, output) },
@@ -176,22 +183,22 @@ impl Taps {
     }
 }
 
-/// 1, -1 or 0.
+/// The sign of a number: 1, -1 or 0.
 fn sign(value: f32) -> f32 {
     f32::from(i8::from(value > 0.0) - i8::from(value < 0.0))
 }
 
-/// Numbers in a vector.
+/// Number of elements in a vector.
 fn lanes_of(level: Level) -> usize {
     if level.kind() >= Kind::Avx512 { 16 } else { 8 }
 }
 
-/// Taps that share one vector of samples.
+/// Number of taps that share a loaded vector of samples.
 fn group_of(level: Level) -> usize {
     if level.kind() >= Kind::Avx512 { 4 } else { 2 }
 }
 
-/// Numbers of the output that are under way at once.
+/// Number of output numbers that are computed at once.
 fn block_of(level: Level) -> usize {
     if level.kind() >= Kind::Avx512 { 8 * 16 } else { 6 * 8 }
 }
@@ -210,7 +217,7 @@ fn x86(level: Kind, step: usize, taps: &[f32], input: &[f32], output: &mut [f32]
         unsafe { sums::<__m512, 4, 8, 11, STEP>(taps, input, output) }
     }
     match (level, step) {
-        // SAFETY: the level is only made where the CPU has its instructions.
+        // SAFETY: a level is only made if the CPU has its instructions.
         (Kind::Avx512 | Kind::Gfni, 1) => unsafe { avx512::<1>(taps, input, output) },
         // SAFETY: as above.
         (Kind::Avx512 | Kind::Gfni, _) => unsafe { avx512::<2>(taps, input, output) },
@@ -221,11 +228,12 @@ fn x86(level: Kind, step: usize, taps: &[f32], input: &[f32], output: &mut [f32]
     }
 }
 
-/// A block of `SUMS` vectors at a time. Of the taps of a group, those that lie a whole vector apart share each of the `LOADS` vectors that are
-/// loaded: `SUMS + GROUP - 1`.
+/// Computes blocks of `SUMS` vectors. The taps of a group whose distance is a whole vector share
+/// each of the `LOADS` loaded vectors: `SUMS + GROUP - 1`.
 ///
 /// # Safety
-/// The CPU has the type's instructions. `output` is whole blocks, and `input` has `taps.len() · STEP` numbers more before them.
+/// The CPU has the type's instructions. `output` is whole blocks, and `input` has
+/// `taps.len() · STEP` more numbers, which come first.
 #[inline(always)]
 unsafe fn sums<V: Lanes, const GROUP: usize, const SUMS: usize, const LOADS: usize, const STEP: usize>(
     taps: &[f32],
@@ -235,7 +243,8 @@ unsafe fn sums<V: Lanes, const GROUP: usize, const SUMS: usize, const LOADS: usi
     let (width, rows) = (V::COUNT, V::COUNT / STEP);
     let reach = taps.len() * STEP;
     for begin in (0..output.len()).step_by(SUMS * width) {
-        // SAFETY: as the caller has it. The farthest number read before a block is `reach - STEP`, the last is the block's own.
+        // SAFETY: as the caller guarantees. The first number that is read is `reach - STEP` before
+        // the block, and the last is the block's last.
         unsafe {
             let mut sums = [V::splat(0.0); SUMS];
             let mut row_taps = taps.as_ptr();

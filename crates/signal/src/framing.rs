@@ -1,4 +1,5 @@
-//! Spectra of pieces of a signal that overlap, and the signal again from them.
+//! Short-time spectra: spectra of overlapping pieces of a signal, and the signal reconstructed from
+//! them.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use panoply_fourier::Fft;
 
 use crate::spectral::Plans;
 
-/// Where the sum of squared weights is less, nothing is known of the signal.
+/// If the sum of squared weights at a sample is less than this, the sample cannot be reconstructed.
 const WEIGHT_MIN: f64 = 1e-10;
 
-/// Frames with their transform. Samples are numbers, `step` for each.
+/// Frames with their transform. A sample is `step` numbers: 1 if real, 2 if complex.
 pub struct Framing {
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
@@ -22,7 +23,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Frames as they were described.
+    /// Frames as described by `frames`.
     pub fn new(plans: &mut Plans, frames: &Frames) -> Result<Framing> {
         let (forward, inverse) = plans.of(frames.transform);
         let window = frames.window.contiguous()?.as_slice::<f32>()?.to_vec();
@@ -40,7 +41,7 @@ impl Framing {
         vec![Complex32::default(); len]
     }
 
-    /// The spectrum of the frame of this number, into `bins`, which has the transform's length.
+    /// Writes the spectrum of frame `index` into `bins`, which has the transform's length.
     pub fn spectrum(
         &self,
         line: &[f32],
@@ -72,7 +73,7 @@ impl Framing {
         self.forward.process_with_scratch(bins, scratch);
     }
 
-    /// What each sample of a signal of `len` is multiplied with after its frames are added up.
+    /// The factor of each sample of a signal of length `len` after its frames are added up.
     pub fn weights(&self, len: usize, count: usize) -> Vec<f32> {
         let mut sums = vec![0.0_f64; len];
         for index in 0..count {
@@ -86,7 +87,7 @@ impl Framing {
         sums.iter().map(|sum| if *sum < WEIGHT_MIN { 0.0 } else { (1.0 / (sum * scale)) as f32 }).collect()
     }
 
-    /// Adds the frame of this number, whose spectrum `bins` is, to the line.
+    /// Adds frame `index`, given by its spectrum `bins`, to the line.
     pub fn add(&self, bins: &mut [Complex32], step: usize, index: usize, line: &mut [f32], scratch: &mut [Complex32]) {
         self.inverse.process_with_scratch(bins, scratch);
         let samples = line.len() / step;
@@ -101,7 +102,8 @@ impl Framing {
     }
 }
 
-/// The whole spectrum of a real signal from its first half, which stands in front. Imaginary parts that a real signal has not do not count.
+/// Completes the spectrum of a real signal from its first half, which is at the start of `bins`.
+/// Imaginary parts that are zero for real signals are ignored.
 pub fn mirror(bins: &mut [Complex32]) {
     let len = bins.len();
     for k in 0..len {

@@ -1,45 +1,45 @@
-//! The field of 256 elements, and sums of many bytes' products with constants in it.
+//! The field of 256 elements, and sums of products of many bytes with constants.
 //!
-//! A product with a constant is linear in the bits of the other factor: one instruction where the CPU has GFNI, two look-ups of half
-//! a byte elsewhere.
+//! A product with a constant is linear in the bits of the other factor: one instruction on a CPU
+//! with GFNI, two look-ups of half a byte on others.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::level::{Kind, Level};
 
-/// A field by its polynomial, whose root generates it.
+/// A field, defined by a polynomial whose root generates it.
 pub struct Field {
     exp: [u8; 512],
     log: [u8; 256],
     logs: [u16; 256],
-    /// What two logs stand for together: zero where one of them is that of zero.
+    /// The product for each sum of two logs; zero if one of them is the log of zero.
     of_logs: Box<[u8; OF_LOGS]>,
-    /// Every product.
+    /// The table of all products.
     products: Vec<[u8; 256]>,
     multipliers: Vec<Multiplier>,
-    /// The multipliers' matrices, near each other.
+    /// The matrices of the multipliers, in a compact table.
     matrices: Box<[u64; 256]>,
 }
 
-/// Sums of two logs, that of zero among them, are below this power of two.
+/// The sum of two logs, including the log of zero, is less than this power of two.
 const OF_LOGS: usize = 2048;
 const LOG_OF_ZERO: u16 = 512;
 
-/// A constant as it is multiplied with.
+/// The tables of a constant factor.
 #[derive(Clone, Copy)]
 struct Multiplier {
     low: [u8; 16],
     high: [u8; 16],
-    /// The product as a matrix of bits, as GFNI has it.
+    /// The product as a matrix of bits, in the format of GFNI.
     matrix: u64,
 }
 
-/// x⁸ + x⁴ + x³ + x² + 1, of erasure codes, QR codes and discs.
+/// x⁸ + x⁴ + x³ + x² + 1, for erasure codes, QR codes and discs.
 pub const POLYNOMIAL_COMMON: u16 = 0x11d;
-/// x⁸ + x⁷ + x² + x + 1, of the CCSDS codes.
+/// x⁸ + x⁷ + x² + x + 1, for the CCSDS codes.
 pub const POLYNOMIAL_CCSDS: u16 = 0x187;
 
-/// Rows of bytes, each filled up with zeros to whole vectors.
+/// Rows of bytes, each padded with zeros to whole vectors.
 pub struct Rows {
     bytes: Vec<u8>,
     stride: usize,
@@ -61,17 +61,17 @@ impl Rows {
     }
 }
 
-/// Bytes of a row come in so many.
+/// Number of bytes in a vector; the size of a row is a multiple of it.
 const ROW_BYTES: usize = 32;
 
 impl Field {
-    /// The field of erasure codes, which is made once.
+    /// The field of erasure codes. It is made once.
     pub fn common() -> Option<Arc<Field>> {
         static COMMON: OnceLock<Option<Arc<Field>>> = OnceLock::new();
         COMMON.get_or_init(|| Field::new(POLYNOMIAL_COMMON).map(Arc::new)).clone()
     }
 
-    /// The field of a polynomial of degree eight; `None` where its root does not generate it.
+    /// The field of a polynomial of degree eight. `None` if its root does not generate the field.
     pub fn new(polynomial: u16) -> Option<Field> {
         let (mut exp, mut log) = ([0_u8; 512], [0_u8; 256]);
         let mut value = 1_u16;
@@ -110,19 +110,19 @@ impl Field {
         self.products[usize::from(a)][usize::from(b)]
     }
 
-    /// The products of `a` with everything.
+    /// The products of `a` with all elements.
     #[inline]
     pub fn products_of(&self, a: u8) -> &[u8; 256] {
         &self.products[usize::from(a)]
     }
 
-    /// A number for each element, such that the sum of two leads [`Field::of_logs`] to their product.
+    /// The log of each element: [`Field::of_logs`] maps the sum of two logs to the product.
     #[inline]
     pub fn log(&self, a: u8) -> u16 {
         self.logs[usize::from(a)]
     }
 
-    /// The product of two elements by their logs.
+    /// The product of two elements, given their logs.
     #[inline]
     pub fn of_logs(&self, a: u16, b: u16) -> u8 {
         self.of_logs[usize::from(a + b) % OF_LOGS]
@@ -136,7 +136,7 @@ impl Field {
         self.exp[usize::from(self.log[a as usize]) + 255 - usize::from(self.log[b as usize])]
     }
 
-    /// The generator to any power.
+    /// The generator raised to any power.
     pub fn power(&self, exponent: usize) -> u8 {
         self.exp[exponent % 255]
     }
@@ -154,17 +154,20 @@ impl Field {
         Multiplier { low, high, matrix }
     }
 
-    /// `output = Σ weight · row`, byte by byte, over rows by their numbers. The output has as many bytes as the rows, or fewer whole vectors.
+    /// `output = Σ weight · row`, byte by byte, over pairs of a row's index and a weight. The
+    /// output is whole vectors, and not longer than a row.
     pub fn sum_rows(&self, level: Level, rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
         assert!(output.len() <= rows.stride && output.len().is_multiple_of(ROW_BYTES));
         #[cfg(target_arch = "x86_64")]
         if level.kind() >= Kind::Gfni {
-            // SAFETY: the level is only made where the CPU has its instructions; a row is as long as the output.
+            // SAFETY: a level is only made if the CPU has its instructions; a row is as long as the
+            // output.
             return unsafe { x86::sum_rows_affine(&self.matrices, rows, terms, output) };
         }
         #[cfg(target_arch = "x86_64")]
         if level.kind() >= Kind::Avx2 {
-            // SAFETY: the level is only made where the CPU has its instructions; a row is as long as the output.
+            // SAFETY: a level is only made if the CPU has its instructions; a row is as long as the
+            // output.
             return unsafe { x86::sum_rows(&self.multipliers, rows, terms, output) };
         }
         let _ = level;
@@ -178,8 +181,9 @@ impl Field {
         }
     }
 
-    /// For each of several lists of weights, of which there is one for each row: `output = Σ weight · row`. False where the level has no
-    /// instruction for that, or rows are longer than outputs; nothing is written then.
+    /// For each list of weights, which has one weight for each row: `output = Σ weight · row`.
+    /// Returns false and writes nothing if the level has no instruction for it or if rows are
+    /// longer than outputs.
     pub fn weigh_rows<const LISTS: usize>(
         &self,
         level: Level,
@@ -193,7 +197,8 @@ impl Field {
             let lists = lists.map(|list| &list[..len]);
             assert!(rows.bytes.len() >= len * rows.stride, "a row for each weight");
             match rows.stride / ROW_BYTES {
-                // SAFETY: the level is only made where the CPU has its instructions; there are as many rows as weights, each as long as its stride.
+                // SAFETY: a level is only made if the CPU has its instructions; there is a row for
+                // each weight, and each row is as long as its stride.
                 1 => unsafe { x86::weigh_rows::<LISTS, 1>(&self.matrices, &rows.bytes, lists, outputs) },
                 // SAFETY: as above.
                 2 => unsafe { x86::weigh_rows::<LISTS, 2>(&self.matrices, &rows.bytes, lists, outputs) },
@@ -205,7 +210,7 @@ impl Field {
         false
     }
 
-    /// `outputs[o] = Σ weights[o][s] · sources[s]`, byte by byte. All are of one length.
+    /// `outputs[o] = Σ weights[o][s] · sources[s]`, byte by byte. All have the same length.
     pub fn combine(&self, level: Level, weights: &[&[u8]], sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
         let len = outputs.first().map_or(0, |output| output.len());
         assert!(sources.iter().all(|source| source.len() == len));
@@ -220,7 +225,8 @@ impl Field {
                 .collect();
             let done = match level.kind() {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: the level is only made where the CPU has its instructions; the lengths were checked.
+                // SAFETY: a level is only made if the CPU has its instructions; the lengths were
+                // checked.
                 Kind::Gfni => unsafe { x86::affine(&all, sources, outputs, len) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
@@ -243,7 +249,7 @@ impl Field {
     }
 }
 
-/// Outputs that share one reading of the sources.
+/// Number of outputs that share one pass over the sources.
 const OUTPUTS: usize = 4;
 
 #[cfg(target_arch = "x86_64")]
@@ -258,18 +264,18 @@ mod x86 {
         const TOGETHER: usize = 8;
         let (many, few) = output.as_chunks_mut::<{ TOGETHER * ROW_BYTES }>();
         for (at, output) in many.iter_mut().enumerate() {
-            // SAFETY: as the caller has it.
+            // SAFETY: as the caller guarantees.
             unsafe { sum_part::<TOGETHER>(matrices, rows, terms, at * TOGETHER * ROW_BYTES, output) };
         }
         let first = many.len() * TOGETHER * ROW_BYTES;
         for (at, output) in few.as_chunks_mut::<ROW_BYTES>().0.iter_mut().enumerate() {
-            // SAFETY: as the caller has it.
+            // SAFETY: as the caller guarantees.
             unsafe { sum_part::<1>(matrices, rows, terms, first + at * ROW_BYTES, output) };
         }
     }
 
     /// # Safety
-    /// The output is so many vectors, and rows have as many from `at` on.
+    /// The output is `VECTORS` vectors, and rows have as many from byte `at` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
     unsafe fn sum_part<const VECTORS: usize>(
@@ -284,7 +290,7 @@ mod x86 {
             let (bytes, matrix) = (&rows.row(usize::from(*row))[at..], matrices[usize::from(*weight)]);
             assert!(bytes.len() >= VECTORS * ROW_BYTES && output.len() >= VECTORS * ROW_BYTES);
             for (vector, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: there is a vector to read, as was just looked at.
+                // SAFETY: the assertion above checks that the vector may be read.
                 let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().add(vector * ROW_BYTES).cast()) };
                 let product = _mm256_gf2p8affine_epi64_epi8::<0>(bytes, _mm256_set1_epi64x(matrix as i64));
                 *sum = _mm256_xor_si256(*sum, product);
@@ -297,7 +303,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// There is a row of so many vectors for each weight, and lists have as many weights.
+    /// There is a row of `VECTORS` vectors for each weight, and all lists have the same length.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
     pub(super) unsafe fn weigh_rows<const LISTS: usize, const VECTORS: usize>(
         matrices: &[u64; 256],
@@ -311,7 +317,7 @@ mod x86 {
                 // SAFETY: there is a row for each weight.
                 let row = unsafe { _mm256_loadu_si256(rows.as_ptr().add((at * VECTORS + vector) * ROW_BYTES).cast()) };
                 for (sums, list) in sums.iter_mut().zip(&lists) {
-                    // SAFETY: all lists are as long.
+                    // SAFETY: all lists have the same length.
                     let matrix = matrices[usize::from(unsafe { *list.get_unchecked(at) })];
                     let product = _mm256_gf2p8affine_epi64_epi8::<0>(row, _mm256_set1_epi64x(matrix as i64));
                     sums[vector] = _mm256_xor_si256(sums[vector], product);
@@ -327,7 +333,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// The output is whole vectors, and not longer than a row. There is a multiplier for each weight.
+    /// The output is whole vectors, and not longer than a row. There is a multiplier for each
+    /// weight.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn sum_rows(multipliers: &[Multiplier], rows: &Rows, terms: &[(u8, u8)], output: &mut [u8]) {
         let half = _mm256_set1_epi8(15);
@@ -337,7 +344,7 @@ mod x86 {
                 let weight = &multipliers[usize::from(*weight)];
                 let bytes = &rows.row(usize::from(*row))[at * ROW_BYTES..];
                 assert!(bytes.len() >= ROW_BYTES);
-                // SAFETY: there is a vector to read, and the tables have 16 bytes.
+                // SAFETY: the vector may be read, as asserted, and the tables have 16 bytes.
                 let (bytes, tables) = unsafe {
                     let table = |table: &[u8; 16]| _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
                     (_mm256_loadu_si256(bytes.as_ptr().cast()), [table(&weight.low), table(&weight.high)])
@@ -351,7 +358,7 @@ mod x86 {
         }
     }
 
-    /// Every byte; how many that is.
+    /// Processes all bytes. Returns their number.
     ///
     /// # Safety
     /// Sources and outputs have `len` bytes.
@@ -364,7 +371,7 @@ mod x86 {
     ) -> usize {
         let mut at = 0;
         while at < len {
-            // Two vectors, of which the last ones are partly beyond the end and masked.
+            // Two vectors at a time. The last ones are partly beyond the end and masked.
             let left = len - at;
             let mask = |skipped: usize| match left.saturating_sub(skipped) {
                 0 => 0,
@@ -374,7 +381,7 @@ mod x86 {
             let masks = [mask(0), mask(64)];
             let mut sums = [[_mm512_setzero_si512(); 2]; OUTPUTS];
             for (weights, source) in weights.iter().zip(sources) {
-                // SAFETY: what the masks leave out is not read.
+                // SAFETY: bytes outside the masks are not read.
                 let bytes: [__m512i; 2] = std::array::from_fn(|half| unsafe {
                     _mm512_maskz_loadu_epi8(masks[half], source.as_ptr().wrapping_add(at + 64 * half).cast())
                 });
@@ -388,7 +395,7 @@ mod x86 {
             }
             for (output, sum) in outputs.iter_mut().zip(sums) {
                 for half in 0..2 {
-                    // SAFETY: what the masks leave out is not written.
+                    // SAFETY: bytes outside the masks are not written.
                     unsafe {
                         let to = output.as_mut_ptr().wrapping_add(at + 64 * half);
                         _mm512_mask_storeu_epi8(to.cast(), masks[half], sum[half]);
@@ -400,7 +407,7 @@ mod x86 {
         len
     }
 
-    /// Every byte; how many that is.
+    /// Processes all bytes. Returns their number.
     ///
     /// # Safety
     /// Sources and outputs have `len` bytes.
@@ -417,7 +424,7 @@ mod x86 {
             let mask = if len - at >= 64 { u64::MAX } else { (1 << (len - at)) - 1 };
             let mut sums = [_mm512_setzero_si512(); OUTPUTS];
             for (weights, source) in weights.iter().zip(sources) {
-                // SAFETY: what the mask leaves out is not read.
+                // SAFETY: bytes outside the mask are not read.
                 let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, source.as_ptr().add(at).cast()) };
                 let low = _mm512_and_si512(bytes, half);
                 let high = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), half);
@@ -428,19 +435,19 @@ mod x86 {
                             .map(|table| _mm512_broadcast_i32x4(_mm_loadu_si128(table.cast())))
                     };
                     let (low, high) = (_mm512_shuffle_epi8(tables[0], low), _mm512_shuffle_epi8(tables[1], high));
-                    // The sum of all three.
+                    // The exclusive or of all three.
                     *sum = _mm512_ternarylogic_epi32::<0x96>(*sum, low, high);
                 }
             }
             for (output, sum) in outputs.iter_mut().zip(sums) {
-                // SAFETY: what the mask leaves out is not written.
+                // SAFETY: bytes outside the mask are not written.
                 unsafe { _mm512_mask_storeu_epi8(output.as_mut_ptr().add(at).cast(), mask, sum) };
             }
         }
         len
     }
 
-    /// All whole vectors; how many bytes that is.
+    /// Processes all whole vectors. Returns their number of bytes.
     ///
     /// # Safety
     /// Sources and outputs have `len` bytes.
@@ -455,7 +462,7 @@ mod x86 {
         for at in (0..len / 32 * 32).step_by(32) {
             let mut sums = [_mm256_setzero_si256(); OUTPUTS];
             for (weights, source) in weights.iter().zip(sources) {
-                // SAFETY: a whole vector lies within the length.
+                // SAFETY: the whole vector is within the length.
                 let bytes = unsafe { _mm256_loadu_si256(source.as_ptr().add(at).cast()) };
                 let low = _mm256_and_si256(bytes, half);
                 let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), half);
@@ -471,7 +478,7 @@ mod x86 {
                 }
             }
             for (output, sum) in outputs.iter_mut().zip(sums) {
-                // SAFETY: a whole vector lies within the length.
+                // SAFETY: the whole vector is within the length.
                 unsafe { _mm256_storeu_si256(output.as_mut_ptr().add(at).cast(), sum) };
             }
         }
@@ -483,7 +490,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// A product by shifting and adding.
+    /// The product by shifting and adding.
     fn plain(polynomial: u16, a: u8, b: u8) -> u8 {
         let mut sum = 0_u16;
         for bit in (0..8).rev() {

@@ -1,17 +1,19 @@
-//! Hamming's code of four bits in seven, and in eight with a parity over all: one wrong bit is mended, two are noticed.
+//! Hamming's code of four bits in seven, and in eight with an overall parity bit: one wrong bit is
+//! corrected, two are detected.
 
-/// What was found in a word of eight bits.
+/// The result of decoding a word of eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Nothing wrong.
+    /// No wrong bit.
     Intact(u8),
-    /// One wrong bit, mended.
+    /// One wrong bit, corrected.
     Mended(u8),
-    /// Two wrong bits: what was sent is not known.
+    /// Two wrong bits: the data cannot be recovered.
     Lost,
 }
 
-/// Four bits as seven, places 1 to 7 from the lowest bit on; the data stands at 3, 5, 6 and 7.
+/// Encodes four bits as seven. Positions 1 to 7 count from the lowest bit; the data is at positions
+/// 3, 5, 6 and 7.
 pub fn encode_7_4(nibble: u8) -> u8 {
     let bit = |at: u8| nibble >> at & 1;
     let word = bit(0) << 2 | bit(1) << 4 | bit(2) << 5 | bit(3) << 6;
@@ -19,7 +21,7 @@ pub fn encode_7_4(nibble: u8) -> u8 {
     word | (places & 1) | (places >> 1 & 1) << 1 | (places >> 2 & 1) << 3
 }
 
-/// The four bits of a word of seven, of which one may be wrong, and whether one was.
+/// The four data bits of a word of seven bits, of which one may be wrong, and whether one was.
 pub fn decode_7_4(word: u8) -> (u8, bool) {
     let word = word & 0x7f;
     let wrong = syndrome(word);
@@ -27,25 +29,26 @@ pub fn decode_7_4(word: u8) -> (u8, bool) {
     (data_of(word), wrong != 0)
 }
 
-/// Four bits as eight: the highest is the parity of the others.
+/// Encodes four bits as eight. The highest bit is the parity of the others.
 pub fn encode_8_4(nibble: u8) -> u8 {
     let word = encode_7_4(nibble);
     word | (word.count_ones() as u8 & 1) << 7
 }
 
-/// The four bits of a word of eight.
+/// Decodes the four data bits of a word of eight bits.
 pub fn decode_8_4(word: u8) -> Finding {
     let odd = word.count_ones() & 1 == 1;
     match (syndrome(word & 0x7f), odd) {
         (0, false) => Finding::Intact(data_of(word)),
-        // The parity over all was wrong, or the place that the others name.
+        // If the syndrome is zero, the overall parity bit itself was wrong; otherwise the bit that
+        // the syndrome names.
         (0, true) => Finding::Mended(data_of(word)),
         (_, true) => Finding::Mended(decode_7_4(word).0),
         (_, false) => Finding::Lost,
     }
 }
 
-/// The sum of the places that are set.
+/// The exclusive or of the positions of all set bits.
 fn syndrome(word: u8) -> u8 {
     (1..8).filter(|place| word >> (place - 1) & 1 == 1).fold(0, |sum, place| sum ^ place)
 }

@@ -1,8 +1,9 @@
-//! Recursive filters as sections of second order, in f64 whatever the samples are.
+//! Recursive filters as second-order sections, computed in f64 for every sample type.
 //!
-//! Many lines run side by side in vector registers. One long line of a filter whose memory fades is cut into segments that run side by
-//! side as well: what a segment must know of the samples before it is found by running the filter over the last of them, as many as it
-//! remembers. What fades slowly, or grows, runs sample by sample.
+//! Many lines run in parallel in vector registers. A single long line is cut into segments that run
+//! in parallel as well, if the filter's memory decays: the state at the start of a segment is found
+//! by running the filter over the samples before it, as many as it remembers. A filter that decays
+//! slowly or grows runs sample by sample.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,33 +18,37 @@ use crate::threads::{for_each_piece, share};
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
-/// Lines or segments that run side by side.
+/// Number of lines or segments that run in parallel.
 const LANES: usize = 16;
-/// Samples of each that are gathered at a time.
+/// Number of samples of each line that are gathered at a time.
 const TILE: usize = 64;
-/// What is left of a state when it counts as forgotten.
+/// The remaining fraction at which a state counts as forgotten.
 const FORGOTTEN: f64 = 1e-18;
-/// The longest memory for which a line is cut.
+/// The longest memory, in samples, for which a line is cut.
 const MEMORY_MAX: usize = 1 << 16;
-/// A segment is at least so many times as long as the memory, else finding its state costs too much.
+/// The least length of a segment, as a multiple of the memory. In shorter segments finding the
+/// state would cost too much.
 const SEGMENT_PER_MEMORY: usize = 4;
-/// The most sections for which a line is cut: what they remember together is found with matrices, whose cost grows with their cube.
+/// The largest number of sections for which a line is cut. The memory is found with matrices, whose
+/// cost grows with the cube of that number.
 const SECTIONS_CUT_MAX: usize = 32;
-/// Below it a state counts as zero: numbers near the end of what 64 bits hold take a processor a hundred times as long.
+/// States below this size are set to zero. Denormal numbers are about a hundred times slower to
+/// compute with.
 const STATE_MIN: f64 = 1e-290;
 
-/// What a section remembers of one line.
+/// The state of a section for one line.
 pub type State = [f64; 2];
 
-/// Sections, ready to run.
+/// A cascade of second-order sections.
 pub struct Sections {
     level: Level,
     sections: Vec<Biquad>,
-    /// After how many samples a state is forgotten, where it is. Found when the first line comes that is long enough to be cut.
+    /// Number of samples after which a state is forgotten; `None` if it never is. Computed when the
+    /// first line comes that is long enough to be cut.
     memory: OnceLock<Option<usize>>,
 }
 
-/// One line of samples: every `stride`-th number from `first` on.
+/// One line of samples: every `stride`-th number, starting at index `first`.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     first: usize,
@@ -52,18 +57,19 @@ struct Line {
 }
 
 impl Sections {
-    /// Sections that run one after the other.
+    /// A cascade in which the sections run one after the other.
     pub fn new(level: Level, sections: &[Biquad]) -> Sections {
         Sections { level, sections: sections.to_vec(), memory: OnceLock::new() }
     }
 
-    /// How many there are.
+    /// Number of sections.
     pub fn count(&self) -> usize {
         self.sections.len()
     }
 
-    /// Filters lines of `len` samples, `step` numbers each, of which each number is a line of its own. `states` has a state for each
-    /// line, number and section, and is what it was left at by the piece before.
+    /// Filters lines of `len` samples with `step` numbers each; each number of the samples is a
+    /// line of its own. `states` has a state for each line, number and section. It is carried over
+    /// from the previous piece, and updated.
     pub fn filter(
         &self,
         threads: &dyn Threads,
@@ -79,7 +85,7 @@ impl Sections {
         assert_eq!(input.len(), output.len());
         let (per_line, lines) = (len * step, input.len() / (len * step));
         assert_eq!(states.len(), lines * step * self.count());
-        // What is not finite is never forgotten.
+        // A NaN or infinity in the state is never forgotten.
         let finite =
             |states: &[State]| is_finite(self.level, input) && states.iter().flatten().all(|value| value.is_finite());
         if lines * step < LANES && self.can_cut(len) && finite(states) {
@@ -91,7 +97,7 @@ impl Sections {
             }
             return;
         }
-        // A thread takes whole lines, and their states with them.
+        // Each thread takes whole lines with their states.
         let each = share(lines, threads.count(), LANES.div_ceil(step));
         let states = SharedStates::new(states, each * step * self.count());
         for_each_piece(threads, output, each * per_line, &|index, part| {
@@ -102,7 +108,7 @@ impl Sections {
         });
     }
 
-    /// Lines side by side, as many as there are lanes, on one thread.
+    /// Runs lines in parallel on one thread, as many as there are lanes.
     fn lines(&self, len: usize, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
         let count = input.len() / len;
         let line = |index: usize| Line { first: index / step * len * step + index % step, stride: step, len };
@@ -125,8 +131,8 @@ impl Sections {
         }
     }
 
-    /// Runs lines side by side that begin at `begins` and are `len` samples long, `stride` numbers apart. Without an output only the states are
-    /// kept.
+    /// Runs lines in parallel that begin at the indices `begins` and are `len` samples long, with
+    /// `stride` numbers from sample to sample. Without an output only the states are updated.
     fn side_by_side(
         &self,
         begins: &[usize],
@@ -140,7 +146,7 @@ impl Sections {
         let mut done = 0;
         #[cfg(target_arch = "x86_64")]
         if let Some(begins) = begins.as_array().filter(|_| stride == 1 && self.level.kind() >= Kind::Avx512) {
-            // SAFETY: the level is only made where the CPU has its instructions.
+            // SAFETY: a level is only made if the CPU has its instructions.
             done = unsafe { wide::whole_tiles(&self.sections, begins, len, input, output.as_deref_mut(), states) };
         }
         if done < len {
@@ -149,7 +155,7 @@ impl Sections {
         }
     }
 
-    /// Whether a line so long is worth cutting.
+    /// Whether a line of this length is worth cutting.
     fn can_cut(&self, len: usize) -> bool {
         let longest = len / LANES / SEGMENT_PER_MEMORY;
         longest > 0 && self.sections.len() <= SECTIONS_CUT_MAX && self.memory().is_some_and(|memory| memory <= longest)
@@ -159,10 +165,11 @@ impl Sections {
         *self.memory.get_or_init(|| memory(&self.sections))
     }
 
-    /// A line that is cut into segments, some for each thread.
+    /// Filters a line that is cut into segments, some for each thread.
     fn long_line(&self, threads: &dyn Threads, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
         let (len, memory) = (input.len() / step, self.memory().unwrap_or(0));
-        // The first segment of each turn has the one before it to find its state from, and so has every other.
+        // The first segment of each turn finds its state from the samples before it, like all other
+        // segments.
         let turns = (threads.count().max(1) * 2).min((len / (LANES * SEGMENT_PER_MEMORY * memory.max(1))).max(1));
         let turn = len.div_ceil(turns);
         let carried = states.to_vec();
@@ -183,7 +190,7 @@ impl Sections {
             }
         });
         if overflowed.into_inner() {
-            // What is not finite is never forgotten, so later segments cannot do without the earlier ones.
+            // A NaN or infinity is never forgotten, so later segments depend on all earlier ones.
             for number in 0..step {
                 let own = number * self.count()..(number + 1) * self.count();
                 self.one_by_one(Line { first: number, stride: step, len }, input, output, &mut states[own]);
@@ -193,9 +200,9 @@ impl Sections {
         states.copy_from_slice(&ends.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    /// The samples from `begin` on of one number's line, in segments side by side; their last state. None where a sum has
-    /// become too large for 64 bits.
-    #[allow(clippy::too_many_arguments)] // One line's place, what goes in, what comes out.
+    /// Filters the samples from `begin` on of one number's line, in parallel segments. Returns the
+    /// last state. `None` if a state overflowed.
+    #[allow(clippy::too_many_arguments)] // The position of one line, the input and the output.
     fn segments(
         &self,
         begin: usize,
@@ -207,12 +214,13 @@ impl Sections {
         carried: &[State],
     ) -> Option<Vec<State>> {
         let (memory, sections) = (self.memory().unwrap_or(0), self.count());
-        // Segments that begin at the same place of their pages would drive each other out of the cache.
+        // Segments at the same offset within their pages would evict each other from the cache.
         let segment = len / LANES;
         let segment = if segment > 4096 { segment - segment % 1024 - 144 } else { segment };
         let mut lanes = vec![[[0.0; LANES]; 2]; sections];
         let starts: Vec<usize> = (0..LANES).map(|lane| begin + lane * segment).collect();
-        // What each segment remembers: the samples before it run from a state that is forgotten by then.
+        // Warm-up: each lane runs over the samples before its segment. Its initial state is
+        // forgotten by the end.
         let warm: Vec<usize> = starts.iter().map(|start| start.saturating_sub(memory) * step + number).collect();
         self.side_by_side(&warm, step, memory, input, None, &mut lanes);
         if begin == 0 {
@@ -223,18 +231,19 @@ impl Sections {
         let base = begin * step;
         let begins: Vec<usize> = starts.iter().map(|start| (start - begin) * step + number).collect();
         self.side_by_side(&begins, step, segment, &input[base..], Some(output), &mut lanes);
-        // A sum that is not finite stays in its section's state to the end of the segment.
+        // A NaN or infinity in a section's state stays there until the end of the segment.
         if !lanes.iter().flatten().flatten().all(|state| state.is_finite()) {
             return None;
         }
-        // What is left over runs sample by sample from the last segment's state.
+        // The remaining samples run one by one from the last segment's state.
         let mut last: Vec<State> = lanes.iter().map(|lane| [lane[0][LANES - 1], lane[1][LANES - 1]]).collect();
         let rest = Line { first: LANES * segment * step + number, stride: step, len: len - LANES * segment };
         self.one_by_one(rest, &input[base..], output, &mut last);
         Some(last)
     }
 
-    /// One line, sample by sample: the sections of successive samples overlap by themselves.
+    /// Runs one line sample by sample. The CPU overlaps the sections of successive samples by
+    /// itself.
     fn one_by_one(&self, line: Line, input: &[f32], output: &mut [f32], states: &mut [State]) {
         for at in 0..line.len {
             let place = line.first + at * line.stride;
@@ -253,19 +262,20 @@ impl Sections {
     }
 }
 
-/// Takes a state that is almost zero for zero.
+/// Sets a state that is almost zero to zero.
 #[inline(always)]
 fn settle(state: &mut f64) {
     *state = if state.abs() < STATE_MIN { 0.0 } else { *state };
 }
 
-/// After how many samples, a power of two, the sections' states are forgotten.
+/// Number of samples, a power of two, after which the sections' states are forgotten. `None` if
+/// there is no such number up to `MEMORY_MAX`.
 fn memory(sections: &[Biquad]) -> Option<usize> {
     if !sections.iter().all(Biquad::is_stable) {
         return None;
     }
     let size = 2 * sections.len();
-    // The matrix that takes the states to those after one sample of silence.
+    // The matrix that maps the states to those after one sample of silence.
     let mut matrix: Vec<Vec<f64>> = vec![vec![0.0; size]; size];
     for column in 0..size {
         let mut states = vec![[0.0; 2]; sections.len()];
@@ -300,7 +310,7 @@ fn memory(sections: &[Biquad]) -> Option<usize> {
     None
 }
 
-/// The states of lines, of which each turn has some.
+/// The states of lines, split into one part for each turn.
 struct SharedStates<'a>(Vec<std::sync::Mutex<&'a mut [State]>>);
 
 impl<'a> SharedStates<'a> {
@@ -310,7 +320,7 @@ impl<'a> SharedStates<'a> {
 
     fn with(&self, index: usize, work: impl FnOnce(&mut [State])) {
         match self.0.get(index) {
-            // Each turn has its own, so nobody waits here.
+            // Each part is taken by one turn only, so this lock never blocks.
             Some(own) => work(&mut own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
             None => work(&mut []),
         }
@@ -340,7 +350,7 @@ fn from_lanes(lanes: &LaneStates, states: &mut [State], sections: usize) {
 
 leveled! {
     /// [`Sections::side_by_side`] at any level.
-    #[allow(clippy::too_many_arguments)] // Where the lines lie, what goes in, what comes out.
+    #[allow(clippy::too_many_arguments)] // The positions of the lines, the input and the output.
     fn lanes_kernel(
         sections: &[Biquad],
         begins: &[usize],
@@ -430,7 +440,7 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// One number's line at a time, sample by sample.
+    /// Filters one number's line at a time, sample by sample.
     fn plain(sections: &[Biquad], len: usize, step: usize, input: &[f32]) -> Vec<f32> {
         let mut output = vec![0.0; input.len()];
         for first in (0..input.len()).step_by(len * step) {

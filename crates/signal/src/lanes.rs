@@ -1,26 +1,27 @@
-//! Vectors of f32, so that a kernel is written once for every width.
+//! Vectors of f32, so that a kernel is written once for every vector width.
 
-/// As many numbers as a register holds. Every method of a type for one instruction set needs a CPU that has it.
+/// A vector of as many numbers as a register holds. Every method of a type for one instruction set
+/// needs a CPU that has these instructions.
 pub(crate) trait Lanes: Copy {
-    /// How many.
+    /// Number of elements in the vector.
     const COUNT: usize;
 
-    /// All alike.
+    /// A vector with this value in every lane.
     ///
     /// # Safety
     /// The CPU has the type's instructions.
     unsafe fn splat(value: f32) -> Self;
 
-    /// From memory, aligned or not.
+    /// Loads from memory, aligned or not.
     ///
     /// # Safety
-    /// The CPU has the type's instructions, and there are `COUNT` numbers to read.
+    /// The CPU has the type's instructions, and `from` is valid for reads of `COUNT` numbers.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// To memory, aligned or not.
+    /// Stores to memory, aligned or not.
     ///
     /// # Safety
-    /// The CPU has the type's instructions, and there is room for `COUNT` numbers.
+    /// The CPU has the type's instructions, and `to` is valid for writes of `COUNT` numbers.
     unsafe fn store(self, to: *mut f32);
 
     /// `self · other + sum`.
@@ -40,7 +41,7 @@ impl Lanes for [f32; 8] {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller sees to it; an array of f32 is aligned as its elements.
+        // SAFETY: as the caller guarantees; an array of f32 has the alignment of its elements.
         unsafe { from.cast::<[f32; 8]>().read() }
     }
 
@@ -68,25 +69,27 @@ pub(crate) mod x86 {
 
                 #[inline(always)]
                 unsafe fn splat(value: f32) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $splat(value) }
                 }
 
                 #[inline(always)]
                 unsafe fn load(from: *const f32) -> Self {
-                    // SAFETY: the caller knows that the CPU has it, and that there is enough to read.
+                    // SAFETY: the caller guarantees that the CPU has the instruction, and that the
+                    // numbers may be read.
                     unsafe { $load(from) }
                 }
 
                 #[inline(always)]
                 unsafe fn store(self, to: *mut f32) {
-                    // SAFETY: the caller knows that the CPU has it, and that there is room.
+                    // SAFETY: the caller guarantees that the CPU has the instruction, and that the
+                    // numbers may be written.
                     unsafe { $store(to, self) }
                 }
 
                 #[inline(always)]
                 unsafe fn mul_add(self, other: Self, sum: Self) -> Self {
-                    // SAFETY: the caller knows that the CPU has it.
+                    // SAFETY: the caller guarantees that the CPU has the instruction.
                     unsafe { $fma(self, other, sum) }
                 }
             }

@@ -1,6 +1,8 @@
-//! Codes of sparse parity checks: encoders that follow from the checks, and a decoder by min-sum, sixteen words side by side.
+//! Low-density parity-check codes: encoders derived from the checks, and a min-sum decoder that
+//! decodes sixteen words in parallel.
 //!
-//! Bits lie in bytes, the first highest. A word's first bits are the data; the bits that are not sent are known to nobody.
+//! Bits are packed into bytes, the first in the highest bit. A word begins with the data. Punctured
+//! bits are not sent; the decoder starts without any knowledge of them.
 
 mod circulant;
 mod rounds;
@@ -13,48 +15,50 @@ use crate::level::Level;
 use circulant::Solver;
 use rounds::{Checks, FEW, Job, Line, Room, decode_few, decode_many};
 
-/// Words that are decoded side by side.
+/// Number of words that are decoded in parallel.
 pub const LANES: usize = rounds::LANES;
 
-/// Memory of decoders that is kept: for so many at once, of so many bytes each at the most.
+/// The limits of the pool of decoder memory: the number of entries, and the bytes of each.
 const ROOMS_MAX: usize = 64;
 const ROOM_BYTES_MAX: usize = 2 << 20;
 
-/// A code, ready to encode and decode.
+/// A code with its tables for encoding and decoding.
 pub struct Graph {
     level: Level,
     code: Ldpc,
-    /// The bits of all checks, one check after the other, and where each begins.
+    /// The bits of all checks, one check after the other, and the index at which each check begins.
     bits: Vec<u32>,
     begins: Vec<u32>,
-    /// The same checks in the same order, two at a time that have no bit in common.
+    /// The same checks in the same order, grouped into pairs without a common bit.
     pairs: Pairs,
-    /// What the first bits of parity follow from.
+    /// The way to compute the first parity bits.
     first: First,
-    /// The checks that the others follow from, in order, each with the bit that it gives.
+    /// The checks that determine the remaining parity bits, in order, each with the bit that it
+    /// determines.
     schedule: Vec<(u32, u32)>,
-    /// Memory of decoders that are not under way.
+    /// The pool of decoder memory that is not in use.
     rooms: Mutex<Vec<Room>>,
 }
 
-/// How the first bits of parity are found: those that no check gives by itself.
+/// How the first parity bits are found, which no single check determines.
 enum First {
-    /// The sum of the four checks of each place gives one bit.
+    /// The sum of the four checks at each index determines one bit.
     Sums(Vec<(Vec<u32>, u32)>),
-    /// A matrix of circulants gives a block from these sums of data.
+    /// A matrix of circulants determines a block of bits from these sums of data bits.
     Solved { sums: Vec<Vec<u32>>, solver: Box<Solver>, block: usize },
 }
 
-/// Checks two at a time: the bits of both side by side, and where each pair begins.
+/// Pairs of checks: the interleaved bits of both, and the index at which each pair begins.
 struct Pairs {
     bits: Vec<u32>,
     begins: Vec<u32>,
-    /// Bits behind a word's last, which belong to the other half where a check is alone.
+    /// Number of dummy bits after the end of a word. They fill the second half of a pair with a
+    /// single check.
     spare: usize,
 }
 
 impl Graph {
-    /// The tables of a code; `None` where its checks give no encoder.
+    /// The tables of a code. `None` if no encoder can be derived from its checks.
     pub fn new(level: Level, code: Ldpc) -> Option<Graph> {
         let checks = code.parity_checks();
         let (block, data) = (code.block(), code.data_bits());
@@ -96,7 +100,7 @@ impl Graph {
         self.code
     }
 
-    /// What its tables take, about.
+    /// The approximate memory of the tables, in bytes.
     pub fn bytes(&self) -> usize {
         let pairs = self.pairs.bits.len() + self.pairs.begins.len();
         4 * (self.bits.len() + self.begins.len() + pairs + 2 * self.schedule.len())
@@ -121,13 +125,14 @@ impl Graph {
             }
         }
         for (check, bit) in &self.schedule {
-            // The bit itself is still 0.
+            // At this point the bit itself is still 0.
             word[*bit as usize] = sum(&word, self.check(*check as usize));
         }
         pack(word[self.code.sent()].iter().map(|bit| *bit == 1), coded);
     }
 
-    /// Decodes up to [`LANES`] words that lie one after the other. `counts` are the iterations that each took, or -1.
+    /// Decodes up to [`LANES`] consecutive words. `counts` receives the number of iterations of
+    /// each word, or -1 if its checks do not hold.
     pub fn decode(&self, likelihoods: &[f32], iterations: usize, data: &mut [u8], counts: &mut [i32]) {
         let (coded, bytes) = (self.code.coded_bits(), self.code.data_bits().div_ceil(8));
         let words = counts.len();
@@ -164,8 +169,9 @@ impl Graph {
     }
 }
 
-/// Checks of the same block in pairs that have no bit in common, so that it does not matter which of them comes first, and the order of
-/// checks that follows from that. A check that is left alone has bits behind the word's last beside its own.
+/// Groups the checks of each block into pairs without a common bit, so that the two checks of a
+/// pair can be processed in any order. Returns the checks in the resulting order and the pairs. A
+/// check without a partner is paired with dummy bits after the end of the word.
 fn paired(checks: Vec<Vec<u32>>, block: usize, word_bits: usize) -> (Vec<Vec<u32>>, Pairs) {
     let mut pairs = Pairs { bits: Vec::new(), begins: vec![0], spare: 0 };
     let mut left: Vec<Option<Vec<u32>>> = checks.into_iter().map(Some).collect();
@@ -197,7 +203,8 @@ fn paired(checks: Vec<Vec<u32>>, block: usize, word_bits: usize) -> (Vec<Vec<u32
     (ordered, pairs)
 }
 
-/// The checks that give one unknown bit each, in an order in which they do; `None` where bits are left.
+/// The checks that determine one unknown bit each, in an order in which they do so. `None` if
+/// unknown bits remain.
 fn peel(checks: &[Vec<u32>], known: &mut [bool]) -> Option<Vec<(u32, u32)>> {
     let mut schedule = Vec::new();
     let mut left: Vec<u32> = (0..checks.len() as u32).collect();
@@ -222,8 +229,9 @@ fn peel(checks: &[Vec<u32>], known: &mut [bool]) -> Option<Vec<(u32, u32)>> {
     known.iter().all(|known| *known).then_some(schedule)
 }
 
-/// The last block of parity of a telemetry code: the checks of the last row, in which the bits of the block before it are replaced by the
-/// checks of the second row that give them.
+/// The equations for the last parity block of a telemetry code: the checks of the last row, in
+/// which the bits of the previous block are replaced by the checks of the second row that determine
+/// them.
 fn solved(checks: &[Vec<u32>], block: usize, data: usize, last: usize) -> Option<First> {
     let middle = last - block;
     let (mut sums, mut rows) = (Vec::new(), Vec::new());
@@ -249,7 +257,7 @@ fn solved(checks: &[Vec<u32>], block: usize, data: usize, last: usize) -> Option
     Some(First::Solved { sums, solver: Box::new(Solver::new(&rows)?), block })
 }
 
-/// Leaves the numbers that are there an odd number of times, once each.
+/// Keeps each number that occurs an odd number of times, once.
 fn odd_times(numbers: &mut Vec<u32>) {
     numbers.sort_unstable();
     let odd = numbers.chunk_by(|a, b| a == b).filter(|same| same.len() % 2 == 1).map(|same| same[0]);
@@ -266,7 +274,8 @@ mod tests {
     use super::*;
     use panoply_core::op::signal::{BaseGraph, TelemetryRate};
 
-    /// Words with noise, some of them beyond repair, by few and by many side by side and at every level.
+    /// Noisy words, some of them beyond correction, decoded in small and large groups at every
+    /// level.
     #[test]
     fn a_word_is_decoded_alike_whatever_lies_beside_it() {
         let telemetry = TelemetryRate::Half;
@@ -347,7 +356,7 @@ mod tests {
         let mut codes: Vec<Ldpc> = telemetry.map(|rate| Ldpc::Telemetry { data: 1024, rate }).to_vec();
         codes.push(Ldpc::Telemetry { data: 16_384, rate: TelemetryRate::Half });
         for graph in [BaseGraph::One, BaseGraph::Two] {
-            // One lifting of each set of shifts, and the largest.
+            // One lifting size of each set of shifts, and the largest.
             codes.extend([2, 3, 5, 7, 9, 11, 13, 15, 64, 384].map(|lifting| Ldpc::Nr { graph, lifting }));
         }
         for code in codes {
@@ -364,7 +373,8 @@ mod tests {
             }
             let mut coded = vec![0; code.coded_bits().div_ceil(8)];
             graph.encode(&data, &mut coded);
-            // What was sent, without noise: the decoder finds the rest, and every check holds.
+            // The sent bits without noise: the decoder finds the punctured bits, and every check
+            // holds.
             let likelihoods: Vec<f32> = (0..code.coded_bits())
                 .map(|at| if coded[at / 8] >> (7 - at % 8) & 1 == 1 { -4.0 } else { 4.0 })
                 .collect();

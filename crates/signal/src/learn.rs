@@ -1,8 +1,8 @@
-//! Filters that learn: LMS and NLMS, towards a signal, decisions or a power.
+//! Adaptive filters: LMS and NLMS, towards a signal, decisions or a constant power.
 
 use num_complex::Complex32;
 
-/// What a filter learns to give.
+/// The target of an adaptive filter.
 pub enum Aim<'a> {
     /// These samples.
     Signal(&'a [Complex32]),
@@ -12,8 +12,8 @@ pub enum Aim<'a> {
     Modulus(f32),
 }
 
-/// Filters a line with weights that change by each sample. Before its first sample stand those of `history`, the newest last, and silence before
-/// them. `work` is memory of the caller's.
+/// Filters a line with weights that adapt after each sample. `history` has the samples before the
+/// first one, the newest last; before these the signal is zero. `work` is scratch memory.
 pub fn adapt(
     (history, input): (&[Complex32], &[Complex32]),
     aim: &Aim<'_>,
@@ -28,7 +28,7 @@ pub fn adapt(
     work.resize(before - kept, Complex32::default());
     work.extend_from_slice(&history[history.len() - kept..]);
     work.extend_from_slice(input);
-    // The oldest sample first, as samples lie.
+    // The oldest sample first, in the order of the samples.
     weights.reverse();
     for (at, out) in output.iter_mut().enumerate() {
         let samples = &work[at..at + weights.len()];

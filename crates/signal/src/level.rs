@@ -1,19 +1,19 @@
-//! Which vector instructions a kernel may use, and kernels written once for all of them.
+//! The levels of vector instructions, and a macro for kernels that are written once for all levels.
 
-/// A level of vector instructions that this CPU has: it is only made where it was found.
+/// A level of vector instructions that this CPU has. Values are only made after detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-#[allow(dead_code)] // Other processors than x86-64 have the first alone.
+#[allow(dead_code)] // Other CPUs than x86-64 have only the first level.
 pub(crate) enum Kind {
-    /// Whatever the compiler makes of plain Rust.
+    /// Plain Rust, as the compiler vectorises it.
     Plain,
     /// AVX2 with FMA.
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// The same with VBMI and GFNI.
+    /// AVX-512 as above, with VBMI and GFNI.
     Gfni,
 }
 
@@ -21,17 +21,17 @@ impl Level {
     /// Plain Rust.
     pub const PLAIN: Level = Level(Kind::Plain);
 
-    /// The best of this CPU.
+    /// The highest level of this CPU.
     pub fn best() -> Level {
         Level::all().pop().unwrap_or(Level::PLAIN)
     }
 
-    /// AVX2 with FMA, where the CPU has it.
+    /// AVX2 with FMA. `None` if the CPU lacks it.
     pub fn avx2() -> Option<Level> {
         Level::all().into_iter().find(|level| level.0 == Kind::Avx2)
     }
 
-    /// Every level that this CPU has, lowest first.
+    /// All levels of this CPU, the lowest first.
     pub fn all() -> Vec<Level> {
         #[allow(unused_mut)]
         let mut levels = vec![Level::PLAIN];
@@ -55,8 +55,9 @@ impl Level {
     }
 }
 
-/// Makes a function that runs `body` compiled for the level that it is given. `body` is always inlined, and has one constant: whether a
-/// product and a sum are one instruction.
+/// Makes a function that runs `body` compiled for the level that it is given. `body` must be
+/// `#[inline(always)]`, and has one constant parameter: whether to fuse a product and a sum into
+/// one instruction.
 macro_rules! leveled {
     ($(#[$doc:meta])* $vis:vis fn $name:ident$(<$($generic:ident: $bound:path),*>)?($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
         $(#[$doc])*
@@ -77,7 +78,7 @@ macro_rules! leveled {
                 }
                 match level.kind() {
                     $crate::level::Kind::Plain => (),
-                    // SAFETY: the level is only made where the CPU has these instructions.
+                    // SAFETY: a level is only made if the CPU has its instructions.
                     $crate::level::Kind::Avx2 => return unsafe { avx2($($arg),*) },
                     // SAFETY: as above.
                     $crate::level::Kind::Avx512 => return unsafe { avx512($($arg),*) },
@@ -92,7 +93,8 @@ macro_rules! leveled {
 }
 pub(crate) use leveled;
 
-/// `a · b + c`, as one instruction where the constant says so: elsewhere that would be a call.
+/// `a · b + c`, as one fused instruction if `FMA` is set. Without FMA instructions, `mul_add` would
+/// be a slow function call.
 #[inline(always)]
 pub(crate) fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }

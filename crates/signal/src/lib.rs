@@ -1,17 +1,24 @@
-//! The signal domain on the CPU: filters, modems and codes over slices, as a crate of its own, so that it compiles and is tested by itself.
+//! The signal domain on the CPU: filters, modems and codes over slices. It is a crate of its own,
+//! so that it compiles and is tested by itself.
 //!
-//! [`run`] takes an op to its end, with the backend's threads and memory. Below it:
+//! [`run`] runs an op to its end, with the backend's threads and memory. Below it:
 //!
-//! * [`window`], [`design`], [`equiripple`] and [`pulse`]: filters from what they shall do.
-//! * [`fir`], [`spectral`] and [`rates`]: filters of finite response, by sums, by spectra, and with rates that change.
-//! * [`iir`]: recursive filters. [`learn`]: filters that learn. [`bank`]: many channels at once. [`peaks`]: where something is.
-//! * [`cosine`] and [`framing`]: spectra of other sorts. [`turning`] and [`track`]: frequencies moved, and loops. [`samples`]: what radios give.
-//! * [`modem`] and [`waves`]: from symbols to points of the plane, or to waves, and back.
-//! * [`crc`], [`hamming`], [`gf256`], [`reed_solomon`], [`erasure`], [`viterbi`], [`ldpc`]: codes. [`coded_stream`]: convolutional codes without an end. [`whiten`]: bits that look like noise.
-//! * [`recording`], [`datagrams`] and [`synthetic`]: where signals come from and go to. [`packets`]: all of it together.
-//! * [`level`] and [`threads`]: the vector instructions that kernels are compiled for, and work cut for threads of the caller's.
+//! * [`window`], [`design`], [`equiripple`] and [`pulse`]: design of filters from specifications.
+//! * [`fir`], [`spectral`] and [`rates`]: filters of finite response, by direct sums, by spectra,
+//!   and with changes of the sample rate.
+//! * [`iir`]: recursive filters. [`learn`]: adaptive filters. [`bank`]: many channels at once.
+//!   [`peaks`]: peak search.
+//! * [`cosine`] and [`framing`]: cosine transforms and short-time spectra. [`turning`] and
+//!   [`track`]: frequency shifts and tracking loops. [`samples`]: sample formats of radios.
+//! * [`modem`] and [`waves`]: from symbols to points of the complex plane, or to waves, and back.
+//! * [`crc`], [`hamming`], [`gf256`], [`reed_solomon`], [`erasure`], [`viterbi`], [`ldpc`]: codes.
+//!   [`coded_stream`]: endless convolutional codes. [`whiten`]: scramblers.
+//! * [`recording`], [`datagrams`] and [`synthetic`]: sources and sinks of signals. [`packets`]: a
+//!   whole packet link made of these parts.
+//! * [`level`] and [`threads`]: the vector instructions for which kernels are compiled, and work
+//!   split for the caller's threads.
 //!
-//! Fourier transforms of lines themselves are in the CPU backend and in `panoply-fourier`.
+//! Plain Fourier transforms are in the CPU backend and in `panoply-fourier`.
 #![allow(unsafe_code)] // Vector instructions.
 
 pub mod bank;
@@ -56,4 +63,4 @@ pub mod window;
 
 pub use level::Level;
 pub use panoply_core::{OneThread, Threads};
-pub use run::{Stream, TakeMemory, Workspace, run};
+pub use run::{Stream, TakeMemory, Workspace, run, run_op};

@@ -1,25 +1,28 @@
-//! From symbols to points of the plane and back: hard decisions, and the likelihood of each bit.
+//! From symbols to points of the complex plane and back: hard decisions, and the log-likelihood of
+//! each bit.
 //!
-//! Square constellations are decided on each axis by itself, others by the distance to every point.
+//! Square constellations are decided on each axis separately, others by the distance to every
+//! point.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::Constellation;
 
 use crate::level::{Level, leveled};
 
-/// Symbols that are worked on at a time.
+/// Number of symbols that are processed at a time.
 const BLOCK: usize = 64;
 
-/// A constellation, ready to decide by.
+/// A constellation with its tables for decisions.
 pub struct Modem {
     level: Level,
     points: Vec<Complex32>,
     bits: usize,
-    /// Of a square constellation, bits on each axis and the distance of the innermost point from it.
+    /// For square constellations the parameters of the axes.
     axes: Option<Axes>,
 }
 
-/// How the points of a constellation lie on its axes.
+/// The layout of a constellation's points on the axes: the number of bits on an axis, and the
+/// distance of the innermost points from zero.
 #[derive(Clone, Copy, Debug)]
 struct Axes {
     bits: usize,
@@ -29,7 +32,7 @@ struct Axes {
 }
 
 impl Modem {
-    /// The points of a constellation.
+    /// A modem for this constellation.
     pub fn new(level: Level, constellation: &Constellation) -> Modem {
         let points = constellation.points();
         let bits = constellation.bits();
@@ -43,12 +46,12 @@ impl Modem {
         Modem { level, points, bits, axes }
     }
 
-    /// Bits of a symbol.
+    /// Number of bits of a symbol.
     pub fn bits(&self) -> usize {
         self.bits
     }
 
-    /// The points of symbols; the first that there is no point for, where there is one.
+    /// Maps symbols to points. Fails with the index of the first symbol that has no point.
     pub fn modulate(&self, symbols: &[u8], points: &mut [Complex32]) -> Result<(), usize> {
         if let Some(wrong) = symbols.iter().position(|symbol| usize::from(*symbol) >= self.points.len()) {
             return Err(wrong);
@@ -59,7 +62,8 @@ impl Modem {
         Ok(())
     }
 
-    /// The symbols whose points are nearest. What is not a number counts as lowest on its axis, or as symbol 0.
+    /// Decides for the symbols with the nearest points. NaN counts as the lowest level on its axis,
+    /// or as symbol 0.
     pub fn decide(&self, received: &[Complex32], symbols: &mut [u8]) {
         match self.axes {
             Some(axes) => decide_axes(self.level, axes, received, symbols),
@@ -67,8 +71,9 @@ impl Modem {
         }
     }
 
-    /// For each bit of each symbol the logarithm of how much likelier 0 is than 1, by the nearest point of each sort: the highest bit first.
-    /// `noise` is the variance of the noise, of both parts together.
+    /// For each bit of each symbol the logarithm of the likelihood of 0 relative to that of 1,
+    /// computed from the nearest point with each value; the highest bit first. `noise` is the
+    /// variance of the noise, the sum over both axes.
     pub fn likelihoods(&self, received: &[Complex32], noise: f32, out: &mut [f32]) {
         let scale = 1.0 / noise;
         match self.axes {
@@ -90,9 +95,9 @@ fn decide_axes_body<const FMA: bool>(axes: Axes, received: &[Complex32], symbols
     let last = ((1 << axes.bits) - 1) as f32;
     let half = 0.5 / axes.unit;
     let gray = |value: f32| {
-        // The nearest of the levels, which lie two units apart; `max` takes the number where the other is none.
+        // The nearest level; levels are two units apart. `max` returns the other argument for NaN.
         let level = crate::level::fused::<FMA>(value, half, last * 0.5 + 0.5).max(0.0).min(last);
-        // SAFETY: it is a number from 0 to 15.
+        // SAFETY: the level is a finite number from 0 to 15.
         let level = unsafe { level.to_int_unchecked::<i32>() } as u32;
         level ^ level >> 1
     };
@@ -111,7 +116,7 @@ fn decide_axes_body<const FMA: bool>(axes: Axes, received: &[Complex32], symbols
     }
 }
 
-/// The real and the imaginary parts of a block, with zeros behind them where it is shorter.
+/// The real and the imaginary parts of a block, padded with zeros.
 #[inline(always)]
 fn parts(received: &[Complex32]) -> [[f32; BLOCK]; 2] {
     let mut parts = [[0.0; BLOCK]; 2];
@@ -138,7 +143,8 @@ fn decide_points_body<const FMA: bool>(points: &[Complex32], received: &[Complex
     for (symbols, received) in symbols.chunks_mut(BLOCK).zip(received.chunks(BLOCK)) {
         let (mut best, mut nearest) = ([f32::NEG_INFINITY; BLOCK], [0_u32; BLOCK]);
         for (index, point) in points.iter().enumerate() {
-            // The nearest point has the greatest `Re(z·p̄) - |p|²/2`: in it `|z|²`, which is the same for all, does not drown the rest.
+            // The nearest point has the largest `Re(z·p̄) - |p|²/2`. The term `|z|²` is left out:
+            // it is the same for all points, and for large `z` it would swamp the other terms.
             let (re, im) = (point.re * scale, point.im * scale);
             let half_square = 0.5 * (re * re + im * im);
             for ((received, best), nearest) in received.iter().zip(&mut best).zip(&mut nearest) {
@@ -152,7 +158,8 @@ fn decide_points_body<const FMA: bool>(points: &[Complex32], received: &[Complex
     }
 }
 
-/// A power of two that brings the largest coordinate of any point near one: squares of very small points would vanish.
+/// A power of two that scales the largest coordinate to about one. Without it the squares of very
+/// small points would underflow.
 fn unit_scale(points: &[Complex32]) -> f32 {
     let largest = points.iter().flat_map(|point| [point.re.abs(), point.im.abs()]).fold(0.0, f32::max);
     if largest.is_normal() { f32::exp2(-largest.log2().round()) } else { 1.0 }
@@ -183,7 +190,8 @@ fn axes_body<const FMA: bool, const BITS: usize>(axes: Axes, received: &[Complex
         }
         return;
     }
-    // The bits of a symbol are those of its one part, then those of the other, as the parts themselves lie.
+    // The bits of a symbol are those of its real part, then those of its imaginary part, in the
+    // order of the parts in memory.
     let (whole, rest) = bytemuck::cast_slice::<Complex32, f32>(received).as_chunks::<BLOCK>();
     let (out, out_rest) = out.split_at_mut(whole.len() * BLOCK * BITS);
     for (values, out) in whole.iter().zip(out.chunks_exact_mut(BLOCK * BITS)) {
@@ -194,14 +202,14 @@ fn axes_body<const FMA: bool, const BITS: usize>(axes: Axes, received: &[Complex
     soft_block::<FMA, BITS>(axes.unit, scale, &values, out_rest);
 }
 
-/// The soft bits of a block of values, those of each value together, as many as there is room for.
+/// The soft bits of a block of values, those of each value together, as many as `out` has room for.
 #[inline(always)]
 fn soft_block<const FMA: bool, const BITS: usize>(unit: f32, scale: f32, values: &[f32; BLOCK], out: &mut [f32]) {
     let mut soft = [[0.0_f32; BLOCK]; BITS];
     axis_soft::<FMA, BITS>(unit, scale, values, &mut soft);
     let rows = out.as_chunks_mut::<BITS>().0;
     if let Some(rows) = rows.as_mut_array::<BLOCK>() {
-        // A loop of known length becomes shuffles.
+        // The compiler turns a loop of constant length into shuffles.
         for at in 0..BLOCK {
             for bit in 0..BITS {
                 rows[at][bit] = soft[bit][at];
@@ -214,8 +222,9 @@ fn soft_block<const FMA: bool, const BITS: usize>(unit: f32, scale: f32, values:
     }
 }
 
-/// The soft bits of values on one axis. The highest bit says on which side of zero a level lies: the nearest level of the other side is the
-/// innermost. The bits below are those of an axis with half as many levels, on which both sides lie folded over each other.
+/// The soft bits of values on one axis. The highest bit is the sign of the level; the nearest level
+/// on the other side is the innermost one. The lower bits are those of an axis with half as many
+/// levels, after folding both sides onto each other.
 #[inline(always)]
 fn axis_soft<const FMA: bool, const BITS: usize>(
     unit: f32,
@@ -228,7 +237,7 @@ fn axis_soft<const FMA: bool, const BITS: usize>(
         let levels = 1 << (BITS - 1 - bit);
         let mut least = [f32::INFINITY; BLOCK];
         for level in 0..levels {
-            // `(|x| - a)² - x²` of the levels on the value's own side.
+            // `(|x| - a)² - x²` for the levels on the value's own side.
             let place = unit * (2.0 * level as f32 + 1.0);
             let (slope, offset) = (-2.0 * place, place * place);
             for at in 0..BLOCK {
@@ -239,7 +248,7 @@ fn axis_soft<const FMA: bool, const BITS: usize>(
         for at in 0..BLOCK {
             let size = folded[at].abs();
             let other = crate::level::fused::<FMA>(2.0 * unit, size, unit * unit);
-            // The higher levels have the bit set.
+            // The bit is set for the higher levels.
             soft[at] = ((other - least[at]) * scale).copysign(-folded[at]);
             folded[at] = unit * levels as f32 - size;
         }
@@ -257,7 +266,8 @@ fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32
         let values = parts(received);
         let mut least = [[[f32::INFINITY; BLOCK]; 2]; 8];
         for (index, point) in points.iter().enumerate() {
-            // Distances without `|z|²`, which is the same for all points and would drown the rest.
+            // The squared distances without `|z|²`, which is the same for all points and could
+            // swamp the other terms.
             let square = point.re * point.re + point.im * point.im;
             let mut distance = [0.0; BLOCK];
             for at in 0..BLOCK {
@@ -280,7 +290,7 @@ fn points_soft_body<const FMA: bool>(points: &[Complex32], received: &[Complex32
 mod tests {
     use super::*;
 
-    /// However far away or small everything is, the angle decides between points on a circle.
+    /// The angle decides between points on a circle, at every scale.
     #[test]
     fn points_are_told_apart_at_every_size() {
         for size in [1e-30_f32, 1e-20, 1.0, 1e5, 1e8, 1e12] {

@@ -1,21 +1,22 @@
-//! Peaks of lines and planes: elements that nothing around them hides.
+//! Peaks of lines and planes: local maxima.
 //!
-//! The strongest element of each window is found axis by axis, with two running maxima for each block of a window's length (van Herk), so
-//! that the distance costs nothing.
+//! The largest element of each window is found axis by axis, with two running maxima for each block
+//! of a window's length (van Herk's algorithm), so the cost does not depend on the distance.
 
 use std::cmp::Ordering;
 
-/// A peak: how strong it is, and where.
+/// A peak: its strength and its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
     /// Its strength.
     pub strength: f32,
-    /// Its place, row by row.
+    /// The index, row by row.
     pub place: usize,
 }
 
-/// The peaks of a plane of `columns`, strongest first, `count` of them at the most: no element up to `distance` away along each axis is stronger, and
-/// none of those before it is as strong. What is weaker than `at_least`, or NaN, is none.
+/// The peaks of a plane with `columns` columns, strongest first, at most `count` of them. An
+/// element is a peak if no element up to `distance` away along each axis is stronger, and no
+/// earlier one among them is equally strong. Elements below `at_least` and NaN are no peaks.
 pub fn peaks(strengths: &[f32], columns: usize, distance: usize, at_least: f32, count: usize) -> Vec<Peak> {
     if strengths.is_empty() || columns == 0 {
         return Vec::new();
@@ -40,7 +41,7 @@ pub fn peaks(strengths: &[f32], columns: usize, distance: usize, at_least: f32, 
     found
 }
 
-/// The highest element up to `distance` away from each along both axes.
+/// For each element the largest element up to `distance` away along both axes.
 fn highest_around(values: &[f32], columns: usize, distance: usize) -> Vec<f32> {
     let rows = values.len() / columns;
     let mut highest = values.to_vec();
@@ -59,7 +60,7 @@ fn highest_around(values: &[f32], columns: usize, distance: usize) -> Vec<f32> {
     highest
 }
 
-/// Memory of running maxima.
+/// Scratch memory of running maxima.
 #[derive(Default)]
 struct Running {
     forward: Vec<f32>,
@@ -67,7 +68,7 @@ struct Running {
 }
 
 impl Running {
-    /// Makes of each element the highest of those up to `distance` away.
+    /// Replaces each element by the largest of those up to `distance` away.
     fn highest(&mut self, line: &mut [f32], distance: usize) {
         let (len, window) = (line.len(), distance.saturating_mul(2).saturating_add(1));
         if window >= 2 * len {
@@ -91,7 +92,7 @@ impl Running {
         }
         for (at, value) in line.iter_mut().enumerate() {
             let (first, last) = (at.saturating_sub(distance), (at + distance).min(len - 1));
-            // Windows that are cut short at an end may lie within one block.
+            // A window that is cut off at an end may be inside one block.
             *value = match first / window == last / window {
                 true if first.is_multiple_of(window) => self.forward[last],
                 true => self.backward[first],
@@ -101,7 +102,8 @@ impl Running {
     }
 }
 
-/// Whether an element before this one, as near as `distance` along both axes, is equal: the nearest are looked at first.
+/// Whether an earlier element, at most `distance` away along both axes, is equal. The nearest
+/// elements are compared first.
 fn has_equal_before(values: &[f32], columns: usize, distance: usize, place: usize) -> bool {
     let (row, column) = (place / columns, place % columns);
     let (left, right) = (column.saturating_sub(distance), column.saturating_add(distance).min(columns - 1));

@@ -1,4 +1,4 @@
-//! Pulses that symbols are sent with, and filters between two rates.
+//! Pulses for symbols, and filters between two sample rates.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -8,11 +8,13 @@ use panoply_core::{Error, Result};
 use crate::design::{Band, windowed_sinc};
 use crate::window::{Window, kaiser_beta};
 
-/// The most taps of a pulse.
+/// The largest number of taps of a pulse.
 pub const PULSE_TAPS_MAX: usize = 1 << 18;
 
-/// The root of a raised cosine: shaped with it and filtered with it again, symbols do not disturb each other. `samples` for each symbol, over so
-/// many symbols, with an energy of 1: `samples · symbols + 1` taps, for [`Fir::interpolate`](panoply_core::op::signal::Fir::interpolate).
+/// The root-raised-cosine pulse. If transmitter and receiver both filter with it, symbols do not
+/// interfere with each other. It has `samples` samples for each symbol, spans `symbols` symbols and
+/// has the energy 1: `samples · symbols + 1` taps, for
+/// [`Fir::interpolate`](panoply_core::op::signal::Fir::interpolate).
 pub fn root_raised_cosine(samples: usize, roll_off: f64, symbols: usize) -> Result<Vec<f64>> {
     if !(roll_off > 0.0 && roll_off <= 1.0) {
         return Err(Error::invalid("pulse: roll-off", "above 0, up to 1", roll_off));
@@ -42,8 +44,9 @@ pub fn root_raised_cosine(samples: usize, roll_off: f64, symbols: usize) -> Resu
     Ok(pulse)
 }
 
-/// The low-pass filter between two rates, for [`Fir`](panoply_core::op::signal::Fir) with these: the lower of both bands passes, and what would be folded into it
-/// is weaker by so many decibels. A sample takes part in about `half` samples of the lower rate to either side.
+/// The low-pass filter between two rates, for [`Fir`](panoply_core::op::signal::Fir) with the same
+/// rates. The lower of both bands passes; aliases are attenuated by `attenuation_db` decibels. A
+/// sample affects about `half` samples of the lower rate to either side.
 pub fn resampler(up: usize, down: usize, half: usize, attenuation_db: f64) -> Result<Vec<f64>> {
     for (what, rate) in [("resampler: interpolation", up), ("resampler: decimation", down)] {
         if rate == 0 || rate > RATE_MAX {
@@ -60,7 +63,7 @@ pub fn resampler(up: usize, down: usize, half: usize, attenuation_db: f64) -> Re
     }
     let window = Window::Kaiser(kaiser_beta(attenuation_db)?);
     let filter = windowed_sinc(taps, Band::LowPass(1.0 / slower as f64), window)?;
-    // Zeros between samples take their share of the power away.
+    // The zeros between samples reduce the amplitude by `up`; the taps compensate for that.
     Ok(filter.into_iter().map(|tap| tap * up as f64).collect())
 }
 

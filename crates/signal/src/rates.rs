@@ -1,8 +1,9 @@
-//! Filters of finite response that change the rate: zeros between the samples before the filter, samples left out behind it. Neither the
-//! products with the zeros nor the samples that are left out are computed.
+//! Filters of finite response that change the sample rate: zeros are inserted between the samples
+//! before the filter, and samples are dropped after it. Neither the products with the zeros nor the
+//! dropped samples are computed.
 //!
-//! Samples are numbers, two for each where they are complex. Which terms of a sum are added to which depends on the taps alone, so pieces of a
-//! stream give bit for bit what the whole gives.
+//! A sample is one number, or two if it is complex. The order of the additions depends on the taps
+//! alone, so the pieces of a stream give bit for bit the same result as the whole stream.
 
 use panoply_core::Threads;
 
@@ -10,17 +11,18 @@ use crate::lanes::Lanes;
 use crate::level::{Kind, Level};
 use crate::threads::{for_each_piece, share};
 
-/// Output samples of one turn of a thread, at the least.
+/// The least number of output samples in one turn of a thread.
 const PIECE_MIN: usize = 1024;
-/// Terms that are added up side by side, at the most.
+/// The largest number of partial sums that are computed in parallel.
 const LANES: usize = 16;
 
-/// Taps, sorted by which of them meet samples at once.
+/// Taps, grouped by phase: the taps of a phase meet samples at the same time.
 pub struct Rates {
     level: Level,
-    /// Of each phase the taps `phase, phase + up, …`, the last first, each once for every number of a sample.
+    /// The taps `phase, phase + up, …` of each phase, the last first. Each tap is repeated for
+    /// every number of a sample.
     phases: Vec<Vec<f32>>,
-    /// The same of the imaginary parts; nothing where taps are real.
+    /// The same for the imaginary parts of the taps; empty if taps are real.
     imaginary: Vec<Vec<f32>>,
     step: usize,
     up: usize,
@@ -28,8 +30,9 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Taps by their real and, where they have them, imaginary parts, for rates of at least 1 and samples of `step` numbers, 1 or 2. Complex
-    /// taps need complex samples.
+    /// Makes a filter of the real parts and, for complex taps, the imaginary parts of the taps.
+    /// Both rates are at least 1; a sample is `step` numbers, 1 or 2. Complex taps need complex
+    /// samples.
     pub fn new(level: Level, real: &[f32], imaginary: Option<&[f32]>, rates: (usize, usize), step: usize) -> Rates {
         let (up, down) = rates;
         let phase = |taps: &[f32], first: usize| {
@@ -40,26 +43,28 @@ impl Rates {
         Rates { level, phases, imaginary, step, up, down }
     }
 
-    /// How many numbers before the present sample count.
+    /// Number of numbers before the current sample that the filter needs.
     pub fn history_len(&self) -> usize {
         self.phases.first().map_or(0, Vec::len).saturating_sub(self.step)
     }
 
-    /// How many samples come out of `len`, where the first falls `phase` steps of the raised rate behind the first sample.
+    /// Number of output samples for `len` input samples, if the first output is `phase` steps of
+    /// the upsampled rate after the first input.
     pub fn output_len(&self, len: usize, phase: usize) -> usize {
         (len * self.up).saturating_sub(phase).div_ceil(self.down)
     }
 
-    /// The phase of the piece that follows.
+    /// The phase of the next piece, after a piece of `len` samples with this phase.
     pub fn next_phase(&self, len: usize, phase: usize) -> usize {
         phase + self.output_len(len, phase) * self.down - len * self.up
     }
 
-    /// The samples that come out of `input`, before which `history` stood, with zeros before that.
+    /// Filters `input`. `history` has the numbers before it; before these the signal is zero.
     pub fn filter(&self, threads: &dyn Threads, history: &[f32], input: &[f32], phase: usize, output: &mut [f32]) {
         let (step, before) = (self.step, self.history_len());
         assert_eq!(output.len(), self.output_len(input.len() / step, phase) * step);
-        // The first outputs reach back beyond the piece: what they read is put together.
+        // The first outputs reach back into the history, so their inputs are copied into one
+        // buffer.
         let mut joined = vec![0.0; before + before.min(input.len())];
         let older = history.len().min(before);
         joined[before - older..before].copy_from_slice(&history[history.len() - older..]);
@@ -77,10 +82,11 @@ impl Rates {
     }
 }
 
-/// The outputs from this time of the raised rate on. `lead` numbers of `samples` stand before the first sample.
+/// Computes the outputs from time `time` of the upsampled rate on. `samples` has `lead` numbers
+/// before the first sample.
 fn sums(level: Level, rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
     match level.kind() {
-        // SAFETY: plain arrays need no instructions of their own.
+        // SAFETY: plain arrays need no special instructions.
         Kind::Plain => unsafe { sums_body::<[f32; 8]>(rates, samples, lead, time, output) },
         #[cfg(target_arch = "x86_64")]
         kind => x86(kind, rates, samples, lead, time, output),
@@ -94,16 +100,16 @@ fn x86(kind: Kind, rates: &Rates, samples: &[f32], lead: usize, time: usize, out
     use std::arch::x86_64::{__m256, __m512};
     #[target_feature(enable = "avx2,fma")]
     fn avx2(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
-        // SAFETY: this function's own instructions.
+        // SAFETY: this function enables the instructions.
         unsafe { sums_body::<__m256>(rates, samples, lead, time, output) }
     }
     #[target_feature(enable = "avx2,fma,avx512f")]
     fn avx512(rates: &Rates, samples: &[f32], lead: usize, time: usize, output: &mut [f32]) {
-        // SAFETY: this function's own instructions.
+        // SAFETY: this function enables the instructions.
         unsafe { sums_body::<__m512>(rates, samples, lead, time, output) }
     }
     match kind {
-        // SAFETY: the level is only made where the CPU has its instructions.
+        // SAFETY: a level is only made if the CPU has its instructions.
         Kind::Avx512 | Kind::Gfni => unsafe { avx512(rates, samples, lead, time, output) },
         // SAFETY: as above.
         _ => unsafe { avx2(rates, samples, lead, time, output) },
@@ -119,7 +125,7 @@ unsafe fn sums_body<V: Lanes>(rates: &Rates, samples: &[f32], lead: usize, time:
     for out in output.chunks_exact_mut(rates.step) {
         let (end, taps) = (lead + (newest + 1) * rates.step, &rates.phases[phase]);
         let near = &samples[end - taps.len()..end];
-        // SAFETY: the caller knows the CPU.
+        // SAFETY: as the caller guarantees.
         let [even, odd] = unsafe { dot::<V>(near, taps) };
         match out {
             [out] => *out = even + odd,
@@ -141,7 +147,7 @@ unsafe fn sums_body<V: Lanes>(rates: &Rates, samples: &[f32], lead: usize, time:
     }
 }
 
-/// The sums of the products in even and in odd places.
+/// The sums of the products at even and at odd indices.
 ///
 /// # Safety
 /// The CPU has the type's instructions.
@@ -150,7 +156,8 @@ unsafe fn dot<V: Lanes>(samples: &[f32], taps: &[f32]) -> [f32; 2] {
     let len = samples.len().min(taps.len());
     let whole = len / V::COUNT * V::COUNT;
     let mut lanes = [0.0_f32; LANES];
-    // SAFETY: the caller knows the CPU; whole vectors lie before the end of both, and the lanes have room for two.
+    // SAFETY: the caller guarantees the instructions; whole vectors end before the end of both
+    // slices, and the lanes have room for a vector.
     unsafe {
         let term = |at: usize, sum: V| V::load(samples.as_ptr().add(at)).mul_add(V::load(taps.as_ptr().add(at)), sum);
         let (mut first, mut second, mut at) = (V::splat(0.0), V::splat(0.0), 0);
@@ -188,7 +195,7 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// With all the zeros, and all the samples that are left out.
+    /// Computed with all zeros and all dropped samples.
     fn expected(taps: &[f32], input: &[f32], up: usize, down: usize) -> Vec<f32> {
         let stuffed = |at: usize| if at.is_multiple_of(up) { input[at / up] } else { 0.0 };
         let sum = |at: usize| {
@@ -230,7 +237,7 @@ mod tests {
 
     #[test]
     fn long_sums_do_not_wait_for_each_other() {
-        // One sum after the other takes four cycles a term; side by side a fraction of one.
+        // Sequential sums take four cycles for each term; parallel ones take a fraction of a cycle.
         let (taps, input) = (numbers(4096, 1), numbers(1 << 16, 2));
         let filter = Rates::new(Level::best(), &taps, None, (1, 8), 1);
         let mut output = vec![0.0; filter.output_len(input.len(), 0)];

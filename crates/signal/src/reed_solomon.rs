@@ -1,4 +1,4 @@
-//! Reed–Solomon codes over bytes: errors and erasures.
+//! Reed–Solomon codes over bytes, which correct errors and erasures.
 //!
 //! A word's first byte is the coefficient of the highest power; the parity bytes come last.
 
@@ -7,14 +7,14 @@ use panoply_core::op::signal::ReedSolomon;
 use crate::gf256::{Field, Rows};
 use crate::level::Level;
 
-/// 64-bit pieces of a remainder: the most parity bytes are eight times as many.
+/// Number of 64-bit pieces of a remainder, and the largest number of parity bytes.
 const PIECES: usize = 8;
 const PARITY_MAX: usize = 8 * PIECES;
-/// Places of the longest word, filled up to whole vectors.
+/// Number of positions in the longest word, padded to whole vectors.
 const PLACES: usize = 256;
-/// Rounds without a discrepancy after which a locator is tried.
+/// Number of rounds without a discrepancy after which a locator is tried.
 const PATIENCE_ROUNDS: usize = 3;
-/// Words whose remainders are found side by side.
+/// Number of words whose remainders are computed in parallel.
 const WORDS: usize = 4;
 
 /// A code with its tables.
@@ -22,21 +22,22 @@ pub struct Code {
     shape: ReedSolomon,
     field: Field,
     level: Level,
-    /// What each byte that is shifted out adds to the remainder.
+    /// The contribution to the remainder of each byte that is shifted out.
     feedback: Vec<[u64; PIECES]>,
-    /// Of each byte of data, its remainder where it is one.
+    /// For each position in the data, the remainder of a word with a one there.
     parity_rows: Rows,
-    /// Of each power of x, its values at the generator's roots.
+    /// For each power of x, its values at the generator's roots.
     syndrome_rows: Rows,
-    /// Of each power, the values at every place of the places' inverses to that power.
+    /// For each power, the inverse of every position's element, raised to that power.
     search_rows: Rows,
 }
 
-/// Values at the generator's roots, and weights of polynomials whose degree is at most that of the parity. Those behind the last are zero.
+/// The values at the generator's roots, and the coefficients of polynomials whose degree is at most
+/// the number of parity bytes. Unused elements are zero.
 type Values = [u8; PARITY_MAX];
 type Polynomial = [u8; PARITY_MAX + 1];
 
-/// Places of a word, with what belongs to each.
+/// Positions in a word, each with a value.
 struct Places {
     terms: [(u8, u8); PARITY_MAX],
     count: usize,
@@ -48,18 +49,18 @@ impl Places {
     }
 }
 
-/// More is wrong with a word than its code can mend.
+/// The word has more errors than the code can correct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeyondRepair;
 
 impl Code {
-    /// The tables of a code; `None` where its numbers make none.
+    /// The tables of a code. `None` if its parameters are invalid.
     pub fn new(level: Level, shape: ReedSolomon) -> Option<Code> {
         shape.check().ok()?;
         let field = Field::new(shape.polynomial)?;
         let parity = shape.parity;
         let root = |index: usize| field.power(shape.root_step * (shape.first_root + index));
-        // The generator's coefficients, the highest power first; it is monic.
+        // The coefficients of the generator, the highest power first; it is monic.
         let mut generator = vec![1_u8];
         for index in 0..parity {
             let mut longer = generator.clone();
@@ -87,12 +88,12 @@ impl Code {
         Some(Code { shape, field, level, feedback, parity_rows, syndrome_rows, search_rows })
     }
 
-    /// The code's numbers.
+    /// The parameters of the code.
     pub fn shape(&self) -> &ReedSolomon {
         &self.shape
     }
 
-    /// Writes words of data and parity one after the other, from data one after the other.
+    /// Encodes consecutive blocks of data into consecutive words of data and parity.
     pub fn encode(&self, data: &[u8], words: &mut [u8]) {
         let (k, n) = (self.shape.data, self.shape.data + self.shape.parity);
         for (data, words) in data.chunks(WORDS * k).zip(words.chunks_mut(WORDS * n)) {
@@ -106,8 +107,9 @@ impl Code {
         }
     }
 
-    /// Mends words that lie one after the other, in place; the outcome of each is how many bytes were wrong. `erased` says which bytes of
-    /// every word are known to be lost. A word beyond repair is left as it is.
+    /// Corrects consecutive words in place. The outcome of each word is its number of wrong bytes.
+    /// `erased` has the positions of the bytes that are known to be lost in every word. A word that
+    /// cannot be corrected is left unchanged.
     pub fn decode(&self, words: &mut [u8], erased: &[usize], outcomes: &mut [Result<usize, BeyondRepair>]) {
         if erased.len() > self.shape.parity {
             outcomes.fill(Err(BeyondRepair));
@@ -125,7 +127,7 @@ impl Code {
         }
     }
 
-    /// The remainder of each of up to `WORDS` pieces of data, which begin `stride` bytes apart.
+    /// The remainders of up to `WORDS` blocks of data, whose starts are `stride` bytes apart.
     fn remainders_of(&self, data: &[u8], stride: usize) -> [Values; WORDS] {
         let mut shown = [[0; PARITY_MAX]; WORDS];
         if self.remainders_by_rows(data, stride, &mut shown) {
@@ -154,7 +156,8 @@ impl Code {
         shown
     }
 
-    /// The same as sums of what each byte adds, where the CPU can; whether it was done.
+    /// As `Code::remainders_of`, computed as sums of each byte's contribution. Returns whether the
+    /// CPU supports it.
     fn remainders_by_rows(&self, data: &[u8], stride: usize, shown: &mut [Values; WORDS]) -> bool {
         let of_word = |word: usize| &data[word * stride..word * stride + self.shape.data];
         if data.len() / stride == WORDS {
@@ -168,7 +171,8 @@ impl Code {
         })
     }
 
-    /// The remainders of words side by side: of each, its first byte is shifted out, and adds a multiple of the generator.
+    /// The remainders of several words in parallel: the first byte of each remainder is shifted out
+    /// and adds a multiple of the generator.
     fn remainders<const COUNT: usize, const USED: usize>(&self, data: &[u8], stride: usize) -> [[u64; USED]; COUNT] {
         let (mut rests, k) = ([[0_u64; USED]; COUNT], self.shape.data);
         let words: [&[u8]; COUNT] = std::array::from_fn(|word| &data[word * stride..word * stride + k]);
@@ -189,13 +193,13 @@ impl Code {
         if erased.len() > parity {
             return Err(BeyondRepair);
         }
-        // The word's values at the generator's roots are its remainder's.
+        // At the generator's roots, the word and its remainder have the same values.
         let mut weights = [(0, 0); PARITY_MAX];
         weights.iter_mut().zip(rest[..parity].iter().rev()).enumerate().for_each(|(power, (term, weight))| {
             *term = (power as u8, *weight);
         });
         let syndromes = self.values_of(&weights[..parity]);
-        // Few wrong bytes are mostly known long before every syndrome was looked at.
+        // With few wrong bytes, the locator is usually found long before all syndromes are used.
         let found = self.explained(&syndromes, erased, n, PATIENCE_ROUNDS);
         let found = found.or_else(|BeyondRepair| self.explained(&syndromes, erased, n, parity))?;
         for (place, value) in found.known() {
@@ -204,7 +208,8 @@ impl Code {
         Ok(found.known().iter().filter(|(_, value)| *value != 0).count())
     }
 
-    /// What is to be added to a word, which must explain every syndrome: nothing is mended by halves.
+    /// The corrections to a word. They must explain every syndrome; otherwise the word is not
+    /// changed at all.
     fn explained(&self, syndromes: &Values, erased: &[usize], n: usize, rounds: usize) -> Result<Places, BeyondRepair> {
         let (locator, degree) = self.locator(syndromes, erased, n, rounds)?;
         let mut found = self.search(&locator, degree, n)?;
@@ -212,7 +217,7 @@ impl Code {
         if self.values_of(found.known()) == *syndromes { Ok(found) } else { Err(BeyondRepair) }
     }
 
-    /// The values at the generator's roots of a polynomial with these powers and weights.
+    /// The values at the generator's roots of a polynomial, given by powers and weights.
     fn values_of(&self, terms: &[(u8, u8)]) -> Values {
         let mut values = [0; PARITY_MAX];
         let used = self.shape.parity.next_multiple_of(32);
@@ -220,8 +225,9 @@ impl Code {
         values
     }
 
-    /// The polynomial whose roots are the inverses of the wrong places, by Berlekamp and Massey, and its degree; erased places are given. It is taken
-    /// for found where so many rounds in a row leave it as it is.
+    /// The locator polynomial and its degree, by the Berlekamp-Massey algorithm. Its roots are the
+    /// inverses of the wrong positions; erased positions are given. The search ends early after
+    /// `rounds` successive rounds that leave the locator unchanged.
     fn locator(
         &self,
         syndromes: &Values,
@@ -238,7 +244,8 @@ impl Code {
                 locator[power] ^= field.mul(locator[power - 1], root);
             }
         }
-        // The last syndrome first, so that both factors of a discrepancy's terms go up.
+        // The syndromes in reverse order, so that both factors of the discrepancy's terms are read
+        // in ascending order.
         let mut logs = [0; PARITY_MAX];
         logs.iter_mut().zip(syndromes[..parity].iter().rev()).for_each(|(log, value)| *log = field.log(*value));
         let (mut before, mut len, mut unchanged) = (locator, known, 0);
@@ -274,7 +281,8 @@ impl Code {
         Ok((locator, degree))
     }
 
-    /// The places where the locator is zero, all of which must lie in the word, each with the sum of the locator's odd powers there.
+    /// The positions at which the locator is zero. All of them must be in the word. Each comes with
+    /// the sum of the locator's odd powers there.
     fn search(&self, locator: &Polynomial, degree: usize, n: usize) -> Result<Places, BeyondRepair> {
         let mut sums = [[0; PLACES]; 2];
         for (side, sums) in sums.iter_mut().enumerate() {
@@ -287,7 +295,8 @@ impl Code {
         let [even, odd] = &sums;
         for (first, (even, odd)) in even.as_chunks::<8>().0.iter().zip(odd.as_chunks::<8>().0).enumerate() {
             let word = u64::from_le_bytes(*even) ^ u64::from_le_bytes(*odd);
-            // Whether a byte is zero: one that borrows without having had its highest bit set.
+            // Tests whether any byte is zero: a zero byte borrows in the subtraction although its
+            // highest bit was not set.
             if word.wrapping_sub(u64::MAX / 255) & !word & (u64::MAX / 255) << 7 == 0 {
                 continue;
             }
@@ -299,7 +308,7 @@ impl Code {
         if found.count == degree { Ok(found) } else { Err(BeyondRepair) }
     }
 
-    /// Finds what is wrong at each place, by Forney.
+    /// Finds the error value at each position, by Forney's algorithm.
     fn find_values(&self, syndromes: &Values, locator: &Polynomial, places: &mut Places) -> Result<(), BeyondRepair> {
         let (field, degree) = (&self.field, places.count);
         let coefficient = |power: usize| {
@@ -312,7 +321,8 @@ impl Code {
         let mut tops = [0; PLACES];
         field.sum_rows(self.level, &self.search_rows, &evaluator[..degree], &mut tops);
         for (place, value) in &mut places.terms[..degree] {
-            // The odd powers are the locator's slope, times the inverse of the place.
+            // The sum of the odd powers is the derivative of the locator, times the inverse of the
+            // position's element.
             if *value == 0 {
                 return Err(BeyondRepair);
             }
@@ -324,8 +334,8 @@ impl Code {
     }
 }
 
-/// The remainders of every byte of data where it is one: the last one's is the generator without its highest power, and each before it is shifted
-/// once more.
+/// The remainders of a one at each data position. For the last position it is the generator without
+/// its highest power; for each earlier position it is shifted once more.
 fn parity_rows(field: &Field, generator: &[u8], data: usize) -> Vec<Vec<u8>> {
     let mut rows = vec![generator.to_vec(); data];
     for at in (1..data).rev() {
@@ -369,7 +379,7 @@ mod tests {
         ]
     }
 
-    /// More lost places than parity could be filled in many ways, whatever is there.
+    /// If more bytes are lost than there are parity bytes, many codewords fit the rest.
     #[test]
     fn more_lost_places_than_parity_are_beyond_repair() {
         for shape in shapes() {
@@ -413,8 +423,9 @@ mod tests {
         }
     }
 
-    /// Words of any code with any number of wrong and lost bytes: what is mended is a word of the code that differs in as many places as could be mended, what
-    /// is not stays as it was, and every level says the same.
+    /// Words of random codes with random numbers of wrong and lost bytes. A corrected word is a
+    /// codeword that differs in no more bytes than can be corrected. An uncorrectable word is left
+    /// unchanged. All levels give the same result.
     #[test]
     fn any_word_of_any_code_is_judged_alike_at_every_level() {
         let mut random = Seeded(21);
@@ -484,7 +495,7 @@ mod tests {
                 failed += 1;
             }
         }
-        // A word so far from every codeword is taken for another with a chance of 1 in 16!.
+        // The chance that a word with so many errors is close to another codeword is 1 in 16!.
         assert_eq!(failed, 200);
         let erased: Vec<usize> = (0..33).collect();
         let (mut word, mut outcomes) = ((0..255).collect::<Vec<u8>>(), [Ok(0)]);
@@ -492,7 +503,7 @@ mod tests {
         assert_eq!(outcomes, [Err(BeyondRepair)]);
     }
 
-    /// The published example of RS(15, 11)'s parent over bytes: QR's version 1-M has ten parity bytes for `HELLO WORLD`.
+    /// A published example over bytes: QR code version 1-M has ten parity bytes for `HELLO WORLD`.
     #[test]
     fn the_parity_of_a_published_qr_code() {
         let data = [32, 91, 11, 120, 209, 114, 220, 77, 67, 64, 236, 17, 236, 17, 236, 17];

@@ -1,4 +1,4 @@
-//! From an op to its answer: filters, codes, and the streams that ops leave behind.
+//! Runs ops of the signal domain: filters, codes, and the streams that ops create.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -26,25 +26,25 @@ mod waves;
 
 pub use streams::Stream;
 
-/// Memory for an output: initialised, with arbitrary contents.
+/// Allocates memory for an output: initialised, with arbitrary contents.
 pub type TakeMemory<'a> = &'a mut dyn FnMut(usize) -> Result<HostBufferMut>;
 
-/// What an engine keeps between ops.
+/// The memory that an engine keeps between ops.
 pub struct Workspace {
     level: Level,
     plans: Plans,
-    /// The last codes' tables.
+    /// The tables of the last codes.
     code: Option<Arc<Code>>,
     trellis: Option<(Convolutional, Arc<Trellis>)>,
     graph: Option<Arc<Graph>>,
-    /// Memory of decoders, one for each thread.
+    /// The memory of decoders, one for each thread.
     decoders: Vec<Mutex<Work>>,
-    /// Streams, where there is a device for them to live on.
+    /// The streams. `None` until there is a device that owns them.
     streams: Option<ObjectTable<Stream>>,
 }
 
 impl Workspace {
-    /// Nothing kept yet.
+    /// An empty workspace.
     pub fn new(level: Level) -> Workspace {
         Workspace {
             level,
@@ -57,7 +57,7 @@ impl Workspace {
         }
     }
 
-    /// From now on streams live here, under this device's name.
+    /// From now on keeps streams here, as objects of this device.
     pub fn keep_streams(&mut self, device: DeviceId) {
         self.streams = Some(ObjectTable::new(device));
     }
@@ -69,7 +69,7 @@ impl Workspace {
         }
     }
 
-    /// Bytes that are kept between ops, without streams.
+    /// Number of bytes that are kept between ops, without streams.
     pub fn bytes(&self) -> usize {
         let own = |work: &Mutex<Work>| work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).bytes();
         let graph = self.graph.as_ref().map_or(0, |graph| graph.bytes());
@@ -108,7 +108,7 @@ impl Workspace {
         trellis
     }
 
-    /// Memory for a decoder on each thread.
+    /// The decoders' memory, with at least one entry for each thread.
     fn decoders(&mut self, threads: usize) -> &[Mutex<Work>] {
         while self.decoders.len() < threads.max(1) {
             self.decoders.push(Mutex::default());
@@ -117,10 +117,21 @@ impl Workspace {
     }
 }
 
-/// Runs an op to its end; `None` for transforms, which are not done here.
+/// Runs an op to its end. `None` for Fourier transforms and for ops of other domains, which are not
+/// done here.
 pub fn run(op: &Op, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Option<Result<Value>> {
-    let Op::Signal(signal) = op else { return None };
-    Some(match signal {
+    let Op::Signal(op) = op else { return None };
+    run_op(op, space, threads, take)
+}
+
+/// Runs an op of the domain to its end. `None` for Fourier transforms.
+pub fn run_op(
+    op: &SignalOp,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Option<Result<Value>> {
+    Some(match op {
         SignalOp::Fft(_) | SignalOp::Ifft(_) => return None,
         SignalOp::Fir(op) => filtering::fir(op, space, threads, take),
         SignalOp::Iir(op) => filtering::iir(op, space, threads, take),
@@ -176,7 +187,7 @@ fn homeless() -> Error {
     Error::invalid("filter stream", "an engine that keeps streams", "one thread's part of it")
 }
 
-/// An output of this type and shape, still to be written.
+/// An output of this type and shape, before it is written.
 struct Output {
     buffer: HostBufferMut,
     dtype: DType,
@@ -192,7 +203,7 @@ impl Output {
         self.buffer.bytes_mut()
     }
 
-    /// Its numbers, two for each where they are complex.
+    /// The elements as f32 numbers, two for each complex element.
     fn numbers(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.buffer.bytes_mut())
     }
@@ -214,7 +225,7 @@ impl Output {
     }
 }
 
-/// The numbers of a contiguous tensor of f32 or c64, two for each where it is complex.
+/// The elements of a contiguous tensor of f32 or c64 as numbers, two for each complex element.
 fn numbers(tensor: &Tensor) -> Result<&[f32]> {
     match tensor.dtype() {
         DType::Complex64 => Ok(bytemuck::cast_slice(tensor.as_slice::<Complex32>()?)),
@@ -222,7 +233,7 @@ fn numbers(tensor: &Tensor) -> Result<&[f32]> {
     }
 }
 
-/// Memory that no other thread has. There is one for each thread, so one is free.
+/// Locks an entry that no other thread uses. There is one entry for each thread, so one is free.
 fn free(decoders: &[Mutex<Work>], first: usize) -> MutexGuard<'_, Work> {
     let from = first % decoders.len();
     let free = decoders[from..].iter().chain(&decoders[..from]).find_map(|work| work.try_lock().ok());

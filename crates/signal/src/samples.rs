@@ -1,8 +1,8 @@
-//! Numbers of samples as radios and files have them.
+//! Conversion between f32 and the sample formats of radios and files.
 
 use panoply_core::op::signal::SampleFormat;
 
-/// The numbers that lie in bytes; `numbers` has room for as many as there are.
+/// Reads the numbers in `bytes`. `numbers` must have room for all of them.
 pub fn read(format: SampleFormat, bytes: &[u8], numbers: &mut [f32]) {
     fn each<const N: usize>(bytes: &[u8], numbers: &mut [f32], read: impl Fn([u8; N]) -> f32) {
         numbers.iter_mut().zip(bytes.as_chunks::<N>().0).for_each(|(number, bytes)| *number = read(*bytes));
@@ -20,7 +20,8 @@ pub fn read(format: SampleFormat, bytes: &[u8], numbers: &mut [f32]) {
     }
 }
 
-/// Numbers as bytes, behind those that are there. What does not fit an integer is cut off at its ends; NaN is 0.
+/// Appends numbers to `bytes`. Values out of range are clamped to the integer's range; NaN becomes
+/// 0.
 pub fn write(format: SampleFormat, numbers: &[f32], bytes: &mut Vec<u8>) {
     for number in numbers {
         match format {

@@ -1,5 +1,6 @@
-//! Filters of finite response by spectra: pieces of the signal are multiplied with the taps' spectrum, and of each the samples that its ends
-//! have not spoiled are kept (overlap-save). Two pieces of real samples are one piece of complex ones.
+//! Filters of finite response by spectra (overlap-save): pieces of the signal are multiplied with
+//! the spectrum of the taps, and the samples of each result that the circular wrap has not spoiled
+//! are kept. Two pieces of real samples are transformed as one piece of complex numbers.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +11,7 @@ use panoply_fourier::Fft;
 /// The shortest and the longest transform.
 const LEN_MIN: usize = 256;
 const LEN_MAX: usize = 1 << 20;
-/// Transforms up to this length stay in a core's cache.
+/// Transforms up to this length fit into a core's cache.
 const CACHED_LEN_MAX: usize = 1 << 14;
 
 /// Taps with their spectrum.
@@ -21,25 +22,26 @@ pub struct Spectral {
     taps: usize,
 }
 
-/// Plans of transforms, which are costly to make.
+/// A cache of transform plans, which are costly to make.
 #[derive(Default)]
 pub struct Plans {
     known: Vec<Plan>,
 }
 
-/// Transforms of one length, there and back.
+/// The forward and the inverse transform of one length.
 type Plan = (usize, Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
-/// The most plans that are kept.
+/// The largest number of cached plans.
 const PLANS_MAX: usize = 16;
 
 impl Plans {
-    /// What the plans' tables take, about: as many complex numbers as a transform is long, each way.
+    /// The approximate memory of the plans' tables in bytes: as many complex numbers as a transform
+    /// is long, for each direction.
     pub fn bytes(&self) -> usize {
         self.known.iter().map(|(len, ..)| 2 * len * size_of::<Complex32>()).sum()
     }
 
-    /// Transforms of this length, there and back.
+    /// The forward and the inverse transform of this length.
     pub fn of(&mut self, len: usize) -> (Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>) {
         if let Some((_, forward, inverse)) = self.known.iter().find(|(known, ..)| *known == len) {
             return (Arc::clone(forward), Arc::clone(inverse));
@@ -53,16 +55,16 @@ impl Plans {
     }
 }
 
-/// The length of the transforms for so many taps; `None` where they are too many.
+/// The length of the transforms for `taps` taps. `None` if there are too many taps.
 pub fn transform_len(taps: usize) -> Option<usize> {
     let least = taps.checked_mul(2)?.checked_next_power_of_two()?.max(LEN_MIN);
-    // Longer ones waste less at their ends, as long as they stay in the cache.
+    // Longer transforms waste less at their ends, as long as they fit into the cache.
     let len = least.max((4 * taps).next_power_of_two().clamp(LEN_MIN * 4, CACHED_LEN_MAX));
     (len <= LEN_MAX).then_some(len)
 }
 
 impl Spectral {
-    /// Taps for transforms; `None` where they are too many.
+    /// A filter with these taps. `None` if there are too many.
     pub fn new(plans: &mut Plans, taps: &[Complex32]) -> Option<Spectral> {
         let len = transform_len(taps.len())?;
         let (forward, inverse) = plans.of(len);
@@ -73,12 +75,13 @@ impl Spectral {
         Some(Spectral { forward, inverse, spectrum, taps: taps.len() })
     }
 
-    /// How many samples a transform gives.
+    /// Number of filtered samples that a transform yields.
     fn step(&self) -> usize {
         self.spectrum.len() - self.taps + 1
     }
 
-    /// The filtered samples of `input`, before which `history` stood, with zeros before that. Taps must be real where samples are.
+    /// Filters `input`. `history` has the samples before it; before these the signal is zero. The
+    /// taps must be real if the samples are.
     pub fn filter<S: Sample>(&self, threads: &dyn Threads, history: &[S], input: &[S], output: &mut [S]) {
         assert_eq!(input.len(), output.len());
         let step = self.step();
@@ -96,7 +99,7 @@ impl Spectral {
                 self.forward.process_with_scratch(&mut piece, &mut scratch);
                 piece.iter_mut().zip(&self.spectrum).for_each(|(value, weight)| *value *= weight);
                 self.inverse.process_with_scratch(&mut piece, &mut scratch);
-                // Each piece has one turn, so nobody waits here.
+                // Each piece is taken by one task only, so this lock never blocks.
                 let mut out = pieces[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 for (number, part) in out.chunks_mut(step).enumerate() {
                     let kept = &piece[self.taps - 1..];
@@ -106,7 +109,8 @@ impl Spectral {
         });
     }
 
-    /// The samples that end with the piece that begins at `begin`, and those before it that count.
+    /// Gathers the samples of the piece that begins at `begin`, and the earlier samples that the
+    /// filter needs for it.
     fn gather<S: Sample>(&self, history: &[S], input: &[S], begin: usize, number: usize, piece: &mut [Complex32]) {
         let before = self.taps - 1;
         let (from_input, wanted) = (before.min(begin), input.len().saturating_sub(begin).min(self.step()));
@@ -123,15 +127,15 @@ impl Spectral {
     }
 }
 
-/// Samples that pieces are made of.
+/// A type of samples.
 pub trait Sample: Copy + Default + Send + Sync {
-    /// How many pieces are one piece of complex numbers.
+    /// Number of pieces that share one complex transform.
     const PER_COMPLEX: usize;
 
-    /// Puts a sample into one of them.
+    /// Puts a sample into piece `number` of a complex number.
     fn put(place: &mut Complex32, value: Self, number: usize);
 
-    /// Takes a sample from one of them.
+    /// Takes the sample of piece `number` from a complex number.
     fn take(value: Complex32, number: usize) -> Self;
 }
 

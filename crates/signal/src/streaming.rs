@@ -1,11 +1,14 @@
-//! Copies that leave the caches alone: of what is larger than they are, nothing would be found there again.
+//! Non-temporal copies, which bypass the caches. A copy larger than the caches would not be found
+//! there again.
 
 use std::sync::OnceLock;
 
-/// From so many bytes on nothing is found in the caches again, where it is not known how large they are.
+/// The least size of a non-temporal copy in bytes. It is also the size if the caches' size is not
+/// known.
 const BYTES_MIN: usize = 16 << 20;
 
-/// From so many bytes on a copy that leaves the caches alone is the faster one: half of the largest cache.
+/// The size in bytes from which a non-temporal copy is faster: half of the largest cache, but at
+/// least `BYTES_MIN`.
 pub(crate) fn bytes_min() -> usize {
     static KNOWN: OnceLock<usize> = OnceLock::new();
     *KNOWN.get_or_init(|| {
@@ -17,7 +20,7 @@ pub(crate) fn bytes_min() -> usize {
     })
 }
 
-/// The bytes that the system says a cache has, such as `2048K`.
+/// Parses the size of a cache as the system reports it, such as `2048K`, in bytes.
 fn size_of_cache(text: &str) -> Option<usize> {
     let text = text.trim();
     let (number, shift) = match text.strip_suffix('K') {
@@ -27,7 +30,8 @@ fn size_of_cache(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// Copies of one thread, which are seen by whoever hears of its end.
+/// Non-temporal copies of one thread. Dropping the value ends with a fence, so the copies are
+/// visible to every thread that learns of the end afterwards.
 pub(crate) struct Stream(());
 
 impl Stream {
@@ -35,7 +39,7 @@ impl Stream {
         Stream(())
     }
 
-    /// Copies numbers to memory. Both are as long.
+    /// Copies numbers to memory. Both slices have the same length.
     pub(crate) fn copy(&mut self, from: &[f32], to: &mut [f32]) {
         assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
         #[cfg(target_arch = "x86_64")]
@@ -47,7 +51,8 @@ impl Stream {
             to_head.copy_from_slice(head);
             let ((whole, tail), (to_whole, to_tail)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
             for (from, to) in whole.iter().zip(to_whole) {
-                // SAFETY: there are four numbers at each place, and the second is aligned. Every x86-64 has these instructions.
+                // SAFETY: each address is valid for four numbers, and the second is aligned. Every
+                // x86-64 CPU has these instructions.
                 unsafe { _mm_stream_ps(to.as_mut_ptr(), _mm_loadu_ps(from.as_ptr())) };
             }
             to_tail.copy_from_slice(tail);
@@ -60,7 +65,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 has the instruction.
+        // SAFETY: every x86-64 CPU has the instruction.
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }

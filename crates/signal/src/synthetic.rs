@@ -1,4 +1,4 @@
-//! Signals that are made: seeded noise, tones, and what a channel does to a signal on its way.
+//! Synthetic signals: seeded noise, tones, and channel impairments.
 
 use std::f64::consts::TAU;
 
@@ -7,24 +7,24 @@ use panoply_core::{Error, Result, Tensor};
 
 use crate::turning::{Oscillator, turned};
 
-/// Waves whose sum is a fading path.
+/// Number of waves whose sum models a fading path.
 const FADING_WAVES: usize = 16;
-/// The most taps of a channel's echoes.
+/// The largest number of taps of a channel's echoes.
 pub const ECHO_TAPS_MAX: usize = 4096;
-/// The most samples of a block.
+/// The largest number of samples of a block.
 pub const BLOCK_MAX: usize = 1 << 24;
 
-/// Random numbers from a seed: the same on every machine.
+/// Random numbers from a seed, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// From this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Noise {
         Noise(seed)
     }
 
-    /// The next word, by SplitMix64.
+    /// The next 64-bit word, by SplitMix64.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,25 +32,27 @@ impl Noise {
         mixed ^ (mixed >> 31)
     }
 
-    /// Above 0 and below 1.
+    /// A uniformly distributed number above 0 and below 1.
     pub fn unit(&mut self) -> f64 {
         ((self.word() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }
 
-    /// A complex number whose parts are normal, with a mean power of 1: half of it in each.
+    /// A complex number with normally distributed parts and a mean power of 1, half of it in each
+    /// part.
     pub fn normal(&mut self) -> Complex64 {
         Complex64::from_polar((-self.unit().ln()).sqrt(), TAU * self.unit())
     }
 
-    /// Bytes.
+    /// Random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.word() as u8).collect()
     }
 }
 
-/// What happens to a signal on its way, in this order: echoes, fading, a carrier that is off, a gain, noise. Pieces of a stream come out as the whole would.
+/// A channel that impairs a signal, in this order: echoes, fading, carrier offset, gain, noise. The
+/// pieces of a stream give the same result as the whole stream.
 pub struct Channel {
-    /// Tap `n` is the echo that comes `n` samples late.
+    /// Tap `n` is the echo with a delay of `n` samples.
     echoes: Vec<Complex32>,
     /// The last samples before the next piece.
     before: Vec<Complex32>,
@@ -62,14 +64,14 @@ pub struct Channel {
     noise: Noise,
 }
 
-/// A path of many, without a direct one: Rayleigh's, as Clarke has it.
+/// Rayleigh fading by Clarke's model: many paths, none of them direct.
 struct Fading {
-    /// Turns a sample, and at time 0, of each wave.
+    /// The frequency of each wave in turns per sample, and its phase at time 0 in turns.
     waves: Vec<(f64, f64)>,
 }
 
 impl Channel {
-    /// A channel that changes nothing, with this seed for what is random.
+    /// A channel that changes nothing. The seed is for the random parts.
     pub fn new(seed: u64) -> Channel {
         Channel {
             echoes: vec![Complex32::new(1.0, 0.0)],
@@ -83,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// White noise of this mean power.
+    /// Adds white noise of this mean power.
     pub fn noise(mut self, power: f64) -> Result<Channel> {
         if !(power >= 0.0 && power.is_finite()) {
             return Err(Error::invalid("channel: power of noise", "0 or more", power));
@@ -92,7 +94,7 @@ impl Channel {
         Ok(self)
     }
 
-    /// A carrier that is off by so many turns a sample, from this angle in turns on.
+    /// Adds a carrier offset, in turns per sample, with this initial phase, in turns.
     pub fn carrier(mut self, frequency: f64, phase: f64) -> Result<Channel> {
         if !(frequency.is_finite() && phase.is_finite()) {
             return Err(Error::invalid("channel: carrier", "finite numbers", format!("{frequency} and {phase}")));
@@ -101,7 +103,7 @@ impl Channel {
         Ok(self)
     }
 
-    /// Every sample times this.
+    /// Multiplies every sample by this gain.
     pub fn gain(mut self, gain: f32) -> Result<Channel> {
         if !gain.is_finite() {
             return Err(Error::invalid("channel: gain", "a finite number", gain));
@@ -110,7 +112,7 @@ impl Channel {
         Ok(self)
     }
 
-    /// Echoes: tap `n` comes `n` samples late; the first is the direct path.
+    /// Adds echoes: tap `n` has a delay of `n` samples; the first tap is the direct path.
     pub fn echoes(mut self, taps: &[Complex32]) -> Result<Channel> {
         let finite = taps.iter().all(|tap| tap.re.is_finite() && tap.im.is_finite());
         if !finite || !(1..=ECHO_TAPS_MAX).contains(&taps.len()) {
@@ -121,7 +123,8 @@ impl Channel {
         Ok(self)
     }
 
-    /// Fading as a receiver meets it that moves: up to so many turns a sample of Doppler's shift.
+    /// Adds fading as for a moving receiver, with a Doppler shift of up to `doppler` turns per
+    /// sample.
     pub fn fading(mut self, doppler: f64) -> Result<Channel> {
         if !(0.0..=0.5).contains(&doppler) {
             return Err(Error::invalid("channel: doppler", "0 to 0.5 turns a sample", doppler));
@@ -135,7 +138,7 @@ impl Channel {
         Ok(self)
     }
 
-    /// The next samples, as they arrive.
+    /// Passes the next samples through the channel, in place.
     pub fn pass(&mut self, samples: &mut [Complex32]) {
         if self.echoes.len() > 1 {
             self.echo(samples);
@@ -175,7 +178,7 @@ impl Fading {
     }
 }
 
-/// A source: tones through a channel, in blocks of c64, `samples` in all.
+/// A source of tones through a channel, in blocks of c64, with `samples` samples in total.
 pub struct Synthetic {
     tones: Vec<(Oscillator, f32)>,
     channel: Channel,
@@ -185,7 +188,7 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// Tones by their turns a sample and their size.
+    /// A source of tones, given by their frequency in turns per sample and their amplitude.
     pub fn tones(tones: &[(f64, f32)], channel: Channel, block: usize, samples: u64) -> Result<Synthetic> {
         if !(1..=BLOCK_MAX).contains(&block) {
             return Err(Error::invalid("synthetic: samples of a block", format!("1 to {BLOCK_MAX}"), block));

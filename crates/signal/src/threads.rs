@@ -1,10 +1,11 @@
-//! Work cut into pieces for the threads that the caller brings.
+//! Work split into pieces for the threads that the caller provides.
 
 use std::sync::Mutex;
 
 use panoply_core::Threads;
 
-/// Cuts `out` into pieces of `piece` elements, and calls `work` with each piece's number and elements.
+/// Splits `out` into pieces of `piece` elements, and calls `work` with the index and the elements
+/// of each piece.
 pub fn for_each_piece<T: Send>(
     threads: &dyn Threads,
     out: &mut [T],
@@ -21,13 +22,14 @@ pub fn for_each_piece<T: Send>(
     }
     let parts: Vec<Mutex<&mut [T]>> = out.chunks_mut(piece).map(Mutex::new).collect();
     threads.run(parts.len(), &|index| {
-        // Each piece is taken by one task, so that nobody waits here.
+        // Each piece is taken by one task only, so this lock never blocks.
         let mut part = parts[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         work(index, &mut part);
     });
 }
 
-/// How many of `items` a thread takes at a time, so that each has several turns, and a turn is at least `least`.
+/// Number of `items` that a thread takes at a time: each thread gets several turns, and a turn has
+/// at least `least` items.
 pub fn share(items: usize, threads: usize, least: usize) -> usize {
     if threads < 2 { items.max(1) } else { items.div_ceil(4 * threads).max(least).max(1) }
 }
@@ -36,7 +38,7 @@ pub fn share(items: usize, threads: usize, least: usize) -> usize {
 pub(crate) mod tests {
     use super::*;
 
-    /// Threads of a test's own.
+    /// Threads for tests.
     pub(crate) struct Scoped(pub(crate) usize);
 
     impl Threads for Scoped {

@@ -1,58 +1,60 @@
-//! Loops that follow a signal's strength, carrier or timing, with their state: pieces of a stream give bit for bit what the whole gives.
+//! Loops that track a signal's strength, carrier or timing, with their state. The pieces of a
+//! stream give bit for bit the same result as the whole stream.
 
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2, TAU};
 
 use num_complex::{Complex32, Complex64};
 use panoply_core::op::signal::{SYMBOL_DRIFT_MAX, TimingDetector, Tracker};
 
-/// A loop under way.
+/// The state of a loop.
 #[derive(Clone)]
 pub enum Tracking {
-    /// The gain so far.
+    /// Automatic gain control.
     Gain {
-        /// What is reached for.
+        /// The wanted magnitude.
         target: f64,
-        /// How fast.
+        /// The share of the error by which the gain changes in each sample.
         rate: f64,
         /// The highest gain.
         gain_max: f64,
-        /// The gain.
+        /// The current gain.
         gain: f64,
     },
-    /// The carrier so far.
+    /// Carrier tracking.
     Carrier {
-        /// Phases of the signal.
+        /// Number of phases of the modulation.
         phases: usize,
-        /// What an error adds to phase and frequency.
+        /// The factors with which an error changes phase and frequency.
         gains: (f64, f64),
-        /// In radians.
+        /// The current phase, in radians.
         phase: f64,
-        /// In radians a sample.
+        /// The current frequency, in radians per sample.
         frequency: f64,
     },
-    /// The timing so far.
+    /// Symbol timing.
     Timing(Timing),
 }
 
-/// Where the next symbol lies.
+/// The state of the timing loop.
 #[derive(Clone)]
 pub struct Timing {
     detector: TimingDetector,
     gains: (f64, f64),
-    /// Samples of a symbol, as was said and as was found.
+    /// Number of samples for each symbol: the nominal and the current estimate.
     samples: f64,
     length: f64,
-    /// The last samples, the first of which is this number of the stream; those before the stream are silence.
+    /// The last samples; `kept_first` is the index in the stream of the first of them. Samples
+    /// before the stream are zero.
     kept: Vec<Complex32>,
     kept_first: i64,
-    /// The next symbol's place: a sample, and how far behind it.
+    /// The position of the next symbol: the index of a sample, and a fraction beyond it.
     whole: i64,
     part: f64,
     before: Complex64,
 }
 
 impl Tracking {
-    /// Before the first sample.
+    /// A loop before the first sample.
     pub fn new(tracker: Tracker) -> Tracking {
         match tracker {
             Tracker::Gain { target, rate, gain_max } => Tracking::Gain { target, rate, gain_max, gain: 1.0 },
@@ -73,7 +75,8 @@ impl Tracking {
         }
     }
 
-    /// What comes of the next samples: as many, or for a timing as many as there are symbols.
+    /// Processes the next samples. The output has as many samples as the input, or for timing one
+    /// for each symbol.
     pub fn next(&mut self, input: &[Complex32]) -> Vec<Complex32> {
         match self {
             Tracking::Gain { target, rate, gain_max, gain } => {
@@ -117,7 +120,7 @@ fn sign(value: f64) -> f64 {
     if value >= 0.0 { 1.0 } else { -1.0 }
 }
 
-/// About the angle between a symbol and the nearest of so many phases.
+/// An approximation of the angle between a symbol and the nearest of `phases` phases.
 fn carrier_error(symbol: Complex64, phases: usize) -> f64 {
     let Complex64 { re, im } = symbol;
     match phases {
@@ -153,7 +156,8 @@ impl Timing {
             self.part -= self.part.floor();
             self.before = if now.re.is_finite() && now.im.is_finite() { now } else { Complex64::default() };
         }
-        // The sample half a symbol before the next one, and one more, are the oldest that count.
+        // The oldest sample still needed is half a symbol before the next symbol, with one more
+        // sample for the interpolation.
         let oldest = self.whole - (self.length / 2.0).ceil() as i64 - 2;
         let unneeded = (oldest - self.kept_first).clamp(0, self.kept.len() as i64);
         self.kept.drain(..unneeded as usize);
@@ -161,7 +165,7 @@ impl Timing {
         symbols
     }
 
-    /// The signal between two samples, by Lagrange's cubic through four.
+    /// The signal between two samples, by cubic Lagrange interpolation through four samples.
     fn value(&self, whole: i64, part: f64) -> Complex64 {
         let sample = |at: i64| {
             let place = usize::try_from(whole + at - self.kept_first).ok();

@@ -1,32 +1,33 @@
-//! A turning vector: signals moved from one frequency to another.
+//! An oscillator: signals shifted from one frequency to another.
 
 use std::f64::consts::TAU;
 
 use num_complex::{Complex32, Complex64};
 
-/// Samples of which the angles are found from one, by a table.
+/// Number of samples whose angles are computed from one angle with a table.
 const BLOCK: usize = 64;
 
-/// A vector that turns by the same angle each sample, from a time that counts from 0.
+/// A phasor that rotates by the same angle each sample. Time is counted from 0.
 pub struct Oscillator {
     frequency: f64,
     phase: f64,
     table: Vec<Complex64>,
 }
 
-/// A vector of length 1 after so many turns.
+/// A phasor of length 1 after this number of turns.
 pub fn turned(turns: f64) -> Complex64 {
     Complex64::from_polar(1.0, TAU * (turns - turns.floor()))
 }
 
 impl Oscillator {
-    /// Turns a sample, and at time 0.
+    /// An oscillator with this frequency, in turns per sample, and this phase at time 0, in turns.
     pub fn new(frequency: f64, phase: f64) -> Oscillator {
         let frequency = frequency - frequency.floor();
         Oscillator { frequency, phase, table: (0..BLOCK).map(|at| turned(frequency * at as f64)).collect() }
     }
 
-    /// Multiplies samples from this time on: what a time gives does not depend on where the samples were cut.
+    /// Multiplies the samples from time `time` on. The result for a sample does not depend on how
+    /// the signal was split into pieces.
     pub fn mix(&self, time: u64, samples: &mut [Complex32]) {
         let mut at = 0;
         while at < samples.len() {

@@ -1,8 +1,12 @@
-//! The convolutional code of rate ½ with 64 states, and its decoder by Viterbi. Frames run side by side, one in each lane.
+//! The convolutional code of rate ½ with 64 states, and its Viterbi decoder. Frames are decoded in
+//! parallel, one in each lane.
 //!
-//! A register holds seven bits, the newest highest; each polynomial gives the parity of the bits that it names. Bits lie in bytes, the
-//! first highest. The decoder's input is a byte for each coded bit: 0 is a certain 0, 255 a certain 1, 128 says nothing. Of it 15 steps
-//! count: costs of all states then lie within 6 · 28 of each other, and fit a byte between two times that the least is taken off.
+//! A register holds seven bits, the newest highest; each polynomial gives the parity of the bits
+//! that it selects. Bits are packed into bytes, the first in the highest bit. The decoder's input
+//! is a byte for each coded bit: 0 is a certain 0, 255 a certain 1, and 128 is unknown. The input
+//! is quantised to 15 levels. The costs of all states then differ by at most 6 · 28, and fit into a
+//! byte between two subtractions of the least cost. Log-likelihoods and short tail-biting frames
+//! are decoded one by one: see [`frame`].
 
 use panoply_core::op::signal::{Convolutional, Ending};
 
@@ -11,21 +15,22 @@ use crate::level::{Kind, Level};
 
 #[cfg(target_arch = "x86_64")]
 mod few;
+pub(crate) mod frame;
 
-/// Bits that are remembered.
+/// Number of bits in the encoder's memory.
 pub const TAIL_BITS: usize = 6;
 pub(crate) const STATES: usize = 64;
-/// A cost that no path which begins in the first state reaches in the first steps.
+/// A cost that no path from the first state reaches in the first steps.
 const UNREACHABLE: u8 = 190;
-/// Steps after which the least cost is taken off.
+/// Number of steps after which the least cost is subtracted.
 const STEPS_PER_SETTLING: usize = 3;
 
-/// A code, ready to encode and decode.
+/// A code with its tables for encoding and decoding.
 pub struct Trellis {
     level: Level,
-    /// The two coded bits of each register.
+    /// The two coded bits for each value of the register.
     outputs: [u8; 2 * STATES],
-    /// Of each state and byte, its sixteen coded bits.
+    /// The sixteen coded bits for each state and byte.
     encoded: Vec<u16>,
 }
 
@@ -49,7 +54,7 @@ impl Trellis {
         Trellis { level, outputs, encoded }
     }
 
-    /// Coded bits of a frame of this many.
+    /// Number of coded bits of a frame with `bits` data bits.
     pub fn coded_bits(bits: usize, ending: Ending) -> usize {
         2 * match ending {
             Ending::Terminated => bits + TAIL_BITS,
@@ -57,7 +62,7 @@ impl Trellis {
         }
     }
 
-    /// Encodes one frame of `bits` bits; the output's last byte is filled up with zeros.
+    /// Encodes one frame of `bits` bits. The last byte of the output is padded with zeros.
     pub fn encode(&self, data: &[u8], bits: usize, ending: Ending, coded: &mut [u8]) {
         let total = Trellis::coded_bits(bits, ending) / 2;
         let mut state = match ending {
@@ -65,7 +70,7 @@ impl Trellis {
             Ending::Terminated | Ending::Open => 0,
         };
         for (at, out) in coded.chunks_mut(2).enumerate() {
-            // Bits beyond the frame's end are zeros, those of the tail among them.
+            // Bits beyond the end of the frame, including the tail, are zeros.
             let kept = bits.saturating_sub(8 * at).min(8);
             let byte = data.get(at).map_or(0, |byte| usize::from(*byte) & (0xff00 >> kept));
             let own = total.saturating_sub(8 * at).min(8);
@@ -76,17 +81,17 @@ impl Trellis {
         }
     }
 
-    /// The sixteen coded bits of a byte behind the six bits of `state`, and the state behind it.
+    /// The sixteen coded bits of a byte in this state, and the state after the byte.
     pub(crate) fn encode_byte(&self, state: usize, byte: u8) -> (u16, usize) {
         (self.encoded[(state & (STATES - 1)) << 8 | usize::from(byte)], usize::from(byte.reverse_bits() >> 2))
     }
 
-    /// The two coded bits of each register, the first of them higher.
+    /// The two coded bits for each value of the register, the first one in the higher bit.
     pub(crate) fn outputs(&self) -> &[u8; 2 * STATES] {
         &self.outputs
     }
 
-    /// How many frames are decoded side by side.
+    /// Number of frames that are decoded in parallel.
     pub fn lanes(&self) -> usize {
         match self.level.kind() {
             Kind::Plain => 16,
@@ -95,8 +100,9 @@ impl Trellis {
         }
     }
 
-    /// Decodes up to [`Trellis::lanes`] frames that lie one after the other: the bits of the likeliest path of each. Of two alike the one from
-    /// the lower state is taken. [`Ending::TailBiting`] stands here for a path from any state to any state.
+    /// Decodes up to [`Trellis::lanes`] consecutive frames to the bits of the likeliest path of
+    /// each. Between equal paths the one from the lower state is taken. Here [`Ending::TailBiting`]
+    /// means a path from any state to any state.
     pub fn decode(&self, frames: &[u8], bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
         let coded = Trellis::coded_bits(bits, ending);
         let (steps, bytes) = (coded / 2, bits.div_ceil(8));
@@ -108,15 +114,15 @@ impl Trellis {
         let job = Job { outputs: &self.outputs, frames, count, steps, from_any: ending == Ending::TailBiting };
         #[cfg(target_arch = "x86_64")]
         if self.level.kind() >= Kind::Avx512 && count <= few::LANES {
-            // SAFETY: the level is only made where the CPU has its instructions.
+            // SAFETY: a level is only made if the CPU has its instructions.
             return unsafe { few::decode(&job, bits, ending, decoded, work) };
         }
         work.choices.resize(steps * STATES, 0);
         match self.level.kind() {
-            // SAFETY: plain arrays need no instructions of their own.
+            // SAFETY: plain arrays need no special instructions.
             Kind::Plain => unsafe { forward::<[u8; 16]>(&job, work) },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is only made where the CPU has its instructions.
+            // SAFETY: a level is only made if the CPU has its instructions.
             Kind::Avx2 => unsafe { avx2(&job, work) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -136,22 +142,23 @@ impl Trellis {
     }
 }
 
-/// The state behind a frame's last six bits, the newest highest.
+/// The state after a frame's last six bits, the newest highest.
 fn first_state(data: &[u8], bits: usize) -> usize {
     let bit = |at: usize| usize::from(data[at / 8] >> (7 - at % 8) & 1);
     (bits.saturating_sub(TAIL_BITS)..bits).fold(0, |state, at| state >> 1 | bit(at) << (TAIL_BITS - 1))
 }
 
-/// Memory of the decoder, which stays warm between frames.
+/// The decoder's memory, which is reused for all frames.
 #[derive(Default)]
 pub struct Work {
-    /// Of each step and state, a bit for each lane: whether the higher of the two states before is the better.
+    /// For each step and state a bit for each lane: whether the higher of its two predecessors is
+    /// better.
     choices: Vec<u64>,
     costs: Vec<u8>,
 }
 
 impl Work {
-    /// Bytes that it takes.
+    /// The size of the memory in bytes.
     pub fn bytes(&self) -> usize {
         self.choices.capacity() * size_of::<u64>() + self.costs.capacity()
     }
@@ -163,30 +170,30 @@ struct Job<'a> {
     frames: &'a [u8],
     count: usize,
     steps: usize,
-    /// Whether paths begin in any state, not in the first.
+    /// Whether paths may begin in any state, and not only in the first.
     from_any: bool,
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn avx2(job: &Job<'_>, work: &mut Work) {
-    // SAFETY: this function's own instructions.
+    // SAFETY: this function enables the instructions.
     unsafe { forward::<std::arch::x86_64::__m256i>(job, work) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn avx512(job: &Job<'_>, work: &mut Work) {
-    // SAFETY: this function's own instructions.
+    // SAFETY: this function enables the instructions.
     unsafe { forward::<std::arch::x86_64::__m512i>(job, work) }
 }
 
-/// The step of the scale that a soft bit counts as: 0 to 14.
+/// The quantised level of a soft bit: 0 to 14.
 pub(crate) fn level_of(soft: u8) -> u8 {
     ((u16::from(soft) * 15) >> 8) as u8
 }
 
-/// The soft bits of some steps, step by step, with a byte for each lane.
+/// Fills the tile with the levels of some steps, step by step, with a byte for each lane.
 #[inline(always)]
 fn fill(tile: &mut [u8], lanes: usize, job: &Job<'_>, first: usize, count: usize) {
     const SIDE: usize = 16;
@@ -211,7 +218,7 @@ fn fill(tile: &mut [u8], lanes: usize, job: &Job<'_>, first: usize, count: usize
     }
 }
 
-/// Rows as columns: four times the rows are shuffled into each other like cards.
+/// Transposes the square, by four perfect shuffles of its rows.
 #[inline(always)]
 fn turned(mut square: [[u8; 16]; 16]) -> [[u8; 16]; 16] {
     for _ in 0..4 {
@@ -228,7 +235,7 @@ fn turned(mut square: [[u8; 16]; 16]) -> [[u8; 16]; 16] {
     square
 }
 
-/// The choices of every step, and the costs after the last.
+/// Computes the choices of every step, and the costs after the last step.
 ///
 /// # Safety
 /// The CPU has the type's instructions.
@@ -248,7 +255,7 @@ unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
             let choices = &mut work.choices[(first + step) * STATES..(first + step + 1) * STATES];
             let softs = &tile[2 * step * lanes..(2 * step + 2) * lanes];
             let settle = (first + step + 1).is_multiple_of(STEPS_PER_SETTLING);
-            // SAFETY: the caller knows the CPU; the slices have a vector for each state.
+            // SAFETY: as the caller guarantees; the slices have a vector for each state.
             unsafe {
                 match settle {
                     true => one_step::<V, true>(job.outputs, softs, old, new, choices),
@@ -259,13 +266,14 @@ unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
         }
     }
     if !job.steps.is_multiple_of(2) {
-        // The last costs stand in the second half.
+        // The last costs are in the second half.
         work.costs.copy_within(STATES * lanes.., 0);
     }
 }
 
 /// # Safety
-/// The CPU has the type's instructions; the costs have a vector for each state, the soft bits two.
+/// The CPU has the type's instructions. The costs have a vector for each state, and the soft bits
+/// have two vectors.
 #[inline(always)]
 unsafe fn one_step<V: ByteLanes, const SETTLE: bool>(
     outputs: &[u8; 2 * STATES],
@@ -275,12 +283,12 @@ unsafe fn one_step<V: ByteLanes, const SETTLE: bool>(
     choices: &mut [u64],
 ) {
     debug_assert!(old.len() == STATES * V::COUNT && new.len() == old.len() && choices.len() == STATES);
-    // SAFETY: as the caller has it.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let full = V::splat(14);
         let (a, b) = (V::load(softs.as_ptr()), V::load(softs.as_ptr().add(V::COUNT)));
         let (not_a, not_b) = (full.sub(a), full.sub(b));
-        // The cost of each pair of coded bits: a soft bit costs its distance from the bit.
+        // The cost of each pair of coded bits: the distances of the soft bits from them.
         let costs = [a.add(b), a.add(not_b), not_a.add(b), not_a.add(not_b)];
         let mut least = V::splat(255);
         for pair in 0..STATES / 2 {
@@ -308,7 +316,7 @@ unsafe fn one_step<V: ByteLanes, const SETTLE: bool>(
     }
 }
 
-/// From the last states back along the choices.
+/// Follows the choices back from the last states.
 fn trace(level: Level, choices: &[u64], states: [u8; 64], count: usize, bits: usize, decoded: &mut [u8]) {
     let bytes = bits.div_ceil(8);
     let mut states: [u64; 64] = states.map(u64::from);
@@ -317,7 +325,7 @@ fn trace(level: Level, choices: &[u64], states: [u8; 64], count: usize, bits: us
         gathered.fill(0);
         trace_steps(level, steps, &mut states, &mut gathered);
         if at < bytes {
-            // Bits of the tail stand behind the frame's in the last byte.
+            // In the last byte the bits of the tail come after those of the frame.
             let kept = (0xff00_u16 >> (bits - 8 * at).min(8)) as u8;
             for (lane, byte) in gathered.iter().enumerate().take(count) {
                 decoded[lane * bytes + at] = *byte as u8 & kept;
@@ -326,11 +334,12 @@ fn trace(level: Level, choices: &[u64], states: [u8; 64], count: usize, bits: us
     }
 }
 
-/// Up to eight steps back, of every lane; their bits, the first highest.
+/// Follows up to eight steps back in every lane, and collects their bits, the first in the highest
+/// bit.
 fn trace_steps(level: Level, steps: &[u64], states: &mut [u64; 64], gathered: &mut [u64; 64]) {
     match level.kind() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only made where the CPU has its instructions.
+        // SAFETY: a level is only made if the CPU has its instructions.
         Kind::Avx512 | Kind::Gfni => unsafe { trace_avx512(steps, states, gathered) },
         _ => {
             for (step, own) in steps.as_chunks::<STATES>().0.iter().enumerate().rev() {
@@ -360,7 +369,7 @@ fn trace_avx512(steps: &[u64], states: &mut [u64; 64], gathered: &mut [u64; 64])
         for (step, own) in steps.as_chunks::<STATES>().0.iter().enumerate().rev() {
             let bit = _mm512_sll_epi64(_mm512_srli_epi64::<5>(state), _mm_cvtsi64_si128(7 - step as i64));
             bytes = _mm512_or_si512(bytes, bit);
-            // SAFETY: a state is below 64, and there is a word for each.
+            // SAFETY: a state is below 64, and there is a word for each state.
             let words = unsafe { _mm512_i64gather_epi64::<8>(state, own.as_ptr().cast()) };
             let choice = _mm512_and_si512(_mm512_srlv_epi64(words, lanes), one);
             state = _mm512_or_si512(_mm512_slli_epi64::<1>(_mm512_and_si512(state, low)), choice);
@@ -386,14 +395,14 @@ mod tests {
         }
     }
 
-    /// The coded bits of a frame, one by one.
+    /// The coded bits of a frame as soft bits.
     fn softs(coded: &[u8], bits: usize) -> Vec<u8> {
         (0..bits).map(|at| if coded[at / 8] >> (7 - at % 8) & 1 == 1 { 255 } else { 0 }).collect()
     }
 
     #[test]
     fn the_code_is_the_standards() {
-        // A one alone brings out both polynomials, bit by bit: 1111001 and 1011011.
+        // A single one produces both polynomials, bit by bit: 1111001 and 1011011.
         let trellis = Trellis::new(Level::PLAIN, Convolutional::default());
         let mut coded = [0; 4];
         trellis.encode(&[0x80], 8, Ending::Terminated, &mut coded);
@@ -421,7 +430,7 @@ mod tests {
                         let mut out = vec![0; coded.div_ceil(8)];
                         trellis.encode(&data, bits, ending, &mut out);
                         let mut soft = softs(&out, coded);
-                        // Errors far enough from each other, and from an end that is open.
+                        // Errors at a sufficient distance from each other and from an open end.
                         for at in (0..coded.saturating_sub(40)).step_by(40) {
                             soft[at + random.next() % 4] ^= 0xff;
                         }
@@ -436,7 +445,8 @@ mod tests {
         }
     }
 
-    /// What was received is noise alone: of all frames the one that is found is as near to it as any, however many lie beside it.
+    /// The input is noise alone: the decoded frame is as close to it as any other frame, for any
+    /// number of frames in parallel.
     #[test]
     fn noise_is_decoded_to_a_nearest_frame() {
         let mut random = Seeded(8);

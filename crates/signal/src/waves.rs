@@ -1,4 +1,4 @@
-//! Messages as waves: tones, sizes, frequencies and carriers side by side.
+//! Messages as waves: frequency-shift keying and frequency modulation.
 
 use std::f64::consts::TAU;
 
@@ -6,17 +6,17 @@ use num_complex::{Complex32, Complex64};
 
 use crate::turning::turned;
 
-/// Tones of equal spacing, a symbol each.
+/// Tones of equal spacing, one for each symbol.
 pub struct Tones {
-    /// Of each tone its samples.
+    /// The samples of each tone.
     samples: Vec<Vec<Complex64>>,
-    /// By how much a symbol turns.
+    /// The phase advance of each tone over a symbol, in turns.
     turns: Vec<f64>,
     len: usize,
 }
 
 impl Tones {
-    /// `2^bits` tones of `len` samples, `spacing` turns a sample apart.
+    /// `2^bits` tones of `len` samples, `spacing` turns per sample apart.
     pub fn new(bits: usize, len: usize, spacing: f64) -> Tones {
         let count = 1_usize << bits;
         let step = |tone: usize| spacing * (tone as f64 - (count - 1) as f64 / 2.0);
@@ -25,12 +25,13 @@ impl Tones {
         Tones { samples: (0..count).map(of_tone).collect(), turns, len }
     }
 
-    /// How many tones there are.
+    /// Number of tones.
     pub fn count(&self) -> usize {
         self.samples.len()
     }
 
-    /// The wave of symbols below [`Tones::count`], which does not jump between them, nor from the turns before it, which go on.
+    /// The wave of symbols, each below [`Tones::count`]. Its phase is continuous between symbols.
+    /// `turns` is the phase at the start, and is updated to the phase at the end.
     pub fn modulate(&self, turns: &mut f64, symbols: &[u8], wave: &mut [Complex32]) {
         for (symbol, part) in symbols.iter().zip(wave.chunks_exact_mut(self.len)) {
             let (tone, base) = (usize::from(*symbol), turned(*turns));
@@ -43,7 +44,7 @@ impl Tones {
         }
     }
 
-    /// The tone of most energy in each symbol's samples; the lowest of equal ones.
+    /// The tone with the most energy in each symbol's samples; among equal ones the lowest.
     pub fn demodulate(&self, wave: &[Complex32], symbols: &mut [u8]) {
         for (part, symbol) in wave.chunks_exact(self.len).zip(symbols) {
             let energy = |tone: &[Complex64]| {
@@ -64,7 +65,8 @@ impl Tones {
     }
 }
 
-/// A message as the frequency of a wave, from the turns before it, which go on.
+/// Frequency modulation of a message. `turns` is the phase at the start, and is updated to the
+/// phase at the end.
 pub fn frequency_modulate(deviation: f64, turns: &mut f64, message: &[f32], wave: &mut [Complex32]) {
     for (message, sample) in message.iter().zip(wave) {
         *turns += deviation * f64::from(*message);
@@ -74,7 +76,7 @@ pub fn frequency_modulate(deviation: f64, turns: &mut f64, message: &[f32], wave
     }
 }
 
-/// The message of a wave, before which `before` stood, as the frequency.
+/// Demodulates the frequency of a wave. `before` is the sample before the wave.
 pub fn frequency_demodulate(deviation: f64, before: Complex32, wave: &[Complex32], message: &mut [f32]) {
     let (mut before, scale) = (before, 1.0 / (TAU * deviation));
     for (sample, message) in wave.iter().zip(message) {

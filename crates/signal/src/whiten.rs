@@ -1,14 +1,16 @@
-//! Shift registers that make bits look like noise. Bits lie in bytes, the first highest.
+//! Scramblers: shift registers that make bits look like noise. Bits are packed into bytes, the
+//! first in the highest bit.
 
 use panoply_core::op::signal::Scrambler;
 
-/// Scrambles one line, from the seed on, or undoes it.
+/// Scrambles or descrambles one line, starting from the scrambler's seed.
 pub fn scramble(scrambler: Scrambler, inverse: bool, input: &[u8], output: &mut [u8]) {
     let (_, mut register) = scrambler.register();
     scramble_on(scrambler, inverse, &mut register, input, output);
 }
 
-/// The same, from what the register holds, which goes on.
+/// Scrambles or descrambles one piece of a line. `register` is the state of the shift register, and
+/// is updated.
 pub fn scramble_on(scrambler: Scrambler, inverse: bool, register: &mut u64, input: &[u8], output: &mut [u8]) {
     let (polynomial, _) = scrambler.register();
     for (byte, out) in input.iter().zip(output) {
@@ -34,7 +36,8 @@ mod tests {
 
     #[test]
     fn the_sequences_are_the_standards() {
-        // IEEE 802.11, 17.3.5.5: from all ones the scrambler of Wi-Fi begins with these bits.
+        // IEEE 802.11, 17.3.5.5: started with all ones, the scrambler of Wi-Fi begins with these
+        // bits.
         let mut bits = [0; 4];
         scramble(Scrambler::wifi(0x7f), false, &[0; 4], &mut bits);
         assert_eq!(bits, [0b0000_1110, 0b1111_0010, 0b1100_1001, 0b0000_0010]);

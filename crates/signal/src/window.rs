@@ -13,28 +13,28 @@ pub enum Window {
     Hann,
     /// A raised cosine on a pedestal.
     Hamming,
-    /// Three terms.
+    /// Three cosine terms.
     Blackman,
-    /// Four terms, with side lobes below -92 dB.
+    /// Four cosine terms, with side lobes below -92 dB.
     BlackmanHarris,
-    /// Kaiser's, with its β: from 0, all ones, to [`KAISER_BETA_MAX`].
+    /// Kaiser's window with its β, from 0 (all ones) to [`KAISER_BETA_MAX`].
     Kaiser(f64),
 }
 
-/// The largest β of Kaiser's window: beyond, its Bessel functions overflow.
+/// The largest β of Kaiser's window. Beyond it the Bessel functions overflow.
 pub const KAISER_BETA_MAX: f64 = 600.0;
 
-/// The most elements of a window, and the most taps of a filter that is designed.
+/// The largest number of elements of a window, and of taps of a designed filter.
 pub const WINDOW_LEN_MAX: usize = 1 << 24;
 
 impl Window {
-    /// The window with both ends alike, for filters.
+    /// The symmetric window, for filters.
     pub fn symmetric(self, len: usize) -> Result<Vec<f64>> {
         self.check(len)?;
         Ok(if len == 1 { vec![1.0] } else { self.points(len, len.saturating_sub(1)) })
     }
 
-    /// The window of which the next would begin where it ends, for spectra.
+    /// The periodic window, for spectra: the next window would begin where it ends.
     pub fn periodic(self, len: usize) -> Result<Vec<f64>> {
         self.check(len)?;
         Ok(if len == 1 { vec![1.0] } else { self.points(len, len) })
@@ -79,8 +79,8 @@ impl Window {
     }
 }
 
-/// β of the Kaiser window whose filter has this much attenuation, in decibels, outside its band: any finite number, as long as the
-/// window has such a β.
+/// β of the Kaiser window whose filter has this stop-band attenuation in decibels. Fails if the
+/// attenuation is not finite or needs a larger β than a window can have.
 pub fn kaiser_beta(attenuation_db: f64) -> Result<f64> {
     let beta = match attenuation_db {
         db if db > 50.0 => 0.1102 * (db - 8.7),
@@ -99,7 +99,8 @@ pub(crate) fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (PI * x).sin() / (PI * x) }
 }
 
-/// The modified Bessel function of the first kind and order 0: its power series, whose terms are all positive.
+/// The modified Bessel function of the first kind and order 0, by its power series. All terms are
+/// positive.
 fn bessel_i0(x: f64) -> f64 {
     let quarter = x * x / 4.0;
     let (mut sum, mut term, mut order) = (1.0_f64, 1.0_f64, 1.0_f64);

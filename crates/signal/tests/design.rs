@@ -1,4 +1,5 @@
-//! Windows and designed filters against the figures of SciPy in `design_figures.txt`, which `design_figures.py` has written.
+//! Windows and designed filters, compared with SciPy's figures in `design_figures.txt`, which
+//! `design_figures.py` wrote.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Bit error rates over a channel with white noise, against theory.
+//! Bit error rates over a channel with white noise, compared with theory.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::Complex64;
@@ -7,7 +7,7 @@ use panoply_signal::Level;
 use panoply_signal::modem::Modem;
 use panoply_signal::viterbi::{Trellis, Work};
 
-/// Normal numbers from a seed, by Box and Muller.
+/// Normally distributed numbers from a seed, by the Box-Muller transform.
 struct Noise(u64);
 
 impl Noise {
@@ -22,13 +22,14 @@ impl Noise {
     }
 }
 
-/// The share of a normal distribution above `x`, by a continued fraction.
+/// The probability that a normally distributed number is above `x`, by a continued fraction.
 fn tail(x: f64) -> f64 {
     let fraction = (1..200).rev().fold(x, |below, at| x + f64::from(at) / below);
     (-x * x / 2.0).exp() / (fraction * std::f64::consts::TAU.sqrt())
 }
 
-/// The error rate of Gray-coded constellations, by Cho and Yoon's dominant terms: the nearest levels alone, or phases.
+/// The error rate of Gray-coded constellations, by Cho and Yoon's dominant terms: only the nearest
+/// levels or phases.
 fn theory(bits: usize, bit_to_noise: f64) -> f64 {
     if bits <= 2 {
         return tail((2.0 * bit_to_noise).sqrt());
@@ -54,7 +55,7 @@ fn hard_decisions_err_as_often_as_theory_says() {
     ] {
         let (modem, bits) = (Modem::new(Level::best(), &constellation), constellation.bits());
         let bit_to_noise = 10_f64.powf(decibels / 10.0);
-        // The power of a symbol is 1, and of each part of the noise half its variance.
+        // The power of a symbol is 1. Each part of the noise has half its variance.
         let deviation = (0.5 / (bit_to_noise * bits as f64)).sqrt() as f32;
         let mut noise = Noise(11);
         let symbols: Vec<u8> = (0..1_000_000).map(|_| (noise.unit() * f64::from(1 << bits)) as u8).collect();
@@ -65,7 +66,8 @@ fn hard_decisions_err_as_often_as_theory_says() {
         modem.decide(&points, &mut decided);
         let wrong: u32 = symbols.iter().zip(&decided).map(|(sent, got)| (sent ^ got).count_ones()).sum();
         let rate = f64::from(wrong) / (symbols.len() * bits) as f64;
-        // A tenth of a decibel either way, and four deviations of the count.
+        // The tolerance is a tenth of a decibel either way, plus four standard deviations of the
+        // count.
         let shifted = |decibels: f64| theory(bits, bit_to_noise * 10_f64.powf(decibels / 10.0));
         let spread = 4.0 * (rate / (symbols.len() * bits) as f64).sqrt();
         let (least, most) = (shifted(0.1) - spread, shifted(-0.1) + spread);
@@ -77,7 +79,7 @@ fn hard_decisions_err_as_often_as_theory_says() {
 fn the_decoder_gains_what_the_code_promises() {
     let decibels = 3.5;
     let bit_to_noise = 10_f64.powf(decibels / 10.0);
-    // The union bound from the code's spectrum of distances; it is tight at low rates.
+    // The union bound from the code's distance spectrum; it is tight at low error rates.
     let weights = [(10.0, 36.0), (12.0, 211.0), (14.0, 1404.0), (16.0, 11_633.0), (18.0, 77_433.0)];
     let bound = |shift: f64| -> f64 {
         let ratio = bit_to_noise * 10_f64.powf(shift / 10.0);
@@ -97,7 +99,8 @@ fn the_decoder_gains_what_the_code_promises() {
             trellis.encode(frame, bits, Ending::Terminated, &mut out);
             for at in 0..coded {
                 let level = if out[at / 8] >> (7 - at % 8) & 1 == 1 { 1.0 } else { -1.0 };
-                // One deviation and a half of the noise beyond the level still counts.
+                // The scale reaches one and a half standard deviations of the noise beyond the
+                // level.
                 let received = (level + noise.pair().re * deviation) / (1.0 + 1.5 * deviation);
                 frames.push((received * 127.5 + 128.0).clamp(0.0, 255.0) as u8);
             }
@@ -108,7 +111,7 @@ fn the_decoder_gains_what_the_code_promises() {
         sent_bits += 8 * data.len();
     }
     let rate = f64::from(wrong) / sent_bits as f64;
-    // Fifteen steps of soft bits cost less than a fifth of a decibel.
+    // The quantisation to fifteen levels costs less than a fifth of a decibel.
     let most = bound(-0.2);
     assert!(rate < most && rate > bound(0.3) / 2.0, "{rate:e}, the bound is {:e}, with the steps {most:e}", bound(0.0));
 }

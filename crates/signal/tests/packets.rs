@@ -1,4 +1,4 @@
-//! Packets through noisy channels: found, decoded and checked, however the stream is cut.
+//! Packets through noisy channels are found, decoded and checked, for any cutting of the stream.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::op::signal::SampleFormat;
@@ -42,7 +42,7 @@ fn payloads(count: usize) -> Vec<Vec<u8>> {
 fn packets_come_through_noise_an_offset_and_an_echo() {
     let sent = payloads(40);
     let echoes = [Complex64::new(1.0, 0.0), Complex64::new(0.0, 0.0), Complex64::new(0.1, -0.1)];
-    // A sample's power is 1, a symbol's four times that: 6 dB.
+    // The power of a sample is 1, that of a symbol four times as much: 6 dB.
     let channel = Channel::new(4).noise(1.0).unwrap().carrier(0.0007, 0.3).unwrap().echoes(&echoes).unwrap();
     let (samples, begins) = stream(&sent, channel);
     let got = received(&samples, &[samples.len()]);
@@ -94,10 +94,10 @@ fn beyond_the_codes_power_packets_are_reported_as_damaged() {
     assert!(got.iter().filter(|packet| packet.intact).all(|packet| sent.contains(&packet.payload)));
 }
 
-/// The project's own recording; `PANOPLY_RECORD=1` writes it anew.
+/// Checks the project's own recording; `PANOPLY_RECORD=1` writes it again.
 #[test]
 fn the_recording_that_the_command_carries_is_what_its_seed_makes() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/qpsk-packets.sigmf-meta");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../app/data/qpsk-packets.sigmf-meta");
     let capture = Capture { snr_db: 9.0, offset: 180.0 / 192_000.0, seed: 22 };
     let samples = capture.samples(&mut Here::new(), TEXTS.iter().map(|text| text.as_bytes())).unwrap();
     if std::env::var_os("PANOPLY_RECORD").is_some() {
@@ -110,7 +110,7 @@ fn the_recording_that_the_command_carries_is_what_its_seed_makes() {
     let blocks: Vec<Tensor> = Reader::open(&path, 10_000).unwrap().map(|block| block.unwrap()).collect();
     let read: Vec<Complex64> = blocks.iter().flat_map(|block| block.to_vec::<Complex64>().unwrap()).collect();
     assert_eq!(read.len(), samples.len());
-    // Sines and logarithms may differ in their last bit from one machine to another.
+    // Sines and logarithms may differ in the last bit between machines.
     let apart = read.iter().zip(&samples).map(|(read, made)| (read - made).norm()).fold(0.0, f32::max);
     assert!(apart < 1.5 / 128.0, "{apart}");
     let got = received(&read, &[10_000]);

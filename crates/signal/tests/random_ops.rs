@@ -1,4 +1,5 @@
-//! Random ops of random sizes, with NaN and infinity among the samples and words beyond repair, against the reference: what nobody thought of as a case.
+//! Random ops of random sizes, with NaN and infinities among the samples and uncorrectable words,
+//! compared with the reference. They reach cases that no hand-written list has.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::reference::reference;
@@ -17,7 +18,7 @@ impl Maker {
         self.0.below(bound as u64) as usize
     }
 
-    /// Short mostly, long sometimes, and now and then nothing.
+    /// Mostly a short length, sometimes a long one, and sometimes zero.
     fn len(&mut self, most: usize) -> usize {
         match self.below(8) {
             0 => self.below(3),
@@ -26,12 +27,12 @@ impl Maker {
         }
     }
 
-    /// Few sometimes, so that what is not finite comes too.
+    /// Sometimes only a few taps, because only these are tested with NaN and infinities.
     fn taps(&mut self) -> usize {
         if self.below(3) == 0 { self.below(4) } else { self.len(1500) }
     }
 
-    /// A number, of which one of `odd` is none or infinite.
+    /// A random number. One in `odd` is NaN or infinite; none if `odd` is 0.
     fn number(&mut self, odd: usize) -> f32 {
         if odd > 0 && self.below(odd) == 0 {
             return [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][self.below(3)];
@@ -43,7 +44,8 @@ impl Maker {
         let count = dims.iter().product();
         match dtype {
             DType::Complex64 => {
-                // What is no number is none in both parts: what becomes of the other one is not the same everywhere.
+                // NaN is set in both parts of a sample, because implementations differ in the other
+                // part.
                 let mut sample = || match self.number(odd) {
                     re if re.is_finite() => Complex64::new(re, self.number(0)),
                     _ => Complex64::new(f32::NAN, f32::NAN),
@@ -62,7 +64,8 @@ impl Maker {
         [DType::F32, DType::Complex64][self.below(2)]
     }
 
-    /// How rare what is not finite is among samples: mostly there is none. Spectra, by which many taps go, may spoil more of a line.
+    /// The rarity of NaN and infinities among samples; mostly there are none. With many taps the
+    /// filter may use spectra, which spread them over more of a line.
     fn odd(&mut self, taps: usize) -> usize {
         if taps <= 4 { [0, 500, 20][self.below(3)] } else { 0 }
     }
@@ -92,7 +95,7 @@ impl Maker {
         (op.extent(extent).into_op().unwrap(), sums(kernel.min(dims[1].max(1))))
     }
 
-    /// Poles anywhere within the unit circle, and sometimes a little outside.
+    /// Poles anywhere inside the unit circle, and sometimes slightly outside.
     fn iir(&mut self) -> (Op, Judge) {
         let (dtype, odd) = (self.dtype(), self.odd(1));
         let dims = [1 + self.len(40), self.len(3000)];
@@ -141,13 +144,21 @@ impl Maker {
             Puncture::FIVE_SIXTHS,
             Puncture::SEVEN_EIGHTHS,
         ][self.below(5)];
-        let polynomials = [1 + self.below(0o177) as u8, 1 + self.below(0o177) as u8];
-        let code = Convolutional { polynomials, puncture };
-        let ending = [Ending::Terminated, Ending::Open, Ending::TailBiting][self.below(3)];
-        let (frames, bits) = (1 + self.below(140), 6 + self.len(400));
-        let coded = ConvolutionalEncode::new(&self.bytes(&[0, bits.div_ceil(8)]), bits).code(code).ending(ending);
-        let softs = self.bytes(&[frames, coded.coded_bits()]);
-        (Viterbi::new(&softs, bits).code(code).ending(ending).into_op().unwrap(), Judge::Bits)
+        loop {
+            let polynomials = [1 + self.below(0o177) as u8, 1 + self.below(0o177) as u8];
+            let code = Convolutional { polynomials, puncture };
+            let ending = [Ending::Terminated, Ending::Open, Ending::TailBiting][self.below(3)];
+            let (frames, bits) = (1 + self.below(140), 6 + self.len(400));
+            let coded = ConvolutionalEncode::new(&self.bytes(&[0, bits.div_ceil(8)]), bits).code(code).ending(ending);
+            let softs = match self.below(2) {
+                0 => self.bytes(&[frames, coded.coded_bits()]),
+                _ => self.samples(DType::F32, &[frames, coded.coded_bits()], 20),
+            };
+            // Some codes lose bits and are refused.
+            if let Ok(op) = Viterbi::new(&softs, bits).code(code).ending(ending).into_op() {
+                return (op, Judge::Bits);
+            }
+        }
     }
 
     fn erasure(&mut self) -> (Op, Judge) {
@@ -162,7 +173,8 @@ impl Maker {
         (ErasureRebuild::new(&shards, data, missing).into_op().unwrap(), Judge::Bits)
     }
 
-    /// Points near the constellation's, with noise; far away, and none at all, sometimes.
+    /// Random points with both parts between -1 and 1. A few hard decisions may differ from the
+    /// reference.
     fn demodulate(&mut self) -> (Op, Judge) {
         let constellation = Constellation::ALL[self.below(Constellation::ALL.len())].clone();
         let len = self.len(3000);
@@ -195,7 +207,7 @@ fn memory(bytes: usize) -> Result<HostBufferMut> {
     Ok(memory)
 }
 
-/// Makes an op and what judges its answer.
+/// Makes an op and the judge of its result.
 type Kind = fn(&mut Maker) -> (Op, Judge);
 
 #[test]

@@ -1,4 +1,5 @@
-//! Recordings: what is written is read again, in any blocks; what is cut short or hostile is a typed error.
+//! Recordings: written samples are read again, in blocks of any size. Truncated and hostile files
+//! give typed errors.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Numbers that every format holds exactly.
+/// Numbers that every format represents exactly.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37) % 255) as f32 / 128.0 - 1.0 + 1.0 / 128.0).collect()
 }
@@ -164,7 +165,7 @@ fn hostile_metadata_is_refused() {
         let error = Reader::open(&meta, 16).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
-    // Ten bytes are two samples of four, and two bytes more.
+    // Ten bytes are two samples of four bytes, and two bytes more.
     std::fs::write(&meta, good).unwrap();
     let items: Vec<_> = Reader::open(&meta, 16).unwrap().collect();
     assert_eq!(items[0].as_ref().unwrap().elements(), 2);
@@ -186,7 +187,7 @@ fn what_does_not_fit_a_recording_is_refused() {
     let mut writer = Writer::create(&folder.join("x.raw"), layout, "").unwrap();
     assert!(writer.write(&Tensor::zeros(DType::F32, [4]).unwrap()).is_err());
     assert!(writer.write(&Tensor::zeros(DType::Complex64, [2, 4]).unwrap()).is_err());
-    // What cannot be written takes nothing away.
+    // A failing write leaves the existing file unchanged.
     std::fs::write(folder.join("x.wav"), "an older recording").unwrap();
     assert!(Writer::create(&folder.join("x.wav"), Layout { format: SampleFormat::I8, ..layout }, "").is_err());
     for rate_hz in [5e9, 0.2] {
@@ -197,7 +198,7 @@ fn what_does_not_fit_a_recording_is_refused() {
     for rate_hz in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(Writer::create(&folder.join("y.raw"), Layout { rate_hz, ..layout }, "").is_err());
     }
-    // Two channels of a WAV file are one complex signal where somebody says so.
+    // Two channels of a WAV file become one complex signal on request.
     let stereo = Layout { channels: 2, ..Layout::real(SampleFormat::I16, 1000.0) };
     let mut writer = Writer::create(&folder.join("iq.wav"), stereo, "").unwrap();
     writer.write(&block(&stereo, 10)).unwrap();

@@ -1,9 +1,10 @@
-//! Filters over streams: any cutting gives what the whole gives, and what does not fit leaves the memory as it was.
+//! Filters over streams: any cutting gives the same result as the whole, and a refused piece leaves
+//! the memory unchanged.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::op::signal::{
     Adapt, Biquad, Constellation, Convolutional, ConvolutionalEncode, DemodulateWave, Ending, Filter, Frames,
-    Interleaver, Istft, Learning, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft,
+    Interleaver, Istft, Learning, Mix, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft,
     StreamFilter, Target, TimingDetector, Tracker, Wave,
 };
 use panoply_core::{
@@ -49,7 +50,7 @@ fn line<T: Element>(values: &[T]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
 }
 
-/// The whole at once, and in pieces of these lengths over and over.
+/// The output of the whole at once, and of pieces whose lengths repeat `lens`.
 fn whole_and_pieces<T: Element>(filter: &Filter, samples: &[T], lens: &[usize]) -> (Vec<T>, Vec<T>) {
     let mut space = workspace();
     let op = StartFilter::new(filter.clone(), T::DTYPE);
@@ -98,7 +99,7 @@ fn recursive_filters_go_on_where_they_were() {
     }
 }
 
-/// Every sort of stream that samples of c64 have, with how far pieces may lie from the whole.
+/// Every kind of stream for c64 samples, with the tolerance between pieces and the whole.
 fn every_filter() -> Vec<(&'static str, Filter, f32)> {
     let (real, both) = (line(&numbers(45, 1)), line(&complex(13, 2)));
     let timing = |detector| Filter::Track(Tracker::Timing { detector, samples: 3.7, bandwidth: 0.02 });
@@ -117,7 +118,7 @@ fn every_filter() -> Vec<(&'static str, Filter, f32)> {
     ]
 }
 
-/// What comes of a stream in these pieces, as numbers.
+/// The output of a stream for these pieces, as numbers.
 fn numbers_of(filter: &Filter, samples: &[Complex64], cuts: &[usize]) -> Vec<f32> {
     let mut space = workspace();
     let stream = start(&mut space, StartFilter::new(filter.clone(), DType::Complex64));
@@ -156,7 +157,8 @@ fn every_stream_gives_what_the_whole_gives_however_it_is_cut() {
     }
 }
 
-/// What comes of bytes, samples or numbers in these pieces, as bytes, with the desired signal where the filter learns from one.
+/// The output of a stream of bytes, samples or numbers for these pieces, as bytes; with the desired
+/// signal if the filter learns from one.
 fn bytes_of<T: Element>(filter: &Filter, desired: Option<&[Complex64]>, samples: &[T], cuts: &[usize]) -> Vec<u8> {
     let mut space = workspace();
     let stream = start(&mut space, StartFilter::new(filter.clone(), T::DTYPE));
@@ -172,7 +174,8 @@ fn bytes_of<T: Element>(filter: &Filter, desired: Option<&[Complex64]>, samples:
     all
 }
 
-/// Whether cuttings of a stream give what the whole gives, bit for bit; the whole's bytes.
+/// Checks that cut streams give bit for bit the same result as the whole. Returns the bytes of the
+/// whole.
 fn same_however_cut<T: Element>(name: &str, filter: &Filter, desired: Option<&[Complex64]>, samples: &[T]) -> Vec<u8> {
     let mut noise = panoply_signal::synthetic::Noise::new(16);
     let len = samples.len();
@@ -366,7 +369,7 @@ fn what_does_not_fit_is_refused_and_the_memory_stays() {
     let wrong = panoply_signal::run(&full, &mut space, &OneThread, &mut { none }).unwrap();
     assert!(matches!(wrong, Err(Error::OutOfMemory { .. })), "{wrong:?}");
     assert_eq!(next(&mut space, &stream, &line(&[1.0_f32])).unwrap().as_slice::<f32>().unwrap(), [7.0]);
-    // Another engine has never heard of it.
+    // Another engine does not know the stream.
     let lost = next(&mut workspace(), &stream, &line(&[1.0_f32]));
     assert!(matches!(lost, Err(Error::ObjectLost { .. })), "{lost:?}");
     drop(stream);
@@ -411,4 +414,40 @@ fn a_panic_leaves_the_memory_as_it_was() {
         assert!(caught.is_err(), "the piece is long enough for several threads");
         both(&piece(4, 500), &mut space);
     }
+}
+
+#[test]
+fn real_samples_are_mixed_as_the_op_does() {
+    let samples = numbers(1000, 91);
+    let mut space = workspace();
+    let stream = start(&mut space, StartFilter::new(Filter::Mix { frequency: 0.0371 }, DType::F32));
+    let mut mixed = Vec::new();
+    for piece in samples.chunks(77) {
+        mixed.extend(next(&mut space, &stream, &line(piece)).unwrap().to_vec::<Complex64>().unwrap());
+    }
+    let whole = run(&mut space, Mix::new(&line(&samples), 0.0371)).unwrap().into_tensor().unwrap();
+    assert_eq!(mixed, whole.to_vec::<Complex64>().unwrap());
+    let bytes = StartFilter::new(Filter::Mix { frequency: 0.1 }, DType::U8);
+    assert!(matches!(run(&mut space, bytes), Err(Error::DTypeUnsupported { .. })));
+}
+
+#[test]
+fn logarithms_of_a_stream_are_decoded_as_bytes_are() {
+    let code = Convolutional { puncture: Puncture::TWO_THIRDS, ..Convolutional::default() };
+    let data: Vec<u8> = (0..300_u32).map(|at| ((at * at * 37) >> 3) as u8).collect();
+    let mut space = workspace();
+    let op = ConvolutionalEncode::new(&line(&data), 2400).code(code).ending(Ending::Open);
+    let coded = run(&mut space, op).unwrap().into_tensor().unwrap().to_vec::<u8>().unwrap();
+    let bits = coded.iter().flat_map(|byte| (0..8).map(move |at| byte >> (7 - at) & 1));
+    let softs: Vec<f32> = bits.map(|bit| if bit == 1 { -0.7 } else { 0.7 }).collect();
+    let stream = start(&mut space, StartFilter::new(Filter::viterbi(code), DType::F32));
+    let mut decoded = Vec::new();
+    for piece in softs.chunks(131) {
+        decoded.extend(next(&mut space, &stream, &line(piece)).unwrap().to_vec::<u8>().unwrap());
+    }
+    assert!(decoded.len() > 250);
+    assert_eq!(decoded, data[..decoded.len()]);
+    let half = Puncture::new(&[true, true, false, false]).unwrap();
+    let lossy = Convolutional { polynomials: [0o100, 0o100], puncture: half };
+    assert!(run(&mut space, StartFilter::new(Filter::viterbi(lossy), DType::F32)).is_err());
 }

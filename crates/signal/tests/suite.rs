@@ -1,4 +1,5 @@
-//! The suite's cases of the domain on the CPU's functions, at every level, with one thread and with several.
+//! The conformance suite's cases of the signal domain, at every level, with one thread and with
+//! several.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::BTreeSet;
@@ -8,10 +9,10 @@ use panoply_conformance::reference::reference;
 use panoply_core::{Describe, Domain, HostBufferMut};
 use panoply_signal::{Level, OneThread, Threads, Workspace};
 
-/// Names of ops that this crate runs, without streams.
+/// Number of ops that this crate runs, without streams.
 const OPS: usize = 34;
 
-/// Threads that come and go with each op.
+/// Threads that are spawned for each op.
 struct Scoped;
 
 impl Threads for Scoped {
@@ -24,7 +25,7 @@ impl Threads for Scoped {
     }
 }
 
-/// Memory with arbitrary contents, as a pool's is.
+/// Memory with arbitrary contents, like that of a pool.
 fn used_memory(bytes: usize) -> panoply_core::Result<HostBufferMut> {
     let mut memory = HostBufferMut::zeroed(bytes)?;
     memory.bytes_mut().fill(0xa5);

@@ -1,5 +1,5 @@
-//! Sixteen lines side by side with AVX-512. Squares of samples are turned in registers, and sections run two at a time, the second a sample behind the
-//! first, so that neither waits for the other.
+//! Sixteen lines in parallel with AVX-512. Squares of samples are transposed in registers. Sections
+//! run two at a time, the second one sample behind the first, so that neither waits for the other.
 
 use std::arch::x86_64::*;
 
@@ -7,14 +7,15 @@ use panoply_core::op::signal::Biquad;
 
 use super::{LANES, TILE, settle};
 
-/// Numbers of f64 in a vector, and how many vectors the lanes are.
+/// Number of f64 in a vector, and the number of vectors for all lanes.
 const WIDTH: usize = 8;
 const HALVES: usize = LANES / WIDTH;
 
 type Row = [__m512d; HALVES];
 type LaneState = [[f64; LANES]; 2];
 
-/// Whole tiles of lines of neighbouring samples; how many samples of each that is. Without an output only the states are kept.
+/// Filters whole tiles of lines with consecutive samples. Returns the number of samples of each
+/// line that are done. Without an output only the states are updated.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn whole_tiles(
     sections: &[Biquad],
@@ -58,7 +59,7 @@ pub(super) fn whole_tiles(
     whole
 }
 
-/// Asks for the next tile of each line: so many lines are too many for the processor to foresee.
+/// Prefetches the next tile of each line. There are too many lines for the hardware prefetcher.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn bring_near(begins: &[usize; LANES], input: &[f32], output: Option<&[f32]>) {
     for place in begins.iter().flat_map(|begin| (*begin..*begin + TILE).step_by(LANES)) {
@@ -69,7 +70,7 @@ fn bring_near(begins: &[usize; LANES], input: &[f32], output: Option<&[f32]>) {
     }
 }
 
-/// A section with its weights in every lane, and what it remembers.
+/// A section with its weights in every lane, and its state.
 struct Running {
     b: [__m512d; 3],
     a: [__m512d; 2],
@@ -141,14 +142,14 @@ fn two_sections(sections: &[Biquad; 2], tile: &mut [[f64; LANES]; TILE], states:
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn load_row(row: &[f64; LANES]) -> Row {
-    // SAFETY: two vectors lie there.
+    // SAFETY: the row is two vectors.
     unsafe { [_mm512_loadu_pd(row.as_ptr()), _mm512_loadu_pd(row.as_ptr().add(WIDTH))] }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn store_row(row: &mut [f64; LANES], values: Row) {
-    // SAFETY: there is room for two vectors.
+    // SAFETY: the row has room for two vectors.
     unsafe {
         _mm512_storeu_pd(row.as_mut_ptr(), values[0]);
         _mm512_storeu_pd(row.as_mut_ptr().add(WIDTH), values[1]);
@@ -159,7 +160,7 @@ fn store_row(row: &mut [f64; LANES], values: Row) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn load(line: Option<&[f32; LANES]>) -> __m512 {
     let line = line.unwrap_or(&[0.0; LANES]);
-    // SAFETY: sixteen numbers lie there.
+    // SAFETY: the line has sixteen numbers.
     unsafe { _mm512_loadu_ps(line.as_ptr()) }
 }
 
@@ -177,7 +178,7 @@ fn load_narrow(row: &[f64; LANES]) -> __m512 {
     _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high))
 }
 
-/// Rows as columns: of pairs, of fours, and of the four quarters of vectors.
+/// Transposes a square of numbers: first in pairs, then in fours, then by quarters of vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn turned(rows: [__m512; LANES]) -> [__m512; LANES] {

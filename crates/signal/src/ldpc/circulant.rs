@@ -1,12 +1,15 @@
-//! Matrices of circulants over the field of two elements: those of the telemetry codes are four by four of them.
+//! Matrices of circulants over the field of two elements. Those of the telemetry codes have four by
+//! four circulants.
 //!
-//! A circulant of size `q` is a polynomial modulo `x^q - 1`: row `r` has ones at `r + e` for each power `e`. As `q` is a power of two, the `q`-th power of a
-//! polynomial is 1 or 0, by whether its powers are odd or even in number: those of which it is 1 have an inverse, their power `q - 1`.
+//! A circulant of size `q` is a polynomial modulo `x^q - 1`: row `r` has ones at `r + e` for each
+//! exponent `e`. Because `q` is a power of two, the `q`-th power of a polynomial is 1 if it has an
+//! odd number of terms, and 0 if it has an even number. In the first case the polynomial has an
+//! inverse, its power `q - 1`.
 
-/// Blocks of a row, and of a column.
+/// Number of blocks in a row, and in a column.
 const SIDE: usize = 4;
 
-/// A polynomial's powers, a bit for each.
+/// A polynomial as a bit set of its exponents.
 type Poly = Vec<u64>;
 
 /// The inverse of a matrix of circulants.
@@ -16,13 +19,14 @@ pub(super) struct Solver {
 }
 
 impl Solver {
-    /// The inverse of the matrix whose rows have ones in these columns; `None` where there is none, or it is no matrix of circulants.
+    /// The inverse of the matrix whose rows have ones in these columns. `None` if the matrix is
+    /// singular or does not consist of circulants.
     pub(super) fn new(rows: &[Vec<usize>]) -> Option<Solver> {
         let size = rows.len() / SIDE;
         if !size.is_power_of_two() || rows.len() != SIDE * size {
             return None;
         }
-        // The first row of each block tells all of it.
+        // The first row of a circulant determines all of it.
         let mut matrix = vec![vec![vec![0_u64; size.div_ceil(64)]; 2 * SIDE]; SIDE];
         for (row, blocks) in matrix.iter_mut().enumerate() {
             for column in &rows[row * size] {
@@ -46,12 +50,13 @@ impl Solver {
         Some(Solver { size, inverse: matrix.into_iter().map(|row| row[SIDE..].to_vec()).collect() })
     }
 
-    /// The bits that the matrix takes to `right`.
+    /// The bits that the matrix maps to `right`.
     pub(super) fn solve(&self, right: &[u8], solution: &mut [u8]) {
         for (row, out) in self.inverse.iter().zip(solution.chunks_exact_mut(self.size)) {
             let mut sum = vec![0_u64; self.size.div_ceil(64)];
             for (poly, right) in row.iter().zip(right.chunks_exact(self.size)) {
-                // Place r has the sum of `right` at r + e: that of the ones of `right`, each minus every e.
+                // Entry `r` is the sum of `right` at all `r + e`: each one in `right` contributes
+                // at its index minus every `e`.
                 let mut turned = vec![0_u64; sum.len()];
                 (0..self.size).filter(|e| get(poly, *e)).for_each(|e| flip(&mut turned, (self.size - e) % self.size));
                 (0..self.size)
@@ -93,7 +98,8 @@ fn product(a: &[u64], b: &[u64], size: usize) -> Poly {
     sum
 }
 
-/// The inverse of a polynomial with an odd number of powers: the product of its 1st, 2nd, 4th … powers.
+/// The inverse of a polynomial with an odd number of terms: the product of its 1st, 2nd, 4th …
+/// powers.
 fn inverse(poly: &Poly, size: usize) -> Option<Poly> {
     if poly.iter().map(|word| word.count_ones()).sum::<u32>().is_multiple_of(2) {
         return None;
@@ -103,7 +109,7 @@ fn inverse(poly: &Poly, size: usize) -> Option<Poly> {
     let mut power = poly.clone();
     for _ in 0..size.ilog2() {
         result = product(&result, &power, size);
-        // A square doubles every power.
+        // Squaring doubles every exponent.
         let mut square = vec![0; poly.len()];
         (0..size).filter(|at| get(&power, *at)).for_each(|at| flip(&mut square, 2 * at % size));
         power = square;
@@ -111,7 +117,7 @@ fn inverse(poly: &Poly, size: usize) -> Option<Poly> {
     Some(result)
 }
 
-/// Brings the left half to the identity.
+/// Reduces the left half to the identity. `None` if the matrix is singular.
 fn eliminate(matrix: &mut [Vec<Poly>], size: usize) -> Option<()> {
     for column in 0..SIDE {
         let (pivot, weight) = (column..SIDE).find_map(|row| Some((row, inverse(&matrix[row][column], size)?)))?;

@@ -1,4 +1,5 @@
-//! What a decoder does round by round, sixteen words side by side, or eight of which two checks are looked at together.
+//! The rounds of the decoder. It decodes sixteen words in parallel, or eight words with two checks
+//! at a time.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_CMP_EQ_OQ, _mm256_cmp_ps, _mm256_loadu_ps, _mm256_movemask_ps, _mm256_setzero_ps};
@@ -7,16 +8,16 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::level::{Level, leveled};
 
-/// Words that are decoded side by side at the most.
+/// The largest number of words that are decoded in parallel.
 pub(super) const LANES: usize = 16;
-/// Words that are decoded side by side where there are no more.
+/// The largest number of words for which two checks are processed at a time.
 pub(super) const FEW: usize = 8;
-/// What a check says counts for so much.
+/// The factor of a check's messages (normalised min-sum).
 const TRUST: f32 = 0.75;
-/// The most that is believed of a bit that was received.
+/// The largest belief about a received bit.
 const BELIEF_MAX: f32 = 1e6;
 
-/// A number in every lane, in a cache line of their own.
+/// A number for each lane, in a cache line of its own.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line([f32; LANES]);
@@ -25,26 +26,29 @@ impl Line {
     pub(super) const ZERO: Line = Line([0.0; LANES]);
 }
 
-/// What a decoder remembers: what is believed of each bit, its sign in each word, and what each check has said to each of its bits.
+/// The memory of a decoder: the belief about each bit, its sign in each word, and the last message
+/// of each check to each of its bits.
 pub(super) struct Room {
     pub(super) beliefs: Vec<Line>,
     pub(super) signs: Vec<u16>,
     pub(super) messages: Vec<Line>,
 }
 
-/// The bits of checks, one check after the other, and where each begins. With two at a time they are those of both side by side.
+/// The bits of checks, one check after the other, and the index at which each check begins. For
+/// pairs, the bits of both checks are interleaved.
 #[derive(Clone, Copy)]
 pub(super) struct Checks<'a> {
     pub(super) bits: &'a [u32],
     pub(super) begins: &'a [u32],
 }
 
-/// What is decoded, and by what.
+/// The input, the output and the tables of a decoding.
 pub(super) struct Job<'a> {
     pub(super) checks: Checks<'a>,
-    /// The same checks in pairs that have no bit in common.
+    /// The same checks in pairs without a common bit.
     pub(super) pairs: Checks<'a>,
-    /// Bits of a word, and those behind them that belong to no check; those that are sent, and those of data.
+    /// Number of bits of a word, number of dummy bits after them that belong to no check, the range
+    /// of the sent bits, and the number of data bits.
     pub(super) word_bits: usize,
     pub(super) spare: usize,
     pub(super) sent: std::ops::Range<usize>,
@@ -70,7 +74,8 @@ pub(super) fn decode_few(level: Level, job: Job<'_>) {
 
 type FindWrong<const WORDS: usize> = fn(Level, Checks<'_>, &[[f32; WORDS]], &mut [u16], &mut u32);
 
-/// What a decoder does one after the other. Each is a function of its own, so that the compiler knows its slices to be apart.
+/// The steps of a decoder. Each step is a separate function, so that the compiler knows that its
+/// slices do not overlap.
 struct Steps<const WORDS: usize> {
     receive: fn(Level, &[f32], usize, &mut [[f32; WORDS]]),
     find_wrong: FindWrong<WORDS>,
@@ -79,7 +84,7 @@ struct Steps<const WORDS: usize> {
     update: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [Line]),
 }
 
-/// The steps for a number of words side by side, of as many checks together as fill the lanes.
+/// The steps for a number of words in parallel, with as many checks at a time as fill the lanes.
 macro_rules! steps {
     ($module:ident, $words:ident, $together:literal) => {
         mod $module {
@@ -138,7 +143,7 @@ macro_rules! steps {
 steps!(many, LANES, 1);
 steps!(few, FEW, 2);
 
-/// Takes each word when its checks hold, or when there is no time left.
+/// Takes the data of each word when all its checks hold, or when no iterations are left.
 fn decode<const WORDS: usize>(level: Level, job: Job<'_>, table: Checks<'_>, steps: &Steps<WORDS>) {
     let beliefs = bytemuck::cast_slice_mut::<Line, f32>(&mut job.room.beliefs).as_chunks_mut::<WORDS>().0;
     let beliefs = &mut beliefs[..job.word_bits + job.spare];
@@ -172,7 +177,8 @@ fn decode<const WORDS: usize>(level: Level, job: Job<'_>, table: Checks<'_>, ste
     }
 }
 
-/// What was received of words that lie one after the other, side by side; lanes without a word know nothing.
+/// Transposes the likelihoods of consecutive words into lanes. NaN counts as 0, as does every lane
+/// without a word.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
 fn receive<const WORDS: usize>(likelihoods: &[f32], coded: usize, beliefs: &mut [[f32; WORDS]]) {
@@ -192,7 +198,8 @@ fn receive<const WORDS: usize>(likelihoods: &[f32], coded: usize, beliefs: &mut 
     }
 }
 
-/// The bits of the words of these lanes, into theirs of the words' bytes. What is zero, of either sign, is none.
+/// Writes the data bits of the words in the lanes `taken` to their bytes. A belief of zero, of
+/// either sign, gives the bit 0.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
 fn take<const WORDS: usize>(beliefs: &[[f32; WORDS]], taken: u32, data: &mut [u8]) {
@@ -210,14 +217,14 @@ fn take<const WORDS: usize>(beliefs: &[[f32; WORDS]], taken: u32, data: &mut [u8
     }
 }
 
-/// The lanes in which a check does not hold, or a bit is not decided.
+/// The lanes in which a check does not hold or a bit is undecided.
 #[inline(always)]
 fn find_wrong<const VECTORS: bool, const WORDS: usize>(
     checks: Checks<'_>,
     beliefs: &[[f32; WORDS]],
     signs: &mut [u16],
 ) -> u32 {
-    // A number below zero is a one; where a zero has the sign, the bit is not decided.
+    // A negative belief is the bit 1. If the belief is zero, of either sign, the bit is undecided.
     let undecided = find_signs::<VECTORS, WORDS>(beliefs, signs);
     let mut odd = 0;
     for check in checks.begins.windows(2) {
@@ -230,7 +237,8 @@ fn find_wrong<const VECTORS: bool, const WORDS: usize>(
     u32::from(odd | undecided)
 }
 
-/// Of each bit, whether its number has a sign in each word; the words in which one is zero.
+/// Stores for each bit the signs of its beliefs, one sign bit for each word. Returns the words that
+/// have a belief of zero.
 #[inline(always)]
 fn find_signs<const VECTORS: bool, const WORDS: usize>(beliefs: &[[f32; WORDS]], signs: &mut [u16]) -> u16 {
     const EIGHT: usize = 8;
@@ -248,18 +256,18 @@ fn find_signs<const VECTORS: bool, const WORDS: usize>(beliefs: &[[f32; WORDS]],
     undecided
 }
 
-/// A bit for each number that has a sign, and for each that is zero.
+/// A bit for each number whose sign is negative, and a bit for each number that is zero.
 #[inline(always)]
 fn plain_signs(eight: &[f32; 8]) -> (u8, u8) {
     let bits = |is: fn(&f32) -> bool| (0..8).fold(0, |bits, lane| bits | u8::from(is(&eight[lane])) << lane);
     (bits(|number| number.is_sign_negative()), bits(|number| *number == 0.0))
 }
 
-/// The same. Only levels with vectors, which have AVX2, may come here.
+/// As `plain_signs`. Only for levels with vectors, which include AVX2.
 #[inline(always)]
 fn vector_signs(eight: &[f32; 8]) -> (u8, u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: there are eight numbers to read, and the CPU has AVX2.
+    // SAFETY: eight numbers may be read, and the CPU has AVX2.
     unsafe {
         let numbers = _mm256_loadu_ps(eight.as_ptr());
         let zeros = _mm256_cmp_ps::<_CMP_EQ_OQ>(numbers, _mm256_setzero_ps());
@@ -269,7 +277,8 @@ fn vector_signs(eight: &[f32; 8]) -> (u8, u8) {
     plain_signs(eight)
 }
 
-/// Every check, one after the other or two at a time, changes what is believed of its bits. At first none has said anything yet.
+/// Every check updates the beliefs about its bits, one check or one pair at a time. In the first
+/// round there are no earlier messages.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Constant bounds over lanes read best as indices.
 fn checks_say<const FIRST: bool, const WORDS: usize, const TOGETHER: usize>(
@@ -287,7 +296,7 @@ fn checks_say<const FIRST: bool, const WORDS: usize, const TOGETHER: usize>(
         for (bits, message) in bits.iter().zip(messages.iter_mut()) {
             let belief = gathered(beliefs, bits);
             for lane in 0..LANES {
-                // What the bit's other checks say.
+                // The belief without this check's last message.
                 let other = if FIRST { belief[lane] } else { belief[lane] - message.0[lane] };
                 let size = other.abs();
                 let larger = if least[lane] > size { least[lane] } else { size };
@@ -302,7 +311,8 @@ fn checks_say<const FIRST: bool, const WORDS: usize, const TOGETHER: usize>(
             for lane in 0..LANES {
                 let other = message.0[lane];
                 let size = TRUST * if other.abs() == least[lane] { second[lane] } else { least[lane] };
-                // A zero's sign is anybody's: what it makes of others is zero as well.
+                // The sign of a zero does not matter: the messages that depend on it are zero as
+                // well.
                 let sign = (signs[lane] ^ other.to_bits()) & SIGN;
                 message.0[lane] = f32::from_bits(size.to_bits() | sign);
                 belief[lane] = other + message.0[lane];
@@ -314,7 +324,7 @@ fn checks_say<const FIRST: bool, const WORDS: usize, const TOGETHER: usize>(
     }
 }
 
-/// What is believed of the bits of checks that are looked at together, side by side.
+/// The beliefs about the bits of checks that are processed together, one check after the other.
 #[inline(always)]
 fn gathered<const WORDS: usize, const TOGETHER: usize>(
     beliefs: &[[f32; WORDS]],

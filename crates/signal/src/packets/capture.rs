@@ -1,4 +1,5 @@
-//! A recording of packets as a receiver would have made it: silence, packets, a carrier that is off, and noise, from a seed.
+//! A synthetic recording of packets as a receiver would make it, generated from a seed: silence,
+//! packets, a carrier offset, and noise.
 
 use num_complex::Complex32;
 use panoply_core::Result;
@@ -6,7 +7,7 @@ use panoply_core::Result;
 use super::{Runs, SYMBOL_SAMPLES, Sender};
 use crate::synthetic::{Channel, Noise};
 
-/// What the packets of the project's own recording say.
+/// The payloads of the packets in the project's own recording.
 pub const TEXTS: [&str; 12] = [
     "Samples never stop.",
     "A filter remembers what it must know of them,",
@@ -21,25 +22,25 @@ pub const TEXTS: [&str; 12] = [
     "What a code cannot mend is reported, never made up.",
     "End of recording.",
 ];
-/// The size of samples in a recording: noise seldom reaches full scale.
+/// The factor of the samples in a recording, so that noise seldom reaches full scale.
 const GAIN: f32 = 0.2;
-/// Silence before each packet, and by how much it may be longer.
+/// The silence before each packet, and the number of samples by which it may be longer.
 const GAP_SAMPLES: usize = 200;
 const GAP_SAMPLES_MORE: u64 = 2000;
 
-/// How packets arrive.
+/// The channel over which packets arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capture {
-    /// The power of symbols over that of noise, in decibels.
+    /// The power of symbols relative to that of noise, in decibels.
     pub snr_db: f64,
-    /// By how many turns a sample the carrier is off.
+    /// The carrier offset, in turns per sample.
     pub offset: f64,
     /// The seed of noise and gaps.
     pub seed: u64,
 }
 
 impl Capture {
-    /// The samples of these packets.
+    /// The samples of a recording with these packets.
     pub fn samples<'a>(
         &self,
         runs: &mut impl Runs,
@@ -52,7 +53,7 @@ impl Capture {
             samples.extend(sender.packet(runs, payload)?);
         }
         samples.extend([Complex32::default(); GAP_SAMPLES]);
-        // A symbol has the power of its samples together; noise has its own in each.
+        // A symbol has the power of all its samples together; noise has its power in each sample.
         let power = SYMBOL_SAMPLES as f64 / 10_f64.powf(self.snr_db / 10.0);
         Channel::new(self.seed).carrier(self.offset, 0.3)?.noise(power)?.pass(&mut samples);
         samples.iter_mut().for_each(|sample| *sample *= GAIN);

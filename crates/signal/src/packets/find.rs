@@ -1,4 +1,5 @@
-//! Where packets begin: the preamble's two halves, each correlated by itself, so that a carrier that is off does little harm.
+//! Finds the beginnings of packets. The two halves of the preamble are correlated separately, so
+//! that a carrier offset does little harm.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Constellation, Convolve, Modulate};
@@ -7,24 +8,24 @@ use panoply_core::{Result, Tensor};
 use super::{PREAMBLE_SYMBOLS, Runs, SYMBOL_SAMPLES, preamble};
 
 const HALF: usize = PREAMBLE_SYMBOLS / 2;
-/// Samples from one half of the preamble to the other.
+/// Number of samples from one half of the preamble to the other.
 const HALF_SAMPLES: usize = HALF * SYMBOL_SAMPLES;
-/// The share of a place's power that must be the preamble's.
+/// The least share of a position's power that must come from the preamble.
 const LIKENESS_MIN: f32 = 0.35;
 
-/// The known symbols, for a search.
+/// The known symbols, prepared for a search.
 pub(super) struct Known {
     pub(super) points: Vec<Complex32>,
     halves: [Tensor; 2],
 }
 
-/// A place that looks like a preamble.
+/// A position that looks like a preamble.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The sample of its first symbol, and how far behind it that lies.
+    /// The index of the first symbol's sample, and the fraction of a sample beyond it.
     pub(super) at: usize,
     pub(super) part: f64,
-    /// Radians from one symbol to the next.
+    /// The rotation from one symbol to the next, in radians.
     pub(super) turn: f64,
 }
 
@@ -40,7 +41,7 @@ impl Known {
         Ok(Known { halves: [spread(&points[..HALF])?, spread(&points[HALF..])?], points })
     }
 
-    /// The places of `first..end` that are most like a preamble among their neighbours.
+    /// The positions in `first..end` that are more like a preamble than their neighbours.
     pub(super) fn places(
         &self,
         runs: &mut impl Runs,
@@ -55,7 +56,7 @@ impl Known {
             let (a, b) = halves(at);
             let power = powers[at + 2 * HALF_SAMPLES] - powers[at];
             let sum = a.norm() + b.norm();
-            // The sum runs over every sample, of which one of four is a symbol.
+            // The power sum runs over every sample, of which one in four is a symbol.
             let expected = PREAMBLE_SYMBOLS as f64 * power / SYMBOL_SAMPLES as f64;
             if expected > 0.0 { (f64::from(sum).powi(2) / expected) as f32 } else { 0.0 }
         };
@@ -76,13 +77,14 @@ impl Known {
     }
 }
 
-/// Where between its neighbours a parabola through three values is highest: -0.5 to 0.5.
+/// The offset from -0.5 to 0.5 at which a parabola through three neighbouring values has its
+/// maximum.
 fn summit(before: f64, now: f64, behind: f64) -> f64 {
     let bend = before - 2.0 * now + behind;
     if bend < 0.0 { (0.5 * (before - behind) / bend).clamp(-0.5, 0.5) } else { 0.0 }
 }
 
-/// The power of all samples before each.
+/// The total power of all samples before each sample.
 fn power_sums(samples: &[Complex32]) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums = Vec::with_capacity(samples.len() + 1);

@@ -1,8 +1,11 @@
-//! Packets over a noisy channel: QPSK behind a known preamble, with a convolutional code, made and received by the domain's ops alone.
+//! Packets over a noisy channel: QPSK after a known preamble, with a convolutional code, sent and
+//! received with the ops of the signal domain alone.
 //!
-//! A frame is `length, payload, zeros, CRC-32`: scrambled, encoded at rate ½ with 64 states, interleaved, two bits a symbol behind 64 known symbols, and
-//! shaped by a root-raised cosine at four samples a symbol. A receiver needs neither the time, the frequency nor the phase of a packet: it finds
-//! them from the preamble. Ops run wherever [`Runs`] sends them.
+//! A frame is `length, payload, zeros, CRC-32`. It is scrambled, encoded at rate ½ with 64 states,
+//! interleaved, sent with two bits for each symbol after 64 known symbols, and shaped by a
+//! root-raised cosine with four samples for each symbol. A receiver needs to know neither the time,
+//! the frequency nor the phase of a packet: it finds them from the preamble. [`Runs`] decides where
+//! the ops run.
 
 mod capture;
 mod find;
@@ -20,11 +23,11 @@ use crate::level::Level;
 use crate::pulse::root_raised_cosine;
 use crate::run::Workspace;
 
-/// The most bytes of a packet.
+/// The largest payload of a packet, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 63;
-/// Samples of a symbol.
+/// Number of samples for each symbol.
 pub const SYMBOL_SAMPLES: usize = 4;
-/// Samples from a packet's first to its last symbol.
+/// Number of samples from the first to the last symbol of a packet.
 pub const PACKET_SAMPLES: usize = (PREAMBLE_SYMBOLS + CODED_BITS / 2) * SYMBOL_SAMPLES;
 
 const PREAMBLE_SYMBOLS: usize = 64;
@@ -35,25 +38,25 @@ const INTERLEAVER: Interleaver = Interleaver::Block { rows: 25, columns: CODED_B
 const SCRAMBLER: Scrambler = Scrambler::wifi(0b101_1101);
 const ROLL_OFF: f64 = 0.35;
 const PULSE_SYMBOLS: usize = 10;
-/// What the preamble's symbols come from.
+/// The seed of the preamble's symbols.
 const PREAMBLE_SEED: u64 = 0x5eed;
 
-/// Wherever ops run: a runtime, or [`Here`].
+/// Runs ops: a runtime, or [`Here`].
 pub trait Runs {
-    /// Runs an op to its end.
+    /// Runs an op and waits for its output.
     fn run<O: Operation>(&mut self, op: O) -> Result<O::Output>;
 }
 
-/// The calling thread.
+/// Runs ops on the calling thread.
 pub struct Here(Workspace);
 
 impl Here {
-    /// With this CPU's best instructions.
+    /// Uses the best instructions of this CPU.
     pub fn new() -> Here {
         Here(Workspace::new(Level::best()))
     }
 
-    /// The same, with streams that live here.
+    /// As `Here::new`, with streams that are kept here.
     pub fn with_streams() -> Here {
         let mut here = Here::new();
         here.0.keep_streams(DeviceId { api: Api::CPU, index: 0 });
@@ -82,7 +85,7 @@ fn pulse() -> Result<Tensor> {
     Tensor::from_slice(&taps, [taps.len()])
 }
 
-/// The preamble's symbols: 0 to 3.
+/// The symbols of the preamble, each 0 to 3.
 fn preamble() -> Vec<u8> {
     crate::synthetic::Noise::new(PREAMBLE_SEED).bytes(PREAMBLE_SYMBOLS).iter().map(|byte| byte & 3).collect()
 }

@@ -1,4 +1,4 @@
-//! Packets that are received, from a stream in any pieces.
+//! The receiver of packets, for a stream in pieces of any size.
 
 use num_complex::{Complex32, Complex64};
 use panoply_core::op::signal::{
@@ -12,51 +12,53 @@ use super::{
     PULSE_SYMBOLS, Runs, SCRAMBLER, SYMBOL_SAMPLES, pulse,
 };
 
-/// Samples that are looked at together.
+/// Number of samples that are searched together.
 const WINDOW: usize = 1 << 16;
-/// Samples that must stand before a place and behind a packet.
+/// Number of samples that are needed before a packet's position and after its end.
 const MARGIN: usize = 2 * PULSE_SYMBOLS * SYMBOL_SAMPLES;
-/// The loop that follows what is left of the carrier, as a share of the symbol rate.
+/// The bandwidth of the loop that tracks the remaining carrier offset, as a fraction of the symbol
+/// rate.
 const LOOP_BANDWIDTH: f64 = 0.02;
 
-/// A packet that was found.
+/// A received packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
-    /// The sample of the stream at which its first symbol lies, as the channel delivered it.
+    /// The index in the stream of the sample of its first symbol, as the channel delivered it.
     pub at: u64,
-    /// What was sent, where `intact`; else what came of it.
+    /// The sent payload if `intact`; otherwise the decoded bytes, which contain errors.
     pub payload: Vec<u8>,
-    /// Whether its check holds.
+    /// Whether the checksum is correct.
     pub intact: bool,
-    /// By how many turns a sample the carrier was off.
+    /// The carrier offset, in turns per sample.
     pub frequency: f64,
-    /// The power of symbols over that of noise, in decibels.
+    /// The power of symbols relative to that of noise, in decibels.
     pub snr_db: f64,
 }
 
-/// A receiver with what it must know of the samples so far.
+/// A receiver with the samples that it still needs.
 pub struct Receiver {
     pulse: Tensor,
     known: Known,
     kept: Vec<Complex32>,
-    /// The stream's number of the first sample that is kept.
+    /// The index in the stream of the first sample that is kept.
     kept_first: u64,
-    /// Before this sample no more packet begins.
+    /// The next packet begins at this index of the stream or later.
     resume: u64,
 }
 
 impl Receiver {
-    /// Before the first sample.
+    /// A receiver before the first sample.
     pub fn new(runs: &mut impl Runs) -> Result<Receiver> {
-        // Silence before the stream, so that a packet may begin with it.
+        // Silence before the stream, so that a packet may begin with the first sample.
         let kept = vec![Complex32::default(); MARGIN];
         Ok(Receiver { pulse: pulse()?, known: Known::new(runs)?, kept, kept_first: 0, resume: 0 })
     }
 
-    /// The packets that end in what has come so far, and were not given before.
+    /// Takes more samples. Returns the packets that end in the samples so far and were not returned
+    /// before.
     pub fn next(&mut self, runs: &mut impl Runs, samples: &[Complex32]) -> Result<Vec<Packet>> {
         let mut packets = Vec::new();
-        // A sample that is no number would spoil the sums of a whole window.
+        // A NaN or infinity would spoil the sums of a whole window.
         let sane = |sample: &Complex32| {
             if sample.re.is_finite() && sample.im.is_finite() { *sample } else { Complex32::default() }
         };
@@ -69,7 +71,7 @@ impl Receiver {
         Ok(packets)
     }
 
-    /// The packets that were not complete before the stream ended.
+    /// Returns the packets that were not complete before the stream ended.
     pub fn finish(mut self, runs: &mut impl Runs) -> Result<Vec<Packet>> {
         self.kept.extend([Complex32::default(); 5 * MARGIN]);
         self.look(runs)
@@ -81,7 +83,8 @@ impl Receiver {
         let line = Tensor::from_slice(&self.kept, [self.kept.len()])?;
         let filtered = runs.run(Fir::new(&line, &self.pulse))?;
         let mut packets = Vec::new();
-        // Two windows overlap by a preamble, so that a place is compared with its neighbours on both sides.
+        // Successive windows overlap by a preamble, so that a position is compared with its
+        // neighbours on both sides.
         for place in self.known.places(runs, &filtered, (MARGIN / 2, end))? {
             let number = self.kept_first + place.at as u64;
             if number < self.resume || place.at + MARGIN > end {
@@ -129,10 +132,11 @@ impl Receiver {
     }
 }
 
-/// The bytes of a frame, by its symbols.
+/// Decodes the bytes of a frame from its symbols.
 fn decoded(runs: &mut impl Runs, symbols: &Tensor, noise: f32) -> Result<Vec<u8>> {
     let likelihoods = runs.run(Demodulate::soft(Constellation::Qpsk, symbols, noise))?.to_vec::<f32>()?;
-    // Positive where 0 is likelier; a byte is 0 for a certain 0. What is no number says nothing.
+    // A positive likelihood means that 0 is likelier; the soft byte of a certain 0 is 0. NaN is
+    // unknown.
     let soft = |value: &f32| if value.is_nan() { 128 } else { (128.0 - 12.0 * value).clamp(0.0, 255.0) as u8 };
     let softs: Vec<u8> = likelihoods.iter().map(soft).collect();
     let sorted = runs.run(Interleave::inverse(INTERLEAVER, &Tensor::from_vec(softs, [CODED_BITS])?))?;
@@ -140,7 +144,7 @@ fn decoded(runs: &mut impl Runs, symbols: &Tensor, noise: f32) -> Result<Vec<u8>
     runs.run(Scramble::inverse(SCRAMBLER, &bits))?.to_vec()
 }
 
-/// The payload of a frame, and whether its check holds.
+/// The payload of a frame, and whether its checksum is correct.
 fn opened(runs: &mut impl Runs, frame: &[u8]) -> Result<(Vec<u8>, bool)> {
     let (body, check) = frame.split_at(FRAME_BYTES - 4);
     let expected = runs.run(Crc::new(Checksum::Crc32, body.to_vec()))?.first().copied().unwrap_or(0) as u32;
@@ -149,7 +153,8 @@ fn opened(runs: &mut impl Runs, frame: &[u8]) -> Result<(Vec<u8>, bool)> {
     Ok((body[1..=len.min(PAYLOAD_BYTES_MAX)].to_vec(), intact))
 }
 
-/// The signal between two samples, by Lagrange's cubic through four; silence beyond the ends.
+/// The signal between two samples, by cubic Lagrange interpolation through four samples; zero
+/// beyond the ends.
 fn between(samples: &[Complex32], at: usize, part: f64) -> Complex64 {
     let sample = |offset: isize| {
         let value = at.checked_add_signed(offset).and_then(|place| samples.get(place)).copied().unwrap_or_default();

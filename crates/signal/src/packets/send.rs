@@ -1,4 +1,4 @@
-//! Packets that are sent.
+//! The sender of packets.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{
@@ -22,13 +22,14 @@ impl Sender {
         Ok(Sender { pulse: pulse()? })
     }
 
-    /// The samples of one packet, of a mean power of about 1: its pulses, and the last ones' tails.
+    /// The samples of one packet, with a mean power of about 1: its pulses, including the tails of
+    /// the last ones.
     pub fn packet(&self, runs: &mut impl Runs, payload: &[u8]) -> Result<Vec<Complex32>> {
         let (mut symbols, frame) = (preamble(), frame(runs, payload)?);
         symbols.extend(symbols_of(runs, &frame)?);
         let points = runs.run(Modulate::new(Constellation::Qpsk, &Tensor::from_slice(&symbols, [symbols.len()])?))?;
         let mut points = points.to_vec::<Complex32>()?;
-        // The pulse's energy is 1, a sample's power should be.
+        // The energy of a pulse is 1, but the power of a sample should be 1.
         let size = (SYMBOL_SAMPLES as f32).sqrt();
         points.iter_mut().for_each(|point| *point *= size);
         points.extend([Complex32::default(); PULSE_SYMBOLS]);
@@ -37,7 +38,7 @@ impl Sender {
     }
 }
 
-/// `length, payload, zeros, CRC-32`.
+/// A frame: `length, payload, zeros, CRC-32`.
 fn frame(runs: &mut impl Runs, payload: &[u8]) -> Result<Vec<u8>> {
     if payload.len() > PAYLOAD_BYTES_MAX {
         return Err(Error::invalid("packet: bytes", format!("0 to {PAYLOAD_BYTES_MAX}"), payload.len()));

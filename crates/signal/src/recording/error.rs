@@ -1,46 +1,46 @@
-//! What can be wrong with a recording.
+//! The errors of recordings.
 
 use std::io;
 
-/// Why a recording cannot be read or written.
+/// The reason why a recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The system refused.
+    /// An I/O error of the system.
     #[error("{what}: {source}")]
     Io {
-        /// Which file, or which part of it.
+        /// The file, or the part of it.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The recording ends before it should.
     #[error("{what}: cut short, expected {expected} bytes more, got {got}")]
     CutShort {
-        /// Which part.
+        /// The part that is cut short.
         what: &'static str,
-        /// Bytes that should be there.
+        /// The number of bytes that are missing.
         expected: u64,
-        /// Bytes that are.
+        /// The number of bytes that are present.
         got: u64,
     },
-    /// Something in it makes no sense.
+    /// A part of the recording is invalid.
     #[error("{what}: expected {expected}, got {got}")]
     Invalid {
-        /// What.
+        /// The invalid part.
         what: &'static str,
-        /// What would have been accepted.
+        /// The values that are accepted.
         expected: String,
-        /// What is there.
+        /// The value that was found.
         got: String,
     },
-    /// The samples make no tensor.
+    /// The samples cannot form a tensor.
     #[error(transparent)]
     Tensor(#[from] panoply_core::Error),
 }
 
 impl RecordingError {
-    /// Something that makes no sense.
+    /// Makes the error for an invalid part.
     pub(super) fn invalid(what: &'static str, expected: &str, got: impl ToString) -> RecordingError {
         RecordingError::Invalid { what, expected: expected.to_owned(), got: got.to_string() }
     }

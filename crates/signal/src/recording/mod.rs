@@ -1,8 +1,11 @@
-//! Recordings of signals in files: raw samples, WAV and SigMF, read and written a block at a time.
+//! Recordings of signals in files: raw samples, WAV and SigMF, read and written one block at a
+//! time.
 //!
-//! A [`Reader`] is an iterator of tensors, so it is the source of a pipeline (`try_source`): `[samples]` of one signal, `[channels, samples]`
-//! of several. A [`Writer`] takes the same tensors. Nothing that a file says is believed before it is checked: what is cut short gives the samples that
-//! are there and then [`RecordingError::CutShort`], what is hostile is refused, and no more than a block is held in memory.
+//! A [`Reader`] is an iterator of tensors, so it can be the source of a pipeline (`try_source`):
+//! `[samples]` for one signal, `[channels, samples]` for several. A [`Writer`] takes the same
+//! tensors. Everything that a file states is checked before it is used. A truncated file gives the
+//! samples that are present and then [`RecordingError::CutShort`]; hostile contents are refused. At
+//! most one block is held in memory.
 
 mod error;
 mod sigmf;
@@ -22,27 +25,27 @@ pub use write::Writer;
 
 use crate::samples;
 
-/// The most signals that lie side by side in a recording.
+/// The largest number of signals in a recording.
 pub const CHANNELS_MAX: usize = 256;
-/// The most samples of a block.
+/// The largest number of samples of a block.
 pub const BLOCK_SAMPLES_MAX: usize = 1 << 24;
-/// The highest sampling rate that is believed.
+/// The highest sampling rate that is accepted.
 pub const RATE_HZ_MAX: f64 = 1e15;
 
 type Result<T> = std::result::Result<T, RecordingError>;
 
-/// How samples lie in a recording, and what they are of.
+/// The layout of a recording's samples, and their frequencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layout {
-    /// How a number lies in bytes.
+    /// The format of a number.
     pub format: SampleFormat,
-    /// Whether two numbers are one sample.
+    /// Whether a sample is two numbers.
     pub complex: bool,
-    /// How many signals lie side by side, sample by sample.
+    /// Number of signals, interleaved sample by sample.
     pub channels: usize,
-    /// Samples a second.
+    /// The sampling rate, in samples per second.
     pub rate_hz: f64,
-    /// The frequency that complex samples count from.
+    /// The frequency to which complex samples are relative.
     pub centre_hz: f64,
 }
 
@@ -57,12 +60,12 @@ impl Layout {
         Layout { complex: false, ..Layout::complex(format, rate_hz) }
     }
 
-    /// Bytes of one sample of every signal.
+    /// The size of one sample of all signals, in bytes.
     pub fn frame_bytes(&self) -> usize {
         self.format.size_bytes() * self.numbers()
     }
 
-    /// Numbers of one sample of every signal.
+    /// Number of numbers in one sample of all signals.
     fn numbers(&self) -> usize {
         self.channels * if self.complex { 2 } else { 1 }
     }
@@ -84,21 +87,22 @@ impl Layout {
     }
 }
 
-/// A recording that is read, block by block. After an error there is nothing more.
+/// A reader of a recording, block by block. After an error it ends.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: R,
     layout: Layout,
-    /// Bytes of samples that are still to come, where the recording says so.
+    /// Number of bytes of samples that remain, if the recording states it.
     left: Option<u64>,
     block: usize,
     ended: bool,
-    /// What is wrong with the end, where samples stood before it.
+    /// The error at the end of the recording, kept until the samples before it have been returned.
     torn: Option<RecordingError>,
 }
 
 impl Reader<BufReader<File>> {
-    /// A recording by its name: `.wav`, or a SigMF recording by its `.sigmf-meta` or `.sigmf-data`. Blocks have at most so many samples.
+    /// Opens a recording by its file name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for SigMF.
+    /// Blocks have at most `block` samples.
     pub fn open(path: &Path, block: usize) -> Result<Self> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("wav" | "wave" | "WAV") => Reader::wav(BufReader::new(opened(path)?), block),
@@ -116,19 +120,20 @@ impl Reader<BufReader<File>> {
         }
     }
 
-    /// A file of samples and nothing else.
+    /// Opens a file that has raw samples only.
     pub fn open_raw(path: &Path, layout: Layout, block: usize) -> Result<Self> {
         Reader::raw(BufReader::new(opened(path)?), layout, block)
     }
 }
 
 impl<R: Read> Reader<R> {
-    /// Samples and nothing else, to the source's end.
+    /// Reads raw samples up to the end of the source.
     pub fn raw(source: R, layout: Layout, block: usize) -> Result<Reader<R>> {
         Reader::new(source, layout.check()?, None, block)
     }
 
-    /// A WAV file: integers of 8, 16, 24 or 32 bits, or floats of 32. Of a data chunk without a length all that follows is taken.
+    /// Reads a WAV file with integers of 8, 16, 24 or 32 bits, or floats of 32 bits. If the data
+    /// chunk states no length, it extends to the end of the source.
     pub fn wav(mut source: R, block: usize) -> Result<Reader<R>> {
         let (layout, left) = wav::header(&mut source)?;
         Reader::new(source, layout.check()?, left, block)
@@ -142,7 +147,8 @@ impl<R: Read> Reader<R> {
         Ok(Reader { source, layout, left, block, ended: false, torn: None })
     }
 
-    /// Two channels are the two parts of one complex signal, as radios write them to WAV files.
+    /// Treats two channels as the two parts of one complex signal, as radios write them to WAV
+    /// files.
     pub fn pairs(mut self) -> Result<Reader<R>> {
         if self.layout.complex || self.layout.channels != 2 {
             let got = format!("{} of {}", self.layout.channels, if self.layout.complex { "pairs" } else { "numbers" });
@@ -152,12 +158,12 @@ impl<R: Read> Reader<R> {
         Ok(self)
     }
 
-    /// How samples lie, and their rate.
+    /// The layout of the samples.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Samples that are still to come, where the recording says how many.
+    /// Number of samples that remain, if the recording states it.
     pub fn samples_left(&self) -> Option<u64> {
         self.left.map(|bytes| bytes / self.layout.frame_bytes() as u64)
     }
@@ -174,7 +180,7 @@ impl<R: Read> Reader<R> {
         let (whole, partial) = (bytes.len() / frame, bytes.len() % frame);
         let missing = self.left.unwrap_or(0);
         if self.ended && (partial > 0 || missing > 0) {
-            // The whole samples come first; what is missing is told afterwards.
+            // The whole samples are returned first; the error follows.
             let expected = missing.max((frame - partial) as u64);
             self.torn = Some(RecordingError::CutShort { what: "samples", expected, got: partial as u64 });
         }

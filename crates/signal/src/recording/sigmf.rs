@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::{Layout, RecordingError, Result, opened};
 
-/// The most bytes of metadata that are read.
+/// The largest size of metadata that is read, in bytes.
 pub(super) const META_BYTES_MAX: u64 = 16 << 20;
 
-/// What the metadata says of a recording.
+/// The metadata of a recording.
 pub(super) struct Meta {
     pub(super) layout: Layout,
-    /// Where the samples are.
+    /// The path of the file with the samples.
     pub(super) data: PathBuf,
-    /// Bytes before the first sample.
+    /// Number of bytes before the first sample.
     pub(super) header_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Meta {
     }
 }
 
-/// A name in the recording's own folder: it may lead nowhere else.
+/// A file name in the recording's own folder. Names that lead elsewhere are refused.
 fn plain_name(value: &Value) -> Result<&str> {
     let name = value.as_str().unwrap_or_default();
     let is_plain = !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
@@ -99,7 +99,7 @@ fn datatype(name: &str) -> Option<(SampleFormat, bool)> {
     Some((format, complex))
 }
 
-/// The metadata of a recording with this layout; none where SigMF has no such format.
+/// The metadata of a recording with this layout. Fails if SigMF has no such format.
 pub(super) fn written(layout: &Layout, description: &str) -> Result<String> {
     let number = match layout.format {
         SampleFormat::U8 => "u8",

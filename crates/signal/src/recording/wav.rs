@@ -6,17 +6,18 @@ use panoply_core::op::signal::SampleFormat;
 
 use super::{Layout, RecordingError, Result};
 
-/// The most chunks that may stand before the samples.
+/// The largest number of chunks before the samples.
 const CHUNKS_MAX: usize = 1024;
-/// The longest format chunk that is believed.
+/// The longest format chunk that is accepted, in bytes.
 const FORMAT_BYTES_MAX: u32 = 1 << 12;
-/// The length of a chunk whose writer did not know it.
+/// The length of a chunk whose writer did not know the length.
 const UNKNOWN_LEN: u32 = u32::MAX;
 const INTEGERS: u16 = 1;
 const FLOATS: u16 = 3;
 const EXTENDED: u16 = 0xfffe;
 
-/// How samples lie, and how many bytes of them there are; the source stands before the first.
+/// Reads the header. Returns the layout and the number of bytes of samples. Afterwards the source
+/// is at the first sample.
 pub(super) fn header(source: &mut impl Read) -> Result<(Layout, Option<u64>)> {
     let riff: [u8; 12] = exact(source, "the header")?;
     if !(riff.starts_with(b"RIFF") || riff.starts_with(b"RF64")) || &riff[8..] != b"WAVE" {
@@ -38,7 +39,7 @@ pub(super) fn header(source: &mut impl Read) -> Result<(Layout, Option<u64>)> {
 }
 
 fn data_len(layout: Layout, len: u32) -> Result<Option<u64>> {
-    // A writer that was stopped leaves nothing there, or all ones.
+    // An interrupted writer leaves a length of zero, or of all ones.
     if len == UNKNOWN_LEN || len == 0 {
         return Ok(None);
     }
@@ -102,7 +103,7 @@ fn skip(source: &mut impl Read, len: u64) -> Result<()> {
     }
 }
 
-/// The header of a file with so many bytes of samples.
+/// The header of a file with `data_bytes` bytes of samples.
 pub(super) fn written(layout: &Layout, data_bytes: u32) -> Vec<u8> {
     let tag = if layout.format == SampleFormat::F32 { FLOATS } else { INTEGERS };
     let channels = (layout.frame_bytes() / layout.format.size_bytes()) as u16;

@@ -1,4 +1,4 @@
-//! Recordings that are written.
+//! Writing recordings.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -10,7 +10,8 @@ use panoply_core::{DType, Tensor};
 use super::{Layout, RecordingError, Result, sigmf, wav};
 use crate::samples;
 
-/// A recording that is written block by block: the sink of a pipeline. It is whole after [`Writer::finish`].
+/// A writer of a recording, block by block: the sink of a pipeline. The recording is complete after
+/// [`Writer::finish`].
 pub struct Writer {
     file: BufWriter<File>,
     path: PathBuf,
@@ -22,12 +23,13 @@ pub struct Writer {
 enum Kind {
     Raw,
     Wav,
-    /// The metadata, which is written at the end.
+    /// The path and the text of the metadata, which is written at the end.
     Sigmf(PathBuf, String),
 }
 
 impl Writer {
-    /// A recording by its name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for both files of a SigMF recording; anything else has samples and nothing else.
+    /// Creates a recording by its file name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for both
+    /// files of a SigMF recording. Other names get raw samples only.
     pub fn create(path: &Path, layout: Layout, description: &str) -> Result<Writer> {
         let layout = layout.check()?;
         let (path, kind) = match path.extension().and_then(|extension| extension.to_str()) {
@@ -38,7 +40,7 @@ impl Writer {
             }
             _ => (path.to_owned(), Kind::Raw),
         };
-        // What is there already stays unless a recording can take its place.
+        // An existing file is only replaced if the layout is valid for the format.
         if matches!(kind, Kind::Wav) {
             check_wav(&layout)?;
         }
@@ -51,7 +53,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The next samples: `[samples]`, or `[channels, samples]`, f32 or c64 as the layout says.
+    /// Writes the next samples: `[samples]` or `[channels, samples]`, f32 or c64 according to the
+    /// layout.
     pub fn write(&mut self, block: &Tensor) -> Result<()> {
         let block = block.contiguous()?;
         let expected = if self.layout.complex { DType::Complex64 } else { DType::F32 };
@@ -87,7 +90,7 @@ impl Writer {
         self.put(&bytes)
     }
 
-    /// Writes what is left, and what the file must say of itself.
+    /// Writes the remaining samples, and completes the header or the metadata.
     pub fn finish(mut self) -> Result<()> {
         match std::mem::replace(&mut self.kind, Kind::Raw) {
             Kind::Raw => (),
@@ -114,7 +117,7 @@ fn check_wav(layout: &Layout) -> Result<()> {
     if matches!(layout.format, I8 | I16Be) {
         return Err(RecordingError::invalid("format", "one that WAV has", layout.format.name()));
     }
-    // WAV counts samples a second in whole numbers of 32 bits.
+    // WAV stores the sampling rate as a whole number of 32 bits.
     match layout.rate_hz.round() {
         rate if (1.0..=f64::from(u32::MAX)).contains(&rate) => Ok(()),
         rate => Err(RecordingError::invalid("sampling rate of a WAV file", &format!("1 to {}", u32::MAX), rate)),

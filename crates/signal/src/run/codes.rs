@@ -1,24 +1,28 @@
-//! Checks, Reed–Solomon, erasure and convolutional codes.
+//! Checksums, Reed–Solomon, erasure and convolutional codes.
 
 use std::sync::Mutex;
 
 use panoply_core::op::signal::{
-    ConvolutionalEncode, Crc, Ending, ErasureEncode, ErasureRebuild, Puncture, RsDecode, RsEncode, Viterbi,
+    ConvolutionalEncode, Crc, EXACT_TAIL_BITS_MAX, Ending, ErasureEncode, ErasureRebuild, Puncture, RsDecode, RsEncode,
+    Viterbi,
 };
-use panoply_core::{Bytes, DType, Error, Result, Tensor, Threads, Value};
+use panoply_core::{Bytes, DType, Element, Error, Result, Tensor, Threads, Value};
 
 use super::{Output, TakeMemory, Workspace, free};
 use crate::crc;
 use crate::erasure::{Weights, survivors};
 use crate::reed_solomon::BeyondRepair;
 use crate::threads::{for_each_piece, share};
+use crate::viterbi::frame::{Branches, Cost, Frame};
 use crate::viterbi::{Trellis, Work};
 
-/// Bytes of one turn of a thread, at the least.
+/// The least number of bytes in one turn of a thread.
 const TURN_BYTES_MIN: usize = 64 << 10;
-/// A soft bit that says nothing.
+/// An unknown soft bit.
 const UNKNOWN_BIT: u8 = 128;
-/// Words of Reed–Solomon codes of one turn, at the least.
+/// The least number of steps in one turn, for frames that are decoded one by one.
+const TURN_STEPS_MIN: usize = 512;
+/// The least number of Reed–Solomon words in one turn.
 const TURN_WORDS_MIN: usize = 16;
 
 pub(super) fn crc(op: &Crc, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
@@ -76,7 +80,7 @@ pub(super) fn rs_decode(
         let mut outcomes = vec![Err(BeyondRepair); count];
         code.decode(&mut own, &op.erased, &mut outcomes);
         part.chunks_exact_mut(k).zip(own.chunks_exact(n)).for_each(|(part, word)| part.copy_from_slice(&word[..k]));
-        // Each turn has its own counts, so nobody waits here.
+        // Each turn has its own counts, so this lock never blocks.
         let mut counts = shared[turn].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (place, outcome) in counts.iter_mut().zip(outcomes) {
             *place = outcome.map_or(-1, |mended| mended as i32);
@@ -175,6 +179,45 @@ pub(super) fn viterbi(
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
+    let is_circle = op.ending == Ending::TailBiting && op.bits <= EXACT_TAIL_BITS_MAX;
+    match op.input.dtype() {
+        DType::F32 => one_by_one::<u32>(op, space, threads, take),
+        _ if is_circle => one_by_one::<u16>(op, space, threads, take),
+        _ => side_by_side(op, space, threads, take),
+    }
+}
+
+/// Decodes frames of any type of soft bits, one by one.
+fn one_by_one<C: Cost<Soft: Element> + Send + Sync>(
+    op: &Viterbi,
+    space: &mut Workspace,
+    threads: &dyn Threads,
+    take: TakeMemory<'_>,
+) -> Result<Value> {
+    let (input, trellis) = (op.input.contiguous()?, space.trellis(op.code));
+    let (softs, branches) = (input.as_slice::<C::Soft>()?, Branches::<C>::new(&trellis));
+    let (bytes, coded, whole) = (op.bits.div_ceil(8), op.coded_bits(), Trellis::coded_bits(op.bits, op.ending));
+    let mut output = Output::take(DType::U8, op.output_shape()?, take)?;
+    if bytes == 0 || output.shape.elements() == 0 {
+        return output.value();
+    }
+    let each = share(output.shape.elements() / bytes, threads.count(), TURN_STEPS_MIN.div_ceil(op.bits));
+    let decoders = space.decoders(threads.count());
+    for_each_piece(threads, output.bytes(), each * bytes, &|turn, part| {
+        let mut work = free(decoders, turn);
+        let mut levels = vec![C::UNKNOWN; whole];
+        for (at, out) in part.chunks_exact_mut(bytes).enumerate() {
+            let frame = &softs[(turn * each + at) * coded..][..coded];
+            let sent = (0..whole).filter(|place| op.code.puncture.is_sent(*place));
+            sent.zip(frame).for_each(|(place, soft)| levels[place] = C::of(*soft));
+            Frame { branches: &branches, levels: &levels, bits: op.bits }.decode(op.ending, out, &mut work);
+        }
+    });
+    output.value()
+}
+
+/// Decodes frames of byte soft bits, one in each lane.
+fn side_by_side(op: &Viterbi, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, trellis) = (op.input.contiguous()?, space.trellis(op.code));
     let softs = input.as_slice::<u8>()?;
     let (bytes, coded) = (op.bits.div_ceil(8), op.coded_bits());
@@ -197,7 +240,8 @@ pub(super) fn viterbi(
     output.value()
 }
 
-/// Frames with the bits that were not sent, of which nothing is known; three times over where they bite their tails.
+/// Decodes frames after inserting unknown values for punctured bits. Tail-biting frames are
+/// repeated three times.
 fn decode_filled_up(op: &Viterbi, trellis: &Trellis, softs: &[u8], decoded: &mut [u8], work: &mut Work) {
     let (whole, bytes) = (Trellis::coded_bits(op.bits, op.ending), op.bits.div_ceil(8));
     let times = if op.ending == Ending::TailBiting { 3 } else { 1 };

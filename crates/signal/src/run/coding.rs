@@ -1,4 +1,4 @@
-//! LdpcEncode, LdpcDecode, Interleave and Scramble.
+//! The ops `LdpcEncode`, `LdpcDecode`, `Interleave` and `Scramble`.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use crate::ldpc::LANES;
 use crate::threads::{for_each_piece, share};
 use crate::whiten::scramble as scramble_line;
 
-/// Bytes of one turn of a thread, at the least.
+/// The least number of bytes in one turn of a thread.
 const TURN_BYTES_MIN: usize = 64 << 10;
 
 pub(super) fn ldpc_encode(
@@ -47,7 +47,7 @@ pub(super) fn ldpc_decode(
     let shared: Vec<Mutex<&mut [i32]>> = counts.integers().chunks_mut(each).map(Mutex::new).collect();
     for_each_piece(threads, data.bytes(), each * bytes, &|turn, part| {
         let own = &likelihoods[turn * each * coded..][..part.len() / bytes * coded];
-        // Each turn has its own counts, so nobody waits here.
+        // Each turn has its own counts, so this lock never blocks.
         let mut counts = shared[turn].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         graph.decode(own, op.iterations, part, &mut counts);
     });
@@ -95,7 +95,7 @@ pub(super) fn scramble(op: &Scramble, threads: &dyn Threads, take: TakeMemory<'_
     if bytes.is_empty() {
         return output.value();
     }
-    // A register that runs by itself adds the same bits to every line.
+    // An additive scrambler adds the same bits to every line.
     let mut added = Vec::new();
     if let Scrambler::Additive { .. } = op.scrambler {
         added.resize(len, 0);

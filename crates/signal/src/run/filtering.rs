@@ -1,4 +1,4 @@
-//! Fir, Iir and Convolve.
+//! The ops `Fir`, `Iir` and `Convolve`.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Convolve, Fir, Iir};
@@ -12,10 +12,11 @@ use crate::rates::Rates;
 use crate::spectral::{Plans, Spectral, transform_len};
 use crate::threads::{for_each_piece, share};
 
-/// Samples of all lines of one turn of a thread, at the least.
+/// The least number of samples, over all lines, in one turn of a thread.
 const TURN_SAMPLES_MIN: usize = 4096;
 
-/// A filter of finite response that keeps the rate, by the way that costs least. Samples are numbers, two for each where they are complex.
+/// A filter of finite response that keeps the rate, in the form that costs least. A sample is one
+/// number, or two if it is complex.
 pub(super) enum Linear {
     Sums(Taps),
     /// Complex taps: their real and their imaginary parts.
@@ -24,11 +25,12 @@ pub(super) enum Linear {
     ComplexSpectra(Spectral),
 }
 
-/// States of recursive filters that are kept at a time, and the fewest lines for which that holds.
+/// The largest number of recursive filters' states that are held at a time, and the least number of
+/// lines that are processed at a time all the same.
 const STATES_MAX: usize = 1 << 20;
 const LINES_MIN: usize = 1 << 12;
 
-/// Taps of either type.
+/// Taps, real or complex.
 pub(super) enum AnyTaps {
     Real(Vec<f32>),
     Complex(Vec<Complex32>),
@@ -43,7 +45,7 @@ impl AnyTaps {
         })
     }
 
-    /// Without those behind the first `len`.
+    /// Keeps the first `len` taps only.
     fn cut(self, len: usize) -> AnyTaps {
         match self {
             AnyTaps::Real(mut taps) => {
@@ -64,7 +66,7 @@ impl AnyTaps {
         }
     }
 
-    /// The other way round, and conjugated.
+    /// Reverses the taps and conjugates them.
     fn turned(self) -> AnyTaps {
         match self {
             AnyTaps::Real(taps) => AnyTaps::Real(taps.into_iter().rev().collect()),
@@ -81,7 +83,8 @@ impl AnyTaps {
 }
 
 impl Linear {
-    /// By sums, whatever it costs: pieces then give what the whole gives, bit for bit.
+    /// A filter by direct sums, at any cost: then the pieces of a stream give bit for bit the same
+    /// result as the whole stream.
     pub(super) fn by_sums(level: Level, taps: &AnyTaps, step: usize) -> Linear {
         match taps {
             AnyTaps::Real(taps) => Linear::Sums(Taps::new(level, taps, step)),
@@ -93,7 +96,7 @@ impl Linear {
         }
     }
 
-    /// By sums or by spectra, for lines of so many samples.
+    /// The cheaper of direct sums and spectra, for lines of `len` samples.
     fn cheapest(level: Level, plans: &mut Plans, taps: &AnyTaps, step: usize, len: usize) -> Linear {
         if !spectra_pay(level, taps, step, len) {
             return Linear::by_sums(level, taps, step);
@@ -105,7 +108,7 @@ impl Linear {
         }
     }
 
-    /// How many numbers of history count.
+    /// Number of history numbers that the filter needs.
     pub(super) fn history_len(&self) -> usize {
         match self {
             Linear::Sums(taps) | Linear::TwoSums(taps, _) => taps.history_len(),
@@ -137,9 +140,9 @@ impl Linear {
 }
 
 impl Linear {
-    /// A part of a line's full convolution, from its number `first` on.
+    /// Computes a part of a line's full convolution, from index `first` on.
     pub(super) fn part_of_full(&self, threads: &dyn Threads, line: &[f32], first: usize, out: &mut [f32]) {
-        // What overlaps the end of the line is what follows it in silence.
+        // The outputs beyond the end of the line are those of silence after it.
         let begin = line.len().min(first);
         let within = (line.len() - begin).min(out.len());
         let (inside, behind) = out.split_at_mut(within);
@@ -154,7 +157,8 @@ impl Linear {
     }
 }
 
-/// Whether a line is filtered sooner by spectra, from how long each way takes for a sample.
+/// Whether spectra are faster than direct sums for a line, estimated from the time of each method
+/// for a sample.
 fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
     let Some(transform) = transform_len(taps.len()) else { return false };
     let product_ns = match level.kind() {
@@ -169,10 +173,12 @@ fn spectra_pay(level: Level, taps: &AnyTaps, step: usize, len: usize) -> bool {
     spectra < sums
 }
 
-/// What is done with a line: the threads that it has, its number, and its part of the output.
+/// The work on a line. Its arguments are the threads for it, the index of the line, and the line's
+/// part of the output.
 pub(super) type WorkOnLine<'a> = &'a (dyn Fn(&dyn Threads, usize, &mut [f32]) + Sync);
 
-/// Calls `work` with each line of the output and its number: several lines to a turn, or each with all threads where they are few.
+/// Calls `work` with each line of the output and its index. Several lines share a turn; if there
+/// are few lines, each gets all threads.
 pub(super) fn each_line(threads: &dyn Threads, output: &mut [f32], line: usize, work: WorkOnLine<'_>) {
     if line == 0 || output.is_empty() {
         return;
@@ -198,7 +204,8 @@ pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: 
     let (line, out_line) = (len * step, shape.last().copied().unwrap_or(0) * step);
     let mut output = Output::take(input.dtype(), shape, take)?;
     let samples = numbers(&input)?;
-    // Before a line there is silence, so taps that reach beyond its first sample count for nothing.
+    // Before a line the signal is zero, so taps that only meet samples before the line do not
+    // count.
     let taps = taps.cut(len.saturating_mul(op.up).max(1));
     if (op.up, op.down) == (1, 1) {
         let filter = Linear::cheapest(space.level, &mut space.plans, &taps, step, len);
@@ -231,7 +238,8 @@ pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: 
     let len = input.shape().last().copied().unwrap_or(0);
     let sections = Sections::new(space.level, &op.sections);
     let lines = input.elements().checked_div(len).unwrap_or(0);
-    // Lines by the thousand, so that their states take little memory however many lines there are.
+    // Process a few thousand lines at a time, so that their states take little memory for any
+    // number of lines.
     let some = lines.min((STATES_MAX / (step * sections.count()).max(1)).max(LINES_MIN)).max(1);
     let mut states = vec![[0.0; 2]; some * step * sections.count()];
     let (samples, numbers_of_some) = (numbers(&input)?, (some * len * step).max(1));

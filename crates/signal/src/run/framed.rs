@@ -1,4 +1,4 @@
-//! Streams whose ops take whole frames: what does not fill one waits for the next piece.
+//! Streams whose ops take whole frames. Elements that do not fill a frame wait for the next piece.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::streams::unwanted;
 use super::{TakeMemory, Workspace, homeless, run};
 use crate::level::Level;
 
-/// What is done with whole frames.
+/// The op that is applied to whole frames.
 pub(super) enum Block {
     Modulate(Wave),
     Demodulate(Wave),
@@ -22,19 +22,21 @@ pub(super) enum Block {
     Interleave(Interleaver, bool),
 }
 
-/// Frames of one sort, and what waits.
+/// A stream of frames with the elements that wait.
 pub(super) struct Framed {
     block: Block,
     dtype: DType,
-    /// The bytes of each line that wait.
+    /// The waiting bytes of each line.
     rest: Vec<Vec<u8>>,
-    /// Elements before the next frame's first that have not come yet.
+    /// Number of elements to skip before the next frame, if the frame begins after the elements so
+    /// far.
     ahead: usize,
     space: Workspace,
 }
 
-/// What is done with the elements at hand: those before `begin` are left out, `used` are given to the op, and behind `kept` they wait. Of what the op
-/// gives, `given` elements of a line count, where it is not all.
+/// The use of a line's available elements. Elements before `begin` are skipped, the next `used`
+/// elements are given to the op, and elements from `kept` on wait for the next piece. If `given` is
+/// set, only this range of the op's output is returned.
 struct Cut {
     begin: usize,
     used: usize,
@@ -67,7 +69,7 @@ impl Block {
         }
     }
 
-    /// How `have` elements of a line are cut, of which `waiting` have waited.
+    /// Decides the use of a line's `have` elements, of which `waiting` are from earlier pieces.
     fn cut(&self, ahead: usize, waiting: usize, have: usize) -> Cut {
         let whole = |frame: usize| {
             let used = have - have % frame.max(1);
@@ -82,11 +84,12 @@ impl Block {
                 let begin = ahead.min(have);
                 let count = if begin < ahead { 0 } else { frames.count(have - begin) };
                 let used = count.checked_sub(1).map_or(0, |before| before * frames.hop + frames.window.elements());
-                // The next frame may begin behind what has come.
+                // The next frame may begin after the elements so far.
                 let next = ahead + count * frames.hop;
                 Cut { begin, used, kept: next.min(have), ahead: next.saturating_sub(have), given: None }
             }
-            // Frames that wait have given their samples, and reach into those of the next ones.
+            // Waiting frames have returned their samples already, but they overlap those of the
+            // next frames.
             Block::Istft(frames, real) => {
                 let bins = frames.bins(*real).max(1);
                 let (before, count) = (waiting / bins, have / bins);
@@ -100,7 +103,7 @@ impl Block {
 }
 
 impl Framed {
-    /// Before the first piece.
+    /// A stream before its first piece.
     pub(super) fn new(level: Level, block: Block, dtype: DType, lines: usize) -> Framed {
         Framed { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Workspace::new(level) }
     }

@@ -1,4 +1,4 @@
-//! Mix, Track, Adapt and Channelize.
+//! The ops `Mix`, `Track`, `Adapt` and `Channelize`.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use crate::threads::{for_each_piece, share};
 use crate::track::Tracking;
 use crate::turning::Oscillator;
 
-/// Samples of one turn of a thread, at the least.
+/// The least number of samples in one turn of a thread.
 const TURN_SAMPLES_MIN: usize = 4096;
 
 pub(super) fn mix(op: &Mix, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
@@ -26,7 +26,7 @@ pub(super) fn mix(op: &Mix, threads: &dyn Threads, take: TakeMemory<'_>) -> Resu
     }
     let (samples, oscillator) = (numbers(&input)?, Oscillator::new(op.frequency, op.phase));
     let lines = output.shape.elements() / len;
-    // A long line is cut; short ones go together.
+    // A single line is split; several short lines share a turn.
     let piece = share(len, if lines == 1 { threads.count() } else { 1 }, TURN_SAMPLES_MIN);
     let each = if lines == 1 { piece } else { share(lines, threads.count(), TURN_SAMPLES_MIN.div_ceil(len)) * len };
     for_each_piece(threads, output.complex(), each, &|turn, part| {
@@ -84,7 +84,7 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
             (Target::Signal(_), Some(signal)) => Aim::Signal(&signal[place.clone()]),
             _ => Aim::Points(&points),
         };
-        // Each line has its own weights, so nobody waits here.
+        // Each line has its own weights, so this lock never blocks.
         let mut weights = shared[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let out = bytemuck::cast_slice_mut(out);
         learn((&[], &samples[place]), &aim, (op.step, op.normalized), &mut weights, out, &mut Vec::new());

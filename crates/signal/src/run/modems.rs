@@ -1,4 +1,4 @@
-//! Modulate and Demodulate.
+//! The ops `Modulate` and `Demodulate`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,9 +11,9 @@ use crate::modem::Modem;
 use crate::streaming::{self, Stream};
 use crate::threads::{for_each_piece, share};
 
-/// Symbols whose soft bits are in the nearest cache meanwhile.
+/// Number of symbols in a tile, whose soft bits fit into the level-1 cache.
 const TILE_SYMBOLS: usize = 256;
-/// Symbols of one turn of a thread, at the least.
+/// The least number of symbols in one turn of a thread.
 const TURN_SYMBOLS_MIN: usize = 8192;
 
 pub(super) fn modulate(
@@ -60,7 +60,7 @@ pub(super) fn demodulate(
             modem.decide(&received[turn * each..turn * each + part.len()], part);
         }),
         Decision::Soft { noise } => {
-            // What the caches could not keep goes past them.
+            // An output larger than the caches is written past them.
             let streams = size_of_val(output.numbers()) >= streaming::bytes_min();
             for_each_piece(threads, output.numbers(), each * modem.bits(), &|turn, part| {
                 let begin = turn * each;
@@ -75,7 +75,7 @@ pub(super) fn demodulate(
     output.value()
 }
 
-/// Soft bits in tiles, each of which is written to memory as a whole.
+/// Computes soft bits in tiles, and copies each tile to memory past the caches.
 fn past_caches(modem: &Modem, received: &[Complex32], noise: f32, soft: &mut [f32]) {
     let (mut tile, mut stream) = ([0.0; 8 * TILE_SYMBOLS], Stream::new());
     for (received, soft) in received.chunks(TILE_SYMBOLS).zip(soft.chunks_mut(TILE_SYMBOLS * modem.bits())) {

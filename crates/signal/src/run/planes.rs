@@ -1,4 +1,4 @@
-//! Convolve2 and FindPeaks.
+//! The ops `Convolve2` and `FindPeaks`.
 
 use std::sync::Mutex;
 
@@ -11,9 +11,9 @@ use super::{Output, TakeMemory, Workspace, numbers, spectra};
 use crate::peaks::{Peak, peaks};
 use crate::threads::{for_each_piece, share};
 
-/// Elements of one turn of a thread, at the least.
+/// The least number of elements in one turn of a thread.
 const TURN_ELEMENTS_MIN: usize = 8192;
-/// How many products cost as much as one butterfly's share of a transform's element.
+/// Number of products that cost as much as one transform step for one element.
 const PRODUCTS_OF_STEP: usize = 24;
 
 pub(super) fn convolve2(
@@ -35,7 +35,7 @@ pub(super) fn convolve2(
     output.value()
 }
 
-/// The kernel, with both axes turned round and conjugated for a correlation.
+/// The kernel; for a correlation it is reversed along both axes and conjugated.
 fn turned(kernel: &Tensor, is_correlation: bool) -> Result<Tensor> {
     if !is_correlation {
         return Ok(kernel.clone());
@@ -49,13 +49,14 @@ fn turned(kernel: &Tensor, is_correlation: bool) -> Result<Tensor> {
     }
 }
 
-/// Rows and columns of the full convolution's transform: long enough, and of small factors.
+/// Rows and columns of the transform for the full convolution: large enough, and with small prime
+/// factors.
 fn transform_dims(op: &Convolve2) -> [usize; 2] {
     let (dims, kernel) = (op.input.shape(), op.kernel.shape());
     [2, 1].map(|behind| smooth_len(dims[dims.rank() - behind] + kernel[kernel.rank() - behind] - 1))
 }
 
-/// The least length of at least `len` whose factors are 2, 3 and 5.
+/// The smallest length of at least `len` with no prime factors but 2, 3 and 5.
 fn smooth_len(len: usize) -> usize {
     let is_smooth = |len: &usize| {
         let without = |mut rest: usize, factor: usize| {
@@ -69,7 +70,7 @@ fn smooth_len(len: usize) -> usize {
     (len.max(1)..).find(is_smooth).unwrap_or(len)
 }
 
-/// Whether transforms of whole planes cost less than a sum for each element.
+/// Whether transforms of whole planes cost less than direct sums.
 fn by_spectra(op: &Convolve2) -> bool {
     let [(_, rows), (_, columns)] = op.parts_of_full();
     let [height, width] = transform_dims(op);
@@ -77,7 +78,8 @@ fn by_spectra(op: &Convolve2) -> bool {
     rows.saturating_mul(columns).saturating_mul(op.kernel.elements()) > steps.saturating_mul(PRODUCTS_OF_STEP)
 }
 
-/// Each row of the kernel is a filter; a row of the output is the sum of what they make of as many rows of the input.
+/// Convolves with direct sums. Each row of the kernel is a filter, and a row of the output is the
+/// sum of the filtered rows of the input.
 fn by_rows(
     op: &Convolve2,
     input: &Tensor,
@@ -109,7 +111,7 @@ fn by_rows(
     Ok(())
 }
 
-/// The product of the planes' spectra with the kernel's.
+/// Convolves by multiplying the spectra of the planes with that of the kernel.
 fn spectral(
     op: &Convolve2,
     input: &Tensor,
@@ -123,7 +125,7 @@ fn spectral(
     let [(first_row, rows), (first, columns)] = op.parts_of_full();
     let (of_plane, out_plane) = (in_rows * in_columns * step, rows * columns * step);
     let kernel_dims = [kernel.shape()[0], kernel.shape()[1]];
-    let weights = padded(numbers(kernel)?, kernel_dims, step, [height, width])?;
+    let weights = padded(numbers(kernel)?, kernel_dims, step_of(kernel), [height, width])?;
     let weights = spectrum(&Fft2::new(&weights), space, threads)?;
     for (source, target) in numbers(input)?.chunks_exact(of_plane).zip(output.numbers().chunks_exact_mut(out_plane)) {
         let plane = padded(source, [in_rows, in_columns], step, [height, width])?;
@@ -152,7 +154,7 @@ fn spectrum(op: &Fft2, space: &mut Workspace, threads: &dyn Threads) -> Result<T
     spectra::fft2(op, space, threads, &mut HostBufferMut::zeroed)?.into_tensor()
 }
 
-/// A plane in the corner of a larger one of complex numbers, with zeros around it.
+/// Copies a plane into the corner of a larger complex plane of zeros.
 fn padded(numbers: &[f32], [rows, columns]: [usize; 2], step: usize, [height, width]: [usize; 2]) -> Result<Tensor> {
     let mut plane = vec![Complex32::default(); height * width];
     for row in 0..rows {
@@ -181,7 +183,7 @@ pub(super) fn find_peaks(op: &FindPeaks, threads: &dyn Threads, take: TakeMemory
             for (at, out) in part.chunks_exact_mut(op.count).enumerate() {
                 let index = turn * some + at;
                 let found = strongest(op, &samples[index * each..(index + 1) * each], step, columns);
-                // Each plane has its own places, so nobody waits here.
+                // Each plane has its own part of the output, so this lock never blocks.
                 let mut places = own[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 for ((strength, place), peak) in out.iter_mut().zip(places.iter_mut()).zip(found) {
                     (*strength, *place) = (peak.strength, peak.place as i32);

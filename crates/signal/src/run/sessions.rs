@@ -1,12 +1,13 @@
-//! Streams of bits and of frames, and filters that learn: what they remember between two pieces.
+//! Streams of bits and of frames, and adaptive filters: their memory between two pieces.
 //!
-//! A session changes its memory at the very end of a piece, when all that could fail is done: an error or a panic leaves it as it was.
+//! A session changes its memory at the very end of a piece, when nothing can fail any more. After
+//! an error or a panic the memory is unchanged.
 
 use std::sync::Arc;
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Filter, Learning, Scrambler, Wave};
-use panoply_core::{DType, Error, Result, Tensor, Threads, Value};
+use panoply_core::{DType, Element, Error, Result, Tensor, Threads, Value};
 
 use super::framed::{Block, Framed};
 use super::streams::unwanted;
@@ -16,12 +17,14 @@ use crate::coded_stream::{Decoder, Encoder};
 use crate::learn::{Aim, adapt};
 use crate::level::Level;
 use crate::viterbi::Trellis;
+use crate::viterbi::frame::Cost;
 use crate::waves::{Tones, frequency_modulate};
 use crate::whiten::scramble_on;
 
-/// One stream of signals side by side, between two pieces.
+/// A stream of one or several signals, with its memory between two pieces.
 pub(super) trait Session: Send {
-    /// The next piece, `[samples]` or `[lines, samples]`, contiguous and of the stream's type and lines. On an error the memory stays as it was.
+    /// Processes the next piece, `[samples]` or `[lines, samples]`: contiguous, with the stream's
+    /// element type and number of lines. After an error the memory is unchanged.
     fn next(
         &mut self,
         piece: &Tensor,
@@ -64,14 +67,17 @@ pub(super) fn session(level: Level, filter: &Filter, dtype: DType, lines: usize)
         Filter::ConvolutionalEncode(code) => {
             Box::new(Encoders(vec![Encoder::new(trellis(*code), code.puncture); lines]))
         }
+        Filter::Viterbi { code, depth } if dtype == DType::F32 => {
+            Box::new(Decoders::<u32>(vec![Decoder::new(&trellis(*code), code.puncture, *depth); lines]))
+        }
         Filter::Viterbi { code, depth } => {
-            Box::new(Decoders(vec![Decoder::new(&trellis(*code), code.puncture, *depth); lines]))
+            Box::new(Decoders::<u16>(vec![Decoder::new(&trellis(*code), code.puncture, *depth); lines]))
         }
         other => return Err(Error::invalid("start_filter", "a filter with a session", format!("{other:?}"))),
     })
 }
 
-/// A tensor of a piece's shape but for the length of its lines.
+/// Takes an output of the piece's shape, with another length of the lines.
 fn output(piece: &Tensor, dtype: DType, len: usize, take: TakeMemory<'_>) -> Result<Output> {
     Output::take(dtype, piece.shape().with_dim(piece.shape().rank() - 1, len)?, take)
 }
@@ -80,7 +86,7 @@ fn line_len(piece: &Tensor) -> usize {
     piece.shape().last().copied().unwrap_or(0)
 }
 
-/// Filters that learn by one rule.
+/// Adaptive filters with the same rule.
 struct Learner {
     rule: Rule,
     lines: Vec<Learned>,
@@ -95,7 +101,7 @@ struct Rule {
 #[derive(Clone)]
 struct Learned {
     weights: Vec<Complex32>,
-    /// The last samples, as many as the filter reaches back.
+    /// The last samples, as many as the filter needs.
     before: Vec<Complex32>,
 }
 
@@ -150,14 +156,14 @@ impl Session for Learner {
     }
 }
 
-/// Waves whose angle goes on, with the turns of each line so far.
+/// Waves with a continuous phase, and the current phase of each line in turns.
 struct Turning {
     wave: Turned,
     turns: Vec<f64>,
 }
 
 enum Turned {
-    /// Tones, and samples of a symbol.
+    /// The tones, and the number of samples of a symbol.
     Tones(Tones, usize),
     Frequency(f64),
 }
@@ -197,7 +203,7 @@ impl Session for Turning {
     }
 }
 
-/// Shift registers of one sort.
+/// Scramblers with the same polynomial, and the register of each line.
 struct Registers {
     scrambler: Scrambler,
     inverse: bool,
@@ -225,7 +231,7 @@ impl Session for Registers {
     }
 }
 
-/// Encoders of one code.
+/// The encoder of each line, for one code.
 struct Encoders(Vec<Encoder>);
 
 impl Session for Encoders {
@@ -238,7 +244,7 @@ impl Session for Encoders {
     ) -> Result<Value> {
         unwanted(desired)?;
         let (data, len) = (piece.as_slice::<u8>()?, line_len(piece));
-        // All lines are as long, and so are their codes.
+        // All lines have the same length, and so have their coded bits.
         let coded = self.0.first().map_or(0, |encoder| encoder.output_len(len));
         let (mut out, mut next) = (output(piece, DType::U8, coded, take)?, self.0.clone());
         for (index, encoder) in next.iter_mut().enumerate() {
@@ -251,10 +257,10 @@ impl Session for Encoders {
     }
 }
 
-/// Decoders of one code.
-struct Decoders(Vec<Decoder>);
+/// The decoder of each line, for one code.
+struct Decoders<C>(Vec<Decoder<C>>);
 
-impl Session for Decoders {
+impl<C: Cost<Soft: Element> + Send + Sync> Session for Decoders<C> {
     fn next(
         &mut self,
         piece: &Tensor,
@@ -263,12 +269,12 @@ impl Session for Decoders {
         take: TakeMemory<'_>,
     ) -> Result<Value> {
         unwanted(desired)?;
-        let (softs, len) = (piece.as_slice::<u8>()?, line_len(piece));
+        let (softs, len) = (piece.as_slice::<C::Soft>()?, line_len(piece));
         let (mut decoded, mut next) = (Vec::new(), self.0.clone());
         for (index, decoder) in next.iter_mut().enumerate() {
             decoder.decode(&softs[index * len..(index + 1) * len], &mut decoded);
         }
-        // All lines are as long, and so is what is decided of them.
+        // All lines have the same length, and so have their decoded bits.
         let mut out = output(piece, DType::U8, decoded.len() / next.len().max(1), take)?;
         out.bytes().copy_from_slice(&decoded);
         let value = out.value()?;

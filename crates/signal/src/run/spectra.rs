@@ -1,4 +1,4 @@
-//! Dct, Stft, Istft, Psd, Fft2 and Hilbert.
+//! The ops `Dct`, `Stft`, `Istft`, `Psd`, `Fft2` and `Hilbert`.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use crate::cosine::{Cosine, Scratch};
 use crate::framing::{Framing, mirror};
 use crate::threads::{for_each_piece, share};
 
-/// Numbers that go into the transforms of one turn of a thread, at the least.
+/// The least number of input numbers for the transforms in one turn of a thread.
 const TURN_MIN: usize = 8192;
 
 pub(super) fn dct(op: &Dct, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
@@ -177,7 +177,7 @@ pub(super) fn fft2(op: &Fft2, space: &mut Workspace, threads: &dyn Threads, take
             out.copy_from_slice(&line[..columns]);
         }
     });
-    // The planes lie on their side for the second transform, so that its lines are whole.
+    // The planes are transposed for the second transform, so that its lines are contiguous.
     let mut turned = vec![Complex32::default(); shape.elements()];
     let scale = if op.inverse { 1.0 / (rows * columns) as f32 } else { 1.0 };
     let each = share(shape.elements() / rows, threads.count(), TURN_MIN.div_ceil(rows));

@@ -1,4 +1,4 @@
-//! Filters with their memory of a stream so far.
+//! Filters with their memory of a stream.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{Filter, StartFilter, StreamFilter, Wave};
@@ -16,7 +16,7 @@ use crate::track::Tracking;
 use crate::turning::Oscillator;
 use crate::waves::frequency_demodulate;
 
-/// One stream of signals side by side.
+/// A stream of one or several signals.
 pub struct Stream {
     dtype: DType,
     lines: usize,
@@ -24,23 +24,24 @@ pub struct Stream {
 }
 
 enum Memory {
-    /// The numbers before the next piece, of each line.
+    /// The filter, and the numbers of each line before the next piece.
     Sums(Linear, Vec<Vec<f32>>),
-    /// The same, and the phase of the next sample that comes out.
+    /// The filter, the numbers of each line before the next piece, and the phase of the next output
+    /// sample.
     Rates(Rates, Vec<Vec<f32>>, usize),
     States(Sections, Vec<State>),
-    /// The time of the next sample.
+    /// The oscillator, and the time of the next sample.
     Mix(Oscillator, u64),
     Track(Vec<Tracking>),
-    /// The samples before the next piece, of each line, and the phase of the next frame.
+    /// The bank, the samples of each line before the next piece, and the phase of the next frame.
     Bank(Bank, Vec<Vec<f32>>, usize),
-    /// The last sample of each line.
+    /// The frequency deviation, and the last sample of each line.
     Discriminate(f64, Vec<Complex32>),
-    /// Bits, parts of frames, and filters that learn.
+    /// A stream of bits or of frames, or an adaptive filter.
     Session(Box<dyn Session>),
 }
 
-/// Where a memory stands behind a piece.
+/// The state of a memory after a piece.
 enum Next {
     Histories(Vec<Vec<f32>>, usize),
     States(Vec<State>),
@@ -49,12 +50,12 @@ enum Next {
     Before(Vec<Complex32>),
 }
 
-/// The next samples of every line, and how to take memory for what comes of them.
+/// The next samples of every line, and the allocator of the output.
 struct Piece<'a, 'b> {
     input: &'a Tensor,
     samples: &'a [f32],
     len: usize,
-    /// Numbers of a line, and of a sample.
+    /// Number of numbers in a line, and in a sample.
     line_len: usize,
     step: usize,
     threads: &'a dyn Threads,
@@ -91,8 +92,8 @@ impl Stream {
         Ok(Stream { dtype: op.dtype, lines: op.lines, memory })
     }
 
-    /// The next piece of every line. Where it cannot be had, or a thread panics, the memory stays as it was: it moves on only when every line
-    /// is done.
+    /// Processes the next piece of every line. After an error or the panic of a thread the memory
+    /// is unchanged: it is only updated when every line is done.
     pub fn next(&mut self, op: &StreamFilter, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
         let len = self.check(&op.input)?;
         let input = op.input.contiguous()?;
@@ -108,7 +109,7 @@ impl Stream {
         Ok(value)
     }
 
-    /// How many samples of each line a piece has, if it is one of this stream.
+    /// Checks that a piece fits this stream. Returns its number of samples in each line.
     fn check(&self, input: &Tensor) -> Result<usize> {
         if input.dtype() != self.dtype {
             let (expected, got) = (self.dtype, input.dtype());
@@ -129,7 +130,7 @@ impl Stream {
 }
 
 impl Memory {
-    /// What comes of a piece, and where the memory stands behind it.
+    /// Filters a piece. Returns the output, and the state of the memory after the piece.
     fn filtered(&self, piece: Piece<'_, '_>) -> Result<(Value, Next)> {
         match self {
             Memory::States(sections, states) => piece.recursive(sections, states),
@@ -168,7 +169,7 @@ impl Piece<'_, '_> {
         Output::take(dtype, self.input.shape().with_dim(last, len)?, self.take)
     }
 
-    /// The last `keep` numbers of each line so far, and the phase.
+    /// The last `keep` numbers of each line, and the phase.
     fn remembered(&self, histories: &[Vec<f32>], keep: usize, phase: usize) -> Next {
         let one = |(index, history): (usize, &Vec<f32>)| {
             let piece = self.line(index);
@@ -204,8 +205,11 @@ impl Piece<'_, '_> {
     }
 
     fn mixed(mut self, oscillator: &Oscillator, time: u64) -> Result<(Value, Next)> {
-        let mut out = self.output(self.input.dtype(), self.len)?;
-        out.numbers().copy_from_slice(self.samples);
+        let mut out = self.output(DType::Complex64, self.len)?;
+        match self.step {
+            2 => out.numbers().copy_from_slice(self.samples),
+            _ => out.complex().iter_mut().zip(self.samples).for_each(|(out, value)| *out = (*value).into()),
+        }
         out.complex().chunks_mut(self.len.max(1)).for_each(|line| oscillator.mix(time, line));
         Ok((out.value()?, Next::Time(time + self.len as u64)))
     }
@@ -215,7 +219,7 @@ impl Piece<'_, '_> {
         let own = next.iter_mut().enumerate();
         let tracked: Vec<Vec<Complex32>> =
             own.map(|(index, own)| own.next(bytemuck::cast_slice(self.line(index)))).collect();
-        // Only one signal alone may give another number of samples.
+        // Only a tracker of a single signal may change the number of samples.
         let len = tracked.first().map_or(0, Vec::len);
         let mut out = self.output(self.input.dtype(), len)?;
         for (out, tracked) in lines(out.numbers(), 2 * len).zip(&tracked) {
@@ -251,7 +255,7 @@ impl Piece<'_, '_> {
     }
 }
 
-/// Refuses a desired signal where nothing learns from it.
+/// Refuses a desired signal for filters that do not learn from it.
 pub(super) fn unwanted(desired: Option<&Tensor>) -> Result<()> {
     match desired {
         Some(_) => {
@@ -261,7 +265,7 @@ pub(super) fn unwanted(desired: Option<&Tensor>) -> Result<()> {
     }
 }
 
-/// The lines of an output; none where they are empty.
+/// The lines of an output. If they are empty, there are none.
 fn lines(numbers: &mut [f32], each: usize) -> impl Iterator<Item = &mut [f32]> {
     numbers.chunks_exact_mut(each.max(1))
 }

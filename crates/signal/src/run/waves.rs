@@ -1,4 +1,4 @@
-//! ModulateWave, DemodulateWave and ReadSamples.
+//! The ops `ModulateWave`, `DemodulateWave` and `ReadSamples`.
 
 use num_complex::Complex32;
 use panoply_core::op::signal::{DemodulateWave, ModulateWave, ReadSamples, Wave};
@@ -10,7 +10,7 @@ use crate::samples;
 use crate::threads::{for_each_piece, share};
 use crate::waves::{Tones, frequency_demodulate, frequency_modulate};
 
-/// Samples of one turn of a thread, at the least.
+/// The least number of samples in one turn of a thread.
 const TURN_SAMPLES_MIN: usize = 8192;
 
 pub(super) fn modulate(

@@ -1,5 +1,6 @@
-//! Up to 32 frames side by side with AVX-512: a vector has two states, `p` in its lower half and `p + 32` in its higher one, which are what the states
-//! `2p` and `2p + 1` lead to. So half as many vectors are worked on as for 64 frames.
+//! Up to 32 frames in parallel with AVX-512. A vector holds two states, `p` in its lower half and
+//! `p + 32` in its upper half. These are the successors of the states `2p` and `2p + 1`. So half as
+//! many vectors are needed as for 64 frames.
 
 use std::arch::x86_64::*;
 
@@ -7,21 +8,21 @@ use panoply_core::op::signal::Ending;
 
 use super::{Job, STATES, STEPS_PER_SETTLING, UNREACHABLE, Work, fill};
 
-/// Frames at the most.
+/// The largest number of frames.
 pub(super) const LANES: usize = 32;
-/// Vectors of all states, and words of a step's choices.
+/// Number of vectors for all states, and of words for the choices of a step.
 const PAIRS: usize = STATES / 2;
 const VECTOR_BYTES: usize = 64;
-/// Steps whose soft bits are brought together at a time.
+/// Number of steps whose soft bits are gathered at a time.
 const TILE_STEPS: usize = 32;
 
-/// Decodes frames as [`super::Trellis::decode`] has it.
+/// Decodes frames like [`super::Trellis::decode`].
 ///
 /// # Safety
 /// The CPU has AVX-512 F, BW and DQ.
 pub(super) unsafe fn decode(job: &Job<'_>, bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
     assert!(job.count <= LANES);
-    // SAFETY: the caller knows the CPU.
+    // SAFETY: as the caller guarantees.
     unsafe { forward(job, work) };
     let mut states = [0_u32; LANES];
     if ending != Ending::Terminated {
@@ -32,10 +33,10 @@ pub(super) unsafe fn decode(job: &Job<'_>, bits: usize, ending: Ending, decoded:
     }
     let (bytes, mut gathered) = (bits.div_ceil(8), [0_u32; LANES]);
     for (at, steps) in work.choices.chunks(8 * PAIRS).enumerate().rev() {
-        // SAFETY: the caller knows the CPU.
+        // SAFETY: as the caller guarantees.
         unsafe { trace_steps(steps, &mut states, &mut gathered) };
         if at < bytes {
-            // Bits of the tail stand behind the frame's in the last byte.
+            // In the last byte the bits of the tail come after those of the frame.
             let kept = (0xff00_u16 >> (bits - 8 * at).min(8)) as u8;
             for (lane, byte) in gathered.iter().enumerate().take(job.count) {
                 decoded[lane * bytes + at] = *byte as u8 & kept;
@@ -44,12 +45,12 @@ pub(super) unsafe fn decode(job: &Job<'_>, bits: usize, ending: Ending, decoded:
     }
 }
 
-/// Where a state's costs begin.
+/// The index at which the costs of a state begin.
 fn place(state: usize) -> usize {
     (state % PAIRS) * VECTOR_BYTES + state / PAIRS * LANES
 }
 
-/// The choices of every step, and the costs after the last.
+/// Computes the choices of every step, and the costs after the last step.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 fn forward(job: &Job<'_>, work: &mut Work) {
     let pairs = Pairs::new(job.outputs);
@@ -70,16 +71,17 @@ fn forward(job: &Job<'_>, work: &mut Work) {
         }
     }
     if !job.steps.is_multiple_of(2) {
-        // The last costs stand in the second half.
+        // The last costs are in the second half.
         work.costs.copy_within(PAIRS * VECTOR_BYTES.., 0);
     }
 }
 
-/// Which coded bits each pair of states sends.
+/// The coded bits that each pair of states sends.
 struct Pairs {
-    /// Those of the lower half, and of the higher one above them: from `2p`, and from `2p + 1`.
+    /// The coded bits from `2p` and from `2p + 1`: two bits for the lower half, and above them two
+    /// bits for the upper half.
     sent: [[u8; 2]; PAIRS],
-    /// A bit for each of the sixteen that comes.
+    /// A bit for each of the sixteen combinations that occurs.
     used: u16,
 }
 
@@ -101,7 +103,7 @@ fn one_step(pairs: &Pairs, softs: &[u8; 2 * LANES], old: &[u8], new: &mut [u8], 
     let costs = costs_of(pairs.used, softs);
     let mut least = _mm512_set1_epi8(-1);
     for pair in 0..PAIRS {
-        // States `2p` and `2p + 1`, in both halves.
+        // The states `2p` and `2p + 1`, in both halves.
         let [low, high] = [2 * pair, 2 * pair + 1].map(|state| {
             let half = &old[state % PAIRS].as_chunks::<LANES>().0[state / PAIRS];
             // SAFETY: a half of a vector is read.
@@ -129,7 +131,8 @@ fn one_step(pairs: &Pairs, softs: &[u8; 2 * LANES], old: &[u8], new: &mut [u8], 
     }
 }
 
-/// The cost of each pair of coded bits in the lower half, beside each in the higher one; only those that come.
+/// The costs of the combinations that occur: those of the lower half's coded bits in the lower
+/// half, and those of the upper half's in the upper half.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 fn costs_of(used: u16, softs: &[u8; 2 * LANES]) -> [__m512i; 16] {
     let full = _mm256_set1_epi8(14);
@@ -149,7 +152,8 @@ fn costs_of(used: u16, softs: &[u8; 2 * LANES]) -> [__m512i; 16] {
     costs
 }
 
-/// Up to eight steps back, of every lane; their bits, the first highest.
+/// Follows up to eight steps back in every lane, and collects their bits, the first in the highest
+/// bit.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 fn trace_steps(steps: &[u64], states: &mut [u32; LANES], gathered: &mut [u32; LANES]) {
     let (low, one) = (_mm512_set1_epi32(31), _mm512_set1_epi32(1));
@@ -164,8 +168,8 @@ fn trace_steps(steps: &[u64], states: &mut [u32; LANES], gathered: &mut [u32; LA
         for own in steps.as_chunks::<PAIRS>().0.iter().rev() {
             let (bit, before) = (_mm512_srli_epi32::<5>(state), _mm512_slli_epi32::<1>(_mm512_and_si512(state, low)));
             bytes = _mm512_or_si512(_mm512_srli_epi32::<1>(bytes), _mm512_slli_epi32::<7>(bit));
-            // A word of 64 bits has the lower half's choices first.
-            // SAFETY: a state is below 64, so the index is too, and there are as many half words.
+            // SAFETY: a state is below 64, so the index is too, and there are 64 half words. In
+            // each 64-bit word the choices of the lower half come first.
             let words = unsafe { _mm512_i32gather_epi32::<4>(_mm512_or_si512(before, bit), own.as_ptr().cast()) };
             let choice = _mm512_and_si512(_mm512_srlv_epi32(words, lanes), one);
             state = _mm512_or_si512(before, choice);

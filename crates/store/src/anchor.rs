@@ -1,73 +1,126 @@
-//! The anchor: a small file outside of the store that knows its newest generation.
+//! The anchor: a small file outside the store that remembers one point of the store's history.
 //!
-//! A store that is put back as a whole, as it was some time ago, is in order: nothing in it can tell. So whoever wants to know keeps an
-//! anchor where the store's thief cannot write. It has no secrets. It is written after each commit: a crash between the two leaves a store
-//! that is newer than its anchor, which is no sign of anything. Where there is no anchor yet nothing can be told of the time before; whoever
-//! opens a store is told that ([`crate::Store::had_no_anchor`]), since it may have been expected there.
+//! 1. A rollback of a whole store to an earlier copy leaves a store that is in order: nothing
+//!    inside it shows the rollback. To detect it, an owner keeps an anchor where a thief of the
+//!    store cannot write. The anchor contains no secrets.
+//! 2. The anchor holds a generation and the tag of that generation's last record. A store passes
+//!    if its log's chain contains exactly this point. So a store that was rolled back and then
+//!    continued, to any generation, is detected as well.
+//! 3. The anchor is written after each commit. A crash between the two leaves a store that is
+//!    newer than its anchor, which is not an error.
+//! 4. An anchor may be named after the store's path, which detects another store in its place, and
+//!    after the store's id, which finds the anchor by any path that leads to the store. Every
+//!    anchor that exists must pass.
+//! 5. Without an anchor nothing is known about the past. [`crate::Store::had_no_anchor`] reports
+//!    this to the caller, who may have expected an anchor.
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::catalog::Point;
 use crate::encode::{from_hex, hex};
 use crate::error::{Error, Result};
 use crate::folder::{Access, open_file, read_file, sync_folder};
-use crate::head::State;
+use crate::key::random;
+use crate::store::Options;
 
 const FIRST_LINE: &str = "panoply store anchor 1";
 const ANCHOR_BYTES_MAX: u64 = 4096;
 
-/// What the anchor of a store that may be opened knows.
+/// The relation of a store to its anchor, for a store that may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Nothing: there is none.
+    /// There is no anchor.
     Nothing,
-    /// An earlier state.
+    /// The anchor remembers an earlier point.
     Earlier,
-    /// This state.
+    /// The anchor remembers the last point.
     This,
 }
 
-/// Compares a store with its anchor. Where there is none there is nothing to compare with.
-pub(crate) fn check(anchor: &Path, folder: &Path, store: &[u8; 16], state: &State) -> Result<Known> {
-    if anchor.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Known::Nothing);
-    }
-    let text = read_file(anchor, ANCHOR_BYTES_MAX)?;
-    let known = parse(&text).ok_or_else(|| Error::damaged(anchor, "it is no anchor of a store"))?;
+/// Paths of the anchors of the store with this id.
+pub(crate) fn files(options: &Options, store: &[u8; 16]) -> Vec<PathBuf> {
+    let by_id = options.anchor_folder.as_ref().map(|folder| folder.join(hex(store)));
+    options.anchor.iter().cloned().chain(by_id).collect()
+}
+
+/// Compares a store with one of its anchors: the store's history must contain the anchor's point.
+pub(crate) fn check(anchor: &Path, folder: &Path, store: &[u8; 16], history: &[Point]) -> Result<Known> {
+    let senseless = |reason| Error::DamagedAnchor { path: folder.to_owned(), anchor: anchor.to_owned(), reason };
+    let known = match read(anchor) {
+        Ok(None) => return Ok(Known::Nothing),
+        Ok(Some(known)) => known,
+        Err(Error::Damaged { reason, .. }) => return Err(senseless(reason)),
+        Err(error) => return Err(error),
+    };
     if known.store != *store {
-        return Err(Error::damaged(anchor, "it is the anchor of another store"));
+        return Err(senseless("it is the anchor of another store"));
     }
-    let is_same = known.generation == state.generation && known.last_tag == state.last_tag;
-    if is_same {
+    if history.last() == Some(&known.point) {
         return Ok(Known::This);
     }
-    if known.generation < state.generation {
+    if history.contains(&known.point) {
         return Ok(Known::Earlier);
     }
     let (path, anchor) = (folder.to_owned(), anchor.to_owned());
-    Err(Error::RolledBack { path, anchor, expected: known.generation, got: state.generation })
+    let (first, last) =
+        (history.first().map_or(0, |point| point.generation), history.last().map_or(0, |point| point.generation));
+    match known.point.generation {
+        got if got < first => Err(Error::AnchorTooOld { path, anchor, expected: first, got }),
+        expected => Err(Error::RolledBack { path, anchor, expected, got: last }),
+    }
 }
 
-/// Remembers a state.
-pub(crate) fn write(anchor: &Path, store: &[u8; 16], state: &State) -> Result<()> {
-    let text = format!("{FIRST_LINE}\n{} {} {}\n", hex(store), state.generation, hex(&state.last_tag));
+/// The generation that an anchor of this store remembers.
+pub(crate) fn generation(anchor: &Path, store: &[u8; 16]) -> Option<u64> {
+    read(anchor).ok().flatten().filter(|known| known.store == *store).map(|known| known.point.generation)
+}
+
+/// Refuses to replace a file that is neither missing nor empty, and does not begin as an anchor does:
+/// it may be the store's only key.
+pub(crate) fn expect_replaceable(anchor: &Path) -> Result<()> {
+    if anchor.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let is_anchor = |text: Vec<u8>| text.is_empty() || text.starts_with(FIRST_LINE.as_bytes());
+    match read_file(anchor, ANCHOR_BYTES_MAX).map(is_anchor) {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(Error::Damaged { .. }) => Err(Error::NotAnAnchor { anchor: anchor.to_owned() }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a point into the anchor.
+pub(crate) fn write(anchor: &Path, store: &[u8; 16], point: &Point) -> Result<()> {
+    let text = format!("{FIRST_LINE}\n{} {} {}\n", hex(store), point.generation, hex(&point.tag));
     let mut new = anchor.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
+    // The name is random, so that neither another process with the same number (in another
+    // namespace or on another host) nor an attacker can place a file there first.
+    new.push(format!(".{}.new", hex(&random::<8>()?)));
     let new = Path::new(&new);
-    let refused = |error| Error::io("write", anchor, error);
-    let _ = fs::remove_file(new);
     let mut file = open_file(new, Access::New)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| fs::rename(new, anchor)).map_err(refused)?;
+    written.and_then(|()| fs::rename(new, anchor)).map_err(|error| {
+        let _ = fs::remove_file(new);
+        Error::io("write", anchor, error)
+    })?;
     let above = anchor.parent().filter(|above| !above.as_os_str().is_empty());
     sync_folder(above.unwrap_or(Path::new(".")))
 }
 
+/// Reads the anchor; `None` if the file does not exist.
+fn read(anchor: &Path) -> Result<Option<Line>> {
+    if anchor.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let text = read_file(anchor, ANCHOR_BYTES_MAX)?;
+    parse(&text).map(Some).ok_or_else(|| Error::damaged(anchor, "it is no anchor of a store"))
+}
+
 struct Line {
     store: [u8; 16],
-    generation: u64,
-    last_tag: [u8; 16],
+    point: Point,
 }
 
 fn parse(text: &[u8]) -> Option<Line> {
@@ -78,6 +131,6 @@ fn parse(text: &[u8]) -> Option<Line> {
     let mut words = lines.next()?.split(' ');
     let store = *from_hex(words.next()?.as_bytes())?;
     let generation = words.next()?.parse().ok()?;
-    let last_tag = *from_hex(words.next()?.as_bytes())?;
-    words.next().is_none().then_some(Line { store, generation, last_tag })
+    let tag = *from_hex(words.next()?.as_bytes())?;
+    words.next().is_none().then_some(Line { store, point: Point { generation, tag } })
 }

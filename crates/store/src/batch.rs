@@ -1,10 +1,12 @@
-//! Batches: changes that count together, with one wait for the disk.
+//! Batches: changes that are committed together, with one wait for the disk.
 //!
-//! Data is written when an object is put into the batch. Names change when it is committed, all of them or none; until then nobody sees
-//! any of it. A batch that is dropped leaves nothing behind, nor does a crash.
+//! Data is written when an object is put into the batch. Names change at the commit, all of them
+//! or none; until then no reader sees any change. A batch that is dropped leaves nothing behind,
+//! and neither does a crash.
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,27 +14,31 @@ use crate::catalog::{Change, EXTENTS_MAX, Extent, Object, check_name};
 use crate::error::{Error, Result};
 use crate::extent::buffers::Buffers;
 use crate::extent::object_secret;
-use crate::extent::write::{Pays, Setting, Written, write_next};
+use crate::extent::owner::Owner;
+use crate::extent::write::{Pays, Setting, Source, Written, write_next};
 use crate::key::random;
 use crate::merkle;
 use crate::store::{Entry, Store};
 use crate::syncing::Syncer;
 
-/// Objects that are written at the same time where many are put: one is compressed while the last chunks of another are sealed.
+/// Number of objects that are written at the same time by `put_many`: one is compressed
+/// while the last chunks of another are sealed.
 const OBJECTS_AT_ONCE: usize = 2;
 
-/// Changes to a store that are made together.
+/// Changes to a store that are committed together.
 #[must_use = "a batch that is not committed changes nothing"]
 pub struct Batch<'a> {
     store: &'a mut Store,
     changes: Vec<Change>,
-    /// What objects have become; `None` where there is none any more.
+    /// The objects after the changes so far; `None` for a removed object.
     staged: BTreeMap<String, Option<Object>>,
-    /// Extents of this batch.
+    /// Extents that this batch has written.
     written: Vec<[u8; 32]>,
-    /// Extents that nobody names once it is committed.
+    /// Extents that no object names once the batch is committed.
     freed: Vec<[u8; 32]>,
     syncer: Syncer,
+    /// Counts writes, to tell the later of two extents of one commit.
+    turns: AtomicU32,
     /// Memory for batches, and for chunks in planes.
     buffers: [Buffers; 2],
 }
@@ -41,38 +47,41 @@ impl<'a> Batch<'a> {
     pub(crate) fn new(store: &'a mut Store) -> Result<Batch<'a>> {
         store.expect_writable()?;
         let (changes, staged, written, freed) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
-        Ok(Batch { store, changes, staged, written, freed, syncer: Syncer::default(), buffers: Default::default() })
+        let (syncer, turns, buffers) = (Syncer::default(), AtomicU32::new(0), Default::default());
+        Ok(Batch { store, changes, staged, written, freed, syncer, turns, buffers })
     }
 
-    /// Puts an object: everything that the source has. One that is there already is refused, or replaced.
+    /// Puts an object with all bytes of the source. An object of this name is replaced if `replace`
+    /// is set; otherwise the call is refused.
     pub fn put(&mut self, name: &str, source: &mut dyn Read, replace: bool) -> Result<Entry> {
         self.check_new(name, replace)?;
-        let object = write_object(self.store, &self.syncer, &self.buffers, source)?;
+        let object = self.write_object(name, source)?;
         Ok(self.take(name.to_owned(), object))
     }
 
-    /// Puts many objects, in order, faster than one by one: several are written at the same time. Where one fails, with the error that is
-    /// returned, those before it are in the batch, and neither it nor those after it.
+    /// Puts many objects, in order; several are written at the same time, which is faster than one
+    /// by one. If one fails, its error is returned: the objects before it are in the batch, it and
+    /// the objects after it are not.
     pub fn put_many<R: Read>(
         &mut self,
         sources: impl Iterator<Item = (String, R)> + Send,
         replace: bool,
     ) -> (Vec<Entry>, Result<()>) {
-        // Taken one at a time, with its place among them. After a failure none is taken any more.
+        // Each thread takes one source at a time, with its index. After a failure no more are
+        // taken.
         let sources = Mutex::new(sources.enumerate().fuse());
         let done: Mutex<BTreeMap<usize, (String, Result<Object>)>> = Mutex::default();
         let batch = &*self;
         let work = || {
             while let Some((place, (name, mut source))) = next_of(&sources, &done) {
                 let object = batch.check_new(&name, replace);
-                let object =
-                    object.and_then(|()| write_object(batch.store, &batch.syncer, &batch.buffers, &mut source));
+                let object = object.and_then(|()| batch.write_object(&name, &mut source));
                 done.lock().unwrap_or_else(PoisonError::into_inner).insert(place, (name, object));
             }
         };
         std::thread::scope(|scope| {
             let spawn = || std::thread::Builder::new().spawn_scoped(scope, work);
-            // Where no thread can be had this one writes all of them.
+            // If no thread can be started, this one writes all objects.
             let others: Vec<_> = (1..OBJECTS_AT_ONCE).filter_map(|_| spawn().ok()).collect();
             work();
             drop(others);
@@ -80,7 +89,7 @@ impl<'a> Batch<'a> {
         let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (mut entries, mut outcome) = (Vec::with_capacity(done.len()), Ok(()));
         for (name, object) in done.into_values() {
-            // Also where one name comes twice.
+            // This check also refuses a name that occurs twice.
             let checked = if outcome.is_ok() { self.check_new(&name, replace) } else { Ok(()) };
             match object {
                 Ok(object) if outcome.is_ok() && checked.is_ok() => entries.push(self.take(name, object)),
@@ -94,12 +103,11 @@ impl<'a> Batch<'a> {
         (entries, outcome)
     }
 
-    /// Adds everything that the source has to the end of an object: all of it, or where that fails nothing.
+    /// Appends all bytes of the source to an object. If that fails, the object is unchanged.
     pub fn append(&mut self, name: &str, source: &mut dyn Read) -> Result<Entry> {
         let mut object = self.object(name).cloned().ok_or_else(|| Error::NoObject { name: name.to_owned() })?;
-        let modified_s = now_s();
-        let before = object.extents.len();
-        let extents = write_extents(self.store, &self.syncer, &self.buffers, &object.id, before, source)?;
+        let (modified_s, before) = (now_s(), object.extents.len());
+        let extents = self.write_extents(self.owner(name, object.id, before, modified_s), source)?;
         let mut changes = Vec::with_capacity(extents.len());
         for extent in &extents {
             object.extents.push(extent.clone());
@@ -135,18 +143,19 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// How many changes there are so far.
+    /// Number of changes so far.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Makes all changes. When it returns they have reached the disk.
+    /// Commits all changes. They are on the disk when this returns.
     pub fn commit(mut self) -> Result<()> {
+        self.store.folder().expect_process()?;
         if self.changes.is_empty() {
             return Ok(());
         }
@@ -158,11 +167,14 @@ impl<'a> Batch<'a> {
         match committed {
             Ok(()) => {
                 self.written.clear();
-                self.store.folder().remove_extents(&self.freed);
+                if !self.freed.is_empty() {
+                    self.store.folder().remove_extents(&self.freed);
+                    self.store.folder().complete_reserve();
+                }
                 Ok(())
             }
             Err(error) => {
-                // Where it is unclear whether the new names count, their data must stay.
+                // If it is unclear whether the new names are on the disk, their data must stay.
                 if self.store.expect_writable().is_err() {
                     self.written.clear();
                 }
@@ -171,7 +183,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The object as it is with the changes so far.
+    /// The object with the changes so far.
     fn object(&self, name: &str) -> Option<&Object> {
         match self.staged.get(name) {
             Some(staged) => staged.as_ref(),
@@ -179,7 +191,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Refuses a name that cannot be, or that is there and not to be replaced.
+    /// Refuses an invalid name, and an existing name unless it may be replaced.
     fn check_new(&self, name: &str, replace: bool) -> Result<()> {
         check_name(name)?;
         match self.object(name).is_some() && !replace {
@@ -188,7 +200,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Takes an object that was written into the batch.
+    /// Adds a written object to the batch.
     fn take(&mut self, name: String, object: Object) -> Entry {
         let before: Vec<[u8; 32]> =
             self.object(&name).iter().flat_map(|object| object.extents.iter().map(|extent| extent.id)).collect();
@@ -199,6 +211,74 @@ impl<'a> Batch<'a> {
         self.changes.push(Change::Put { name, object });
         entry
     }
+
+    /// The owner record of the object's next extents, from extent `number` on.
+    fn owner(&self, name: &str, object: [u8; 16], number: usize, modified_s: u64) -> Owner {
+        Owner {
+            object,
+            generation: self.store.generation() + 1,
+            turn: self.turns.fetch_add(1, Ordering::Relaxed),
+            number: number as u32,
+            modified_s,
+            chunk_bytes: self.store.options().chunk_bytes as u32,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Writes all bytes of a source as a new object. If that fails, nothing of it is left.
+    fn write_object(&self, name: &str, source: &mut dyn Read) -> Result<Object> {
+        let (id, modified_s) = (random()?, now_s());
+        let extents = self.write_extents(self.owner(name, id, 0, modified_s), source)?;
+        match merkle::object_root(self.store.runtime(), &extents) {
+            Ok(root) => Ok(Object { id, modified_s, extents, root }),
+            Err(error) => {
+                give_up(self.store, &self.syncer, &extents);
+                Err(error)
+            }
+        }
+    }
+
+    fn write_extents(&self, owner: Owner, source: &mut dyn Read) -> Result<Vec<Extent>> {
+        self.store.expect_writable()?;
+        let mut extents = Vec::new();
+        match self.write_all(owner, source, &mut extents) {
+            Ok(()) => Ok(extents),
+            Err(error) => {
+                give_up(self.store, &self.syncer, &extents);
+                Err(error)
+            }
+        }
+    }
+
+    fn write_all(&self, mut owner: Owner, source: &mut dyn Read, extents: &mut Vec<Extent>) -> Result<()> {
+        let (store, before) = (&*self.store, owner.number as usize);
+        let (identity, options) = (store.identity(), store.options());
+        let (epoch, root) = identity.keyring.newest()?;
+        let none = || Error::invalid("root keys", "the newest", "none");
+        let setting = Setting {
+            runtime: store.runtime(),
+            folder: store.folder(),
+            chunk_bytes: options.chunk_bytes,
+            extent_bytes_max: options.extent_bytes_max,
+            level: options.level,
+            epoch,
+            root,
+            store: identity.store,
+            object_secret: &object_secret(store.runtime(), identity, epoch, &owner.object)?.ok_or_else(none)?,
+            buffers: &self.buffers,
+        };
+        let (mut pays, mut source) = (Pays::default(), Source::new(source));
+        while let Some(Written { extent, file, path }) = write_next(&setting, &owner, &mut source, &mut pays)? {
+            extents.push(extent);
+            owner.number += 1;
+            if before + extents.len() > EXTENTS_MAX {
+                let expected = format!("at most {EXTENTS_MAX} pieces; put the object anew to join them");
+                return Err(Error::invalid("object", expected, before + extents.len()));
+            }
+            self.syncer.push(file, path);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Batch<'_> {
@@ -207,7 +287,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// The next source, unless one has failed.
+/// Takes the next source, unless one has failed.
 fn next_of<T>(
     sources: &Mutex<impl Iterator<Item = (usize, T)>>,
     done: &Mutex<BTreeMap<usize, (String, Result<Object>)>>,
@@ -221,72 +301,7 @@ fn next_of<T>(
     sources.next()
 }
 
-/// Writes everything that a source has as a new object. Where that fails nothing is left of it.
-fn write_object(store: &Store, syncer: &Syncer, buffers: &[Buffers; 2], source: &mut dyn Read) -> Result<Object> {
-    let (id, modified_s) = (random()?, now_s());
-    let extents = write_extents(store, syncer, buffers, &id, 0, source)?;
-    match merkle::object_root(store.runtime(), &extents) {
-        Ok(root) => Ok(Object { id, modified_s, extents, root }),
-        Err(error) => {
-            give_up(store, syncer, &extents);
-            Err(error)
-        }
-    }
-}
-
-fn write_extents(
-    store: &Store,
-    syncer: &Syncer,
-    buffers: &[Buffers; 2],
-    object: &[u8; 16],
-    extents_before: usize,
-    source: &mut dyn Read,
-) -> Result<Vec<Extent>> {
-    let mut extents = Vec::new();
-    match write_all(store, syncer, buffers, object, extents_before, source, &mut extents) {
-        Ok(()) => Ok(extents),
-        Err(error) => {
-            give_up(store, syncer, &extents);
-            Err(error)
-        }
-    }
-}
-
-fn write_all(
-    store: &Store,
-    syncer: &Syncer,
-    buffers: &[Buffers; 2],
-    object: &[u8; 16],
-    extents_before: usize,
-    source: &mut dyn Read,
-    extents: &mut Vec<Extent>,
-) -> Result<()> {
-    let (identity, options) = (store.identity(), store.options());
-    let (epoch, _) = identity.keyring.newest()?;
-    let none = || Error::invalid("root keys", "the newest", "none");
-    let setting = Setting {
-        runtime: store.runtime(),
-        folder: store.folder(),
-        chunk_bytes: options.chunk_bytes,
-        extent_bytes_max: options.extent_bytes_max,
-        level: options.level,
-        epoch,
-        object_secret: &object_secret(store.runtime(), identity, epoch, object)?.ok_or_else(none)?,
-        buffers,
-    };
-    let mut pays = Pays::default();
-    while let Some(Written { extent, file, path }) = write_next(&setting, source, &mut pays)? {
-        extents.push(extent);
-        if extents_before + extents.len() > EXTENTS_MAX {
-            let expected = format!("at most {EXTENTS_MAX} pieces; put the object anew to join them");
-            return Err(Error::invalid("object", expected, extents_before + extents.len()));
-        }
-        syncer.push(file, path);
-    }
-    Ok(())
-}
-
-/// Deletes extents that nobody will name.
+/// Deletes extents that will not be named.
 fn give_up(store: &Store, syncer: &Syncer, extents: &[Extent]) {
     extents.iter().for_each(|extent| syncer.give_up(store.folder().extent_path(&extent.id)));
     store.folder().remove_extents(extents.iter().map(|extent| &extent.id));

@@ -1,6 +1,6 @@
 //! Numbers and bytes in the store's files: little-endian, one after the other, without gaps.
 
-/// Reads fields from the beginning of some bytes. What is cut short, or too long, is `None`.
+/// Reads fields from the beginning of a slice. Truncated or overlong input yields `None`.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -34,36 +34,36 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Bytes behind their number.
+    /// Bytes with their length in front, at most `len_max`.
     pub(crate) fn counted(&mut self, len_max: usize) -> Option<&'a [u8]> {
         let len = usize::try_from(self.u32()?).ok().filter(|len| *len <= len_max)?;
         self.bytes(len)
     }
 
-    /// Nothing may be left.
+    /// Succeeds if no bytes are left.
     pub(crate) fn end(self) -> Option<()> {
         self.rest.is_empty().then_some(())
     }
 }
 
-/// Appends bytes behind their number.
+/// Appends bytes with their length in front.
 pub(crate) fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
 
-/// Bytes as text: two digits for each.
+/// Bytes as hexadecimal text: two digits for each.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     hex_digits(bytes).collect()
 }
 
-/// The digits of that text.
+/// The hexadecimal digits of bytes.
 pub(crate) fn hex_digits(bytes: &[u8]) -> impl Iterator<Item = char> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)]))
 }
 
-/// The bytes that hexadecimal text means.
+/// Decodes hexadecimal text.
 pub(crate) fn from_hex<const N: usize>(text: &[u8]) -> Option<zeroize::Zeroizing<[u8; N]>> {
     let mut bytes = zeroize::Zeroizing::new([0; N]);
     if text.len() != 2 * N {

@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! The errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The result of an operation on a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation did not succeed. Unless a variant says otherwise, everything is as it was before.
+/// Why an operation failed. Unless a variant says otherwise, nothing has changed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,9 +16,9 @@ pub enum Error {
     InvalidArgument {
         /// Which argument.
         what: &'static str,
-        /// What it may be.
+        /// The permitted values.
         expected: String,
-        /// What it was.
+        /// The given value.
         got: String,
     },
     /// There is no store at this path.
@@ -26,7 +26,7 @@ pub enum Error {
     NotAStore {
         /// The path.
         path: PathBuf,
-        /// What is there instead.
+        /// Why it is not a store.
         reason: &'static str,
     },
     /// Something is at the path already.
@@ -35,17 +35,54 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
-    /// Another process has the store open: one that writes, or one that reads while this one wants to write.
+    /// Another process has the store open: a writer, or a reader while this process wants to write.
     #[error("{} is in use by another process", path.display())]
     InUse {
         /// The store.
         path: PathBuf,
     },
-    /// The path does not lead to the folder any more that was opened. Nothing is written there.
+    /// The path no longer leads to the folder that was opened. Nothing is written there.
     #[error("{} was moved or deleted while it was open; open it again", path.display())]
     Moved {
-        /// Where it was.
+        /// The former path.
         path: PathBuf,
+    },
+    /// Another writer has changed the store while this one had it open: the lock was bypassed, or
+    /// the file system has no locks. This change was not made, and the other writer's changes stay.
+    #[error("{} was changed by another writer while this one had the store open; this change was not made; open the store again", path.display())]
+    Overtaken {
+        /// The file that differs from the state this writer left.
+        path: PathBuf,
+    },
+    /// The process is a fork of the one that opened the store. It would seal different texts under
+    /// the same nonces.
+    #[error("this was opened by process {expected}, and process {got} is a fork of it; open it again in the child")]
+    Forked {
+        /// The process that opened it.
+        expected: u32,
+        /// The process that used it.
+        got: u32,
+    },
+    /// A file of another format version.
+    #[error("{} has format {got}, and this version reads format {expected} alone", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// The version that is read.
+        expected: char,
+        /// The version of the file.
+        got: char,
+    },
+    /// A head asks for more Argon2id work than the owner permits before anything in it is known to
+    /// be authentic.
+    #[error("{} asks Argon2id for {got}; at most {expected} are spent before a head is known to be authentic, unless the options ask for more", path.display())]
+    CostlyPassphrase {
+        /// The head.
+        path: PathBuf,
+        /// The permitted cost.
+        expected: String,
+        /// The cost that the head asks for.
+        got: String,
     },
     /// The key, or the passphrase, is not the one that this store was locked with.
     #[error("this key does not open {}; the store has another one, or its head was altered", path.display())]
@@ -53,30 +90,30 @@ pub enum Error {
         /// The store.
         path: PathBuf,
     },
-    /// A key where a passphrase is needed, or the other way round.
+    /// A key was given where a passphrase is needed, or the other way round.
     #[error("{} opens with {expected}, and {got} was given", path.display())]
     KeyKind {
         /// The store.
         path: PathBuf,
-        /// What it was locked with.
+        /// The kind that the store was locked with.
         expected: &'static str,
-        /// What was given.
+        /// The kind that was given.
         got: &'static str,
     },
-    /// What should be a key is none. What it was is not said.
+    /// The input is not a valid key. The error does not show the input.
     #[error("{origin}: expected {expected}")]
     InvalidKey {
-        /// Where it came from.
+        /// Where the input came from.
         origin: String,
-        /// What a key looks like.
+        /// The form of a key.
         expected: &'static str,
     },
-    /// Others may read or replace a file with a key.
+    /// Other users may read or replace a file with a key.
     #[error("{} {reason}; `chmod 600` and `chown` make it its owner's alone", path.display())]
     ExposedKeyFile {
         /// The file.
         path: PathBuf,
-        /// Who may do what.
+        /// Who has which access.
         reason: String,
     },
     /// There is no object of this name.
@@ -91,52 +128,94 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A file is not what was written: altered, cut, swapped or missing. Nothing of it was handed out.
+    /// A file differs from its written state: altered, truncated, swapped or missing. No byte of it
+    /// was handed out.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// Why the contents are refused.
         reason: &'static str,
     },
-    /// The store is older than the anchor knows it: an earlier state of it was put back.
-    #[error("{} is at generation {got}, and was at {expected} before: an older copy was put back, or another store", path.display())]
+    /// An anchor is invalid, or belongs to another store: a rollback cannot be detected.
+    #[error("{} is damaged: {reason}; whether an older copy of {} was put back cannot be told", anchor.display(), path.display())]
+    DamagedAnchor {
+        /// The store.
+        path: PathBuf,
+        /// The anchor.
+        anchor: PathBuf,
+        /// Why the contents are refused.
+        reason: &'static str,
+    },
+    /// The store does not contain the state that the anchor remembers: an older copy was put back,
+    /// and perhaps continued.
+    #[error("{} is at generation {got}, and its history does not contain the generation {expected} that it had before: an older copy was put back", path.display())]
     RolledBack {
         /// The store.
         path: PathBuf,
-        /// The anchor. Whoever put the copy back on purpose deletes it.
+        /// The anchor. If the copy was put back on purpose, delete the anchor.
         anchor: PathBuf,
-        /// The generation that the anchor knows.
+        /// The generation in the anchor.
         expected: u64,
         /// The generation that the store has.
         got: u64,
     },
-    /// A path leads to something that is no regular file.
+    /// The anchor remembers a state older than the part of the history that the store still has.
+    #[error("{} remembers generation {got} of {}, whose history is known from generation {expected} on: whether an older copy was put back cannot be told", anchor.display(), path.display())]
+    AnchorTooOld {
+        /// The store.
+        path: PathBuf,
+        /// The anchor. If the store is trusted, delete the anchor.
+        anchor: PathBuf,
+        /// The oldest generation in the store's history.
+        expected: u64,
+        /// The generation in the anchor.
+        got: u64,
+    },
+    /// A file that is named as the anchor is something else, and is not replaced.
+    #[error("{} is no anchor of a store, so it is not replaced; name another file, or remove it", anchor.display())]
+    NotAnAnchor {
+        /// The file.
+        anchor: PathBuf,
+    },
+    /// HEAD is an older copy: the store's log goes on behind the commit that HEAD names. Everything
+    /// in the log is intact.
+    #[error("{} is an older copy: it names generation {got}, and the log goes on to generation {expected}", path.display())]
+    OlderHead {
+        /// The head.
+        path: PathBuf,
+        /// The newest generation in the log.
+        expected: u64,
+        /// The generation that the head names.
+        got: u64,
+    },
+    /// A path leads to something other than a regular file.
     #[error("{} is no regular file; links and the like are not followed", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// The folder of a store's data is something else.
+    /// The path of a store's data folder leads to something else.
     #[error("{} is no folder; links and the like are not followed", path.display())]
     NotAFolder {
         /// The path.
         path: PathBuf,
     },
-    /// The disk is full. What was being written is not there; everything that was acknowledged is.
+    /// The disk is full. The data that was being written is not there; everything that was
+    /// acknowledged is.
     #[error("no space is left for {}; free some and try again", path.display())]
     DiskFull {
         /// The file that could not grow.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("could not {action} {}: {source}", path.display())]
     Io {
         /// What was being done.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The caller's own reader or writer failed.
@@ -144,36 +223,38 @@ pub enum Error {
     Stream {
         /// Which of them.
         what: &'static str,
-        /// What it said.
+        /// Its error.
         source: Arc<io::Error>,
     },
-    /// An earlier failure left it unclear what is on the disk. Reading goes on; writing needs the store opened again.
+    /// An earlier failure left the state of the disk unclear. Reading still works; to write, open
+    /// the store again.
     #[error("writing has stopped after a failure: {reason}; open the store again")]
     WritesStopped {
         /// The failure.
         reason: String,
     },
-    /// The store was opened to be read alone.
+    /// The store was opened read-only.
     #[error("the store was opened to be read alone")]
     ReadOnly,
-    /// The system gave no random bytes.
+    /// The system supplied no random bytes.
     #[error("the system has no randomness: {reason}")]
     NoRandomness {
         /// What it said.
         reason: String,
     },
-    /// A device, or the runtime, failed.
+    /// A device or the runtime failed.
     #[error(transparent)]
     Device(#[from] panoply_core::Error),
 }
 
 impl Error {
-    /// An argument outside its range.
+    /// Makes `Error::InvalidArgument`.
     pub(crate) fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
         Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }
     }
 
-    /// What the operating system said about a file; a full disk, and a limit that a file has met, are an error of their own.
+    /// An error of the operating system about a file. A full disk, a quota and a file-size limit
+    /// become `Error::DiskFull`.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         let path = path.to_owned();
         match source.kind() {
@@ -184,13 +265,46 @@ impl Error {
         }
     }
 
-    /// A file that is not what was written.
+    /// Whether the file itself is bad: altered, missing, or on a failing disk. Any other error may
+    /// pass, and says nothing about the file.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Error::Damaged { .. } | Error::NotAFile { .. } => true,
+            Error::Io { source, .. } => is_of_the_disk(source),
+            _ => false,
+        }
+    }
+
+    /// Makes `Error::Damaged`.
     pub(crate) fn damaged(path: &Path, reason: &'static str) -> Error {
         Error::Damaged { path: path.to_owned(), reason }
     }
 
-    /// The caller's reader or writer failed.
+    /// Makes `Error::Stream`.
     pub(crate) fn stream(what: &'static str, source: io::Error) -> Error {
         Error::Stream { what, source: Arc::new(source) }
     }
+}
+
+/// Whether the system reports a failing disk or file system, rather than too many open files, a
+/// lack of memory or missing permissions.
+fn is_of_the_disk(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if let Some(code) = error.raw_os_error() {
+        let passing = [
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOMEM,
+            libc::ENOBUFS,
+            libc::EINTR,
+            libc::EAGAIN,
+            libc::EBUSY,
+            libc::ETIMEDOUT,
+            libc::ENOLCK,
+            libc::EACCES,
+            libc::EPERM,
+        ];
+        return !passing.contains(&code);
+    }
+    !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
 }

@@ -1,6 +1,7 @@
-//! Whoever has an old master key, and a copy of the head of that time, has the root keys of that time, and so the keys of extents that were
-//! written then. After the key was rotated he can still seal chunks under them. What he makes is found out, since it is not what the catalog
-//! knows, which he cannot seal.
+//! Forgery with an old master key. Someone with an old master key and a copy of the head of that
+//! time has the root keys of that time, and so the keys of extents that were written then. He can
+//! still seal chunks under them after the key was rotated. The forgery is detected because it
+//! differs from the catalog, which he cannot seal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use panoply_runtime::Runtime;
 use crate::catalog::Extent;
 use crate::error::Error;
 use crate::extent::form::Form;
-use crate::extent::index::{self, ChunkEntry};
-use crate::extent::{MAGIC, associated, chunk_nonces, extent_key, object_secret};
+use crate::extent::index::{self, ChunkEntry, Index};
+use crate::extent::{associated, chunk_nonces, extent_key, object_secret};
 use crate::key::MasterKey;
 use crate::merkle::digests;
 use crate::store::{Options, Store};
@@ -25,12 +26,14 @@ struct Forger {
     runtime: Arc<Runtime>,
     folder: PathBuf,
     extent: Extent,
-    /// What an old root key gives away.
+    /// The front of the extent's file.
+    front: Vec<u8>,
+    /// The extent's key, which an old root key reveals.
     key: Key,
 }
 
 impl Forger {
-    /// A store with one object, whose master key was rotated; and one who had the key before.
+    /// A store with one object whose master key was rotated, and a forger who has the old key.
     fn new(name: &str) -> (Forger, Store) {
         let folder = std::env::temp_dir().join(format!("panoply-store-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -44,7 +47,12 @@ impl Forger {
         let secret = object_secret(&runtime, store.identity(), extent.epoch, &object.id).unwrap().unwrap();
         let key = extent_key(&runtime, &secret, &extent.id).unwrap();
         store.rotate(&master(2)).unwrap();
-        (Forger { runtime, folder, extent, key }, store)
+        let mut forger = Forger { runtime, folder, extent, front: Vec::new(), key };
+        let whole = std::fs::read(forger.file()).unwrap();
+        // Magic, id, epoch, and the sealed owner behind its length.
+        let owner = u32::from_le_bytes(whole[52..56].try_into().unwrap()) as usize;
+        forger.front = whole[..56 + owner].to_vec();
+        (forger, store)
     }
 
     fn file(&self) -> PathBuf {
@@ -52,7 +60,7 @@ impl Forger {
         self.folder.join("data").join(id)
     }
 
-    /// Chunks of another content, sealed as the store seals them.
+    /// Chunks with other content, sealed as the store seals them.
     fn chunks(&self) -> Messages {
         let plain = Messages::split(vec![8_u8; LEN].into(), CHUNK_BYTES).unwrap();
         let told = associated(plain.lens().map(|len| (Form::Plain, len))).unwrap();
@@ -63,12 +71,13 @@ impl Forger {
         let hashed = self.runtime.run(Hash::new(HashAlgorithm::Sha256, chunks.clone())).wait().unwrap();
         let entry = |(stored, digest)| ChunkEntry { stored: stored as u32, form: Form::Plain, digest };
         let entries: Vec<ChunkEntry> = chunks.lens().zip(digests(&hashed).unwrap()).map(entry).collect();
-        index::seal(&self.runtime, &self.key, &self.extent, &entries).unwrap()
+        let index = Index { len: LEN as u64, is_last: true, chunks: entries };
+        index::seal(&self.runtime, &self.key, &self.front, CHUNK_BYTES as u32, &index).unwrap()
     }
 
-    /// Puts a file in the place of the extent: the forged chunks, and an index.
+    /// Replaces the extent's file by the forged chunks and an index.
     fn replace(&self, chunks: &Messages, index: &[u8]) {
-        let mut file = [&MAGIC[..], &self.extent.id].concat();
+        let mut file = self.front.clone();
         chunks.slices().unwrap().into_iter().for_each(|chunk| file.extend(chunk));
         file.extend(index);
         assert_eq!(file.len() as u64, self.extent.file_bytes);
@@ -106,7 +115,7 @@ fn chunks_under_an_old_key_are_not_those_of_the_index() {
     let (forger, store) = Forger::new("forged-chunks");
     let whole = std::fs::read(forger.file()).unwrap();
     let chunks = forger.chunks();
-    let index = &whole[48 + chunks.lens().sum::<usize>()..];
+    let index = &whole[forger.front.len() + chunks.lens().sum::<usize>()..];
     forger.replace(&chunks, index);
     expect_refused(&store, &forger.file(), "a chunk is not the one of the Merkle tree");
 }

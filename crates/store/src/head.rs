@@ -1,4 +1,4 @@
-//! The head: the one small file that says what counts.
+//! The head: the small file with a store's identity, root keys and current state.
 //!
 //! ```text
 //! magic        16 bytes
@@ -9,8 +9,12 @@
 //! state        4 + n   generation, log, its length, records and last tag; sealed with the newest root key
 //! ```
 //!
-//! Each sealed part authenticates everything in front of it. Root keys are random; the newest seals what is written now, older ones
-//! open what was written before the key was rotated.
+//! Each sealed part authenticates everything in front of it. Root keys are random. The newest seals
+//! new data; older ones open data from before a key rotation.
+//!
+//! A store's head is in its file twice, each copy in blocks of its own, so that one damaged block
+//! leaves the other copy intact. `data/KEYS` is such a head without a state: it is written when
+//! the root keys change, and opens the extents if HEAD is lost.
 
 use std::path::Path;
 
@@ -24,20 +28,26 @@ use crate::error::{Error, Result};
 use crate::key::{KEY_BYTES, MasterKey, PassphraseCost, Slot, random};
 use crate::sealing::{Label, derive, open_once, seal_once};
 
-/// What a head of a store begins with.
-pub(crate) const MAGIC: &[u8; 16] = b"panoply store 1\n";
-/// Of a magic, what those of every version begin with.
+/// The first bytes of a store's head.
+pub(crate) const MAGIC: &[u8; 16] = b"panoply store 2\n";
+/// Length of the prefix that the magics of all versions share.
 const MAGIC_NAME_BYTES: usize = 14;
-/// A longer file is no head.
+/// Each copy of a head begins at a multiple of this.
+const BLOCK_BYTES: usize = 4096;
+/// Maximal length of the file of a head.
 pub(crate) const HEAD_BYTES_MAX: u64 = 1 << 20;
-/// The most root keys: one for each rotation after which something is left that was written before it.
+/// Maximal number of root keys: one for each rotation that left older data behind.
 const EPOCHS_MAX: usize = 4096;
+/// The last generation. The limit exists because someone who had a key could have sealed a number
+/// that has no successor.
+pub(crate) const GENERATION_MAX: u64 = 1 << 62;
 const CHECK_BYTES: usize = 16;
 const KEYRING_BYTES_MAX: usize = 1 << 19;
-/// What is sealed behind the root keys. A store's state is short; other folders have more to say.
+/// Limit of the content behind the root keys. A store's state is short; other folders have longer
+/// contents.
 const CONTENT_BYTES_MAX: usize = 1 << 25;
 
-/// What does not change until keys are rotated.
+/// The part of a head that changes only when keys are rotated.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
@@ -46,26 +56,55 @@ pub(crate) struct Identity {
     pub(crate) keyring: Keyring,
 }
 
-/// The root keys, by their epochs, oldest first. Never empty.
+/// The root keys by epoch, oldest first. Never empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyring {
     keys: Vec<(u32, Key)>,
 }
 
-/// What counts.
+/// A head that was read.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) identity: Identity,
+    pub(crate) state: State,
+    /// Whether both copies are intact.
+    pub(crate) is_whole: bool,
+}
+
+/// Where a head comes from, and how to open it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// The folder and the file, for errors.
+    pub(crate) folder: &'a Path,
+    pub(crate) path: &'a Path,
+    pub(crate) master: &'a MasterKey,
+    /// The cost that the owner has configured for passphrases. If it exceeds the default limit, as
+    /// much may be spent before anything is authenticated.
+    pub(crate) cost: PassphraseCost,
+    /// Work already spent on other copies of this head, in KiB.
+    pub(crate) spent_kib: u64,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(folder: &'a Path, path: &'a Path, master: &'a MasterKey, cost: PassphraseCost) -> Source<'a> {
+        Source { folder, path, master, cost, spent_kib: 0 }
+    }
+}
+
+/// The current state of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Counts commits.
+    /// Number of commits.
     pub(crate) generation: u64,
     pub(crate) log: [u8; 16],
     pub(crate) log_bytes: u64,
     pub(crate) records: u64,
-    /// The tag of the log's last record; zeroes where it has none.
+    /// The tag of the log's last record; zeros if the log is empty.
     pub(crate) last_tag: [u8; TAG_BYTES],
 }
 
 impl Identity {
-    /// A store of its own, with a first root key.
+    /// Makes a new identity with a first root key.
     pub(crate) fn create(
         runtime: &Runtime,
         magic: &[u8; 16],
@@ -75,8 +114,8 @@ impl Identity {
         Identity::lock(runtime, magic, random()?, Keyring { keys: vec![(1, new_root()?)] }, master, cost)
     }
 
-    /// The same store, locked with another master key, and with one more root key. Root keys that nothing is sealed with any more are
-    /// forgotten.
+    /// The same store locked with another master key, with a new root key. Root keys that no data
+    /// uses any more are dropped.
     pub(crate) fn rotated(
         &self,
         runtime: &Runtime,
@@ -111,12 +150,17 @@ impl Identity {
         Ok(Identity { store, front, keyring })
     }
 
-    /// The content of the file.
+    /// The content of HEAD: two copies.
     pub(crate) fn encode(&self, runtime: &Runtime, state: &State) -> Result<Vec<u8>> {
-        self.encode_content(runtime, state.encode())
+        Ok(twice(&self.encode_content(runtime, state.encode())?))
     }
 
-    /// The same with whatever is to be said behind the root keys.
+    /// The content of `data/KEYS`: two copies of a head without a state.
+    pub(crate) fn encode_keys(&self, runtime: &Runtime) -> Result<Vec<u8>> {
+        Ok(twice(&self.encode_content(runtime, Vec::new())?))
+    }
+
+    /// A head with any content behind the root keys.
     pub(crate) fn encode_content(&self, runtime: &Runtime, content: Vec<u8>) -> Result<Vec<u8>> {
         let (_, root) = self.keyring.newest()?;
         let sealed = seal_once(runtime, root, Label::State, &self.front, Bytes::from_vec(content))?;
@@ -125,32 +169,85 @@ impl Identity {
         Ok(bytes)
     }
 
-    /// Reads the file's content. `folder` and `path` are for errors.
-    pub(crate) fn decode(
-        runtime: &Runtime,
-        folder: &Path,
-        path: &Path,
-        bytes: &[u8],
-        master: &MasterKey,
-    ) -> Result<(Identity, State)> {
-        let (identity, content) = Identity::unlock(runtime, MAGIC, folder, path, bytes, master)?;
-        let state = State::decode(content.as_slice()?);
-        state.map(|state| (identity, state)).ok_or_else(|| Error::damaged(path, "its state makes no sense"))
+    /// Whether `data/KEYS` has these root keys in both copies.
+    pub(crate) fn is_kept_in(&self, runtime: &Runtime, path: &Path, keys: &[u8]) -> bool {
+        let copy = copies(keys).first().copied().unwrap_or_default();
+        keys == twice(copy) && self.decode_again(runtime, path, copy).is_ok()
     }
 
-    /// The same with whatever is said behind the root keys.
+    /// Whether both copies in `data/KEYS` are the same.
+    pub(crate) fn is_twice(keys: &[u8]) -> bool {
+        copies(keys).first().is_some_and(|copy| keys == twice(copy))
+    }
+
+    /// Fails if `data/KEYS` is that of another store in all its copies: then HEAD or `data/KEYS` was
+    /// copied here, and nothing may be written before the right one is back.
+    pub(crate) fn expect_keys_of_this_store(&self, path: &Path, keys: &[u8]) -> Result<()> {
+        // The root keys of two stores have nothing in common but for chance. So a copy that shares
+        // most of its bytes with HEAD's is this store's, and its id is damaged.
+        let start = MAGIC.len() + self.store.len();
+        let own = self.front.get(start..).unwrap_or_default();
+        let is_own = |copy: &&[u8]| {
+            let same = own.iter().zip(copy.get(start..).unwrap_or_default()).filter(|(own, other)| own == other);
+            same.count() * 2 > own.len()
+        };
+        if copies(keys).iter().any(is_own) {
+            return Ok(());
+        }
+        let id = |copy: &[u8]| Some(*copy.strip_prefix(MAGIC)?.first_chunk::<16>()?);
+        let mut ids: Vec<Option<[u8; 16]>> = copies(keys).into_iter().map(id).collect();
+        ids.dedup();
+        match ids[..] {
+            // Ids are random, so zeros are a hole in the file.
+            [Some(other)] if other != self.store && other != [0; 16] => Err(Error::damaged(
+                path,
+                "it belongs to another store than HEAD; put back the right HEAD or KEYS, or remove the wrong one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads HEAD from the first intact copy.
+    pub(crate) fn decode(runtime: &Runtime, from: &Source<'_>, bytes: &[u8]) -> Result<Head> {
+        first_of(from, bytes, |from, copy| {
+            let (identity, content) = Identity::unlock(runtime, MAGIC, from, copy)?;
+            let state = State::decode(content.as_slice()?);
+            let state = state.ok_or_else(|| Error::damaged(from.path, "its state makes no sense"))?;
+            Ok(Head { identity, state, is_whole: bytes == twice(copy) })
+        })
+    }
+
+    /// Reads the root keys of HEAD or `data/KEYS`, and ignores the content behind them.
+    pub(crate) fn decode_front(runtime: &Runtime, from: &Source<'_>, bytes: &[u8]) -> Result<Identity> {
+        first_of(from, bytes, |from, copy| Ok(Identity::unlock_front(runtime, MAGIC, from, copy)?.0))
+    }
+
+    /// Reads one copy of a head and its content behind the root keys.
     pub(crate) fn unlock(
         runtime: &Runtime,
         magic: &[u8; 16],
-        folder: &Path,
-        path: &Path,
+        from: &Source<'_>,
         bytes: &[u8],
-        master: &MasterKey,
     ) -> Result<(Identity, Bytes)> {
-        let damaged = |reason| Error::damaged(path, reason);
+        let (identity, sealed) = Identity::unlock_front(runtime, magic, from, bytes)?;
+        let content = identity.open_content(runtime, from.path, sealed)?;
+        Ok((identity, content))
+    }
+
+    /// The root keys of a head, and the sealed rest.
+    fn unlock_front<'a>(
+        runtime: &Runtime,
+        magic: &[u8; 16],
+        from: &Source<'_>,
+        bytes: &'a [u8],
+    ) -> Result<(Identity, &'a [u8])> {
+        let damaged = |reason| Error::damaged(from.path, reason);
         if !bytes.starts_with(magic) {
-            let newer = bytes.starts_with(&magic[..MAGIC_NAME_BYTES]);
-            return Err(damaged(if newer { "its version is not known here" } else { "it is no head of a store" }));
+            let version = |bytes: &[u8]| bytes.get(MAGIC_NAME_BYTES).copied().map_or('?', char::from);
+            let is_other = bytes.starts_with(&magic[..MAGIC_NAME_BYTES]) && version(bytes).is_ascii_digit();
+            let (path, expected, got) = (from.path.to_owned(), version(magic), version(bytes));
+            let other = Error::UnknownFormat { path, expected, got };
+            return Err(if is_other { other } else { damaged("it is no head of a store") });
         }
         let cut = || damaged("it is cut short, or too long");
         let mut fields = Fields::new(&bytes[magic.len()..]);
@@ -161,22 +258,23 @@ impl Identity {
         let sealed_content = fields.counted(CONTENT_BYTES_MAX).ok_or_else(cut)?;
         fields.end().ok_or_else(cut)?;
 
-        let kind = || Error::KeyKind { path: folder.to_owned(), expected: slot.kind(), got: master.kind() };
-        let secret = master.unlock(&slot)?.ok_or_else(kind)?;
+        let folder = || from.folder.to_owned();
+        slot.expect_cost(from.path, from.cost, from.spent_kib)?;
+        let kind = || Error::KeyKind { path: folder(), expected: slot.kind(), got: from.master.kind() };
+        let secret = from.master.unlock(&slot)?.ok_or_else(kind)?;
         let keys_start = magic.len() + store.len() + Slot::BYTES + CHECK_BYTES;
         if check(runtime, &secret, &bytes[..keys_start - CHECK_BYTES])? != told {
-            return Err(Error::WrongKey { path: folder.to_owned() });
+            return Err(Error::WrongKey { path: folder() });
         }
         let keys = open_once(runtime, &secret, Label::Keyring, &bytes[..keys_start], sealed_keys)?;
         let keys = keys.ok_or_else(|| damaged("its root keys are not authentic"))?;
         let keyring = Keyring::decode(keys.as_slice()?).ok_or_else(|| damaged("its root keys make no sense"))?;
         let front = bytes[..keys_start + 4 + sealed_keys.len()].to_vec();
-        let identity = Identity { store, front, keyring };
-        let content = identity.open_content(runtime, path, sealed_content)?;
-        Ok((identity, content))
+        Ok((Identity { store, front, keyring }, sealed_content))
     }
 
-    /// What a later head of the same identity says: nothing that a master key would be needed for has changed.
+    /// Decodes the content of a later head with the same identity. The part that needs the master
+    /// key must be unchanged.
     pub(crate) fn decode_again(&self, runtime: &Runtime, path: &Path, bytes: &[u8]) -> Result<Bytes> {
         let behind = bytes.strip_prefix(&self.front[..]);
         let mut fields = Fields::new(behind.ok_or_else(|| Error::damaged(path, "it belongs to something else"))?);
@@ -192,7 +290,7 @@ impl Identity {
 }
 
 impl Keyring {
-    /// The key that seals what is written now, and its epoch.
+    /// The key that seals new data, and its epoch.
     pub(crate) fn newest(&self) -> Result<(u32, &Key)> {
         let none = || Error::invalid("root keys", "one", "none");
         self.keys.last().map(|(epoch, key)| (*epoch, key)).ok_or_else(none)
@@ -207,7 +305,7 @@ impl Keyring {
     }
 
     fn encode(&self) -> Result<Bytes> {
-        // Its whole length at once: what grows leaves copies behind.
+        // Allocated at full length: a buffer that grows leaves copies of the keys behind.
         let mut bytes = Vec::with_capacity(4 + self.keys.len() * (4 + KEY_BYTES));
         bytes.extend((self.keys.len() as u32).to_le_bytes());
         for (epoch, key) in &self.keys {
@@ -253,12 +351,69 @@ impl State {
     }
 }
 
+/// Two copies, each in blocks of its own.
+fn twice(copy: &[u8]) -> Vec<u8> {
+    let mut bytes = copy.to_vec();
+    bytes.resize(copy.len().next_multiple_of(BLOCK_BYTES), 0);
+    bytes.extend_from_within(..);
+    bytes
+}
+
+/// The candidates for copies of a head: at the beginning, and at the last block that begins with
+/// the magic.
+fn copies(bytes: &[u8]) -> Vec<&[u8]> {
+    let is_head = |start: &usize| bytes[*start..].starts_with(&MAGIC[..MAGIC_NAME_BYTES]);
+    let last = (BLOCK_BYTES..bytes.len()).step_by(BLOCK_BYTES).rfind(is_head);
+    let mut found: Vec<&[u8]> = [Some(0), last].into_iter().flatten().map(|start| measured(&bytes[start..])).collect();
+    found.dedup();
+    found
+}
+
+/// One copy without its padding zeros, according to its own lengths; all bytes if these do not fit.
+fn measured(bytes: &[u8]) -> &[u8] {
+    let mut fields = Fields::new(bytes);
+    let len = fields.bytes(MAGIC.len() + 16 + Slot::BYTES + CHECK_BYTES).and_then(|front| {
+        let (keys, content) = (fields.counted(KEYRING_BYTES_MAX)?, fields.counted(CONTENT_BYTES_MAX)?);
+        Some(front.len() + 4 + keys.len() + 4 + content.len())
+    });
+    len.map_or(bytes, |len| &bytes[..len])
+}
+
+/// The Argon2id work that a copy of a head asks for, in KiB.
+fn work_kib(copy: &[u8]) -> u64 {
+    let mut fields = Fields::new(copy.get(MAGIC.len() + 16..).unwrap_or_default());
+    Slot::decode(&mut fields).map_or(0, |slot| slot.work_kib())
+}
+
+/// Reads the first intact copy. If there is none, the error is that of a wrong key (or kind of key)
+/// if any copy reports it, else that of the copy read first. The copy that asks for less work is
+/// read first, and the work spent on it counts for the other. An error of a device is returned at
+/// once.
+fn first_of<T>(from: &Source<'_>, bytes: &[u8], read: impl Fn(&Source<'_>, &[u8]) -> Result<T>) -> Result<T> {
+    let (mut first, mut from) = (None, *from);
+    let mut copies = copies(bytes);
+    copies.sort_by_key(|copy| work_kib(copy));
+    for copy in copies {
+        let read = read(&from, copy);
+        from.spent_kib += work_kib(copy);
+        match read {
+            Ok(found) => return Ok(found),
+            Err(error @ Error::Device(_)) => return Err(error),
+            Err(error) => {
+                let is_key = matches!(error, Error::WrongKey { .. } | Error::KeyKind { .. });
+                first = Some(if is_key { error } else { first.unwrap_or(error) });
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| Error::invalid("head", "bytes", "none")))
+}
+
 fn new_root() -> Result<Key> {
     let bytes = Zeroizing::new(random::<KEY_BYTES>()?);
     Ok(Key::hkdf(HashAlgorithm::Sha256, &bytes[..])?)
 }
 
-/// What tells a wrong master key from damage. Nothing about the key follows from it.
+/// A check value that tells a wrong master key from damage. It reveals nothing about the key.
 fn check(runtime: &Runtime, secret: &Key, front: &[u8]) -> Result<[u8; CHECK_BYTES]> {
     let bytes = derive(runtime, secret, Label::Check, &[front])?;
     let short = || Error::invalid("derived key", "32 bytes", "fewer");

@@ -1,11 +1,12 @@
-//! The master key: what a store is opened with.
+//! The master key, which opens a store.
 //!
-//! It is 32 random bytes, or a passphrase of which Argon2id makes as many. It encrypts nothing but the store's root keys, so another one
-//! can take its place without rewriting data. Its bytes lie in memory that is wiped with the last handle; they are never shown.
+//! It is 32 random bytes, or a passphrase from which Argon2id derives 32 bytes. It encrypts only
+//! the store's root keys, so it can be replaced without rewriting data. Its bytes lie in memory
+//! that is wiped with the last handle, and are never shown.
 
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -16,16 +17,25 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::encode::{Fields, from_hex, hex_digits};
 use crate::error::{Error, Result};
 use crate::folder::sync_folder;
+use crate::pipe;
 
-/// How long a key is.
+/// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
-/// The longest passphrase.
+/// Maximal length of a passphrase in bytes.
 pub const PASSPHRASE_BYTES_MAX: usize = 1024;
-/// The most that a store may ask Argon2id for: memory, the sum of memory over all passes, and lanes. Whoever alters a head can cost its
-/// owner no more than some seconds and this memory; more is taken for damage.
+/// A passphrase with fewer characters, or with fewer distinct ones, is weak.
+pub const PASSPHRASE_CHARACTERS_MIN: usize = 8;
+const PASSPHRASE_DISTINCT_MIN: usize = 4;
+/// Limits for the Argon2id cost of a store: memory, memory times passes, and lanes. A higher cost
+/// is treated as damage.
 const MEMORY_KIB_MAX: u32 = 2 << 20;
 const WORK_KIB_MAX: u64 = 8 << 20;
 const LANES_MAX: u32 = 64;
+/// Limit of the work for a head before anything in it is authenticated, unless the owner's options
+/// ask for more: four times the default cost. An attacker who alters a head can cause at most this
+/// much work.
+const UNASKED_MEMORY_KIB_MAX: u32 = 256 << 10;
+const UNASKED_WORK_KIB_MAX: u64 = 768 << 10;
 
 const KEY_FORM: &str = "32 bytes, or 64 hexadecimal digits";
 
@@ -36,15 +46,33 @@ pub struct MasterKey {
     is_passphrase: bool,
 }
 
-/// What deriving a key from a passphrase costs, whoever tries.
+/// The cost of deriving a key from a passphrase, for the owner and for an attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {
     /// Memory, in KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// Passes over the memory.
     pub passes: u32,
-    /// Lanes that could be filled at the same time.
+    /// Lanes that can be filled in parallel.
     pub lanes: u32,
+}
+
+/// Why a passphrase is easily guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Weakness {
+    /// It has too few characters.
+    #[error("expected at least {PASSPHRASE_CHARACTERS_MIN} characters, got {characters}")]
+    Short {
+        /// The number of characters.
+        characters: usize,
+    },
+    /// It has too few distinct characters.
+    #[error("expected at least {PASSPHRASE_DISTINCT_MIN} different characters, got {distinct}")]
+    Monotonous {
+        /// The number of distinct characters.
+        distinct: usize,
+    },
 }
 
 impl Default for PassphraseCost {
@@ -55,7 +83,7 @@ impl Default for PassphraseCost {
 }
 
 impl MasterKey {
-    /// A new key of the system's randomness.
+    /// Makes a random key.
     pub fn generate() -> Result<MasterKey> {
         let bytes = Zeroizing::new(random::<KEY_BYTES>()?);
         MasterKey::of(&bytes[..], false)
@@ -70,17 +98,34 @@ impl MasterKey {
         }
     }
 
-    /// The key in a file that nobody but its owner may read or write: 32 bytes, or 64 hexadecimal digits.
+    /// The key in a file that only its owner may read or write: 32 bytes, or 64 hexadecimal digits.
+    /// The file may be a pipe, such as the `/dev/fd/63` that a shell makes of `<(…)`.
     pub fn from_file(path: &Path) -> Result<MasterKey> {
         MasterKey::parse(&read_private(path, 2 * KEY_BYTES + 2)?, || path.display().to_string())
     }
 
     /// The key in an environment variable: 64 hexadecimal digits.
+    ///
+    /// The variable stays set: `/proc/PID/environ` and child processes show it. Changing the
+    /// environment is unsound while other threads may read it, and a library cannot know those
+    /// threads. A program that begins with one thread can remove the variable itself and pass its
+    /// value to [`MasterKey::from_text`], as the `panoply` command does, or use
+    /// [`MasterKey::from_file`].
     pub fn from_environment(name: &str) -> Result<MasterKey> {
         MasterKey::parse(&environment(name)?, || format!("the environment variable {name}"))
     }
 
-    /// A passphrase, one character at least. The vector is wiped.
+    /// The key as text: 64 hexadecimal digits. `origin` names its source in errors.
+    pub fn from_text(text: &[u8], origin: &str) -> Result<MasterKey> {
+        MasterKey::parse(text, || origin.to_owned())
+    }
+
+    /// The passphrase in the first line of a text.
+    pub fn passphrase_from_text(text: &[u8]) -> Result<MasterKey> {
+        MasterKey::passphrase(first_line(text))
+    }
+
+    /// A passphrase of at least one byte. The vector is wiped.
     pub fn passphrase(text: Vec<u8>) -> Result<MasterKey> {
         let text = Zeroizing::new(text);
         match text.len() {
@@ -89,22 +134,44 @@ impl MasterKey {
         }
     }
 
-    /// The passphrase in the first line of a file that nobody but its owner may read or write.
+    /// The passphrase in the first line of a file or pipe that only its owner may read or write.
     pub fn passphrase_from_file(path: &Path) -> Result<MasterKey> {
         MasterKey::passphrase(first_line(&read_private(path, PASSPHRASE_BYTES_MAX + 2)?))
     }
 
-    /// The passphrase in an environment variable.
+    /// The passphrase in an environment variable, which stays set: see
+    /// [`MasterKey::from_environment`].
     pub fn passphrase_from_environment(name: &str) -> Result<MasterKey> {
         MasterKey::passphrase(first_line(&environment(name)?))
     }
 
-    /// Writes a key into a new file that is its owner's alone, as hexadecimal digits. A passphrase is not written.
+    /// Why a passphrase is too easily guessed for a new store; `None` for keys and for acceptable
+    /// passphrases. Argon2id makes each guess slow, which does not help if few guesses suffice.
+    pub fn weakness(&self) -> Option<Weakness> {
+        let text = self.secret.as_slice().ok().filter(|_| self.is_passphrase)?;
+        let chars = text.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
+        let broken = text.utf8_chunks().map(|chunk| chunk.invalid().len()).sum::<usize>();
+        let (characters, mut distinct) =
+            (chars.clone().count() + broken, Zeroizing::new(Vec::with_capacity(text.len())));
+        chars.for_each(|character| {
+            if !distinct.contains(&character) {
+                distinct.push(character)
+            }
+        });
+        match (characters, distinct.len() + broken) {
+            (characters, _) if characters < PASSPHRASE_CHARACTERS_MIN => Some(Weakness::Short { characters }),
+            (_, distinct) if distinct < PASSPHRASE_DISTINCT_MIN => Some(Weakness::Monotonous { distinct }),
+            _ => None,
+        }
+    }
+
+    /// Writes a key as hexadecimal digits into a new file that is private to its owner. Passphrases
+    /// are refused.
     pub fn write_new_file(&self, path: &Path) -> Result<()> {
         if self.is_passphrase {
             return Err(Error::invalid("key to be written", "a key", "a passphrase"));
         }
-        // Its whole length at once: what grows leaves copies behind.
+        // Allocated at full length: a string that grows leaves copies of the key behind.
         let mut text = Zeroizing::new(String::with_capacity(2 * KEY_BYTES + 1));
         text.extend(hex_digits(self.secret.as_slice()?).chain(['\n']));
         let mut options = File::options();
@@ -114,16 +181,16 @@ impl MasterKey {
         let mut file = options.open(path).map_err(|error| Error::io("create", path, error))?;
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         written.map_err(|error| Error::io("write", path, error))?;
-        // Its name too, before anything depends on it.
+        // The file's name must be durable too before anything depends on it.
         sync_folder(path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")))
     }
 
-    /// What it is.
+    /// The kind of key, for errors.
     pub(crate) fn kind(&self) -> &'static str {
         if self.is_passphrase { "a passphrase" } else { "a key" }
     }
 
-    /// How a store that is locked with it from now on makes a key of it.
+    /// The slot of a store that is being locked with this key.
     pub(crate) fn new_slot(&self, cost: PassphraseCost) -> Result<Slot> {
         match self.is_passphrase {
             true => cost.params().map(|_| ()).and_then(|()| Ok(Slot::Passphrase { cost, salt: random()? })),
@@ -131,7 +198,8 @@ impl MasterKey {
         }
     }
 
-    /// The secret from which the key for the root keys is derived; `None` where the store needs the other kind.
+    /// The secret from which the key for the root keys is derived; `None` if the store needs the
+    /// other kind of key.
     pub(crate) fn unlock(&self, slot: &Slot) -> Result<Option<Key>> {
         match (slot, self.is_passphrase) {
             (Slot::Key, false) => Ok(Some(Key::hkdf(HashAlgorithm::Sha256, self.secret.as_slice()?)?)),
@@ -161,7 +229,7 @@ impl fmt::Debug for MasterKey {
     }
 }
 
-/// How a store makes a key of its master key. It is no secret.
+/// How a store derives a secret from its master key. It is public.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Key,
@@ -176,6 +244,29 @@ impl Slot {
             Slot::Key => "a key",
             Slot::Passphrase { .. } => "a passphrase",
         }
+    }
+
+    /// The Argon2id work that the slot asks for, in KiB.
+    pub(crate) fn work_kib(&self) -> u64 {
+        match self {
+            Slot::Key => 0,
+            Slot::Passphrase { cost, .. } => cost.work_kib(),
+        }
+    }
+
+    /// Refuses a head that asks for more work than both the default limit and the owner's cost.
+    /// Work spent on another copy counts too, unless this copy asks for exactly the owner's cost.
+    pub(crate) fn expect_cost(&self, path: &Path, asked: PassphraseCost, spent_kib: u64) -> Result<()> {
+        let Slot::Passphrase { cost, .. } = self else { return Ok(()) };
+        let spent_kib = if *cost == asked { 0 } else { spent_kib };
+        let memory_kib_max = asked.memory_kib.max(UNASKED_MEMORY_KIB_MAX);
+        let work_kib_max = asked.work_kib().max(UNASKED_WORK_KIB_MAX);
+        if cost.memory_kib <= memory_kib_max && cost.work_kib() + spent_kib <= work_kib_max {
+            return Ok(());
+        }
+        let text = |memory_kib, work_kib| format!("{memory_kib} KiB, and {work_kib} KiB over all passes");
+        let (expected, got) = (text(memory_kib_max, work_kib_max), text(cost.memory_kib, cost.work_kib()));
+        Err(Error::CostlyPassphrase { path: path.to_owned(), expected, got })
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -201,10 +292,13 @@ impl Slot {
 }
 
 impl PassphraseCost {
+    fn work_kib(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
     fn params(self) -> Result<Params> {
         let PassphraseCost { memory_kib, passes, lanes } = self;
-        let work_kib = u64::from(memory_kib) * u64::from(passes);
-        let bounded = memory_kib <= MEMORY_KIB_MAX && work_kib <= WORK_KIB_MAX && lanes <= LANES_MAX;
+        let bounded = memory_kib <= MEMORY_KIB_MAX && self.work_kib() <= WORK_KIB_MAX && lanes <= LANES_MAX;
         let params = Params::new(memory_kib, passes, lanes, Some(KEY_BYTES)).ok().filter(|_| bounded);
         params.ok_or_else(|| {
             let expected = format!(
@@ -224,7 +318,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     }
 }
 
-/// What Argon2id makes of a passphrase. All memory that it used is wiped.
+/// Derives a key from a passphrase with Argon2id. All memory that it used is wiped.
 fn stretched(passphrase: &[u8], cost: PassphraseCost, salt: &[u8]) -> Result<Key> {
     let params = cost.params()?;
     let out_of_memory = || {
@@ -255,40 +349,51 @@ fn first_line(text: &[u8]) -> Vec<u8> {
     line.strip_suffix(b"\r").unwrap_or(line).to_vec()
 }
 
-/// The whole of a short file that nobody but its owner may read or write.
+/// Reads a short file or pipe that only its owner may read or write.
 fn read_private(path: &Path, bytes_max: usize) -> Result<Zeroizing<Vec<u8>>> {
     let mut options = File::options();
     options.read(true);
     #[cfg(unix)]
-    // Without blocking: a pipe would wait for its other end.
+    // Non-blocking: opening a pipe would otherwise wait for its other end without a limit.
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
     let file = options.open(path).map_err(|error| Error::io("open", path, error))?;
     let metadata = file.metadata().map_err(|error| Error::io("open", path, error))?;
-    if !metadata.is_file() {
-        return Err(Error::NotAFile { path: path.to_owned() });
+    let bad = |expected| Error::InvalidKey { origin: path.display().to_string(), expected };
+    if !metadata.is_file() && !pipe::is_pipe(&metadata) {
+        return Err(bad("a regular file or a pipe"));
     }
     expect_private(path, &metadata)?;
     let mut bytes = Zeroizing::new(vec![0; bytes_max + 1]);
-    let mut len = 0;
-    while len < bytes.len() {
-        match (&file).read(&mut bytes[len..]).map_err(|error| Error::io("read", path, error))? {
-            0 => break,
-            read => len += read,
-        }
-    }
+    let read =
+        if metadata.is_file() { read_up_to(&file, &mut bytes) } else { pipe::read_up_to(path, &file, &mut bytes) };
+    let len = read.map_err(|error| Error::io("read", path, error))?;
     if len > bytes_max {
-        return Err(Error::InvalidKey { origin: path.display().to_string(), expected: "a shorter file" });
+        return Err(bad("a shorter file"));
     }
     bytes[len..].zeroize();
     bytes.truncate(len);
     Ok(bytes)
 }
 
+/// Reads until the end or until the buffer is full. Returns the number of bytes.
+fn read_up_to(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < bytes.len() {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
 #[cfg(unix)]
 fn expect_private(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let exposed = |reason: String| Err(Error::ExposedKeyFile { path: path.to_owned(), reason });
-    // SAFETY: `geteuid` takes nothing, changes nothing and cannot fail.
+    // SAFETY: `geteuid` takes no arguments, changes nothing and cannot fail.
     #[allow(unsafe_code)]
     let user = unsafe { libc::geteuid() };
     match metadata.mode() & 0o777 {
@@ -338,6 +443,17 @@ mod tests {
     }
 
     #[test]
+    fn short_and_monotonous_passphrases_are_weak() {
+        let weakness = |text: &str| MasterKey::passphrase(text.as_bytes().to_vec()).unwrap().weakness();
+        assert_eq!(weakness("a"), Some(Weakness::Short { characters: 1 }));
+        assert_eq!(weakness("äöüßéèà"), Some(Weakness::Short { characters: 7 }), "characters, not bytes");
+        assert_eq!(weakness("aaaaaaaaaaaaaaaa"), Some(Weakness::Monotonous { distinct: 1 }));
+        assert_eq!((weakness("open sesame"), weakness("äöüßéèàâ")), (None, None));
+        let raw = MasterKey::passphrase(vec![0xff, 1, 2, 3, 4, 5, 0xfe, 9]).unwrap();
+        assert_eq!((raw.weakness(), MasterKey::generate().unwrap().weakness()), (None, None));
+    }
+
+    #[test]
     fn slots_come_back_and_absurd_costs_are_refused() {
         let passphrase = MasterKey::passphrase(b"hunter2".to_vec()).unwrap();
         let slot = passphrase.new_slot(CHEAP).unwrap();
@@ -352,5 +468,24 @@ mod tests {
         }
         assert!(MasterKey::generate().unwrap().unlock(&slot).unwrap().is_none());
         assert!(!format!("{passphrase:?}").contains("hunter2"));
+    }
+
+    /// Regression: an altered head made Argon2id take 2 GiB before anything was authenticated.
+    #[test]
+    fn a_head_may_not_ask_for_more_than_its_owner() {
+        let cost = |memory_kib, passes| PassphraseCost { memory_kib, passes, lanes: 1 };
+        let expect = |asked, owner| {
+            let slot = Slot::Passphrase { cost: asked, salt: [0; 16] };
+            slot.expect_cost(Path::new("HEAD"), owner, 0)
+        };
+        let default = PassphraseCost::default();
+        for fair in [CHEAP, default, cost(256 << 10, 3)] {
+            expect(fair, CHEAP).unwrap();
+        }
+        for costly in [cost(2 << 20, 1), cost(64 << 10, 13), cost((256 << 10) + 1, 1)] {
+            assert!(matches!(expect(costly, default), Err(Error::CostlyPassphrase { .. })), "{costly:?}");
+            expect(costly, costly).unwrap();
+        }
+        assert!(matches!(expect(cost(2 << 20, 4), cost(2 << 20, 3)), Err(Error::CostlyPassphrase { .. })));
     }
 }

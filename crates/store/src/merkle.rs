@@ -4,7 +4,8 @@
 //! leaf of a chunk    H(0, number of the chunk, stored bytes and form, H(sealed chunk))
 //! node               H(1, left, right); a node without a neighbour goes up as it is
 //! root of an extent  H(2, extent's id, bytes of a chunk, bytes of the extent, node of all its chunks)
-//! root of an object  the node of all its extents' roots; of an empty object, H(3)
+//! root of an object  the node of all its extents' roots
+//! without chunks, or without extents, the node is H(3)
 //! ```
 //!
 //! H is SHA-256. All hashes of one level are one op.
@@ -17,7 +18,7 @@ use crate::catalog::Extent;
 use crate::error::Result;
 use crate::extent::index::ChunkEntry;
 
-/// A hash.
+/// A SHA-256 digest.
 pub(crate) type Digest = [u8; 32];
 
 /// The root of an extent, from the digests of its sealed chunks.
@@ -40,17 +41,17 @@ pub(crate) fn extent_root(runtime: &Runtime, extent: &Extent, chunks: &[ChunkEnt
 
 /// The root of an object, from those of its extents.
 pub(crate) fn object_root(runtime: &Runtime, extents: &[Extent]) -> Result<Digest> {
-    match extents {
-        [] => one(hash_all(runtime, vec![3], usize::MAX)?),
-        extents => top(runtime, extents.iter().map(|extent| extent.root).collect()),
-    }
+    top(runtime, extents.iter().map(|extent| extent.root).collect())
 }
 
 const LEAF_BYTES: usize = 1 + 8 + 4 + 32;
 const NODE_BYTES: usize = 1 + 2 * 32;
 
-/// The node above all of them.
+/// The node above all of them; H(3) if there are none.
 fn top(runtime: &Runtime, mut level: Vec<Digest>) -> Result<Digest> {
+    if level.is_empty() {
+        return one(hash_all(runtime, vec![3], usize::MAX)?);
+    }
     while level.len() > 1 {
         let (pairs, alone) = level.as_chunks::<2>();
         let mut nodes = Vec::with_capacity(pairs.len() * NODE_BYTES);
@@ -71,13 +72,16 @@ fn one(level: Vec<Digest>) -> Result<Digest> {
     Ok(level.first().copied().ok_or_else(none)?)
 }
 
-/// The digest of each piece.
+/// The digest of each piece of `len_each` bytes.
 fn hash_all(runtime: &Runtime, bytes: Vec<u8>, len_each: usize) -> Result<Vec<Digest>> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
     let messages = Messages::split(Bytes::from_vec(bytes), len_each)?;
     digests(&runtime.run(Hash::new(HashAlgorithm::Sha256, messages)).wait()?)
 }
 
-/// Digests as an op has answered them.
+/// The digests in the output of an op.
 pub(crate) fn digests(messages: &Messages) -> Result<Vec<Digest>> {
     let digest = |slice: &[u8]| {
         Digest::try_from(slice).map_err(|_| panoply_core::Error::invalid("digest", "32 bytes", slice.len()).into())

@@ -1,7 +1,8 @@
 //! Keys derived from keys, and messages sealed with them: all through the runtime's ops.
 //!
-//! What is sealed by [`seal_once`] has a key of its own, derived with 32 random bytes that are stored in front of it. The label says what
-//! it is, so that nothing that was sealed as one thing can be taken for another.
+//! A message sealed by [`seal_once`] has a key of its own, derived with 32 random bytes that are
+//! stored in front of it. The label separates the uses, so that a message sealed for one use is
+//! never accepted for another.
 
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{AeadAlgorithm, HashAlgorithm, Hkdf, Key, Nonces, Open, Seal};
@@ -10,25 +11,27 @@ use panoply_runtime::Runtime;
 use crate::error::Result;
 use crate::key::{KEY_BYTES, random};
 
-/// How long the random bytes are from which a key is derived.
+/// Length of the random bytes that a key is derived with.
 pub(crate) const SALT_BYTES: usize = 32;
 
-/// What a derived key is for.
+/// The use of a derived key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Label {
-    /// Tells whether a master key is the right one.
+    /// Checks whether a master key is the right one.
     Check,
     /// Seals the root keys.
     Keyring,
-    /// Seals what the head says.
+    /// Seals the state or content of a head.
     State,
     /// Seals records of the catalog.
     Catalog,
-    /// The key of an object, from which those of its extents are derived.
+    /// Secret of an object, from which the keys of its extents are derived.
     Object,
     /// Seals the chunks of an extent.
     Extent,
-    /// Seals frames of a file that grows.
+    /// Seals the owner record of an extent.
+    Owner,
+    /// Seals frames of a growing file.
     Frames,
 }
 
@@ -41,30 +44,32 @@ impl Label {
             Label::Catalog => b"panoply store 1 catalog\0",
             Label::Object => b"panoply store 1 object\0",
             Label::Extent => b"panoply store 1 extent\0",
+            Label::Owner => b"panoply store 1 owner\0",
             Label::Frames => b"panoply store 1 frames\0",
         }
     }
 }
 
-/// Derives 32 secret bytes. The parts are of fixed lengths for each label, so that no two lists of them are the same text.
+/// Derives 32 secret bytes. For each label the parts have fixed lengths, so two different lists of
+/// parts never concatenate to the same text.
 pub(crate) fn derive(runtime: &Runtime, secret: &Key, label: Label, parts: &[&[u8]]) -> Result<Bytes> {
     let info: Vec<u8> = [label.text()].iter().chain(parts).flat_map(|part| part.iter().copied()).collect();
     Ok(runtime.run(Hkdf::new(secret, info, KEY_BYTES)).wait()?.into_one()?)
 }
 
-/// Derives a key that seals with AES-256-GCM.
+/// Derives a key for AES-256-GCM.
 pub(crate) fn derive_seal(runtime: &Runtime, secret: &Key, label: Label, parts: &[&[u8]]) -> Result<Key> {
     let bytes = derive(runtime, secret, label, parts)?;
     Ok(Key::seal(AeadAlgorithm::Aes256Gcm, bytes.as_slice()?)?)
 }
 
-/// Derives a key from which others are derived.
+/// Derives a key that other keys are derived from.
 pub(crate) fn derive_secret(runtime: &Runtime, secret: &Key, label: Label, parts: &[&[u8]]) -> Result<Key> {
     let bytes = derive(runtime, secret, label, parts)?;
     Ok(Key::hkdf(HashAlgorithm::Sha256, bytes.as_slice()?)?)
 }
 
-/// Seals a message with a key of its own: the random bytes, the text, its tag.
+/// Seals a message with a key of its own. The result is salt, text and tag.
 pub(crate) fn seal_once(
     runtime: &Runtime,
     secret: &Key,
@@ -79,7 +84,7 @@ pub(crate) fn seal_once(
     Ok([&salt, sealed.as_slice()?].concat())
 }
 
-/// Opens what [`seal_once`] made. `None` where it is not authentic.
+/// Opens a message of [`seal_once`]. `None` if it is not authentic.
 pub(crate) fn open_once(
     runtime: &Runtime,
     secret: &Key,

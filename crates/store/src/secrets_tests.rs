@@ -1,4 +1,5 @@
-//! No key is left in memory: after the store is dropped, the process's own memory is searched for all of them.
+//! Checks that no key stays in memory: after the store is dropped, the process's own memory is
+//! searched for all keys.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,7 +17,7 @@ use crate::store::{Options, Store};
 const KEY_BYTES: usize = 32;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Some secret bytes, kept in a form that is not found when they are searched for.
+/// Secret bytes, masked so that the search does not find them.
 struct Masked([u8; KEY_BYTES]);
 
 impl Masked {
@@ -26,7 +27,7 @@ impl Masked {
         Masked(masked)
     }
 
-    /// A secret of which every byte is known.
+    /// A secret computed from a number.
     fn of_number(number: u32) -> Masked {
         Masked(std::array::from_fn(|index| byte(number, index) ^ 0xa5))
     }
@@ -39,7 +40,7 @@ impl Masked {
         window.iter().zip(&self.0).all(|(byte, masked)| byte ^ 0xa5 == *masked)
     }
 
-    /// How often it stands in memory that this process can read.
+    /// Number of occurrences in the readable memory of this process.
     fn copies(&self) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mut memory = File::open("/proc/self/mem").unwrap();
@@ -52,7 +53,7 @@ impl Masked {
             let mut at = start;
             while at < end {
                 let len = PIECE_BYTES.min((end - at) as usize);
-                // Some maps, such as those of devices, cannot be read.
+                // Some mappings, such as those of devices, cannot be read.
                 if memory.seek(SeekFrom::Start(at)).is_ok() && memory.read_exact(&mut piece[..len]).is_ok() {
                     let places = piece[..len].windows(KEY_BYTES).enumerate().filter(|(_, window)| self.is_at(window));
                     found += places.filter(|(offset, _)| !own.contains(&(at + *offset as u64))).count();
@@ -65,7 +66,7 @@ impl Masked {
     }
 }
 
-/// A byte of a secret, computed where it is needed.
+/// A byte of a secret, computed on demand.
 fn byte(secret: u32, index: usize) -> u8 {
     let mixed = (index as u32 ^ 0x5bd1_e995 ^ secret << 16).wrapping_mul(0x9e37_79b1).rotate_left(13);
     (mixed.wrapping_mul(0x85eb_ca6b) >> 24) as u8
@@ -80,7 +81,7 @@ fn options() -> Options {
     Options { chunk_bytes: 1000, passphrase_cost, ..Options::default() }
 }
 
-/// Uses a store in every way, and tells all secrets that were in memory, masked.
+/// Uses a store in every way, and returns all secrets that were in memory, masked.
 fn use_store(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Vec<(&'static str, Masked)> {
     let first = MasterKey::from_bytes(secret(1)).unwrap();
     let mut store = Store::create(Arc::clone(runtime), folder, &first, options()).unwrap();
@@ -119,11 +120,11 @@ fn no_key_is_left_in_memory() {
     let file = folder.join("written.key");
     MasterKey::from_bytes(secret(3)).unwrap().write_new_file(&file).unwrap();
     secrets.push(("written key", Masked::of_number(3)));
-    // Its digits are two for each byte.
+    // Two hexadecimal digits for each byte.
     let nibble = |at: usize| (byte(3, at / 2) >> (4 - at % 2 * 4)) & 15;
     let digit = |at: usize| b"0123456789abcdef"[usize::from(nibble(at))];
     secrets.push(("digits of a written key", Masked(std::array::from_fn(|at| digit(at) ^ 0xa5))));
-    // The worker lets go of an op behind its answer.
+    // The worker releases an op only after its answer.
     let start = Instant::now();
     for (name, secret) in &secrets {
         while secret.copies() > 0 {

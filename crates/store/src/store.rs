@@ -1,93 +1,72 @@
-//! What a program holds: a store that is open.
+//! A store that is open.
 //!
-//! 1. One process writes, or several read; the lock in the folder says which. Others are refused, or wait as long as they said.
-//! 2. A change is written to the log and reaches the disk; then a new head names it, which is renamed over the old one. Before that rename
-//!    nothing has changed, after it everything has. Data lies in files of its own that reach the disk before the log.
-//! 3. Opening reads the head and the log, and finds every byte of them authentic; the data of an object is checked when it is read.
-//!    Nothing in the folder is changed before that.
-//! 4. After a failure that leaves it unclear what the disk holds there are no more writes until the store is opened again.
+//! 1. One process writes, or several read; the lock on the folder decides. Others are refused, or
+//!    wait as long as their options say.
+//! 2. A change is written to the log and reaches the disk; then a new head names it and is renamed
+//!    over the old one. Before this rename nothing has changed, after it everything has. Data lies
+//!    in files of its own that reach the disk before the log.
+//! 3. Opening reads the head and the log, and authenticates every byte of them; the data of an
+//!    object is checked when it is read. Nothing in the folder is changed before that.
+//! 4. Head and log have two copies. Damage in one is repaired from the other, and reported; a
+//!    writer rewrites the damaged copy. If the log goes on behind the commit in the head, the store
+//!    has its newest commit, and a writer makes a head that names it.
+//! 5. Every write first checks that head and log are still as this writer left them. If another
+//!    writer has bypassed the lock, this one fails, and the other's changes stay.
+//! 6. After a failure that leaves the state of the disk unclear, nothing is written until the
+//!    store is opened again.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use panoply_core::op::crypto::Format;
 use panoply_runtime::Runtime;
 
 use crate::anchor::{self, Known};
 use crate::batch::Batch;
-use crate::catalog::{CHUNK_BYTES, Catalog, Change, Extent, Object};
+use crate::catalog::{Catalog, Change, Extent, Object};
 use crate::encode::hex;
 use crate::error::{Error, Result};
 use crate::extent::object_secret;
 use crate::extent::read::ExtentReader;
-use crate::folder::{Failure, Folder, read_file};
-use crate::head::{HEAD_BYTES_MAX, Identity, MAGIC, State};
-use crate::key::{MasterKey, PassphraseCost};
+use crate::folder::{Failure, Folder, read_file, read_intact};
+use crate::head::{HEAD_BYTES_MAX, Head, Identity, MAGIC, Source, State};
+use crate::key::MasterKey;
 use crate::log::{self, Log};
 use crate::merkle;
+use crate::newest::{Newest, refuse_successor_of_keys};
+pub use crate::options::Options;
+use crate::options::check;
 
-/// A log is written anew when it is longer than this, and than twice what it began with.
+/// A log is rewritten when it is longer than this, and than twice its first length.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
 
-/// How a store is opened and written to.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Bytes of a chunk: what is read at least when one byte is wanted, and compressed by itself.
-    pub chunk_bytes: usize,
-    /// The longest file of data; a longer object has several.
-    pub extent_bytes_max: u64,
-    /// The level of Zstandard; `None` compresses nothing. Chunks that do not become shorter are stored as they are.
-    pub level: Option<i32>,
-    /// How long to wait for another process that has the store.
-    pub lock_wait: Duration,
-    /// A file outside of the store that finds out where an older copy of all of it was put back; see [`crate::anchor`].
-    pub anchor: Option<PathBuf>,
-    /// What a new passphrase costs whoever tries it.
-    pub passphrase_cost: PassphraseCost,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            chunk_bytes: 256 << 10,
-            extent_bytes_max: 4 << 30,
-            level: Some(1),
-            lock_wait: Duration::ZERO,
-            anchor: None,
-            passphrase_cost: PassphraseCost::default(),
-        }
-    }
-}
-
-/// What is known of an object.
+/// Description of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its bytes.
+    /// Length of the object.
     pub len: u64,
-    /// The bytes of its files.
+    /// Bytes of its files.
     pub stored: u64,
-    /// When it was last written to, in seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     pub modified_s: u64,
-    /// Its files.
+    /// Number of its files.
     pub extents: usize,
     /// Its Merkle root.
     pub root: [u8; 32],
 }
 
-/// What [`Store::verify`] found.
+/// Result of [`Store::verify`].
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
-    /// Objects that are in order.
+    /// Number of intact objects.
     pub intact: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Objects that are not, and why.
+    /// Damaged objects, and why.
     pub damaged: Vec<(String, Error)>,
 }
 
@@ -98,15 +77,18 @@ pub struct Store {
     options: Options,
     identity: Identity,
     state: State,
+    /// HEAD as this process has read or written it last.
+    head: Vec<u8>,
     catalog: Catalog,
-    /// `None` where it is read alone.
+    /// `None` in a store opened read-only.
     log: Option<Log>,
-    /// About how long the log is where it begins anew with everything that there is.
+    /// Approximate length of the log right after it was last rewritten.
     log_bytes_first: u64,
     /// Why nothing can be written any more.
     stopped: Option<String>,
     had_no_anchor: bool,
     anchor_problem: Option<Error>,
+    damaged_copies: Vec<Error>,
 }
 
 impl Store {
@@ -115,14 +97,9 @@ impl Store {
         let runtime = runtime.into();
         check(&options)?;
         let identity = Identity::create(&runtime, MAGIC, key, options.passphrase_cost)?;
-        let (_, root) = identity.keyring.newest()?;
         let folder = Folder::create(path)?;
-        let begun = Log::create(&runtime, &folder, identity.store, root).and_then(|log| {
-            let state = State::at(1, log.place());
-            folder.write_head(&identity.encode(&runtime, &state)?).map_err(|failure| failure.error)?;
-            Ok((log, state))
-        });
-        let (log, state) = match begun {
+        let begun = begin(&runtime, &folder, &identity);
+        let (log, state, head, catalog) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 folder.give_up();
@@ -135,23 +112,26 @@ impl Store {
             options,
             identity,
             state,
-            catalog: Catalog::default(),
+            head,
+            catalog,
             log: Some(log),
             log_bytes_first: 0,
             stopped: None,
             had_no_anchor: false,
             anchor_problem: None,
+            damaged_copies: Vec::new(),
         };
-        store.drop_anchor();
+        store.folder.complete_reserve();
+        store.write_anchor();
         Ok(store)
     }
 
-    /// Opens a store to read and write. What a crash has left over is deleted.
+    /// Opens a store to read and write. Files left over from a crash are deleted.
     pub fn open(runtime: impl Into<Arc<Runtime>>, path: &Path, key: &MasterKey, options: Options) -> Result<Store> {
         Store::open_as(runtime.into(), path, key, options, true)
     }
 
-    /// Opens a store to be read alone. Nothing in its folder is changed.
+    /// Opens a store read-only. Nothing in its folder is changed.
     pub fn open_read_only(
         runtime: impl Into<Arc<Runtime>>,
         path: &Path,
@@ -164,18 +144,46 @@ impl Store {
     fn open_as(runtime: Arc<Runtime>, path: &Path, key: &MasterKey, options: Options, writes: bool) -> Result<Store> {
         check(&options)?;
         let folder = Folder::open(path, writes, options.lock_wait)?;
-        let head = folder.head_path();
-        let bytes = read_file(&head, HEAD_BYTES_MAX)?;
-        let (identity, state) = Identity::decode(&runtime, folder.path(), &head, &bytes, key)?;
-        let checked = options.anchor.as_ref().map(|file| anchor::check(file, folder.path(), &identity.store, &state));
-        let known = checked.transpose()?;
+        let path = folder.head_path();
+        let head = read_file(&path, HEAD_BYTES_MAX)?;
+        let from = Source::new(folder.path(), &path, key, options.passphrase_cost);
+        let Head { identity, state, is_whole } = Identity::decode(&runtime, &from, &head)?;
         let (_, root) = identity.keyring.newest()?;
-        let catalog = log::read(&runtime, &folder, identity.store, root, &state.place())?;
+        // While the log is locked there is no other writer, even if the folder's lock does not hold.
+        // So files that are not named are left over, unless the head was replaced after it was read.
+        let mut locked = Vec::new();
+        if writes {
+            locked = log::lock(&folder, &[state.log])?;
+            folder.expect_head(Some(&head))?;
+        }
+        let Newest { catalog, state, mut damaged_copies, is_head_newest } =
+            Newest::read(&runtime, &folder, &identity, state, &head)?;
+        let anchors = anchor::files(&options, &identity.store);
+        let check = |file: &PathBuf| anchor::check(file, folder.path(), &identity.store, &catalog.history);
+        let known: Vec<Known> = anchors.iter().map(check).collect::<Result<_>>()?;
+        let is_log_whole = damaged_copies.iter().all(|damaged| matches!(damaged, Error::OlderHead { .. }));
+        if !is_whole {
+            damaged_copies.push(Error::damaged(&path, "one of its two copies is not in order"));
+        }
+        let keys_path = folder.keys_path();
+        let keys = read_intact(&keys_path, HEAD_BYTES_MAX)?.unwrap_or_default();
+        if writes {
+            identity.expect_keys_of_this_store(&keys_path, &keys)?;
+        }
+        let has_keys = identity.is_kept_in(&runtime, &keys_path, &keys);
+        if !has_keys {
+            if writes {
+                let from = Source { path: &keys_path, ..from };
+                refuse_successor_of_keys(&runtime, &folder, &from, &keys, identity.store, &state)?;
+            }
+            damaged_copies.push(Error::damaged(&keys_path, "it does not have the root keys that HEAD has"));
+        }
         let mut log = None;
         if writes {
             let named: HashSet<String> = catalog.extents().map(|extent| hex(&extent.id)).collect();
             folder.remove_strangers(Some(&state.log), &named)?;
-            log = Log::resume(&runtime, &folder, identity.store, root, state.place())?;
+            folder.complete_reserve();
+            log = Log::resume(&runtime, &mut locked, identity.store, root, state.place())?;
         }
         let mut store = Store {
             runtime,
@@ -184,74 +192,123 @@ impl Store {
             identity,
             log_bytes_first: catalog.encoded_bytes(),
             state,
+            head,
             catalog,
             log,
             stopped: None,
-            had_no_anchor: known == Some(Known::Nothing),
+            had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == Known::Nothing),
             anchor_problem: None,
+            damaged_copies,
         };
-        if writes && store.log.is_none() {
-            store.rewrite_log(store.identity.clone())?;
-        } else if known.is_some_and(|known| known != Known::This) {
-            store.drop_anchor();
+        if writes {
+            store.mend_copies(has_keys, is_whole && is_head_newest, is_log_whole)?;
+        }
+        // Held until the store has locked a log of its own.
+        drop(locked);
+        if known.iter().any(|known| *known != Known::This) {
+            store.write_anchor();
         }
         Ok(store)
     }
 
-    /// Its folder.
+    /// Rewrites damaged copies. A full disk must not prevent the removal of objects, so copies that
+    /// do not fit stay as they are, and the next writer tries again.
+    fn mend_copies(&mut self, has_keys: bool, is_head_whole: bool, is_log_whole: bool) -> Result<()> {
+        if !has_keys {
+            let written = self.identity.encode_keys(&self.runtime).and_then(|keys| self.folder.write_keys(&keys));
+            self.or_later(written)?;
+        }
+        if self.log.is_none() {
+            return self.rewrite_log(self.identity.clone());
+        }
+        if !is_log_whole {
+            let written = self.rewrite_log(self.identity.clone());
+            return self.or_later(written);
+        }
+        if !is_head_whole {
+            let head = self.identity.encode(&self.runtime, &self.state)?;
+            let written = self.folder.write_head(&head, Some(&self.head), &[]);
+            let written = self.settle(written);
+            if written.is_ok() {
+                self.head = head;
+            }
+            self.or_later(written)?;
+        }
+        Ok(())
+    }
+
+    /// Ignores a full disk if nothing has changed.
+    fn or_later(&self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(Error::DiskFull { .. }) if self.stopped.is_none() => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Path of its folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its number, random, as text.
+    /// Its random id, as text.
     pub fn id(&self) -> String {
         hex(&self.identity.store)
     }
 
-    /// How many commits there were.
+    /// Number of commits.
     pub fn generation(&self) -> u64 {
         self.state.generation
     }
 
-    /// How many root keys open what is in it: one more for each rotation, while something is left that was written before it.
+    /// Number of root keys in use: each rotation adds one, and a key is dropped once no data uses
+    /// it.
     pub fn epochs(&self) -> usize {
         self.identity.keyring.len()
     }
 
-    /// Whether it was opened with an anchor that was not there yet: nobody can tell whether an older copy was put back before.
+    /// Whether it was opened with an anchor that did not exist yet. Then an earlier rollback cannot
+    /// be detected.
     pub fn had_no_anchor(&self) -> bool {
         self.had_no_anchor
     }
 
-    /// Why the anchor could not be written, where it could not. The store itself is as it should be.
+    /// Why the anchor could not be written. The store itself is intact.
     pub fn anchor_problem(&self) -> Option<&Error> {
         self.anchor_problem.as_ref()
     }
 
-    /// Every object, in the order of names. The list is authentic.
+    /// Copies of head, log and root keys that were damaged when the store was opened, although the
+    /// other copies were intact, and a head that was an older copy ([`Error::OlderHead`]). Nothing
+    /// is lost; if the store was opened for writing, they have been rewritten. The disk may fail
+    /// soon.
+    pub fn damaged_copies(&self) -> &[Error] {
+        &self.damaged_copies
+    }
+
+    /// All objects, sorted by name. The list is authentic.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.catalog.objects.iter().map(|(name, object)| Entry::of(name, object))
     }
 
-    /// One object.
+    /// The object of this name.
     pub fn get(&self, name: &str) -> Option<Entry> {
         self.object(name).map(|object| Entry::of(name, object))
     }
 
-    /// Begins changes that are made together.
+    /// Begins changes that are committed together.
     pub fn batch(&mut self) -> Result<Batch<'_>> {
         Batch::new(self)
     }
 
-    /// Puts an object: everything that the source has. One that is there already is refused, or replaced. When it returns the object has
-    /// reached the disk.
+    /// Puts an object with all bytes of the source. An existing object is replaced if `replace` is
+    /// set; otherwise the call is refused. The object is on the disk when this returns.
     pub fn put(&mut self, name: &str, source: &mut dyn Read, replace: bool) -> Result<Entry> {
         let mut batch = self.batch()?;
         let entry = batch.put(name, source, replace)?;
         batch.commit().map(|()| entry)
     }
 
-    /// Adds everything that the source has to the end of an object.
+    /// Appends all bytes of the source to an object.
     pub fn append(&mut self, name: &str, source: &mut dyn Read) -> Result<Entry> {
         let mut batch = self.batch()?;
         let entry = batch.append(name, source)?;
@@ -265,7 +322,7 @@ impl Store {
         batch.commit()
     }
 
-    /// Writes all of an object to `out`. What is not authentic is not written.
+    /// Writes all of an object to `out`. Bytes that are not authentic are never written.
     pub fn read(&self, name: &str, out: &mut dyn Write) -> Result<()> {
         let len = self.expect_object(name)?.len();
         self.read_range(name, 0..len, out)
@@ -273,6 +330,7 @@ impl Store {
 
     /// Writes a range of an object to `out`.
     pub fn read_range(&self, name: &str, range: Range<u64>, out: &mut dyn Write) -> Result<()> {
+        self.folder.expect_process()?;
         let object = self.expect_object(name)?;
         if range.start > range.end || range.end > object.len() {
             let expected = format!("a range within {} bytes", object.len());
@@ -291,8 +349,10 @@ impl Store {
         Ok(())
     }
 
-    /// Reads everything and compares it with its Merkle roots. `progress` is called with the bytes of each object that was looked at.
+    /// Reads everything and compares it with its Merkle roots. `progress` is called with the name
+    /// and the bytes of each object after its check.
     pub fn verify(&self, progress: &mut dyn FnMut(&str, u64)) -> Result<Verification> {
+        self.folder.expect_process()?;
         let mut found = Verification::default();
         for (name, object) in &self.catalog.objects {
             match self.verify_object(object) {
@@ -300,7 +360,7 @@ impl Store {
                     found.intact += 1;
                     found.bytes += object.len();
                 }
-                Err(error @ (Error::Damaged { .. } | Error::NotAFile { .. } | Error::Io { .. })) => {
+                Err(error) if error.is_damage() => {
                     found.damaged.push((name.clone(), error));
                 }
                 Err(error) => return Err(error),
@@ -310,14 +370,29 @@ impl Store {
         Ok(found)
     }
 
-    /// Locks the store with another master key. Data is not rewritten: its root keys are sealed again, and a new one is made for what is
-    /// written from now on, so that the old master key opens nothing of that, not even with an old copy of the head.
+    /// Locks the store with another master key. Data is not rewritten: its root keys are sealed
+    /// again, and a new root key is made for new data. So the old master key opens no new data, not
+    /// even with an old copy of the head.
     pub fn rotate(&mut self, key: &MasterKey) -> Result<()> {
         self.expect_writable()?;
         let used: HashSet<u32> = self.catalog.extents().map(|extent| extent.epoch).collect();
         let cost = self.options.passphrase_cost;
         let identity = self.identity.rotated(&self.runtime, key, cost, |epoch| used.contains(&epoch))?;
-        self.rewrite_log(identity)
+        let current = self.folder.expect_head(Some(&self.head)).map_err(Failure::from);
+        self.settle(current)?;
+        // The copy of the keys is written first: once the rotation counts, nothing is left that the
+        // old master key opens.
+        self.folder.write_keys(&identity.encode_keys(&self.runtime)?)?;
+        if let Err(error) = self.rewrite_log(identity) {
+            let keys = self.identity.encode_keys(&self.runtime)?;
+            if self.stopped.is_none() {
+                // If that fails too, the next writer does it.
+                let _ = self.folder.write_keys(&keys);
+            }
+            return Err(error);
+        }
+        self.folder.remove_old_heads();
+        Ok(())
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -340,8 +415,9 @@ impl Store {
         self.catalog.objects.get(name)
     }
 
-    /// Refuses where nothing can be written.
+    /// Fails if nothing can be written.
     pub(crate) fn expect_writable(&self) -> Result<()> {
+        self.folder.expect_process()?;
         match &self.stopped {
             Some(reason) => Err(Error::WritesStopped { reason: reason.clone() }),
             None if !self.folder.is_writer() => Err(Error::ReadOnly),
@@ -349,55 +425,91 @@ impl Store {
         }
     }
 
-    /// Makes changes whose data has reached the disk.
+    /// Commits changes whose data is on the disk.
     pub(crate) fn commit(&mut self, changes: Vec<Change>) -> Result<()> {
         self.expect_writable()?;
-        let written = self.write_changes(&changes);
+        let written = self.write_changes_in_reserve(&changes);
         self.settle(written)?;
         if changes.into_iter().try_for_each(|change| self.catalog.apply(change)).is_none() {
             let reason = "a change did not fit the catalog".to_owned();
             self.stopped = Some(reason.clone());
             return Err(Error::WritesStopped { reason });
         }
-        self.drop_anchor();
+        self.catalog.note(self.state.generation, self.state.last_tag);
+        self.write_anchor();
         if self.state.log_bytes > COMPACT_BYTES_MIN.max(2 * self.log_bytes_first) {
-            // The changes count already; where there is no room for a new log, the old one goes on.
+            // The changes already count; if there is no space for a new log, the old one is
+            // continued.
             let _ = self.rewrite_log(self.identity.clone());
         }
         Ok(())
     }
 
+    /// Writes changes. On a full disk, removals may use the space of the reserve; the caller
+    /// completes the reserve once the files of the removed objects are deleted.
+    fn write_changes_in_reserve(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        let written = self.write_changes(changes);
+        let is_full = matches!(&written, Err(Failure { error: Error::DiskFull { .. }, is_unclear: false }));
+        let removes = changes.iter().all(|change| matches!(change, Change::Remove { .. }));
+        if !(is_full && removes && self.folder.give_up_reserve()) {
+            return written;
+        }
+        self.write_changes(changes).inspect_err(|_| self.folder.complete_reserve())
+    }
+
     fn write_changes(&mut self, changes: &[Change]) -> Result<(), Failure> {
         let Some(log) = &mut self.log else { return Err(Error::ReadOnly.into()) };
-        let place = log.write(&self.runtime, changes.iter().cloned())?;
-        let state = State::at(self.state.generation + 1, &place);
-        self.folder.write_head(&self.identity.encode(&self.runtime, &state)?)?;
+        let generation = self.state.generation + 1;
+        // Checked before a byte is written: the head must be the one that this writer knows.
+        self.folder.expect_head(Some(&self.head))?;
+        let place = log.write(&self.runtime, &self.folder, generation, changes.iter().cloned())?;
+        let named: Vec<&Extent> = changes.iter().flat_map(Change::extents).collect();
+        let state = State::at(generation, &place);
+        let head = self.identity.encode(&self.runtime, &state).map_err(Failure::from);
+        let written = head.and_then(|head| self.folder.write_head(&head, Some(&self.head), &named).map(|()| head));
+        let head = match written {
+            Ok(head) => head,
+            Err(failure) if failure.is_unclear => {
+                if matches!(failure.error, Error::Overtaken { .. }) {
+                    log.cut_own(&place);
+                }
+                return Err(failure);
+            }
+            Err(failure) => {
+                log.cut()?;
+                return Err(failure);
+            }
+        };
         log.committed(place);
-        self.state = state;
+        (self.state, self.head) = (state, head);
         Ok(())
     }
 
-    /// Begins a new log with everything that there is, under the newest root key of this identity.
+    /// Writes a new log with the whole catalog, under the newest root key of this identity.
     fn rewrite_log(&mut self, identity: Identity) -> Result<()> {
         let (_, root) = identity.keyring.newest()?;
         let mut log = Log::create(&self.runtime, &self.folder, identity.store, root)?;
-        let id = log.place().log;
-        let written = log.write(&self.runtime, self.catalog.changes()).and_then(|place| {
-            let state = State::at(self.state.generation + 1, &place);
-            self.folder.write_head(&identity.encode(&self.runtime, &state)?).map(|()| (state, place))
+        let (id, generation) = (log.place().log, self.state.generation + 1);
+        let written = log.write(&self.runtime, &self.folder, generation, self.catalog.changes()).and_then(|place| {
+            let state = State::at(generation, &place);
+            let head = identity.encode(&self.runtime, &state)?;
+            self.folder.write_head(&head, Some(&self.head), &[]).map(|()| (state, head, place))
         });
         if matches!(&written, Err(failure) if !failure.is_unclear) {
             self.folder.remove_catalog(&id);
         }
-        let (state, place) = self.settle(written)?;
+        let (state, head, place) = self.settle(written)?;
         log.committed(place);
-        self.folder.remove_catalog(&self.state.log);
+        let old = self.state.log;
+        self.catalog.note(state.generation, state.last_tag);
         (self.log_bytes_first, self.identity, self.state, self.log) = (state.log_bytes, identity, state, Some(log));
-        self.drop_anchor();
+        self.head = head;
+        self.folder.remove_catalog(&old);
+        self.write_anchor();
         Ok(())
     }
 
-    /// An unclear failure ends all writing.
+    /// Stops all writing after an unclear failure.
     fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T> {
         result.map_err(|Failure { error, is_unclear }| {
             if is_unclear {
@@ -407,10 +519,12 @@ impl Store {
         })
     }
 
-    fn drop_anchor(&mut self) {
-        if let Some(file) = &self.options.anchor {
-            self.anchor_problem = anchor::write(file, &self.identity.store, &self.state).err();
-        }
+    /// Writes the last point of the history into every anchor.
+    fn write_anchor(&mut self) {
+        let Some(point) = self.catalog.history.last() else { return };
+        let write = |file: &PathBuf| anchor::write(file, &self.identity.store, point);
+        let files = anchor::files(&self.options, &self.identity.store);
+        self.anchor_problem = files.iter().map(write).find_map(Result::err);
     }
 
     fn expect_object(&self, name: &str) -> Result<&Object> {
@@ -425,7 +539,7 @@ impl Store {
 
     fn verify_object(&self, object: &Object) -> Result<()> {
         if merkle::object_root(&self.runtime, &object.extents)? != object.root {
-            let path = self.folder.catalog_path(&self.state.log);
+            let [path, _] = self.folder.catalog_paths(&self.state.log);
             return Err(Error::damaged(&path, "the Merkle root of an object is not that of its extents"));
         }
         object.extents.iter().try_for_each(|extent| self.reader(object, extent)?.verify())
@@ -452,21 +566,17 @@ impl std::fmt::Debug for Store {
     }
 }
 
-fn check(options: &Options) -> Result<()> {
-    if !CHUNK_BYTES.contains(&options.chunk_bytes) {
-        let expected = format!("{} to {}", CHUNK_BYTES.start(), CHUNK_BYTES.end());
-        return Err(Error::invalid("bytes of a chunk", expected, options.chunk_bytes));
-    }
-    if options.extent_bytes_max < options.chunk_bytes as u64 {
-        let expected = format!("at least a chunk of {}", options.chunk_bytes);
-        return Err(Error::invalid("bytes of a file of data", expected, options.extent_bytes_max));
-    }
-    let levels = Format::Zstd.levels();
-    match options.level {
-        Some(level) if !levels.contains(&level) => {
-            let expected = format!("{} to {}", levels.start(), levels.end());
-            Err(Error::invalid("level of compression", expected, level))
-        }
-        _ => Ok(()),
-    }
+/// The first log, root keys and head of a new store.
+fn begin(runtime: &Runtime, folder: &Folder, identity: &Identity) -> Result<(Log, State, Vec<u8>, Catalog)> {
+    let (_, root) = identity.keyring.newest()?;
+    let mut catalog = Catalog::default();
+    let mut log = Log::create(runtime, folder, identity.store, root)?;
+    let place = log.write(runtime, folder, 1, catalog.changes()).map_err(|failure| failure.error)?;
+    let state = State::at(1, &place);
+    catalog.note(1, place.last_tag);
+    log.committed(place);
+    folder.write_keys(&identity.encode_keys(runtime)?)?;
+    let head = identity.encode(runtime, &state)?;
+    folder.write_head(&head, None, &[]).map_err(|failure| failure.error)?;
+    Ok((log, state, head, catalog))
 }

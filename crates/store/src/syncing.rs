@@ -1,11 +1,12 @@
-//! Files on their way to the disk: complete, not yet known to have arrived.
+//! Makes complete files durable.
 //!
-//! The first one waits for its commit, and a store that gets one small object starts no thread. From the second on, a few threads wait
-//! for the disk while the next objects are compressed and sealed. A file system writes the notes of several files at once, so they
-//! wait together.
+//! The first file waits for its commit, so a store that gets one small object starts no thread.
+//! From the second file on, a few threads wait for the disk while the next objects are compressed
+//! and sealed. A file system journals several files together, so parallel waits take little longer
+//! than one.
 //!
-//! A file that did not arrive is remembered until the commit, which fails with it, whichever object it belongs to and whoever waited for
-//! it: the disk tells such a failure once.
+//! A failure is remembered until the commit, which fails with it, no matter which object the file
+//! belongs to or which thread waited for it: the system reports such a failure only once.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,15 +17,15 @@ use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
 
-/// Files that are open until they have reached the disk.
+/// Maximal number of files that are open until they are durable.
 const WAITING_MAX: usize = 64;
-/// Threads that wait for the disk at the same time.
+/// Maximal number of threads that wait for the disk.
 const THREADS_MAX: usize = 4;
 
 type Waiting = (File, PathBuf);
 type Failed = (PathBuf, Error);
 
-/// Hands files to the disk, from any thread.
+/// Makes files durable. May be used from any thread.
 pub(crate) struct Syncer {
     state: Mutex<State>,
     threads_max: usize,
@@ -40,9 +41,9 @@ impl Default for Syncer {
 struct State {
     last: Option<Waiting>,
     threads: Option<Threads>,
-    /// Files that did not arrive, as far as that is known.
+    /// Files that could not be made durable, as far as known.
     failed: Vec<Failed>,
-    /// Files that were given up: nobody cares whether they arrive.
+    /// Files that were given up: whether they become durable does not matter.
     given_up: HashSet<PathBuf>,
 }
 
@@ -52,7 +53,7 @@ struct Threads {
 }
 
 impl Syncer {
-    /// Takes a file. Waits where too many are on their way.
+    /// Takes a file. Waits if too many are queued.
     pub(crate) fn push(&self, file: File, path: PathBuf) {
         let (before, sender) = {
             let mut state = self.lock();
@@ -66,17 +67,17 @@ impl Syncer {
             Some(sender) => sender.send(before).err().map(|unsent| unsent.0),
             None => Some(before),
         };
-        // Where no thread can be had, or all have ended, this one waits for the disk.
+        // If no thread can be started, or all have ended, this thread waits for the disk.
         let failed = unsent.and_then(sync);
         self.lock().failed.extend(failed);
     }
 
-    /// Forgets a file that is deleted.
+    /// Ignores the outcome of a file that is deleted.
     pub(crate) fn give_up(&self, path: PathBuf) {
         self.lock().given_up.insert(path);
     }
 
-    /// Waits until every file has reached the disk.
+    /// Waits until every file is durable.
     pub(crate) fn finish(&self) -> Result<()> {
         let State { last, threads, mut failed, given_up } = std::mem::take(&mut *self.lock());
         failed.extend(last.and_then(sync));
@@ -113,13 +114,13 @@ impl Threads {
     }
 }
 
-/// Waits for the disk, file by file, until no more come; returns those that did not arrive.
+/// Waits for the disk, file by file, until the sender is closed; returns the failures.
 fn sync_all(receiver: &Mutex<Receiver<Waiting>>) -> Vec<Failed> {
     let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
     std::iter::from_fn(|| next().ok()).filter_map(sync).collect()
 }
 
-/// Waits until a file has reached the disk; what it is called and why, where it has not.
+/// Waits until a file is durable; returns its path and the error if that fails.
 fn sync((file, path): Waiting) -> Option<Failed> {
     let error = file.sync_all().err()?;
     Some((path.clone(), Error::io("sync", &path, error)))
@@ -129,12 +130,13 @@ fn sync((file, path): Waiting) -> Option<Failed> {
 mod tests {
     use super::*;
 
-    /// A file that no disk takes: a pipe cannot be synced.
+    /// A file that cannot be synced: a pipe.
     fn unsyncable() -> std::io::Result<File> {
         std::io::pipe().map(|(_, writer)| File::from(std::os::fd::OwnedFd::from(writer)))
     }
 
-    /// A file that failed while another object was being written used to be forgotten, and committed.
+    /// Regression: a file that failed while another object was being written was forgotten, and
+    /// committed.
     #[test]
     fn a_file_that_did_not_arrive_fails_the_commit_whoever_waited_for_it() {
         for threads_max in [0, 2] {

@@ -1,7 +1,8 @@
-//! A vault: the keys of a store, and its sealing, for files of another folder that grow at their ends.
+//! A vault: the keys of a store, and its sealing, for files of another folder that grow at their
+//! ends.
 //!
-//! A [`Vault`] has a head, which is locked with a master key and has a short text of its owner (a manifest); and it seals the owner's files.
-//! A sealed file is a sequence of frames:
+//! A [`Vault`] has a head, which is locked with a master key and contains a short text of its
+//! owner (a manifest). It also seals the owner's files. A sealed file is a sequence of frames:
 //!
 //! ```text
 //! mark    8   where a frame may begin
@@ -13,24 +14,29 @@
 //! text    n   the content, sealed, with the tag
 //! ```
 //!
-//! 1. A writer draws its random bytes when it begins with a file, and counts from zero. So no key and number ever seal two frames, whatever
-//!    was cut off, overwritten or tried again.
-//! 2. A frame authenticates its own front, the name of its file and its place there. So none can be moved within a file, or to another.
-//! 3. The content of a file is what its frames make of an empty one, in their order. Where no authentic frame is, the next one is looked
-//!    for; what was lost is zeroes, and [`Unsealed::first_bad`] says where. Whether a crash may have left that, and whether the last frames
-//!    are there, is for the owner to know: a file does not tell how long it should be.
+//! 1. A writer draws its random bytes when it begins with a file, and counts from zero. So no pair
+//!    of key and number ever seals two frames, even after a truncation, an overwrite or a retry.
+//! 2. A frame authenticates its own front, the name of its file and its position there. So it
+//!    cannot be moved within a file, or to another.
+//! 3. The content of a file results from applying its frames, in order, to an empty file. Bytes
+//!    without an authentic frame are skipped up to the next frame; lost content reads as zeros,
+//!    and [`Unsealed::first_bad`] gives its position. Whether a crash may have caused this, and
+//!    whether the last frames are there, the owner must know: a file does not contain its own
+//!    length.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{Key, Messages, Nonces, Open, Seal, TAG_BYTES};
+use panoply_core::process::Process;
 use panoply_runtime::Runtime;
 
 use crate::encode::Fields;
 use crate::error::{Error, Result};
-use crate::head::Identity;
+use crate::head::{Identity, Source};
 use crate::key::{MasterKey, PassphraseCost, random};
+use crate::lock::expect_process;
 use crate::sealing::{Label, SALT_BYTES, derive_seal};
 
 const MAGIC: &[u8; 16] = b"panoply vault 1\n";
@@ -38,16 +44,18 @@ const MARK: &[u8; 8] = b"PNPLSEAL";
 const PREFIX: [u8; 4] = *b"frms";
 /// Bytes in front of a frame's text.
 pub const FRONT_BYTES: usize = 8 + SALT_BYTES + 8 + 8 + 1 + 4;
-/// The most content of one frame.
+/// Maximal content of a frame.
 const FRAME_BYTES_MAX: usize = 4 << 20;
-/// Text that is opened at once.
+/// Bytes of text that are opened at once.
 const OPEN_BYTES: usize = 8 << 20;
-/// How much is opened at least to tell whether what looks like a frame is one; up to four times the file where that is more.
+/// Number of bytes that may be opened in vain to find out whether candidates are frames; four times
+/// the file's length if that is more.
 const TRIED_BYTES_MIN: usize = 64 << 20;
-/// What opening something in vain counts as at least: a key is derived for it, however short it is.
+/// A failed opening counts as at least this many bytes: it derives a key, however short the text
+/// is.
 const TRY_BYTES_MIN: usize = 16 << 10;
 
-/// Keys that seal the files of a folder. Cloning gives another handle to them.
+/// Keys that seal the files of a folder. A clone is another handle to the same keys.
 #[derive(Clone)]
 pub struct Vault {
     runtime: Arc<Runtime>,
@@ -55,7 +63,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// New keys, locked with a master key.
+    /// Makes new keys, locked with a master key.
     pub fn create(runtime: impl Into<Arc<Runtime>>, key: &MasterKey, cost: PassphraseCost) -> Result<Vault> {
         let runtime = runtime.into();
         let identity = Arc::new(Identity::create(&runtime, MAGIC, key, cost)?);
@@ -67,16 +75,20 @@ impl Vault {
         bytes.starts_with(&MAGIC[..14])
     }
 
-    /// The keys in a head, and its text. `folder` and `path` are for errors.
+    /// Opens a head, and returns the keys and the text. `folder` and `path` are for errors. `cost`
+    /// is the cost that the owner has configured for passphrases: a head may ask for up to that
+    /// cost or four times the default, whichever is more.
     pub fn open(
         runtime: impl Into<Arc<Runtime>>,
         folder: &Path,
         path: &Path,
         head: &[u8],
         key: &MasterKey,
+        cost: PassphraseCost,
     ) -> Result<(Vault, Vec<u8>)> {
         let runtime = runtime.into();
-        let (identity, text) = Identity::unlock(&runtime, MAGIC, folder, path, head, key)?;
+        let from = Source::new(folder, path, key, cost);
+        let (identity, text) = Identity::unlock(&runtime, MAGIC, &from, head)?;
         let text = text.as_slice()?.to_vec();
         Ok((Vault { runtime, identity: Arc::new(identity) }, text))
     }
@@ -95,10 +107,17 @@ impl Vault {
     pub fn sealer(&self, name: &str) -> Result<Sealer> {
         let salt = random()?;
         let key = self.frame_key(&salt)?;
-        Ok(Sealer { runtime: Arc::clone(&self.runtime), name: name.to_owned(), key, salt, next_number: 0 })
+        Ok(Sealer {
+            runtime: Arc::clone(&self.runtime),
+            name: name.to_owned(),
+            key,
+            salt,
+            next_number: 0,
+            process: Process::current(),
+        })
     }
 
-    /// The content of the file of this name.
+    /// Reads the content of the file of this name.
     pub fn unseal(&self, path: &Path, name: &str, file: &[u8]) -> Result<Unsealed> {
         let tries = TRIED_BYTES_MIN.max(file.len().saturating_mul(4));
         let mut reading =
@@ -122,9 +141,9 @@ impl std::fmt::Debug for Vault {
 /// How a frame changes the plain file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The file ends with it.
+    /// The plain file ends with this content.
     Last,
-    /// What follows it stays.
+    /// Content behind it stays.
     Patch,
 }
 
@@ -135,12 +154,15 @@ pub struct Sealer {
     key: Key,
     salt: [u8; SALT_BYTES],
     next_number: u64,
+    /// A forked process would count from the same number under the same key.
+    process: Process,
 }
 
 impl Sealer {
-    /// Content that belongs at `start` of the plain file, as frames that will stand at `place` of the sealed one. Without content it is one
-    /// frame, which ends the plain file there.
+    /// Seals content for `start` of the plain file as frames that will stand at `place` of the
+    /// sealed file. Empty content makes one frame, which ends the plain file there.
     pub fn seal(&mut self, place: u64, start: u64, kind: Kind, content: &[u8]) -> Result<Vec<u8>> {
+        expect_process(self.process)?;
         let (mut fronts, mut plain, mut associated) = (Vec::new(), Vec::new(), Vec::new());
         let first = self.next_number;
         let (mut place, mut start) = (place, start);
@@ -177,34 +199,34 @@ impl Sealer {
     }
 }
 
-/// What a frame authenticates beside its content.
+/// Associated data of a frame: its position, its front, and the name of its file.
 fn associate(name: &str, place: u64, front: &[u8]) -> Vec<u8> {
     [&place.to_le_bytes()[..], front, name.as_bytes()].concat()
 }
 
-/// What a sealed file holds.
+/// Content of a sealed file.
 #[derive(Debug, Default)]
 pub struct Unsealed {
-    /// The plain file; zeroes where it is not known.
+    /// The plain file; lost parts are zeros.
     pub content: Vec<u8>,
     /// Its frames, in order.
     pub frames: Vec<Frame>,
-    /// The first place in the sealed file at which something is that is no authentic frame.
+    /// Offset in the sealed file of the first bytes that are not an authentic frame.
     pub first_bad: Option<u64>,
 }
 
 /// A frame that was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where its content begins in the plain file.
+    /// Start of its content in the plain file.
     pub start: u64,
-    /// How long the plain file is with it.
+    /// Length of the plain file after this frame.
     pub len_after: u64,
-    /// Where the next frame begins in the sealed file.
+    /// Offset of the next frame in the sealed file.
     pub end: u64,
 }
 
-/// The front of what may be a frame.
+/// The front of a candidate for a frame.
 struct Front {
     salt: [u8; SALT_BYTES],
     number: u64,
@@ -221,8 +243,9 @@ struct Reading<'a> {
     file: &'a [u8],
     /// Bytes that may still be opened in vain.
     tries: usize,
-    /// How much is opened at once: after a frame that is not authentic a single one, then twice as much as went well. So what is opened in vain
-    /// is at most twice what was not, beside the frames that are at fault.
+    /// Number of bytes that are opened at once: a single frame after a failure, then twice as much
+    /// as succeeded. So, apart from the bad frames themselves, at most twice as much is opened in
+    /// vain as with success.
     room: usize,
     found: Unsealed,
 }
@@ -245,7 +268,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The contents of frames of one writer, up to the first that is not authentic.
+    /// Opens frames of one writer, up to the first that is not authentic.
     fn open_first(&mut self, mut run: &[Front]) -> Result<Vec<Bytes>> {
         loop {
             match self.open(run)? {
@@ -259,7 +282,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Fronts of one writer that follow each other, as many as are opened at once.
+    /// Consecutive fronts of one writer, as many as are opened at once.
     fn run_at(&self, at: usize) -> Vec<Front> {
         let (mut run, mut at, mut bytes): (Vec<Front>, usize, usize) = (Vec::new(), at, 0);
         while let Some(front) =
@@ -291,7 +314,7 @@ impl Reading<'_> {
         (text.end <= self.file.len()).then_some(Front { salt, number, start, kind, place, text })
     }
 
-    /// The contents of frames of one writer, or the place of one among them that is not authentic.
+    /// Opens frames of one writer; on failure, the index of the frame that is not authentic.
     fn open(&self, run: &[Front]) -> Result<Result<Vec<Bytes>, usize>> {
         let Some(first) = run.first() else { return Ok(Ok(Vec::new())) };
         let key = self.vault.frame_key(&first.salt)?;
@@ -318,7 +341,8 @@ impl Reading<'_> {
         let damaged = || Error::damaged(self.path, "a frame belongs where nothing can be");
         let plain = &mut self.found.content;
         let start = usize::try_from(front.start).map_err(|_| damaged())?;
-        // What was lost is no longer than what it was sealed in: nothing authentic asks for more memory than the file has.
+        // Lost content cannot be longer than the sealed file, so an authentic frame never asks for
+        // more memory than that.
         if start > plain.len() && start - plain.len() > self.file.len() {
             return Err(damaged());
         }
@@ -332,7 +356,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The next place behind `at` where a frame may begin; the end where there is none. Zeroes at the end of a file are nothing.
+    /// The next offset behind `at` at which a frame may begin; the file's end if there is none.
+    /// Zeros at the end of a file are ignored.
     fn next_mark(&mut self, at: usize) -> usize {
         if self.file[at..].iter().any(|byte| *byte != 0) {
             self.found.first_bad.get_or_insert(at as u64);
@@ -350,7 +375,7 @@ impl Reading<'_> {
     }
 }
 
-/// How much text frames have.
+/// Total bytes of the frames' texts.
 fn text_bytes(run: &[Front]) -> usize {
     run.iter().map(|front| front.text.len()).sum()
 }
@@ -393,7 +418,22 @@ mod tests {
         assert!(Vault::is_head(&head) && vault.open_again(Path::new("head"), &head).unwrap() == b"text");
     }
 
-    /// Whatever is done to a file, what is handed out was written there; everything else is zeroes, and is told.
+    /// Regression: opening used the default cost, so a vault with a higher cost never opened.
+    #[test]
+    fn a_vault_opens_with_the_cost_that_it_was_made_with() {
+        let runtime = Runtime::builder().backend(Arc::new(CpuBackend::new())).build();
+        let runtime = Arc::new(runtime.map_err(|error| Error::invalid("runtime", "one", error)).unwrap());
+        let key = MasterKey::passphrase(b"open sesame".to_vec()).unwrap();
+        // More work than is permitted by default, in little memory.
+        let cost = PassphraseCost { memory_kib: 8, passes: 100_000, lanes: 1 };
+        let head = Vault::create(Arc::clone(&runtime), &key, cost).unwrap().seal_head(b"text").unwrap();
+        let open = |cost| Vault::open(Arc::clone(&runtime), Path::new("f"), Path::new("f/h"), &head, &key, cost);
+        assert_eq!(open(cost).unwrap().1, b"text");
+        assert!(matches!(open(PassphraseCost::default()), Err(Error::CostlyPassphrase { .. })));
+    }
+
+    /// However a file is altered, only written content is handed out; everything else is zeros and
+    /// reported.
     #[test]
     fn frames_that_are_altered_cut_moved_or_of_another_file_are_none() {
         let vault = vault().unwrap();
@@ -424,7 +464,8 @@ mod tests {
         assert!(unseal(&self::vault().unwrap(), &file).content.is_empty());
     }
 
-    /// Each damaged frame took sixteen megabytes of what may be opened in vain, so that five of them were too many.
+    /// Regression: each damaged frame used up sixteen megabytes of the budget for failed openings,
+    /// so that five of them were too many.
     #[test]
     fn many_damaged_frames_leave_the_others() {
         const FRAMES: usize = 400;
@@ -450,7 +491,7 @@ mod tests {
         assert_eq!((found.content.len(), found.frames.len()), (FRAMES * BYTES, FRAMES - 41));
     }
 
-    /// Much that looks like frames does not take for ever.
+    /// Many imitated frames do not take unbounded time.
     #[test]
     fn imitated_frames_are_given_up() {
         let vault = vault().unwrap();
@@ -460,7 +501,8 @@ mod tests {
         assert!(matches!(vault.unseal(Path::new("name"), "name", &file), Err(Error::Damaged { .. })));
     }
 
-    /// Each mark costs a key; a few megabytes of them took a minute, and a file of gigabytes hours.
+    /// Regression: each mark costs a key derivation; a few megabytes of marks took a minute, and a
+    /// file of gigabytes hours.
     #[test]
     fn a_file_of_nothing_but_marks_is_given_up_soon() {
         let marks: Vec<u8> = [*MARK, [0; 8]].concat().repeat(8192);

@@ -1,29 +1,30 @@
-//! A writer that is killed at random instants loses nothing that was acknowledged, and leaves no half change.
+//! A writer that is killed at random instants loses no acknowledged change, and leaves no partial
+//! change.
 //!
-//! The test starts itself as the writer. Both sides know the same endless script of changes; the writer says after each
-//! that it returned. When it has been killed, the store must hold exactly what the acknowledged changes made, or that and the whole of
-//! the next change, which was under way. `PANOPLY_STORE_KILLS` says how often.
+//! The test starts itself as the writer. Both sides know the same endless script of changes; the
+//! writer prints a line after each change that returned. After the kill, the store must hold
+//! exactly the result of the acknowledged changes, or that and the whole next change, which was in
+//! progress. `PANOPLY_STORE_KILLS` sets the number of kills.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-mod support;
-
+use crate::support;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Random, TempFolder, files, is_intact, runtime};
 use panoply_store::{Error, MasterKey, Options, Store};
-use support::{Random, TempFolder, files, is_intact, runtime};
 
 const KILLS_DEFAULT: u64 = 40;
 const KILLS: &str = "PANOPLY_STORE_KILLS";
 const FOLDER: &str = "PANOPLY_STORE_CRASH_FOLDER";
 const FIRST: &str = "PANOPLY_STORE_CRASH_FIRST";
 const KEY: &str = "PANOPLY_STORE_CRASH_KEY";
-const TEST: &str = "killed_writers_lose_nothing_that_was_acknowledged";
+const TEST: &str = "crash::killed_writers_lose_nothing_that_was_acknowledged";
 
-/// What a store should be: its objects, and the number of its key.
+/// The expected state of a store: its objects, and the number of its key.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     objects: BTreeMap<String, Vec<u8>>,
@@ -34,13 +35,13 @@ fn key(number: u64) -> MasterKey {
     MasterKey::from_bytes([number.to_le_bytes(); 4].concat()).unwrap()
 }
 
-/// Beside the store, where the next run finds it.
+/// Path of the anchor: beside the store, where the next run finds it.
 fn anchor(folder: &Path) -> PathBuf {
     folder.with_extension("anchor")
 }
 
 fn open(folder: &Path, key_number: u64) -> Result<Store, Error> {
-    // Extents of several chunks, objects of several extents.
+    // Small limits: extents of several chunks, objects of several extents.
     let options = Options {
         chunk_bytes: 4 << 10,
         extent_bytes_max: 64 << 10,
@@ -53,14 +54,15 @@ fn open(folder: &Path, key_number: u64) -> Result<Store, Error> {
     }
 }
 
-/// A store of more objects than this has some removed: every kill is followed by a look at all of them.
+/// A store with more objects than this removes some: every kill is followed by a check of all of
+/// them.
 const OBJECTS_MAX: u64 = 40;
 
-/// The change with this number, applied to the model, and to the store where there is one.
+/// Applies the change with this number to the model, and to the store if given.
 fn change(number: u64, model: &mut Model, store: Option<&mut Store>) {
     let mut random = Random(number.wrapping_mul(0x1234_5678_9abc_def1));
     let count = model.objects.len() as u64;
-    // Of many objects none is added.
+    // No objects are added beyond the limit.
     let kind = if count > OBJECTS_MAX { 30 + random.below(50) } else { random.below(100) };
     let len = if random.below(10) == 0 { 200_000 } else { random.below(9000) } as usize;
     let fresh = format!("new/{number}");
@@ -98,10 +100,10 @@ fn put(names: &[String], len: usize, replace: bool, random: &mut Random, model: 
     model.objects.extend(names.iter().cloned().zip(contents));
 }
 
-/// Makes changes until it is killed, beginning with the one of this number.
+/// Makes changes until it is killed, beginning with number `first`.
 fn write_until_killed(folder: &Path, first: u64, key_number: u64) -> ! {
     let mut store = open(folder, key_number).unwrap();
-    // Names alone: what the objects hold decides no change.
+    // Only names are needed: the objects' content affects no change.
     let names = store.entries().map(|entry| (entry.name, Vec::new()));
     let mut model = Model { objects: names.collect(), key: key_number };
     let mut out = std::io::stdout();
@@ -118,7 +120,7 @@ fn contents(store: &Store) -> BTreeMap<String, Vec<u8>> {
     store.entries().map(|entry| (entry.name.clone(), support::read(store, &entry.name).unwrap())).collect()
 }
 
-/// What the store holds; its key is the model's, or that of the change that was under way.
+/// Reads the store's content. Its key is the model's, or that of the change in progress.
 fn found(folder: &Path, model: &Model) -> Model {
     let (store, key) = match open(folder, model.key) {
         Err(Error::WrongKey { .. }) => (open(folder, model.key + 1).unwrap(), model.key + 1),
@@ -126,7 +128,7 @@ fn found(folder: &Path, model: &Model) -> Model {
     };
     assert!(is_intact(&store));
     let extents: usize = store.entries().map(|entry| entry.extents).sum();
-    assert_eq!(files(folder).len(), 3 + extents, "no file is left that nobody names");
+    assert_eq!(files(folder).len(), 4 + extents, "no file is left that nobody names");
     Model { objects: contents(&store), key }
 }
 
@@ -160,7 +162,8 @@ fn killed_writers_lose_nothing_that_was_acknowledged() {
     println!("{kills} kills, {next} changes acknowledged or kept, {under_way_was_kept} kept that were under way");
 }
 
-/// The random bytes in front of the head's state: every head that was ever written has others, so no key seals twice.
+/// Reads the random bytes in front of the head's state: they differ in every head ever written, so
+/// no key seals twice.
 fn expect_new_salts(folder: &Path, seen: &mut HashSet<(u64, Vec<u8>)>) {
     let head = std::fs::read(folder.join("HEAD")).unwrap();
     let keyring = 16 + 16 + 29 + 16;
@@ -172,7 +175,8 @@ fn expect_new_salts(folder: &Path, seen: &mut HashSet<(u64, Vec<u8>)>) {
     seen.insert((hash, salt));
 }
 
-/// Starts a writer, kills it some time after it has acknowledged `acknowledgements` changes, and counts them all.
+/// Starts a writer and kills it some time after it has acknowledged `acknowledgements` changes.
+/// Returns the number of all acknowledged changes.
 fn run_and_kill(folder: &Path, first: u64, key: u64, acknowledgements: u64, later: Duration) -> u64 {
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args([TEST, "--exact", "--nocapture"])
@@ -200,7 +204,7 @@ fn run_and_kill(folder: &Path, first: u64, key: u64, acknowledgements: u64, late
     count
 }
 
-/// Whether the line says that this change, the next one, was made.
+/// Whether the line acknowledges a change, which must be `next`.
 fn is_acknowledged(line: &str, next: u64) -> bool {
     let number = line.strip_prefix("ack ").map(|number| number.parse::<u64>().unwrap());
     assert!(number.is_none_or(|number| number == next), "changes are acknowledged in order");

@@ -12,7 +12,7 @@ use support::{Random, TempFolder, key, runtime};
 const LEN: u64 = 400 << 20;
 const GROWTH_MIB_MAX: u64 = 128;
 
-/// A long stream of the same noise, over and over.
+/// A long stream of one repeated noise pattern.
 struct Noise {
     pattern: Vec<u8>,
     left: u64,
@@ -41,7 +41,7 @@ impl Write for Counter {
     }
 }
 
-/// The most memory that this process has had so far.
+/// Peak memory of this process so far.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -51,7 +51,7 @@ fn peak_mib() -> u64 {
 #[test]
 fn a_long_object_takes_no_more_memory_than_a_short_one() {
     let folder = TempFolder::new("memory");
-    // Several files of data, so that their ends are passed as well.
+    // Several data files, so that the transition between files is tested too.
     let options = Options { extent_bytes_max: 150 << 20, ..Options::default() };
     let mut store = Store::create(runtime(), &folder.0, &key(1), options).unwrap();
     let noise = |left| Noise { pattern: Random(1).bytes(3 << 20), left };

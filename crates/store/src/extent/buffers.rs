@@ -1,33 +1,35 @@
-//! Memory of chunks and batches that is used again, so that it is neither asked for nor filled with zeros each time.
+//! A pool of buffers for chunks and batches, so that memory is neither allocated nor zeroed each
+//! time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use panoply_core::Bytes;
 
-/// The most bytes that are kept for later.
+/// Maximal number of bytes in the pool.
 const SPARE_BYTES_MAX: usize = 32 << 20;
 
-/// Memory that comes back when nobody needs it any more.
+/// A pool of buffers. A lent buffer returns when its last user drops it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Buffers {
-    /// At least so many bytes, whatever they are.
+    /// Takes a buffer of at least `len` bytes with unspecified content.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.spare().pop().unwrap_or_default();
         if buffer.len() < len {
-            // What is too small is not worth being moved.
+            // A buffer that is too small is dropped: growing it would copy its content for nothing.
             buffer = vec![0; len];
         }
         buffer
     }
 
-    /// The first bytes of a buffer. The memory comes back when they are dropped.
+    /// Lends the first `len` bytes of a buffer. The buffer returns to the pool when they are
+    /// dropped.
     pub(crate) fn lend(&self, buffer: Vec<u8>, len: usize) -> Bytes {
         Bytes::from_owner(Lent { buffer, len, home: self.clone() })
     }
 
-    /// Keeps a buffer for later.
+    /// Returns a buffer to the pool.
     pub(crate) fn give_back(&self, buffer: Vec<u8>) {
         let mut spare = self.spare();
         if spare.iter().map(Vec::len).sum::<usize>().saturating_add(buffer.len()) <= SPARE_BYTES_MAX {
@@ -40,7 +42,7 @@ impl Buffers {
     }
 }
 
-/// Bytes that somebody reads.
+/// A buffer that is lent out.
 struct Lent {
     buffer: Vec<u8>,
     len: usize,

@@ -1,18 +1,21 @@
-//! How a chunk is stored: as it is, as a Zstandard frame, or as the frame of its bytes in planes.
+//! How a chunk is stored: plain, as a Zstandard frame, or as the frame of its bytes in planes.
 //!
-//! Arrays of numbers have bytes that are all alike (signs and exponents) between bytes that are all different, so that hardly anything repeats.
-//! In planes the first bytes of all numbers stand first, then all second ones and so on: what is alike is side by side, and the rest is passed over.
+//! In arrays of numbers, bytes that are nearly constant (signs and exponents) stand between bytes
+//! that are nearly random, so hardly anything repeats. Planes put the first bytes of all numbers
+//! first, then all second bytes and so on: the constant bytes are then adjacent and compress well,
+//! and the random ones cost no search.
 
-/// Shorter chunks are not looked at.
+/// Shorter chunks are not sampled.
 const SAMPLED_BYTES_MIN: usize = 16 << 10;
-/// So many pieces of so many bytes say what a chunk is like.
+/// Number and length of the pieces that are sampled from a chunk.
 const PIECES: usize = 8;
 const PIECE_BYTES: usize = 1 << 10;
-/// Bytes with fewer bits than this repeat, as words and records do; planes would tear them apart.
+/// Bytes with fewer bits of entropy than this repeat, as in words and records; planes would tear
+/// the repetitions apart.
 const BITS_MIN: f32 = 4.5;
-/// What planes must leave of the bits.
+/// The largest share of the entropy that planes may leave.
 const LEFT_MAX: f32 = 0.96;
-/// Where more than one of so many places has been seen before, there is more to gain from repetitions.
+/// If more than one of this many positions has been seen before, repetitions gain more than planes.
 const PLACES_PER_REPEAT: usize = 16;
 const SEEN: usize = 4096;
 
@@ -25,7 +28,7 @@ pub(crate) enum Form {
     Packed(Width),
 }
 
-/// Bytes of a number, so planes; one where a chunk is left as it is.
+/// Bytes of a number, which is the number of planes; one if the bytes are not reordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     One,
@@ -38,7 +41,7 @@ impl Form {
     const PACKED: u32 = 1 << 31;
     const WIDTH_SHIFT: u32 = 29;
 
-    /// What is authenticated with the chunk: 0 for one that is as it is, else an odd number.
+    /// The authenticated number of the form: 0 for a plain chunk, else an odd number.
     pub(crate) fn number(self) -> u8 {
         match self {
             Form::Plain => 0,
@@ -46,7 +49,7 @@ impl Form {
         }
     }
 
-    /// The form, with the bytes that the chunk has in the file.
+    /// Packs the form and the chunk's stored bytes into one word.
     pub(crate) fn word(self, stored: u32) -> u32 {
         match self {
             Form::Plain => stored,
@@ -54,7 +57,7 @@ impl Form {
         }
     }
 
-    /// The form in a word, and the bytes. `None` where there is no such form.
+    /// Unpacks the form and the stored bytes from a word. `None` for an unknown form.
     pub(crate) fn of_word(word: u32) -> Option<(Form, u32)> {
         let stored = word & !(Form::PACKED | 3 << Form::WIDTH_SHIFT);
         let width = [Width::One, Width::Two, Width::Four, Width::Eight][(word >> Form::WIDTH_SHIFT & 3) as usize];
@@ -67,13 +70,13 @@ impl Form {
 }
 
 impl Width {
-    /// The width whose planes are likely to become shortest.
+    /// The width whose planes are likely to compress best.
     pub(crate) fn of(chunk: &[u8]) -> Width {
         if chunk.len() < SAMPLED_BYTES_MIN {
             return Width::One;
         }
         let mut counts = [[0_u32; 256]; 8];
-        // Pieces begin where numbers of eight bytes do.
+        // Pieces begin at multiples of eight bytes, so numbers are aligned in them.
         let step = chunk.len() / PIECES / 8 * 8;
         for piece in 0..PIECES {
             for eight in chunk[piece * step..][..PIECE_BYTES].as_chunks::<8>().0 {
@@ -89,7 +92,7 @@ impl Width {
         }
         let (one, widths) = (bits[3], [Width::Eight, Width::Four, Width::Two]);
         let sampled = (PIECES * PIECE_BYTES) as f32;
-        // Of two that are about as good the one with fewer planes.
+        // If two are about equally good, the one with fewer planes is taken.
         let cost = |place: &usize| bits[*place] * [1.02, 1.01, 1.0][*place];
         let best = (0..3).min_by(|a, b| cost(a).total_cmp(&cost(b)));
         match best.filter(|best| one > BITS_MIN * sampled && bits[*best] < LEFT_MAX * one && !repeats(chunk)) {
@@ -98,7 +101,8 @@ impl Width {
         }
     }
 
-    /// Writes a chunk's planes, one behind the other, and behind them what is less than a number.
+    /// Writes a chunk's planes one after the other, followed by the remainder that is shorter than
+    /// a number.
     pub(crate) fn split(self, chunk: &[u8], planes: &mut [u8]) {
         match self {
             Width::One => planes.copy_from_slice(chunk),
@@ -108,7 +112,7 @@ impl Width {
         }
     }
 
-    /// The chunk of its planes, which has as many bytes.
+    /// Reassembles a chunk from its planes.
     pub(crate) fn join(self, planes: &[u8], chunk: &mut [u8]) {
         match self {
             Width::One => chunk.copy_from_slice(planes),
@@ -119,10 +123,10 @@ impl Width {
     }
 }
 
-/// Numbers of eight bytes whose halves are taken apart at a time.
+/// Number of eight-byte numbers that are split into halves at a time.
 const HALVED: usize = 64;
 
-/// As many planes as there are, and what is behind them.
+/// Splits `planes` into `WIDTH` planes and the remainder.
 fn cut<const WIDTH: usize>(planes: &[u8]) -> ([&[u8]; WIDTH], &[u8]) {
     let len = planes.len() / WIDTH;
     (std::array::from_fn(|place| &planes[place * len..(place + 1) * len]), &planes[WIDTH * len..])
@@ -138,7 +142,7 @@ fn cut_mut<const WIDTH: usize>(planes: &mut [u8]) -> ([&mut [u8]; WIDTH], &mut [
     (all, rest)
 }
 
-// Each loop below is one that compilers make vectors of.
+// Compilers vectorise each of the following loops.
 
 fn split_two(chunk: &[u8], planes: &mut [u8]) {
     let ((numbers, rest), ([a, b], behind)) = (chunk.as_chunks::<2>(), cut_mut(planes));
@@ -216,23 +220,23 @@ fn join_eight(planes: &[u8], chunk: &mut [u8]) {
     }
 }
 
-/// About how many bits the bytes of these counts take where each has a code of its own.
+/// Estimated number of bits of bytes with these counts under an entropy code.
 fn bits_of(counts: &[u32; 256]) -> f32 {
     let total: u32 = counts.iter().sum();
     let sum: f32 = counts.iter().map(|count| *count as f32 * log2(*count as f32)).sum();
     let kinds = counts.iter().filter(|count| **count > 0).count();
-    // A sample has fewer kinds than there are, each of them more often.
+    // Correction for the sample: it contains fewer distinct bytes than the chunk, each too often.
     total as f32 * log2(total as f32) - sum + kinds.saturating_sub(1) as f32 * 0.72
 }
 
-/// To two digits behind the point.
+/// Binary logarithm, precise to two decimal places.
 fn log2(number: f32) -> f32 {
     let bits = number.max(1.0).to_bits();
     let fraction = f32::from_bits(bits & 0x007f_ffff | 0x3f80_0000);
     (bits >> 23) as f32 - 127.0 + (2.0 - fraction / 3.0) * fraction - 5.0 / 3.0
 }
 
-/// Whether four bytes often come again in the middle of a chunk.
+/// Whether groups of four bytes often recur in the middle of a chunk.
 fn repeats(chunk: &[u8]) -> bool {
     let middle = &chunk[chunk.len() / 2..];
     let middle = &middle[..middle.len().min(SEEN)];
@@ -290,7 +294,7 @@ mod tests {
                 assert_eq!(Form::of_word(form.word(stored)), Some((form, stored)));
             }
         }
-        // As it was before there were planes.
+        // These words are unchanged from before planes existed.
         assert_eq!((Form::Plain.word(20), Form::Packed(Width::One).word(20)), (20, 20 | 1 << 31));
         assert_eq!((Form::Plain.number(), Form::Packed(Width::One).number()), (0, 1));
         for strange in [1 << 29, 2 << 29 | 20, 3 << 29 | 16] {
@@ -313,7 +317,7 @@ mod tests {
         let text: Vec<u8> =
             random.iter().flat_map(|byte| [b"one ", b"two ", b"ten\n"][usize::from(byte % 3)]).copied().collect();
         assert_eq!(Width::of(&text[..len]), Width::One);
-        // The same numbers over and over: there is more to gain from that.
+        // The same numbers over and over: repetitions gain more than planes.
         let again: Vec<u8> = with(4, &|_| 0x3f)[..1000].iter().copied().cycle().take(len).collect();
         assert_eq!(Width::of(&again), Width::One);
         for short in [0, 1, 100, SAMPLED_BYTES_MIN - 1, SAMPLED_BYTES_MIN] {

@@ -1,19 +1,21 @@
 //! Extents: the files of data.
 //!
 //! ```text
-//! magic    16 bytes
-//! id       32
+//! front    the extent's id, and the object that it belongs to ([`owner`])
 //! chunks   each compressed where that pays, then sealed: text and tag
-//! index    for each chunk its stored bytes (the highest bits: its form) and its digest; sealed
+//! index    the extent's length; for each chunk its stored bytes (the highest bits: its form) and its digest; sealed
+//! number   of chunks, 4 bytes
 //! ```
 //!
-//! An extent is written once, by one writer, under a key that is derived from its id, and never changed: an append is another extent. The
-//! number of a chunk is its nonce; its length and its form are authenticated with it. How many chunks there are, and how
-//! long the file is, is in the catalog.
+//! An extent is written once, by one writer, under a key that is derived from its id, and never
+//! changed: an append is another extent. The number of a chunk is its nonce; its length and its
+//! form are authenticated with it. The catalog has the lengths as well; without a catalog, an
+//! extent is identified by its own front and index.
 
 pub(crate) mod buffers;
 pub(crate) mod form;
 pub(crate) mod index;
+pub(crate) mod owner;
 pub(crate) mod read;
 pub(crate) mod write;
 
@@ -25,13 +27,12 @@ use crate::error::{Error, Result};
 use crate::head::Identity;
 use crate::sealing::{Label, derive_seal, derive_secret};
 
-pub(crate) const MAGIC: &[u8; 16] = b"panoply extent 1";
-/// Bytes in front of the first chunk.
-const FRONT_BYTES: u64 = 16 + 32;
-/// Bytes of an object that are one op at a time.
+pub(crate) const MAGIC: &[u8; 16] = b"panoply extent 2";
+/// Bytes of an object that are processed by one op.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The key of an object, from the root key of an epoch. `None` where there is no such epoch.
+/// The secret of an object, derived from the root key of an epoch. `None` if there is no such
+/// epoch.
 pub(crate) fn object_secret(
     runtime: &Runtime,
     identity: &Identity,
@@ -46,7 +47,7 @@ pub(crate) fn extent_key(runtime: &Runtime, object_secret: &Key, id: &[u8; 32]) 
     derive_seal(runtime, object_secret, Label::Extent, &[id])
 }
 
-/// What is authenticated with each chunk: its form, and how many bytes of the object it holds.
+/// Associated data of each chunk: its form, and its length in the object.
 pub(crate) fn associated(chunks: impl Iterator<Item = (Form, usize)>) -> Result<Messages> {
     let mut bytes = Vec::new();
     for (form, len) in chunks {
@@ -60,12 +61,12 @@ pub(crate) fn chunk_nonces(first: u64) -> Nonces {
     Nonces::Counted { prefix: *b"chnk", first }
 }
 
-/// Chunks of one batch.
+/// Number of chunks in a batch.
 fn chunks_per_batch(chunk_bytes: usize) -> usize {
     (BATCH_BYTES / chunk_bytes).max(1)
 }
 
-/// What a rejected message of an op means.
+/// Maps a rejected message of an op to the error for damaged data.
 fn judged<T>(answer: panoply_core::Result<T>, damaged: impl FnOnce() -> Error) -> Result<T> {
     answer.map_err(|error| match error {
         panoply_core::Error::Rejected { .. } | panoply_core::Error::OutputLimit { .. } => damaged(),

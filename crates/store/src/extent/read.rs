@@ -1,9 +1,11 @@
-//! Reading an extent: batches of chunks are read, opened and decompressed, each step while the others work on the batches around it.
-//! Nothing of a batch is handed out before all of it was found authentic.
+//! Reading an extent: batches of chunks are read, opened and decompressed; each step works on one
+//! batch while the others work on its neighbours. Nothing of a batch is handed out before all of it
+//! has been authenticated.
 //!
-//! Authentic means two things. A chunk opens with the extent's key; and it is the one of the Merkle tree whose root the catalog has. The
-//! second is what counts after keys were rotated: whoever has an old master key and an old head can seal chunks and an index of his own under
-//! the key of an old extent, but cannot seal a catalog any more.
+//! Authentic means two things. A chunk opens with the extent's key, and it belongs to the Merkle
+//! tree whose root is in the catalog. The second condition matters after a key rotation: someone
+//! with an old master key and an old head can seal chunks and an index of his own under the key of
+//! an old extent, but can no longer seal a catalog.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,21 +18,23 @@ use panoply_core::op::crypto::{Decompress, Format, Hash, HashAlgorithm, Key, Mes
 use panoply_runtime::{Pending, Runtime};
 
 use super::form::{Form, Width};
-use super::index::{self, ChunkEntry, index_bytes};
-use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key, judged};
+use super::index::{self, COUNT_BYTES, ChunkEntry, index_bytes};
+use super::owner::{epoch_of, read_front};
+use super::{associated, chunk_nonces, chunks_per_batch, extent_key, judged};
 use crate::catalog::Extent;
 use crate::error::{Error, Result};
 use crate::folder::{Access, Folder, open_file};
 use crate::merkle::{self, digests};
 
-/// Batches that are being opened, and that are being decompressed, at the same time.
+/// Maximal number of batches that are being opened, and that are being decompressed, at the same
+/// time.
 const OPENING_MAX: usize = 2;
 const UNPACKING_MAX: usize = 1;
 
-/// Takes the bytes of an object, piece by piece, in order.
+/// Receives the bytes of an object, piece by piece, in order.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
-/// An extent whose index was read.
+/// An extent with its index.
 pub(crate) struct ExtentReader<'a> {
     runtime: &'a Runtime,
     extent: &'a Extent,
@@ -38,11 +42,11 @@ pub(crate) struct ExtentReader<'a> {
     file: File,
     key: Key,
     chunks: Vec<ChunkEntry>,
-    /// Where each chunk begins in the file, and where the last one ends.
+    /// Start of each chunk in the file, and the end of the last.
     starts: Vec<u64>,
 }
 
-/// What of each chunk of a batch is wanted, and what is known of it so far.
+/// A batch whose chunks are being opened and hashed.
 struct Opening {
     first: usize,
     opened: Pending<Messages>,
@@ -67,17 +71,22 @@ impl<'a> ExtentReader<'a> {
         let damaged = |reason| Error::damaged(&path, reason);
         let mut file = open_file(&path, Access::Read)?;
         let metadata = file.metadata().map_err(|error| Error::io("open", &path, error))?;
-        let index_len = index_bytes(extent.chunks());
-        let index_start = extent.file_bytes.checked_sub(index_len).filter(|_| metadata.len() == extent.file_bytes);
-        let index_start = index_start.ok_or_else(|| damaged("it has another length than the catalog says"))?;
-        let front = read_at(&mut file, &path, 0, FRONT_BYTES as usize)?;
-        if front != [&MAGIC[..], &extent.id].concat() {
+        let front = read_front(&mut file, &path, &extent.id)?;
+        if epoch_of(&front) != Some(extent.epoch) {
             return Err(damaged("it is no extent, or another one"));
         }
+        let index_len = index_bytes(extent.chunks());
+        let index_start = extent.file_bytes.checked_sub(index_len + COUNT_BYTES);
+        let index_start =
+            index_start.filter(|start| metadata.len() == extent.file_bytes && *start >= front.len() as u64);
+        let index_start = index_start.ok_or_else(|| damaged("it has another length than the catalog says"))?;
         let sealed = read_at(&mut file, &path, index_start, index_len as usize)?;
         let key = extent_key(runtime, object_secret, &extent.id)?;
-        let chunks = index::open(runtime, &key, extent, sealed, damaged)?;
-        let mut starts = vec![FRONT_BYTES];
+        let index = index::open(runtime, &key, &front, extent.chunk_bytes, extent.chunks(), sealed, damaged)?;
+        if index.len != extent.len || index::read_count(&mut file, &path, extent.file_bytes)? != extent.chunks() {
+            return Err(damaged("it has another length than the catalog says"));
+        }
+        let (chunks, mut starts) = (index.chunks, vec![front.len() as u64]);
         for chunk in &chunks {
             starts.push(starts[starts.len() - 1] + u64::from(chunk.stored));
         }
@@ -90,12 +99,12 @@ impl<'a> ExtentReader<'a> {
         Ok(ExtentReader { runtime, extent, path, file, key, chunks, starts })
     }
 
-    /// Reads everything, and hands it to nobody.
+    /// Reads and authenticates everything without handing it out.
     pub(crate) fn verify(&mut self) -> Result<()> {
         self.read(0..self.extent.len, &mut |_| Ok(()))
     }
 
-    /// Hands out a range of the extent's bytes. It lies within the extent.
+    /// Hands out a range of the extent's bytes. The range must lie within the extent.
     pub(crate) fn read(&mut self, range: Range<u64>, take: Take<'_>) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -139,7 +148,7 @@ impl<'a> ExtentReader<'a> {
         Ok(Opening { first: chunks.start, opened: self.runtime.run(open), digests })
     }
 
-    /// Begins to decompress what was opened.
+    /// Checks the opened chunks and begins to decompress them.
     fn unpack(&self, opening: Opening) -> Result<Unpacking> {
         let Opening { first, opened, digests: pending } = opening;
         let opened = judged(opened.wait(), || self.damaged("a chunk is not authentic"))?.into_list()?;
@@ -158,7 +167,7 @@ impl<'a> ExtentReader<'a> {
         Ok(Unpacking { first, opened, unpacked })
     }
 
-    /// Hands out what of each chunk lies in the range.
+    /// Hands out the part of each chunk that lies in the range.
     fn hand_out(&self, unpacking: Unpacking, range: &Range<u64>, take: Take<'_>) -> Result<()> {
         let Unpacking { first, opened, unpacked } = unpacking;
         let unfit = || self.damaged("a chunk does not decompress to its length");
@@ -198,7 +207,8 @@ impl<'a> ExtentReader<'a> {
     }
 }
 
-fn read_at(file: &mut File, path: &std::path::Path, start: u64, len: usize) -> Result<Vec<u8>> {
+/// Reads `len` bytes of a file from `start` on.
+pub(super) fn read_at(file: &mut File, path: &std::path::Path, start: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len);
     let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.take(len as u64).read_to_end(&mut bytes));
     match read {

@@ -1,8 +1,8 @@
-//! Writing an extent: chunks are read, compressed, sealed, hashed and written, each step for one batch while the others work on those
-//! before and after it.
+//! Writing an extent: chunks are read, compressed, sealed, hashed and written; each step works on
+//! one batch while the others work on its neighbours.
 //!
-//! The runtime's worker compresses, seals and hashes; this thread reads and writes meanwhile. Each step has a few batches under way at most,
-//! so memory is bounded whatever the length of the source.
+//! The runtime's worker compresses, seals and hashes; this thread reads and writes meanwhile. Each
+//! step has at most a few batches in flight, so memory is bounded for a source of any length.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,39 +13,45 @@ use std::thread::JoinHandle;
 
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, Sealed};
+use panoply_core::process::Process;
 use panoply_runtime::{Pending, Runtime};
 
 use super::buffers::Buffers;
 use super::form::{Form, Width};
-use super::index::{self, ChunkEntry, index_bytes};
-use super::{FRONT_BYTES, MAGIC, associated, chunk_nonces, chunks_per_batch, extent_key};
+use super::index::{self, COUNT_BYTES, ChunkEntry, Index, index_bytes};
+use super::owner::Owner;
+use super::{associated, chunk_nonces, chunks_per_batch, extent_key};
 use crate::catalog::{CHUNKS_MAX, Extent};
 use crate::error::{Error, Result};
 use crate::folder::{Access, Folder, open_file};
 use crate::key::random;
 use crate::merkle::{self, digests};
 
-/// Batches that are being compressed, and that are being sealed or hashed, at the same time.
+/// Maximal number of batches that are being compressed, and that are being sealed or hashed, at the
+/// same time.
 const PACKING_MAX: usize = 2;
 const UNDER_WAY_MAX: usize = 1;
-/// So many bytes are handed to the disk at a time, while the next ones are made.
+/// Number of bytes that are flushed to the disk at a time, while the next ones are made.
 const FLUSH_BYTES: u64 = 32 << 20;
 
-/// Where extents are written to, and how.
+/// Where and how extents are written.
 pub(crate) struct Setting<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) folder: &'a Folder,
     pub(crate) chunk_bytes: usize,
     pub(crate) extent_bytes_max: u64,
-    /// `None`: nothing is compressed.
+    /// Compression level; `None` means no compression.
     pub(crate) level: Option<i32>,
     pub(crate) epoch: u32,
+    /// The root key of the epoch.
+    pub(crate) root: &'a Key,
+    pub(crate) store: [u8; 16],
     pub(crate) object_secret: &'a Key,
     /// Memory for batches, and for chunks in planes.
     pub(crate) buffers: &'a [Buffers; 2],
 }
 
-/// An extent whose file is complete, and may not have reached the disk.
+/// An extent whose file is complete, but may not have reached the disk.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) extent: Extent,
@@ -53,14 +59,15 @@ pub(crate) struct Written {
     pub(crate) path: PathBuf,
 }
 
-/// Whether compressing pays. After a batch of which nothing became shorter, the first chunk of each is tried before the others are.
+/// Whether compression pays. After a batch in which no chunk became shorter, only the first chunk
+/// of each batch is tried first.
 #[derive(Debug, Default)]
 pub(crate) struct Pays {
     is_probing: bool,
 }
 
 impl Pays {
-    /// Whether a chunk became short enough to be worth decompressing.
+    /// Whether a chunk became short enough to be worth decompressing: by more than a sixteenth.
     fn pays(plain: usize, packed: usize) -> bool {
         packed < plain - plain / 16
     }
@@ -70,31 +77,60 @@ impl Pays {
     }
 }
 
-/// Writes the next extent of a source; `None` where there is nothing more. Where it fails nothing is left of the file.
-pub(crate) fn write_next(setting: &Setting<'_>, source: &mut dyn Read, pays: &mut Pays) -> Result<Option<Written>> {
-    let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
-    let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
-    let mut batch = read_batch(&setting.buffers[0], source, batch_bytes.min(limit))?;
-    if batch.is_empty() {
-        return Ok(None);
-    }
-    let mut line = Line::new(setting)?;
-    loop {
-        let (is_last, left) = ((batch.len() as u64) < batch_bytes, limit - line.len - batch.len() as u64);
-        line.take(batch, pays)?;
-        line.advance(pays)?;
-        if is_last || left == 0 {
-            break;
-        }
-        batch = read_batch(&setting.buffers[0], source, batch_bytes.min(left))?;
-        if batch.is_empty() {
-            break;
-        }
-    }
-    line.finish(pays).map(Some)
+/// A source of an object's bytes. It reads the first batch of the next extent before an extent
+/// ends, so that the extent can record whether it is the last.
+pub(crate) struct Source<'a> {
+    reader: &'a mut dyn Read,
+    ahead: Option<Bytes>,
 }
 
-/// The next bytes of a source; fewer only at its end.
+impl<'a> Source<'a> {
+    pub(crate) fn new(reader: &'a mut dyn Read) -> Source<'a> {
+        Source { reader, ahead: None }
+    }
+}
+
+/// Writes the next extent of a source for this owner; `None` at the source's end. The first extent
+/// of an object may be empty. If writing fails, the file is removed.
+pub(crate) fn write_next(
+    setting: &Setting<'_>,
+    owner: &Owner,
+    source: &mut Source<'_>,
+    pays: &mut Pays,
+) -> Result<Option<Written>> {
+    let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
+    let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
+    let mut wanted = batch_bytes.min(limit);
+    let read = |source: &mut Source<'_>, wanted| read_batch(&setting.buffers[0], source.reader, wanted);
+    let mut batch = match source.ahead.take() {
+        Some(batch) => batch,
+        None => read(source, wanted)?,
+    };
+    if batch.is_empty() && owner.number > 0 {
+        return Ok(None);
+    }
+    let mut line = Line::new(setting, owner)?;
+    while !batch.is_empty() {
+        let is_short = (batch.len() as u64) < wanted;
+        line.take(batch, pays)?;
+        line.advance(pays)?;
+        let left = limit - line.len;
+        if is_short {
+            batch = Bytes::from_vec(Vec::new());
+        } else if left > 0 {
+            wanted = batch_bytes.min(left);
+            batch = read(source, wanted)?;
+        } else {
+            batch = read(source, batch_bytes.min(limit))?;
+            break;
+        }
+    }
+    let is_last = batch.is_empty();
+    source.ahead = Some(batch);
+    line.finish(pays, is_last).map(Some)
+}
+
+/// The next bytes of a source; fewer than `bytes_max` only at its end.
 fn read_batch(buffers: &Buffers, source: &mut dyn Read, bytes_max: u64) -> Result<Bytes> {
     let (mut batch, mut len) = (buffers.take(bytes_max as usize), 0);
     while len < bytes_max as usize {
@@ -108,13 +144,14 @@ fn read_batch(buffers: &Buffers, source: &mut dyn Read, bytes_max: u64) -> Resul
     Ok(buffers.lend(batch, len))
 }
 
-/// The steps of one extent, with what is under way in each.
+/// The pipeline of one extent, with the batches in flight in each step.
 struct Line<'a> {
     setting: &'a Setting<'a>,
     id: [u8; 32],
+    front: Vec<u8>,
     key: Key,
     file: NewFile,
-    /// Bytes that were taken.
+    /// Bytes taken from the source so far.
     len: u64,
     /// The number of the next chunk to be sealed.
     next_chunk: u64,
@@ -124,7 +161,7 @@ struct Line<'a> {
     chunks: Vec<ChunkEntry>,
 }
 
-/// Chunks, and what becomes of the first of them when they are compressed.
+/// A batch of chunks, with the attempt to compress them (perhaps only the first).
 struct Packing {
     plain: Vec<Bytes>,
     tried: Option<Tried>,
@@ -149,15 +186,16 @@ struct Hashing {
 }
 
 impl<'a> Line<'a> {
-    fn new(setting: &'a Setting<'a>) -> Result<Line<'a>> {
+    fn new(setting: &'a Setting<'a>, owner: &Owner) -> Result<Line<'a>> {
+        setting.folder.expect_in_place()?;
         let id = random()?;
         let key = extent_key(setting.runtime, setting.object_secret, &id)?;
-        setting.folder.expect_in_place()?;
+        let front = owner.seal(setting.runtime, &id, &setting.store, setting.epoch, setting.root)?;
         let mut file = NewFile::create(setting.folder.extent_path(&id))?;
-        file.write(MAGIC)?;
-        file.write(&id)?;
+        file.write(&front)?;
         let (packing, sealing, hashing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Ok(Line { setting, id, key, file, len: 0, next_chunk: 0, packing, sealing, hashing, chunks: Vec::new() })
+        let (len, next_chunk, chunks) = (0, 0, Vec::new());
+        Ok(Line { setting, id, front, key, file, len, next_chunk, packing, sealing, hashing, chunks })
     }
 
     /// Cuts a batch into chunks and begins to compress them.
@@ -170,7 +208,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// Begins to compress chunks, those of numbers in planes.
+    /// Begins to compress chunks; numeric ones are split into planes first.
     fn begin(&self, chunks: &[Bytes], level: i32) -> Result<Tried> {
         let (mut widths, mut planes) = (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
         for chunk in chunks {
@@ -190,7 +228,7 @@ impl<'a> Line<'a> {
         Ok(Tried { widths, packed })
     }
 
-    /// Hands batches on, until no step has more of them than it may have.
+    /// Moves batches to the next steps until no step exceeds its limit.
     fn advance(&mut self, pays: &mut Pays) -> Result<()> {
         while self.packing.len() > PACKING_MAX {
             self.seal_oldest(pays)?;
@@ -205,6 +243,8 @@ impl<'a> Line<'a> {
     }
 
     fn seal_oldest(&mut self, pays: &mut Pays) -> Result<()> {
+        // A forked process would seal other chunks with the same numbers under the same key.
+        self.setting.folder.expect_process()?;
         let Some(Packing { plain, tried }) = self.packing.pop_front() else { return Ok(()) };
         let packed = self.packed(&plain, tried)?;
         let shorter: Vec<Option<(Width, Bytes)>> = plain
@@ -227,7 +267,8 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// What chunks become when they are compressed. Where only the first was tried and became shorter, the others are now.
+    /// The compressed chunks. If only the first chunk was tried and became shorter, the others are
+    /// compressed now.
     fn packed(&self, plain: &[Bytes], tried: Option<Tried>) -> Result<Vec<(Width, Bytes)>> {
         let (Some(Tried { widths, packed }), Some(level)) = (tried, self.setting.level) else { return Ok(Vec::new()) };
         let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(packed.wait()?.into_list()?).collect();
@@ -258,7 +299,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    fn finish(mut self, pays: &mut Pays) -> Result<Written> {
+    fn finish(mut self, pays: &mut Pays, is_last: bool) -> Result<Written> {
         while !self.packing.is_empty() {
             self.seal_oldest(pays)?;
         }
@@ -269,23 +310,28 @@ impl<'a> Line<'a> {
             self.write_oldest()?;
         }
         let (runtime, chunk_bytes) = (self.setting.runtime, self.setting.chunk_bytes as u32);
-        let stored: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.stored)).sum();
-        let file_bytes = FRONT_BYTES + stored + index_bytes(self.chunks.len() as u64);
+        let index = Index { len: self.len, is_last, chunks: self.chunks };
+        let stored: u64 = index.chunks.iter().map(|chunk| u64::from(chunk.stored)).sum();
+        let file_bytes = self.front.len() as u64 + stored + index_bytes(index.chunks.len() as u64) + COUNT_BYTES;
         let (epoch, len) = (self.setting.epoch, self.len);
         let mut extent = Extent { id: self.id, epoch, chunk_bytes, len, file_bytes, root: [0; 32] };
-        extent.root = merkle::extent_root(runtime, &extent, &self.chunks)?;
-        self.file.write(&index::seal(runtime, &self.key, &extent, &self.chunks)?)?;
+        extent.root = merkle::extent_root(runtime, &extent, &index.chunks)?;
+        self.setting.folder.expect_process()?;
+        self.file.write(&index::seal(runtime, &self.key, &self.front, chunk_bytes, &index)?)?;
         let (file, path) = self.file.complete()?;
         Ok(Written { extent, file, path })
     }
 }
 
-/// A file that is deleted again unless it is completed. While it grows, what it has is handed to the disk.
+/// A file that is deleted unless it is completed. While it grows, its bytes are flushed to the
+/// disk.
 struct NewFile {
     path: PathBuf,
     file: Option<File>,
     unflushed: u64,
     flusher: Option<Flusher>,
+    /// The process that made the file; a fork must not delete it.
+    process: Process,
 }
 
 /// A thread that waits for the disk while others write.
@@ -297,7 +343,7 @@ struct Flusher {
 impl NewFile {
     fn create(path: PathBuf) -> Result<NewFile> {
         let file = Some(open_file(&path, Access::New)?);
-        Ok(NewFile { path, file, unflushed: 0, flusher: None })
+        Ok(NewFile { path, file, unflushed: 0, flusher: None, process: Process::current() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -310,13 +356,14 @@ impl NewFile {
             if self.flusher.is_none() {
                 self.flusher = Some(Flusher::start(file.try_clone().map_err(refused)?).map_err(refused)?);
             }
-            // Where it still waits for the bytes before, these go with the next ones.
+            // If the flusher is still busy, these bytes are flushed with the next ones.
             self.flusher.as_ref().map(|flusher| flusher.wake.try_send(()));
         }
         Ok(())
     }
 
-    /// The complete file. What could not be written to the disk so far is an error, which the disk tells only once.
+    /// Returns the complete file. A write error of the flusher is returned here: the system reports
+    /// such an error only once.
     fn complete(mut self) -> Result<(File, PathBuf)> {
         if let Some(Flusher { wake, thread }) = self.flusher.take() {
             drop(wake);
@@ -333,7 +380,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if self.file.is_some() {
+        if self.file.is_some() && self.process.is_current() {
             let _ = std::fs::remove_file(&self.path);
         }
     }

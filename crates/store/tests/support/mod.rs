@@ -1,4 +1,5 @@
-//! What the tests share: a runtime, folders, contents that look random.
+//! Shared by the tests: a runtime, folders, pseudo-random contents.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub fn runtime() -> Arc<Runtime> {
 pub struct TempFolder(pub PathBuf);
 
 impl TempFolder {
-    /// A path at which there is nothing yet.
+    /// A path at which nothing exists yet.
     pub fn new(name: &str) -> TempFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +37,7 @@ impl Drop for TempFolder {
     }
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -52,7 +53,7 @@ impl Random {
         self.next() % end
     }
 
-    /// Bytes of which some are worth compressing and some are not.
+    /// Bytes that are partly compressible.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 64);
         while bytes.len() < len {
@@ -67,7 +68,7 @@ impl Random {
     }
 }
 
-/// Small chunks and files, so that little data has many of them.
+/// Small chunks and files, so that little data makes many of them.
 pub fn options() -> Options {
     let passphrase_cost = PassphraseCost { memory_kib: 8, passes: 1, lanes: 1 };
     Options { chunk_bytes: 100, extent_bytes_max: 1000, passphrase_cost, ..Options::default() }
@@ -90,7 +91,7 @@ pub fn read(store: &Store, name: &str) -> panoply_store::Result<Vec<u8>> {
     store.read(name, &mut bytes).map(|()| bytes)
 }
 
-/// Whether everything in it is in order.
+/// Whether everything in the store is intact.
 pub fn is_intact(store: &Store) -> bool {
     store.verify(&mut |_, _| ()).unwrap().damaged.is_empty()
 }
@@ -109,13 +110,13 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every file of a store.
+/// All files of a store except its lock and its reserve, which are never read.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {
             found.extend(files(&entry.path()));
-        } else {
+        } else if entry.file_name() != "RESERVE" && entry.file_name() != "LOCK" {
             found.push(entry.path());
         }
     }

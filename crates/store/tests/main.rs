@@ -1,0 +1,11 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod crash;
+mod damage;
+mod full_disk;
+mod mutations;
+mod older_head;
+mod planes;
+mod repair;
+mod store;
+mod support;

@@ -1,5 +1,5 @@
-//! How fast a collection is through its public API: ingest, opening, and searches, one JSON line each. `docs/peers` has
-//! what FAISS and usearch take for the same.
+//! Measures a collection through its public API: ingest, opening and searches, one JSON line each.
+//! `docs/peers` has the figures of FAISS and usearch for the same work.
 //!
 //!     cargo bench -p panoply-vector -- [ingest] [search] [callers] [index] [probe] [--folder PATH]
 
@@ -105,7 +105,7 @@ fn callers(runtime: &Arc<Runtime>) -> Outcome {
     Ok(())
 }
 
-/// A million vectors into a folder, durably, and opening them again.
+/// Writes a million vectors durably to a folder and opens them again.
 fn ingest(runtime: &Arc<Runtime>, folder: &PathBuf) -> Outcome {
     let (count, dimension) = (1_000_000, 128);
     for batch in [10_000, 1000] {
@@ -166,10 +166,10 @@ fn index(runtime: &Arc<Runtime>) -> Outcome {
     Ok(())
 }
 
-/// One query at a time through the index, as `docs/peers/ivf_one.py` does with FAISS: summaries of packages by meaning, and
-/// clustered vectors.
+/// Searches through the index with one query at a time, as `docs/peers/ivf_one.py` does with FAISS.
+/// Data: embeddings of package summaries, and clustered vectors.
 fn probe(runtime: &Arc<Runtime>) -> Outcome {
-    let data = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data"));
+    let data = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../app/data"));
     let packages = read_vectors(&data.join("debian-packages.npy"))?;
     let questions = read_vectors(&data.join("queries.npy"))?;
     probe_case(runtime, "packages", Metric::Cosine, 384, 400, &packages, &questions)?;
@@ -225,7 +225,7 @@ fn read_vectors(path: &std::path::Path) -> Result<Vec<f32>, Box<dyn std::error::
     Ok(vectors)
 }
 
-/// The shortest of several runs, so that a busy machine hurts least.
+/// Returns the shortest time of several runs, to reduce the noise of a busy machine.
 fn best_of<E>(mut run: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     run()?;
     let (mut best, start) = (f64::INFINITY, Instant::now());
@@ -237,7 +237,7 @@ fn best_of<E>(mut run: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(best)
 }
 
-/// Numbers that are about normally distributed.
+/// Returns approximately normally distributed numbers.
 fn normal(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {

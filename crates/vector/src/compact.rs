@@ -1,5 +1,6 @@
-//! Compaction: the live rows of some segments are copied into new ones, without the dead, and sorted into the index's lists
-//! where there is an index. It runs beside searches and writes; only putting the new segments in place is the writer's.
+//! Compaction copies the live rows of some segments into new segments, without the dead rows. With
+//! an index, the rows are sorted into its lists. Compaction runs beside searches and writes; only
+//! swapping the new segments in is done by the writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +14,28 @@ use crate::segment::{Addition, Segment, SegmentView};
 use crate::state::{Shared, Snapshot};
 use crate::writer::{Command, NOWHERE, Replacement, recover, run_on};
 
-/// Rows that are copied at once.
+/// Rows copied in one batch.
 const COPY_ROWS_MAX: usize = 1 << 14;
-/// Those of them that share a record, and a checksum: what is damaged later is lost with its neighbours there.
+/// Rows that share one record and one checksum. Later damage loses the whole record.
 const RECORD_ROWS_MAX: usize = 1 << 10;
-/// Dead rows below which a segment is left alone by the background.
+/// The background leaves segments with fewer dead rows alone.
 const DEAD_ROWS_MIN: u32 = 1024;
-/// A segment with fewer bytes than this share of the largest is joined with others.
+/// A segment smaller than 1/`SMALL_SHARE` of the largest size (`segment_bytes_max`) is joined with
+/// others.
 const SMALL_SHARE: usize = 4;
-/// Small segments that the background lets stand.
+/// Small segments that the background tolerates.
 const SMALL_SEGMENTS_MAX: usize = 4;
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
     /// Segments that were replaced.
     pub segments: usize,
-    /// Rows whose space was given back.
+    /// Rows whose space was reclaimed.
     pub rows_reclaimed: u64,
 }
 
-/// A row to be copied: its segment's place among the sources, and its place there.
+/// A row to be copied: the index of its segment among the sources, and its row there.
 type Source = (u32, u32);
 
 /// Copies segments.
@@ -52,7 +54,8 @@ pub(crate) fn wants_compaction(shared: &Shared, snapshot: &Snapshot) -> bool {
     worn || small.count() > SMALL_SEGMENTS_MAX
 }
 
-/// Whether a segment can be joined with one beside it. Others are not joined, so that rows stay in the order of their age.
+/// Whether a segment can be joined with a direct neighbour. Only neighbours are joined, so that
+/// rows stay ordered by age.
 fn can_join(shared: &Shared, sealed: &[Arc<SegmentView>], place: usize) -> bool {
     let small = |place: usize| sealed.get(place).is_some_and(|segment| is_small(shared, segment));
     small(place) && (small(place + 1) || place > 0 && small(place - 1))
@@ -68,7 +71,7 @@ fn is_small(shared: &Shared, segment: &SegmentView) -> bool {
 }
 
 impl Compactor<'_> {
-    /// Compacts what needs it; with `all`, everything that can be.
+    /// Compacts the segments that need it; with `all`, every segment that can be compacted.
     pub(crate) fn compact(&self, all: bool) -> Result<Compaction> {
         let shared = Arc::clone(self.shared);
         let snapshot = run_on(&self.writer, move |writer| {
@@ -97,7 +100,8 @@ impl Compactor<'_> {
         Ok(done)
     }
 
-    /// Copies segments of a snapshot into new ones and puts those in their place, sorted by the centroids where there are any.
+    /// Copies segments of a snapshot into new ones and swaps those in. With `centroids`, rows are
+    /// sorted into lists.
     pub(crate) fn rebuild(
         &self,
         snapshot: &Snapshot,
@@ -112,7 +116,7 @@ impl Compactor<'_> {
                 places.extend(group.first().map(|place| old[*place as usize].id));
                 let mut segment = self.build(&old, group, centroids, &mut moved)?;
                 if !new.is_empty() {
-                    // The writer adds to the first of them alone.
+                    // The writer appends only to the first new segment.
                     segment.close_files();
                 }
                 new.push(segment);
@@ -127,7 +131,7 @@ impl Compactor<'_> {
         run_on(&self.writer, move |writer| writer.replace(replacement)).wait()
     }
 
-    /// Checks the rows that will be copied: with new checksums, nobody could tell any more that they are damaged.
+    /// Checks the rows that will be copied: their new checksums would hide any damage.
     fn check_sources(&self, old: &[Arc<SegmentView>]) -> Result<()> {
         let Some(folder) = &self.shared.folder else { return Ok(()) };
         for view in old {
@@ -142,7 +146,7 @@ impl Compactor<'_> {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Which sources go together: neighbours, as many as fit into one segment.
+    /// Groups the sources: neighbouring segments, as many as fit into one new segment.
     fn groups(&self, snapshot: &Snapshot, old: &[Arc<SegmentView>]) -> Vec<Vec<u32>> {
         let place_of = |view: &SegmentView| snapshot.segments.iter().position(|other| other.id == view.id);
         let (mut groups, mut bytes, mut last) = (Vec::<Vec<u32>>::new(), 0, None);
@@ -217,7 +221,8 @@ impl Compactor<'_> {
         segment.flush().map_err(|failure| failure.error)
     }
 
-    /// The live rows of a group, in the order in which they will be stored, and where each list begins.
+    /// The live rows of a group, in the order in which they will be stored, and where each list
+    /// begins.
     fn ordered_rows(
         &self,
         old: &[Arc<SegmentView>],
@@ -247,7 +252,7 @@ impl Compactor<'_> {
         Ok((ordered, Some(Lists { offsets, ages })))
     }
 
-    /// Stored rows as a batch, without storing them anew: what was rounded once is not rounded again.
+    /// Stored rows as a batch, copied as they are: re-encoding would round them twice.
     fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[Source]) -> Encoded {
         let mut batch = Encoded { count: part.len(), ..Encoded::default() };
         for (place, row) in part {

@@ -1,5 +1,6 @@
-//! From what a caller inserts to what is stored: checks, conversion to the storage type, row lengths and scales, and the
-//! entries that hold ids and metadata. It runs on the caller's thread, so that writers do not wait for each other here.
+//! Encodes what a caller inserts into what is stored: checks, conversion to the storage type, row
+//! lengths and scales, and the entries that hold ids and metadata. Encoding runs on the caller's
+//! thread, so that it does not occupy the writer.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,15 +15,15 @@ use crate::error::{Error, Result};
 use crate::schema::{ID_BYTES_MAX, METADATA_BYTES_MAX, Schema, Storage};
 use crate::segment::SegmentView;
 
-/// How deep metadata may be nested; reading it back stops at about twice this depth.
+/// Maximum nesting depth of metadata. Reading it back stops at about twice this depth.
 const METADATA_DEPTH_MAX: usize = 64;
-/// The longest vector: the products and the squared distances of two such fit `f32`.
+/// The longest vector: products and squared distances of two vectors of this length fit `f32`.
 pub const LENGTH_MAX: f64 = (1_u64 << 60) as f64;
-/// The shortest vector that has a cosine: products of shorter ones would vanish in `f32`.
+/// The shortest vector with a cosine: products of shorter ones would underflow in `f32`.
 pub const LENGTH_MIN: f64 = 1.0 / LENGTH_MAX;
 /// The largest magnitude of an eight-bit component.
 const I8_MAX: f32 = 127.0;
-/// Bytes in front of an id: its length and that of the metadata.
+/// Bytes in front of an id: its length and the length of the metadata.
 pub(crate) const ENTRY_HEAD_BYTES: usize = 8;
 
 /// A batch, ready to be stored.
@@ -31,13 +32,13 @@ pub(crate) struct Encoded {
     pub(crate) count: usize,
     /// Rows in the storage type.
     pub(crate) rows: Vec<u8>,
-    /// What the cosine divides by, where the schema has it.
+    /// The divisors of the cosine; empty if the schema has none.
     pub(crate) norms: Vec<f32>,
-    /// What eight-bit components are multiplied by.
+    /// The factors of eight-bit components.
     pub(crate) scales: Vec<f32>,
-    /// Ids and metadata, entry after entry.
+    /// Ids and metadata, concatenated entries.
     pub(crate) entries: Vec<u8>,
-    /// Where each entry begins.
+    /// Offset of each entry.
     pub(crate) offsets: Vec<u64>,
     pub(crate) hashes: Vec<u64>,
     /// Metadata fields of the batch.
@@ -45,8 +46,9 @@ pub(crate) struct Encoded {
 }
 
 impl Schema {
-    /// Whether each row has a length that searches divide by. Under dot, eight-bit rows have one over their scale: so the
-    /// cosine's arithmetic gives the dot product of the scaled row.
+    /// Whether each row has a length that searches divide by. With the dot metric, eight-bit rows
+    /// store their length divided by their scale: the cosine arithmetic then gives the dot product
+    /// of the scaled row.
     pub(crate) fn has_norms(&self) -> bool {
         self.metric == Metric::Cosine || (self.metric == Metric::Dot && self.storage == Storage::I8)
     }
@@ -56,13 +58,13 @@ impl Schema {
         self.storage == Storage::I8
     }
 
-    /// Whether rows are searched by their scales: a distance can only be computed between rows of one scale, so these are
-    /// powers of two, of which a collection has few.
+    /// Whether rows are searched by scale. A distance can only be computed between rows of the same
+    /// scale, so scales are powers of two, and a collection has few distinct ones.
     pub(crate) fn searches_by_scale(&self) -> bool {
         self.storage == Storage::I8 && self.metric == Metric::Euclidean
     }
 
-    /// Checks that vectors have the right number of components, and gives how many there are.
+    /// Checks that vectors have the right number of components, and returns the number of vectors.
     pub(crate) fn count_vectors(&self, components: usize) -> Result<usize> {
         if !components.is_multiple_of(self.dimension) {
             return Err(Error::DimensionMismatch { expected: self.dimension, got: components });
@@ -70,8 +72,9 @@ impl Schema {
         Ok(components / self.dimension)
     }
 
-    /// Queries whose products fit `f32`. Under cosine their lengths do not count, so that very long and very short ones are
-    /// scaled; others were checked.
+    /// Scales queries so that their products fit `f32`. With cosine the length of a query does not
+    /// matter, so very long and very short ones are scaled. With other metrics the length was
+    /// already checked.
     pub(crate) fn in_range<'a>(&self, queries: &'a [f32]) -> Cow<'a, [f32]> {
         if self.metric == Metric::Cosine { self.of_moderate_length(queries) } else { Cow::Borrowed(queries) }
     }
@@ -97,7 +100,7 @@ impl Schema {
     pub(crate) fn check_query(&self, query: &[f32]) -> Result<()> {
         check_finite("query", query, Storage::F32)?;
         if self.metric == Metric::Cosine {
-            // A query of any other length is scaled.
+            // A query of any non-zero length is scaled.
             let zero = query.iter().all(|value| *value == 0.0);
             return if zero { Err(Error::ZeroVector { id: "query".to_owned() }) } else { Ok(()) };
         }
@@ -105,7 +108,8 @@ impl Schema {
     }
 }
 
-/// Encodes a batch: one id, one vector and, unless there is none at all, one metadata each.
+/// Encodes a batch: one id and one vector per record, and either no metadata or one entry per
+/// record.
 pub(crate) fn encode<I: AsRef<str>>(
     schema: &Schema,
     hasher: &DefaultHashBuilder,
@@ -135,7 +139,7 @@ pub(crate) fn encode<I: AsRef<str>>(
     Ok(encoded)
 }
 
-/// Encodes the ids and the metadata of a batch, whose rows are added after that.
+/// Encodes the ids and the metadata of a batch. The caller adds the rows afterwards.
 pub(crate) fn encode_without_rows<I: AsRef<str>>(
     hasher: &DefaultHashBuilder,
     ids: &[I],
@@ -146,7 +150,7 @@ pub(crate) fn encode_without_rows<I: AsRef<str>>(
     Ok(encoded)
 }
 
-/// Checks and stores one row.
+/// Checks and encodes one row.
 fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) -> Result<()> {
     check_finite(id, vector, schema.storage)?;
     let length_min = if schema.metric == Metric::Cosine { LENGTH_MIN } else { 0.0 };
@@ -154,7 +158,7 @@ fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) 
     if given > 0.0 {
         check_length(id, length_min, given)?;
     }
-    // The square of the row's length in the units in which it is stored.
+    // The square of the row's length, in stored units.
     let square = match schema.storage {
         Storage::F32 => {
             encoded.rows.extend_from_slice(bytemuck::cast_slice(vector));
@@ -185,7 +189,7 @@ fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) 
     Ok(())
 }
 
-/// Checks a vector's length, given its square.
+/// Checks a vector's length, given the square of the length.
 fn check_length(id: &str, length_min: f64, square: f64) -> Result<()> {
     let (length, length_max) = (square.sqrt(), LENGTH_MAX);
     match (length_min..=length_max).contains(&length) {
@@ -194,8 +198,8 @@ fn check_length(id: &str, length_min: f64, square: f64) -> Result<()> {
     }
 }
 
-/// Appends the components in a type of two bytes, and gives the sum of their squares. `round` gives a component's bytes and
-/// what they stand for.
+/// Appends the components in a two-byte type and returns the sum of their squares. `round` returns
+/// a component's bytes and the value that they represent.
 fn halve(
     schema: &Schema,
     id: &str,
@@ -221,15 +225,15 @@ pub(crate) fn scale_of(vector: &[f32]) -> f32 {
     if largest == 0.0 { 1.0 } else { (largest / I8_MAX).max(f32::MIN_POSITIVE) }
 }
 
-/// The smallest power of two with which all components fit eight bits: at most twice the scale that they ask for. Scaling by
-/// it is exact, and the components that come back ask for the same again.
+/// The smallest power of two with which all components fit eight bits: at most twice `scale_of`.
+/// Scaling by a power of two is exact, and decoded components give the same scale again.
 pub(crate) fn round_scale_of(vector: &[f32]) -> f32 {
     const MANTISSA: u32 = 0x007f_ffff;
     let bits = scale_of(vector).to_bits();
     f32::from_bits(if bits & MANTISSA == 0 { bits } else { (bits & !MANTISSA) + MANTISSA + 1 })
 }
 
-/// Appends the components as eight-bit numbers, and gives the sum of their squares.
+/// Appends the components as eight-bit numbers and returns the sum of their squares.
 pub(crate) fn quantise(vector: &[f32], scale: f32, rows: &mut Vec<u8>) -> f64 {
     let mut square = 0_i64;
     rows.extend(vector.iter().map(|value| {
@@ -241,7 +245,7 @@ pub(crate) fn quantise(vector: &[f32], scale: f32, rows: &mut Vec<u8>) -> f64 {
 }
 
 pub(crate) fn square_sum(vector: &[f32]) -> f64 {
-    // Four sums at once: a single one would wait for itself.
+    // Four independent sums: a single sum would be one long dependency chain.
     let mut sums = [0.0_f64; 4];
     for chunk in vector.chunks(4) {
         for (sum, value) in sums.iter_mut().zip(chunk) {
@@ -292,7 +296,7 @@ fn encode_ids<I: AsRef<str>>(
 }
 
 impl Encoded {
-    /// Adds a stored row as it is: what was rounded once is not rounded again.
+    /// Adds a stored row as it is: re-encoding would round it twice.
     pub(crate) fn push_row(&mut self, schema: &Schema, from: &SegmentView, row: u32) {
         self.rows.extend_from_slice(from.row(row));
         if schema.has_norms() {
@@ -303,7 +307,8 @@ impl Encoded {
         }
     }
 
-    /// Adds an entry: an id, and a text that `write` appends. Gives back what that gave, and how long the text is.
+    /// Adds an entry: an id, and a text that `write` appends. Returns the result of `write` and the
+    /// length of the text.
     pub(crate) fn push_entry<T>(&mut self, id: &str, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
         let start = self.entries.len();
         self.offsets.push(start as u64);
@@ -318,7 +323,7 @@ impl Encoded {
     }
 }
 
-/// Checks metadata and adds its entry. After an error the batch is of no use.
+/// Checks metadata and adds its entry. After an error the batch must not be used.
 fn encode_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
     match metadata {
         Value::Null => {}
@@ -345,7 +350,8 @@ fn encode_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()>
     Ok(())
 }
 
-/// Refuses metadata that is nested too deeply, and takes it apart: dropping it level by level would overflow the stack.
+/// Refuses metadata that is nested too deeply. Such a value is dropped iteratively, since a
+/// recursive drop would overflow the stack.
 pub(crate) fn expect_shallow(id: &str, metadata: Value) -> Result<Value> {
     if is_shallow(&metadata, METADATA_DEPTH_MAX) {
         return Ok(metadata);
@@ -369,7 +375,7 @@ fn is_shallow(value: &Value, depth_left: usize) -> bool {
     }
 }
 
-/// Bytes as the numbers they are, wherever they begin.
+/// Reads native-endian `f32` values from bytes of any alignment.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]])).collect()
 }

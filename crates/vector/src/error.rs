@@ -1,10 +1,10 @@
-//! What can go wrong with a collection. Whatever the error, the collection is as it was before the call.
+//! The errors of a collection. After any error the collection is as it was before the call.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible function in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a collection.
@@ -16,7 +16,7 @@ pub enum Error {
     DimensionMismatch {
         /// The collection's dimension.
         expected: usize,
-        /// The components that were given.
+        /// The number of components given.
         got: usize,
     },
     /// A component is NaN or infinite, or overflows the collection's storage type.
@@ -24,9 +24,9 @@ pub enum Error {
     NotFinite {
         /// The record's id; `query` for a query.
         id: String,
-        /// Which component.
+        /// Index of the component.
         index: usize,
-        /// What it is.
+        /// The component's value.
         value: f32,
         /// The collection's storage type.
         storage: &'static str,
@@ -49,20 +49,20 @@ pub enum Error {
         /// The id.
         id: String,
     },
-    /// An update names a record that is not there.
+    /// An update names a record that does not exist.
     #[error("there is no record `{id}`")]
     NoSuchId {
         /// The id.
         id: String,
     },
-    /// Parts of a batch, or an argument, do not have the size that the others ask for.
+    /// An argument, or a part of a batch, does not have the expected size or value.
     #[error("{what}: expected {expected}, got {got}")]
     InvalidArgument {
-        /// Which argument.
+        /// The argument.
         what: &'static str,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: String,
-        /// What was given.
+        /// The given value.
         got: String,
     },
     /// A filter asks for a field that no record of the collection has ever had.
@@ -73,13 +73,13 @@ pub enum Error {
         /// The fields that exist.
         known: String,
     },
-    /// A filter was not accepted.
+    /// A filter was refused.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
     /// A file of vectors could not be read or written.
     #[error(transparent)]
     Format(#[from] crate::formats::FormatError),
-    /// There is something at the path already.
+    /// The path exists already.
     #[error("{} exists already; open it, or choose another path", path.display())]
     AlreadyExists {
         /// The path.
@@ -99,33 +99,35 @@ pub enum Error {
         /// The collection's folder.
         path: PathBuf,
     },
-    /// The path does not lead to the folder that was opened any more. Nothing was changed, neither there nor elsewhere.
+    /// The path no longer leads to the folder that was opened. Nothing was changed, neither in that
+    /// folder nor elsewhere.
     #[error("{} was moved, deleted or replaced while the collection was open; open it again where it is now", path.display())]
     Moved {
         /// The path.
         path: PathBuf,
     },
-    /// The collection was opened to be read alone.
+    /// The collection was opened read-only.
     #[error("{} was opened read-only; open it for writing to change it", path.display())]
     ReadOnly {
         /// The collection's folder.
         path: PathBuf,
     },
-    /// Something in the folder is a link, a folder or a device.
+    /// A file in the folder is a link, a folder or a device.
     #[error("{} is not a regular file; a collection consists of those alone, and follows no links", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// A file that would be written to has other names as well (hard links), under which it would change too.
+    /// A file that would be written to has further names (hard links), under which it would change
+    /// too.
     #[error("{} has {names} names (hard links), and would change under each of them; put a copy in its place", path.display())]
     SharedFile {
         /// The path.
         path: PathBuf,
-        /// How many names the file has.
+        /// Number of names of the file.
         names: u64,
     },
-    /// The length of a vector leaves the range in which scores can be computed.
+    /// The length of a vector is outside the range in which scores can be computed.
     #[error("`{id}` has the length {length:e}; expected {length_min:e} to {length_max:e}, so that scores fit f32")]
     LengthOutOfRange {
         /// The record's id; `query` for a query.
@@ -142,9 +144,9 @@ pub enum Error {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Byte offset of the damage.
         offset: u64,
-        /// What does not fit.
+        /// The inconsistency.
         reason: String,
     },
     /// The collection is encrypted, and no key was given.
@@ -153,43 +155,46 @@ pub enum Error {
         /// The collection's folder.
         path: PathBuf,
     },
-    /// A key was given, and the collection is not encrypted.
+    /// A key was given, but the collection is not encrypted.
     #[error("{} is not encrypted, though a key was given; it may be another collection than was meant", path.display())]
     NotEncrypted {
         /// The collection's folder.
         path: PathBuf,
     },
-    /// A key was not accepted, or nothing could be sealed with it.
+    /// A key was refused, or sealing with it failed.
     #[error(transparent)]
     Key(panoply_store::Error),
-    /// The disk is full. The write was not applied; the collection can be used, and written to again once there is room.
+    /// The disk is full. The write was not applied. The collection stays usable, and accepts writes
+    /// again once there is room.
     #[error("no space is left for {}; free some and try again", path.display())]
     DiskFull {
         /// The file that could not grow.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// An operating system call failed.
     #[error("could not {action} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// An earlier failure left it unclear what is on the disk. Searches go on; writes need the collection opened again.
+    /// After an earlier failure the state of the disk is uncertain. Searches go on; to write, open
+    /// the collection again.
     #[error("writes have stopped after a failure: {reason}; open the collection again")]
     WritesStopped {
         /// The failure.
         reason: String,
     },
-    /// Too much waits already. What is awaited does not wait for room, since that would block its executor.
+    /// The queue is full. Non-blocking forms do not wait for room, since that would block their
+    /// executor.
     #[error("{waiting_max} {unit} wait already; await some of them first, or use the blocking form, which waits")]
     Busy {
-        /// How many may wait.
+        /// Maximum number that may wait.
         waiting_max: usize,
-        /// How many of what.
+        /// The counted unit.
         unit: &'static str,
     },
     /// The collection was closed, or its writer has ended.
@@ -200,16 +205,16 @@ pub enum Error {
     Device(#[from] panoply_core::Error),
 }
 
-/// A change to files that did not succeed.
+/// A failed change to files.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// Whether it is unclear what the disk holds now.
+    /// Whether the state of the disk is uncertain.
     pub(crate) unclear: bool,
 }
 
 impl Failure {
-    /// One after which nobody knows what the disk holds.
+    /// A failure after which the state of the disk is uncertain.
     pub(crate) fn unclear(error: Error) -> Failure {
         Failure { error, unclear: true }
     }
@@ -226,6 +231,13 @@ impl From<panoply_store::Error> for Error {
         match error {
             panoply_store::Error::Damaged { path, reason } => Error::corrupt(&path, 0, reason),
             panoply_store::Error::Device(error) => Error::Device(error),
+            panoply_store::Error::InUse { path } => Error::InUse { path },
+            panoply_store::Error::Moved { path } => Error::Moved { path },
+            // A file of it was deleted or replaced.
+            panoply_store::Error::Overtaken { path } => Error::Moved { path },
+            panoply_store::Error::NotAFile { path } => Error::NotAFile { path },
+            panoply_store::Error::DiskFull { path } => Error::DiskFull { path },
+            panoply_store::Error::Io { action, path, source } => Error::Io { action, path, source },
             other => Error::Key(other),
         }
     }
@@ -237,7 +249,7 @@ impl Error {
         Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }
     }
 
-    /// What the operating system said about a file; a full disk is an error of its own.
+    /// An operating system error on a file. A full disk becomes `Error::DiskFull`.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         let path = path.to_owned();
         match source.kind() {

@@ -1,35 +1,42 @@
-//! The folder of a durable collection: its files' names, its lock, and the manifest that says which of them count.
+//! The folder of a durable collection: its file names, its lock, and the manifest that names the
+//! current files.
 //!
-//! The manifest is replaced by renaming a complete new one over it; that rename is what commits a new segment, a
-//! compaction, an index or `clear`. Files that the manifest does not name are left over from a crash, and are deleted
-//! when the collection has been opened for writing. A collection's own folder is made durable in the same way: with the
-//! folder above it.
+//! The manifest is replaced by renaming a complete new one over it; that rename commits a new
+//! segment, a compaction, an index or `clear`. Files that the manifest does not name are left over
+//! from a crash, and are deleted when the collection has been opened for writing. A collection's
+//! own folder is made durable in the same way: with its parent folder.
 //!
-//! The manifest says of every segment that is complete how long its log is. Of the newest it says so after the collection
-//! was closed in order, until it is written to again; without that, its log may have a torn end. Version 1 says nothing of
-//! lengths; the first change makes it version 2.
+//! The manifest has the length of the log of every complete segment. For the newest segment it has
+//! the length after an orderly close, until the next write; without it, the log may have a torn
+//! end. Version 1 has no lengths; the first change converts it to version 2.
 //!
-//! The manifest of an encrypted collection is the text of a vault's head; the other files hold frames of that vault (`sealed`).
+//! The manifest of an encrypted collection is the text of a vault's head; the other files hold
+//! frames of that vault (`sealed`).
 //!
-//! A writer has the lock, and files are made, renamed and deleted only while the path leads to the file that it has locked: whoever
-//! moves or deletes the folder of an open collection, and puts another one in its place, keeps that other one.
+//! A writer holds the lock, which is that of stores ([`panoply_store::lock`]): on the folder
+//! itself, on `LOCK`, and on the log that grows. So deleting `LOCK` admits no second writer, and
+//! deleting that log stops the writer. Files are made, renamed and deleted only while the path
+//! leads to the locked folder: if the folder of an open collection is moved or deleted, and another
+//! one takes its place, that other one is not changed.
 //!
-//! A writer has the lock. Readers need none: they take the manifest as it is, and begin again where a file that it names
+//! Readers need no lock: they take the manifest as it is, and begin again if a file that it names
 //! is deleted before they have opened it.
 
 use std::collections::HashSet;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use panoply_runtime::Runtime;
-use panoply_store::{MasterKey, Vault};
+use panoply_store::lock::{Alone, Lock};
+use panoply_store::{MasterKey, PassphraseCost, Vault};
 
 use crate::error::{Error, Failure, Result};
+use crate::held_log::HeldLog;
 use crate::region::{Access, Region, open_file, read_file, sync_folder};
 use crate::schema::{Schema, Storage, parse_metric};
 use crate::sealed::Sealing;
@@ -37,33 +44,36 @@ use crate::sealed::Sealing;
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "MANIFEST.new";
 const LOCK: &str = "LOCK";
-/// What the first line of a manifest of any version begins with.
+/// Beginning of the first line of a manifest of any version.
 const MANIFEST_NAME: &str = "panoply vectors ";
-/// What the manifest's first line begins with; a checksum follows.
+/// Beginning of the manifest's first line; a checksum follows.
 const MANIFEST_HEAD: &str = "panoply vectors 2 ";
-/// The same of the version before.
+/// The same for the previous version.
 const MANIFEST_HEAD_OLD: &str = "panoply vectors 1 ";
-/// A manifest is small; a longer one is no manifest.
+/// Maximal length of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// What opens an encrypted collection: its key, and the runtime that works with it. `None` for one that is not encrypted.
+/// The key of an encrypted collection, and the runtime that processes it. `None` if the collection
+/// is not encrypted.
 pub(crate) type Opener<'a> = Option<(&'a Arc<Runtime>, &'a MasterKey)>;
 
-/// Files are numbered below this.
+/// File numbers are below this.
 const NUMBERS_MAX: u32 = u32::MAX - 1;
 
-/// What a damaged file is called once its collection was repaired.
+/// Extension of a damaged file after a repair.
 const DAMAGED: &str = "damaged";
 
 /// A collection's folder: locked for this process, or only read.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Held for the lock that ends with it; `None` for readers.
-    lock: Option<File>,
+    /// `None` for readers.
+    lock: Option<Lock>,
+    /// The growing log, locked as well. This mutex is held only briefly.
+    pub(crate) log: Mutex<Option<HeldLog>>,
     sealing: Sealing,
 }
 
-/// What the manifest says.
+/// Content of the manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     name: String,
@@ -76,27 +86,27 @@ pub(crate) struct Manifest {
     pub(crate) next: u32,
     /// The number of the file with the index's centroids.
     pub(crate) centroids: Option<u32>,
-    /// Whether it was written by the version before, which says nothing of lengths.
+    /// Whether it was written by the previous version, which has no lengths.
     #[serde(skip)]
     pub(crate) old: bool,
 }
 
-/// A segment that counts.
+/// A current segment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ListedSegment {
     pub(crate) id: u32,
     /// Whether its rows are in the order of the index's lists.
     pub(crate) lists: bool,
-    /// How much of it there is; `None` while it grows.
+    /// Its extent; `None` while it grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extent: Option<Extent>,
 }
 
-/// How much of a segment there is.
+/// The extent of a complete segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extent {
     pub(crate) log_bytes: u64,
-    /// Records of the log.
+    /// Number of records in the log.
     pub(crate) records: u64,
     pub(crate) rows: u32,
 }
@@ -115,7 +125,7 @@ impl Manifest {
         Ok(schema)
     }
 
-    /// The number for a new file.
+    /// Takes the number for a new file.
     pub(crate) fn take_number(&mut self) -> Result<u32> {
         let taken = self.next;
         self.next = taken.checked_add(1).filter(|next| *next <= NUMBERS_MAX).ok_or_else(|| {
@@ -124,7 +134,7 @@ impl Manifest {
         Ok(taken)
     }
 
-    /// The manifest in the content of its file.
+    /// Parses the content of a manifest's file.
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Manifest> {
         let damaged = |reason: &str| Error::corrupt(path, 0, reason);
         let text = str::from_utf8(text).map_err(|_| damaged("it is not text"))?;
@@ -146,7 +156,7 @@ impl Manifest {
         format!("{MANIFEST_HEAD}{:08x}\n{body}\n", crc32fast::hash(body.as_bytes()))
     }
 
-    /// What cannot be true of it.
+    /// The first contradiction in the manifest, if any.
     fn contradiction(&self) -> Option<&'static str> {
         let mut seen = HashSet::new();
         let numbers = || self.segments.iter().map(|segment| segment.id);
@@ -173,33 +183,37 @@ impl Folder {
         refuse_if_taken(path)?;
         create_durably(path)?;
         let folder = Folder::lock(path, sealing)?;
-        // Another process may have created a collection here before the lock was taken; none can from now on.
+        // Another process may have created a collection here before the lock was taken. From now on
+        // none can.
         refuse_if_taken(path)?;
         folder.remove_strangers(&[])?;
-        // This marker tells the folder, until its manifest is written, from that of a collection whose manifest was lost.
+        // Until the manifest is written, this marker distinguishes the folder from a collection
+        // whose manifest was lost.
         open_file(&path.join(MANIFEST_NEW), Access::New)?;
         Ok(folder)
     }
 
-    /// Opens the folder of a collection to be written to, and reads its manifest. Nothing is changed; once all of it was
-    /// found in order, [`Folder::tidy`] deletes what was left over.
+    /// Opens the folder of a collection for writing, and reads its manifest. Nothing is changed;
+    /// [`Folder::tidy`] deletes leftover files once everything was found intact.
     pub(crate) fn open(path: &Path, opener: Opener<'_>) -> Result<(Folder, Manifest)> {
         let path = &absolute(path);
         expect_collection(path)?;
-        // The manifest is read before the lock file is made, so that a folder which is no collection gets none; and again
-        // under the lock, since another writer may have replaced it in between.
+        // The manifest is read before the lock file is made, so that a folder which is not a
+        // collection gets none; and again under the lock, since another writer may have replaced it
+        // in between.
         let (sealing, _) = unlock(path, opener)?;
         let folder = Folder::lock(path, sealing)?;
         let manifest = folder.read_manifest()?;
         Ok((folder, manifest))
     }
 
-    /// Opens the folder of a collection to be read alone, whoever writes to it meanwhile, and reads its manifest.
+    /// Opens the folder of a collection read-only, even while another process writes to it, and
+    /// reads its manifest.
     pub(crate) fn open_read_only(path: &Path, opener: Opener<'_>) -> Result<(Folder, Manifest)> {
         let path = absolute(path);
         expect_collection(&path)?;
         let (sealing, manifest) = unlock(&path, opener)?;
-        Ok((Folder { path, lock: None, sealing }, manifest))
+        Ok((Folder { path, lock: None, log: Mutex::default(), sealing }, manifest))
     }
 
     /// Whether the collection in a folder is encrypted.
@@ -227,7 +241,7 @@ impl Folder {
         }
     }
 
-    /// What a file holds now; `None` where it is not there any more, since others have taken its place.
+    /// Reads a file again; `None` if it was deleted and replaced by other files meanwhile.
     pub(crate) fn read_again(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         match self.sealing.salvage_file(path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -235,18 +249,17 @@ impl Folder {
         }
     }
 
-    /// Locks the folder for a user who may not write to it, until what is returned is dropped. `None`: it has no lock file
-    /// that this user may read, so that nobody has it open, or nobody can know.
-    pub(crate) fn keep_writers_out(path: &Path) -> Result<Option<File>> {
-        let Ok(lock) = open_file(&path.join(LOCK), Access::Read) else { return Ok(None) };
-        match lock.try_lock_shared() {
-            Ok(()) => Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", &path.join(LOCK), error)),
+    /// Keeps writers out until the returned lock is dropped, for a user without write permission.
+    /// `None` if this user may not open the folder.
+    pub(crate) fn keep_writers_out(path: &Path) -> Result<Option<Lock>> {
+        match Lock::take(path, false, Duration::ZERO).map_err(Error::from) {
+            Err(error @ Error::InUse { .. }) => Err(error),
+            locked => Ok(locked.ok()),
         }
     }
 
-    /// Whether a path leads to a place in this folder. What is not there yet is judged by where it would be.
+    /// Whether a path lies in this folder. A path that does not exist yet is judged by its existing
+    /// ancestors.
     pub(crate) fn holds(&self, path: &Path) -> bool {
         let Ok(folder) = fs::canonicalize(&self.path) else { return false };
         let path = absolute(path);
@@ -254,7 +267,7 @@ impl Folder {
         there.is_some_and(|there| there.starts_with(folder))
     }
 
-    /// The manifest as it is now.
+    /// The current manifest.
     pub(crate) fn read_manifest(&self) -> Result<Manifest> {
         let (path, bytes) = (self.path.join(MANIFEST), read_manifest(&self.path)?);
         match self.sealing.vault() {
@@ -263,7 +276,7 @@ impl Folder {
         }
     }
 
-    /// Whether nothing in it may be changed.
+    /// Whether the collection is read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.lock.is_none()
     }
@@ -275,16 +288,11 @@ impl Folder {
 
     fn lock(path: &Path, sealing: Sealing) -> Result<Folder> {
         let lock_path = path.join(LOCK);
-        let lock = open_file(&lock_path, Access::Make)?;
-        match lock.try_lock() {
-            Ok(()) if is_same_file(&lock, &lock_path) => {
-                Ok(Folder { path: path.to_owned(), lock: Some(lock), sealing })
-            }
-            // Another process deleted the collection, and its lock file, between the opening and the locking of that file.
-            Ok(()) => Err(Error::InUse { path: path.to_owned() }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", &lock_path, error)),
+        if lock_path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Error::NotAFile { path: lock_path });
         }
+        let lock = Lock::take(path, true, Duration::ZERO)?;
+        Ok(Folder { path: path.to_owned(), lock: Some(lock), log: Mutex::default(), sealing })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -307,19 +315,24 @@ impl Folder {
         self.path.join(format!("index-{number:06}.centroids"))
     }
 
-    /// Refuses to change anything where the path does not lead to this folder any more.
+    /// Fails if the path no longer leads to this folder.
     pub(crate) fn expect_in_place(&self) -> Result<()> {
         let Some(lock) = &self.lock else { return Ok(()) };
-        let path = self.path.join(LOCK);
-        let there = match fs::symlink_metadata(&path) {
-            Ok(_) => is_same_file(lock, &path),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
-            Err(error) => return Err(Error::io("look at", &path, error)),
-        };
-        if there { Ok(()) } else { Err(Error::Moved { path: self.path.clone() }) }
+        // Without permission this user can no longer resolve the path.
+        match fs::metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(Error::io("look at", &self.path, error));
+            }
+            _ => lock.expect_held()?,
+        }
+        let held = self.held();
+        match held.as_ref().and_then(|held| held.log.as_ref()).map(Alone::expect_in_place) {
+            Some(Err(_)) => Err(Error::Moved { path: self.path.clone() }),
+            Some(Ok(())) | None => Ok(()),
+        }
     }
 
-    /// Makes this the manifest. When it returns, the files it names and itself have reached the disk.
+    /// Makes this the manifest. When it returns, the manifest and the files it names are durable.
     pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
         self.expect_in_place()?;
         let body = serde_json::to_string(manifest).map_err(|error| Error::invalid("manifest", "JSON", error))?;
@@ -329,24 +342,26 @@ impl Folder {
         write_manifest_to(&self.path, &bytes)
     }
 
-    /// Deletes the files of segments and of an index. Maps of them stay valid while they are used.
+    /// Deletes the files of segments and of an index. Memory maps of them stay valid while they are
+    /// used.
     pub(crate) fn remove(&self, segments: impl IntoIterator<Item = u32>, centroids: Option<u32>) {
         if self.expect_in_place().is_err() {
             return;
         }
         let files = segments.into_iter().flat_map(|segment| self.segment_files(segment));
         for path in files.chain(centroids.map(|number| self.centroids_path(number))) {
-            // What cannot be deleted now is deleted when the collection is opened next.
+            // Files that cannot be deleted now are deleted when the collection is opened next.
             let _ = fs::remove_file(path);
         }
     }
 
-    /// Gives damaged files names under which nobody takes them for parts of the collection.
+    /// Renames damaged files, so that they are not taken for parts of the collection.
     pub(crate) fn set_aside(&self, files: &[PathBuf]) {
         for path in files {
             let mut name = path.clone().into_os_string();
             name.push(format!(".{DAMAGED}"));
-            // The manifest does not name it any more; what cannot be renamed is deleted when the collection is opened.
+            // The manifest no longer names it; a file that cannot be renamed is deleted when the
+            // collection is opened.
             let _ = fs::rename(path, name);
         }
     }
@@ -360,7 +375,7 @@ impl Folder {
         segments.chain(manifest.centroids.map(|number| self.centroids_path(number))).collect()
     }
 
-    /// Deletes what a repair has set aside.
+    /// Deletes the files that a repair has set aside.
     fn remove_damaged(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
@@ -370,11 +385,12 @@ impl Folder {
         }
     }
 
-    /// Deletes what looks like a collection's file and is not among the names.
+    /// Deletes files that look like a collection's and are not among the names.
     fn remove_strangers(&self, names: &[PathBuf]) -> Result<()> {
         let entries = fs::read_dir(&self.path).map_err(|error| Error::io("list", &self.path, error))?;
         let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-        // The marker of a folder that is being made or deleted goes last, so that a crash leaves it with the other files.
+        // The marker of a folder that is being made or deleted goes last, so that a crash leaves it
+        // together with the other files.
         paths.sort_by_key(|path| path.ends_with(MANIFEST_NEW));
         for path in paths {
             if is_ours(&path) && !names.contains(&path) && !path.ends_with(LOCK) && !path.ends_with(MANIFEST) {
@@ -385,7 +401,7 @@ impl Folder {
     }
 }
 
-/// Why the first line of a manifest is not read.
+/// Why the first line of a manifest is not accepted.
 fn unread_version(head: &str) -> &'static str {
     let version = head.strip_prefix(MANIFEST_NAME).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
     match version.is_some_and(|version| version > 2) {
@@ -394,7 +410,7 @@ fn unread_version(head: &str) -> &'static str {
     }
 }
 
-/// The path from the root, so that it leads to the same place when the program changes its current folder.
+/// The absolute path, so that it stays valid when the program changes its current folder.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -404,12 +420,12 @@ fn has_segments(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_log(entry.path()))))
 }
 
-/// Refuses a path that does not hold a collection.
+/// Refuses a path without a collection.
 fn expect_collection(path: &Path) -> Result<()> {
     let manifest = path.join(MANIFEST);
     match manifest.symlink_metadata() {
         Ok(metadata) if !metadata.is_dir() => return Ok(()),
-        // Whether there is one is not for this user to know.
+        // Without permission this user cannot know whether there is one.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(Error::io("open", &manifest, error)),
         Ok(_) | Err(_) => {}
     }
@@ -424,12 +440,14 @@ fn expect_collection(path: &Path) -> Result<()> {
     Err(Error::NotACollection { path: path.to_owned(), reason: reason.to_owned() })
 }
 
-/// Deletes a collection's folder. What is not a collection, or is open for writing, is refused.
+/// Deletes a collection's folder. A folder that is not a collection, or is open for writing, is
+/// refused.
 pub(crate) fn destroy(path: &Path) -> Result<()> {
     expect_collection(path)?;
     let folder = Folder::lock(path, Sealing::default())?;
-    // A folder without a manifest cannot be opened, so that a crash leaves no half collection. Under its new name the manifest
-    // marks the other files as left over.
+    folder.expect_logs_free()?;
+    // A folder without a manifest cannot be opened, so a crash leaves no partial collection. Under
+    // its new name the manifest marks the other files as left over.
     let (manifest, given_up) = (path.join(MANIFEST), path.join(MANIFEST_NEW));
     let _ = fs::remove_file(&given_up);
     fs::rename(&manifest, &given_up).map_err(|error| Error::io("delete", &manifest, error))?;
@@ -440,8 +458,8 @@ pub(crate) fn destroy(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Deletes what is left of a folder that is no collection, or did not become one. One in which somebody keeps other files
-/// stays.
+/// Deletes the remains of a folder that is not, or did not become, a collection. A folder with
+/// other files stays.
 pub(crate) fn remove_leftovers(path: &Path) {
     if path.join(MANIFEST).exists() {
         return;
@@ -453,27 +471,28 @@ pub(crate) fn remove_leftovers(path: &Path) {
     }
 }
 
-/// Writes a manifest into a folder, durably and all at once. Once it has its name it may count, whether or not the name is
-/// known to have reached the disk: a failure after that is unclear.
+/// Writes a manifest into a folder, durably and atomically. Once the file has its final name it may
+/// count, whether or not the name is known to be durable: a failure after that is unclear.
 fn write_manifest_to(folder: &Path, content: &[u8]) -> Result<(), Failure> {
     let (new, path) = (folder.join(MANIFEST_NEW), folder.join(MANIFEST));
-    // A file that a crash or another program has left under this name is deleted, never written to.
+    // A file left under this name by a crash or another program is deleted, never written to.
     let _ = fs::remove_file(&new);
     let mut file = open_file(&new, Access::New)?;
     let written = file.write_all(content).and_then(|()| file.sync_all());
     written.map_err(|error| Error::io("write", &new, error))?;
-    // A system that says that renaming failed may have done it.
+    // A system that reports a failed rename may have carried it out.
     fs::rename(&new, &path).map_err(|error| Failure::unclear(Error::io("write", &path, error)))?;
     sync_folder(folder).map_err(Failure::unclear)
 }
 
-/// The content of a manifest's file. Sealed it is a little longer.
+/// The content of a manifest's file. A sealed one is a little longer.
 fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
     read_file(&folder.join(MANIFEST), MANIFEST_BYTES_MAX + (1 << 20))
 }
 
-/// Reads the manifest in a folder, and finds out how the other files are written. A key for what is not encrypted is refused as well: whoever
-/// gives one wants to know that nobody has put another collection there.
+/// Reads the manifest in a folder, and determines how the other files are written. A key for an
+/// unencrypted collection is refused as well: the caller relies on the key to detect that another
+/// collection was put there.
 fn unlock(folder: &Path, opener: Opener<'_>) -> Result<(Sealing, Manifest)> {
     let (path, bytes) = (folder.join(MANIFEST), read_manifest(folder)?);
     match (Vault::is_head(&bytes), opener) {
@@ -481,7 +500,8 @@ fn unlock(folder: &Path, opener: Opener<'_>) -> Result<(Sealing, Manifest)> {
         (false, Some(_)) => Err(Error::NotEncrypted { path: folder.to_owned() }),
         (true, None) => Err(Error::Locked { path: folder.to_owned() }),
         (true, Some((runtime, key))) => {
-            let (vault, text) = Vault::open(Arc::clone(runtime), folder, &path, &bytes, key)?;
+            let (vault, text) =
+                Vault::open(Arc::clone(runtime), folder, &path, &bytes, key, PassphraseCost::default())?;
             let manifest = Manifest::parse(&path, &text)?;
             Ok((Sealing::with(vault), manifest))
         }
@@ -495,32 +515,19 @@ fn refuse_if_taken(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes a folder and those above it that are missing. When it returns, their names have reached the disk.
+/// Makes a folder and its missing parents. When it returns, their names are durable.
 fn create_durably(path: &Path) -> Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
     missing.iter().filter_map(|folder| folder.parent()).try_for_each(|above| {
-        // The folder above a relative path of one name is the current one.
+        // The parent of a relative path of one name is the current folder.
         sync_folder(if above.as_os_str().is_empty() { Path::new(".") } else { above })
     })
 }
 
-/// Whether the path still names the file that is open.
-#[cfg(unix)]
-fn is_same_file(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().ok().map(place) == fs::symlink_metadata(path).ok().map(place)
-}
-
-/// Other systems do not let an open file be deleted, so the path still names it.
-#[cfg(not(unix))]
-fn is_same_file(_: &File, _: &Path) -> bool {
-    true
-}
-
-/// Whether a folder holds nothing but what a crash can leave while a collection is created or deleted. Segments without any
-/// manifest are not that: they are a collection whose manifest was lost.
+/// Whether a folder holds only files that a crash can leave while a collection is created or
+/// deleted. Segments without a manifest do not qualify: they are a collection whose manifest was
+/// lost.
 fn holds_only_leftovers(path: &Path) -> Result<bool> {
     let entries = fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
     let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));

@@ -1,28 +1,34 @@
-//! Vector collections: exact and approximate nearest neighbours, durable, on every device that the runtime has.
+//! Vector collections: exact and approximate nearest-neighbour search, durable, on every device of
+//! the runtime.
 //!
-//! A [`Collection`] holds vectors of one dimension under string ids, each with JSON metadata, in memory or in a folder.
-//! It is searched through `panoply_runtime::Runtime`, so this crate names no backend: rows live on the host or on the
-//! devices that a [`Residency`] allows, and a search runs where its rows are.
+//! A [`Collection`] holds vectors of one dimension under string ids, each with JSON metadata, in
+//! memory or in a folder. Searches run through `panoply_runtime::Runtime`, so this crate names no
+//! backend: rows are on the host or on the devices that a [`Residency`] allows, and a search runs
+//! where its rows are.
 //!
 //! Modules in reading order:
 //!
-//! * [`schema`]: what a collection is made of, and what its scores mean.
-//! * [`collection`]: what a program holds.
-//! * [`search`]: what is wanted of a search, and what it finds.
+//! * [`schema`]: the definition of a collection and the meaning of its scores.
+//! * [`collection`]: the handle that a program holds.
+//! * [`search`]: the options and results of a search.
 //! * [`filter`]: conditions on metadata.
 //! * [`formats`]: files of vectors.
-//! * [`error`] and [`task`]: what can go wrong, and what can be awaited.
-//! * `state`, `writer`: what a collection's threads share, and the one thread that changes it.
-//! * `segment`, `record`, `region`, `source`, `encode`, `folder`: how rows, ids and metadata are stored. `sealed`: the same, encrypted.
-//! * [`ivf`] and `compact`: the index, and giving space back.
-//! * [`repair`]: mending what was damaged.
+//! * [`error`] and [`task`]: errors, and results that can be awaited.
+//! * `state`, `writer`: the state that a collection's threads share, and the one thread that
+//!   changes it.
+//! * `segment`, `record`, `region`, `source`, `encode`, `folder`: the storage of rows, ids and
+//!   metadata. `sealed`: encrypted storage.
+//! * [`ivf`] and `compact`: the index, and the reclaiming of space.
+//! * [`repair`]: the repair of damaged folders.
 //!
 //! # Why a log of its own
 //!
-//! Vectors are written once, to where they are searched: a rows file that is mapped into memory. Beside it lies a log of
-//! ids, metadata and removals, whose entries are also where ids and metadata live; an embedded store (redb, fjall)
-//! would write all of that a second time, and vectors as well if a batch is to be atomic, for an order of keys that nothing
-//! here asks for. Million-row ingest is then bound by the disk, and one wait for it serves a whole group of writes.
+//! Vectors are written once, to the place where they are searched: a rows file that is mapped into
+//! memory. A log beside the file holds ids, metadata and removals, and searches read ids and
+//! metadata from the log itself. An embedded store (redb, fjall) would write all of that a second
+//! time, and the vectors too if a batch is to be atomic, to provide a key order that nothing here
+//! needs. Million-row ingest is therefore limited by the disk, and one disk sync serves a whole
+//! group of writes.
 #![allow(unsafe_code)] // Memory maps, and append-only memory that readers share with one writer.
 
 pub mod collection;
@@ -34,6 +40,7 @@ mod folder;
 pub mod formats;
 #[doc(hidden)]
 pub mod fuzzing;
+mod held_log;
 pub mod ivf;
 mod record;
 mod region;

@@ -1,5 +1,6 @@
-//! The log of a segment: which rows were added under which ids, and which rows died. Record after record, each with a
-//! checksum, so that half a record at the end is seen and left out.
+//! The log of a segment: which rows were added under which ids, and which rows died. The log is a
+//! sequence of records, each with a checksum, so that an incomplete record at the end is detected
+//! and ignored.
 //!
 //! ```text
 //! head    "PNPLVLOG" · version u32 · segment u32 · nonce u64 · checksum u32 · zero u32
@@ -10,14 +11,20 @@
 //! mark    number u64 · on disk u32 · rows on disk u32
 //! ```
 //!
-//! Numbers are little-endian. A record's checksum also covers the log's nonce, so bytes that were left over from another
-//! time, or that a caller's metadata imitates, are never taken for a record. Records are written in groups, which reach the
-//! disk together; `before` counts those that come first and were not known to have reached it by then. Behind each group,
-//! once it is acknowledged, stands a mark: a record with a short body, which counts as one and changes nothing. It says
-//! whether what comes before it had reached the disk; nobody waits for the mark itself. So a damaged record that had been
-//! acknowledged (a mark or a later group follows it) can be told from the torn end of a log, and a reader beside the writer
-//! knows which records count. Small batches have their rows inline: one file has to reach the disk, not two. `rows on disk`
-//! tells how many rows of the segment were known to have reached the rows file by then.
+//! Numbers are little-endian. A record's checksum also covers the log's nonce, so that bytes left
+//! over from an older file, or imitated by a caller's metadata, are never taken for a record.
+//! Records are written in groups, and each group reaches the disk in one sync. `before` counts the
+//! preceding records that were not known to be on disk when the record was written.
+//!
+//! After each acknowledged group comes a mark: a record with a short body, which has a number of
+//! its own and changes nothing. The mark states whether everything before it had reached the disk;
+//! writers do not wait for the mark itself. Marks serve two purposes. A damaged record that had
+//! been acknowledged (a mark or a later group follows it) can be distinguished from the torn end of
+//! a log. A reader beside the writer knows which records count.
+//!
+//! Small batches have their rows inline, so that one file has to reach the disk, not two. The field
+//! `rows on disk` is the number of rows of the segment that were known to be on disk in the rows
+//! file at that time.
 //!
 //! Version 1 has no marks; nothing else differs.
 
@@ -29,24 +36,25 @@ use crate::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"PNPLVLOG";
 const VERSION: u32 = 2;
-/// Versions that are read.
+/// Supported versions.
 const VERSIONS: [u32; 2] = [1, VERSION];
 const RECORD_MARK: u32 = 0x5a56_4c47;
 pub(crate) const LOG_HEAD_BYTES: usize = 32;
 const RECORD_HEAD_BYTES: usize = 16;
 const BODY_HEAD_BYTES: usize = 40;
 const MARK_BODY_BYTES: usize = 16;
-/// How much is read at least to tell whether what looks like a record is one; up to four times the log where that is more.
+/// Minimum budget for checksums when candidate records are checked; the budget is four times the
+/// log if that is more.
 const CHECKSUM_BYTES_MIN: usize = 256 << 20;
 
-/// Which row: its segment and its place there.
+/// A row: its segment, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) segment: u32,
     pub(crate) row: u32,
 }
 
-/// What a record of a segment consists of, as its schema says.
+/// The parts of a segment's records, which depend on the schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) row_bytes: usize,
@@ -57,7 +65,7 @@ pub(crate) struct Layout {
 /// A record to be written.
 pub(crate) struct Draft<'a> {
     pub(crate) number: u64,
-    /// Records of the same group that come before it.
+    /// Number of preceding records that are not known to be on disk.
     pub(crate) before: u32,
     pub(crate) kills: &'a [Slot],
     pub(crate) fields: &'a [String],
@@ -71,14 +79,14 @@ pub(crate) struct Draft<'a> {
     pub(crate) entries: &'a [u8],
 }
 
-/// A record that was read: where its parts lie in the log.
+/// A record that was read, as ranges of the log.
 pub(crate) struct Record {
     pub(crate) number: u64,
-    /// Records from the first on that were acknowledged when this one was written.
+    /// Number of records, from the first on, that were acknowledged when this record was written.
     pub(crate) acknowledged: u64,
-    /// Those of them that had reached the disk.
+    /// Number of those records that had reached the disk.
     pub(crate) on_disk: u64,
-    /// Whether it is a mark, which has no rows, nor a first one.
+    /// Whether the record is a mark. A mark has no rows, and no valid `first_row`.
     pub(crate) is_mark: bool,
     pub(crate) kills: Vec<Slot>,
     pub(crate) fields: Vec<String>,
@@ -109,7 +117,7 @@ fn head_of(version: u32, segment: u32, nonce: u64) -> [u8; LOG_HEAD_BYTES] {
     head
 }
 
-/// The nonce of a log whose head belongs to this segment.
+/// Checks that the log's head belongs to `segment`, and returns its nonce.
 pub(crate) fn read_log_head(path: &Path, bytes: &[u8], segment: u32) -> Result<u64> {
     let head = bytes.get(..LOG_HEAD_BYTES).ok_or_else(|| Error::corrupt(path, 0, "the log has no head"))?;
     let nonce = u64::from_le_bytes([head[16], head[17], head[18], head[19], head[20], head[21], head[22], head[23]]);
@@ -154,7 +162,7 @@ pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
     out[start + 12..start + 16].copy_from_slice(&RECORD_MARK.to_le_bytes());
 }
 
-/// Appends a mark with this number: all records before it are acknowledged.
+/// Appends the mark with this number. All records before the mark are acknowledged.
 pub(crate) fn write_mark(out: &mut Vec<u8>, nonce: u64, number: u64, on_disk: bool, rows_synced: u32) {
     let mut body = number.to_le_bytes().to_vec();
     body.extend_from_slice(&u32::from(on_disk).to_le_bytes());
@@ -162,7 +170,7 @@ pub(crate) fn write_mark(out: &mut Vec<u8>, nonce: u64, number: u64, on_disk: bo
     seal(out, nonce, &body);
 }
 
-/// Appends these bytes as the body of a record whose checksum fits, whatever they are.
+/// Appends any bytes as the body of a record with a correct checksum.
 pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
     out.extend_from_slice(&(body.len() as u64).to_le_bytes());
     out.extend_from_slice(&checksum(nonce, body).to_le_bytes());
@@ -170,8 +178,8 @@ pub(crate) fn seal(out: &mut Vec<u8>, nonce: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The record with this number at `at`: `None` where no whole record follows. A record that is whole but makes no sense is an
-/// error.
+/// The record with this number at `at`; `None` if there is no complete record with that number. A
+/// complete record with inconsistent content is an error.
 pub(crate) fn read_record(
     path: &Path,
     log: &[u8],
@@ -183,7 +191,7 @@ pub(crate) fn read_record(
     Ok(read_any_record(path, log, at, nonce, layout)?.filter(|record| record.number == number))
 }
 
-/// The record at `at`, whatever its number.
+/// The record at `at`, with any number.
 pub(crate) fn read_any_record(
     path: &Path,
     log: &[u8],
@@ -199,40 +207,42 @@ pub(crate) fn read_any_record(
     read_body(log, body, layout).map(Some).ok_or_else(senseless)
 }
 
-/// What lies behind a place in a log.
+/// The result of looking for a record from a position in a log onward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// A record begins here.
+    /// The offset of the record found.
     Record(usize),
-    /// No record that was looked for.
+    /// No matching record.
     Nothing,
-    /// So much looks like records that it would take too long to tell.
+    /// Too many bytes look like records: checking all of them would take too long.
     Unclear,
 }
 
-/// Where a record lies behind `at` which proves that the record with this number, which should be at `at`, had reached the
-/// disk.
+/// Looks at and after `at` for a record which proves that record `number`, expected at `at`, had
+/// reached the disk.
 pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> Behind {
     record_behind(log, at, nonce, |_, on_disk| on_disk > number)
 }
 
-/// The first record at `at` or behind it, whatever its number.
+/// The first record at or after `at`, with any number.
 pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> Behind {
     record_behind(log, at, nonce, |_, _| true)
 }
 
-/// The first record at `at` or behind it of which `wanted` says so, given its number and how many had reached the disk.
+/// The first record at or after `at` that `wanted` accepts, given its number and the number of
+/// records that had reached the disk.
 fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> Behind {
     let mark = RECORD_MARK.to_le_bytes();
     let at = at.min(log.len());
     let marks = log[at..].windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
     let starts = marks.filter_map(|place| place.checked_sub(RECORD_HEAD_BYTES - 4)).filter(|start| *start >= at);
-    // Metadata may be full of marks, each of which asks for a checksum of all that follows.
+    // Metadata may be full of fake marks, each of which would cost a checksum of everything after
+    // it.
     let mut unread = CHECKSUM_BYTES_MIN.max(log.len().saturating_mul(4));
     for start in starts {
         let Some((expected, body)) = record_at(log, start) else { continue };
         let Some((number, _, on_disk)) = read_order(log, &body) else { continue };
-        // There is not room for so many records before it: it is none.
+        // A number too large for this offset: not a record.
         if number > (log.len() / RECORD_HEAD_BYTES) as u64 || !wanted(number, on_disk) {
             continue;
         }
@@ -247,7 +257,7 @@ fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) ->
     Behind::Nothing
 }
 
-/// A record's number, and how many records were acknowledged and had reached the disk when it was written.
+/// A record's number, and how many records were acknowledged and on disk when it was written.
 fn read_order(log: &[u8], body: &Range<usize>) -> Option<(u64, u64, u64)> {
     let mut reader = Reader { bytes: &log[..body.end], at: body.start };
     let (number, second) = (reader.number_u64()?, reader.number()?);
@@ -258,7 +268,8 @@ fn read_order(log: &[u8], body: &Range<usize>) -> Option<(u64, u64, u64)> {
     (body.len() >= BODY_HEAD_BYTES).then_some((number, before, before))
 }
 
-/// The checksum and the place of the body of the record that begins at `start`, if it ends within the log.
+/// The checksum and the body's range of the record that begins at `start`, if the record ends
+/// within the log.
 fn record_at(log: &[u8], start: usize) -> Option<(u32, Range<usize>)> {
     let mut reader = Reader { bytes: log, at: start };
     let (length, expected) = (reader.number_u64()?, reader.number()?);
@@ -330,7 +341,8 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
     })
 }
 
-/// Shows where each entry of a record begins, and its id; `None` where the entries do not fill their place exactly.
+/// Calls `visit` with the offset and the id of each entry of a record. `None` if the entries do not
+/// fill their range exactly.
 pub(crate) fn for_each_entry(log: &[u8], record: &Record, mut visit: impl FnMut(usize, &[u8])) -> Option<()> {
     let mut reader = Reader { bytes: &log[..record.entries.end], at: record.entries.start };
     for _ in 0..record.rows {
@@ -344,7 +356,7 @@ pub(crate) fn for_each_entry(log: &[u8], record: &Record, mut visit: impl FnMut(
     (reader.at == record.entries.end).then_some(())
 }
 
-/// The id and the metadata's text of the entry that begins at `at`.
+/// The id and the metadata text of the entry that begins at `at`.
 pub(crate) fn entry(log: &[u8], at: usize) -> Option<(&str, &[u8])> {
     let (head, rest) = log.get(at..)?.split_at_checked(ENTRY_HEAD_BYTES)?;
     let (id, rest) = rest.split_at_checked(number_at(head) as usize)?;
@@ -441,13 +453,13 @@ mod tests {
         for_each_entry(&log, &record, |at, id| seen.push((at, id.to_vec()))).unwrap();
         assert_eq!(seen.len(), 2);
         assert_eq!(entry(&log, seen[1].0), Some(("b", &b"{}"[..])));
-        // Another number, another nonce, or one byte less: no record.
+        // A different number, a different nonce or one missing byte: no record.
         assert!(read_record(path, &log, LOG_HEAD_BYTES, 99, 1, LAYOUT).unwrap().is_none());
         assert!(read_record(path, &log, LOG_HEAD_BYTES, 98, 0, LAYOUT).unwrap().is_none());
         for end in LOG_HEAD_BYTES..log.len() {
             assert!(read_record(path, &log[..end], LOG_HEAD_BYTES, 99, 0, LAYOUT).unwrap().is_none());
         }
-        // A later group behind a damaged record tells that it was not the torn end.
+        // A later group after a damaged record proves that the record is not the torn end.
         let mut two = log.clone();
         write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
         two[LOG_HEAD_BYTES + 20] ^= 1;
@@ -456,7 +468,7 @@ mod tests {
         let mut same = log.clone();
         write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
         assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), Behind::Nothing);
-        // So does a mark, unless nobody had waited for the disk.
+        // A mark proves the same, unless the group was not synced.
         for (on_disk, found) in [(true, Behind::Record(log.len())), (false, Behind::Nothing)] {
             let mut marked = log.clone();
             write_mark(&mut marked, 99, 1, on_disk, 7);
@@ -473,7 +485,8 @@ mod tests {
         assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
     }
 
-    /// Half a million imitated heads, each of which claims all that follows: a checksum of each took hours.
+    /// Regression: half a million fake heads, each of which claims all bytes after it. Computing a
+    /// checksum for each took hours.
     #[test]
     fn imitated_records_do_not_take_for_ever() {
         let mut log = log_head(7, 99).to_vec();

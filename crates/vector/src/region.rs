@@ -1,19 +1,24 @@
 //! Append-only memory that one writer grows while readers keep views of its beginning.
 //!
-//! A region is anonymous memory, or a file that is written with ordinary writes and read through a map, or both: of a sealed file
-//! (`sealed`) memory has the plain bytes. The rules:
+//! A region is anonymous memory, or a file that is written with ordinary writes and read through a
+//! map, or both: a sealed file (`sealed`) has its plain bytes in memory. The rules:
 //!
-//! 1. One writer owns the [`Region`]. It only ever writes behind the bytes that it has published.
-//! 2. A [`View`] covers bytes that were complete when it was made. They never change while the view lives, since of
-//!    rule 1; when the region grows into a new map, the view keeps the old one.
-//! 3. A view reaches another thread through a lock or a channel, which orders the bytes before the reads.
-//! 4. Files are written through the file, never through the map: a full disk is an error that is returned, not a signal.
-//!    The folder of a collection is locked while it is open for writing, so no other writer shortens its files. Readers
-//!    in other processes map only bytes that were acknowledged, and a writer never gives those up.
-//! 5. Whoever shortens a mapped file from outside, past the lock, ends the processes that read it (SIGBUS): no program can
-//!    guard a map against that. Lengths are checked when a file is opened; after that a collection's files are its own.
-//! 6. Files are regular files, never links: what a link leads to is not the collection's, and is neither read nor changed. A
-//!    file with a second name (a hard link) is read, and not written to.
+//! 1. One writer owns the [`Region`]. The writer writes only after the bytes that it has published.
+//! 2. A [`View`] covers bytes that were complete when the view was made. Because of rule 1 they
+//!    never change while the view lives. When the region grows into a new map, the view keeps the
+//!    old map.
+//! 3. A view reaches another thread through a lock or a channel, which orders the writes before the
+//!    reads.
+//! 4. Files are written through the file, never through the map, so that a full disk is a returned
+//!    error and not a signal. The folder of a collection is locked while it is open for writing, so
+//!    no other writer shortens its files. Readers in other processes map only acknowledged bytes,
+//!    and a writer never truncates acknowledged bytes.
+//! 5. If a foreign program ignores the lock and shortens a mapped file, the processes that read the
+//!    file are killed (SIGBUS). No program can guard a map against that. Lengths are checked when a
+//!    file is opened; after that the collection owns its files.
+//! 6. Files are regular files, never links: the target of a link does not belong to the collection,
+//!    and is neither read nor changed. A file with a second name (a hard link) is read but not
+//!    written.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -25,9 +30,9 @@ use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use crate::error::{Error, Result};
 use crate::sealed::SealedFile;
 
-/// The smallest region: a few pages. The length of a file that grows is a multiple of it.
+/// Minimum size of a region: a few pages. The length of a growing file is a multiple of it.
 pub(crate) const CAPACITY_BYTES_MIN: usize = 1 << 16;
-/// Regions double until a step would be larger than this.
+/// Regions double in size until a step would exceed this.
 const GROWTH_BYTES_MAX: usize = 1 << 28;
 
 /// Append-only bytes, written by one owner.
@@ -43,13 +48,13 @@ enum Backing {
         file: File,
         path: PathBuf,
     },
-    /// A file whose bytes are sealed, and which nobody maps; the plain ones are in memory.
+    /// A file with sealed bytes, which is not mapped; the plain bytes are in memory.
     Sealed(SealedFile),
-    /// A file that is only read, as long as it was when it was opened.
+    /// A read-only file, with the length that it had when it was opened.
     Fixed,
 }
 
-/// The beginning of a region as it was at some time. Cloning shares it.
+/// The beginning of a region at some point in time. Clones share the memory.
 #[derive(Clone)]
 pub(crate) struct View {
     map: Arc<MmapRaw>,
@@ -62,24 +67,24 @@ impl Region {
         Ok(Region { backing: Backing::Memory, map: anonymous(CAPACITY_BYTES_MIN)?, len: 0 })
     }
 
-    /// A region over a file that has `len` valid bytes; what lies behind them is given up.
+    /// A region over a file with `len` valid bytes. Bytes after them are discarded.
     pub(crate) fn in_file(file: File, path: &Path, len: usize) -> Result<Region> {
         let mut region = Region { backing: Backing::File { file, path: path.to_owned() }, map: unmapped()?, len };
         region.restart(len)?;
         Ok(region)
     }
 
-    /// A region over a sealed file, of which memory has the plain bytes.
+    /// A region over a sealed file, whose plain bytes are in `memory`.
     pub(crate) fn sealed(file: SealedFile, memory: &View) -> Region {
         Region { backing: Backing::Sealed(file), map: Arc::clone(&memory.map), len: memory.len }
     }
 
-    /// Bytes that are in memory already, to be read alone.
+    /// A read-only region over bytes that are already in memory.
     pub(crate) fn of_view(memory: &View) -> Region {
         Region { backing: Backing::Fixed, map: Arc::clone(&memory.map), len: memory.len }
     }
 
-    /// The first `len` bytes of a file, to be read alone. The file has them.
+    /// A read-only region over the first `len` bytes of a file, which must have that many.
     pub(crate) fn fixed(file: &File, path: &Path, len: usize) -> Result<Region> {
         let map = match len {
             0 => unmapped()?,
@@ -91,17 +96,17 @@ impl Region {
         Ok(Region { backing: Backing::Fixed, map, len })
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The bytes so far.
+    /// A view of the present bytes.
     pub(crate) fn view(&self) -> View {
         View { map: Arc::clone(&self.map), len: self.len }
     }
 
-    /// Makes room for so many more bytes, so that appending them to anonymous memory cannot fail.
+    /// Reserves room for `more` bytes, so that appending them to anonymous memory cannot fail.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<()> {
         let wanted = self.len.checked_add(more).ok_or_else(|| out_of_memory(more))?;
         if wanted <= self.map.len() {
@@ -111,7 +116,7 @@ impl Region {
         self.resize(wanted.max(doubled).next_multiple_of(CAPACITY_BYTES_MIN))
     }
 
-    /// Adds bytes at the end. Where that fails the region is as it was.
+    /// Appends bytes. After an error the region is unchanged.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.reserve(bytes.len())?;
         if let Backing::Sealed(file) = &mut self.backing {
@@ -119,8 +124,8 @@ impl Region {
         }
         match &mut self.backing {
             Backing::Memory | Backing::Sealed(_) => {
-                // SAFETY: `reserve` made the map at least `len + bytes.len()` long, and no view covers what lies behind
-                // `len`, so nobody else touches it.
+                // SAFETY: `reserve` made the map at least `len + bytes.len()` long. No view covers
+                // bytes after `len`, so no other thread accesses them.
                 unsafe {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(self.len), bytes.len());
                 }
@@ -139,7 +144,7 @@ impl Region {
         Ok(())
     }
 
-    /// Gives up everything behind `len`, also what a failed write may have left there.
+    /// Discards everything after `len`, including the remains of a failed write.
     pub(crate) fn truncate(&mut self, len: usize) -> Result<()> {
         let len = len.min(self.len);
         match &mut self.backing {
@@ -153,9 +158,9 @@ impl Region {
         Ok(())
     }
 
-    /// Gives up the file's room behind the bytes. Nothing may be appended after that.
+    /// Truncates the file to its bytes. Nothing may be appended afterwards.
     pub(crate) fn trim(&self) {
-        // It only saves room: what lies behind the end is not read.
+        // Errors are ignored: this only saves space, and bytes after the end are not read.
         match &self.backing {
             Backing::File { file, .. } => drop(file.set_len(self.len as u64)),
             Backing::Sealed(file) => file.trim(),
@@ -163,7 +168,8 @@ impl Region {
         }
     }
 
-    /// Closes the file, whose bytes have reached the disk. They can be read, and nothing can be appended any more.
+    /// Closes the file, whose bytes have reached the disk. The bytes stay readable; nothing can be
+    /// appended any more.
     pub(crate) fn close(&mut self) {
         if matches!(self.backing, Backing::File { .. } | Backing::Sealed(_)) {
             self.trim();
@@ -184,8 +190,9 @@ impl Region {
         }
     }
 
-    /// Gives up what lies behind `len`, so that zeroes follow. The file's length is a multiple of [`CAPACITY_BYTES_MIN`] at
-    /// every instant: any other tells that somebody else has cut it.
+    /// Discards everything after `len`, so that zeroes follow. At every instant the file's length
+    /// is a multiple of [`CAPACITY_BYTES_MIN`]: any other length shows that a foreign program has
+    /// cut the file.
     fn restart(&mut self, len: usize) -> Result<()> {
         self.len = len;
         self.resize((len + 1).next_multiple_of(CAPACITY_BYTES_MIN))?;
@@ -202,7 +209,8 @@ impl Region {
             Backing::Fixed => return Err(Error::Closed),
             Backing::Memory | Backing::Sealed(_) => {
                 let map = anonymous(capacity)?;
-                // SAFETY: the new map is longer than `len`, nobody else has it yet, and the old one holds `len` bytes.
+                // SAFETY: the new map is longer than `len`, is not shared yet, and the old map
+                // holds `len` bytes.
                 unsafe { std::ptr::copy_nonoverlapping(self.map.as_ptr(), map.as_mut_ptr(), self.len) };
                 map
             }
@@ -219,12 +227,12 @@ impl Region {
 impl View {
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes were written before the view was made and the map is kept alive; rules 1 and 4 say that they
-        // do not change.
+        // SAFETY: `len` bytes were written before the view was made, and the view keeps the map
+        // alive. Rules 1 and 4 guarantee that the bytes do not change.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.len) }
     }
 
-    /// The first bytes of this view alone.
+    /// A view of at most the first `len` bytes.
     pub(crate) fn first(&self, len: usize) -> View {
         View { map: Arc::clone(&self.map), len: self.len.min(len) }
     }
@@ -233,13 +241,13 @@ impl View {
     pub(crate) fn read_ahead(&self) {
         #[cfg(unix)]
         if self.len > 0 {
-            // It is advice: where the system does not take it, the first search reads the pages.
+            // This is only a hint: without it, the first search reads the pages.
             let _ = self.map.advise_range(memmap2::Advice::WillNeed, 0, self.len);
         }
     }
 }
 
-/// Elements of one type over a view, as a tensor's owner.
+/// The elements of a view, in a form that can own a tensor's memory.
 pub(crate) struct Elements<T> {
     view: View,
     kind: std::marker::PhantomData<T>,
@@ -254,7 +262,7 @@ impl<T> Elements<T> {
 impl<T: bytemuck::Pod> AsRef<[T]> for Elements<T> {
     fn as_ref(&self) -> &[T] {
         let bytes = self.view.bytes();
-        // Maps begin on a page, so they are aligned for every element type.
+        // Maps begin at a page boundary, so they are aligned for every element type.
         bytemuck::try_cast_slice(&bytes[..bytes.len() - bytes.len() % size_of::<T>()]).unwrap_or_default()
     }
 }
@@ -263,18 +271,18 @@ fn anonymous(capacity: usize) -> Result<Arc<MmapRaw>> {
     let map: MmapMut = MmapMut::map_anon(capacity).map_err(|_| out_of_memory(capacity))?;
     #[cfg(target_os = "linux")]
     if capacity >= GROWTH_BYTES_MAX / 64 {
-        // It is advice: large pages make scans faster, and small ones do as well.
+        // This is only a hint: large pages make scans faster.
         let _ = map.advise(memmap2::Advice::HugePage);
     }
     Ok(Arc::new(MmapRaw::from(map)))
 }
 
-/// A placeholder until the file has its map.
+/// A placeholder until the file is mapped.
 fn unmapped() -> Result<Arc<MmapRaw>> {
     anonymous(1)
 }
 
-/// The host has no memory for so many bytes.
+/// The error of a host without `asked` bytes of free memory.
 pub(crate) fn out_of_memory(asked: usize) -> Error {
     let place = "the host".to_owned();
     Error::Device(panoply_core::Error::OutOfMemory { place, asked: asked as u64, free: 0, largest: 0 })
@@ -283,24 +291,24 @@ pub(crate) fn out_of_memory(asked: usize) -> Error {
 /// How a file of a collection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To be read alone.
+    /// Read only.
     Read,
-    /// To be written as well.
+    /// Read and write.
     Write,
-    /// To be written, and made where it is not there.
+    /// Read and write; creates the file if it does not exist.
     Make,
-    /// To be written; it must not be there.
+    /// Read and write; the file must not exist.
     New,
 }
 
-/// Opens a regular file of a collection. Links, devices and the like are refused.
+/// Opens a regular file of a collection. Refuses links, devices and other special files.
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(access != Access::Read).create(access == Access::Make).create_new(access == Access::New);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Without blocking: a pipe would wait for its other end.
+        // Non-blocking: opening a pipe would otherwise wait for its other end.
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     }
     let strange = || Error::NotAFile { path: path.to_owned() };
@@ -311,7 +319,7 @@ pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let file = options.open(path).map_err(|error| match error.raw_os_error() {
         #[cfg(unix)]
         Some(libc::ELOOP) => strange(),
-        // A folder cannot be opened for writing, nor a socket at all.
+        // The errors of opening a folder for writing, and of opening a socket.
         #[cfg(unix)]
         Some(libc::EISDIR | libc::ENXIO) => strange(),
         _ => Error::io(if access == Access::New { "create" } else { "open" }, path, error),
@@ -324,7 +332,7 @@ pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     }
 }
 
-/// Refuses to write to a file that has another name as well: it would change under that one too.
+/// Refuses to write to a file that has another name (a hard link), under which it would change too.
 #[cfg(unix)]
 fn expect_one_name(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -339,7 +347,7 @@ fn expect_one_name(_: &Path, _: &std::fs::Metadata) -> Result<()> {
     Ok(())
 }
 
-/// The whole of a file that has at most so many bytes.
+/// Reads a whole file, which may have at most `bytes_max` bytes.
 pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = open_file(path, Access::Read)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
@@ -350,7 +358,7 @@ pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// Overwrites what follows the first `start` bytes with zeroes.
+/// Overwrites everything after the first `start` bytes with zeroes.
 pub(crate) fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
     let (mut part, mut at) = (vec![0; CAPACITY_BYTES_MIN], start);
     loop {
@@ -359,7 +367,7 @@ pub(crate) fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
         if read == 0 {
             return Ok(());
         }
-        // Places that were never written stay so, and take no room.
+        // Unwritten ranges stay unwritten and take no disk space.
         if part[..read].iter().any(|byte| *byte != 0) {
             part[..read].fill(0);
             file.seek(SeekFrom::Start(at))?;
@@ -369,7 +377,7 @@ pub(crate) fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
     }
 }
 
-/// Writes a new file. When it returns, its content has reached the disk.
+/// Writes a new file. On return its content has reached the disk.
 pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let mut file = open_file(path, Access::New)?;
     let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
@@ -385,7 +393,7 @@ pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     synced.map_err(|error| Error::io("sync", path, error))
 }
 
-/// Disks that are full or fail, for tests.
+/// Simulates full and failing disks in tests.
 #[cfg(test)]
 pub(crate) mod bad_disk {
     use super::*;
@@ -394,7 +402,7 @@ pub(crate) mod bad_disk {
     static LIMITS: Mutex<Vec<(PathBuf, usize)>> = Mutex::new(Vec::new());
     static UNSYNCED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-    /// Whether waiting for this file to reach the disk fails. The names of a folder are a file `names` in it.
+    /// Sets whether syncing this file fails. The names of a folder count as a file `names` in it.
     pub(crate) fn refuse_sync(path: &Path, refused: bool) {
         let mut unsynced = UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner);
         unsynced.retain(|other| other != path);
@@ -409,7 +417,8 @@ pub(crate) mod bad_disk {
         }
     }
 
-    /// Writes to files of the folder fail half done once they would pass so many bytes; `None` lifts the limit.
+    /// Writes to files of the folder stop halfway and fail at `file_bytes_max` bytes; `None` lifts
+    /// the limit.
     pub(crate) fn limit(folder: &Path, file_bytes_max: Option<usize>) {
         let mut limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
         limits.retain(|(path, _)| path != folder);

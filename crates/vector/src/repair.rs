@@ -1,15 +1,17 @@
-//! Mending a damaged collection: whatever can be read is kept, and what is lost is said.
+//! Repair of a damaged collection: everything readable is kept, and losses are reported.
 //!
 //! 1. Every file is read and checked: all rows, all logs, the index.
-//! 2. Of a segment that is damaged, the records are looked for one by one, also behind the damage. A record counts if its
-//!    checksum fits; its rows, if theirs does, in their file or in the log. They go into a new segment.
-//! 3. Removals that stood in a lost part of a log are unknown: such records come back. Where that leaves an id with two
-//!    records, the newer one stays.
-//! 4. An index that is damaged is given up. It can be built again.
+//! 2. In a damaged segment every record is looked for individually, also after the damage. A record
+//!    counts if its checksum is correct; its rows count if their checksum is correct, in the rows
+//!    file or in the log. Sound rows go into a new segment.
+//! 3. Removals in a lost part of a log are unknown, so such records come back. If an id then has
+//!    two records, the newer one stays.
+//! 4. A damaged index is dropped. It can be built again.
 //!
-//! The new segments count once the manifest names them, so that a crash in between leaves everything as it was. Damaged files
-//! are kept beside the others, with `.damaged` behind their names. A manifest that is damaged cannot be mended: it alone says
-//! what the collection is made of.
+//! The new segments take effect when the manifest names them, so a crash before that leaves
+//! everything unchanged. Damaged files are kept in the folder, with `.damaged` appended to their
+//! names. A damaged manifest cannot be repaired, because it alone lists the parts of the
+//! collection.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,51 +27,51 @@ use crate::schema::Schema;
 use crate::segment::{Addition, Segment, SegmentView};
 use crate::writer::recover::{Recovered, check_record, examine};
 
-/// What a repair found, and what it did or would do.
+/// The findings of a repair, and its actual or planned effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
-    /// What is damaged; empty where nothing is.
+    /// The damage; empty if there is none.
     pub findings: Vec<Finding>,
-    /// Records that the collection has afterwards.
+    /// Number of records after the repair.
     pub records: u64,
-    /// Rows that are lost for certain. Some of them may have been removed before.
+    /// Number of rows that are certainly lost. Some of them may have been removed before.
     pub rows_lost: u64,
-    /// Whether removals may be lost as well, so that removed records come back.
+    /// Whether removals may be lost too, so that removed records come back.
     pub removals_lost: bool,
-    /// Whether the index is lost, and with it the age of rows that were sorted into its lists: of those, hits of equal score come
-    /// in the order of the lists from then on.
+    /// Whether the index is lost, and with it the age of the rows in its lists. Hits of equal score
+    /// among those rows then come in the order of the lists.
     pub index_lost: bool,
-    /// Whether it was done. Otherwise nothing was changed.
+    /// Whether the repair was carried out. If false, nothing was changed.
     pub applied: bool,
 }
 
-/// A damaged place.
+/// One place of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
-    /// Where in it the damage begins, in bytes.
+    /// Byte offset at which the damage begins.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault.
     pub reason: String,
 }
 
-/// A segment after it was looked at.
+/// The result of examining a segment.
 enum Examined {
     Sound(Box<Recovered>),
     Salvaged(Salvage),
 }
 
-/// What can be read of a damaged segment.
+/// The readable parts of a damaged segment.
 struct Salvage {
     rows: Vec<SalvagedRow>,
     kills: Vec<Slot>,
     fields: Vec<String>,
 }
 
-/// A row that is whole.
+/// An undamaged row.
 struct SalvagedRow {
-    /// Its place in the damaged segment.
+    /// Its index in the damaged segment.
     row: u32,
     bytes: Vec<u8>,
     norm: Option<f32>,
@@ -78,32 +80,37 @@ struct SalvagedRow {
     metadata: Vec<u8>,
 }
 
-/// A collection's folder being mended.
+/// The folder under repair.
 struct Patient<'a> {
     folder: &'a Folder,
     schema: Arc<Schema>,
     manifest: Manifest,
     repair: Repair,
-    /// The files that will be set aside.
+    /// The files to be renamed as damaged.
     damaged: Vec<PathBuf>,
 }
 
-/// Looks for damage, and mends it where `apply` says so.
+/// Looks for damage and, with `apply`, repairs it.
 pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Repair> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    // Held until the end: nobody writes meanwhile.
+    // Held until the end, so that no writer can open the collection meanwhile.
     let mut _unwritten = None;
     let (folder, manifest) = match Folder::open(path, opener) {
-        // Where nothing can be written, nobody writes: looking needs no lock.
+        // On a read-only file system no writer exists, so a dry run needs no lock.
         Err(Error::Io { source, .. }) if !apply && source.kind() == ReadOnlyFilesystem => {
             Folder::open_read_only(path, opener)?
         }
-        // Another user may.
+        // This user may not write, but another user may.
         Err(Error::Io { source, .. }) if !apply && source.kind() == PermissionDenied => {
             _unwritten = Folder::keep_writers_out(path)?;
             Folder::open_read_only(path, opener)?
         }
         other => other?,
+    };
+    // The logs are locked as well, for file systems on which the folder's lock has no effect (NFS).
+    let _log = match manifest.segments.last().filter(|_| !folder.is_read_only()) {
+        Some(newest) => folder.lock_log(newest.id)?,
+        None => None,
     };
     let schema = Arc::new(manifest.schema()?);
     let mut patient = Patient { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
@@ -121,7 +128,7 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
 }
 
 impl Patient<'_> {
-    /// Notes damage. Other failures end the repair.
+    /// Records damage. Other errors end the repair.
     fn note(&mut self, error: Error) -> Result<()> {
         let (path, offset, reason) = match error {
             Error::Corrupt { path, offset, reason } => (path, offset, reason),
@@ -183,7 +190,7 @@ impl Patient<'_> {
         }
     }
 
-    /// Reads what can be read of a damaged segment.
+    /// Reads the readable parts of a damaged segment.
     fn salvage(&mut self, listed: &ListedSegment) -> Salvage {
         let (rows_path, log_path) = (self.folder.rows_path(listed.id), self.folder.log_path(listed.id));
         let rows = self.folder.sealing().salvage_file(&rows_path).unwrap_or_default();
@@ -194,7 +201,7 @@ impl Patient<'_> {
         let (mut at, mut number, mut row, mut kept) = (LOG_HEAD_BYTES, 0_u64, 0_u32, 0_u32);
         while let Behind::Record(start) = any_record_behind(&log, at, nonce) {
             let record = read_any_record(&log_path, &log, start, nonce, layout).ok().flatten();
-            // Records come in order; what does not is none of this log.
+            // Records come in order; a record out of order does not belong to this log.
             let Some(record) =
                 record.filter(|record| record.number >= number && (record.is_mark || record.first_row >= row))
             else {
@@ -210,7 +217,8 @@ impl Patient<'_> {
             salvage.kills.extend(record.kills);
             salvage.fields.extend(record.fields);
         }
-        // Where the manifest does not know, the rows themselves tell how many there were.
+        // If the manifest does not give the number of rows, it is estimated from the last non-zero
+        // byte of the rows file.
         let written = rows.iter().rposition(|byte| *byte != 0).map_or(0, |last| last / layout.row_bytes.max(1) + 1);
         let written = u32::try_from(written).unwrap_or(u32::MAX);
         let there = listed.extent.map_or(written, |extent| extent.rows).max(row);
@@ -219,7 +227,7 @@ impl Patient<'_> {
         salvage
     }
 
-    /// Which rows are dead once everything is put together; counts those that live.
+    /// Determines the dead rows of the repaired collection, and counts the live ones.
     fn settle(&mut self, segments: &mut [Examined]) -> Result<HashSet<Slot>> {
         let mut dead: HashSet<Slot> = HashSet::new();
         for examined in segments.iter() {
@@ -258,9 +266,9 @@ impl Patient<'_> {
         Ok(dead)
     }
 
-    /// Writes new segments for damaged ones, and a manifest that names them.
+    /// Writes new segments for the damaged ones, and a manifest that names them.
     fn apply(&mut self, segments: Vec<Examined>, dead: &HashSet<Slot>) -> Result<()> {
-        // What a crash has left over would be in the way of new files.
+        // Remove leftovers of a crash, whose names the new files may need.
         self.folder.tidy(&self.manifest)?;
         let mut fields: Vec<String> = Vec::new();
         let mut sound: HashSet<u32> = HashSet::new();
@@ -275,7 +283,7 @@ impl Patient<'_> {
         }
         fields.sort();
         fields.dedup();
-        // What the logs that are given up said about rows that stay is said again.
+        // Write the removals of dropped logs again if they concern rows that stay.
         let kills: Vec<Slot> = dead.iter().filter(|slot| sound.contains(&slot.segment)).copied().collect();
         let (old, mut all) = (std::mem::take(&mut self.manifest.segments), Vec::new());
         for (listed, examined) in old.into_iter().zip(segments) {
@@ -283,7 +291,7 @@ impl Patient<'_> {
                 Examined::Sound(recovered) => {
                     let Recovered { mut segment, takeover, .. } = *recovered;
                     if listed.extent.is_none() {
-                        // It may have a torn end, and does not grow any more.
+                        // The log may have a torn end; the segment does not grow any more.
                         takeover.apply(&mut segment)?;
                         segment.flush().map_err(|failure| failure.error)?;
                         segment.trim();
@@ -308,7 +316,7 @@ impl Patient<'_> {
         self.folder.tidy(&self.manifest)
     }
 
-    /// A new segment, complete.
+    /// Writes a complete new segment.
     fn write_segment(&mut self, kills: &[Slot], fields: &[String], rows: &[&SalvagedRow]) -> Result<ListedSegment> {
         const RECORD_ROWS_MAX: usize = 1 << 10;
         let number = self.manifest.take_number()?;
@@ -332,7 +340,7 @@ impl Patient<'_> {
 }
 
 impl Salvage {
-    /// Takes the rows of a record, where they are whole, and tells how many it took.
+    /// Takes the rows of a record if they are undamaged, and returns their number.
     fn take(&mut self, schema: &Schema, record: &Record, log: &[u8], rows: &[u8], rows_path: &Path) -> u32 {
         let layout = Segment::layout(schema);
         let start = record.first_row as usize * layout.row_bytes;

@@ -1,4 +1,4 @@
-//! What a collection is made of, and how it is kept.
+//! The definition of a collection, and the options for opening one.
 //!
 //! # Scores
 //!
@@ -8,13 +8,15 @@
 //! | cosine | the cosine of their angle, -1 to 1 | largest |
 //! | euclidean | their distance (the root, not its square) | smallest |
 //!
-//! Scores are computed in `f32` from the vectors as they are stored: those of a collection of `f16`, `bf16` or `i8` are
-//! the scores of the rounded vectors. Hits come nearest first. Rows of equal score come oldest first: in the order in which
-//! they were inserted, or last replaced. An index sorts rows by its lists; there equal scores of different lists come in the
-//! order of these, and those of one list, equal vectors among them, oldest first as ever.
+//! Scores are computed in `f32` from the stored vectors: with `f16`, `bf16` or `i8` storage they
+//! are the scores of the rounded vectors. Hits come nearest first. Rows of equal score come oldest
+//! first: in the order in which they were inserted or last replaced. With an index, rows are sorted
+//! into lists: equal scores of different lists come in the order of the lists, and equal scores
+//! within a list, including equal vectors, come oldest first.
 //!
-//! A vector's length must not exceed [`LENGTH_MAX`], and under cosine be at least [`LENGTH_MIN`], so that every score is a
-//! number; others are refused. A query under cosine may have any length. Under euclidean, distances below 1e-19 are 0.
+//! A vector's length must not exceed [`LENGTH_MAX`] and, with cosine, must be at least
+//! [`LENGTH_MIN`], so that every score is finite; other vectors are refused. With cosine, a query
+//! may have any non-zero length. With euclidean, distances below 1e-19 are 0.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,26 +30,27 @@ use crate::error::{Error, Result};
 
 pub use crate::encode::{LENGTH_MAX, LENGTH_MIN};
 
-/// The longest name of a collection, in bytes.
+/// Maximum length of a collection's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The most components of a vector.
+/// Maximum number of components of a vector.
 pub const DIMENSION_MAX: usize = 1 << 16;
-/// The longest id, in bytes.
+/// Maximum length of an id, in bytes.
 pub const ID_BYTES_MAX: usize = 1 << 12;
-/// The longest metadata of one record, in bytes of JSON.
+/// Maximum size of the metadata of one record, in bytes of JSON.
 pub const METADATA_BYTES_MAX: usize = 1 << 20;
 
 /// The element type in which vectors are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
-    /// Single precision: what was inserted comes back exactly.
+    /// Single precision; lossless.
     F32,
     /// Half precision; components up to 65,504.
     F16,
-    /// The upper half of single precision.
+    /// bfloat16: the upper half of single precision.
     Bf16,
-    /// Eight bits and a scale for each vector; under euclidean the scale is a power of two. Neither is ever rounded again.
+    /// Eight bits per component and a scale per vector; with euclidean the scale is a power of two.
+    /// Neither is ever rounded again.
     I8,
 }
 
@@ -103,16 +106,16 @@ impl FromStr for Storage {
     }
 }
 
-/// What a collection is made of. It does not change.
+/// The definition of a collection. It never changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     /// The collection's name.
     pub name: String,
-    /// Components of each vector.
+    /// Number of components of each vector.
     pub dimension: usize,
-    /// What near means.
+    /// The metric of nearness.
     pub metric: Metric,
-    /// How vectors are stored.
+    /// The storage type of vectors.
     pub storage: Storage,
 }
 
@@ -122,7 +125,7 @@ impl Schema {
         Schema { name: name.into(), dimension, metric, storage: Storage::F32 }
     }
 
-    /// With vectors stored in this type.
+    /// Sets the storage type of vectors.
     pub fn storage(mut self, storage: Storage) -> Schema {
         self.storage = storage;
         self
@@ -145,7 +148,7 @@ impl Schema {
     }
 }
 
-/// The metric of this name.
+/// Parses the name of a metric.
 pub fn parse_metric(text: &str) -> Result<Metric> {
     let known = || Metric::ALL.map(Metric::name).join(", ");
     Metric::ALL
@@ -154,36 +157,37 @@ pub fn parse_metric(text: &str) -> Result<Metric> {
         .ok_or_else(|| Error::invalid("metric", format!("one of {}", known()), text))
 }
 
-/// Where rows may live.
+/// The devices on which rows may be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Residency {
-    /// On every device with memory of its own, once the collection is large enough for that to pay; else on the host.
+    /// Every device with memory of its own if the collection is large enough for that to pay, else
+    /// the host.
     #[default]
     Auto,
-    /// On these devices, whatever the collection's size.
+    /// These devices, for a collection of any size.
     Devices(Vec<DeviceId>),
-    /// On the host alone.
+    /// The host alone.
     Host,
 }
 
-/// How a collection is kept while it is open. Not stored with it.
+/// Options for opening a collection. They are not stored in it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where rows may live.
+    /// The devices on which rows may be stored.
     pub residency: Residency,
-    /// The most bytes of rows in one segment. Fewer, larger segments are searched faster.
+    /// Maximum bytes of rows in one segment. Fewer, larger segments are searched faster.
     pub segment_bytes_max: usize,
-    /// Rows of a segment that are dead, in percent, from which it is compacted in the background.
+    /// Percentage of dead rows from which a segment is compacted in the background.
     pub compact_dead_percent: u32,
-    /// The most single queries that are searched together.
+    /// Maximum number of single queries in one batch.
     pub batch_queries_max: usize,
-    /// Whether an acknowledged write has reached the disk. Without it a crash of the machine (not of the process) may
-    /// lose the last writes; it never leaves half of one.
+    /// Whether an acknowledged write has reached the disk. Without it a crash of the machine (not
+    /// of the process) may lose the last writes, but each write is still all or nothing.
     pub durable: bool,
-    /// Whether rows that are not checked on opening are compared with their checksums afterwards, in the background, at some
-    /// 400 MB a second. What is found damaged ends every later search with an error.
+    /// Whether rows that are not checked on opening are compared with their checksums later, in the
+    /// background, at about 400 MB/s. If damage is found, every later search returns an error.
     pub check_in_background: bool,
-    /// The key of an encrypted collection. One that is created with a key is encrypted.
+    /// The key of an encrypted collection. A collection created with a key is encrypted.
     pub key: Option<MasterKey>,
 }
 

@@ -1,11 +1,13 @@
-//! Sealed files: those of an encrypted collection, which hold nothing but frames of a [`Vault`].
+//! Sealed files: the files of an encrypted collection, which consist of frames of a [`Vault`].
 //!
-//! Everything else in this crate works with plain bytes. A file that grows is a [`SealedFile`] below a region, whose memory has its plain
-//! bytes; whole files are read and written by [`Sealing`]. So an encrypted collection has all its rows, ids and metadata in memory, and
-//! opening it opens every file: the system cannot give that memory back, as it can that of a map.
+//! All other modules work with plain bytes. A file that grows is a [`SealedFile`] below a region,
+//! and the region holds its plain bytes in memory; [`Sealing`] reads and writes whole files.
+//! Therefore an encrypted collection has all its rows, ids and metadata in memory, and opening it
+//! decrypts every file. Unlike the pages of a map, the system cannot reclaim that memory.
 //!
-//! A torn or altered frame leaves zeroes in the plain bytes. They are judged as those of a plain file are: by checksums, by the manifest, and
-//! by what follows. A file that does not grow any more must be whole.
+//! A torn or altered frame gives zeroes in the plain bytes. The zeroes are judged like those of a
+//! plain file: by checksums, by the manifest, and by the bytes after them. A file that no longer
+//! grows must be intact.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -17,7 +19,7 @@ use panoply_store::vault::{Frame, Kind, Sealer, Unsealed};
 use crate::error::{Error, Result};
 use crate::region::{Access, CAPACITY_BYTES_MIN, open_file, read_file, write_file, zero_behind};
 
-/// How the files of a folder are written: as they are, or sealed.
+/// The mode in which the files of a folder are written: plain or sealed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sealing(Option<Vault>);
 
@@ -30,16 +32,16 @@ impl Sealing {
         self.0.as_ref()
     }
 
-    /// Writes a new file. When it returns, its content has reached the disk.
+    /// Writes a new file. On return its content has reached the disk.
     pub(crate) fn write_file(&self, path: &Path, parts: &[&[u8]]) -> Result<()> {
         let Some(vault) = &self.0 else { return write_file(path, parts) };
         write_file(path, &[&vault.sealer(name_of(path))?.seal(0, 0, Kind::Last, &parts.concat())?])
     }
 
-    /// The plain content of a whole file, which has at most so many bytes.
+    /// Reads the plain content of a whole file, which may have at most `bytes_max` bytes.
     pub(crate) fn read_file(&self, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
         let Some(vault) = &self.0 else { return read_file(path, bytes_max) };
-        // What frames add is less than what they hold, or little.
+        // Frames add less than their content's size, or less than the constant.
         let sealed = read_file(path, bytes_max.saturating_mul(2).saturating_add(1 << 20))?;
         let unsealed = vault.unseal(path, name_of(path), &sealed)?;
         expect_whole(path, &unsealed)?;
@@ -49,7 +51,7 @@ impl Sealing {
         }
     }
 
-    /// Whatever can be read of a file, with zeroes for what is not authentic.
+    /// Reads a file as far as possible, with zeroes in place of bytes that are not authentic.
     pub(crate) fn salvage_file(&self, path: &Path) -> Result<Vec<u8>> {
         let bytes = read_file(path, u64::MAX)?;
         match &self.0 {
@@ -58,7 +60,7 @@ impl Sealing {
         }
     }
 
-    /// A new file that grows, where files are sealed.
+    /// Creates a growing file; `None` if files are not sealed.
     pub(crate) fn create(&self, path: &Path) -> Result<Option<SealedFile>> {
         let Some(vault) = &self.0 else { return Ok(None) };
         let sealer = vault.sealer(name_of(path))?;
@@ -69,7 +71,7 @@ impl Sealing {
     }
 }
 
-/// Refuses a file in which something is not authentic.
+/// Refuses a file with bytes that are not authentic.
 pub(crate) fn expect_whole(path: &Path, unsealed: &Unsealed) -> Result<()> {
     match unsealed.first_bad {
         Some(place) => Err(Error::corrupt(path, place, "it is not authentic; somebody has altered it, or cut it")),
@@ -77,54 +79,56 @@ pub(crate) fn expect_whole(path: &Path, unsealed: &Unsealed) -> Result<()> {
     }
 }
 
-/// The name that a file's frames belong to.
+/// The name that is bound to a file's frames.
 pub(crate) fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// A sealed file that grows at its end, written by one owner. Its length is a multiple of [`CAPACITY_BYTES_MIN`] at every instant, and zeroes
-/// follow the last frame: any other length tells that somebody else has cut it.
+/// A sealed file that grows at its end, with one writer. At every instant its length is a multiple
+/// of [`CAPACITY_BYTES_MIN`] and zeroes follow the last frame: any other length shows that a
+/// foreign program has cut the file.
 pub(crate) struct SealedFile {
     file: File,
     path: PathBuf,
     sealer: Sealer,
-    /// The frames that count.
+    /// The valid frames, in order.
     frames: Vec<Frame>,
 }
 
 impl SealedFile {
-    /// Goes on with a file that was read. What is written from now on is sealed with another key.
+    /// Continues a file that was read. New frames are sealed with a new key.
     pub(crate) fn resume(vault: &Vault, file: File, path: &Path, frames: Vec<Frame>) -> Result<SealedFile> {
         Ok(SealedFile { file, path: path.to_owned(), sealer: vault.sealer(name_of(path))?, frames })
     }
 
-    /// Adds bytes at the end of the plain file, which has `len` of them. Where that fails, what is left of it is cleared by
-    /// [`SealedFile::truncate`].
+    /// Appends bytes to the plain file, whose length is `len`. After an error,
+    /// [`SealedFile::truncate`] clears the remains.
     pub(crate) fn append(&mut self, len: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() { Ok(()) } else { self.write(len, Kind::Last, bytes) }
     }
 
-    /// Writes bytes over others of the plain file, or behind its end.
+    /// Writes bytes at `start` of the plain file: over existing bytes, or after the end.
     pub(crate) fn patch(&mut self, start: u64, bytes: &[u8]) -> Result<()> {
         self.write(start, Kind::Patch, bytes)
     }
 
-    /// Gives up everything behind `len` bytes of the plain file, also what a failed write has left in the sealed one.
+    /// Discards everything after `len` bytes of the plain file, including the remains of a failed
+    /// write.
     pub(crate) fn truncate(&mut self, len: u64) -> Result<()> {
-        // A frame without content that ends the file just there stays.
+        // An empty frame that ends the file at `len` is kept.
         let is_behind = |frame: &Frame| frame.start > len || frame.start == len && frame.len_after > len;
         while self.frames.last().is_some_and(is_behind) {
             self.frames.pop();
         }
         self.clear_end()?;
         match self.frames.last().is_some_and(|last| last.len_after > len) {
-            // The end lies within a frame: one without content says so.
+            // The new end is within a frame: an empty frame marks it.
             true => self.write(len, Kind::Last, &[]),
             false => Ok(()),
         }
     }
 
-    /// Gives up the room behind the last frame. Nothing may be appended after that.
+    /// Truncates the file after the last frame. Nothing may be appended afterwards.
     pub(crate) fn trim(&self) {
         let _ = self.file.set_len(self.end());
     }
@@ -156,7 +160,7 @@ impl SealedFile {
         Ok(())
     }
 
-    /// Makes the file long enough for frames up to `end`.
+    /// Extends the file to hold frames up to `end`.
     fn make_room(&self, end: u64) -> Result<()> {
         let grow = |error| Error::io("grow", &self.path, error);
         let wanted = (end + 1).next_multiple_of(CAPACITY_BYTES_MIN as u64);
@@ -166,7 +170,7 @@ impl SealedFile {
         }
     }
 
-    /// Nothing but zeroes follows the last frame.
+    /// Fills the file with zeroes after the last frame.
     fn clear_end(&mut self) -> Result<()> {
         let (end, clear) = (self.end(), |error| Error::io("clear the end of", &self.path, error));
         self.file.set_len((end + 1).next_multiple_of(CAPACITY_BYTES_MIN as u64)).map_err(clear)?;

@@ -1,7 +1,9 @@
-//! Segments: blocks of rows with their log. The newest grows at its end; all others only ever lose rows.
+//! Segments: blocks of rows with their log. Only the newest segment grows; all others only lose
+//! rows.
 //!
-//! A segment's rows lie in one region, its log in another. The log is also where ids and metadata live: in memory a row
-//! has the place of its entry there, and nothing is stored twice.
+//! A segment has one region for its rows and one for its log. The log is also the storage of ids
+//! and metadata: for each row, memory holds the offset of its log entry, and nothing is stored
+//! twice.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,30 +21,31 @@ use crate::schema::{Schema, Storage};
 use crate::search::residency::Resident;
 use crate::search::{CodesCache, FilterCache, ScalesCache};
 
-/// Rows that are written together are copied into the log, and reach the disk with it, up to this many bytes.
+/// Maximum size of a group of rows that is also copied into the log, and so reaches the disk with
+/// it.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// A segment as its writer has it.
+/// A segment in the form that its writer uses.
 pub(crate) struct Segment {
     pub(crate) id: u32,
     pub(crate) schema: Arc<Schema>,
     pub(crate) rows: Region,
     pub(crate) log: Region,
-    /// Where each row's entry begins in the log, as `u64`.
+    /// The log offset of each row's entry, as `u64`.
     pub(crate) entries: Region,
     pub(crate) norms: Option<Region>,
     pub(crate) scales: Option<Region>,
     pub(crate) count: u32,
     pub(crate) nonce: u64,
-    /// Records in the log.
+    /// Number of records in the log.
     pub(crate) records: u64,
-    /// Those of them that are known to have reached the disk.
+    /// Number of those records that are known to be on disk.
     records_synced: u64,
-    /// Rows that are known to have reached the rows file.
+    /// Number of rows that are known to be on disk in the rows file.
     pub(crate) rows_synced: u32,
     pub(crate) durable: bool,
     in_memory: bool,
-    /// A bit for each row, set while it lives; empty while all do.
+    /// One bit per row, set while the row is live; empty while all rows are.
     live: Vec<u32>,
     pub(crate) dead: u32,
     pub(crate) lists: Option<Arc<Lists>>,
@@ -50,7 +53,7 @@ pub(crate) struct Segment {
     view: Option<Arc<SegmentView>>,
 }
 
-/// What all views of a segment share.
+/// The state shared by all views of a segment.
 #[derive(Default)]
 pub(crate) struct SegmentShared {
     pub(crate) filters: FilterCache,
@@ -59,7 +62,7 @@ pub(crate) struct SegmentShared {
     pub(crate) resident: Resident,
 }
 
-/// A segment as it was at some time.
+/// A segment at some point in time.
 pub(crate) struct SegmentView {
     pub(crate) id: u32,
     pub(crate) count: u32,
@@ -68,7 +71,7 @@ pub(crate) struct SegmentView {
     pub(crate) row_bytes: usize,
     pub(crate) rows: Tensor,
     pub(crate) norms: Option<Tensor>,
-    /// The bits of the rows that live; `None` while all do.
+    /// The bits of the live rows; `None` while all rows are.
     pub(crate) live: Option<Arc<[u32]>>,
     pub(crate) lists: Option<Arc<Lists>>,
     pub(crate) shared: Arc<SegmentShared>,
@@ -86,7 +89,7 @@ pub(crate) struct Addition<'a> {
 }
 
 impl Segment {
-    /// A new segment without rows: in a folder, or in memory.
+    /// Creates a segment without rows: in a folder, or in memory.
     pub(crate) fn create(folder: Option<&Folder>, schema: &Arc<Schema>, id: u32, durable: bool) -> Result<Segment> {
         let nonce = crate::folder::nonce();
         let (rows, mut log) = match folder {
@@ -97,12 +100,12 @@ impl Segment {
             }
         };
         log.append(&log_head(id, nonce))?;
-        // Also where writes do not wait for the disk: a manifest must never name a log without a head.
+        // Also in non-durable mode: a manifest must never name a log without a head.
         log.sync()?;
         Segment::with_regions(schema, id, nonce, rows, log, folder.is_none(), durable)
     }
 
-    /// A segment over regions that hold no rows yet, or whose rows will be counted by the caller.
+    /// A segment over regions without rows, or with rows that the caller will count.
     pub(crate) fn with_regions(
         schema: &Arc<Schema>,
         id: u32,
@@ -136,7 +139,7 @@ impl Segment {
         })
     }
 
-    /// Records changes, all or none of them. When it returns they have reached the disk, where somebody waits for that.
+    /// Records changes, all or none. In durable mode the changes have reached the disk on return.
     pub(crate) fn append(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
         let (rows, log, synced) = (self.rows.len(), self.log.len(), self.rows_synced);
         self.try_append(additions).map_err(|failure| {
@@ -148,7 +151,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Notes in the log that everything in it counts. Nobody waits for that to reach the disk, nor depends on it.
+    /// Marks everything in the log as acknowledged. No operation waits for the mark to reach the
+    /// disk, or depends on it.
     fn mark(&mut self) {
         if self.in_memory {
             return;
@@ -215,16 +219,17 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes room for so many more rows.
+    /// Reserves room for `rows` more rows.
     pub(crate) fn reserve(&mut self, rows: usize) -> Result<()> {
         self.entries.reserve(rows * 8)?;
         [&mut self.norms, &mut self.scales].into_iter().flatten().try_for_each(|column| column.reserve(rows * 4))?;
         self.rows.reserve(rows.saturating_mul(self.schema.row_bytes()))
     }
 
-    /// Waits until the log, and the rows where they are not in it, have reached the disk: both at the same time, since a
-    /// record whose rows did not get there is found out by its checksum. A system that failed to write pages may say so
-    /// once and forget them, so whatever a failure concerned, nothing more can be relied on.
+    /// Waits until the log, and rows that are not inline, have reached the disk. Both syncs run
+    /// concurrently, since the checksum of a record detects rows that did not arrive. A system that
+    /// failed to write pages may report the failure once and then drop the pages, so after any
+    /// failure the state of the disk is uncertain.
     fn sync_group(&self, log_alone: bool) -> Result<(), Failure> {
         if log_alone {
             return self.log.sync().map_err(Failure::unclear);
@@ -232,7 +237,7 @@ impl Segment {
         let (rows, log) = std::thread::scope(|scope| {
             let rows = std::thread::Builder::new().spawn_scoped(scope, || self.rows.sync());
             let log = self.log.sync();
-            // Where no thread can be had, one waits after the other.
+            // Without a thread, the syncs run one after the other.
             (rows.map_or_else(|_| self.rows.sync(), |rows| rows.join().unwrap_or(Err(Error::Closed))), log)
         });
         rows.and(log).map_err(Failure::unclear)
@@ -248,7 +253,7 @@ impl Segment {
         additions.iter().map(bytes).sum()
     }
 
-    /// Takes recorded rows into the columns. The room for them was reserved.
+    /// Adds recorded rows to the columns, whose memory was reserved before.
     fn note_rows(&mut self, batch: &Encoded, entries_start: u64) -> Result<()> {
         let offsets: Vec<u64> = batch.offsets.iter().map(|offset| entries_start + offset).collect();
         self.entries.append(bytemuck::cast_slice(&offsets))?;
@@ -263,7 +268,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Marks a row as dead; false where it was already.
+    /// Marks a row as dead. Returns false if it was dead already.
     pub(crate) fn kill(&mut self, row: u32) -> bool {
         if row >= self.count {
             return false;
@@ -278,17 +283,17 @@ impl Segment {
         lived
     }
 
-    /// Whether a row lives.
+    /// Whether a row is live.
     pub(crate) fn is_live(&self, row: u32) -> bool {
         row < self.count && self.live.get(row as usize / 32).is_none_or(|word| word >> (row % 32) & 1 == 1)
     }
 
-    /// The rows that are dead.
+    /// The dead rows.
     pub(crate) fn dead_rows(&self) -> impl Iterator<Item = u32> + '_ {
         (0..if self.dead == 0 { 0 } else { self.count }).filter(|row| !self.is_live(*row))
     }
 
-    /// Puts the same rows and the same log into regions that can grow.
+    /// Moves the same rows and log into regions that can grow.
     pub(crate) fn replace_regions(&mut self, rows: Region, log: Region) {
         (self.rows, self.log, self.view) = (rows, log, None);
     }
@@ -298,7 +303,7 @@ impl Segment {
         self.rows_synced < self.count
     }
 
-    /// Waits until the rows have reached the disk, and notes it in the log.
+    /// Waits until the rows have reached the disk, and records that in the log.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         if self.rows_synced < self.count {
             self.rows.sync().map_err(Failure::unclear)?;
@@ -312,20 +317,21 @@ impl Segment {
         Ok(())
     }
 
-    /// Gives up the room behind what was written, before the files are closed.
+    /// Truncates the files to their content, before they are closed.
     pub(crate) fn trim(&mut self) {
         self.rows.trim();
         self.log.trim();
     }
 
-    /// Closes the files of a segment that does not grow any more: a process can have a limited number of them open. Everything
-    /// in it has reached the disk, and the manifest says how long it is.
+    /// Closes the files of a segment that no longer grows, since a process can have only a limited
+    /// number of files open. Everything in the segment has reached the disk, and the manifest gives
+    /// its length.
     pub(crate) fn close_files(&mut self) {
         self.rows.close();
         self.log.close();
     }
 
-    /// The segment as it is now.
+    /// A view of the segment at this moment.
     pub(crate) fn view(&mut self) -> Result<Arc<SegmentView>> {
         if let Some(view) = &self.view {
             return Ok(Arc::clone(view));
@@ -356,7 +362,7 @@ impl Segment {
         Ok(view)
     }
 
-    /// How much of it there is.
+    /// The present length of the log and number of rows.
     pub(crate) fn extent(&self) -> Extent {
         Extent { log_bytes: self.log.len() as u64, records: self.records, rows: self.count }
     }
@@ -393,14 +399,14 @@ impl SegmentView {
             .unwrap_or(&[])
     }
 
-    /// What a row's eight-bit components are multiplied by.
+    /// The factor of a row's eight-bit components.
     pub(crate) fn scale_of(&self, row: u32) -> f32 {
         let scales = self.scales.as_ref().map(|scales| scales.bytes());
         let place = scales.and_then(|bytes| bytes.get(row as usize * 4..)?.get(..4));
         place.and_then(|bytes| bytes.try_into().ok()).map_or(1.0, f32::from_ne_bytes)
     }
 
-    /// What the search divides a row's score by.
+    /// The divisor of a row's scores.
     pub(crate) fn norm_of(&self, row: u32) -> f32 {
         let norms = self.norms.as_ref().and_then(|norms| norms.as_slice::<f32>().ok());
         norms.and_then(|norms| norms.get(row as usize).copied()).unwrap_or(1.0)
@@ -411,13 +417,13 @@ impl SegmentView {
         decode(self.storage, self.row(row), self.scale_of(row))
     }
 
-    /// Whether a row lives.
+    /// Whether a row is live.
     pub(crate) fn is_live(&self, row: u32) -> bool {
         let bit = |live: &Arc<[u32]>| live.get(row as usize / 32).is_some_and(|word| word >> (row % 32) & 1 == 1);
         row < self.count && self.live.as_ref().is_none_or(bit)
     }
 
-    /// How many rows of the segment are older than this one.
+    /// Number of rows in the segment that are older than `row`.
     pub(crate) fn age_of(&self, row: u32) -> u32 {
         self.lists.as_ref().map_or(row, |lists| lists.age_of(row))
     }
@@ -427,18 +433,18 @@ impl SegmentView {
         self.lists.as_ref().is_none_or(|lists| lists.is_by_age(range))
     }
 
-    /// The rows, dead ones included, by age.
+    /// All rows, including dead ones, by age.
     pub(crate) fn rows_by_age(&self) -> Vec<u32> {
         let sorted = self.lists.as_ref().and_then(|lists| lists.rows_by_age());
         sorted.unwrap_or_else(|| (0..self.count).collect())
     }
 
-    /// The rows that live, as they are stored.
+    /// The live rows, in stored order.
     pub(crate) fn live_rows(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.count).filter(|row| self.is_live(*row))
     }
 
-    /// How many rows live.
+    /// Number of live rows.
     pub(crate) fn len(&self) -> u32 {
         self.count - self.dead
     }
@@ -456,5 +462,5 @@ fn rows_tensor(view: &View, storage: Storage, count: usize, dimension: usize) ->
     Ok(tensor?)
 }
 
-/// Where records begin in a log.
+/// The offset of the first record in a log.
 pub(crate) const FIRST_RECORD: usize = LOG_HEAD_BYTES;

@@ -1,4 +1,4 @@
-//! A file of a segment as it is read: through a map, or unsealed in memory.
+//! Reads a file of a segment: through a map, or decrypted into memory.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -13,17 +13,17 @@ use crate::folder::Folder;
 use crate::region::{Access, Region, View, open_file, out_of_memory, read_file};
 use crate::sealed::{SealedFile, name_of};
 
-/// A file, open, with what it holds.
+/// An open file with its content.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     file: File,
-    /// How long the file is.
+    /// Length of the file.
     pub(crate) file_bytes: u64,
     content: Content,
 }
 
 enum Content {
-    /// Without the hole at its end, where that was wanted, which holds zeroes alone.
+    /// Optionally without the hole at the end of the file, which holds only zeroes.
     Mapped(Option<Mmap>),
     Unsealed {
         memory: View,
@@ -33,7 +33,7 @@ enum Content {
 }
 
 impl Source {
-    /// Opens a file and maps it, or reads it where it is sealed.
+    /// Opens a file and maps it, or decrypts it if it is sealed.
     pub(crate) fn open(folder: &Folder, path: PathBuf, access: Access, with_last_hole: bool) -> Result<Source> {
         let file = open_file(&path, access)?;
         let file_bytes = file.metadata().map_err(|error| Error::io("read", &path, error))?.len();
@@ -57,7 +57,7 @@ impl Source {
         matches!(self.content, Content::Unsealed { .. })
     }
 
-    /// The first `len` bytes, to be read alone. They are there.
+    /// A read-only region over the first `len` bytes, which must exist.
     pub(crate) fn region(&self, len: usize) -> Result<Region> {
         match &self.content {
             Content::Mapped(_) => Region::fixed(&self.file, &self.path, len),
@@ -65,8 +65,9 @@ impl Source {
         }
     }
 
-    /// The first `len` bytes as a region that grows: with patches, each with where it belongs, and without what lies behind. Of a sealed file,
-    /// `memory` has those bytes with the patches.
+    /// Turns the first `len` bytes into a region that can grow, with each patch applied at its
+    /// offset, and drops the bytes after them. For a sealed file, `memory` holds those bytes with
+    /// the patches applied.
     pub(crate) fn take_over<'a>(
         self,
         len: usize,
@@ -98,7 +99,7 @@ impl Source {
     }
 }
 
-/// What a sealed file holds, in memory.
+/// Decrypts a sealed file into memory.
 fn unseal(vault: &Vault, path: &Path) -> Result<Content> {
     let unsealed = vault.unseal(path, name_of(path), &read_file(path, u64::MAX)?)?;
     let mut memory = Region::in_memory()?;
@@ -106,15 +107,15 @@ fn unseal(vault: &Vault, path: &Path) -> Result<Content> {
     Ok(Content::Unsealed { memory: memory.view(), frames: unsealed.frames, vault: vault.clone() })
 }
 
-/// Where the last data of a file ends, if nothing but a hole follows; its length otherwise. A file system in memory that is
-/// full ends a process that reads a hole through a map (SIGBUS).
+/// The end of a file's last data if only a hole follows; otherwise its length. On a full in-memory
+/// file system, reading a hole through a map kills the process (SIGBUS).
 #[cfg(unix)]
 fn without_last_hole(file: &File, bytes: u64) -> u64 {
     use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is that of an open file, and no memory is handed over.
+    // SAFETY: the descriptor is that of an open file, and no memory is passed.
     let seek = |from: i64, to: i32| unsafe { libc::lseek(file.as_raw_fd(), from, to) };
     let hole = seek(0, libc::SEEK_HOLE);
-    // Where the system has no holes it says that the file ends there, or fails.
+    // A system without holes reports one at the end of the file, or fails.
     let is_last = hole >= 0 && seek(hole, libc::SEEK_DATA) < 0;
     if is_last { bytes.min(hole as u64) } else { bytes }
 }
@@ -129,8 +130,9 @@ fn map(file: &File, path: &Path, bytes: u64) -> Result<Option<Mmap>> {
         return Ok(None);
     }
     let bytes = usize::try_from(bytes).map_err(|_| out_of_memory(usize::MAX))?;
-    // SAFETY: the file is a collection's own, which nobody else shortens: a writer has locked the folder, and a reader looks
-    // at bytes alone that no writer gives up. Bytes that change are those behind the last record, which are read as such.
+    // SAFETY: no other program shortens a collection's file: a writer has locked the folder, and a
+    // reader looks only at bytes that no writer discards. The only bytes that change are those
+    // after the last record, and readers treat them as untrusted.
     let map = unsafe { MmapOptions::new().len(bytes).map(file) };
     map.map(Some).map_err(|error| Error::io("map", path, error))
 }
@@ -150,7 +152,7 @@ mod tests {
         let bytes = without_last_hole(&file, 1 << 20);
         assert!((10..=1 << 20).contains(&bytes), "{bytes}");
         assert_eq!(map(&file, &path, bytes).unwrap().unwrap()[..10], [7; 10]);
-        // A hole with data behind it is a part of the file.
+        // A hole that is followed by data is part of the file.
         file.seek(SeekFrom::Start((1 << 20) - 1)).unwrap();
         file.write_all(&[9]).unwrap();
         assert_eq!(without_last_hole(&file, 1 << 20), 1 << 20);

@@ -1,21 +1,23 @@
-//! What a collection's threads share.
+//! State shared by the threads of a collection.
 //!
-//! 1. Searches take the current [`Snapshot`], which never changes, and need nothing else. The lock around it is held for
-//!    the time of copying one pointer.
-//! 2. One writer thread makes every change: it records it, takes it into the index of ids, and puts a new snapshot in
-//!    place of the old one. It holds the index's lock around the last two, so that looking up an id and then taking the
-//!    snapshot, in that order and under that lock, always fit together.
+//! 1. Searches take the current [`Snapshot`], which never changes, and need nothing else. The lock
+//!    around it is held only while one pointer is copied.
+//! 2. One writer thread makes every change: it records it, applies it to the index of ids, and
+//!    replaces the snapshot. It holds the index's lock around the last two steps. So looking up an
+//!    id and then taking the snapshot, in that order and under that lock, is always consistent.
 //! 3. A write is answered after its snapshot is in place: a search that begins later sees it.
+//! 4. In a fork of the process no lock is waited for: see [`Shared::read`].
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, TryLockError};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use panoply_core::DeviceId;
 use panoply_runtime::Runtime;
+use panoply_runtime::process::Process;
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
@@ -25,39 +27,46 @@ use crate::record::Slot;
 use crate::schema::{Options, Schema};
 use crate::segment::SegmentView;
 
-/// Fields that are remembered. A collection with more of them takes whatever a filter asks for.
+/// Maximal number of remembered fields. A collection with more of them accepts any field in a
+/// filter.
 const FIELDS_MAX: usize = 1 << 16;
-/// Fields that are named to whoever asks for one that does not exist.
+/// Maximal number of fields that the error about an unknown field names.
 const FIELDS_NAMED_MAX: usize = 20;
 
-/// What a collection's threads share.
+/// State shared by the threads of a collection.
 pub(crate) struct Shared {
     pub(crate) schema: Arc<Schema>,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) folder: Option<Arc<Folder>>,
     pub(crate) hasher: DefaultHashBuilder,
-    /// The devices that search rows of the host.
+    /// The devices that search rows in host memory.
     pub(crate) hosts: Vec<DeviceId>,
     pub(crate) index: RwLock<Index>,
-    /// Asks for background work.
+    /// Requests background work.
     nudge: OnceLock<SyncSender<()>>,
     snapshot: RwLock<Arc<Snapshot>>,
     fields: RwLock<Arc<BTreeSet<String>>>,
-    /// What a check of the rows has found. Searches end with it: a damaged row could be a wrong hit.
+    /// The damage found by a check of the rows. Searches fail with it: a damaged row could be a
+    /// wrong hit.
     damage: OnceLock<Error>,
-    /// Whether every row that was there when the collection was opened has been checked.
+    /// Whether every row that existed when the collection was opened has been checked.
     checked: AtomicBool,
+    /// The process whose threads serve the collection.
+    process: Process,
 }
 
-/// The collection as it was at some time.
+/// Name of a collection in errors.
+pub(crate) const COLLECTION: &str = "the collection";
+
+/// An immutable state of the collection.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     pub(crate) segments: Vec<Arc<SegmentView>>,
     pub(crate) centroids: Option<Arc<Centroids>>,
 }
 
-/// Which row has which id.
+/// The row of each id.
 #[derive(Default)]
 pub(crate) struct Index {
     /// The hash of an id, and its row.
@@ -84,22 +93,35 @@ impl Shared {
             fields: RwLock::default(),
             damage: OnceLock::new(),
             checked: AtomicBool::new(false),
+            process: Process::current(),
         }
     }
 
-    /// Notes that rows are damaged. Other failures of a check are not remembered.
+    /// Records that rows are damaged. Other failures of a check are not recorded.
     pub(crate) fn note_damage(&self, error: &Error) {
         if matches!(error, Error::Corrupt { .. }) {
             let _ = self.damage.set(error.clone());
         }
     }
 
-    /// Refuses to answer from damaged rows.
+    /// Fails in a fork: the collection's threads do not exist there, and locks that they held are
+    /// never released.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.process.check(COLLECTION).map_err(Error::Device)
+    }
+
+    /// Whether this is the process whose threads serve the collection, and not a fork of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_here()
+    }
+
+    /// Fails if rows are damaged, and in a fork.
     pub(crate) fn check_sound(&self) -> Result<()> {
+        self.check_process()?;
         self.damage.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Notes that every row was checked.
+    /// Records that every row was checked.
     pub(crate) fn note_checked(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }
@@ -114,33 +136,50 @@ impl Shared {
         self.folder.as_ref().is_some_and(|folder| folder.is_read_only())
     }
 
-    /// Says whom to ask for background work. The first call counts.
+    /// Sets the receiver of requests for background work. Only the first call has an effect.
     pub(crate) fn set_nudge(&self, sender: SyncSender<()>) {
         let _ = self.nudge.set(sender);
     }
 
-    /// Asks for background work: compaction, uploads. Many requests are one.
+    /// Requests background work: compaction, uploads. Pending requests are merged.
     pub(crate) fn nudge(&self) {
         if let Some(sender) = self.nudge.get() {
             let _ = sender.try_send(());
         }
     }
 
-    /// The collection as it is now.
+    /// The current snapshot; in a fork, that of the time of the fork.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+        self.read(&self.snapshot)
     }
 
-    /// Puts a new snapshot in place.
+    /// Replaces the snapshot.
     pub(crate) fn publish(&self, snapshot: Snapshot) {
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        let mut place = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *place, Arc::new(snapshot));
+        // Dropping segments takes a while, so it happens outside the lock.
+        drop(place);
+        drop(before);
+    }
+
+    /// The value behind a lock that is held only briefly. In a fork, a thread that no longer exists
+    /// may hold it forever: if the value was being changed, the default is returned.
+    pub(crate) fn read<T: Default>(&self, lock: &RwLock<Arc<T>>) -> Arc<T> {
+        if self.is_here() {
+            return Arc::clone(&lock.read().unwrap_or_else(PoisonError::into_inner));
+        }
+        match lock.try_read() {
+            Ok(value) => Arc::clone(&value),
+            Err(TryLockError::Poisoned(poisoned)) => Arc::clone(&poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Arc::default(),
+        }
     }
 
     pub(crate) fn hash(&self, id: &str) -> u64 {
         self.hasher.hash_one(id.as_bytes())
     }
 
-    /// The row of an id, with the snapshot in which it is.
+    /// The row of an id, with the snapshot that contains it.
     pub(crate) fn find(&self, id: &str) -> (Option<Slot>, Arc<Snapshot>) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.snapshot();
@@ -149,10 +188,10 @@ impl Shared {
 
     /// Every metadata field that a record has ever had.
     pub(crate) fn fields(&self) -> Arc<BTreeSet<String>> {
-        Arc::clone(&self.fields.read().unwrap_or_else(PoisonError::into_inner))
+        self.read(&self.fields)
     }
 
-    /// Takes in fields, as many as are remembered.
+    /// Adds fields, up to the limit.
     pub(crate) fn add_fields(&self, more: impl IntoIterator<Item = String>) {
         let mut more = more.into_iter().peekable();
         if more.peek().is_some() {
@@ -166,14 +205,14 @@ impl Shared {
         }
     }
 
-    /// Those of a batch's fields that are to be remembered and are not yet.
+    /// The fields of a batch that are not yet remembered, up to the limit.
     pub(crate) fn new_fields(&self, batch: &BTreeSet<String>) -> Vec<String> {
         let known = self.fields();
         let room = FIELDS_MAX.saturating_sub(known.len());
         batch.iter().filter(|field| !known.contains(*field)).take(room).cloned().collect()
     }
 
-    /// Checks that the fields which a filter asks for exist.
+    /// Checks that the fields of a filter exist.
     pub(crate) fn check_filter(&self, filter: &Filter) -> Result<()> {
         let fields = self.fields();
         if fields.len() >= FIELDS_MAX {
@@ -202,7 +241,7 @@ impl Snapshot {
         self.segments.iter().find(|segment| segment.id == id)
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub(crate) fn len(&self) -> usize {
         self.segments.iter().map(|segment| segment.len() as usize).sum()
     }
@@ -220,12 +259,12 @@ impl Index {
         self.table.find(hash, same).map(|(_, slot)| *slot)
     }
 
-    /// Makes room for so many more ids, so that the table grows once.
+    /// Reserves space for this many more ids, so that the table grows once.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.table.reserve(more, |(hash, _)| *hash);
     }
 
-    /// The same; `None` where there is no memory for that.
+    /// The same; `None` if there is no memory.
     pub(crate) fn try_reserve(&mut self, more: usize) -> Option<()> {
         self.table.try_reserve(more, |(hash, _)| *hash).ok()
     }
@@ -240,7 +279,7 @@ impl Index {
         }
     }
 
-    /// The same id in another row.
+    /// Moves an id to another row.
     pub(crate) fn relocate(&mut self, hash: u64, from: Slot, to: Slot) {
         if let Some((_, slot)) = self.table.find_mut(hash, |(_, other)| *other == from) {
             *slot = to;

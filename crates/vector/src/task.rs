@@ -1,4 +1,8 @@
-//! The futures that a collection hands out. They need no executor: poll them anywhere, or block with `wait`.
+//! The futures that a collection returns. They need no executor: poll them anywhere, or block with
+//! `wait`.
+//!
+//! A fork of the process does not have the threads that answer. There a task ends with `Forked`,
+//! and its lock is not taken, since one of those threads may have held it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,22 +10,26 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use panoply_runtime::errands::{Errand, Errands};
+use panoply_runtime::process::Process;
 
 use crate::error::{Error, Result};
+use crate::state::COLLECTION;
 
-/// Work that a collection has taken on. Its result comes from `.await` or from [`Task::wait`]; dropping the task does not
-/// undo the work.
+/// An operation that a collection has accepted. Its result comes from `.await` or from
+/// [`Task::wait`]; dropping the task does not undo the operation.
 #[must_use = "the work goes on, but nobody learns how it ended"]
 pub struct Task<T> {
     cell: Arc<Cell<T>>,
 }
 
-/// The duty to answer a task. Dropped without an answer, it answers that the collection is closed.
+/// The obligation to answer a task. If it is dropped without an answer, the answer is
+/// `Error::Closed`.
 pub(crate) struct Answer<T> {
     cell: Arc<Cell<T>>,
 }
 
 struct Cell<T> {
+    process: Process,
     slot: Mutex<Slot<T>>,
     arrived: Condvar,
 }
@@ -31,22 +39,24 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-/// A task, and the duty to answer it.
+/// Creates a task and the obligation to answer it.
 pub(crate) fn task<T>() -> (Answer<T>, Task<T>) {
-    let cell = Arc::new(Cell { slot: Mutex::new(Slot { result: None, waker: None }), arrived: Condvar::new() });
+    let slot = Mutex::new(Slot { result: None, waker: None });
+    let cell = Arc::new(Cell { process: Process::current(), slot, arrived: Condvar::new() });
     (Answer { cell: Arc::clone(&cell) }, Task { cell })
 }
 
 impl<T> Task<T> {
-    /// A task that is done.
+    /// A completed task.
     pub(crate) fn done(result: Result<T>) -> Task<T> {
         let (answer, task) = task();
         answer.send(result);
         task
     }
 
-    /// Blocks until the result is there.
+    /// Blocks until the result is available.
     pub fn wait(self) -> Result<T> {
+        self.cell.process.check(COLLECTION)?;
         let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match slot.result.take() {
@@ -56,9 +66,9 @@ impl<T> Task<T> {
         }
     }
 
-    /// Whether the result is there, so that `wait` would return at once.
+    /// Whether the result is available, so that `wait` would return at once.
     pub fn is_done(&self) -> bool {
-        self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner).result.is_some()
+        !self.cell.process.is_here() || self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner).result.is_some()
     }
 }
 
@@ -66,11 +76,14 @@ impl<T> Future for Task<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        if let Err(forked) = self.cell.process.check(COLLECTION) {
+            return Poll::Ready(Err(forked.into()));
+        }
         let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
         match slot.result.take() {
             Some(result) => Poll::Ready(result),
             None => {
-                // Cloned and dropped outside of the lock: both are somebody else's code.
+                // The waker is cloned and dropped outside of the lock, since both run foreign code.
                 drop(slot);
                 let waker = context.waker().clone();
                 let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +100,7 @@ impl<T> Future for Task<T> {
 }
 
 impl<T> Answer<T> {
-    /// Answers.
+    /// Delivers the result.
     pub(crate) fn send(self, result: Result<T>) {
         self.put(result);
     }
@@ -100,8 +113,8 @@ impl<T> Answer<T> {
         let waker = slot.waker.take();
         drop(slot);
         self.cell.arrived.notify_one();
-        // A waker is somebody else's code. It may panic, not return, or drop the last handle of the collection: it is called on a
-        // thread that nobody waits for.
+        // A waker is foreign code. It may panic, never return, or drop the last handle of the
+        // collection, so it is called on a thread that no other thread waits for.
         if let Some(waker) = waker {
             Errands::shared().send([Box::new(move || waker.wake()) as Errand]);
         }
@@ -110,17 +123,18 @@ impl<T> Answer<T> {
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
-        // After `send` there is a result, or it has been taken and nobody waits any more.
+        // After `send` the result is there, or it was taken and the task is gone.
         if Arc::strong_count(&self.cell) > 1 {
             self.put(Err(Error::Closed));
         }
     }
 }
 
-/// Runs work on a thread of its own.
+/// Runs work on its own thread.
 pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Task<T> {
     let (answer, task) = task();
-    // Where no thread can be had, the answer is dropped with the closure, which answers.
+    // If the thread cannot be started, the closure and its answer are dropped, which answers the
+    // task.
     let _ = std::thread::Builder::new().name("panoply-vectors".to_owned()).spawn(move || answer.send(work()));
     task
 }
@@ -142,7 +156,8 @@ mod tests {
         assert!(matches!(spawn(|| Ok(3)).wait(), Ok(3)));
     }
 
-    /// The panic left through the thread that answers, and met another on its way out.
+    /// Regression: the panic passed through the answering thread, and met a second panic while
+    /// unwinding.
     #[test]
     fn a_waker_that_panics_harms_nobody() {
         struct Bomb;

@@ -1,11 +1,9 @@
-//! What a collection promises: writes, reads, searches, errors.
+//! Tests of a collection's guarantees: writes, reads, searches, errors.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-mod support;
-
+use crate::support::{Random, TempFolder, ids, runtime, score, tolerance};
 use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime, score, tolerance};
 
 fn in_memory(dimension: usize, metric: Metric) -> Collection {
     Collection::in_memory(runtime(), Schema::new("test", dimension, metric), Options::default()).unwrap()
@@ -263,12 +261,13 @@ fn more_fields_than_are_remembered_do_no_harm() {
     assert!(matches!(&unknown, Error::UnknownField { known, .. } if known.ends_with(" and 10 more")), "{unknown}");
     collection.insert("b", &[1.0, 0.0], metadata(0..70_000)).unwrap();
     assert_eq!(collection.fields().len(), 1 << 16);
-    // From here on nobody can tell a field that does not exist from one that is not remembered.
+    // From here on an unknown field and a field beyond the remembered ones cannot be distinguished.
     assert_eq!(find("f69999 = 69999").unwrap(), 1);
     assert_eq!(find("g = 1").unwrap(), 0);
 }
 
-/// One outlier gave all rows of its segment, and of every segment that was joined with it, a scale in which they were zero.
+/// Regression: one outlier gave all rows of its segment, and of every segment joined with it, a
+/// scale that rounded them to zero.
 #[test]
 fn eight_bits_under_euclidean_are_never_rounded_again() {
     let folder = TempFolder::new("outlier");
@@ -276,7 +275,8 @@ fn eight_bits_under_euclidean_are_never_rounded_again() {
     let options = Options { segment_bytes_max: 8 * 150, ..Options::default() };
     let collection = Collection::create(runtime(), &folder.0, schema.clone(), options.clone()).unwrap();
     let mut vectors = Random(4).vectors(400, 8);
-    // In the same batch as others, in one of its own, and as small as the others are large.
+    // An outlier in a batch with others, one in its own batch, and one as small as the others are
+    // large.
     vectors[50 * 8..51 * 8].fill(1.0e6);
     vectors[250 * 8..251 * 8].fill(-3.0e9);
     vectors[300 * 8..301 * 8].iter_mut().for_each(|value| *value *= 1.0e-7);
@@ -317,7 +317,7 @@ fn eight_bits_under_euclidean_are_never_rounded_again() {
     collection.update("v0", None, Some(json!({ "n": 1 }))).unwrap();
     drop(collection);
     check(&Collection::open(runtime(), &folder.0, options).unwrap(), "opened again");
-    // Eight-bit copies of wider rows have scales of their own as well.
+    // Eight-bit copies of wider rows have individual scales too.
     let wide = Collection::in_memory(runtime(), Schema::new("wide", 8, Metric::Euclidean), Options::default()).unwrap();
     wide.insert_many(&ids(0..400), &vectors, &[]).unwrap();
     for index in [0, 50, 99, 250, 300, 399] {
@@ -326,7 +326,7 @@ fn eight_bits_under_euclidean_are_never_rounded_again() {
     }
 }
 
-/// Products and squares that left the range of f32 gave zeros, infinities and NaN.
+/// Regression: products and squares that left the range of f32 gave zeros, infinities and NaN.
 #[test]
 fn every_score_is_a_number() {
     for metric in Metric::ALL {
@@ -360,7 +360,7 @@ fn every_score_is_a_number() {
                 assert_eq!(found.len(), accepted.len());
                 for hit in found {
                     assert!(hit.score.is_finite(), "{metric:?} {storage} {size}: {hit:?}");
-                    // All of them have the same direction.
+                    // All vectors have the same direction.
                     assert!(
                         metric != Metric::Cosine || size < 1.0e-40 || (hit.score - 1.0).abs() < 0.02,
                         "{storage} {size}: {hit:?}"
@@ -381,7 +381,8 @@ fn equal_scores_come_oldest_first() {
             let twin = [1.0, 0.5, 0.25, 0.125];
             let mut order = Vec::new();
             for round in 0..40 {
-                // Others between them, of other sizes, so that there are several segments and scales.
+                // Other rows of other sizes in between, so that there are several segments and
+                // scales.
                 let other = [(round + 2) as f32 * 1000.0, 0.0, (round % 3) as f32, 1.0];
                 collection.insert(&format!("other-{round}"), &other, Value::Null).unwrap();
                 let id = format!("twin-{}", (round * 7) % 40);
@@ -431,7 +432,7 @@ fn records_are_counted_removed_and_listed_by_filter_and_id() {
             Some(next) => after = Some(next),
             None => break,
         }
-        // What comes and goes meanwhile moves nothing.
+        // Insertions and removals meanwhile shift nothing.
         collection.insert("v0a", &[0.0, 1.0], json!({ "group": 7 })).unwrap();
         collection.remove("v0a").unwrap();
     }
@@ -472,7 +473,7 @@ fn hits_come_in_pages_and_within_a_score() {
     assert_eq!(dot.search(&[2.0], &SearchOptions::new(usize::MAX).within(400.0)).unwrap().hits.len(), 100);
 }
 
-/// A waker that panics took the process with it.
+/// Regression: a waker that panicked ended the process.
 #[test]
 fn a_waker_that_panics_does_not_harm_others() {
     use std::future::Future;
@@ -499,7 +500,7 @@ fn a_waker_that_panics_does_not_harm_others() {
     collection.insert("after", &[1.0, 1.0], Value::Null).unwrap();
 }
 
-/// Metadata of 200,000 levels was refused, and dropping it then overflowed the stack.
+/// Regression: metadata of 200,000 levels was refused, and dropping it then overflowed the stack.
 #[test]
 fn metadata_of_any_depth_is_refused_in_peace() {
     let collection = in_memory(2, Metric::Dot);

@@ -1,12 +1,11 @@
-//! A writer that is killed at random instants loses nothing that was acknowledged, and leaves no half write.
+//! A writer that is killed at random instants loses no acknowledged write, and leaves no incomplete
+//! write.
 //!
-//! The test starts itself as the writer. Both sides know the same endless script of changes; the writer says after each
-//! that it returned. When it has been killed, the collection must hold exactly what the acknowledged changes made,
-//! or that and the whole of the next change, which was under way. An encrypted collection is killed as well; `PANOPLY_VECTOR_KILLS` says how
-//! often each of them is.
+//! The test starts itself as the writer. Both sides know the same endless script of changes; the
+//! writer reports each change that returned. After it has been killed, the collection must hold
+//! exactly the acknowledged changes, or those and all of the next change, which was in progress. An
+//! encrypted collection is killed as well. `PANOPLY_VECTOR_KILLS` sets the number of kills of each.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +13,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Random, TempFolder, runtime};
 use panoply_store::MasterKey;
 use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, runtime};
 
 const KILLS: u64 = 200;
 const KILLS_ENCRYPTED: u64 = 60;
@@ -25,8 +24,8 @@ const KILLS_WANTED: &str = "PANOPLY_VECTOR_KILLS";
 const DIMENSION: usize = 64;
 const FOLDER: &str = "PANOPLY_CRASH_FOLDER";
 const FIRST: &str = "PANOPLY_CRASH_FIRST";
-const TEST: &str = "killed_writers_lose_nothing_that_was_acknowledged";
-const TEST_ENCRYPTED: &str = "killed_writers_of_encrypted_collections_lose_nothing";
+const TEST: &str = "crash::killed_writers_lose_nothing_that_was_acknowledged";
+const TEST_ENCRYPTED: &str = "crash::killed_writers_of_encrypted_collections_lose_nothing";
 
 type Model = BTreeMap<String, (Vec<f32>, Value)>;
 
@@ -36,7 +35,7 @@ fn options(encrypted: bool) -> Options {
     Options { segment_bytes_max: 600 << 10, key, ..Options::default() }
 }
 
-/// The change with this number, applied to the model, and to the collection where there is one.
+/// Applies the change with this number to the model, and to the collection if one is given.
 fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
     let mut random = Random(number.wrapping_mul(0x1234_5678_9abc_def1));
     let kind = random.below(100);
@@ -106,7 +105,7 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
     }
 }
 
-/// Makes changes until it is killed, beginning with the one of this number.
+/// Makes changes until it is killed, beginning with change `first`.
 fn write_until_killed(folder: &Path, first: u64, encrypted: bool) -> ! {
     let collection = Collection::open(runtime(), folder, options(encrypted)).unwrap();
     let mut model: Model = contents(&collection);
@@ -173,7 +172,8 @@ fn kill_often(encrypted: bool, kills: u64) {
     println!("{kills} kills, {next} changes acknowledged or kept, {under_way_was_kept} kept that were under way");
 }
 
-/// Starts a writer, kills it some time after it has acknowledged `acknowledgements` changes, and counts them all.
+/// Starts a writer, waits for `acknowledgements` acknowledged changes, kills the writer after the
+/// further time `later`, and returns the number of all changes that it acknowledged.
 fn run_and_kill(folder: &Path, first: u64, encrypted: bool, acknowledgements: u64, later: Duration) -> u64 {
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args([if encrypted { TEST_ENCRYPTED } else { TEST }, "--exact", "--nocapture"])
@@ -205,6 +205,6 @@ fn run_and_kill(folder: &Path, first: u64, encrypted: bool, acknowledgements: u6
 }
 
 fn acknowledged(line: &str) -> Option<u64> {
-    // The first line follows what the test harness prints, without a line end between.
+    // The first line follows the test harness's output without a line break.
     line.rsplit_once("ack ")?.1.parse().ok()
 }

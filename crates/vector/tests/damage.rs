@@ -1,19 +1,19 @@
-//! Whatever happens to a byte or to the end of any file of a collection: nothing is lost in silence, no hit is wrong, nothing
-//! panics; a collection that cannot be opened is left as it is, and can be repaired.
+//! Damage to any byte or to the end of any file of a collection: nothing is lost silently, no hit
+//! is wrong, nothing panics. A collection that cannot be opened is left unchanged and can be
+//! repaired.
 //!
-//! Places are sampled, the same ones every time; `PANOPLY_DAMAGE_SAMPLES=100000` looks at every byte and every length.
+//! Positions are sampled, the same ones in every run; `PANOPLY_DAMAGE_SAMPLES=100000` covers every
+//! byte and every length.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_store::MasterKey;
 use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Repair, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
 
 const DIMENSION: usize = 8;
 
@@ -39,8 +39,9 @@ fn contents(collection: &Collection) -> Model {
     collection.iter().map(|entry| (entry.id, (entry.vector, entry.metadata))).collect()
 }
 
-/// Sealed segments with and without an index, removals in logs of other segments than their rows, and one that grows. With
-/// every version of every record that there ever was.
+/// Creates sealed segments with and without an index, removals in logs of other segments than their
+/// rows, and a segment that grows. Returns the collection and every version of every record that
+/// ever existed.
 fn filled(
     folder: &Path,
     storage: Storage,
@@ -69,7 +70,7 @@ fn filled(
     (collection, history)
 }
 
-/// Every file but the lock, with what it holds.
+/// Every file except the lock, with its content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| !path.ends_with("LOCK")).map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
@@ -94,7 +95,7 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// What was promised of one damaged folder. Gives back whether it was refused.
+/// Checks the guarantees on one damaged folder. Returns whether the folder was refused.
 fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], key: Option<&MasterKey>, what: &str) -> bool {
     let before = files(copy);
     let whole = |collection: &Collection| {
@@ -128,7 +129,7 @@ fn check(copy: &Path, model: &Model, history: &[(String, Vec<f32>)], key: Option
     }
     assert!(files(copy) == before, "{what}: opening failed, and changed something");
     let Ok(found) = repair(copy, key, false) else {
-        // Without its manifest nobody knows what the collection is.
+        // Without its manifest the parts of the collection are unknown.
         assert!(what.contains("MANIFEST"), "{what}");
         return true;
     };
@@ -164,7 +165,7 @@ fn damage(
         let count = samples().min(length);
         let places: Vec<usize> = match count == length {
             true => (0..bytes.len()).collect(),
-            // Half of them near the end, where the newest is.
+            // Half of the positions are near the end, where the newest data is.
             false => (0..count)
                 .map(
                     |place| {
@@ -201,8 +202,9 @@ fn damage(
     (refused, opened)
 }
 
-/// A flipped byte in the last records of a log, or a log that was cut, made acknowledged records vanish; the log of a sealed
-/// segment that was cut brought removed ones back. `verify` found nothing wrong after that.
+/// Regression: a flipped byte in the last records of a log, or a truncated log, made acknowledged
+/// records vanish. The truncated log of a sealed segment brought removed records back. `verify`
+/// found nothing wrong afterwards.
 #[test]
 fn a_closed_collection_is_whole_or_refused() {
     let key = MasterKey::generate().unwrap();
@@ -217,7 +219,8 @@ fn a_closed_collection_is_whole_or_refused() {
     }
 }
 
-/// The same of one that its process left without closing it. What follows the last record is zeroes, and may become others.
+/// The same for a collection that its process did not close. Zeroes follow the last record, and
+/// changed zeroes must be harmless.
 #[test]
 fn a_collection_that_was_not_closed_is_whole_or_refused() {
     let key = MasterKey::generate().unwrap();
@@ -234,7 +237,7 @@ fn a_collection_that_was_not_closed_is_whole_or_refused() {
     }
 }
 
-/// A file of version 1 is read as ever, and is of version 2 after the first change.
+/// A file of version 1 is read correctly, and becomes version 2 with the first change.
 #[test]
 fn the_format_before_is_read_and_brought_up_to_date() {
     let folder = TempFolder::new("old");
@@ -270,7 +273,7 @@ fn the_format_before_is_read_and_brought_up_to_date() {
         assert!(hit.id == "v9" && hit.score < 1.0e-4, "{hit:?}");
     };
     nearest(&written);
-    // The rows of both scales in one segment, none of them rounded again.
+    // The rows of both scales are in one segment, and none is rounded again.
     written.compact().unwrap();
     written.build_index(&IndexOptions { lists: Some(2), ..IndexOptions::default() }).unwrap();
     assert_eq!(written.get("v9").unwrap().unwrap().vector, stored);
@@ -280,7 +283,8 @@ fn the_format_before_is_read_and_brought_up_to_date() {
     assert_eq!(Collection::open(runtime(), &folder.0, options(None)).unwrap().len(), 40);
 }
 
-/// Gives the rows of the first record one scale, as version 1 did, and mends its checksum.
+/// Gives the rows of the first record one common scale, as version 1 did, and corrects its
+/// checksum.
 fn share_scale(log: &mut [u8], rows: usize, scale: f32) {
     let nonce = log[16..24].to_vec();
     let length = u64::from_le_bytes(log[32..40].try_into().unwrap()) as usize;
@@ -294,7 +298,8 @@ fn share_scale(log: &mut [u8], rows: usize, scale: f32) {
     log[40..44].copy_from_slice(&sum);
 }
 
-/// Rows that are not looked at on opening are checked in the background, after which no search answers from them.
+/// Rows that are not checked on opening are checked in the background; after damage was found, no
+/// search returns results.
 #[test]
 fn old_rows_are_checked_in_the_background() {
     let folder = TempFolder::new("background");

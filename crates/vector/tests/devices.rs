@@ -1,18 +1,16 @@
 //! Rows on devices: uploaded, split, spilled, lost, and searched together with those of the host.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Random, ids};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::{Api, DeviceId};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{Runtime, WorkerLimits};
 use panoply_vector::{Collection, IndexOptions, Metric, Options, Residency, Schema, SearchOptions, Storage};
 use serde_json::Value;
-use support::{Random, ids};
 
 const DIMENSION: usize = 16;
 
@@ -20,7 +18,7 @@ fn device(index: u32) -> DeviceId {
     DeviceId { api: Api::SIMULATED, index }
 }
 
-/// The CPU and virtual devices.
+/// A runtime with the CPU and virtual devices.
 fn machine(scripts: Vec<Script>) -> (Arc<Runtime>, Vec<Arc<VirtualControl>>) {
     let count = scripts.len();
     let cpu = Arc::new(CpuBackend::new());
@@ -67,7 +65,8 @@ fn rows_are_split_over_devices_and_give_the_same_hits() {
             let found = split.search_many(&queries, &SearchOptions::new(12)).unwrap();
             assert_eq!(found.hits, wanted.hits, "{metric:?} {storage}");
             assert!(found.report.devices.contains(&device(0)), "{:?}", found.report);
-            // New rows are searched on the host until they are worth an upload; removed ones are left out.
+            // New rows are searched on the host until an upload is worthwhile; removed rows are
+            // left out.
             for collection in [&host, &split] {
                 collection.insert("new", &queries[..DIMENSION], Value::Null).unwrap();
                 collection.remove_many(&[&wanted.hits[1][0].id, &wanted.hits[2][0].id]).unwrap();
@@ -108,7 +107,7 @@ fn a_lost_device_is_replaced_by_the_host_and_filled_again() {
     let (runtime, controls) = machine(vec![Script::new()]);
     let collection = filled(&runtime, options(1), Metric::Cosine, Storage::F32, 20_000);
     collection.make_resident().unwrap();
-    // With a removed row the device has a mask, which is lost with it.
+    // With a removed row the device has a mask, which is lost with the device.
     collection.remove("v5").unwrap();
     let query = Random(6).vectors(1, DIMENSION);
     let wanted = collection.search(&query, &SearchOptions::new(10)).unwrap();
@@ -175,7 +174,7 @@ fn concurrent_callers_share_ops() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     let own = caller * 50 + round;
-                    // Two kinds of callers: those with another `k` are not mixed in.
+                    // Two kinds of callers: searches with different `k` are not batched together.
                     let k = 1 + caller % 2;
                     let found =
                         collection.search(&vectors[own * DIMENSION..][..DIMENSION], &SearchOptions::new(k)).unwrap();
@@ -188,7 +187,7 @@ fn concurrent_callers_share_ops() {
     assert!(ops < (callers * rounds / 4) as u64, "{ops} ops for {} searches", callers * rounds);
 }
 
-/// One new row once made the whole segment go to the device again.
+/// Regression: one new row made the whole segment go to the device again.
 #[test]
 fn new_rows_do_not_upload_the_old_ones_again() {
     let (runtime, _) = machine(vec![Script::new()]);
@@ -203,10 +202,10 @@ fn new_rows_do_not_upload_the_old_ones_again() {
     let before = moved();
     assert!(before >= 40_000 * row_bytes, "{before} bytes");
     collection.insert("one", &Random(9).vectors(1, DIMENSION), Value::Null).unwrap();
-    // Longer than it takes until nothing has changed for a while.
+    // Longer than the quiet time after which rests are uploaded.
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!((moved() - before, resident()), (0, 40_000));
-    // A mebibyte of them goes there alone.
+    // A mebibyte of new rows is uploaded alone.
     let more = 17_000;
     collection.insert_many(&ids(40_000..40_000 + more), &Random(8).vectors(more, DIMENSION), &[]).unwrap();
     let start = std::time::Instant::now();

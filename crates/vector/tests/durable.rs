@@ -1,15 +1,13 @@
-//! What a durable collection promises: what was written is there when it is opened again, whatever happened to the end of
-//! its files; and what is not a collection is refused.
+//! The guarantees of a durable collection: everything written is there when it is opened again, for
+//! any damage to the end of its files. A folder that is not a collection is refused.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
 
 fn open(path: &Path) -> Result<Collection, Error> {
     Collection::open(runtime(), path, Options::default())
@@ -59,7 +57,7 @@ fn snapshots_are_collections_of_their_own() {
     let before: Vec<_> = collection.iter().collect();
     collection.snapshot(&copy.0).unwrap();
     assert!(matches!(collection.snapshot(&copy.0), Err(Error::AlreadyExists { .. })));
-    // A copy inside would be deleted with the collection.
+    // A copy inside the folder would be deleted together with the collection.
     for inside in [
         folder.0.join("inner"),
         folder.0.join("a/b"),
@@ -142,7 +140,7 @@ fn file_ending(folder: &Path, end: &str) -> PathBuf {
     ours.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
 
-/// The machine stopped in the middle of a write: what follows in the file was never written.
+/// The machine stopped in the middle of a write: the rest of the file was never written.
 #[test]
 fn a_log_that_was_written_up_to_anywhere_holds_the_writes_before_that() {
     let (folder, left, copy) = (TempFolder::new("torn"), TempFolder::new("torn"), TempFolder::new("torn"));
@@ -204,7 +202,7 @@ fn damage_is_a_typed_error_or_the_torn_end() {
             }
             fs::write(&path, &bytes).unwrap();
             match open(&copy.0) {
-                // Rows that are not checked on opening are by `verify`.
+                // Rows that are not checked on opening are checked by `verify`.
                 Ok(collection) => {
                     let sound = collection.verify();
                     assert!(sound.is_err() || collection.len() == whole);
@@ -244,7 +242,7 @@ fn headers_that_claim_the_impossible_are_refused() {
     assert!(matches!(hostile("{}"), Err(Error::Corrupt { .. })));
     let missing = hostile(&manifest(4, r#"[{"id":0,"lists":false}]"#));
     assert!(matches!(missing, Err(Error::Io { .. })), "{:?}", missing.err());
-    // A record that claims 2^60 bytes is no record.
+    // A record that claims 2^60 bytes is not accepted as a record.
     fs::write(folder.0.join("segment-000000.rows"), []).unwrap();
     let mut log = b"PNPLVLOG\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
     log.extend_from_slice(&crc32fast::hash(&log).to_le_bytes());
@@ -255,7 +253,7 @@ fn headers_that_claim_the_impossible_are_refused() {
     assert_eq!(open(&folder.0).unwrap().len(), 0);
 }
 
-/// Where the records of a log begin.
+/// The offsets of a log's records.
 fn record_starts(log: &[u8]) -> Vec<usize> {
     let (mut starts, mut at) = (Vec::new(), 32);
     while let Some(length) = log.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())) {
@@ -268,7 +266,8 @@ fn record_starts(log: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// After a crash of the machine, records that were not waited for may be missing before others that are there.
+/// After a crash of the machine, records that were not synced may be missing although later ones
+/// exist.
 #[test]
 fn only_what_was_waited_for_counts_as_damaged() {
     for (durable, flushed) in [(true, false), (false, false), (false, true)] {
@@ -297,7 +296,7 @@ fn only_what_was_waited_for_counts_as_damaged() {
     }
 }
 
-/// Nobody waits for the rows of a collection in memory; once they are saved, they are known to be on the disk.
+/// The rows of a collection in memory are never synced; a saved copy is known to be on disk.
 #[test]
 fn damage_to_a_saved_collection_is_told() {
     let folder = TempFolder::new("saved");
@@ -313,7 +312,8 @@ fn damage_to_a_saved_collection_is_told() {
     assert!(matches!(open(&folder.0), Err(Error::Corrupt { .. })));
 }
 
-/// A folder with segments and no manifest passed for the rest of a crash, and creating a collection there deleted them.
+/// Regression: a folder with segments and no manifest was taken for the leftovers of a crash, and
+/// creating a collection there deleted them.
 #[test]
 fn a_collection_that_lost_its_manifest_is_not_taken_for_leftovers() {
     let folder = TempFolder::new("lost-manifest");
@@ -330,7 +330,7 @@ fn a_collection_that_lost_its_manifest_is_not_taken_for_leftovers() {
     assert!(matches!(created.err(), Some(Error::AlreadyExists { .. })));
     fs::rename(folder.0.with_extension("aside"), &manifest).unwrap();
     assert_eq!(Collection::open(runtime(), &folder.0, Options::default()).unwrap().len(), 1);
-    // What a crash leaves while a collection is created or deleted says so itself.
+    // Leftovers of a crash during creation or deletion are recognisable by their names.
     fs::rename(&manifest, folder.0.join("MANIFEST.new")).unwrap();
     assert!(Collection::create(runtime(), &folder.0, schema(), Options::default()).unwrap().is_empty());
     Collection::destroy(&folder.0).unwrap();

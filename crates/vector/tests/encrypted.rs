@@ -1,16 +1,14 @@
-//! An encrypted collection: nothing of it can be read without its key, and it is otherwise like any other. That it survives damage and
-//! killed writers is shown where that is shown of plain ones.
+//! An encrypted collection: nothing can be read without its key, and otherwise it works like any
+//! other. The tests of damage and of killed writers cover encrypted collections too.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_store::MasterKey;
 use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
 
 const DIMENSION: usize = 16;
 
@@ -22,7 +20,8 @@ fn with(key: Option<MasterKey>) -> Options {
     Options { segment_bytes_max: 100 * DIMENSION * 4, key, ..Options::default() }
 }
 
-/// A collection with all kinds of files: several segments, an index, removals, and rows behind it.
+/// A collection with all kinds of files: several segments, an index, removals, and rows added after
+/// the index.
 fn filled(folder: &Path, key: Option<MasterKey>) -> Collection {
     let schema = Schema::new("whispers", DIMENSION, Metric::Euclidean).storage(Storage::F32);
     let collection = Collection::create(runtime(), folder, schema, with(key)).unwrap();
@@ -114,7 +113,8 @@ fn a_wrong_key_none_and_one_too_many_are_typed_errors() {
     assert!(!folder.0.exists());
 }
 
-/// Files of another encrypted collection with the same key, and files in each other's place, are refused.
+/// Files of another encrypted collection with the same key, and files that were swapped, are
+/// refused.
 #[test]
 fn files_cannot_be_exchanged() {
     let (folder, other) = (TempFolder::new("swap"), TempFolder::new("swap-other"));
@@ -136,7 +136,7 @@ fn files_cannot_be_exchanged() {
     Collection::open(runtime(), &folder.0, with(Some(key(1)))).unwrap();
 }
 
-/// A reader sees what a writer has acknowledged, also beside it.
+/// A reader beside a writer sees everything that was acknowledged.
 #[test]
 fn readers_beside_a_writer_see_what_was_acknowledged() {
     let folder = TempFolder::new("beside");

@@ -1,6 +1,6 @@
-//! Every fuzz target over mutated files, with a fixed seed: none may panic, and none may ask for more memory than the file
-//! justifies. `fuzz/` has the same targets for cargo-fuzz.
-#![allow(clippy::unwrap_used, unsafe_code)] // A test that cannot go on should say where; an allocator is unsafe by nature.
+//! Runs every fuzz target over mutated files, with a fixed seed: no target may panic or allocate
+//! more memory than the file justifies. `fuzz/` has the same targets for cargo-fuzz.
+#![allow(clippy::unwrap_used, unsafe_code)] // A failed unwrap is a failed test.
 
 mod support;
 
@@ -16,34 +16,35 @@ use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, S
 use serde_json::{Value, json};
 use support::{Random, TempFolder, runtime};
 
-/// Mutations of each target's files, unless `PANOPLY_FUZZ_MUTATIONS` says otherwise.
+/// Mutations of each target's files, unless `PANOPLY_FUZZ_MUTATIONS` sets another number.
 const MUTATIONS: usize = 3000;
-/// Mistakes in one of them at most.
+/// Maximum number of mistakes in one mutation.
 const MISTAKES_MAX: usize = 4;
-/// Mutations of each seed of which whole collections are made.
+/// Number of mutations of each seed that are opened as whole collections.
 const COLLECTIONS_OF_EACH: usize = 30;
-/// The most memory that may be asked for at once. The files are a few kilobytes.
+/// Maximum size of a single allocation. The files are a few kilobytes.
 const ALLOCATION_BYTES_MAX: usize = 16 << 20;
-/// The same for Parquet, whose pages may claim 2 GiB before the library notices that they have less.
+/// The same for Parquet: a page may claim 2 GiB before the library notices that it is shorter.
 const ALLOCATION_BYTES_MAX_PARQUET: usize = 2 << 30;
 
 thread_local! {
     static LARGEST_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, remembering the largest request of each thread.
+/// The system's allocator, which also records the largest request of each thread.
 struct Watching;
 
-// SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract.
+// SAFETY: every call is passed on unchanged to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = LARGEST_BYTES.try_with(|largest| largest.set(largest.get().max(layout.size())));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same there.
+        // SAFETY: the caller fulfils the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above, and so from the system's allocator, with this layout.
+        // SAFETY: the pointer came from `alloc` above, and therefore from the system's allocator,
+        // with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -69,7 +70,7 @@ fn written<W: Writer>(mut writer: W) {
     writer.finish().unwrap();
 }
 
-/// Files that are in order, for each target.
+/// Valid files for each target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let mut file = Cursor::new(Vec::new());
     match target {
@@ -119,7 +120,8 @@ fn numbers(head: &[u32], body: &[u32]) -> Vec<u8> {
     head.iter().chain(body).flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Small collections: of every storage type, with removed records and an index; and one whose rows are not in its log.
+/// Small collections: one of every storage type, with removed records and an index, and one whose
+/// rows are not inline.
 fn stores() -> Vec<Vec<u8>> {
     let vectors: Vec<f32> = (0..20 * 3).map(|index| (index * 7 % 23) as f32 - 11.5).collect();
     let metadata: Vec<Value> = (0..20).map(|row| json!({"row": row, "even": row % 2 == 0})).collect();
@@ -149,7 +151,7 @@ fn stores() -> Vec<Vec<u8>> {
     stores
 }
 
-/// The body of a record of the log with two rows of eight bytes, as `record.rs` describes it.
+/// The body of a log record with two rows of eight bytes, in the format of `record.rs`.
 fn log_body() -> Vec<u8> {
     let mut body = 0_u64.to_le_bytes().to_vec();
     for number in [0_u32, 1, 1, 1, 2, 0, 2, 0] {
@@ -167,7 +169,7 @@ fn log_body() -> Vec<u8> {
     body
 }
 
-/// A file with a few mistakes, at most so many.
+/// A copy of a file with between 1 and `mistakes_max` mistakes.
 fn mutated(seed: &[u8], mistakes_max: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..1 + below(random, mistakes_max) {
@@ -253,7 +255,8 @@ targets!(
     repair
 );
 
-/// The whole of a collection over mutated files: it is refused with a typed error, or it opens and goes on working.
+/// Whole collections over mutated files: each is refused with a typed error, or opens and keeps
+/// working.
 #[test]
 fn mutated_collections_work_or_are_refused() {
     let mut random = Random(0xD1B5_4A32_D192_ED03);
@@ -294,7 +297,7 @@ fn use_it(collection: &Collection) {
     assert_eq!(collection.iter().count(), before);
     collection.upsert("added", &query, json!({"row": 1})).unwrap();
     assert_eq!(collection.get("added").unwrap().unwrap().metadata, json!({"row": 1}));
-    // Rows that are not read on opening may be damaged; whether they are is told.
+    // Rows that are not read on opening may be damaged; `verify` reports whether they are.
     let _ = collection.verify();
     if before < 1000 {
         collection.compact().unwrap();

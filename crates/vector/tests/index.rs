@@ -1,13 +1,11 @@
-//! The index: recall, and that it stays right while records come and go.
+//! The index: its recall, and its correctness while records are added and removed.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-mod support;
-
+use crate::support::{Random, TempFolder, ids, runtime, score};
 use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime, score};
 
-/// Points around centres, as embeddings are.
+/// Points around centres, like embeddings.
 fn clustered(seed: u64, count: usize, dimension: usize, clusters: usize) -> Vec<f32> {
     let mut random = Random(1);
     let centres = random.vectors(clusters, dimension);
@@ -40,7 +38,7 @@ fn few_lists_find_nearly_all_neighbours() {
         println!("{metric:?} {storage}: {rows:?}");
         assert!(rows[1].recall >= 0.95 && rows[1].scanned_share <= 0.05, "{metric:?} {storage}: {rows:?}");
         assert!(rows[0].recall <= rows[1].recall && rows[2].recall == 1.0, "{rows:?}");
-        // One query at a time takes another path than many.
+        // A single query takes another code path than many.
         let options = SearchOptions::new(10).nprobe(8);
         let together = collection.search_many(&queries, &options).unwrap();
         for (query, hits) in queries.chunks(32).zip(&together.hits).take(20) {
@@ -53,7 +51,8 @@ fn few_lists_find_nearly_all_neighbours() {
     }
 }
 
-/// Lone queries are scored on the caller's thread, in steps of eight and thirty-two components: dimensions around those.
+/// Single queries are scored on the caller's thread, in steps of eight and thirty-two components.
+/// The test uses dimensions around those.
 #[test]
 fn lone_queries_of_any_dimension_have_the_scores_of_plain_loops() {
     for (dimension, count) in [(3, 600), (7, 600), (9, 600), (17, 600), (4096, 120)] {

@@ -1,5 +1,5 @@
-//! Folders that are moved, deleted, replaced or closed to everybody while their collection is open, and programs that change their
-//! current folder.
+//! Folders that are moved, deleted, replaced or made inaccessible while their collection is open,
+//! and programs that change their current folder.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -16,7 +16,7 @@ use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, S
 use serde_json::json;
 use support::{Random, TempFolder, ids, runtime};
 
-/// Small segments, so that most writes make new files.
+/// Small segments, so that most writes create new files.
 fn options() -> Options {
     Options { segment_bytes_max: 4096, ..Options::default() }
 }
@@ -31,7 +31,7 @@ fn create(path: &Path, records: usize, seed: u64) -> Collection {
     collection
 }
 
-/// Tries everything that changes files. Each of them is refused, and searches go on.
+/// Tries every operation that changes files. Each must be refused, while searches go on.
 fn try_everything(collection: &Collection) {
     let vectors = Random(9).vectors(200, 8);
     let fresh: Vec<String> = (0..200).map(|number| format!("new{number}")).collect();
@@ -130,7 +130,7 @@ fn a_program_may_change_its_current_folder() {
     std::env::set_current_dir(std::env::temp_dir()).unwrap();
 }
 
-/// A waker that does not return until it is let go.
+/// A waker that does not return until it is released.
 #[derive(Default)]
 struct Stuck {
     entered: AtomicUsize,
@@ -190,10 +190,10 @@ fn a_waker_may_drop_the_last_handle_of_its_collection() {
         let last = Arc::new(Last(std::sync::Mutex::new(None), AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&last));
         *last.0.lock().unwrap() = Some(collection.clone());
-        // So that a compaction is under way as well.
+        // So that a compaction is running as well.
         (0..50).for_each(|number| assert!(collection.remove(&format!("v{number}")).unwrap()));
         let mut task = Box::pin(collection.insert_async("x", &[1.0; 8], json!({})));
-        // It may be done before it is asked; then nobody is woken.
+        // The task may be done before its first poll; its waker is then never called.
         let was_ready = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         drop(collection);
         if was_ready || task.is_done() {

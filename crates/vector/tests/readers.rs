@@ -1,14 +1,12 @@
-//! Readers beside a writer, folders that are not what they seem, and media that cannot be written to.
+//! Readers beside a writer, folders with unexpected content, and write-protected media.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_vector::{Collection, Error, IndexOptions, Metric, Options, Schema, SearchOptions};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
 
 fn read(folder: &TempFolder) -> Result<Collection, Error> {
     Collection::open_read_only(runtime(), &folder.0, Options::default())
@@ -44,7 +42,7 @@ fn readers_see_what_was_acknowledged_and_change_nothing() {
     first.verify().unwrap();
     first.snapshot(&copy.0).unwrap();
     assert_eq!(read(&copy).unwrap().len(), 50);
-    // What a reader has open stays as it is while the writer replaces every file.
+    // An open reader keeps its state while the writer replaces every file.
     writer.compact().unwrap();
     writer.build_index(&IndexOptions { lists: Some(3), ..IndexOptions::default() }).unwrap();
     writer.clear().unwrap();
@@ -53,7 +51,8 @@ fn readers_see_what_was_acknowledged_and_change_nothing() {
     assert!(second.is_empty());
 }
 
-/// One process searches while another imports: each reader has whole batches, and never fewer than were acknowledged.
+/// One process searches while another imports: each reader sees whole batches, and never fewer than
+/// were acknowledged.
 #[test]
 fn readers_that_open_during_writes_have_whole_batches() {
     let folder = TempFolder::new("during");
@@ -106,7 +105,8 @@ fn a_folder_without_a_lock_on_media_that_cannot_be_written_to_is_searched() {
     let reader = read(&folder).unwrap();
     assert_eq!(reader.search(&[1.0; 4], &SearchOptions::new(3)).unwrap().hits.len(), 3);
     drop(reader);
-    // Looking for damage needs no more, unless this user may write everywhere and so makes the lock.
+    // A dry repair needs no more than that, unless this user may write everywhere and therefore
+    // creates the lock.
     if fs::File::create(folder.0.join("probe")).is_err() {
         assert_eq!(Collection::repair(&folder.0, false).unwrap().findings.len(), 0);
     } else {
@@ -117,7 +117,8 @@ fn a_folder_without_a_lock_on_media_that_cannot_be_written_to_is_searched() {
     assert_eq!(before, after, "a reader leaves nothing behind");
 }
 
-/// Opening a foreign folder cut and zeroed files that its links led to, even where it failed afterwards.
+/// Regression: opening a foreign folder cut and zeroed the files that its links pointed to, even if
+/// opening failed afterwards.
 #[cfg(unix)]
 #[test]
 fn links_are_not_followed_and_what_they_lead_to_stays() {
@@ -142,7 +143,7 @@ fn links_are_not_followed_and_what_they_lead_to_stays() {
         let opened = Collection::open(runtime(), &folder.0, Options::default());
         assert!(matches!(opened, Err(Error::NotAFile { path: named }) if named == path), "{name:?}");
         assert_eq!(fs::read(&target).unwrap(), content, "{name:?}");
-        // A pipe would wait for its other end.
+        // Opening a pipe would wait for its other end.
         fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let opened = Collection::open(runtime(), &folder.0, Options::default());
@@ -150,7 +151,7 @@ fn links_are_not_followed_and_what_they_lead_to_stays() {
         fs::remove_file(&path).unwrap();
         fs::rename(&target, &path).unwrap();
     }
-    // What was left where a new manifest will be is not written through.
+    // A link at the path of the new manifest is not followed.
     let target = precious.0.join("notes");
     fs::write(&target, "precious").unwrap();
     symlink(&target, folder.0.join("MANIFEST.new")).unwrap();
@@ -162,7 +163,7 @@ fn links_are_not_followed_and_what_they_lead_to_stays() {
     assert!(Collection::open(runtime(), &folder.0, Options::default()).unwrap().is_empty());
 }
 
-/// Nothing is cut, made or deleted before everything was found in order.
+/// Nothing is cut, created or deleted before everything was found sound.
 #[test]
 fn a_collection_that_cannot_be_opened_is_left_as_it_is() {
     let folder = TempFolder::new("left-alone");
@@ -197,7 +198,8 @@ fn a_collection_that_cannot_be_opened_is_left_as_it_is() {
     assert!(all() == before);
 }
 
-/// An empty collection took its rows file over, whatever was in it: a hard link to somebody's file was overwritten.
+/// Regression: an empty collection took over its rows file with any content, so a hard link to a
+/// foreign file was overwritten.
 #[test]
 #[cfg(unix)]
 fn a_file_with_another_name_is_not_written_to() {

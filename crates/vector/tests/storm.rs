@@ -1,7 +1,5 @@
-//! Many segments, and callers that give up, panic or take the runtime away.
+//! Many segments, and callers that give up, panic or shut the runtime down.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-
-mod support;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::Runtime;
 use panoply_vector::{Collection, IndexOptions, Metric, Options, Schema, SearchOptions};
 use serde_json::Value;
-use support::{Random, TempFolder, ids, runtime};
 
-/// Each segment has two files, which stayed open: the thousand that a process may have by default were 500 segments.
+/// Regression: each segment kept two files open, so the default limit of a thousand open files was
+/// reached at 500 segments.
 #[test]
 #[cfg(unix)]
 fn more_segments_than_files_that_may_be_open() {
@@ -84,9 +83,9 @@ fn callers_that_give_up_or_panic_harm_nobody() {
                     let mut search = collection.search_async(&query, &options);
                     let mut insert = collection.upsert_async(&format!("t{thread}-{round}"), &query, Value::Null);
                     match random.below(3) {
-                        // Given up unpolled.
+                        // Dropped without a poll.
                         0 => drop((search, insert)),
-                        // Given up after a poll, with a waker that panics.
+                        // Dropped after a poll, with a waker that panics.
                         1 => {
                             let context = &mut Context::from_waker(&bomb);
                             let _ = Pin::new(&mut search).poll(context);
@@ -106,7 +105,7 @@ fn callers_that_give_up_or_panic_harm_nobody() {
     });
     assert!(stop.load(Ordering::Relaxed));
     collection.flush().unwrap();
-    // Changes go on though nobody waits for them.
+    // Changes are completed although no caller waits for them.
     assert_eq!(collection.len(), 2000 + 6 * 300);
 }
 
@@ -134,7 +133,7 @@ fn a_runtime_that_is_shut_down_ends_searches_with_an_error() {
             std::thread::sleep(std::time::Duration::from_millis(30));
             let _ = own.shutdown(std::time::Duration::ZERO);
         });
-        // What needs no device still works.
+        // Operations that need no device still work.
         collection.insert("late", &[0.0; 16], Value::Null).unwrap();
         assert_eq!(collection.len(), 5001);
     }

@@ -1,13 +1,13 @@
-//! Hits of equal score come oldest first, and pages neither repeat nor leave out a hit, however the rows are stored.
+//! Hits of equal score come oldest first, and pages neither repeat nor omit a hit, for every
+//! storage layout.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-mod support;
-
+use crate::support::{Random, TempFolder, ids, runtime};
 use panoply_vector::{Collection, Filter, IndexOptions, Metric, Options, Schema, SearchOptions, Storage};
 use serde_json::{Value, json};
-use support::{Random, TempFolder, ids, runtime};
 
-/// Points whose distances from the origin are nearly the same: many are equal in `f32`, though their squares are not.
+/// Points whose distances from the origin are nearly the same: many distances are equal in `f32`,
+/// though their squares are not.
 fn ring(count: usize) -> Vec<f32> {
     const RADIUS: u64 = 3500;
     let mut random = Random(11);
@@ -28,7 +28,7 @@ fn all_pages(collection: &Collection, query: &[f32], options: &SearchOptions, pa
     (0..pages).flat_map(page).collect()
 }
 
-/// The place of an id `v12` among those that were inserted.
+/// The insertion index of an id such as `v12`.
 fn age(id: &str) -> usize {
     id[1..].parse().unwrap()
 }
@@ -45,8 +45,9 @@ fn check_order(collection: &Collection, query: &[f32], options: &SearchOptions, 
     assert!(whole.windows(2).filter(tied).count() > 20, "{label}: there is nothing to be ordered");
 }
 
-/// Rows are sorted by list when an index is built: exact searches and those of lists gave equal hits by list, pages of lists
-/// repeated hits whose squared distances differ and whose distances do not, and a listing was not oldest first.
+/// Regression: an index sorts rows by list. Exact searches and searches of lists returned equal
+/// hits in list order, pages of list searches repeated hits whose squared distances differ and
+/// whose distances do not, and a listing was not oldest first.
 #[test]
 fn equal_hits_come_oldest_first_also_with_an_index() {
     let folder = TempFolder::new("ties");
@@ -83,7 +84,7 @@ fn equal_hits_come_oldest_first_also_with_an_index() {
     check_all(&Collection::open_read_only(runtime(), &copy.0, Options::default()).unwrap(), "a copy");
 }
 
-/// Every row has the same score, in every list: all of them are candidates.
+/// Every row has the same score, in every list, so all rows are candidates.
 #[test]
 fn rows_that_are_all_level_come_oldest_first() {
     let schema = Schema::new("level", 3, Metric::Dot);
@@ -99,7 +100,8 @@ fn rows_that_are_all_level_come_oldest_first() {
     }
 }
 
-/// Under dot, scores of eight-bit rows are multiplied by the query's length, which makes some of them equal.
+/// Under dot, scores of eight-bit rows are multiplied by the query's length, which makes some of
+/// them equal.
 #[test]
 fn pages_of_eight_bit_rows_repeat_nothing() {
     for metric in Metric::ALL {
@@ -117,7 +119,8 @@ fn pages_of_eight_bit_rows_repeat_nothing() {
     }
 }
 
-/// Each page was ranked among other candidates than the one before it: on a ring most hits came twice.
+/// Regression: each page was ranked among other candidates than the page before, so on a ring most
+/// hits appeared twice.
 #[test]
 fn ranked_pages_repeat_nothing() {
     let schema = Schema::new("ranked", 2, Metric::Euclidean);
@@ -141,8 +144,8 @@ fn ranked_pages_repeat_nothing() {
     }
 }
 
-/// Copies are searched with the query's length left out, and rows that came after them were not: with a short query no such
-/// row was ever a candidate.
+/// Regression: the search of copies ignored the query's length, and the search of rows added later
+/// did not. With a short query no such row became a candidate.
 #[test]
 fn rows_that_came_after_the_copies_are_candidates_too() {
     let schema = Schema::new("late", 4, Metric::Dot);
@@ -162,7 +165,8 @@ fn rows_that_came_after_the_copies_are_candidates_too() {
     }
 }
 
-/// The squares of such queries vanish in `f32`; scores were a millionth of what they are.
+/// Regression: the squares of such queries underflow in `f32`, and their scores were a millionth of
+/// the true ones.
 #[test]
 fn short_queries_have_their_scores_under_dot() {
     for storage in Storage::ALL {

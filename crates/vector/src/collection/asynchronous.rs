@@ -1,4 +1,5 @@
-//! The forms that do not block. Each returns a [`Task`]: a future that needs no executor, with a `wait` besides.
+//! The non-blocking forms. Each returns a [`Task`]: a future that needs no executor and also has a
+//! blocking `wait`.
 //!
 //! The work begins when the method is called, not when the task is first polled.
 
@@ -17,7 +18,7 @@ use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::task::{Task, spawn};
 use crate::writer::PutMode;
 
-/// Without blocking.
+/// The non-blocking forms.
 impl Collection {
     /// [`Collection::get`] as a task.
     pub fn get_async(&self, id: &str) -> Task<Option<Entry>> {
@@ -108,6 +109,9 @@ impl Collection {
     /// [`Collection::make_resident`] as a task.
     pub fn make_resident_async(&self) -> Task<()> {
         let shared = Arc::clone(&self.inner.shared);
+        if let Err(forked) = shared.check_process() {
+            return Task::done(Err(forked));
+        }
         spawn(move || residency::upload(&shared, &shared.snapshot(), Effort::Whole))
     }
 
@@ -128,7 +132,7 @@ impl Collection {
         }
     }
 
-    /// Runs something long on a thread of its own.
+    /// Runs a long operation on its own thread.
     fn aside<T: Send + 'static>(&self, work: impl FnOnce(&Collection) -> Result<T> + Send + 'static) -> Task<T> {
         let collection = self.clone();
         spawn(move || work(&collection))

@@ -1,5 +1,5 @@
-//! The thread that compacts and uploads while the collection is used, which sleeps until a change asks for it; and the one
-//! that checks, once, the rows that were not checked when the collection was opened.
+//! Background threads. One compacts and uploads while the collection is in use, and sleeps until a
+//! change wakes it. The other checks, once, the rows that were not checked on opening.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,22 +13,23 @@ use crate::state::Shared;
 use crate::writer::Command;
 use crate::writer::recover::{self, CHECKED_BYTES_MAX};
 
-/// How long nothing must have changed before uploads are joined.
+/// Time without a change after which small device blocks are uploaded and joined.
 const QUIET: Duration = Duration::from_millis(500);
-/// How much is checked between two pauses, which leave memory and disk to searches.
+/// Bytes checked between two pauses. The pauses leave memory and disk to searches.
 const CHECK_BYTES_PER_PAUSE: usize = 16 << 20;
 const CHECK_PAUSE: Duration = Duration::from_millis(40);
-/// How long a compaction that failed is not tried again: a disk that is full would be filled with it at every write.
+/// Time before a failed compaction is tried again. Without it, every write would fill a full disk
+/// again.
 const COMPACTION_REST: Duration = Duration::from_secs(30);
 
-/// Ends with the collection.
+/// The background threads. They end when the collection is dropped.
 pub(super) struct Background {
     closing: Arc<AtomicBool>,
     nudge: SyncSender<()>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the thread works with.
+/// The state that the compaction thread works with.
 struct Work {
     shared: Arc<Shared>,
     writer: SyncSender<Command>,
@@ -37,7 +38,8 @@ struct Work {
 }
 
 impl Background {
-    /// Starts the thread. Without one the collection works as well; compaction then waits for a call.
+    /// Starts the threads. If none can be started, the collection still works; compaction then runs
+    /// only when called.
     pub(super) fn start(
         shared: &Arc<Shared>,
         writer: SyncSender<Command>,
@@ -71,9 +73,9 @@ impl Drop for Background {
     }
 }
 
-/// Whether there are rows that were not checked when the collection was opened.
+/// Whether some rows were not checked when the collection was opened.
 fn wants_check(shared: &Shared) -> bool {
-    // What is sealed was checked when it was opened.
+    // Encrypted (sealed) files were checked when they were opened.
     shared.folder.as_ref().is_some_and(|folder| !folder.is_sealed())
         && shared.snapshot().segments.iter().any(|segment| segment.rows.len_bytes() > CHECKED_BYTES_MAX)
 }
@@ -114,7 +116,7 @@ impl Work {
                 return;
             }
             if nudge.is_err() {
-                // Nothing has changed for a while.
+                // Nothing has changed for `QUIET`.
                 let _ = residency::upload(&self.shared, &self.shared.snapshot(), Effort::Quiet);
                 waits = false;
                 continue;
@@ -123,7 +125,8 @@ impl Work {
             if may_compact && wants_compaction(&self.shared, &self.shared.snapshot()) {
                 let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
                 let compactor = Compactor { shared: &self.shared, writer: self.writer.clone(), closing: &self.closing };
-                // What fails here (a full disk, say) is tried again after a later change; nothing was lost.
+                // A failed compaction (on a full disk, for example) is tried again after a later
+                // change; no data is lost.
                 if compactor.compact(false).is_err() {
                     compacts_from = Instant::now() + COMPACTION_REST;
                 }

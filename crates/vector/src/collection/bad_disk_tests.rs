@@ -1,5 +1,5 @@
-//! A full disk is a typed error, after which everything is as it was and goes on. After a disk that failed there are no more
-//! writes until the collection is opened again.
+//! A full disk gives a typed error; the collection is unchanged and works on once there is room.
+//! After a failed disk, writes stop until the collection is opened again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn new_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Of a plain collection, and of an encrypted one.
+/// The keys for a plain and for an encrypted collection.
 fn keys() -> [Option<MasterKey>; 2] {
     [None, MasterKey::from_bytes(vec![5; 32]).ok()]
 }
@@ -57,7 +57,7 @@ fn fill_the_disk(key: Option<MasterKey>) {
     collection.insert_many(&ids(0..100), &vectors(100), &[]).unwrap();
     let before: Vec<Entry> = collection.iter().collect();
     let query = vectors(1);
-    // Where a small write meets the end of the disk, where a large one does, and where a new segment does.
+    // The disk ends in a small write, in a large write, and in a new segment.
     for (file_bytes_max, count) in [(27_000, 20), (40_000, 200), (200_000, 2000), (500_000, 3000), (20, 4200), (10, 1)]
     {
         limit(&folder, Some(file_bytes_max));
@@ -108,7 +108,7 @@ fn fill_the_disk_early(key: Option<MasterKey>) {
     let before = files(&folder);
     limit(&folder, Some(10));
     for _ in 0..5 {
-        // Each begins a segment, and does not get far.
+        // Each insert begins a segment and fails soon after.
         let full = collection.insert_many(&ids(1000..1200), &vectors(200), &[]);
         assert!(matches!(full, Err(Error::DiskFull { .. })), "{full:?}");
         assert!(collection.clear().is_err() && collection.compact().is_err());
@@ -132,7 +132,7 @@ fn fail_syncs(key: Option<MasterKey>) {
         let folder = new_folder("sync");
         let schema = Schema::new("sync", 64, Metric::Dot);
         let collection = Collection::create(Arc::clone(&runtime), &folder, schema, options.clone()).unwrap();
-        // Inline: these rows are in the log, and their file is not known to have reached the disk.
+        // Inline: these rows are in the log, and their file has not certainly reached the disk.
         collection.insert_many(&ids(0..50), &vectors(50), &[]).unwrap();
         refuse_sync(&folder.join(file), true);
         let failed = collection.insert_many(&ids(100..100 + count), &vectors(count), &[]);
@@ -151,7 +151,7 @@ fn fail_syncs(key: Option<MasterKey>) {
     }
 }
 
-/// The new manifest may count or not; a write that went to the old segments could be lost.
+/// The new manifest may or may not be in effect, so a write to the old segments could be lost.
 #[test]
 fn a_manifest_that_may_not_have_reached_the_disk_stops_writes() {
     let (runtime, folder) = (runtime(), new_folder("names"));
@@ -176,7 +176,7 @@ fn a_compaction_that_fails_is_not_tried_at_every_write() {
     let schema = Schema::new("rest", 64, Metric::Dot);
     let collection = Collection::create(runtime, &folder, schema, Options::default()).unwrap();
     collection.insert_many(&ids(0..3000), &vectors(3000), &[]).unwrap();
-    // The log has room for removals, a copy of the rows has not.
+    // The log has room for removals, but a copy of the rows does not fit.
     limit(&folder, Some(200_000));
     collection.remove_many(&ids(0..1200)).unwrap();
     for index in 1200..1240 {
@@ -185,7 +185,7 @@ fn a_compaction_that_fails_is_not_tried_at_every_write() {
     }
     let numbers = collection.inner.writer.run(|writer| Ok(writer.manifest.next)).wait().unwrap();
     limit(&folder, None);
-    // One for the first segment, one for that which follows it, one for the copy that failed.
+    // Numbers: the first segment, the segment after it, and the copy that failed.
     assert!((2..=3).contains(&numbers), "{numbers} files were begun");
     drop(collection);
     std::fs::remove_dir_all(&folder).unwrap();

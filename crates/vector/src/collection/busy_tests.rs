@@ -1,4 +1,4 @@
-//! The forms that do not block never do, however much waits for the writer.
+//! The non-blocking forms never block, however many writes are waiting.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -63,7 +63,7 @@ fn what_waits_is_bounded_in_bytes() {
     release.send(()).unwrap();
     holding.wait().unwrap();
     first.wait().unwrap();
-    // Alone it may be larger than the bound.
+    // A single batch may exceed the bound if nothing else waits.
     collection.upsert_many_async(&ids, &vectors, &[]).wait().unwrap();
     assert_eq!(collection.len(), 10);
 }

@@ -1,4 +1,4 @@
-//! What a program holds.
+//! The handle that a program holds.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -14,12 +14,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every change is whole or not at all, and its effect is seen by every search that begins after it returned. In a durable
-//! collection it has reached the disk by then. Inserting never holds up a search.
+//! Every change is atomic. Every search that begins after the change returned sees its effect. In a
+//! durable collection the change has reached the disk before it returns. Inserting never blocks a
+//! search.
 //!
 //! * `open`: creating and opening.
 //! * `select`: counting, removing and listing records by filter and by id.
-//! * `asynchronous`: the forms of everything that do not block.
+//! * `asynchronous`: the non-blocking forms.
 //! * `background`: compaction and uploads.
 
 mod asynchronous;
@@ -57,23 +58,39 @@ use background::Background;
 pub use crate::ivf::tune::RecallRow;
 pub use select::Page;
 
-/// A collection of vectors under string ids, each with metadata. Cloning gives another handle to the same collection;
-/// it is closed when the last handle is dropped.
+/// A collection of vectors under string ids, each with metadata. Cloning gives another handle to
+/// the same collection; it is closed when the last handle is dropped.
+///
+/// A fork of the process has none of the collection's threads. Calls that can fail return an error there.
+/// Calls that cannot ([`Collection::len`], [`Collection::fields`], [`Collection::iter`] and
+/// [`Collection::stats`]) describe the collection at the time of the fork, or an empty one if it was being
+/// changed at that moment.
 #[derive(Clone)]
 pub struct Collection {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    // Dropped in this order: the background first, then the writer, which it uses.
+    // Drop order: first the background, then the writer, which the background uses.
     #[allow(dead_code)] // Held for its destructor.
     background: Background,
     writer: WriterHandle,
     gather: Arc<Gather>,
     shared: Arc<Shared>,
-    /// Held by whoever replaces segments.
+    /// Held while segments are replaced.
     rebuilding: Arc<Mutex<()>>,
     closing: Arc<AtomicBool>,
+}
+
+impl Drop for Collection {
+    fn drop(&mut self) {
+        if !self.inner.shared.is_here() {
+            // Everything belongs to the parent process: its threads cannot be joined here, its
+            // files must not be closed or unlocked, and its device memory must not be released. The
+            // handle is leaked until the fork ends.
+            std::mem::forget(Arc::clone(&self.inner));
+        }
+    }
 }
 
 /// A record as it is stored.
@@ -83,51 +100,51 @@ pub struct Entry {
     pub id: String,
     /// The vector, as the storage type rounded it.
     pub vector: Vec<f32>,
-    /// The metadata: an object, or null where there is none.
+    /// The metadata: an object, or null if the record has none.
     pub metadata: Value,
 }
 
-/// What a collection consists of.
+/// Figures about a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Rows of removed and replaced records whose space compaction will give back.
+    /// Rows of removed and replaced records, whose space compaction will reclaim.
     pub dead_rows: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: usize,
-    /// Bytes of rows, dead ones included.
+    /// Bytes of rows, including dead rows.
     pub row_bytes: u64,
     /// Bytes of rows, ids, metadata and log.
     pub stored_bytes: u64,
-    /// How many rows live on which device.
+    /// Number of rows on each device.
     pub resident_rows: Vec<(DeviceId, u64)>,
     /// Rows that did not fit into their device's memory.
     pub spilled_rows: u64,
-    /// The index, where there is one.
+    /// The index, if it has been built.
     pub index: Option<IndexReport>,
-    /// Whether every row that was there on opening has been compared with its checksum.
+    /// Whether every row that existed on opening has been compared with its checksum.
     pub checked: bool,
 }
 
-/// Looking at it.
+/// Reading.
 impl Collection {
-    /// What it is made of.
+    /// The schema.
     pub fn schema(&self) -> &Schema {
         &self.inner.shared.schema
     }
 
-    /// Its folder, where it has one.
+    /// The folder; `None` for a collection in memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.shared.folder.as_ref().map(|folder| folder.path())
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.inner.shared.snapshot().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -148,12 +165,12 @@ impl Collection {
         }))
     }
 
-    /// Every record as it is now, oldest first; later changes are not seen.
+    /// Every record at this moment, oldest first. Later changes are not seen.
     pub fn iter(&self) -> Entries {
         Entries { snapshot: self.inner.shared.snapshot(), next: 0, rows: Vec::new().into_iter() }
     }
 
-    /// What it consists of.
+    /// Current figures.
     pub fn stats(&self) -> Stats {
         let snapshot = self.inner.shared.snapshot();
         let mut resident_rows: Vec<(DeviceId, u64)> = Vec::new();
@@ -173,7 +190,7 @@ impl Collection {
             stats.dead_rows += u64::from(segment.dead);
             stats.row_bytes += row_bytes;
             stats.stored_bytes += row_bytes + segment.log.bytes().len() as u64;
-            let resident = segment.shared.resident.state();
+            let resident = segment.shared.resident.state_in(&self.inner.shared);
             stats.spilled_rows += u64::from(resident.spilled());
             for block in &resident.blocks {
                 match resident_rows.iter_mut().find(|(device, _)| *device == block.device) {
@@ -186,14 +203,15 @@ impl Collection {
     }
 }
 
-/// Changing it.
+/// Changing.
 impl Collection {
     /// Adds a record. Its id must be new; its metadata is an object, or null for none.
     pub fn insert(&self, id: &str, vector: &[f32], metadata: Value) -> Result<()> {
         self.put_one(PutMode::Insert, id, vector, metadata, true).wait()
     }
 
-    /// Adds records, all or none: their vectors one after the other, and either no metadata or one for each.
+    /// Adds records, all or none. The vectors are concatenated; `metadata` is empty or has one
+    /// entry per record.
     pub fn insert_many<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Result<()> {
         self.put(PutMode::Insert, ids, vectors, metadata, true).wait()
     }
@@ -203,22 +221,23 @@ impl Collection {
         self.put_one(PutMode::Upsert, id, vector, metadata, true).wait()
     }
 
-    /// Adds or replaces records, all or none; the arguments are those of [`Collection::insert_many`].
+    /// Adds or replaces records, all or none; the arguments are those of
+    /// [`Collection::insert_many`].
     pub fn upsert_many<I: AsRef<str>>(&self, ids: &[I], vectors: &[f32], metadata: &[Value]) -> Result<()> {
         self.put(PutMode::Upsert, ids, vectors, metadata, true).wait()
     }
 
-    /// Replaces the vector or the metadata of a record, or both; what is `None` stays.
+    /// Replaces the vector or the metadata of a record, or both; `None` leaves the old value.
     pub fn update(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>) -> Result<()> {
         self.change(id, vector, metadata, true).wait()
     }
 
-    /// Removes a record, and tells whether there was one.
+    /// Removes a record and returns whether it existed.
     pub fn remove(&self, id: &str) -> Result<bool> {
         self.remove_ids(&[id], true).wait().map(|removed| removed > 0)
     }
 
-    /// Removes records, all at once, and tells how many there were.
+    /// Removes records atomically and returns how many existed.
     pub fn remove_many<I: AsRef<str>>(&self, ids: &[I]) -> Result<usize> {
         self.remove_ids(ids, true).wait()
     }
@@ -267,9 +286,9 @@ impl Collection {
     }
 }
 
-/// Searching it.
+/// Searching.
 impl Collection {
-    /// The records nearest to a query. Callers who search at the same time are served together.
+    /// The records nearest to a query. Concurrent callers are batched together.
     pub fn search(&self, query: &[f32], options: &SearchOptions) -> Result<Found> {
         let shared = &self.inner.shared;
         self.check_one(query)?;
@@ -277,14 +296,15 @@ impl Collection {
         self.inner.gather.search(query, 1, options).map(first_of)
     }
 
-    /// The records nearest to each of several queries, which lie one after the other.
+    /// The records nearest to each of several queries, which are concatenated.
     pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<FoundMany> {
         let shared = &self.inner.shared;
         let count = run::check(shared, queries, options)?;
         run::search(shared, queries, count, options).map(Findings::into_hits)
     }
 
-    /// What searches of `nprobe` lists find of the true `options.k` nearest, for each `nprobe`.
+    /// Recall of searches with `nprobe` lists against the true `options.k` nearest, for each
+    /// `nprobe`.
     pub fn measure_recall(
         &self,
         queries: &[f32],
@@ -300,36 +320,41 @@ impl Collection {
     }
 }
 
-/// Keeping it.
+/// Durability and maintenance.
 impl Collection {
-    /// Waits until everything has reached the disk. Writes of a durable collection have when they return.
+    /// Waits until everything has reached the disk. In a durable collection every write has when it
+    /// returns.
     pub fn flush(&self) -> Result<()> {
         self.inner.writer.run(|writer| writer.flush()).wait()
     }
 
-    /// Writes a copy of the collection, as it is now, into a new folder, where it can be opened. Searches and writes go
-    /// on meanwhile. A collection in memory is saved this way. The copy of an encrypted one is encrypted, and has the same key.
+    /// Writes a copy of the collection at this moment into a new folder, where it can be opened.
+    /// Searches and writes go on meanwhile. This also saves a collection in memory. The copy of an
+    /// encrypted collection is encrypted with the same key.
     pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.inner.snapshot_to(folder.as_ref())
     }
 
-    /// Gives back the space of removed records and joins small segments, now rather than in the background.
+    /// Reclaims the space of removed records and joins small segments, now rather than in the
+    /// background.
     pub fn compact(&self) -> Result<Compaction> {
         self.inner.compact(true)
     }
 
-    /// Builds the index for approximate searches, or builds it anew.
+    /// Builds or rebuilds the index for approximate searches.
     pub fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
         self.inner.build_index(options)
     }
 
-    /// Uploads rows to the devices that the options allow, now rather than in the background. What does not fit stays on
-    /// the host; [`Collection::stats`] says how much.
+    /// Uploads rows to the devices that the options allow, now rather than in the background. Rows
+    /// that do not fit stay on the host; [`Collection::stats`] reports their number.
     pub fn make_resident(&self) -> Result<()> {
+        self.inner.shared.check_process()?;
         residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), Effort::Whole)
     }
 
-    /// Checks every stored row against its checksum. What is found damaged ends every later search with an error.
+    /// Checks every stored row against its checksum. If damage is found, every later search returns
+    /// an error.
     pub fn verify(&self) -> Result<()> {
         self.inner.verify()
     }
@@ -341,11 +366,13 @@ impl Inner {
     }
 
     fn compact(&self, all: bool) -> Result<Compaction> {
+        self.shared.check_process()?;
         let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         self.compactor().compact(all)
     }
 
     fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
+        self.shared.check_process()?;
         let _turn = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = self.writer.run(|writer| {
             writer.check_running()?;
@@ -374,6 +401,7 @@ impl Inner {
     }
 
     fn snapshot_to(&self, path: &Path) -> Result<()> {
+        self.shared.check_process()?;
         if let Some(folder) = &self.shared.folder
             && folder.holds(path)
         {
@@ -402,6 +430,7 @@ impl Inner {
     }
 
     fn verify(&self) -> Result<()> {
+        self.shared.check_process()?;
         let Some(folder) = &self.shared.folder else { return Ok(()) };
         let snapshot = self.shared.snapshot();
         let checked = snapshot.segments.iter().try_for_each(|segment| {
@@ -414,12 +443,12 @@ impl Inner {
     }
 }
 
-/// Every record of a collection as it was when this was made.
+/// Iterates over every record of the snapshot taken when the iterator was made.
 pub struct Entries {
     snapshot: Arc<Snapshot>,
-    /// The segment that comes next.
+    /// Index of the next segment.
     next: usize,
-    /// The rows of the one before it that are still to come.
+    /// The remaining rows of the segment before `next`.
     rows: std::vec::IntoIter<u32>,
 }
 

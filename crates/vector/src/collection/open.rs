@@ -24,24 +24,25 @@ use crate::state::{Index, Shared, Snapshot};
 use crate::writer::recover::{Ending, Takeover, examine};
 use crate::writer::{Writer, WriterHandle};
 
-/// Rows that the system is asked to read before the first search.
+/// Bytes of rows that the system is asked to read ahead before the first search.
 const READ_AHEAD_BYTES_MAX: usize = 2 << 30;
-/// How often a reader tries to open what a writer changes meanwhile.
+/// Attempts of a reader to open files that a writer changes meanwhile.
 const READ_ATTEMPTS_MAX: u32 = 8;
-/// The same where it looked as if something was damaged.
+/// Attempts of a reader when the files look damaged.
 const CORRUPT_ATTEMPTS_MAX: u32 = 3;
-/// How long it waits before the second time; each time longer by as much.
+/// Pause before the second attempt. Each later pause is longer by this amount.
 const READ_PAUSE: Duration = Duration::from_millis(2);
 
 impl Collection {
-    /// A new collection in memory.
+    /// Creates a collection in memory.
     pub fn in_memory(runtime: impl Into<Arc<Runtime>>, schema: Schema, options: Options) -> Result<Collection> {
         schema.validate()?;
         Collection::begin(runtime.into(), schema, options, None)
     }
 
-    /// A new collection in a folder, which must not exist, or be empty. With a key ([`Options::key`]) it is encrypted: everything that it
-    /// writes is sealed, and it opens with that key alone. All of it is then in memory while it is open.
+    /// Creates a collection in a folder, which must be empty or not exist. With a key
+    /// ([`Options::key`]) the collection is encrypted: everything written is sealed, and it opens
+    /// with that key alone. An encrypted collection is held in memory entirely while it is open.
     pub fn create(
         runtime: impl Into<Arc<Runtime>>,
         path: impl AsRef<Path>,
@@ -57,20 +58,22 @@ impl Collection {
         created.inspect_err(|_| folder::remove_leftovers(path.as_ref()))
     }
 
-    /// Opens the collection in a folder. It has one writer at a time; [`Collection::open_read_only`] opens it beside one.
+    /// Opens the collection in a folder for writing. A collection has one writer at a time;
+    /// [`Collection::open_read_only`] opens it beside a writer.
     ///
-    /// Everything is checked before anything is changed: the folder of a collection that cannot be opened is left as it is.
-    /// Its files are mapped into memory. Nobody else may shorten them while it is open: reading what is not there any more
-    /// ends the process (SIGBUS).
+    /// Everything is checked before anything is changed: if the collection cannot be opened, its
+    /// folder is left unchanged. The files are mapped into memory. No other process may shorten
+    /// them while the collection is open: reading beyond the new end kills this process (SIGBUS).
     pub fn open(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>, options: Options) -> Result<Collection> {
         let runtime: Arc<Runtime> = runtime.into();
         let (folder, manifest) = Folder::open(path.as_ref(), opener(&runtime, &options))?;
         Collection::open_folder(runtime, folder, manifest, options)
     }
 
-    /// Opens the collection in a folder to be read alone, as it is now: without a lock, beside a writer and any number of
-    /// readers, and on media that cannot be written to. It has every write that was acknowledged before;
-    /// [`Collection::refresh`] takes in later ones. Changes are refused with [`Error::ReadOnly`].
+    /// Opens the collection in a folder read-only, in its present state: without a lock, beside a
+    /// writer and any number of readers, also on write-protected media. It contains every write
+    /// that was acknowledged before; [`Collection::refresh`] takes in later ones. Changes are
+    /// refused with [`Error::ReadOnly`].
     pub fn open_read_only(
         runtime: impl Into<Arc<Runtime>>,
         path: impl AsRef<Path>,
@@ -83,7 +86,8 @@ impl Collection {
         })
     }
 
-    /// Takes in what was written since the collection was opened read-only. Others are always as they are.
+    /// Takes in what was written since a read-only collection was opened. Does nothing on a
+    /// collection opened for writing, which is always current.
     pub fn refresh(&self) -> Result<()> {
         if !self.inner.shared.is_read_only() {
             return Ok(());
@@ -106,13 +110,13 @@ impl Collection {
         Ok(())
     }
 
-    /// Looks for damage in the folder of a collection that is not open for writing, and mends what can be mended: see
-    /// [`crate::repair`]. Unless `apply`, nothing is changed.
+    /// Looks for damage in the folder of a collection that is not open for writing, and repairs
+    /// what can be repaired: see [`crate::repair`]. Without `apply` nothing is changed.
     pub fn repair(path: impl AsRef<Path>, apply: bool) -> Result<Repair> {
         repair::repair(path.as_ref(), None, apply)
     }
 
-    /// The same for one that is encrypted.
+    /// `Collection::repair` for an encrypted collection.
     pub fn repair_encrypted(
         runtime: impl Into<Arc<Runtime>>,
         path: impl AsRef<Path>,
@@ -122,7 +126,7 @@ impl Collection {
         repair::repair(path.as_ref(), Some((&runtime.into(), key)), apply)
     }
 
-    /// Whether the collection in a folder is encrypted, and needs a key to be opened.
+    /// Whether the collection in a folder is encrypted and needs a key to be opened.
     pub fn is_encrypted(path: impl AsRef<Path>) -> Result<bool> {
         Folder::is_encrypted(path.as_ref())
     }
@@ -133,13 +137,22 @@ impl Collection {
             Error::NotACollection { path, reason: error.to_string() }
         };
         let schema = Arc::new(manifest.schema().map_err(wrong)?);
+        if let Some(newest) = manifest.segments.last().filter(|_| !folder.is_read_only()) {
+            // The lock of the next log keeps other writers out even where the folder's lock has no effect (NFS), and
+            // the check below finds changes made since the manifest was read.
+            folder.keep(folder.lock_next(newest.id)?);
+            if folder.read_manifest()? != manifest {
+                return Err(Error::InUse { path: folder.path().to_owned() });
+            }
+        }
         let shared = Arc::new(Shared::new(schema, without_key(options), runtime, Some(Arc::new(folder))));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         load(&shared, &mut writer)?;
         Collection::start(shared, writer)
     }
 
-    /// Deletes the collection in a folder. One that is open, and what is not a collection, is refused.
+    /// Deletes the collection in a folder. Refuses a collection that is open and a folder that is
+    /// not a collection.
     pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
         folder::destroy(path.as_ref())
     }
@@ -162,7 +175,7 @@ impl Collection {
     }
 }
 
-/// The key is needed no more once a collection is open.
+/// Drops the key, which is no longer needed once the collection is open.
 fn without_key(options: Options) -> Options {
     Options { key: None, ..options }
 }
@@ -171,7 +184,8 @@ fn opener<'a>(runtime: &'a Arc<Runtime>, options: &'a Options) -> Opener<'a> {
     options.key.as_ref().map(|key| (runtime, key))
 }
 
-/// Does what a writer may disturb: it deletes files that the manifest has just named, and is seen in the middle of a write.
+/// Repeats a read that a writer can disturb: the writer may delete files that the manifest has just
+/// named, and a read may see an unfinished write.
 fn beside_a_writer<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     for attempt in 1.. {
         match read() {
@@ -185,18 +199,18 @@ fn beside_a_writer<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     Err(Error::Closed)
 }
 
-/// What a folder holds.
+/// The contents of a folder.
 pub(crate) struct Stored {
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
     pub(crate) fields: Vec<String>,
-    /// For each segment what is left to do before it can be written to. Nothing is where it does not grow any more, nor where
-    /// the folder is only read; its files are closed then.
+    /// For each segment, the work that remains before it can be written to. `None` for a segment
+    /// that no longer grows and for a read-only folder; the segment's files are then closed.
     takeovers: Vec<Option<Takeover>>,
 }
 
 impl Stored {
-    /// Reads everything that the manifest names, and changes nothing.
+    /// Reads everything that the manifest names. Changes nothing.
     pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<Stored> {
         let read = |number| Centroids::read(folder.sealing(), &folder.centroids_path(number), number, schema.dimension);
         let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
@@ -226,7 +240,7 @@ impl Stored {
         Ok(stored)
     }
 
-    /// Makes the segments ones that can be written to. Everything else must have been found in order before.
+    /// Makes the segments writable. Everything else must have been checked before.
     pub(crate) fn take_over(&mut self) -> Result<()> {
         let takeovers = std::mem::take(&mut self.takeovers);
         for (takeover, segment) in takeovers.into_iter().zip(&mut self.segments) {
@@ -241,7 +255,7 @@ impl Stored {
     }
 }
 
-/// What is known of the end of a segment's log.
+/// How much is known about the end of a segment's log.
 pub(crate) fn ending_of(manifest: &Manifest, place: usize) -> Ending {
     let newest = place + 1 == manifest.segments.len();
     match (manifest.segments[place].extent, manifest.old, newest) {
@@ -252,7 +266,7 @@ pub(crate) fn ending_of(manifest: &Manifest, place: usize) -> Ending {
     }
 }
 
-/// Reads the folder, and takes it over where it may be written to.
+/// Reads the folder and, unless it is read-only, takes it over for writing.
 fn load(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
     let folder = shared.folder.as_ref().ok_or(Error::Closed)?;
     let mut stored = Stored::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;

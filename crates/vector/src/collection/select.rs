@@ -9,18 +9,18 @@ use crate::search::{passes, passing};
 use crate::state::Snapshot;
 use crate::task::Task;
 
-/// A part of the records, in the order of their ids.
+/// Part of the records, in the order of their ids.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// The records.
     pub entries: Vec<Entry>,
-    /// The id after which the next page begins; `None` where this is the last.
+    /// The last id of this page, after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// By metadata and by ids.
+/// Selection by metadata and by ids.
 impl Collection {
-    /// How many records pass a filter.
+    /// Number of records that pass a filter.
     pub fn count_where(&self, filter: &Filter) -> Result<usize> {
         let shared = &self.inner.shared;
         shared.check_sound()?;
@@ -29,8 +29,9 @@ impl Collection {
         Ok(shared.snapshot().segments.iter().map(|segment| count(segment.as_ref())).sum())
     }
 
-    /// Removes the records that pass a filter, all at once, and tells how many there were.
+    /// Removes the records that pass a filter, atomically, and returns their number.
     pub fn remove_where(&self, filter: &Filter) -> Result<usize> {
+        self.inner.shared.check_process()?;
         self.inner.shared.check_filter(filter)?;
         let filter = filter.clone();
         self.inner.writer.run(move |writer| writer.remove_where(&filter)).wait()
@@ -38,15 +39,16 @@ impl Collection {
 
     /// [`Collection::remove_where`] as a task.
     pub fn remove_where_async(&self, filter: &Filter) -> Task<usize> {
-        if let Err(error) = self.inner.shared.check_filter(filter) {
+        let shared = &self.inner.shared;
+        if let Err(error) = shared.check_process().and_then(|()| shared.check_filter(filter)) {
             return Task::done(Err(error));
         }
         let filter = filter.clone();
         self.inner.writer.try_run(move |writer| writer.remove_where(&filter))
     }
 
-    /// The first ids behind `after`, in the order of their bytes, of the records that pass; at most `limit` of them. What is
-    /// inserted or removed between two calls moves no other id to another place.
+    /// The first ids after `after`, in byte order, of the records that pass; at most `limit`.
+    /// Insertions and removals between two calls do not shift any other id.
     pub fn ids(&self, after: Option<&str>, limit: usize, filter: Option<&Filter>) -> Result<Vec<String>> {
         let snapshot = self.listed_snapshot(filter)?;
         let found = first_ids(&snapshot, after, limit, filter);
@@ -67,8 +69,8 @@ impl Collection {
         Ok(Page { entries: found.iter().map(entry).collect(), next })
     }
 
-    /// Makes room for so many more records, so that inserting them does not have to; where there is no memory for that it
-    /// fails, and nothing is changed.
+    /// Reserves memory for `records` more records, so that inserting them does not allocate. Fails
+    /// and changes nothing if the memory is not available.
     pub fn reserve(&self, records: usize) -> Result<()> {
         self.inner.writer.run(move |writer| writer.reserve(records)).wait()
     }
@@ -81,14 +83,14 @@ impl Collection {
     }
 }
 
-/// The smallest ids behind `after`, each with its segment's place and its row.
+/// The smallest ids after `after`, each with its segment's index and its row.
 fn first_ids<'a>(
     snapshot: &'a Snapshot,
     after: Option<&str>,
     limit: usize,
     filter: Option<&Filter>,
 ) -> Vec<(&'a str, usize, u32)> {
-    // The largest of those so far is on top, and makes room for a smaller one.
+    // A max-heap: the largest id so far is on top and is replaced by a smaller one.
     let mut first: BinaryHeap<(&str, usize, u32)> = BinaryHeap::new();
     for (place, segment) in snapshot.segments.iter().enumerate() {
         let passing = passing(segment, filter);

@@ -1,8 +1,8 @@
 //! Metadata fields of many rows, laid out so that a filter reads them quickly.
 //!
-//! A column holds, for each row, the number of its value among the column's distinct values. A condition is evaluated once
-//! per distinct value; the rows then cost one table look-up each. Columns are made when a filter first asks for them, for
-//! rows that no longer change.
+//! A column holds one code per row: the index of the row's value among the column's distinct
+//! values. A condition is evaluated once per distinct value; each row then costs one table look-up.
+//! Columns are made when a filter first asks for them, for rows that no longer change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -17,7 +17,7 @@ use super::{Filter, Node};
 /// Bits in a word of a mask.
 const WORD_BITS: usize = u32::BITS as usize;
 
-/// The columns of so many rows.
+/// The columns of a fixed number of rows.
 #[derive(Debug, Default)]
 pub struct Columns {
     rows: usize,
@@ -27,13 +27,13 @@ pub struct Columns {
 /// One field of every row.
 #[derive(Debug)]
 struct Column {
-    /// For each row the index of its value.
+    /// For each row, the index of its value in `distinct`.
     codes: Vec<u32>,
-    /// The first is `null`, which stands for a missing field as well.
+    /// The distinct values. The first is `null`, which also stands for a missing field.
     distinct: Vec<Value>,
 }
 
-/// Where [`Columns::build`] is told the metadata of a row.
+/// Receives the metadata of one row in [`Columns::build`].
 pub struct RowSink<'a> {
     row: usize,
     builders: &'a mut [(Path, Builder)],
@@ -42,30 +42,30 @@ pub struct RowSink<'a> {
 struct Builder {
     codes: Vec<u32>,
     distinct: Vec<Value>,
-    /// From a value's JSON to its index.
+    /// Maps a value's JSON to its index.
     known: HashMap<String, u32>,
 }
 
 impl Columns {
-    /// For so many rows, without a column so far.
+    /// Starts with `rows` rows and no columns.
     pub fn new(rows: usize) -> Columns {
         Columns { rows, columns: BTreeMap::new() }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether every field that the filter asks for has its column.
+    /// Whether every field that the filter asks for has a column.
     pub fn has(&self, filter: &Filter) -> bool {
         let mut all = true;
         filter.for_each_path(&mut |path| all &= self.columns.contains_key(path));
         all
     }
 
-    /// Makes the columns that the filter asks for and that are not there. `tell` is called once for each row and hands its
-    /// metadata to the sink; a row that it says nothing about has no metadata.
+    /// Makes the missing columns that the filter asks for. `tell` is called once for each row and
+    /// passes its metadata to the sink. A row for which it passes nothing has no metadata.
     pub fn build(&mut self, filter: &Filter, mut tell: impl FnMut(usize, &mut RowSink<'_>)) {
         let mut builders: Vec<(Path, Builder)> = Vec::new();
         filter.for_each_path(&mut |path| {
@@ -85,7 +85,7 @@ impl Columns {
         self.columns.extend(columns);
     }
 
-    /// Bytes that the columns take, roughly: what a cache of them counts.
+    /// Approximate size of the columns in bytes, for the accounting of a cache.
     pub fn size_bytes(&self) -> usize {
         let column = |column: &Column| {
             let text = |value: &Value| value.as_str().map_or(0, str::len);
@@ -95,7 +95,7 @@ impl Columns {
         self.columns.values().map(column).sum()
     }
 
-    /// The rows that pass, as a mask of bits.
+    /// The rows that pass, as a bit mask.
     pub(super) fn select(&self, filter: &Filter) -> Vec<u32> {
         match &filter.node {
             Node::And(all) => self.combined(all, u32::MAX, |mask, other| *mask &= other),
@@ -126,7 +126,7 @@ impl Columns {
         self.cut(vec![word; self.rows.div_ceil(WORD_BITS)])
     }
 
-    /// Clears the bits behind the last row.
+    /// Clears the bits after the last row.
     fn cut(&self, mut mask: Vec<u32>) -> Vec<u32> {
         let used = self.rows % WORD_BITS;
         if used > 0
@@ -154,7 +154,7 @@ impl Builder {
     }
 
     fn set(&mut self, row: usize, value: Option<&Value>) {
-        // Objects equal nothing, each as little as the other, so that an empty one stands for all of them.
+        // No object equals any value, so one empty object can stand for all objects.
         let object = Value::Object(Default::default());
         let value = match value {
             None | Some(Value::Null) => return,
@@ -185,16 +185,17 @@ impl RowSink<'_> {
         }
     }
 
-    /// The row's metadata as JSON text, of which only the fields that are asked for are read. Text that is not an object
-    /// of JSON is a row without metadata.
+    /// The row's metadata as JSON text, of which only the requested fields are read. Text that is
+    /// not a JSON object counts as a row without metadata.
     pub fn text(&mut self, metadata: &str) {
         let mut reader = serde_json::Deserializer::from_str(metadata);
-        // Whatever was told before the text turned out not to be JSON stays: it was written by a collection, and checked.
+        // Fields read before a JSON error are kept: the text was written and checked by a
+        // collection.
         let _ = FieldSeed(self).deserialize(&mut reader);
     }
 }
 
-/// Reads an object and hands on the fields that some column wants.
+/// Reads an object and passes on the fields that have a column.
 struct FieldSeed<'a, 'b>(&'a mut RowSink<'b>);
 
 impl<'de> DeserializeSeed<'de> for FieldSeed<'_, '_> {

@@ -1,33 +1,33 @@
-//! What can be wrong with a filter.
+//! The errors of filters.
 
-/// Why a filter was not accepted.
+/// The reason why a filter was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
     /// The text does not follow the grammar.
     #[error("filter, at character {at}: expected {expected}, got {got}")]
     Syntax {
-        /// Which character, counted from one.
+        /// The character's position, counted from one.
         at: usize,
-        /// What could have stood there.
+        /// The tokens that the grammar accepts at this position.
         expected: &'static str,
-        /// What stands there.
+        /// The text found there.
         got: String,
     },
-    /// The text begins as JSON and does not go on so.
+    /// The text begins like JSON but is not valid JSON.
     #[error("the filter is not JSON: {reason}")]
     NotJson {
-        /// What the JSON parser said.
+        /// The JSON parser's message.
         reason: String,
     },
-    /// A part of the JSON form is of the wrong kind.
+    /// A part of the JSON form has the wrong type.
     #[error("filter, at `{at}`: expected {expected}, got {got}")]
     Form {
-        /// The key that it stands under.
+        /// The key of that part.
         at: String,
-        /// What could have stood there.
+        /// The accepted types.
         expected: &'static str,
-        /// What stands there.
+        /// The type found.
         got: &'static str,
     },
     /// A path is empty, has an empty part or is too long or too deep.
@@ -35,15 +35,15 @@ pub enum FilterError {
     Path {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The fault of the path.
         reason: &'static str,
     },
-    /// A range is bounded by something that has no order.
+    /// A range is bounded by a value without an order.
     #[error("filter: `{path}` is compared with {got}; expected a number or a text")]
     BoundType {
         /// The field.
         path: String,
-        /// What it is compared with.
+        /// The type of the bound.
         got: &'static str,
     },
     /// A range has two bounds on one side.
@@ -61,21 +61,21 @@ pub enum FilterError {
     /// The text is too long.
     #[error("the filter has {bytes} bytes, at most {bytes_max} are read")]
     TooLong {
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
-        /// The longest that is accepted.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
     /// There are too many conditions.
     #[error("the filter has more than {conditions_max} conditions")]
     TooManyConditions {
-        /// The most that are accepted.
+        /// Maximum number of conditions.
         conditions_max: usize,
     },
     /// The conditions are nested too deeply.
     #[error("the filter is nested more than {depth_max} levels deep")]
     TooDeep {
-        /// The deepest that is accepted.
+        /// Maximum depth.
         depth_max: usize,
     },
 }

@@ -6,7 +6,8 @@ use super::error::FilterError;
 use super::path::Path;
 use super::{Comparison, DEPTH_MAX, DEPTH_READ_MAX, Filter, Node, Range, Scalar};
 
-/// The filter of a JSON object: its keys are paths, `and`, `or` and `not`, and all of them must hold.
+/// Reads the filter of a JSON object. Its keys are paths, `and`, `or` and `not`; all of them must
+/// hold.
 pub fn read(value: &Value) -> Result<Filter, FilterError> {
     conditions("filter", value, 1)
 }

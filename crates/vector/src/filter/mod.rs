@@ -1,7 +1,7 @@
 //! Conditions on metadata, evaluated before vectors are scored.
 //!
-//! A [`Filter`] is built by its constructors, from JSON ([`Filter::from_json`]) or from a line of text
-//! ([`Filter::parse`]):
+//! A [`Filter`] is built by its constructors, from JSON ([`Filter::from_json`]) or from a line of
+//! text ([`Filter::parse`]):
 //!
 //! | JSON | text | passes |
 //! | --- | --- | --- |
@@ -14,14 +14,15 @@
 //!
 //! What a condition means:
 //!
-//! 1. Numbers are compared by value, exactly: `1` equals `1.0`, and no integer is rounded. Texts are compared by code
-//!    point. A range passes no value of another type than its bounds.
+//! 1. Numbers are compared by value, exactly: `1` equals `1.0`, and no integer is rounded. Texts
+//!    are compared by code point. A range passes no value of another type than its bounds.
 //! 2. A field that is missing is `null`; `null` equals nothing but `null` and lies in no range.
-//! 3. A list passes where one of its elements does: `tags = red` finds `{"tags": ["red", "round"]}`.
-//! 4. An object equals nothing; its fields are reached with a dotted path. A backslash makes the next character of a
-//!    path a plain one: `a\.b` is the field `a.b`, and `\and` the field `and`.
+//! 3. A list passes if one of its elements does: `tags = red` finds
+//!    `{"tags": ["red", "round"]}`.
+//! 4. An object equals nothing; its fields are reached with a dotted path. A backslash makes the
+//!    next character of a path a plain one: `a\.b` is the field `a.b`, and `\and` the field `and`.
 //!
-//! Filters come from outside, so everything about them is bounded: see the constants.
+//! Filters come from untrusted input, so their size and depth are bounded: see the constants.
 
 mod columns;
 mod error;
@@ -41,23 +42,25 @@ pub use error::FilterError;
 pub use path::Path;
 pub use scalar::{Comparison, Range, Scalar};
 
-/// The deepest nesting of `and`, `or`, `not` and parentheses; a `not` around all of it may add one level.
+/// Maximum nesting of `and`, `or`, `not` and parentheses. A `not` around the whole filter may add
+/// one level.
 pub const DEPTH_MAX: usize = 32;
-/// The most conditions in one filter; each value of an `in` counts as one.
+/// Maximum number of conditions in one filter; each value of an `in` counts as one.
 pub const CONDITIONS_MAX: usize = 1 << 16;
-/// How deep the readers of texts and JSON go.
+/// Maximum nesting depth that the readers of text and JSON accept.
 const DEPTH_READ_MAX: usize = DEPTH_MAX + 1;
-/// The longest text of a filter, in bytes.
+/// Maximum length of a filter's text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A condition on a record's metadata. The module says what each means. None is deeper or longer than the bounds, however
-/// it was made, so that whatever goes through a filter level by level needs little stack.
+/// A condition on a record's metadata. The module defines the conditions. Every constructor
+/// enforces the bounds on depth and size, so that code that recurses over a filter needs little
+/// stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
-    /// Levels of nesting, this one included.
+    /// Levels of nesting, including this one.
     depth: usize,
-    /// Conditions in it; each value of an `in` counts as one.
+    /// Number of conditions; each value of an `in` counts as one.
     conditions: usize,
 }
 
@@ -67,13 +70,13 @@ enum Node {
     Equals(Path, Scalar),
     /// The field has one of these values.
     In(Path, Vec<Scalar>),
-    /// The field lies between two bounds.
+    /// The field lies in the range.
     Range(Path, Range),
     /// All of these hold; with none, everything passes.
     And(Vec<Filter>),
     /// At least one of these holds; with none, nothing passes.
     Or(Vec<Filter>),
-    /// This does not hold. Never the opposite of an opposite.
+    /// The filter inside does not hold. The filter inside is never a `Not`.
     Not(Box<Filter>),
 }
 
@@ -85,12 +88,12 @@ impl Filter {
 
     /// The field at this path has one of these values.
     pub fn one_of<S: Into<Scalar>>(path: &str, values: impl IntoIterator<Item = S>) -> Result<Filter, FilterError> {
-        // One more than are accepted tells that there are too many.
+        // One value beyond the bound is enough to detect that there are too many.
         let values: Vec<Scalar> = values.into_iter().take(CONDITIONS_MAX + 1).map(Into::into).collect();
         Filter::condition(Node::In(Path::parse(path)?, values))
     }
 
-    /// The field at this path compares so with a number or a text.
+    /// The field at this path compares with a number or a text as `comparison` says.
     pub fn compare(path: &str, comparison: Comparison, bound: impl Into<Scalar>) -> Result<Filter, FilterError> {
         let path = Path::parse(path)?;
         let range = Range::new(&path, comparison, bound.into())?;
@@ -107,7 +110,7 @@ impl Filter {
         Filter::joined(filters.into_iter().collect(), Node::Or)
     }
 
-    /// This and the other hold. A chain of these is one level deep.
+    /// Both filters hold. A chain of `and` is one level deep.
     pub fn and(mut self, other: Filter) -> Result<Filter, FilterError> {
         let Node::And(all) = &mut self.node else { return Filter::all_of([self, other]) };
         self.depth = self.depth.max(other.depth + 1);
@@ -116,7 +119,7 @@ impl Filter {
         self.bounded()
     }
 
-    /// This or the other holds. A chain of these is one level deep.
+    /// At least one of the two filters holds. A chain of `or` is one level deep.
     pub fn or(mut self, other: Filter) -> Result<Filter, FilterError> {
         let Node::Or(any) = &mut self.node else { return Filter::any_of([self, other]) };
         self.depth = self.depth.max(other.depth + 1);
@@ -135,7 +138,7 @@ impl Filter {
         json::read(value)
     }
 
-    /// The filter of a text that is JSON where it begins with a brace, and a line of text otherwise.
+    /// Reads JSON if the argument begins with a brace, otherwise a line of text.
     pub fn from_argument(argument: &str) -> Result<Filter, FilterError> {
         if !argument.trim_start().starts_with('{') {
             return Filter::parse(argument);
@@ -165,18 +168,19 @@ impl Filter {
         }
     }
 
-    /// The rows of these columns that pass, as the bit mask that a search takes: bit `r % 32` of word `r / 32` stands for
-    /// row `r`. A field without a column is missing in every row.
+    /// The rows of `columns` that pass, as the bit mask that a search takes: bit `r % 32` of word
+    /// `r / 32` stands for row `r`. A field without a column counts as missing in every row.
     pub fn select(&self, columns: &Columns) -> Vec<u32> {
         columns.select(self)
     }
 
-    /// Shows the first part of each path that the filter asks for: the metadata's own field.
+    /// Calls `visit` with the first part of each path in the filter: the top-level field of the
+    /// metadata.
     pub fn for_each_field(&self, visit: &mut dyn FnMut(&str)) {
         self.for_each_path(&mut |path| visit(path.field()));
     }
 
-    /// Shows each path, as often as it stands in the filter.
+    /// Calls `visit` with each path, once per occurrence in the filter.
     fn for_each_path(&self, visit: &mut dyn FnMut(&Path)) {
         match &self.node {
             Node::Equals(path, _) | Node::In(path, _) | Node::Range(path, _) => visit(path),
@@ -212,7 +216,7 @@ impl Filter {
         Filter { node: node(filters), depth, conditions }.bounded()
     }
 
-    /// The filter, if it is within the bounds.
+    /// Returns the filter if it is within the bounds.
     fn bounded(self) -> Result<Filter, FilterError> {
         if self.conditions > CONDITIONS_MAX {
             return Err(FilterError::TooManyConditions { conditions_max: CONDITIONS_MAX });
@@ -224,7 +228,8 @@ impl Filter {
     }
 }
 
-/// The opposite; that of an opposite is the filter itself. So this needs no bound: it adds one level at most.
+/// The negation; a double negation gives the original filter. The bounds hold without a check,
+/// because negation adds one level at most.
 impl std::ops::Not for Filter {
     type Output = Filter;
 

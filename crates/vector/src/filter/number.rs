@@ -22,8 +22,8 @@ fn float(number: &Number) -> f64 {
     number.as_f64().unwrap_or(0.0)
 }
 
-/// Turning the integer into a float would round it, so the float's whole part is turned into an integer instead, which is
-/// exact or, for floats that no JSON integer reaches, saturates on the right side.
+/// Converting the integer to a float would round it. Instead the float's whole part is converted to
+/// an integer: exactly, or saturating on the correct side for floats beyond the JSON integers.
 fn integer_with_float(a: i128, b: f64) -> Ordering {
     let whole = b.trunc();
     a.cmp(&(whole as i128)).then_with(|| whole.partial_cmp(&b).unwrap_or(Ordering::Equal))

@@ -1,4 +1,4 @@
-//! Where in the metadata a condition looks.
+//! The path of a field in the metadata.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::error::FilterError;
 
-/// The most parts of a path.
+/// Maximum number of parts of a path.
 const PARTS_MAX: usize = 32;
-/// The longest path, in bytes.
+/// Maximum length of a path, in bytes.
 const PATH_BYTES_MAX: usize = 1 << 10;
 
-/// The way to a field: `author.name` leads to the field `name` of the object in the field `author`. A backslash takes a
-/// dot, or any other character, literally.
+/// The path to a field: `author.name` is the field `name` of the object in the field `author`. A
+/// backslash makes the next character literal, including a dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
-    /// Never empty, and none of them is.
+    /// Not empty; no part is empty.
     parts: Vec<String>,
 }
 
 impl Path {
-    /// The path that this text writes.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Path, FilterError> {
         let wrong = |reason| {
             let path = text.chars().take(80).collect();
@@ -59,18 +59,18 @@ impl Path {
         self.parts.first().map_or("", String::as_str)
     }
 
-    /// The value that the path leads to.
+    /// The value at the path.
     pub fn find<'a>(&self, metadata: &'a Value) -> Option<&'a Value> {
         self.parts.iter().try_fold(metadata, |value, part| value.as_object()?.get(part))
     }
 
-    /// The value that the path leads to from the value of its first part.
+    /// The value at the path, starting from the value of its first part.
     pub(super) fn find_below<'a>(&self, field: &'a Value) -> Option<&'a Value> {
         self.parts.iter().skip(1).try_fold(field, |value, part| value.as_object()?.get(part))
     }
 }
 
-/// As [`Path::parse`] reads it. What would be taken for a word of the grammar is escaped.
+/// Writes the path as [`Path::parse`] reads it. Reserved words and characters are escaped.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reserved = matches!(self.parts.as_slice(), [only] if matches!(only.as_str(), "and" | "or" | "not"));

@@ -1,4 +1,4 @@
-//! Values that fields are compared with, and ranges of them.
+//! Values that fields are compared with, and ranges of values.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use super::path::Path;
 /// A value that a field can be compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
-    /// No value; also what a missing field is.
+    /// The null value; a missing field is also null.
     Null,
     /// A truth value.
     Bool(bool),
@@ -21,7 +21,7 @@ pub enum Scalar {
     Text(String),
 }
 
-/// The bounds of a range. At least one is there, and both are numbers or both are texts.
+/// The bounds of a range. At least one bound exists; two bounds are both numbers or both texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
     pub(super) lower: Option<Bound>,
@@ -49,7 +49,7 @@ pub enum Comparison {
 }
 
 impl Scalar {
-    /// The scalar of a JSON value that is one.
+    /// The scalar of a JSON value; `None` for a list or an object.
     pub(super) fn from_value(value: &Value) -> Option<Scalar> {
         match value {
             Value::Null => Some(Scalar::Null),
@@ -69,7 +69,7 @@ impl Scalar {
         }
     }
 
-    /// Whether the value is this one.
+    /// Whether the value equals this scalar.
     pub(super) fn is(&self, value: &Value) -> bool {
         match (self, value) {
             (Scalar::Null, Value::Null) => true,
@@ -134,7 +134,7 @@ impl Range {
         Ok(range)
     }
 
-    /// Adds a bound on the side that has none yet.
+    /// Adds a bound on a side that has none yet.
     pub(super) fn narrow(&mut self, path: &Path, comparison: Comparison, value: Scalar) -> Result<(), FilterError> {
         if !matches!(value, Scalar::Number(_) | Scalar::Text(_)) {
             return Err(FilterError::BoundType { path: path.to_string(), got: value.type_name() });

@@ -1,4 +1,4 @@
-//! What filters mean, in each of their forms.
+//! Tests of the meaning of filters, in each of their forms.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn records() -> Vec<Value> {
     ]
 }
 
-/// The records that pass, found through every way there is.
+/// The indices of the records that pass, checked with every evaluation method.
 fn passing(filter: &Filter) -> Vec<usize> {
     let records = records();
     let direct: Vec<usize> = (0..records.len()).filter(|&row| filter.matches(&records[row])).collect();
@@ -181,8 +181,8 @@ fn everything_is_bounded() {
     assert!(matches!(Filter::parse(&" ".repeat(TEXT_BYTES_MAX + 1)), Err(FilterError::TooLong { .. })));
 }
 
-/// Filters that alternate between `and` and `or` became as deep as a program liked, and dropping one of 200,000 levels
-/// overflowed the stack.
+/// Regression: filters that alternated between `and` and `or` were not bounded in depth, and
+/// dropping a filter of 200,000 levels overflowed the stack.
 #[test]
 fn no_constructor_goes_deeper_than_the_bound() {
     let leaf = || Filter::equals("a", 1_i64).unwrap();
@@ -203,7 +203,7 @@ fn no_constructor_goes_deeper_than_the_bound() {
     assert_eq!(Filter::from_json(&turned.to_json()).unwrap(), turned);
     assert!(leaf().and(turned.clone()).is_err() && !format!("{turned:?}").is_empty());
     assert_eq!(turned.matches(&json!({"a": 1})), !deepest.matches(&json!({"a": 1})));
-    // Chains are wide, not deep, and end at the number of conditions.
+    // Chains grow in width, not in depth, up to the maximum number of conditions.
     let chain = (1..CONDITIONS_MAX).try_fold(leaf(), |chain, _| chain.and(leaf())).unwrap();
     assert_eq!((chain.depth, chain.conditions), (2, CONDITIONS_MAX));
     assert!(matches!(chain.and(leaf()), Err(FilterError::TooManyConditions { .. })));
@@ -282,7 +282,8 @@ proptest! {
     }
 }
 
-/// Such a word was a text, which no number is smaller than: the filter passed nothing, and said nothing.
+/// Regression: such a word was read as a text, which no number compares with, so the filter
+/// silently passed nothing.
 #[test]
 fn a_number_that_is_none_in_json_is_refused() {
     for word in [".5", "+1", "1.", "1e400", "-.5", "-1e999"] {

@@ -8,15 +8,15 @@
 //!           | path [ "not" ] "in" "(" value { "," value } ")"
 //! ```
 //!
-//! A path or value is a bare word or stands in single or double quotes, in which a backslash takes the next quote or
-//! backslash literally. A bare `true`, `false`, `null` or number is one; quoted, it is a text. Words of the grammar are
-//! read in lower or upper case.
+//! A path or value is a bare word, or a text in single or double quotes. Inside quotes a backslash
+//! makes the next quote or backslash literal. A bare `true`, `false`, `null` or number has that
+//! type; in quotes it is a text. The grammar's words are case-insensitive.
 
 use super::error::FilterError;
 use super::path::Path;
 use super::{CONDITIONS_MAX, Comparison, DEPTH_MAX, DEPTH_READ_MAX, Filter, Node, Range, Scalar, TEXT_BYTES_MAX};
 
-/// The filter that this text writes.
+/// Parses the text of a filter.
 pub fn parse(text: &str) -> Result<Filter, FilterError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(FilterError::TooLong { bytes: text.len(), bytes_max: TEXT_BYTES_MAX });
@@ -57,10 +57,10 @@ const SIGNS: [(&str, &str); 11] = [
 
 struct Parser<'a> {
     text: &'a str,
-    /// Where the next token begins, in bytes.
+    /// Byte offset of the next token.
     at: usize,
     token: Token,
-    /// Where `token` begins, in bytes.
+    /// Byte offset of `token`.
     start: usize,
 }
 
@@ -75,7 +75,7 @@ impl Parser<'_> {
         self.joined(first, "and", depth)
     }
 
-    /// What is joined to `first` by this word.
+    /// Reads the filters that follow `first`, separated by `word`, and joins all of them.
     fn joined(&mut self, first: Filter, word: &str, depth: usize) -> Result<Filter, FilterError> {
         if !self.is_word(word) {
             return Ok(first);
@@ -190,7 +190,7 @@ impl Parser<'_> {
         self.advance()
     }
 
-    /// Whether the token is this word of the grammar.
+    /// Whether the token is `wanted`, a word of the grammar.
     fn is_word(&self, wanted: &str) -> bool {
         matches!(&self.token, Token::Word(word) if word.eq_ignore_ascii_case(wanted))
     }
@@ -253,8 +253,9 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a word is meant as a number and is none in JSON: `.5`, `+1`, `1.`, or one that is too large. As a text it would be
-/// compared with no number at all. With a zero in front it may be a text, such as a postal code.
+/// Whether a word looks like a number but is not valid in JSON: `.5`, `+1`, `1.`, or a number that
+/// is too large. Read as a text it would never compare with a number. A word with a leading zero
+/// may be a text, such as a postal code.
 fn is_nearly_a_number(word: &str) -> bool {
     let begins = |first: char| matches!(first, '1'..='9' | '.' | '+' | '-');
     word.starts_with(begins) && word.parse::<f64>().is_ok()

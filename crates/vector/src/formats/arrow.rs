@@ -1,9 +1,10 @@
-//! Arrow IPC: files (Feather's second version is one) and streams.
+//! Arrow IPC: files (Feather version 2 is the same format) and streams.
 //!
-//! A column of lists of floats, an id column, and further columns that become metadata, by the rules of the Parquet reader.
-//! The messages' headers are read by a library; the arrays are plain memory, and are read here, since Arrow's own library
-//! would treble the time that this crate takes to build. A file is read from front to back like a stream: its footer says
-//! nothing that its messages do not. Uncompressed and LZ4-compressed bodies are read; dictionary-encoded columns are left out.
+//! Reads a column of lists of floats, an id column, and further columns as metadata, by the rules
+//! of the Parquet reader. A library reads the messages' headers. The arrays are plain memory and
+//! are read here, since Arrow's own library would treble the build time of this crate. A file is
+//! read from front to back like a stream; its footer adds no information. Bodies may be
+//! uncompressed or LZ4-compressed. Dictionary-encoded columns are left out.
 
 mod array;
 mod body;
@@ -33,7 +34,7 @@ pub struct ArrowReader<R> {
     columns: Vec<Column>,
     plan: Plan,
     dimension: Option<usize>,
-    /// The record batch that is being read.
+    /// The record batch being read.
     current: Option<RecordBatch>,
     next_row: u64,
 }
@@ -41,14 +42,14 @@ pub struct ArrowReader<R> {
 /// A record batch in memory.
 struct RecordBatch {
     body: Body,
-    /// One for each column of the schema; `None` for those that are not read.
+    /// One array for each column of the schema; `None` for columns that are not read.
     arrays: Vec<Option<Array>>,
     rows: usize,
     next: usize,
 }
 
 impl<R: Read> ArrowReader<R> {
-    /// Reads the schema and the first record batch. `length` is the length of the stream, where it is known.
+    /// Reads the schema and the first record batch. `length` is the length of the stream, if known.
     pub fn new(stream: R, length: Option<u64>, names: &ColumnNames) -> Result<ArrowReader<R>> {
         let mut messages = Messages::new(ByteSource::new(stream, length, FORMAT))?;
         let Some(Message::Schema(columns)) = messages.next()? else {
@@ -64,7 +65,7 @@ impl<R: Read> ArrowReader<R> {
         Ok(reader)
     }
 
-    /// Makes the next record batch that has rows the current one.
+    /// Advances to the next record batch that has rows.
     fn advance(&mut self) -> Result<()> {
         self.current = None;
         while let Some(message) = self.messages.next()? {
@@ -167,7 +168,8 @@ impl<R: Read + Send> Reader for ArrowReader<R> {
     }
 }
 
-/// Puts a column's value into the metadata. Null is the same as missing; the column `metadata` holds JSON objects.
+/// Inserts a column's value into the metadata. Null is the same as missing. The column `metadata`
+/// holds JSON objects.
 fn place(object: &mut Map<String, Value>, name: &str, value: Value) -> Result<(), &'static str> {
     match value {
         Value::Null => Ok(()),

@@ -1,20 +1,20 @@
-//! A stream of bytes that knows how far it has been read, and how long it is where that is known.
+//! A byte stream that counts the bytes read and knows its length if it has one.
 
 use std::io::{BufReader, Read};
 
 use super::error::FormatError;
 
-/// A stream that is read in pieces whose sizes come from outside.
+/// A stream that is read in pieces whose sizes are untrusted.
 pub struct ByteSource<R> {
     stream: BufReader<R>,
     format: &'static str,
-    /// The length of the whole, where it is known.
+    /// Total length, if known.
     length: Option<u64>,
     position: u64,
 }
 
 impl<R: Read> ByteSource<R> {
-    /// A stream of this format, with its length where it is known.
+    /// Wraps a stream of this format. `length` is its length, if known.
     pub fn new(stream: R, length: Option<u64>, format: &'static str) -> ByteSource<R> {
         ByteSource { stream: BufReader::with_capacity(1 << 16, stream), format, length, position: 0 }
     }
@@ -24,12 +24,12 @@ impl<R: Read> ByteSource<R> {
         self.position
     }
 
-    /// Bytes that are left, where the length is known.
+    /// Bytes left, if the length is known.
     pub fn left(&self) -> Option<u64> {
         self.length.map(|length| length.saturating_sub(self.position))
     }
 
-    /// Checks that so many bytes can still come.
+    /// Checks that the stream can still deliver `bytes` bytes.
     pub fn expect_left(&self, bytes: u64) -> Result<(), FormatError> {
         match self.left() {
             Some(left) if left < bytes => Err(self.truncated(bytes, left)),
@@ -37,8 +37,8 @@ impl<R: Read> ByteSource<R> {
         }
     }
 
-    /// Replaces the buffer's content by so many bytes, or by none at the end of the stream. The buffer grows with what
-    /// really comes, not with what was asked for.
+    /// Replaces the buffer's content by `bytes` bytes and returns true, or returns false at the end
+    /// of the stream. The buffer grows with the bytes that arrive, not with the requested size.
     pub fn fill(&mut self, buffer: &mut Vec<u8>, bytes: usize) -> Result<bool, FormatError> {
         self.expect_left_or_end(bytes as u64)?;
         buffer.clear();
@@ -50,7 +50,7 @@ impl<R: Read> ByteSource<R> {
         Ok(got == bytes)
     }
 
-    /// Replaces the buffer's content by exactly so many bytes.
+    /// Replaces the buffer's content by exactly `bytes` bytes.
     pub fn fill_exactly(&mut self, buffer: &mut Vec<u8>, bytes: usize) -> Result<(), FormatError> {
         if bytes > 0 && !self.fill(buffer, bytes)? {
             return Err(self.truncated(bytes as u64, 0));
@@ -61,7 +61,7 @@ impl<R: Read> ByteSource<R> {
         Ok(())
     }
 
-    /// Replaces the buffer's content by at most so many bytes: fewer at the end of the stream alone.
+    /// Replaces the buffer's content by at most `bytes` bytes: fewer only at the end of the stream.
     pub fn fill_up_to(&mut self, buffer: &mut Vec<u8>, bytes: usize) -> Result<(), FormatError> {
         buffer.clear();
         let got = (&mut self.stream).take(bytes as u64).read_to_end(buffer).map_err(FormatError::io)?;
@@ -69,7 +69,8 @@ impl<R: Read> ByteSource<R> {
         Ok(())
     }
 
-    /// The error of a stream that ends too early: so many bytes were wanted here, and so many came.
+    /// The error of a stream that ends too early: `wanted` bytes were needed here, and `got` bytes
+    /// came.
     pub fn truncated(&self, wanted: u64, got: u64) -> FormatError {
         FormatError::Truncated {
             format: self.format,

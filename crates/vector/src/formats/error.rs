@@ -1,26 +1,26 @@
-//! What can be wrong with a file of vectors.
+//! The errors of files of vectors.
 
 use std::io;
 use std::sync::Arc;
 
-/// Why a file could not be read or written. Rows and lines are counted from zero, as array libraries do, except that the
-/// lines of JSON are counted from one, as editors do.
+/// The reason why a file could not be read or written. Rows are counted from zero, as in array
+/// libraries. JSON lines are counted from one, as in editors.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// Files of this kind are read from their end, which a stream does not have.
+    /// Files of this kind are read from the end, which needs a seekable file.
     #[error("{kind} cannot be read from a stream; name a file")]
     NoStream {
         /// The kind.
         kind: &'static str,
     },
-    /// The operating system refused.
+    /// An operating system call failed.
     #[error("{source}")]
     Io {
-        /// What it said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// The file's name does not say of which kind it is.
+    /// The file name's extension is not known.
     #[error(
         "{name}: expected a name that ends in npy, fvecs, bvecs, ivecs, jsonl, ndjson, parquet, pq, arrow, arrows, feather or ipc"
     )]
@@ -28,50 +28,50 @@ pub enum FormatError {
         /// The name.
         name: String,
     },
-    /// The file is not of the kind that its name says, or its header is damaged.
+    /// The file is not of the kind that its name indicates, or its header is damaged.
     #[error("not a readable {format} file: {reason}")]
     Header {
         /// The format.
         format: &'static str,
-        /// What does not fit.
+        /// The inconsistency.
         reason: String,
     },
-    /// The file is in order, but uses something that is not read here.
+    /// The file is valid but uses a feature that is not supported.
     #[error("{format}: {what} is not supported; {advice}")]
     Unsupported {
         /// The format.
         format: &'static str,
-        /// What is used.
+        /// The feature.
         what: String,
-        /// What can be done about it.
+        /// The remedy.
         advice: &'static str,
     },
-    /// The file ends before its header says it does.
+    /// The file ends before the length that its header gives.
     #[error("the {format} file is cut short: expected {expected_bytes} bytes, got {got_bytes}")]
     Truncated {
         /// The format.
         format: &'static str,
-        /// The bytes that its header asks for.
+        /// Number of bytes according to the header.
         expected_bytes: u64,
-        /// The bytes that there are.
+        /// Number of bytes present.
         got_bytes: u64,
     },
-    /// A vector's dimension is none that a collection can have.
+    /// A dimension outside the range of a collection.
     #[error("vectors of {got} components; expected 1 to {dimension_max}")]
     DimensionRange {
         /// The dimension.
         got: u64,
-        /// The largest that is accepted.
+        /// Maximum dimension.
         dimension_max: usize,
     },
-    /// A row has another dimension than the rows before.
+    /// A row has a different dimension from the rows before.
     #[error("row {row} has {got} components, the rows before have {expected}")]
     DimensionChange {
         /// The row.
         row: u64,
         /// The dimension so far.
         expected: usize,
-        /// The row's own.
+        /// The row's dimension.
         got: u64,
     },
     /// A component is NaN or infinite, or too large for single precision.
@@ -79,45 +79,45 @@ pub enum FormatError {
     NotFinite {
         /// The row.
         row: u64,
-        /// Which component.
+        /// Index of the component.
         component: usize,
-        /// What it is.
+        /// The component's value.
         value: f32,
     },
-    /// A record is not what it should be.
+    /// A record is invalid.
     #[error("{place} {at}: {reason}")]
     Record {
         /// `line` or `row`.
         place: &'static str,
-        /// Which one.
+        /// Its number.
         at: u64,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// A line, a record batch or a page is larger than any that is read.
+    /// A line, a record batch or a page exceeds the size limit.
     #[error("{what} of {bytes} bytes; at most {bytes_max} are read")]
     TooLarge {
-        /// What is too large.
+        /// The item that is too large.
         what: &'static str,
-        /// Its size, or as much of it as was seen.
+        /// Its size, or the part of it that was seen.
         bytes: u64,
-        /// The largest that is accepted.
+        /// Maximum size.
         bytes_max: u64,
     },
-    /// A column that is needed is not there, or cannot hold what it should.
+    /// A required column is missing or has the wrong type.
     #[error("no column {wanted}; the file has: {known}")]
     MissingColumn {
-        /// What it should be.
+        /// The required column.
         wanted: String,
-        /// The columns that there are.
+        /// The columns of the file.
         known: String,
     },
-    /// A file of vectors and a file of records do not belong together.
+    /// A file of vectors and a file of records differ in length.
     #[error("{vectors} vectors, but {records} records to go with them")]
     CountMismatch {
-        /// The vectors, as far as they were counted.
+        /// Number of vectors counted.
         vectors: u64,
-        /// The records, as far as they were counted.
+        /// Number of records counted.
         records: u64,
     },
     /// A component cannot be written in the format's element type.
@@ -127,9 +127,9 @@ pub enum FormatError {
         format: &'static str,
         /// The row.
         row: u64,
-        /// Which component.
+        /// Index of the component.
         component: usize,
-        /// What it is.
+        /// The component's value.
         value: f32,
     },
 }
@@ -143,7 +143,7 @@ impl FormatError {
         FormatError::Header { format, reason: reason.into() }
     }
 
-    /// Whether the disk has no room for what is written.
+    /// Whether the error is a full disk.
     pub fn is_disk_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, FormatError::Io { source } if full.contains(&source.kind()))

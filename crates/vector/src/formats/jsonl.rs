@@ -1,7 +1,8 @@
-//! JSON lines: an object per line with `id`, `vector` (or `embedding`), and metadata: in an object `metadata`, or as further
-//! fields of the line, or both.
+//! JSON lines: one object per line with `id`, `vector` (or `embedding`), and metadata in an object
+//! `metadata`, in further fields of the line, or in both.
 //!
-//! An id is a text or an integer; a line without one has its row number. [`RecordsReader`] reads lines without vectors.
+//! An id is a text or an integer; a line without an id gets its row number. [`RecordsReader`] reads
+//! lines without vectors.
 
 mod line;
 
@@ -13,20 +14,20 @@ use super::error::FormatError;
 use super::{Batch, Reader, Result, Writer, dimension_within_bounds, expect_finite};
 use line::Line;
 
-/// The longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Reads vectors from a stream of lines.
 pub struct JsonLinesReader<R> {
     lines: Lines<R>,
-    /// The first line has been read already, for its dimension.
+    /// The first line, which was read ahead for its dimension.
     first: Option<Line>,
     dimension: Option<usize>,
     next_row: u64,
 }
 
 impl<R: Read> JsonLinesReader<R> {
-    /// Reads the first line, which says the dimension.
+    /// Reads the first line, which gives the dimension.
     pub fn new(stream: R) -> Result<JsonLinesReader<R>> {
         let mut lines = Lines::new(stream);
         let first = lines.next_line()?;
@@ -79,14 +80,14 @@ impl<R: Read + Send> Reader for JsonLinesReader<R> {
     }
 }
 
-/// Reads ids and metadata from a stream of lines; vectors in them are not looked at.
+/// Reads ids and metadata from a stream of lines and ignores vectors.
 pub struct RecordsReader<R> {
     lines: Lines<R>,
     next_row: u64,
 }
 
 impl<R: Read> RecordsReader<R> {
-    /// From a stream.
+    /// Reads from a stream.
     pub fn new(stream: R) -> RecordsReader<R> {
         RecordsReader { lines: Lines::new(stream), next_row: 0 }
     }
@@ -99,11 +100,11 @@ impl<R: Read> RecordsReader<R> {
     }
 }
 
-/// The lines of a stream that are not blank.
+/// The non-blank lines of a stream.
 struct Lines<R> {
     stream: BufReader<R>,
     buffer: Vec<u8>,
-    /// Counted from one; of the line that was read last.
+    /// Number of the last line read, counted from one.
     number: u64,
     bytes_read: u64,
 }
@@ -133,7 +134,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The vector of a line that must have one.
+    /// The vector of a line; an error if the line has none.
     fn vector<'a>(&self, line: &'a Line) -> Result<&'a [f32]> {
         line.vector.as_deref().ok_or_else(|| self.wrong("it has no `vector`".to_owned()))
     }

@@ -8,13 +8,16 @@
 //! | `parquet`, `pq` | a list column of floats, an id column, and further columns | yes | yes |
 //! | `arrow`, `feather`, `ipc`, `arrows` | the same as an Arrow IPC file or stream | yes | yes |
 //!
-//! Files without ids or metadata can be read together with a file of JSON lines that has them: see [`Paired`].
+//! Files without ids or metadata can be read together with a file of JSON lines that has them: see
+//! [`Paired`].
 //!
-//! Files come from outside and may be hostile:
+//! Files are untrusted input:
 //!
-//! 1. What a header claims is checked against the file's length, and against named bounds, before memory is allocated.
-//! 2. Memory is bounded by the batch that is asked for, however large the file is.
-//! 3. What cannot be read is a [`FormatError`] that says where; a component that is NaN or infinite is one, too.
+//! 1. Sizes in a header are checked against the file's length and against named bounds before
+//!    memory is allocated.
+//! 2. Memory is bounded by the size of the requested batch, however large the file is.
+//! 3. Unreadable content gives a [`FormatError`] with its position. NaN and infinite components are
+//!    errors, too.
 
 mod arrow;
 mod bytes;
@@ -42,43 +45,44 @@ pub use vecs::{VecsKind, VecsReader, VecsWriter};
 /// The result of reading and writing files.
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
-/// Vectors that are read or written together.
+/// A batch of vectors to be read or written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// One for each row.
+    /// One id per row.
     pub ids: Vec<String>,
-    /// The rows, one behind the other.
+    /// The rows, concatenated.
     pub vectors: Vec<f32>,
-    /// One for each row, each an object or null; or empty, if no row has any.
+    /// One object or null per row; empty if no row has metadata.
     pub metadata: Vec<Value>,
 }
 
-/// A file of vectors that is being read.
+/// Reads a file of vectors.
 pub trait Reader: Send {
-    /// Components of each vector; `None` if there is no row to tell it.
+    /// Components per vector; `None` if the file has no rows.
     fn dimension(&self) -> Option<usize>;
 
-    /// Rows in the whole file, where the file tells.
+    /// Number of rows in the whole file, if known.
     fn rows(&self) -> Option<u64>;
 
-    /// Bytes of the file that have been read so far, for those who show progress.
+    /// Bytes of the file read so far, for progress displays.
     fn bytes_read(&self) -> u64;
 
-    /// The next rows, at most so many; `None` at the end. After an error there is nothing more to read.
+    /// The next rows, at most `rows_max`; `None` at the end. After an error nothing more can be
+    /// read.
     fn next_batch(&mut self, rows_max: usize) -> Result<Option<Batch>>;
 
-    /// Columns that hold nothing that metadata could hold, and are left out.
+    /// Names of columns that are left out because their type does not fit metadata.
     fn columns_left_out(&self) -> &[String] {
         &[]
     }
 }
 
-/// A file of vectors that is being written.
+/// Writes a file of vectors.
 pub trait Writer: Send {
     /// Adds rows.
     fn write(&mut self, batch: &Batch) -> Result<()>;
 
-    /// Completes the file. One that is dropped before cannot be read.
+    /// Completes the file. A file whose writer is dropped before this call cannot be read.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -87,7 +91,7 @@ pub trait Writer: Send {
 pub enum FileKind {
     /// A NumPy array.
     Npy,
-    /// Rows behind their dimensions.
+    /// Rows, each preceded by its dimension.
     Vecs(VecsKind),
     /// JSON lines.
     JsonLines,
@@ -97,8 +101,8 @@ pub enum FileKind {
     Arrow,
 }
 
-/// Where vectors and ids stand in files that have named columns. `None` is the usual name: `vector` or `embedding` (or the
-/// only column of lists of floats), and `id`.
+/// The names of the vector and id columns in files that have named columns. `None` selects the
+/// usual name: `vector` or `embedding` (or the only column of lists of floats), and `id`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnNames {
     /// The column of the vectors.
@@ -108,7 +112,7 @@ pub struct ColumnNames {
 }
 
 impl FileKind {
-    /// The kind of a file with this name.
+    /// The kind of a file, from the extension of its name.
     pub fn of(path: &Path) -> Result<FileKind> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
         match extension.as_deref() {
@@ -129,16 +133,16 @@ impl FileKind {
     }
 }
 
-/// Opens a file of vectors; its name says of which kind it is.
+/// Opens a file of vectors; the extension of its name gives the kind.
 pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
     open_as(FileKind::of(path)?, path, columns)
 }
 
-/// Opens a file of vectors of this kind, whatever its name.
+/// Opens a file of vectors of this kind under any name.
 pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
     let file = File::open(path).map_err(FormatError::io)?;
     let metadata = file.metadata().map_err(FormatError::io)?;
-    // A pipe has no length; what it brings is checked as it comes.
+    // A pipe has no length; its data is checked as it arrives.
     let length = metadata.is_file().then_some(metadata.len());
     Ok(match kind {
         FileKind::Npy => Box::new(NpyReader::new(file, length)?),
@@ -149,7 +153,8 @@ pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box
     })
 }
 
-/// Reads vectors of this kind from a stream, such as the standard input. Parquet has its directory at its end, and is refused.
+/// Reads vectors of this kind from a stream, such as the standard input. Parquet is refused,
+/// because its directory is at the end of the file.
 pub fn read(kind: FileKind, stream: impl Read + Send + 'static, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
     Ok(match kind {
         FileKind::Npy => Box::new(NpyReader::new(stream, None)?),
@@ -172,19 +177,21 @@ pub fn create(kind: FileKind, file: File, dimension: usize) -> Result<Box<dyn Wr
     })
 }
 
-/// Rows of this dimension that make a batch of a size that suits: large enough to be quick, small enough for any machine.
+/// The number of rows in a batch of good size: large enough to be fast, small enough for any
+/// machine.
 pub fn rows_per_batch(dimension: usize) -> usize {
     const BATCH_BYTES_AIM: usize = 8 << 20;
     const BATCH_ROWS_MAX: usize = 1 << 15;
     (BATCH_BYTES_AIM / size_of::<f32>() / dimension.max(1)).clamp(1, BATCH_ROWS_MAX)
 }
 
-/// The ids of rows that have none: their numbers.
+/// Ids for rows without ids: the row numbers.
 fn numbered(first: u64, rows: usize) -> Vec<String> {
     (first..first + rows as u64).map(|row| row.to_string()).collect()
 }
 
-/// The number that a person would write for it: 0.1 and not 0.10000000149. JSON has no NaN and no infinities.
+/// The shortest decimal form of a value: 0.1 and not 0.10000000149. NaN and infinities, which JSON
+/// lacks, become null.
 fn float_json(value: f32) -> Value {
     value.to_string().parse().map_or(Value::Null, double_json)
 }
@@ -193,7 +200,7 @@ fn double_json(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// A dimension, if a collection can have it.
+/// The dimension, if it is within the bounds of a collection.
 fn dimension_within_bounds(got: u64) -> Result<usize> {
     let max = crate::schema::DIMENSION_MAX;
     match usize::try_from(got) {
@@ -202,9 +209,10 @@ fn dimension_within_bounds(got: u64) -> Result<usize> {
     }
 }
 
-/// Checks that every component is a number.
+/// Checks that every component is finite.
 fn expect_finite(vectors: &[f32], dimension: usize, first_row: u64) -> Result<()> {
-    // One sum over all is quicker than a look at each: a component that is not finite leaves a sum that is not.
+    // One sum is faster than a test per component: the sum is NaN if any component is NaN or
+    // infinite.
     if vectors.iter().map(|value| value * 0.0).sum::<f32>() == 0.0 {
         return Ok(());
     }

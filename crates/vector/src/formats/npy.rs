@@ -1,7 +1,7 @@
 //! NumPy arrays: `.npy`, versions 1 to 3.
 //!
-//! An array of rank two is a row per vector; one of rank one is a single vector. The elements are f16, f32, f64, i8 or u8 in
-//! either byte order and in C order.
+//! An array of rank two has one row per vector; an array of rank one is a single vector. The
+//! elements are f16, f32, f64, i8 or u8, in either byte order and in C order.
 
 mod header;
 
@@ -16,9 +16,9 @@ use header::{ElementType, Header};
 
 const FORMAT: &str = "npy";
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// The longest header that is read. NumPy's own are a hundred bytes.
+/// Maximum size of a header. NumPy's own headers have about a hundred bytes.
 const HEADER_BYTES_MAX: usize = 1 << 16;
-/// The length of the header that is written, magic included: room for any shape, and a multiple of 64.
+/// Size of a written header, including the magic bytes: room for any shape, and a multiple of 64.
 const HEADER_BYTES_WRITTEN: usize = 128;
 
 /// Reads an array from a stream.
@@ -32,7 +32,8 @@ pub struct NpyReader<R> {
 }
 
 impl<R: Read> NpyReader<R> {
-    /// Reads the header. `length` is the length of the stream, where it is known: a header that claims more is refused.
+    /// Reads the header. `length` is the length of the stream, if known; a header that claims more
+    /// is refused.
     pub fn new(stream: R, length: Option<u64>) -> Result<NpyReader<R>> {
         let mut source = ByteSource::new(stream, length, FORMAT);
         let header = Header::parse(&header_text(&mut source)?)?;
@@ -86,7 +87,7 @@ impl<R: Read + Send> Reader for NpyReader<R> {
     }
 }
 
-/// Reads what stands before the data: the dictionary as text.
+/// Reads everything before the data and returns the dictionary as text.
 fn header_text<R: Read>(source: &mut ByteSource<R>) -> Result<String> {
     let mut bytes = Vec::new();
     let cut_short = |_| FormatError::header(FORMAT, "it is shorter than a header");
@@ -114,7 +115,8 @@ fn header_text<R: Read>(source: &mut ByteSource<R>) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| FormatError::header(FORMAT, "the header is not text"))
 }
 
-/// The elements as single precision. Bytes in the other order are turned in place first.
+/// Converts the elements to single precision. Bytes in the opposite order are swapped in place
+/// first.
 fn numbers(bytes: &mut [u8], element: ElementType, big_endian: bool) -> Vec<f32> {
     if big_endian {
         bytes.chunks_exact_mut(element.size_bytes()).for_each(<[u8]>::reverse);
@@ -128,7 +130,7 @@ fn numbers(bytes: &mut [u8], element: ElementType, big_endian: bool) -> Vec<f32>
     }
 }
 
-/// Writes an array of f32. Ids and metadata are not part of it.
+/// Writes an array of f32, without ids and metadata.
 pub struct NpyWriter<W> {
     out: W,
     dimension: usize,
@@ -136,7 +138,7 @@ pub struct NpyWriter<W> {
 }
 
 impl<W: Write + Seek> NpyWriter<W> {
-    /// Begins an array; the number of rows is filled in when it is finished.
+    /// Begins an array. The number of rows is filled in by `finish`.
     pub fn new(mut out: W, dimension: usize) -> Result<NpyWriter<W>> {
         out.write_all(&written_header(0, dimension)).map_err(FormatError::io)?;
         Ok(NpyWriter { out, dimension, rows: 0 })

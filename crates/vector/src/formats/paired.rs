@@ -1,4 +1,5 @@
-//! A file of vectors, and a file of JSON lines with their ids and metadata, row by row.
+//! Combines a file of vectors with a file of JSON lines that has their ids and metadata, row by
+//! row.
 
 use std::io::Read;
 
@@ -6,7 +7,7 @@ use super::error::FormatError;
 use super::jsonl::RecordsReader;
 use super::{Batch, Reader, Result};
 
-/// Vectors of one file with the records of another.
+/// The vectors of one file with the records of another.
 pub struct Paired<R> {
     vectors: Box<dyn Reader>,
     records: RecordsReader<R>,
@@ -14,7 +15,7 @@ pub struct Paired<R> {
 }
 
 impl<R: Read> Paired<R> {
-    /// The records take the place of the ids and metadata that the vectors may have of their own.
+    /// Combines both. The records replace any ids and metadata of the vectors' own file.
     pub fn new(vectors: Box<dyn Reader>, records: R) -> Paired<R> {
         Paired { vectors, records: RecordsReader::new(records), rows: 0 }
     }

@@ -1,9 +1,11 @@
 //! Parquet files: a list column of floats, an id column, and further columns that become metadata.
 //!
-//! Columns are read as Parquet's own types, without Arrow in between, which would treble the time that this crate takes
-//! to build. Texts, truth values, numbers, lists of them and structures of them become metadata; dates and times become the
-//! numbers that they are stored as. A text column `metadata` that holds JSON objects, as [`ParquetWriter`] writes it,
-//! is metadata as it stands. What cannot become metadata is left out and named. Uncompressed, Snappy and LZ4 pages are read.
+//! Columns are read as Parquet's own types, without Arrow in between, which would treble the build
+//! time of this crate. Texts, truth values, numbers, lists of them and structures of them become
+//! metadata; dates and times become the numbers that they are stored as. A text column `metadata`
+//! of JSON objects, as [`ParquetWriter`] writes it, is used as the metadata directly. Columns that
+//! cannot become metadata are left out and named. Pages may be uncompressed or compressed with
+//! Snappy or LZ4.
 
 mod cells;
 mod pages;
@@ -35,19 +37,19 @@ pub struct ParquetReader<R: ChunkReader + 'static> {
     dimension: Option<usize>,
     rows: u64,
     next_row: u64,
-    /// The row group that is read next.
+    /// Index of the next row group to read.
     next_group: usize,
     group: Group,
-    /// A batch that was read to learn the dimension.
+    /// A batch that was read ahead to learn the dimension.
     waiting: Option<Batch>,
     bytes_read: u64,
 }
 
-/// The row group that is being read.
+/// The row group being read.
 #[derive(Default)]
 struct Group {
     rows_left: u64,
-    /// One for each leaf of the plan, in its order.
+    /// One reader for each leaf of the plan, in the plan's order.
     columns: Vec<ColumnReader>,
     budget: Budget,
 }
@@ -139,7 +141,8 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
         Ok(())
     }
 
-    /// Rows from what was read of each leaf, in the order of the plan: the vector, the id, the fields.
+    /// Builds a batch from the leaves that were read, in the order of the plan: the vector, the id,
+    /// the fields.
     fn batch(&mut self, rows: usize, leaves: Vec<Leaf>) -> Result<Batch> {
         let mut leaves = leaves.into_iter();
         let first_row = self.next_row;
@@ -214,7 +217,7 @@ impl<R: ChunkReader + 'static> Reader for ParquetReader<R> {
     }
 }
 
-/// Whether a column's pages are where a file of this length has something. The library panics where they are not.
+/// Whether a column's pages lie within a file of this length. The library panics if they do not.
 fn lies_within(chunk: &ColumnChunkMetaData, file_bytes: u64) -> bool {
     let start = u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()));
     let length = u64::try_from(chunk.compressed_size());
@@ -234,7 +237,7 @@ fn ids(cells: Vec<Value>, first_row: u64) -> Result<Vec<String>> {
     cells.into_iter().enumerate().map(id).collect()
 }
 
-/// Puts a value where its column's path says. Null is the same as missing, and takes no room.
+/// Inserts a value at its column's path. Null is the same as missing and is not inserted.
 fn place(object: &mut Map<String, Value>, field: &Field, cell: Value) -> Result<(), &'static str> {
     if cell.is_null() {
         return Ok(());
@@ -263,7 +266,7 @@ fn place(object: &mut Map<String, Value>, field: &Field, cell: Value) -> Result<
     }
 }
 
-/// What the Parquet library says. It speaks of what it found in the file, except where a codec is not built in.
+/// Converts an error of the Parquet library: a fault of the file, or a codec that is not built in.
 fn wrong(error: ParquetError) -> FormatError {
     let reason = error.to_string();
     if let Some(codec) = reason.split("Disabled feature at compile time: ").nth(1) {

@@ -1,5 +1,6 @@
-//! `.fvecs`, `.bvecs` and `.ivecs`: each row is its dimension as a 32-bit integer, then its components as f32, u8 or i32;
-//! all of it little-endian. Every row of a file has the same dimension.
+//! `.fvecs`, `.bvecs` and `.ivecs`: each row is its dimension as a 32-bit integer, then its
+//! components as f32, u8 or i32; all of it little-endian. Every row of a file has the same
+//! dimension.
 
 use std::io::{Read, Write};
 
@@ -22,7 +23,7 @@ pub enum VecsKind {
 }
 
 impl VecsKind {
-    /// The extension of such files.
+    /// The file extension.
     pub const fn name(self) -> &'static str {
         match self {
             VecsKind::F32 => "fvecs",
@@ -43,18 +44,18 @@ impl VecsKind {
 pub struct VecsReader<R> {
     source: ByteSource<R>,
     kind: VecsKind,
-    /// Unknown if there is no row.
+    /// `None` if the file has no row.
     dimension: Option<usize>,
     rows: Option<u64>,
     next_row: u64,
-    /// The dimension in front of the first row has been read already.
+    /// Whether the dimension in front of the next row was already read.
     dimension_taken: bool,
     buffer: Vec<u8>,
 }
 
 impl<R: Read> VecsReader<R> {
-    /// Reads the first row's dimension. `length` is the length of the stream, where it is known: it must be a whole number of
-    /// rows.
+    /// Reads the first row's dimension. `length` is the length of the stream, if known; it must be
+    /// a whole number of rows.
     pub fn new(stream: R, length: Option<u64>, kind: VecsKind) -> Result<VecsReader<R>> {
         let mut source = ByteSource::new(stream, length, kind.name());
         let mut buffer = Vec::new();
@@ -126,7 +127,7 @@ impl<R: Read + Send> Reader for VecsReader<R> {
     }
 }
 
-/// The dimension at the front of the bytes. A negative one reads as larger than any that is accepted.
+/// The dimension at the front of the bytes. A negative dimension reads as a number above the limit.
 fn dimension_at_front(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
@@ -139,7 +140,7 @@ fn append(vectors: &mut Vec<f32>, bytes: &[u8], kind: VecsKind) {
     }
 }
 
-/// Writes rows. Ids and metadata are not part of them.
+/// Writes rows, without ids and metadata.
 pub struct VecsWriter<W> {
     out: W,
     dimension: usize,

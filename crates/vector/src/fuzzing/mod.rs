@@ -1,8 +1,10 @@
-//! What the fuzz targets call: each function reads bytes as something that comes from outside, as far as it goes. None of them
-//! may panic, hang, or ask for more memory at once than a few times the bytes; what comes of them must add up. `fuzz/` runs
-//! them under cargo-fuzz, `tests/fuzz.rs` over mutated files with a fixed seed.
+//! The functions that the fuzz targets call. Each reads bytes as untrusted input as far as
+//! possible. No function may panic, hang, or allocate more than a few times the input at once; the
+//! results must be consistent. `fuzz/` runs the functions under cargo-fuzz, `tests/fuzz.rs` over
+//! mutated files with a fixed seed.
 //!
-//! Here are the files that a collection imports, and filters; `stored` has the files of which it consists.
+//! This module covers filters and the files that a collection imports; `stored` covers the
+//! collection's own files.
 
 mod stored;
 
@@ -18,7 +20,7 @@ use crate::formats::{
 
 pub use stored::{centroids, lists, log, manifest, packed, repair, store, unpack};
 
-/// Rows that are read at once.
+/// Rows per batch.
 const ROWS_PER_BATCH: usize = 64;
 
 /// A fuzz target.
@@ -64,7 +66,7 @@ pub fn ivecs(bytes: &[u8]) {
     vecs(bytes, VecsKind::I32);
 }
 
-/// JSON lines with vectors, and without.
+/// JSON lines, with and without vectors.
 pub fn jsonl(bytes: &[u8]) {
     drain(JsonLinesReader::new(Cursor::new(bytes.to_vec())));
     let mut records = RecordsReader::new(bytes);
@@ -82,7 +84,7 @@ pub fn arrow(bytes: &[u8]) {
     drain(ArrowReader::new(Cursor::new(bytes.to_vec()), Some(bytes.len() as u64), &names));
 }
 
-/// A filter as text. What is accepted must have a JSON form that means the same.
+/// A filter as text. An accepted filter must have an equivalent JSON form.
 pub fn filter_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(filter) = Filter::parse(text) {
@@ -90,7 +92,8 @@ pub fn filter_text(bytes: &[u8]) {
     }
 }
 
-/// A filter as JSON, and metadata that happens to look like one. Columns must select what matches.
+/// A filter as JSON, which also serves as the metadata. Columns must select the row exactly if the
+/// filter matches.
 pub fn filter_json(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let Ok(filter) = Filter::from_json(&value) else { return };
@@ -105,7 +108,7 @@ fn vecs(bytes: &[u8], kind: VecsKind) {
     drain(VecsReader::new(Cursor::new(bytes.to_vec()), None, kind));
 }
 
-/// Reads to the end, or to the first error. What comes must add up.
+/// Reads to the end or to the first error. The batches must be consistent.
 fn drain<R: Reader>(reader: Result<R, FormatError>) {
     let Ok(mut reader) = reader else { return };
     while let Ok(Some(batch)) = reader.next_batch(ROWS_PER_BATCH) {

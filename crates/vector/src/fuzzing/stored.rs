@@ -1,9 +1,10 @@
-//! The files of which a collection consists: the manifest, the log of a segment, the index's centroids and lists, and a whole
-//! folder.
+//! The files of a collection: the manifest, the log of a segment, the index's centroids and lists,
+//! and a whole folder.
 //!
-//! Every file has a checksum, which a mutation hardly ever leaves intact; so each is read as it is, and once more with a
-//! checksum that fits. A whole folder is one string of bytes, section after section: `kind u8 · number u8 · length u32 ·
-//! content`. The kinds are those of [`SECTIONS`]; those that are sealed get their checksums when they are written.
+//! Every file has a checksum, which a mutation hardly ever leaves intact. Each input is therefore
+//! read twice: as it is, and with a correct checksum. A whole folder is packed into one byte
+//! string, section after section: `kind u8 · number u8 · length u32 · content`. [`SECTIONS`] lists
+//! the kinds; sections that are sealed get their checksums when they are written.
 
 use std::fs;
 use std::io;
@@ -18,9 +19,9 @@ use crate::ivf::{self, CENTROIDS_MAGIC, Centroids, LISTS_MAGIC, Lists};
 use crate::record;
 use crate::writer::recover;
 
-/// The nonce of logs that are sealed here.
+/// The nonce of the logs written here.
 const NONCE: u64 = 7;
-/// The kinds of sections, by their numbers.
+/// The kinds of sections, indexed by their numbers.
 const SECTIONS: [Section; 9] = [
     Section::Raw("MANIFEST"),
     Section::Manifest,
@@ -33,14 +34,14 @@ const SECTIONS: [Section; 9] = [
     Section::Numbers("centroids", CENTROIDS_MAGIC),
 ];
 
-/// What a section of a packed folder is.
+/// The kind of a section of a packed folder.
 #[derive(Clone, Copy, PartialEq)]
 enum Section {
-    /// A file as it is.
+    /// A file, unchanged.
     Raw(&'static str),
     /// The manifest's JSON.
     Manifest,
-    /// The bodies of a log's records, each behind its length.
+    /// The bodies of a log's records, each preceded by its length.
     Log,
     /// A file of numbers without its magic and checksum.
     Numbers(&'static str, [u8; 8]),
@@ -91,7 +92,7 @@ pub fn centroids(bytes: &[u8]) {
     });
 }
 
-/// Where the lists of a segment begin.
+/// The offsets of the lists of a segment.
 pub fn lists(bytes: &[u8]) {
     for_both(bytes, LISTS_MAGIC, |file, places, rows| {
         let Some(lists) = (places as usize).checked_sub(1) else { return };
@@ -101,7 +102,8 @@ pub fn lists(bytes: &[u8]) {
     });
 }
 
-/// A whole folder. What can be opened must hold together, and must be the same when it is opened again.
+/// A whole folder. A folder that opens must be consistent, and must give the same content when it
+/// is opened again.
 pub fn store(bytes: &[u8]) {
     let scratch = Scratch::new();
     if unpack(bytes, &scratch.0).is_err() {
@@ -112,7 +114,8 @@ pub fn store(bytes: &[u8]) {
     }
 }
 
-/// A whole folder, repaired. A dry run changes nothing, and says what is then done; what was mended can be opened.
+/// A whole folder, repaired. A dry run changes nothing and reports what the repair then does; a
+/// repaired folder can be opened.
 pub fn repair(bytes: &[u8]) {
     let scratch = Scratch::new();
     if unpack(bytes, &scratch.0).is_err() {
@@ -129,7 +132,7 @@ pub fn repair(bytes: &[u8]) {
     }
 }
 
-/// Every id of a folder and whether its row lives.
+/// Every id of a folder, and whether its row is live.
 fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
     let (folder, mut manifest) = Folder::open(path, None)?;
     let schema = Arc::new(manifest.schema()?);
@@ -148,11 +151,11 @@ fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
             let _ = view.metadata(row);
             ids.push((id.to_owned(), view.is_live(row)));
         }
-        // Rows that are not read on opening may be damaged, which this tells.
+        // Rows that are not read on opening may be damaged; `verify` reports that.
         let _ = recover::verify(&folder, &schema, view.id, (view.log.bytes(), view.stored.bytes()), |_| true);
         segment.trim();
     }
-    // Closed in order.
+    // Write the manifest of a clean close.
     for (listed, segment) in manifest.segments.iter_mut().zip(&stored.segments) {
         listed.extent = Some(segment.extent());
     }
@@ -161,7 +164,8 @@ fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
     Ok(ids)
 }
 
-/// A collection's folder as one string of bytes, with everything sealed that can be.
+/// Packs a collection's folder into one byte string. Sections that can be sealed are stored without
+/// their checksums.
 pub fn packed(folder: &Path) -> io::Result<Vec<u8>> {
     let mut paths =
         fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
@@ -218,14 +222,15 @@ impl Section {
     }
 }
 
-/// Calls `read` with a file as it is and with one whose checksum fits, each with the two numbers in its head.
+/// Calls `read` with the file as it is and with a file of correct checksum, each with the two
+/// numbers in its head.
 fn for_both(bytes: &[u8], magic: [u8; 8], read: impl Fn(&[u8], u32, u32)) {
     for file in [bytes.to_vec(), sealed_numbers(magic, bytes)] {
         read(&file, number_at(&file, 8), number_at(&file, 12));
     }
 }
 
-/// A file of numbers: two of them, and what follows.
+/// A file of numbers: the two numbers of its head, and its body.
 fn sealed_numbers(magic: [u8; 8], content: &[u8]) -> Vec<u8> {
     let body = content.get(8..).unwrap_or_default();
     [&ivf::head(magic, number_at(content, 0), number_at(content, 4), body)[..], body].concat()
@@ -249,12 +254,12 @@ fn sealed_log(segment: u32, mut content: &[u8]) -> Vec<u8> {
     log
 }
 
-/// The bodies of a log's records, each behind its length.
+/// The bodies of a log's records, each preceded by its length.
 fn bodies(log: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), log.get(record::LOG_HEAD_BYTES..).unwrap_or_default());
     while let Some((length, after)) = rest.split_first_chunk::<8>() {
         let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-        // Behind the length stand a checksum and a mark.
+        // After the length come a checksum and a mark.
         let Some(body) = after.get(8..).and_then(|after| after.get(..length)) else { break };
         out.extend((length as u32).to_le_bytes());
         out.extend(body);
@@ -263,7 +268,7 @@ fn bodies(log: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A folder that is deleted when it is dropped; in memory, where the system has such a place.
+/// A folder that is deleted on drop; in memory if the system has `/dev/shm`.
 struct Scratch(PathBuf);
 
 impl Scratch {

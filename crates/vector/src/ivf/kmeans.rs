@@ -1,9 +1,10 @@
-//! Training centroids, and assigning rows to them.
+//! Training of centroids, and assignment of rows to them.
 //!
-//! Nearness is that of the metric: directions under cosine, distances under euclidean, and distances under dot as well,
-//! since rows that are near each other have like products with everything. The nearest centroid of every point is found by
-//! the runtime's `Search`, wherever it runs best; sums are taken on the host in `f64`, in the order of the points, so that
-//! the same seed gives the same centroids.
+//! The distance depends on the metric: the angle for cosine, the Euclidean distance for euclidean
+//! and also for dot, since rows that are close to each other have similar products with every
+//! vector. The runtime's `Search` finds the nearest centroid of every point, on the device that
+//! suits best. Sums are taken on the host in `f64`, in the order of the points, so that the same
+//! seed gives the same centroids.
 
 use panoply_core::Tensor;
 use panoply_core::op::compute::{Metric, Search};
@@ -16,10 +17,10 @@ use crate::search::run::on_host;
 use crate::segment::SegmentView;
 use crate::state::Shared;
 
-/// Points whose nearest centroids are found by one op.
+/// Points per search op for the nearest centroids.
 const ASSIGN_POINTS_MAX: usize = 1 << 13;
 
-/// How many lists an index of so many records has.
+/// The number of lists of an index of `records` records.
 pub(crate) fn list_count(options: &IndexOptions, records: usize) -> Result<usize> {
     let lists = options.lists.unwrap_or_else(|| (((records as f64).sqrt() * 4.0) as usize).clamp(1, LISTS_MAX));
     if !(1..=LISTS_MAX).contains(&lists) {
@@ -28,7 +29,7 @@ pub(crate) fn list_count(options: &IndexOptions, records: usize) -> Result<usize
     Ok(lists.min(records.max(1)))
 }
 
-/// The centroids of a collection's rows, `[lists, dimension]`.
+/// The centroids of a collection's rows, as a tensor `[lists, dimension]`.
 pub(crate) fn train(
     shared: &Shared,
     segments: &[std::sync::Arc<SegmentView>],
@@ -55,7 +56,7 @@ pub(crate) fn train(
     Ok(Tensor::from_vec(centroids, [lists, dimension])?)
 }
 
-/// The list of each of these rows of a segment.
+/// The list of each of the given rows of a segment.
 pub(crate) fn assign(shared: &Shared, centroids: &Tensor, segment: &SegmentView, rows: &[u32]) -> Result<Vec<u32>> {
     let (dimension, metric) = (shared.schema.dimension, assigning_metric(shared.schema.metric));
     let mut lists = Vec::with_capacity(rows.len());
@@ -64,7 +65,7 @@ pub(crate) fn assign(shared: &Shared, centroids: &Tensor, segment: &SegmentView,
         for row in part {
             let mut point = segment.vector(*row);
             if metric == Metric::Cosine {
-                // Of any length, the squares of which `f32` may not hold.
+                // Normalise: the row may have any length, whose square may overflow `f32`.
                 normalise(&mut point);
             }
             points.extend(point);
@@ -83,7 +84,7 @@ fn assigning_metric(metric: Metric) -> Metric {
 fn nearest(shared: &Shared, centroids: &Tensor, points: &Tensor, metric: Metric) -> Result<Vec<u32>> {
     let (count, mut assigned) = (points.shape()[0], Vec::new());
     let runtime = &shared.runtime;
-    // A collection that may use devices lets the runtime choose; it knows which is done first.
+    // If the collection may use devices, the runtime chooses the device that finishes first.
     let may_choose = shared.options.residency != Residency::Host;
     let device = if may_choose { None } else { shared.hosts.first().copied() };
     for first in (0..count).step_by(ASSIGN_POINTS_MAX) {
@@ -97,7 +98,8 @@ fn nearest(shared: &Shared, centroids: &Tensor, points: &Tensor, metric: Metric)
     Ok(assigned)
 }
 
-/// Live rows, chosen at random, as points; under cosine of length one, so that all count alike.
+/// Randomly chosen live rows as points. For cosine, points are normalised so that all have the same
+/// weight.
 fn sample(segments: &[std::sync::Arc<SegmentView>], metric: Metric, wanted: usize, random: &mut Random) -> Vec<f32> {
     let total: usize = segments.iter().map(|segment| segment.len() as usize).sum();
     let chosen = random.choose(total, wanted.min(total));
@@ -125,7 +127,7 @@ fn normalise(point: &mut [f32]) {
     }
 }
 
-/// The mean of each centroid's points. A centroid without points takes the place of a point chosen at random.
+/// The mean of each centroid's points. A centroid without points becomes a randomly chosen point.
 fn means(
     points: &[f32],
     assigned: &[u32],
@@ -156,7 +158,7 @@ fn means(
     centroids
 }
 
-/// A small generator of numbers that look random (splitmix64).
+/// A small pseudo-random generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -172,7 +174,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// `wanted` different numbers below `end`, ascending.
+    /// `wanted` distinct numbers below `end`, ascending.
     fn choose(&mut self, end: usize, wanted: usize) -> Vec<usize> {
         let mut chosen = Vec::with_capacity(wanted);
         for number in 0..end {

@@ -1,13 +1,14 @@
-//! IVF-Flat: an index that makes a search look at some of the rows only.
+//! IVF-Flat: an index with which a search reads only part of the rows.
 //!
-//! Training finds centroids by k-means. Building sorts the rows of each segment by their nearest centroid, so that a
-//! centroid's rows, its list, lie one after the other. A search then looks at the lists of the `nprobe` centroids that are
-//! nearest to the query. Rows that came after the index was built are searched exactly, whatever `nprobe` is; compaction
-//! sorts them in. Filters and removals work as ever, and everything runs through the runtime's ops.
+//! Training finds centroids by k-means. Building sorts the rows of each segment by their nearest
+//! centroid, so that the rows of a centroid, its list, are contiguous. A search then reads the
+//! lists of the `nprobe` centroids nearest to the query. Rows added after the index was built are
+//! searched exactly for any `nprobe`; compaction sorts them into lists. Filters and removals work
+//! as without an index, and everything runs through the runtime's ops.
 //!
-//! * `kmeans`: training, and assigning rows to centroids.
+//! * `kmeans`: training of centroids, and assignment of rows.
 //! * `probe`: searching lists.
-//! * `tune`: how many of the true neighbours a number of lists finds.
+//! * `tune`: recall for a number of lists.
 
 pub(crate) mod kmeans;
 mod probe;
@@ -23,24 +24,24 @@ use crate::error::{Error, Result};
 use crate::schema::DIMENSION_MAX;
 use crate::sealed::Sealing;
 
-/// The most lists of an index.
+/// Maximum number of lists of an index.
 pub const LISTS_MAX: usize = 1 << 20;
 pub(crate) const CENTROIDS_MAGIC: [u8; 8] = *b"PNPLVCEN";
 pub(crate) const LISTS_MAGIC: [u8; 8] = *b"PNPLVLS2";
-/// The version before, which has no ages.
+/// The previous version, without ages.
 const LISTS_MAGIC_OLD: [u8; 8] = *b"PNPLVLST";
 pub(crate) const HEAD_BYTES: usize = 20;
 
 /// How an index is built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexOptions {
-    /// How many lists. `None`: four times the root of the number of records.
+    /// Number of lists. `None`: four times the square root of the number of records.
     pub lists: Option<usize>,
-    /// Rows to train with, for each list.
+    /// Training rows for each list.
     pub samples_per_list: usize,
     /// Rounds of k-means.
     pub rounds: usize,
-    /// The same seed and the same records give the same index.
+    /// Seed of the random choices. The same seed and the same records give the same index.
     pub seed: u64,
 }
 
@@ -50,29 +51,29 @@ impl Default for IndexOptions {
     }
 }
 
-/// An index that was built.
+/// Figures about an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexReport {
-    /// How many lists it has.
+    /// Number of lists.
     pub lists: usize,
-    /// Records in lists; the others are searched exactly.
+    /// Records in lists; all other records are searched exactly.
     pub indexed_rows: u64,
 }
 
 /// The centroids of an index.
 pub(crate) struct Centroids {
-    /// The number of their file.
+    /// The number in their file's name.
     pub(crate) number: u32,
     /// `[lists, dimension]`, f32.
     pub(crate) points: Tensor,
 }
 
-/// The lists of a segment, whose rows are sorted by list and within a list by age.
+/// The lists of a segment. The segment's rows are sorted by list, and by age within a list.
 pub(crate) struct Lists {
-    /// Where each list begins; one place more than there are lists.
+    /// Offset of each list, and the end of the last one: one entry more than there are lists.
     pub(crate) offsets: Vec<u32>,
-    /// For each row how many rows of the segment are older. Empty in files of the version before: their rows count as if they
-    /// were stored by age.
+    /// For each row, the number of older rows in the segment. Empty in files of the previous
+    /// version: their rows count as stored by age.
     pub(crate) ages: Vec<u32>,
 }
 
@@ -91,7 +92,7 @@ impl Centroids {
         Centroids::parse(path, &read_bounded(sealing, path, bytes_max)?, number, dimension)
     }
 
-    /// The centroids in the content of their file.
+    /// Parses the content of a centroids file.
     pub(crate) fn parse(path: &Path, bytes: &[u8], number: u32, dimension: usize) -> Result<Centroids> {
         let (count, stored, bytes) = parse_numbers(path, bytes, CENTROIDS_MAGIC)?;
         let (count, stored) = (count as usize, stored as usize);
@@ -115,18 +116,18 @@ impl Lists {
         write_numbers(sealing, path, magic, self.offsets.len() as u32, rows, bytemuck::cast_slice(&body))
     }
 
-    /// How many rows of the segment are older than this one.
+    /// Number of rows in the segment that are older than `row`.
     pub(crate) fn age_of(&self, row: u32) -> u32 {
         self.ages.get(row as usize).copied().unwrap_or(row)
     }
 
-    /// Whether the rows of a range are stored by age: those of one list are.
+    /// Whether the rows of a range are stored by age, as the rows of one list are.
     pub(crate) fn is_by_age(&self, range: &Range<u32>) -> bool {
         let list_end = self.offsets.partition_point(|offset| *offset <= range.start);
         self.ages.is_empty() || self.offsets.get(list_end).is_none_or(|end| range.end <= *end)
     }
 
-    /// The rows by age, oldest first; `None` where they are stored so.
+    /// The rows by age, oldest first; `None` if they are stored in that order.
     pub(crate) fn rows_by_age(&self) -> Option<Vec<u32>> {
         let mut rows = vec![0; self.ages.len()];
         for (row, age) in (0..).zip(&self.ages) {
@@ -139,7 +140,7 @@ impl Lists {
         Lists::parse(path, &read_bounded(sealing, path, (lists + 1 + rows as usize) * size_of::<u32>())?, lists, rows)
     }
 
-    /// The lists in the content of their file.
+    /// Parses the content of a lists file.
     pub(crate) fn parse(path: &Path, bytes: &[u8], lists: usize, rows: u32) -> Result<Lists> {
         let old = bytes.starts_with(&LISTS_MAGIC_OLD);
         let (count, stored, bytes) = parse_numbers(path, bytes, if old { LISTS_MAGIC_OLD } else { LISTS_MAGIC })?;
@@ -155,7 +156,7 @@ impl Lists {
     }
 }
 
-/// Whether each number below `end` is there once.
+/// Whether `numbers` holds each number below `end` exactly once.
 fn is_permutation(numbers: &[u32], end: u32) -> bool {
     if numbers.len() != end as usize {
         return false;
@@ -169,7 +170,7 @@ fn write_numbers(sealing: &Sealing, path: &Path, magic: [u8; 8], first: u32, sec
     sealing.write_file(path, &[&head(magic, first, second, body), body])
 }
 
-/// The head of a file: what it is, two numbers, and a checksum of everything.
+/// The head of a file: the magic bytes, two numbers, and a checksum of everything.
 pub(crate) fn head(magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&magic);
@@ -182,7 +183,7 @@ pub(crate) fn head(magic: [u8; 8], first: u32, second: u32, body: &[u8]) -> [u8;
     head
 }
 
-/// A file whose body has at most so many bytes.
+/// Reads a file whose body has at most `body_bytes_max` bytes.
 fn read_bounded(sealing: &Sealing, path: &Path, body_bytes_max: usize) -> Result<Vec<u8>> {
     sealing.read_file(path, (HEAD_BYTES as u64).saturating_add(body_bytes_max as u64))
 }

@@ -19,7 +19,8 @@ use crate::search::{Passing, SearchOptions, exact_score, passes, passing};
 use crate::segment::SegmentView;
 
 impl Batch<'_> {
-    /// Starts a search of the `nprobe` nearest lists of each query; segments that are not in lists are searched whole.
+    /// Starts a search of the `nprobe` nearest lists of each query. Segments without lists are
+    /// searched entirely.
     pub(crate) fn start_probes(&mut self, options: &SearchOptions, nprobe: usize) -> Result<()> {
         let Some(centroids) = self.snapshot.centroids.clone() else {
             return self.start_all(options);
@@ -60,19 +61,19 @@ impl Batch<'_> {
     }
 }
 
-/// On the caller's thread.
+/// The path for a single query, on the caller's thread.
 impl Batch<'_> {
-    /// The lists nearest to the only query.
+    /// The lists nearest to the single query.
     fn nearest_lists(&self, centroids: &Centroids, nprobe: usize) -> Result<Vec<u32>> {
         let mut nearest = Nearest::new(nprobe);
-        // Centroids have the length one under cosine, so that the product orders them.
+        // For cosine the centroids have length one, so the product orders them.
         let (metric, points) = (self.shared.schema.metric, centroids.points.as_slice::<f32>()?);
         for_each_key(metric, self.queries, points, |list, key| nearest.offer(key, list, list));
         Ok(nearest.kept.into_iter().map(|(_, _, list)| list).collect())
     }
 
-    /// Searches the lists of the only query, where their rows are few and lie on the host as they were given; false where
-    /// they are not.
+    /// Searches the lists of the single query directly, if their rows are few and are on the host
+    /// as plain `f32`. Returns false otherwise.
     fn probe_directly(&mut self, lists: &[u32], options: &SearchOptions) -> Result<bool> {
         let (schema, snapshot) = (&self.shared.schema, self.snapshot);
         let on_host = |segment: &SegmentView| segment.shared.resident.state().blocks.is_empty();
@@ -102,7 +103,7 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    /// The nearest of some rows of a segment, with their scores.
+    /// The nearest of the rows in `ranges` of a segment, with their scores.
     fn nearest_rows(
         &self,
         place: u32,
@@ -121,14 +122,16 @@ impl Batch<'_> {
             for_each_key(metric, self.queries, part, |place, key| {
                 let row = range.start + place;
                 if (key <= bound || key.is_nan()) && (passing.is_none() || passes(passing, row)) {
-                    // Rows whose squares differ may be equally far, and are then ordered by age.
+                    // Rows whose squares differ may have equal distances; such rows are ordered by
+                    // age.
                     let distance = if euclidean { key.sqrt() } else { key };
                     let key = norms.map_or(distance, |norms| key / (length * norms[row as usize]));
-                    // Rows of earlier versions may be longer than those that are accepted now.
+                    // Rows stored by earlier versions may be longer than the present limit.
                     let exact = || exact_score(metric, self.queries, &segment.vector(row));
                     let exact = || if euclidean { exact() } else { -exact() };
                     nearest.offer(if key.is_finite() { key } else { exact() }, segment.age_of(row), row);
-                    // The bound is on squares, of which those a few roundings larger may have the same root.
+                    // The bound applies to squares; squares that are a few roundings larger may
+                    // have the same root.
                     let worst = nearest.worst().filter(|_| euclidean);
                     bound = worst.map_or(f32::INFINITY, |worst| worst * worst * (1.0 + 4.0 * f32::EPSILON));
                 }
@@ -143,7 +146,7 @@ impl Batch<'_> {
         Ok(nearest.kept.into_iter().map(candidate).collect())
     }
 
-    /// For each query its nearest lists.
+    /// The nearest lists of each query.
     fn search_lists(&mut self, centroids: &Centroids, nprobe: usize, queries: &Tensor) -> Result<Vec<u32>> {
         let op = Search::new(&centroids.points, queries, self.shared.schema.metric, nprobe);
         let device = self.shared.hosts.first().copied();
@@ -155,7 +158,7 @@ impl Batch<'_> {
     }
 }
 
-/// For each list the queries that want it.
+/// For each list, the queries that search it.
 fn askers(lists: &[u32], nprobe: usize) -> BTreeMap<u32, Arc<[u32]>> {
     let mut askers: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (query, lists) in (0_u32..).zip(lists.chunks_exact(nprobe)) {
@@ -166,7 +169,7 @@ fn askers(lists: &[u32], nprobe: usize) -> BTreeMap<u32, Arc<[u32]>> {
     askers.into_iter().map(|(list, queries)| (list, Arc::from(queries))).collect()
 }
 
-/// The rows of a list; empty where the centroid search left a place open.
+/// The rows of a list; empty for the filler ids that a centroid search returns if it finds too few.
 fn list_range(offsets: &[u32], list: u32) -> Range<u32> {
     match (offsets.get(list as usize), offsets.get((list as usize).saturating_add(1))) {
         (Some(start), Some(end)) => *start..*end,
@@ -174,7 +177,7 @@ fn list_range(offsets: &[u32], list: u32) -> Range<u32> {
     }
 }
 
-/// The rows of these lists, ascending, with lists that lie side by side in one range.
+/// The rows of these lists in ascending order; adjacent lists are joined into one range.
 fn joined(lists: &[u32], offsets: &[u32]) -> Vec<Range<u32>> {
     let mut ranges: Vec<Range<u32>> = lists.iter().map(|list| list_range(offsets, *list)).collect();
     ranges.retain(|range| !range.is_empty());

@@ -1,4 +1,4 @@
-//! How many of the true neighbours a number of lists finds.
+//! Measures the recall of searches with a given number of lists.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -8,30 +8,30 @@ use crate::search::SearchOptions;
 use crate::search::run::{Batch, check};
 use crate::state::Shared;
 
-/// What one `nprobe` achieves.
+/// The figures of one `nprobe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallRow {
-    /// How many lists were searched.
+    /// Number of lists searched.
     pub nprobe: usize,
     /// The share of the true `k` nearest that was found, 0 to 1.
     pub recall: f64,
-    /// The share of the rows that was looked at, 0 to 1.
+    /// The share of the rows that was read, 0 to 1.
     pub scanned_share: f64,
-    /// Queries in a second, all of them in one call.
+    /// Queries per second, with all queries in one call.
     pub queries_per_s: f64,
-    /// The same with every row searched.
+    /// Queries per second of the exact search.
     pub exact_queries_per_s: f64,
 }
 
 /// One search of all queries.
 struct Run {
-    /// For each query the rows it found, by segment and place.
+    /// For each query, the rows found, by segment and row.
     found: Vec<HashSet<(u32, u32)>>,
     scanned: u64,
     queries_per_s: f64,
 }
 
-/// Compares searches of some lists with exact ones, over one snapshot.
+/// Compares searches of some lists with exact searches of the same snapshot.
 pub(crate) fn measure(
     shared: &Shared,
     queries: &[f32],

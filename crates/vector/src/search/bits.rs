@@ -1,22 +1,24 @@
-//! Which rows a filter lets through: a bit for each row. Rows and their metadata never change, so the bits of a segment
-//! are computed once for each filter, and continued when the segment grows. The fields that filters ask for are kept as
-//! columns, so that another filter on the same field reads no JSON again.
+//! The rows that a filter accepts, as one bit per row. Rows and their metadata never change, so the
+//! bits of a segment are computed once per filter and extended when the segment grows. The fields
+//! that filters use are kept as columns, so that another filter on the same field does not parse
+//! the JSON again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::filter::{Columns, Filter};
 use crate::segment::SegmentView;
 
-/// Filters whose bits are kept for each segment.
+/// Number of filters whose bits are kept per segment.
 const FILTERS_KEPT_MAX: usize = 8;
-/// Rows from which a segment has columns.
+/// Number of rows from which a segment gets columns.
 const COLUMN_ROWS_MIN: u32 = 4096;
-/// Rows that a segment may have beyond its columns, as a share of them, before they are made anew.
+/// Rows beyond a segment's columns, as a share of the segment (1/4), before the columns are built
+/// again.
 const REST_SHARE_MAX: u32 = 4;
-/// What the columns of one segment may take, in bytes.
+/// Maximum size of the columns of one segment, in bytes.
 const COLUMN_BYTES_MAX: usize = 256 << 20;
 
-/// The bits of the filters that were used last.
+/// The bits of the most recently used filters.
 #[derive(Default)]
 pub(crate) struct FilterCache {
     kept: Mutex<Vec<Kept>>,
@@ -30,12 +32,12 @@ struct Kept {
     filter: Filter,
     rows: u32,
     words: Arc<[u32]>,
-    /// The bits of live rows, and those that are set in both.
+    /// The bits of the live rows, and their intersection with `words`.
     joined: Option<(Bits, Bits)>,
 }
 
 impl FilterCache {
-    /// The bits of the segment's rows, dead ones included.
+    /// The bits of the segment's rows, including dead rows.
     fn words(&self, segment: &SegmentView, filter: &Filter) -> Arc<[u32]> {
         let found = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +50,7 @@ impl FilterCache {
             })
         };
         let (done, words) = found.unwrap_or((0, Arc::from([])));
-        // A snapshot that is older than the bits has fewer rows; bits behind its last row do no harm.
+        // A snapshot older than the bits has fewer rows; bits after its last row are ignored.
         if done >= segment.count {
             return words;
         }
@@ -71,7 +73,8 @@ impl FilterCache {
 }
 
 impl FilterCache {
-    /// The bits of the rows that pass and live. The same bits are the same memory, so that a device may keep a copy.
+    /// The bits of the rows that pass and are live. Repeated calls return the same memory, so that
+    /// a device can cache a copy.
     fn live_words(&self, segment: &SegmentView, filter: &Filter, live: &Arc<[u32]>) -> Arc<[u32]> {
         let words = self.words(segment, filter);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,11 +90,13 @@ impl FilterCache {
         joined
     }
 
-    /// The bits of the first rows, and how many rows those are, by the segment's columns.
+    /// Evaluates the filter with the segment's columns. Returns the number of rows covered, and
+    /// their bits.
     fn select(&self, segment: &SegmentView, filter: &Filter) -> (u32, Vec<u32>) {
         let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
         if columns.rows() > segment.count as usize && !columns.has(filter) {
-            // A snapshot that is older than the columns does not have all of their rows to make another of.
+            // A snapshot older than the columns lacks some of their rows, so it cannot build
+            // another column.
             return (0, Vec::new());
         }
         let rest = segment.count.saturating_sub(columns.rows() as u32);
@@ -106,10 +111,11 @@ impl FilterCache {
     }
 }
 
-/// The rows of a segment that may be returned: a bit for each, and how many are set. `None`: all of them.
+/// The rows of a segment that may be returned: one bit per row, and the number of set bits. `None`:
+/// all rows.
 pub(crate) type Passing = Option<(Bits, u32)>;
 
-/// The rows of a segment that live and pass the filter.
+/// The rows of a segment that are live and pass the filter.
 pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Passing {
     let live = segment.live.clone();
     let words = match (filter, live) {
@@ -122,20 +128,20 @@ pub(crate) fn passing(segment: &SegmentView, filter: Option<&Filter>) -> Passing
     (count < segment.count).then_some((words, count))
 }
 
-/// Whether a row is among those that pass.
+/// Whether a row passes.
 pub(crate) fn passes(passing: &Passing, row: u32) -> bool {
     let bit = |words: &[u32]| words.get(row as usize / 32).is_some_and(|word| word >> (row % 32) & 1 == 1);
     passing.as_ref().is_none_or(|(words, _)| bit(words))
 }
 
-/// How many of the first `rows` bits are set.
+/// Number of set bits among the first `rows`.
 pub(crate) fn count_bits(words: &[u32], rows: u32) -> u32 {
     let (whole, rest) = (rows as usize / 32, rows % 32);
     let full: u32 = words[..whole.min(words.len())].iter().map(|word| word.count_ones()).sum();
     full + words.get(whole).map_or(0, |word| (word & ((1_u32 << rest) - 1)).count_ones())
 }
 
-/// The bits from `start` on, `count` of them, moved to the beginning.
+/// The `count` bits from `start` on, shifted to the beginning.
 pub(crate) fn slice_bits(words: &[u32], start: u32, count: u32) -> Vec<u32> {
     let (first, shift) = (start as usize / 32, start % 32);
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
@@ -146,7 +152,7 @@ pub(crate) fn slice_bits(words: &[u32], start: u32, count: u32) -> Vec<u32> {
     (first..first + (count as usize).div_ceil(32)).map(joined).collect()
 }
 
-/// Appends the bits of the rows from `start` on.
+/// Appends the bits of the rows from `start` on. `start` is a multiple of 32.
 fn evaluate(segment: &SegmentView, filter: &Filter, start: u32, words: &mut Vec<u32>) {
     let word = |first: u32| {
         let rows = first..segment.count.min(first + 32);
@@ -179,8 +185,9 @@ mod tests {
         assert_eq!(count_bits(&words, 33), 2);
     }
 
-    /// The columns covered more rows than the older snapshot had, which made another of its own rows alone: the rest counted
-    /// as without metadata from then on.
+    /// Regression: the columns covered more rows than an older snapshot had. The snapshot built
+    /// another column from its own rows alone, and the remaining rows counted as rows without
+    /// metadata from then on.
     #[test]
     fn an_older_snapshot_makes_no_column_for_rows_it_does_not_have() {
         let schema = Arc::new(Schema::new("columns", 1, Metric::Dot));

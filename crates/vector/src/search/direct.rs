@@ -1,31 +1,34 @@
-//! Scores of a few rows on the caller's own thread. Handing rows to a worker and waiting for it takes some 10 µs; a list or
-//! two of an index are scored in less.
+//! Scores of a few rows on the caller's own thread. Handing rows to a worker and waiting costs
+//! about 10 µs; a list or two of an index are scored in less time.
 //!
-//! There is one loop with AVX2, which reads as fast as a core's cache delivers, and one in plain Rust for other processors.
+//! One loop uses AVX2 and reads as fast as a core's cache delivers; a loop in plain Rust serves
+//! other processors.
 
 use panoply_core::op::compute::Metric;
 
-/// Elements that are scored directly at most: beyond that several threads are quicker than one.
+/// Maximum number of elements scored directly: beyond that several threads are faster than one.
 pub(crate) const DIRECT_ELEMENTS_MAX: usize = 1 << 20;
-/// Sums that the plain loop keeps at once, so that none waits for itself.
+/// Independent sums in the plain loop, to avoid a dependency chain.
 const LANES: usize = 8;
 
-/// For each row its key: the smaller, the nearer. Squared distances under euclidean, negative products otherwise.
+/// Calls `visit` with a key for each row; smaller keys are nearer. Keys are squared distances for
+/// euclidean, negated products otherwise.
 pub(crate) fn for_each_key(metric: Metric, query: &[f32], rows: &[f32], mut visit: impl FnMut(u32, f32)) {
     let squares = metric == Metric::Euclidean;
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
         if squares {
-            // SAFETY: the processor has the instructions for which the function is compiled.
+            // SAFETY: the check above found the instructions for which the function is compiled.
             return unsafe { avx2::for_each_sum::<true>(query, rows, visit) };
         }
-        // SAFETY: the processor has the instructions for which the function is compiled.
+        // SAFETY: the check above found the instructions for which the function is compiled.
         return unsafe { avx2::for_each_sum::<false>(query, rows, |row, sum| visit(row, -sum)) };
     }
     for_each_sum(squares, query, rows, |row, sum| visit(row, if squares { sum } else { -sum }));
 }
 
-/// For each row the sum of its products with the query, or of the squares of their differences.
+/// Calls `visit` for each row with the sum of its products with the query, or of the squared
+/// differences.
 fn for_each_sum(squares: bool, query: &[f32], rows: &[f32], mut visit: impl FnMut(u32, f32)) {
     let term = |query: f32, value: f32| if squares { (query - value) * (query - value) } else { query * value };
     let (query_lanes, query_rest) = query.as_chunks::<LANES>();
@@ -46,10 +49,11 @@ mod avx2 {
         __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
     };
 
-    /// Elements of a step: four vectors, whose sums do not wait for each other.
+    /// Elements per step: four vectors with independent sums.
     const STEP: usize = 32;
 
-    /// For each row the sum of its products with the query, or of the squares of their differences.
+    /// Calls `visit` for each row with the sum of its products with the query, or of the squared
+    /// differences.
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn for_each_sum<const SQUARES: bool>(query: &[f32], rows: &[f32], mut visit: impl FnMut(u32, f32)) {
         for (row, values) in (0..).zip(rows.chunks_exact(query.len().max(1))) {
@@ -76,17 +80,17 @@ mod avx2 {
         }
         let mut lanes = [0.0_f32; 8];
         let sums = _mm256_add_ps(_mm256_add_ps(first, second), _mm256_add_ps(third, fourth));
-        // SAFETY: the array has room for the eight numbers of a vector.
+        // SAFETY: the array has room for the eight numbers of a vector register.
         unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sums) };
         lanes.iter().sum::<f32>() + rest
     }
 
-    /// Adds the terms of eight elements of a step.
+    /// Adds the terms of the eight elements at `AT` of a step.
     #[target_feature(enable = "avx2,fma")]
     #[inline]
     fn add<const SQUARES: bool, const AT: usize>(sum: __m256, query: &[f32; STEP], values: &[f32; STEP]) -> __m256 {
         const { assert!(AT + 8 <= STEP) };
-        // SAFETY: eight numbers begin at `AT` in both arrays, as the assertion says.
+        // SAFETY: eight numbers begin at `AT` in both arrays, by the assertion above.
         let (query, values) =
             unsafe { (_mm256_loadu_ps(query.as_ptr().add(AT)), _mm256_loadu_ps(values.as_ptr().add(AT))) };
         match SQUARES {
@@ -99,11 +103,11 @@ mod avx2 {
     }
 }
 
-/// The `k` smallest keys, in order; of equal ones those with the smaller age, and in the order of their ages. What is no number is
-/// as far as can be.
+/// The `k` smallest keys, ascending; equal keys are ordered by age, smallest first. NaN counts as
+/// infinitely far.
 pub(crate) struct Nearest {
     k: usize,
-    /// Keys, ages and rows.
+    /// Keys, ages and rows, in order.
     pub(crate) kept: Vec<(f32, u32, u32)>,
 }
 
@@ -112,13 +116,13 @@ impl Nearest {
         Nearest { k, kept: Vec::with_capacity(k.min(1024) + 1) }
     }
 
-    /// The largest key that is kept, once there are `k` of them: larger ones need not be offered.
+    /// The largest key kept, once there are `k`. Larger keys need not be offered.
     pub(crate) fn worst(&self) -> Option<f32> {
         if self.kept.len() < self.k { None } else { self.kept.last().map(|(key, _, _)| *key) }
     }
 
     pub(crate) fn offer(&mut self, key: f32, age: u32, row: u32) {
-        // NaN is neither before nor after a number: with one among them the others would lose their order.
+        // NaN has no order among numbers and would break the order of the others.
         let key = if key.is_nan() { f32::INFINITY } else { key };
         let is_before = |(other, other_age, _): &(f32, u32, u32)| *other < key || *other == key && *other_age < age;
         if self.kept.len() < self.k || self.kept.last().is_some_and(|last| !is_before(last)) {
@@ -140,7 +144,7 @@ mod tests {
             let rows: Vec<f32> = (0..dimension * 9).map(number).collect();
             let query: Vec<f32> = (0..dimension).map(|index| number(index + 5)).collect();
             for metric in Metric::ALL {
-                // Relative to the terms, whose sum it is.
+                // Tolerance relative to the summed terms.
                 let near = 4.0e-6 * query.iter().map(|value| f64::from(value.abs() * 6.2)).sum::<f64>().max(1.0);
                 let wanted = |row: u32| -> f64 {
                     let values = rows[row as usize * dimension..][..dimension].iter().map(|value| f64::from(*value));
@@ -163,7 +167,7 @@ mod tests {
         }
     }
 
-    /// What a plain loop in `f64` makes of it, and by how much a sum in `f32` may differ.
+    /// The result of a plain loop in `f64`, and the tolerance for a sum in `f32`.
     fn plain(metric: Metric, query: &[f32], row: &[f32]) -> (f64, f64) {
         let term = |(query, value): (&f32, &f32)| {
             let (query, value) = (f64::from(*query), f64::from(*value));
@@ -182,7 +186,7 @@ mod tests {
             for offset in 0..8 {
                 let number = |index: usize| ((index * 7919 + offset * 31) % 613) as f32 / 100.0 - 3.0;
                 let mut rows: Vec<f32> = (0..offset + dimension * 10).map(number).collect();
-                // Each odd number in a row of its own, at any place in it.
+                // Put each odd number in its own row, at varying positions.
                 for (row, odd) in odd.into_iter().enumerate() {
                     rows[offset + row * dimension + (offset * 5 + row) % dimension] = odd;
                 }

@@ -1,15 +1,19 @@
 //! Searches that arrive at the same time run as one batch.
 //!
-//! 1. One batch runs at a time. A search that arrives while none runs is started at once, as a batch of its own.
-//! 2. Searches that arrive while a batch runs enter a queue. There is no timer: a search never waits for others to arrive.
-//! 3. The thread that runs a batch is its leader. When the batch is done, the leader passes the lead to the first search in the
-//!    queue and only then answers the searches of its own batch, so that the next batch runs meanwhile. Each caller converts
-//!    its candidates into hits on its own thread.
-//! 4. The new leader takes from the queue its own search and those with equal options, up to `batch_queries_max` queries.
-//! 5. A blocking caller leads on its own thread. The caller of an async search may never poll it, so the collection's search
-//!    thread leads in its place.
-//! 6. A batch takes its snapshot when it begins, which is after all of its searches were called; each of them therefore sees
-//!    every write that returned before it was called.
+//! 1. One batch runs at a time. A search that arrives while none runs is started at once, as a
+//!    batch of its own.
+//! 2. Searches that arrive while a batch runs enter a queue. There is no timer: a search never
+//!    waits for others to arrive.
+//! 3. The thread that runs a batch is its leader. When the batch is done, the leader first passes
+//!    the lead to the first search in the queue and only then answers the searches of its own
+//!    batch, so that the next batch runs meanwhile. Each caller converts its candidates into hits
+//!    on its own thread.
+//! 4. The new leader takes its own search and the searches with equal options from the queue, up to
+//!    `batch_queries_max` queries.
+//! 5. A blocking caller leads on its own thread. A task may never be polled, so the collection's
+//!    search thread leads for async searches.
+//! 6. A batch takes its snapshot when it begins, which is after all of its searches were called.
+//!    Each search therefore sees every write that returned before the search was called.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
@@ -21,7 +25,8 @@ use crate::error::{Error, Result};
 use crate::state::Shared;
 use crate::task::{Task, task};
 
-/// The most queries of async searches in the queue. One search alone may have more.
+/// Maximum number of queries of async searches in the queue. A single search may have more if no
+/// other is queued.
 const QUERIES_WAITING_MAX: usize = 1 << 16;
 
 /// The queue of searches, and the batch that runs.
@@ -36,7 +41,7 @@ pub(crate) struct Gather {
 struct Line {
     under_way: bool,
     waiting: VecDeque<Arc<Job>>,
-    /// Queries of the async searches among them.
+    /// Number of queries of the async searches in the queue.
     queries_awaited: usize,
 }
 
@@ -47,7 +52,7 @@ impl Line {
         first
     }
 
-    /// Subtracts a search that has left the queue.
+    /// Updates the count after a search has left the queue.
     fn note_left(&mut self, job: &Job) {
         if job.awaited {
             self.queries_awaited = self.queries_awaited.saturating_sub(job.count);
@@ -60,20 +65,20 @@ struct Job {
     queries: Vec<f32>,
     count: usize,
     options: SearchOptions,
-    /// Whether a task waits for its answer, rather than a blocked thread.
+    /// Whether a task waits for the answer, rather than a blocked thread.
     awaited: bool,
     place: Mutex<Place>,
     changed: Condvar,
 }
 
 enum Place {
-    /// A thread is blocked on it.
+    /// A thread is blocked on the search.
     Blocked,
-    /// The blocked thread is to lead the next batch.
+    /// The blocked thread must lead the next batch.
     Leads,
     /// The answer for the blocked thread.
     Done(Result<Findings>),
-    /// A task waits for it.
+    /// A task waits for the answer.
     Awaited(Box<dyn FnOnce(Result<Findings>) + Send>),
     /// The answer was taken or sent.
     Gone,
@@ -84,7 +89,7 @@ impl Gather {
         Arc::new(Gather { shared, line: Mutex::default(), dispatcher: OnceLock::new() })
     }
 
-    /// Searches valid queries on the caller's thread, alone or with others.
+    /// Runs a search of valid queries on the caller's thread, alone or in a batch.
     pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<FoundMany> {
         let mut line = lock(&self.line);
         if !line.under_way {
@@ -119,7 +124,7 @@ impl Gather {
         }
     }
 
-    /// Searches valid queries for a task.
+    /// Queues a search of valid queries for a task.
     pub(crate) fn search_async<T: Send + 'static>(
         self: &Arc<Gather>,
         queries: Vec<f32>,
@@ -148,7 +153,8 @@ impl Gather {
         task
     }
 
-    /// Passes the lead to the first search in the queue, or notes that no batch runs where the queue is empty.
+    /// Passes the lead to the first search in the queue. With an empty queue, records that no batch
+    /// runs.
     fn hand_over(&self) {
         let mut line = lock(&self.line);
         while let Some(first) = line.waiting.front() {
@@ -164,8 +170,8 @@ impl Gather {
                     if self.wake_dispatcher() {
                         return;
                     }
-                    // There is no search thread, so the task is answered with an error: after the lock is released, since its
-                    // waker may search again at once.
+                    // There is no search thread, so the task gets an error. The lock is released
+                    // first, since the task's waker may search again at once.
                     let job = line.take_first();
                     drop(line);
                     job.iter().for_each(|job| job.finish(Err(Error::Closed)));
@@ -232,13 +238,14 @@ impl Gather {
         self.dispatcher.get().is_some_and(|sender| sender.send(()).is_ok())
     }
 
-    /// Starts the search thread, where it does not run yet.
+    /// Starts the search thread if it does not run yet.
     fn start_dispatcher(self: &Arc<Gather>) {
         self.dispatcher.get_or_init(|| {
             let (sender, receiver) = channel();
             let gather: Weak<Gather> = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name("panoply-vectors-search".to_owned());
-            // Where the thread cannot be started the receiver is dropped, and async searches are answered with an error.
+            // If the thread cannot be started, the receiver is dropped and async searches are
+            // answered with an error.
             let _ = thread.spawn(move || {
                 while receiver.recv().is_ok() {
                     let Some(gather) = gather.upgrade() else { return };
@@ -270,7 +277,7 @@ impl Job {
     }
 }
 
-/// The lead of a batch, passed on when it is dropped, also by a panic.
+/// The lead of a batch. It is passed on when dropped, also during a panic.
 struct Lead<'a> {
     gather: &'a Gather,
 }
@@ -281,7 +288,7 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// Searches of a batch that have no answer yet; they get one even if the batch panics.
+/// Searches of a batch without an answer. On drop they get an error, also during a panic.
 struct Unanswered {
     jobs: Vec<Arc<Job>>,
 }
@@ -317,7 +324,7 @@ mod tests {
         let search = |count: usize| {
             gather.search_async(vec![1.0; count], count, SearchOptions::new(1), |found| found.hits.len())
         };
-        // Another batch runs.
+        // Simulate another running batch.
         lock(&gather.line).under_way = true;
         let mut first = search(QUERIES_WAITING_MAX + 1);
         let refused = search(1).wait();

@@ -1,13 +1,14 @@
 //! Searching: from queries to hits.
 //!
-//! * `run`: one batch of queries over one snapshot: which rows are searched where, and how the findings are merged.
-//! * `bits`: which rows a filter lets through.
-//! * `scales`: rows of eight bits under euclidean, by their scales.
+//! * `run`: one batch of queries over one snapshot: where rows are searched, and how results are
+//!   merged.
+//! * `bits`: the rows that a filter accepts.
+//! * `scales`: eight-bit rows under euclidean, grouped by scale.
 //! * `direct`: scores of a few rows on the caller's thread.
-//! * `residency`: which rows live on which device.
-//! * `rerank`: candidates from eight-bit copies of the rows, ranked by the rows themselves.
+//! * `residency`: the rows that each device stores.
+//! * `rerank`: candidates from eight-bit copies of the rows, ranked by the stored rows.
 //! * `ties`: hits of equal score, oldest first.
-//! * `gather`: single queries of many callers become one batch.
+//! * `gather`: single queries of many callers are batched.
 
 mod bits;
 pub(crate) mod direct;
@@ -27,23 +28,25 @@ use serde_json::Value;
 
 use crate::filter::Filter;
 
-/// What is wanted of a search.
+/// The options of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
-    /// How many hits at most.
+    /// Maximum number of hits.
     pub k: usize,
-    /// Only records whose metadata passes.
+    /// Only records whose metadata passes the filter.
     pub filter: Option<Filter>,
-    /// How many lists of the index to search. `None`: every row is searched, exactly.
+    /// Number of lists of the index to search. `None`: every row is searched exactly.
     pub nprobe: Option<usize>,
-    /// Finds this many times `k` candidates with eight-bit copies of the rows, and ranks those by the stored rows. The
-    /// copies are made when a search first asks for them, and live on the host. `None`: stored rows are searched directly, as
-    /// are those that are stored in eight bits: there is nothing better to rank them by.
+    /// Finds this many times `k` candidates with eight-bit copies of the rows, and ranks the
+    /// candidates by the stored rows. The copies are made when a search first needs them, and stay
+    /// on the host. `None`: the stored rows are searched directly. Rows stored in eight bits are
+    /// always searched directly, since no better rows exist to rank them by.
     pub rerank: Option<usize>,
-    /// How many of the nearest hits to leave out: those of the pages before. Pages with the same `k` repeat no hit and leave
-    /// none out; with `rerank` each page is ranked for itself.
+    /// Number of the nearest hits to skip: the hits of the pages before. Pages with the same `k`
+    /// neither repeat nor skip a hit; with `rerank` each page is ranked separately.
     pub offset: usize,
-    /// Only hits whose score is at most this under euclidean, at least this otherwise. `k` still bounds their number.
+    /// Only hits whose score is at most this (euclidean) or at least this (other metrics). `k`
+    /// still limits their number.
     pub within: Option<f32>,
 }
 
@@ -53,31 +56,32 @@ impl SearchOptions {
         SearchOptions { k, filter: None, nprobe: None, rerank: None, offset: 0, within: None }
     }
 
-    /// Leaves out so many of the nearest hits.
+    /// Skips the nearest `hits` hits.
     pub fn offset(mut self, hits: usize) -> SearchOptions {
         self.offset = hits;
         self
     }
 
-    /// Only hits as near as this score. With a `k` of `usize::MAX`, all of them.
+    /// Only hits as near as this score. A `k` of `usize::MAX` returns all of them.
     pub fn within(mut self, score: f32) -> SearchOptions {
         self.within = Some(score);
         self
     }
 
-    /// Only records whose metadata passes.
+    /// Only records whose metadata passes the filter.
     pub fn filter(mut self, filter: Filter) -> SearchOptions {
         self.filter = Some(filter);
         self
     }
 
-    /// Searches this many lists of the index only.
+    /// Searches only this many lists of the index.
     pub fn nprobe(mut self, lists: usize) -> SearchOptions {
         self.nprobe = Some(lists);
         self
     }
 
-    /// Finds candidates with eight-bit copies of the rows, this many times `k`, and ranks them exactly.
+    /// Finds candidates with eight-bit copies of the rows, this many times `k`, and ranks them
+    /// exactly.
     pub fn rerank(mut self, times: usize) -> SearchOptions {
         self.rerank = Some(times);
         self
@@ -89,43 +93,44 @@ impl SearchOptions {
 pub struct Hit {
     /// The record's id.
     pub id: String,
-    /// Its score; [`crate::schema`] says what it means.
+    /// Its score, as defined in [`crate::schema`].
     pub score: f32,
-    /// Its metadata: an object, or null where it has none.
+    /// Its metadata: an object, or null if it has none.
     pub metadata: Value,
 }
 
-/// What a search for one query found.
+/// The result of a search for one query.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The hits, nearest first.
     pub hits: Vec<Hit>,
-    /// How they were found.
+    /// Figures about the search.
     pub report: SearchReport,
 }
 
-/// What a search for several queries found.
+/// The result of a search for several queries.
 #[derive(Clone, Debug)]
 pub struct FoundMany {
-    /// For each query its hits, nearest first.
+    /// For each query, its hits, nearest first.
     pub hits: Vec<Vec<Hit>>,
-    /// How they were found.
+    /// Figures about the search.
     pub report: SearchReport,
 }
 
-/// How a search went.
+/// Figures about a search.
 #[derive(Clone, Debug, Default)]
 pub struct SearchReport {
     /// The devices that searched rows.
     pub devices: Vec<DeviceId>,
-    /// Rows that were looked at, summed over the queries of the batch.
+    /// Number of rows read, summed over the queries of the batch.
     pub scanned_rows: u64,
-    /// Rows that should have been on a device, did not fit into its memory, and were searched on the host.
+    /// Number of rows that should be on a device but did not fit into its memory, and were searched
+    /// on the host.
     pub spilled_rows: u64,
-    /// How many queries were searched together, those of other callers included.
+    /// Number of queries in the batch, including those of other callers.
     pub batch_size: usize,
-    /// How many ops the batch took. A few rows of an index are searched without one.
+    /// Number of ops of the batch. A few rows of an index are searched without an op.
     pub ops: usize,
-    /// Why rows of a device were searched on the host instead, where that happened.
+    /// The error for which a device's rows were searched on the host instead, if any.
     pub fallback: Option<panoply_core::Error>,
 }

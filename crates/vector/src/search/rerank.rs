@@ -1,7 +1,8 @@
-//! Candidates from eight-bit copies of the rows, ranked by the rows themselves.
+//! Candidates from eight-bit copies of the rows, ranked by the stored rows.
 //!
-//! Where a search is bound by memory, a copy of a quarter of the size is read in a quarter of the time. Each row of the copy
-//! has a scale of its own; under euclidean it is a power of two, and rows are searched by it.
+//! A memory-bound search reads a copy of a quarter of the size in a quarter of the time. Each row
+//! of the copy has its own scale; with euclidean the scale is a power of two, and rows are searched
+//! by scale.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +20,10 @@ use crate::region::out_of_memory;
 use crate::schema::{Schema, Storage};
 use crate::segment::SegmentView;
 
-/// Rows that a segment may have beyond its copy, as a share of it, before the copy is made anew.
+/// Rows beyond a segment's copy, as a share of the copy (1/8), before the copy is made again.
 const REST_SHARE_MAX: u32 = 8;
 
-/// The eight-bit copy of a segment's rows, made when it is first asked for.
+/// The eight-bit copy of a segment's rows, made on first use.
 #[derive(Default)]
 pub(crate) struct CodesCache {
     codes: Mutex<Option<Arc<Codes>>>,
@@ -33,12 +34,12 @@ pub(crate) struct Codes {
     pub(crate) count: u32,
     pub(crate) rows: Tensor,
     pub(crate) norms: Option<Tensor>,
-    /// The scales by which rows are searched, under euclidean.
+    /// The scales by which rows are searched, for euclidean.
     pub(crate) scales: Option<Scales>,
 }
 
 impl CodesCache {
-    /// The copy for a snapshot's rows; `None` where the rows themselves have eight bits.
+    /// The copy for a snapshot's rows; `None` if the stored rows have eight bits already.
     pub(crate) fn of(&self, segment: &SegmentView, schema: &Schema) -> Option<Arc<Codes>> {
         if schema.storage == Storage::I8 || segment.count == 0 {
             return None;
@@ -48,7 +49,7 @@ impl CodesCache {
         if let Some(codes) = codes.as_ref().filter(enough) {
             return Some(Arc::clone(codes));
         }
-        // Without the memory for a copy, the rows themselves are searched.
+        // Without memory for a copy, the stored rows are searched.
         *codes = Codes::new(segment, schema).ok().map(Arc::new);
         codes.clone()
     }
@@ -79,7 +80,7 @@ impl Codes {
 }
 
 impl Batch<'_> {
-    /// Finds `times` as many candidates as are wanted, and keeps the best by their stored rows.
+    /// Finds `times` as many candidates as wanted, and keeps the best by their stored rows.
     pub(super) fn run_reranked(&mut self, options: &SearchOptions, times: usize) -> Result<()> {
         self.coarse = true;
         self.wanted = self.k.saturating_mul(times.max(1)).min(self.snapshot.len());
@@ -98,9 +99,10 @@ impl Batch<'_> {
     }
 }
 
-/// The first `k` of these candidates, page by page. The candidates come in the order of the eight-bit copies; each page takes
-/// the best of the first `times` as many as there are hits up to its end, without those of the pages before. So what a page
-/// holds does not depend on whether a later one is asked for, and no hit is on two pages or on none.
+/// The first `k` candidates, page by page. The candidates come in the order of the eight-bit
+/// copies. A page that ends at hit `e` takes the best of the first `times * e` candidates, without
+/// the hits of earlier pages. Therefore the content of a page does not depend on whether later
+/// pages are requested, and each hit is on exactly one page.
 fn by_pages(
     metric: Metric,
     candidates: Vec<Candidate>,
@@ -110,7 +112,7 @@ fn by_pages(
 ) -> Vec<Candidate> {
     let mut candidates = candidates.into_iter().map(|candidate| Ranked { candidate, metric });
     let (mut waiting, mut hits) = (BinaryHeap::new(), Vec::new());
-    // Pages that do not begin with the first hit have a shorter one before them.
+    // If the offset is not a multiple of `options.k`, the first page is shorter.
     let mut end = match options.offset % options.k.max(1) {
         0 => options.k,
         first => first,
@@ -127,7 +129,7 @@ fn by_pages(
     hits
 }
 
-/// The score of one row, from sums in `f64`. It is always a number.
+/// The score of one row, from sums in `f64`. The score is always finite.
 pub(crate) fn exact_score(metric: Metric, query: &[f32], row: &[f32]) -> f32 {
     let sum = |term: fn(f64, f64) -> f64| -> f64 {
         query.iter().zip(row).map(|(query, row)| term(f64::from(*query), f64::from(*row))).sum()

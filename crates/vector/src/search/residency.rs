@@ -1,8 +1,9 @@
-//! Which rows live on which device.
+//! The rows that each device stores.
 //!
-//! The host always has every row, so a device's copy can be lost without harm: the rows are searched on the host until
-//! they have been uploaded again. A segment's copy is made of blocks of consecutive rows, one for each device, or more
-//! where the segment has grown since. Rows that no block covers are searched on the host.
+//! The host always has every row, so a device's copy can be lost without harm: its rows are
+//! searched on the host until they are uploaded again. A segment's copy consists of blocks of
+//! consecutive rows: one for each device, or more if the segment has grown since. Rows without a
+//! block are searched on the host.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -17,29 +18,31 @@ use crate::schema::Residency;
 use crate::segment::SegmentView;
 use crate::state::{Shared, Snapshot};
 
-/// Bytes of rows from which a collection moves to devices by itself. Below that a CPU is done before a device has begun.
+/// Bytes of rows from which a collection is uploaded automatically. Below this a CPU finishes
+/// before a device has begun.
 const AUTO_BYTES_MIN: usize = 8 << 20;
-/// Rows that a growing segment has beyond its blocks, as a share of those in blocks, before they are uploaded; and rows in
-/// blocks beyond one for each device, as a share of all, before they are joined.
+/// Share (1/8) for two limits. Rows beyond a growing segment's blocks are uploaded when they reach
+/// this share of the rows already offered. Blocks beyond one per device are joined when their rows
+/// reach this share of all rows.
 const REST_SHARE_MAX: u32 = 8;
-/// Bytes below which the rest of a segment is not worth a block of its own.
+/// Minimum size of a new block, in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 20;
-/// Filters whose bits a block keeps on its device.
+/// Number of filters whose bits a block keeps on its device.
 const MASKS_MAX: usize = 4;
 
-/// What of a segment lives on devices.
+/// The device blocks of a segment.
 #[derive(Default)]
 pub(crate) struct Resident {
     state: RwLock<Arc<State>>,
     uploading: Mutex<()>,
 }
 
-/// What of a segment lives on devices, at some time.
+/// The device blocks of a segment at some point in time.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// In the order of their rows.
+    /// Ordered by their rows.
     pub(crate) blocks: Vec<Arc<Block>>,
-    /// Rows, from the first on, that were offered to devices.
+    /// Number of rows, from the first on, that were offered to devices.
     offered: u32,
 }
 
@@ -50,12 +53,12 @@ pub(crate) struct Block {
     pub(crate) count: u32,
     pub(crate) rows: Tensor,
     pub(crate) norms: Option<Tensor>,
-    /// Filters that were used last, and their copies on the device.
+    /// The most recently used filters, and their copies on the device.
     masks: Mutex<Vec<(Arc<[u32]>, Tensor)>>,
 }
 
 impl Block {
-    /// The bits of the block's rows, out of those of its segment, on the device.
+    /// The bits of the block's rows on the device, taken from the bits of the segment.
     pub(crate) fn mask(&self, runtime: &Runtime, words: &Arc<[u32]>) -> panoply_core::Result<Tensor> {
         let mut masks = self.masks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, mask)) = masks.iter().find(|(other, _)| Arc::ptr_eq(other, words)) {
@@ -75,12 +78,17 @@ impl Block {
 }
 
 impl Resident {
-    /// What lives on devices now.
+    /// The present blocks.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Forgets a block whose device has failed. All rows are offered again when there is time.
+    /// The same as [`Resident::state`], also in a fork; see [`Shared::read`].
+    pub(crate) fn state_in(&self, shared: &Shared) -> Arc<State> {
+        shared.read(&self.state)
+    }
+
+    /// Removes a block whose device has failed. All rows are offered again by the next upload.
     pub(crate) fn forget(&self, lost: &Arc<Block>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| !Arc::ptr_eq(block, lost)).cloned().collect();
@@ -92,7 +100,7 @@ impl Resident {
     }
 }
 
-/// The devices that rows should live on, for a collection of this many bytes.
+/// The devices that should store the rows of a collection of `bytes` bytes.
 pub(crate) fn devices(runtime: &Runtime, residency: &Residency, bytes: usize) -> Vec<DeviceId> {
     match residency {
         Residency::Host => Vec::new(),
@@ -105,20 +113,21 @@ pub(crate) fn devices(runtime: &Runtime, residency: &Residency, bytes: usize) ->
     }
 }
 
-/// The devices that search rows of the host.
+/// The devices that search rows on the host.
 pub(crate) fn host_devices(runtime: &Runtime) -> Vec<DeviceId> {
     let cpus = runtime.devices().filter(|info| info.kind == DeviceKind::Cpu && !info.is_simulated());
     cpus.map(|info| info.id).collect()
 }
 
-/// How much is worth uploading.
+/// The extent of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// While the collection changes: what has grown by much.
+    /// While the collection changes: only segments that have grown much.
     Growing,
-    /// When it has not changed for a while: all but little, and many blocks are joined where that does not cost much.
+    /// When it has not changed for a while: all but small rests; many blocks are joined if that is
+    /// cheap.
     Quiet,
-    /// When somebody asks for it: everything, in as few blocks as there are devices.
+    /// On request: everything, in as few blocks as there are devices.
     Whole,
 }
 
@@ -128,7 +137,8 @@ pub(crate) fn wants_upload(shared: &Shared, snapshot: &Snapshot, effort: Effort)
     !devices.is_empty() && snapshot.segments.iter().any(|segment| wanted(segment, devices.len(), effort).is_some())
 }
 
-/// Uploads what should be on devices and is not. A device's failure leaves rows on the host.
+/// Uploads the rows that should be on devices and are not. If a device fails, its rows stay on the
+/// host.
 pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> Result<()> {
     let devices = devices_of(shared, snapshot);
     for (turn, segment) in snapshot.segments.iter().enumerate() {
@@ -153,13 +163,13 @@ fn wanted(segment: &SegmentView, devices: usize, effort: Effort) -> Option<Range
 }
 
 impl State {
-    /// Rows that were offered and did not fit into a device's memory.
+    /// Number of rows that were offered and did not fit into a device's memory.
     pub(crate) fn spilled(&self) -> u32 {
         self.offered.saturating_sub(self.blocks.iter().map(|block| block.count).sum())
     }
 
-    /// The rows of a segment of so many that are worth uploading, up to the last: those that were not offered, and those
-    /// in blocks before them that are joined with them.
+    /// The rows to upload of a segment with `count` rows, up to its last row: the rows not yet
+    /// offered, and the rows of blocks before them that are joined with them.
     fn wanted(&self, count: u32, row_bytes: usize, devices: usize, effort: Effort) -> Option<Range<u32>> {
         let rest = count.saturating_sub(self.offered);
         let scattered = self.blocks.len() > devices;
@@ -180,8 +190,9 @@ impl State {
         uploads.then(|| self.joined_with(self.offered..count))
     }
 
-    /// New rows, and the blocks before them that are less than twice as long as what follows. So a segment has few blocks,
-    /// each much longer than the next, and a row is uploaded again only when as many have come after it.
+    /// The range of new rows, extended over the blocks before it that are less than twice as long
+    /// as everything after them. Therefore a segment has few blocks, each much longer than the
+    /// next, and a row is uploaded again only after as many rows have come after it.
     fn joined_with(&self, new: Range<u32>) -> Range<u32> {
         let mut start = new.start;
         for block in self.blocks.iter().rev() {
@@ -212,14 +223,14 @@ fn upload_range(
         let device = devices[(part + turn) % devices.len()];
         let mut uploaded = upload_block(&shared.runtime, segment, first..last, device);
         if uploaded.is_err() && resident.state().blocks.iter().any(|block| block.first_row >= range.start) {
-            // The old blocks make room for the new ones.
+            // Release the old blocks to make room for the new ones.
             resident.set(State { blocks: state.blocks.clone(), offered: first });
             uploaded = upload_block(&shared.runtime, segment, first..last, device);
         }
         match uploaded {
             Ok(block) => state.blocks.push(Arc::new(block)),
             Err(error) => match error.kind() {
-                // The host has the rows; they are searched there until there is room.
+                // The host has the rows and searches them until the device has room.
                 ErrorKind::Capacity | ErrorKind::Device => {}
                 ErrorKind::Caller => return Err(error.into()),
             },
@@ -252,7 +263,7 @@ mod tests {
     use super::*;
     use panoply_core::Api;
 
-    /// Rows of a kibibyte, so that a block has 1,024 of them at least.
+    /// The size of a test row: one kibibyte, so that a block has at least 1,024 rows.
     const ROW_BYTES: usize = 1024;
 
     fn block(range: Range<u32>) -> Arc<Block> {
@@ -262,7 +273,7 @@ mod tests {
         Arc::new(Block { device, first_row, count, rows, norms: None, masks: Mutex::default() })
     }
 
-    /// Does what is wanted, and tells how many rows that uploads.
+    /// Performs the wanted upload, and returns the number of rows that it uploads.
     fn step(state: &mut State, count: u32, effort: Effort) -> u64 {
         let Some(range) = state.wanted(count, ROW_BYTES, 1, effort) else { return 0 };
         state.blocks.retain(|block| block.first_row < range.start);
@@ -281,7 +292,7 @@ mod tests {
             assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, effort), None);
             assert_eq!(state.wanted(1_001_000, ROW_BYTES, 1, effort), None);
         }
-        // More of them are a block of their own; whoever asks for it has everything in one.
+        // More rows become a block of their own; `Whole` puts everything into one block.
         assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Growing), None);
         assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Quiet), Some(1_000_000..1_002_000));
         assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, Effort::Whole), Some(0..1_000_001));
@@ -312,7 +323,8 @@ mod tests {
         state.blocks = vec![block(0..8000), block(8000..10_000)];
         assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Quiet), Some(0..10_000));
         assert_eq!(state.wanted(10_000, ROW_BYTES, 2, Effort::Quiet), None);
-        // A block whose device failed is offered again, and so is what did not fit when somebody asks.
+        // After a device failure its block is offered again. Rows that did not fit are offered
+        // again on request.
         state.blocks.pop();
         assert_eq!(state.spilled(), 2000);
         assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Growing), None);

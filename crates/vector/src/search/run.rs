@@ -1,8 +1,9 @@
 //! One batch of queries over one snapshot.
 //!
-//! A segment's rows are cut into pieces by where they live: a block on a device is searched there, the rest on the
-//! host. Each piece is one `Search` op; all of them are under way together. A piece whose device fails is searched again
-//! on the host, which always has the rows. The findings are merged by score, equal scores in the order of segments and rows.
+//! A segment's rows are split into pieces by where they are stored: a block on a device is searched
+//! there, the other rows on the host. Each piece is one `Search` op, and all pieces run
+//! concurrently. If a piece's device fails, the piece is searched again on the host, which always
+//! has the rows. Results are merged by score; equal scores in the order of segments and rows.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,24 +25,25 @@ use crate::schema::Storage;
 use crate::segment::SegmentView;
 use crate::state::{Shared, Snapshot};
 
-/// Bytes of rows from which several nodes of processors share them.
+/// Bytes of rows from which several NUMA nodes share a search.
 const SHARED_BYTES_MIN: usize = 4 << 20;
 
-/// Hits that are asked for first where all within a score are wanted, and by how much that grows while there are more.
+/// Number of hits requested first when all hits within a score are wanted, and the growth factor
+/// while there may be more.
 const WITHIN_HITS_FIRST: usize = 64;
 const WITHIN_GROWTH: usize = 8;
 
-/// Candidates that one thread converts into hits; more are shared between threads.
+/// Maximum number of candidates that one thread converts into hits; more are split between threads.
 const HITS_ALONE_MAX: usize = 2048;
 
 /// A row that may be among the nearest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) score: f32,
-    /// Its segment's place in the snapshot.
+    /// Index of its segment in the snapshot.
     pub(crate) segment: u32,
     pub(crate) row: u32,
-    /// What orders it among rows of the same score in its segment.
+    /// Order among rows of the same score in its segment.
     pub(crate) age: u32,
 }
 
@@ -52,21 +54,22 @@ pub(crate) struct Batch<'a> {
     pub(crate) queries: &'a [f32],
     pub(crate) count: usize,
     pub(crate) k: usize,
-    /// For each query, what was found so far.
+    /// For each query, the candidates found so far.
     pub(crate) found: Vec<Vec<Candidate>>,
     pub(crate) report: SearchReport,
-    /// Candidates wanted of each piece.
+    /// Number of candidates wanted from each piece.
     pub(crate) wanted: usize,
     /// Whether candidates are found with eight-bit copies of the rows.
     pub(crate) coarse: bool,
-    /// For each segment, the rows that may be returned, once that is known.
+    /// For each segment, the rows that may be returned, once computed.
     bits: Vec<Option<Passing>>,
-    /// For each query, the nearest score at which rows may have been left out that are older than those that were found.
+    /// For each query, the nearest score at which a piece may have omitted rows that are older than
+    /// those found.
     pub(super) cuts: Vec<Option<f32>>,
     under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
 }
 
-/// Where the rows of a piece are read.
+/// The memory that a piece reads its rows from.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Host,
@@ -80,23 +83,23 @@ struct Piece {
     rows: Range<u32>,
     block: Option<Arc<Block>>,
     codes: Option<Arc<Codes>>,
-    /// Which queries; `None`: all of them, in order.
+    /// The queries of the piece; `None`: all of them, in order.
     subset: Option<Arc<[u32]>>,
     queries: Tensor,
     filter: Option<Tensor>,
     k: usize,
-    /// What scores are multiplied by: the scale in units of which its rows and queries are.
+    /// The factor of the scores: the scale in whose units rows and queries are given.
     scale: f32,
 }
 
-/// The rows of a segment that one search can score: those that pass, of one scale.
+/// The rows of a segment that one search can score: rows that pass and have the same scale.
 struct Part {
     passing: Passing,
     scale: f32,
     queries: Tensor,
 }
 
-/// The candidates that a batch found. The caller's thread converts its own into hits.
+/// The candidates of a batch. Each caller's thread converts its own candidates into hits.
 pub(crate) struct Findings {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) found: Vec<Vec<Candidate>>,
@@ -109,7 +112,7 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
     let queries = shared.schema.in_range(queries);
     let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };
     let metric = shared.schema.metric;
-    // Later pages of ranked candidates may have nearer hits than those before.
+    // With reranking, a later page may have nearer hits than an earlier one.
     let grows = options.within.is_some() && (options.rerank.is_none() || options.offset == 0);
     let mut first = if grows { k.min(WITHIN_HITS_FIRST) } else { k };
     loop {
@@ -119,7 +122,7 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
         if let Some(limit) = options.within {
             let is_within =
                 |hit: &Candidate| if metric.smaller_is_nearer() { hit.score <= limit } else { hit.score >= limit };
-            // The last candidate is within the limit, so that rows beyond the candidates may be too.
+            // The last candidate is within the limit, so rows beyond the candidates may be too.
             if first < k && found.iter().any(|found| found.len() >= first && found.last().is_some_and(is_within)) {
                 first = first.saturating_mul(WITHIN_GROWTH).min(k);
                 continue;
@@ -135,12 +138,12 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
     }
 }
 
-/// Leaves the page that is asked for.
+/// Removes the hits of the pages before the requested one.
 fn drop_pages_before(options: &SearchOptions, found: &mut Vec<Candidate>) {
     found.drain(..options.offset.min(found.len()));
 }
 
-/// Checks queries and options, and gives how many queries there are.
+/// Checks queries and options, and returns the number of queries.
 pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -> Result<usize> {
     shared.check_sound()?;
     let count = shared.schema.count_vectors(queries.len())?;
@@ -180,11 +183,12 @@ impl<'a> Batch<'a> {
     /// Finds the `wanted` candidates of every query.
     pub(super) fn run_once(&mut self, options: &SearchOptions) -> Result<()> {
         self.run_pieces(options)?;
-        // What eight-bit copies find is ranked anew.
+        // Candidates from eight-bit copies are ranked again by the caller.
         if self.coarse { Ok(()) } else { self.settle_ties(options) }
     }
 
-    /// The same, but where a piece was cut among rows of equal score, it may not have given the oldest.
+    /// `run_once` without settling ties: a piece cut among rows of equal score may have omitted the
+    /// oldest of them.
     pub(super) fn run_pieces(&mut self, options: &SearchOptions) -> Result<()> {
         match options.nprobe {
             Some(nprobe) => self.start_probes(options, nprobe)?,
@@ -203,7 +207,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The queries as a tensor: all of them, or those of a subset.
+    /// The queries as a tensor: all of them, or a subset.
     pub(crate) fn query_tensor(&self, subset: Option<&[u32]>) -> Result<Tensor> {
         let dimension = self.shared.schema.dimension;
         Ok(match subset {
@@ -256,7 +260,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Starts a search of a range of rows wherever they are.
+    /// Starts a search of a range of rows, on the devices that store them.
     fn start_part(
         &mut self,
         place: usize,
@@ -285,7 +289,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Starts a search of rows on the host, shared between its nodes of processors where they are many.
+    /// Starts a search of rows on the host; many rows are shared between its NUMA nodes.
     fn start_on_host(
         &mut self,
         place: usize,
@@ -323,7 +327,7 @@ impl<'a> Batch<'a> {
             Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
             _ => None,
         };
-        // Where the copy on the device cannot be had, the filter goes along with the op.
+        // If the device has no copy of the mask, the filter is sent with the op.
         let mask = bits.zip(whole_block).and_then(|((words, _), block)| block.mask(&self.shared.runtime, words).ok());
         let filter = match bits {
             None => None,
@@ -354,7 +358,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Waits for everything that is under way, and merges what it found.
+    /// Waits for all pieces in flight, and merges their results.
     pub(crate) fn finish(&mut self) -> Result<()> {
         for (piece, pending) in std::mem::take(&mut self.under_way) {
             let segment = Arc::clone(&self.snapshot.segments[piece.segment as usize]);
@@ -379,7 +383,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The filter of a piece where the host can read it.
+    /// The filter of a piece, readable by the host.
     fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
         let segment = &self.snapshot.segments[piece.segment as usize];
         let mut bits = self.bits[piece.segment as usize].clone().unwrap_or_default();
@@ -411,10 +415,10 @@ impl<'a> Batch<'a> {
                 let row = piece.rows.start + id;
                 let score = match (f64::from(*score) * factor) as f32 {
                     score if score.is_finite() => score,
-                    // Rows of earlier versions may be longer than those that are accepted now.
+                    // Rows stored by earlier versions may be longer than the present limit.
                     _ => exact_score(self.shared.schema.metric, own, &segment.vector(row)),
                 };
-                // Copies are cut in the order in which rows are stored, whatever their age.
+                // Copies are cut in stored order, independently of age.
                 let age = if coarse { row } else { segment.age_of(row) };
                 Candidate { score, segment: piece.segment, row, age }
             });
@@ -429,22 +433,23 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The metric with which ops are run: rows of eight bits with scales of their own take the cosine's arithmetic, in
-    /// which their norm is one over the scale.
+    /// The metric for ops. Eight-bit rows with individual scales use the cosine's arithmetic, with
+    /// 1/scale as their norm.
     fn op_metric(&self) -> Metric {
         let schema = &self.shared.schema;
         if schema.has_norms() { Metric::Cosine } else { schema.metric }
     }
 
-    /// Whether rows are searched by the cosine's arithmetic though the metric is dot: rows of eight bits are, whose norm is one
-    /// over their scale. The op divides by the query's length, so that its scores are multiplied by that.
+    /// Whether rows are searched with the cosine's arithmetic under dot: eight-bit rows, with
+    /// 1/scale as their norm. The op divides by the query's length, so its scores are multiplied by
+    /// that length.
     fn takes_norms_for_dot(&self, codes: bool) -> bool {
         let schema = &self.shared.schema;
         schema.metric == Metric::Dot && (codes || schema.storage == Storage::I8)
     }
 
-    /// The queries for an op. Where it divides by their lengths, these do not count, and the squares of very small ones
-    /// would vanish in `f32`.
+    /// The queries for an op. If the op divides by their lengths, the lengths do not matter, and
+    /// very short queries are scaled so that their squares do not underflow in `f32`.
     fn op_queries(&self, queries: &Tensor, codes: bool) -> Result<Tensor> {
         if !self.takes_norms_for_dot(codes) {
             return Ok(queries.clone());
@@ -460,13 +465,13 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether a product with it is exact, so that scores that differ stay different.
+/// Whether multiplication by `factor` is exact, so that different scores stay different.
 fn is_power_of_two(factor: f64) -> bool {
     const MANTISSA: u64 = (1 << 52) - 1;
     factor.to_bits() & MANTISSA == 0
 }
 
-/// The rows that pass, by scale, each with the queries in units of it.
+/// The rows that pass, grouped by scale, each group with the queries in units of its scale.
 fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<Part>> {
     let Some(scales) = scales else {
         return Ok(vec![Part { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
@@ -483,7 +488,7 @@ fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor
 }
 
 impl Findings {
-    /// The candidates as hits.
+    /// Converts the candidates into hits.
     pub(crate) fn into_hits(self) -> FoundMany {
         let hit = |candidate: &Candidate| {
             let segment = &self.snapshot.segments[candidate.segment as usize];
@@ -494,7 +499,7 @@ impl Findings {
             found.iter().map(|found| found.iter().map(hit).collect()).collect()
         };
         let total: usize = self.found.iter().map(Vec::len).sum();
-        // Asking the system for its number of processors takes longer than converting a few candidates.
+        // Querying the number of processors takes longer than converting a few candidates.
         let threads = match total / HITS_ALONE_MAX {
             0 | 1 => 1,
             parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
@@ -502,12 +507,12 @@ impl Findings {
         if threads < 2 {
             return FoundMany { hits: lines(&self.found), report: self.report };
         }
-        // Reading a hit's id and metadata mostly misses the caches; several threads overlap those misses.
+        // Reading ids and metadata mostly misses the caches; several threads overlap the misses.
         let hits = std::thread::scope(|scope| {
             let share = self.found.len().div_ceil(threads);
             let part = |found| (found, std::thread::Builder::new().spawn_scoped(scope, move || lines(found)));
             let parts: Vec<_> = self.found.chunks(share).map(part).collect();
-            // Where a thread cannot be started, this one converts its part.
+            // If a thread cannot be started, this thread converts its part.
             let hits_of = |(found, part): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, _>>)| match part {
                 Ok(part) => part.join().unwrap_or_else(|_| lines(found)),
                 Err(_) => lines(found),
@@ -528,7 +533,7 @@ impl Clone for Piece {
 }
 
 impl Piece {
-    /// Sends the op to where the rows are.
+    /// Submits the op to the device that stores the rows.
     fn send(
         &self,
         runtime: &Runtime,
@@ -546,20 +551,21 @@ impl Piece {
         let mut op = Search::new(&source.slice(0, start, end)?, &self.queries, metric, self.k);
         op.filter = self.filter.clone();
         op.row_norms = norms.map(|norms| norms.slice(0, start, end)).transpose()?;
-        // There is no fallback to another device: the block is on this one alone, and the caller retries with the host's rows.
+        // No fallback to another device: only this device has the block, and the caller retries
+        // with the host's rows.
         let fallback = self.block.is_some().then_some(FallbackPolicy::None);
         let options = RunOptions { device, fallback, goal: Goal::Latency, to_host: true, ..RunOptions::default() };
         Ok(runtime.run_with(op, options).with_report())
     }
 }
 
-/// Whether an op that failed on a device with this error may succeed on the host: the device failed, lacked memory, or does
-/// not support the op.
+/// Whether an op that failed on a device with this error may succeed on the host: the device
+/// failed, lacked memory, or does not support the op.
 fn may_be_elsewhere(error: &panoply_core::Error) -> bool {
     error.kind() != ErrorKind::Caller || matches!(error, panoply_core::Error::Unsupported { .. })
 }
 
-/// An op's output where it can be read.
+/// Copies an op's output to the host.
 pub(crate) fn on_host(runtime: &Runtime, output: Neighbors) -> Result<(Tensor, Tensor)> {
     let bring = |tensor: &Tensor| match tensor.location() {
         Location::Host => None,

@@ -1,7 +1,8 @@
-//! Rows of eight bits under euclidean, by their scales. A distance can be computed between rows of one scale alone, in units
-//! of it, so each scale is searched for itself: by a mask that lets its rows pass. Scales are powers of two, of which vectors
-//! of one kind have two or three; rows that were stored by earlier versions have scales of their own, one for each segment
-//! they came from.
+//! Eight-bit rows under euclidean, grouped by scale. A distance can only be computed between rows
+//! of one scale, in units of that scale, so each scale is searched separately, with a mask that
+//! selects its rows. Scales are powers of two; vectors of one kind have two or three different
+//! ones. Rows stored by earlier versions have other scales: one for each segment from which they
+//! came.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::bits::{Passing, count_bits};
 use crate::segment::SegmentView;
 
-/// The scales of a segment's rows, kept for the searches that follow.
+/// The scales of a segment's rows, cached for later searches.
 #[derive(Default)]
 pub(crate) struct ScalesCache {
     kept: Mutex<Option<Arc<Scales>>>,
@@ -24,9 +25,9 @@ pub(crate) struct Scales {
 /// The rows of one scale.
 pub(crate) struct ScaleClass {
     pub(crate) scale: f32,
-    /// A bit for each row, and how many are set; `None` where all rows have this scale.
+    /// One bit per row, and the number of set bits; `None` if all rows have this scale.
     own: Passing,
-    /// The rows that a search let pass, and those of them that have this scale.
+    /// The passing rows of the last search, and the subset of them that has this scale.
     joined: Mutex<Option<(Arc<[u32]>, Passing)>>,
 }
 
@@ -34,7 +35,7 @@ impl ScalesCache {
     /// The scales of a snapshot's rows.
     pub(crate) fn of(&self, segment: &SegmentView) -> Arc<Scales> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // A snapshot that is older has fewer rows; bits behind its last row do no harm.
+        // An older snapshot has fewer rows; bits after its last row are ignored.
         if let Some(scales) = kept.as_ref().filter(|scales| scales.rows >= segment.count) {
             return Arc::clone(scales);
         }
@@ -45,7 +46,7 @@ impl ScalesCache {
 }
 
 impl Scales {
-    /// Those of so many rows, given those of the first of them.
+    /// Computes the scales of `rows` rows, given the scales of the first ones.
     pub(crate) fn continued(first: Option<&Scales>, rows: u32, scale_of: impl Fn(u32) -> f32) -> Scales {
         let done = first.map_or(0, |first| first.rows);
         let words = rows.div_ceil(32) as usize;
@@ -74,7 +75,8 @@ impl Scales {
 }
 
 impl ScaleClass {
-    /// Those of its rows that pass. The same rows are the same memory, so that a device may keep a copy.
+    /// The rows of this scale that pass. Repeated calls return the same memory, so that a device
+    /// can cache a copy.
     pub(crate) fn passing(&self, passing: &Passing, rows: u32) -> Passing {
         let (Some((words, _)), Some((own, _))) = (passing, &self.own) else {
             return passing.clone().or_else(|| self.own.clone());
@@ -91,7 +93,7 @@ impl ScaleClass {
     }
 }
 
-/// A word whose first bits are set.
+/// A word whose lowest `bits` bits are set.
 fn first_bits(bits: u32) -> u32 {
     if bits >= 32 { u32::MAX } else { (1 << bits) - 1 }
 }

@@ -1,9 +1,10 @@
 //! Hits of equal score, oldest first.
 //!
-//! An op gives the rows of equal score in the order in which they are stored. That is the order of their age except between
-//! the lists of an index, and except where scores that differed became equal when they were multiplied. Where a piece was cut
-//! among such rows, the rows that it left out may be older than those that it gave. Then the query is searched again with
-//! more candidates, until none of those that count is level with a row that was left out.
+//! An op returns rows of equal score in stored order. Stored order is age order, with two
+//! exceptions: between the lists of an index, and if scores that differed became equal when they
+//! were multiplied. If a piece was cut among such rows, the omitted rows may be older than the
+//! returned ones. The query is then searched again with more candidates, until no wanted candidate
+//! has the score of an omitted row.
 
 use std::cmp::Ordering;
 
@@ -13,18 +14,18 @@ use super::SearchOptions;
 use super::run::{Batch, Candidate};
 use crate::error::Result;
 
-/// By how much the number of candidates grows while rows of equal score are left out.
+/// Growth factor of the number of candidates while rows of equal score are omitted.
 const TIES_GROWTH: usize = 8;
 
 impl Batch<'_> {
-    /// Notes the last score of a piece that was cut among rows which are not in the order of their age.
+    /// Records the last score of a piece that was cut among rows that are not in age order.
     pub(super) fn note_cut(&mut self, query: usize, score: f32) {
         let metric = self.shared.schema.metric;
         let nearest = |earlier: f32| if by_score(metric, earlier, score).is_le() { earlier } else { score };
         self.cuts[query] = Some(self.cuts[query].map_or(score, nearest));
     }
 
-    /// Searches again for the queries whose last candidates may have older rows of the same score.
+    /// Searches again for the queries whose last candidates may have older rows of equal score.
     pub(super) fn settle_ties(&mut self, options: &SearchOptions) -> Result<()> {
         let last = |batch: &Batch<'_>, place: usize, wanted: usize| {
             let last = wanted.checked_sub(1).and_then(|last| batch.found[place].get(last));
@@ -52,7 +53,7 @@ impl Batch<'_> {
     }
 }
 
-/// Sorts candidates, nearest first and those of equal score by age, and keeps `k` of them.
+/// Sorts candidates, nearest first and by age at equal score, and keeps `k` of them.
 pub(crate) fn keep_nearest(metric: Metric, k: usize, found: &mut Vec<Candidate>) {
     let order = |a: &Candidate, b: &Candidate| by_rank(metric, a, b);
     if found.len() > k && k > 0 {
@@ -62,7 +63,7 @@ pub(crate) fn keep_nearest(metric: Metric, k: usize, found: &mut Vec<Candidate>)
     found.sort_unstable_by(order);
 }
 
-/// A candidate in a heap, whose top is the nearest and, of equal score, the oldest.
+/// A candidate in a max-heap, whose top is the nearest, and the oldest at equal score.
 pub(super) struct Ranked {
     pub(super) candidate: Candidate,
     pub(super) metric: Metric,
@@ -92,7 +93,7 @@ fn by_rank(metric: Metric, a: &Candidate, b: &Candidate) -> Ordering {
     by_score(metric, a.score, b.score).then((a.segment, a.age, a.row).cmp(&(b.segment, b.age, b.row)))
 }
 
-/// The nearer score first, and NaN last. Zero and minus zero are the same score.
+/// Orders the nearer score first, and NaN last. Zero and minus zero are equal.
 fn by_score(metric: Metric, a: f32, b: f32) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (false, false) if a == b => Ordering::Equal,

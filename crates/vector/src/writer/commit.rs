@@ -1,4 +1,4 @@
-//! Judging, recording and applying a group of changes.
+//! Validates, records and applies a group of changes.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Receiver;
@@ -15,26 +15,26 @@ use crate::search::{passes, passing};
 use crate::segment::Addition;
 use crate::state::{Index, Snapshot};
 
-/// Changes in one group at most.
+/// Maximal number of changes in one group.
 const GROUP_CHANGES_MAX: usize = 1024;
 /// Bytes of rows in one group, beyond which it takes no more changes.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// A change that a caller asks for.
+/// A change requested by a caller.
 pub(crate) enum Change {
     Put(PutMode, Encoded),
     Remove { ids: Vec<String>, hashes: Vec<u64> },
     Update { id: String, hash: u64, vector: Option<Vec<f32>>, metadata: Option<serde_json::Value> },
 }
 
-/// What a put does with an id that exists.
+/// The action of a put if the id exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PutMode {
     Insert,
     Upsert,
 }
 
-/// A change that was found good.
+/// A validated change.
 struct Planned {
     kills: Vec<Slot>,
     kill_hashes: Vec<u64>,
@@ -45,7 +45,8 @@ struct Planned {
 }
 
 impl Writer {
-    /// Commits a change together with those that wait, and gives back the command that ended the group.
+    /// Commits a change together with those that wait, and returns the command that ended the
+    /// group.
     pub(super) fn commit_group(&mut self, first: (Box<Change>, Done), receiver: &Receiver<Command>) -> Option<Command> {
         let (mut group, mut touched, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let (mut next, mut ended_by) = (Some(first), None);
@@ -76,8 +77,8 @@ impl Writer {
         ended_by
     }
 
-    /// What a change comes to: rows that die, rows that are added, and how many records it concerns.
-    #[allow(clippy::type_complexity)] // Taken apart at once by the one caller.
+    /// The effect of a change: rows to remove, rows to add, and the number of records concerned.
+    #[allow(clippy::type_complexity)] // Destructured at once by the only caller.
     fn plan(&mut self, change: Change) -> Result<(Vec<Slot>, Vec<u64>, Option<Encoded>, usize)> {
         self.check_running()?;
         let snapshot = self.shared.snapshot();
@@ -103,7 +104,7 @@ impl Writer {
                     .iter()
                     .zip(hashes)
                     .filter_map(|(id, hash)| index.find(&snapshot, hash, id).map(|slot| (slot, hash)));
-                // The same id twice in one call is removed once.
+                // An id that occurs twice in one call is removed once.
                 let mut seen = HashSet::new();
                 let (kills, kill_hashes): (Vec<_>, Vec<_>) = found.filter(|(slot, _)| seen.insert(*slot)).unzip();
                 let concerned = kills.len();
@@ -117,7 +118,7 @@ impl Writer {
                 let batch = match vector {
                     Some(vector) => encode(schema, hasher, &[id], &vector, &[metadata])?,
                     None => {
-                        // The row stays as it is, to the bit.
+                        // The row's vector stays the same, to the bit.
                         let mut batch = encode_without_rows(hasher, &[id], &[metadata])?;
                         batch.push_row(schema, segment, slot.row);
                         batch
@@ -142,11 +143,11 @@ impl Writer {
         self.shared.nudge();
     }
 
-    /// Records the group in the newest segment, and gives the row with which its rows begin.
+    /// Records the group in the newest segment, and returns the index of its first row.
     fn record(&mut self, group: &[Planned]) -> Result<u32> {
         let batches = || group.iter().filter_map(|planned| planned.batch.as_ref());
         let rows: usize = batches().map(|batch| batch.count).sum();
-        // What is written to files that were deleted is lost, and must not be acknowledged.
+        // Data written to deleted files is lost, and must not be acknowledged.
         self.folder().map_or(Ok(()), Folder::expect_in_place)?;
         self.begin_writing()?;
         self.make_room(rows)?;
@@ -161,7 +162,7 @@ impl Writer {
         Ok(first_row)
     }
 
-    /// Removes the records that pass a filter, as one change, and tells how many.
+    /// Removes the records that pass a filter, as one change, and returns their number.
     pub(crate) fn remove_where(&mut self, filter: &Filter) -> Result<usize> {
         self.check_running()?;
         let snapshot = self.shared.snapshot();
@@ -183,13 +184,13 @@ impl Writer {
         Ok(concerned)
     }
 
-    /// Makes room for so many more records.
+    /// Reserves space for this many more records.
     pub(crate) fn reserve(&mut self, records: usize) -> Result<()> {
         self.check_running()?;
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
         index.try_reserve(records).ok_or_else(|| out_of_memory(records.saturating_mul(size_of::<Slot>())))?;
         drop(index);
-        // What goes into later segments finds its room there.
+        // Rows of later segments are reserved there.
         let (row_bytes, bytes_max) = (self.shared.schema.row_bytes(), self.shared.options.segment_bytes_max);
         match self.segments.last_mut().filter(|newest| newest.lists.is_none()) {
             Some(newest) => newest.reserve(records.min(bytes_max / row_bytes.max(1))),
@@ -197,7 +198,7 @@ impl Writer {
         }
     }
 
-    /// Sees to it that the newest segment can take so many rows.
+    /// Ensures that the newest segment can take this many rows.
     fn make_room(&mut self, rows: usize) -> Result<()> {
         let newest = self.segments.last().ok_or(Error::Closed)?;
         let bytes = (newest.count as usize + rows).saturating_mul(self.shared.schema.row_bytes());
@@ -208,7 +209,7 @@ impl Writer {
         self.seal()
     }
 
-    /// Takes the recorded group into the index and the snapshot.
+    /// Applies the recorded group to the index and the snapshot.
     fn apply(&mut self, group: &[Planned], first_row: u32) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +235,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Publishes the segments as they are, with the index in step.
+    /// Publishes the current segments, together with a change of the index.
     pub(crate) fn publish_with(&mut self, change: impl FnOnce(&mut Index)) -> Result<Arc<Snapshot>> {
         let shared = Arc::clone(&self.shared);
         let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +246,7 @@ impl Writer {
 }
 
 impl Change {
-    /// What it takes while it waits, roughly.
+    /// Approximate memory of the change while it waits.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Change::Put(_, batch) => batch.rows.len() + batch.entries.len() + batch.count * 24,

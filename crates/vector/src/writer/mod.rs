@@ -1,12 +1,14 @@
 //! The one thread that changes a collection.
 //!
-//! Changes come through a bounded queue. Those that wait when one is committed are committed with it, as one group: each
-//! is a record of its own, and one wait for the disk serves all of them. A group holds changes to different ids only, so
-//! each is judged by what was committed before.
+//! Changes come through a bounded queue. Changes that wait while one is committed are committed
+//! together as one group: each is a separate record, and one disk sync serves all of them. A group
+//! holds changes to different ids only, so each is checked against the state before the group.
 //!
-//! * `commit`: judging, recording and applying a group.
-//! * `recover`: reading a stored segment back.
-//! * `replace`: new segments for old ones: sealing the newest, clearing, compacting.
+//! A fork does not have the writer thread: every change is refused with that reason.
+//!
+//! * `commit`: checking, recording and applying a group.
+//! * `recover`: reading a stored segment.
+//! * `replace`: replacing segments: sealing the newest, clearing, compacting.
 
 mod commit;
 pub(crate) mod recover;
@@ -27,67 +29,74 @@ use crate::segment::Segment;
 use crate::state::{Shared, Snapshot};
 use crate::task::{Task, task};
 
-/// Changes that wait for the writer at most.
+/// Maximum number of changes in the writer's queue.
 const WRITES_WAITING_MAX: usize = 4096;
-/// What awaited changes may take while they wait, in bytes. One alone may take more.
+/// Bytes of unanswered changes above which non-blocking changes are refused. A single change may
+/// exceed it if no other is waiting.
 const WAITING_BYTES_MAX: usize = if cfg!(test) { 1 << 21 } else { 1 << 30 };
 
-/// Every change goes through here.
+/// The handle through which every change is sent to the writer.
 pub(crate) struct WriterHandle {
     sender: SyncSender<Command>,
     thread: Option<JoinHandle<()>>,
-    /// Bytes of the changes that have no answer yet.
+    /// Bytes of the unanswered changes.
     waiting_bytes: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
 }
 
-/// What the writer is asked to do.
+/// A request to the writer.
 pub(crate) enum Command {
-    /// A change; the answer is how many records it concerned.
+    /// A change; the answer is the number of records affected.
     Write(Box<Change>, Done),
-    /// Anything else.
+    /// Any other operation.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
     Stop,
 }
 
-/// Takes a change's outcome.
+/// Receives the outcome of a change.
 pub(crate) type Done = Box<dyn FnOnce(Result<usize>) + Send>;
 
 /// The writer's own state.
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) manifest: Manifest,
-    /// Oldest first; the last one grows.
+    /// Oldest first; the last segment grows.
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
-    /// Whether the manifest on the disk says how long the newest log is, or is of version 1, so that it must be written before
-    /// the log grows.
+    /// Whether the manifest on disk gives the length of the newest log, or is of version 1. In both
+    /// cases the manifest must be written before the log grows.
     pub(crate) closed: bool,
-    /// Why it takes no more writes.
+    /// The reason why writes have stopped.
     stopped: Option<String>,
 }
 
 impl WriterHandle {
-    /// Starts the thread.
+    /// Starts the writer thread.
     pub(crate) fn start(writer: Writer) -> Result<WriterHandle> {
         let (sender, receiver) = sync_channel(WRITES_WAITING_MAX);
+        let shared = Arc::clone(&writer.shared);
         let thread = std::thread::Builder::new().name("panoply-vectors-writer".to_owned());
         let thread = thread.spawn(move || writer.run(&receiver));
         let started = thread.map_err(|error| Error::io("start", std::path::Path::new("the writer's thread"), error))?;
-        Ok(WriterHandle { sender, thread: Some(started), waiting_bytes: Arc::default() })
+        Ok(WriterHandle { sender, thread: Some(started), waiting_bytes: Arc::default(), shared })
     }
 
-    /// Another handle, for threads that the writer does not wait for.
+    /// Another sender, for threads that the writer does not wait for.
     pub(crate) fn sender(&self) -> SyncSender<Command> {
         self.sender.clone()
     }
 
-    /// Hands over a change and makes `convert` of the number of records it concerned. Waits for room where `may_wait`.
+    /// Sends a change; `convert` maps the number of affected records to the result. Waits for room
+    /// in the queue if `may_wait`.
     pub(crate) fn write<T: Send + 'static>(
         &self,
         change: Change,
         may_wait: bool,
         convert: impl FnOnce(usize) -> T + Send + 'static,
     ) -> Task<T> {
+        if let Err(forked) = self.shared.check_process() {
+            return Task::done(Err(forked));
+        }
         let (answer, task) = task();
         let load = Load::new(&self.waiting_bytes, change.bytes());
         if !may_wait && load.others > 0 && load.others.saturating_add(load.bytes) > WAITING_BYTES_MAX {
@@ -100,7 +109,7 @@ impl WriterHandle {
         });
         let command = Command::Write(Box::new(change), done);
         if may_wait {
-            // A closed queue drops the answer, which then says so.
+            // A closed queue drops the answer, which then reports that.
             let _ = self.sender.send(command);
         } else if let Err(TrySendError::Full(Command::Write(_, done))) = self.sender.try_send(command) {
             done(Err(Error::Busy { waiting_max: WRITES_WAITING_MAX, unit: "writes" }));
@@ -108,35 +117,41 @@ impl WriterHandle {
         task
     }
 
-    /// Runs something on the writer's thread, once there is room in its queue.
+    /// Runs work on the writer's thread, as soon as its queue has room.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
     ) -> Task<T> {
-        run_on(&self.sender, work)
+        match self.shared.check_process() {
+            Ok(()) => run_on(&self.sender, work),
+            Err(forked) => Task::done(Err(forked)),
+        }
     }
 
-    /// Runs something on the writer's thread, if there is room in its queue.
+    /// Runs work on the writer's thread, if its queue has room.
     pub(crate) fn try_run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
     ) -> Task<T> {
+        if let Err(forked) = self.shared.check_process() {
+            return Task::done(Err(forked));
+        }
         let (command, task) = run_command(work);
         match self.sender.try_send(command) {
             Err(TrySendError::Full(_)) => {
                 Task::done(Err(Error::Busy { waiting_max: WRITES_WAITING_MAX, unit: "writes" }))
             }
-            // A closed queue drops the answer, which then says so.
+            // A closed queue drops the answer, which then reports that.
             Ok(()) | Err(TrySendError::Disconnected(_)) => task,
         }
     }
 }
 
-/// The bytes of a change, counted while it lives.
+/// The bytes of a change, counted while this exists.
 struct Load {
     all: Arc<AtomicUsize>,
     bytes: usize,
-    /// What the others took when it came.
+    /// Bytes of the other changes when this one came.
     others: usize,
 }
 
@@ -161,7 +176,7 @@ impl Drop for WriterHandle {
     }
 }
 
-/// Runs something on the writer's thread.
+/// Runs work on the writer's thread.
 pub(crate) fn run_on<T: Send + 'static>(
     sender: &SyncSender<Command>,
     work: impl FnOnce(&mut Writer) -> Result<T> + Send + 'static,
@@ -177,7 +192,7 @@ fn run_command<T: Send + 'static>(work: impl FnOnce(&mut Writer) -> Result<T> + 
 }
 
 impl Writer {
-    /// A writer of a collection without segments; give it some before it starts.
+    /// A writer without segments. Set the segments before it starts.
     pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Writer {
         Writer { shared, manifest, segments: Vec::new(), centroids: None, closed: false, stopped: None }
     }
@@ -193,14 +208,15 @@ impl Writer {
             }
         }
         if !self.is_read_only() {
-            // Whatever could not be flushed is still in the log, whose length then stays as it is: it would look cut.
+            // If the flush failed, the log still holds the rest. Its length must stay as it is, or
+            // the log would look cut.
             if self.flush().and_then(|()| self.close()).is_ok() {
                 self.segments.iter_mut().for_each(Segment::trim);
             }
         }
     }
 
-    /// Notes how long every log is, so that whoever opens the collection can tell whether anything is missing.
+    /// Records the length of every log, so that the next open can detect missing data.
     fn close(&mut self) -> Result<()> {
         if self.closed || self.folder().is_none() {
             return Ok(());
@@ -210,14 +226,15 @@ impl Writer {
         self.judge(written)
     }
 
-    /// The manifest of a collection that ends where this one is now.
+    /// The manifest of a collection that is closed in its present state.
     pub(crate) fn closed_manifest(&self) -> Manifest {
         let mut manifest = self.manifest.clone();
         (manifest.segments, manifest.old) = (self.segments.iter().map(listed).collect(), false);
         manifest
     }
 
-    /// Sees to it that the manifest does not say how long the newest log is, which is about to grow.
+    /// Ensures that the manifest does not give the length of the newest log, which is about to
+    /// grow.
     fn begin_writing(&mut self) -> Result<()> {
         if !self.closed {
             return Ok(());
@@ -239,7 +256,8 @@ impl Writer {
         self.judge(flushed)
     }
 
-    /// What became of a change to files. After a failure that leaves it unclear what the disk holds, there are no more.
+    /// Handles the result of a change to files. After a failure that leaves the disk in an
+    /// uncertain state, writes stop.
     fn judge<T>(&mut self, outcome: Result<T, Failure>) -> Result<T> {
         outcome.map_err(|failure| {
             if failure.unclear {
@@ -249,7 +267,7 @@ impl Writer {
         })
     }
 
-    /// The segments as they are now.
+    /// The segments at this moment.
     pub(crate) fn snapshot(&mut self) -> Result<Snapshot> {
         let segments = self.segments.iter_mut().map(Segment::view).collect::<Result<_>>()?;
         Ok(Snapshot { segments, centroids: self.centroids.clone() })
@@ -259,7 +277,7 @@ impl Writer {
         self.folder().is_some_and(Folder::is_read_only)
     }
 
-    /// Refuses changes to what is only read, and after a failure.
+    /// Refuses changes to a read-only collection, and after a failure that stopped writes.
     pub(crate) fn check_running(&self) -> Result<()> {
         if let Some(folder) = self.folder().filter(|folder| folder.is_read_only()) {
             return Err(Error::ReadOnly { path: folder.path().to_owned() });
@@ -271,14 +289,22 @@ impl Writer {
         self.shared.folder.as_deref()
     }
 
-    /// Makes these the segments that count, durably. The last of them may grow.
+    /// Writes the manifest durably with these segments. The last segment may grow.
     fn write_manifest(&mut self, mut segments: Vec<ListedSegment>, centroids: Option<u32>) -> Result<()> {
         let mut manifest = self.manifest.clone();
         segments.last_mut().into_iter().for_each(|newest| newest.extent = None);
         (manifest.segments, manifest.centroids, manifest.old) = (segments, centroids, false);
+        // Before others may come to know it; until then the log before is locked.
+        let next = match (self.folder(), manifest.segments.last()) {
+            (Some(folder), Some(newest)) => folder.lock_next(newest.id)?,
+            _ => None,
+        };
         let written = self.folder().map_or(Ok(()), |folder| folder.write_manifest(&manifest));
         self.judge(written)?;
         (self.manifest, self.closed) = (manifest, false);
+        if let Some(folder) = self.folder() {
+            folder.keep(next);
+        }
         Ok(())
     }
 }

@@ -1,20 +1,23 @@
-//! Reading a stored segment back, in two steps: [`examine`] reads and checks and changes nothing, and [`Found::attach`] makes
-//! a segment of it that can be looked at. A writer then takes the files over ([`Takeover`]), once everything in the folder was
-//! found in order: nothing is cut, copied or deleted before that.
+//! Reads a stored segment in two steps. [`examine`] reads and checks, and changes nothing.
+//! [`Found::attach`] makes a segment that can be read. A writer then takes the files over
+//! ([`Takeover`]) after everything in the folder was found sound: nothing is cut, copied or deleted
+//! before that.
 //!
-//! What is checked, and when:
+//! The checks:
 //!
-//! 1. The log is read whole, record by record, each with its checksum. Where the manifest says how long it is, it must have
-//!    exactly those records. Only the newest log of a collection that was not closed in order may have a torn end, which is
-//!    cut off; and only where nothing that follows proves that it was acknowledged.
-//! 2. Of the rows, those up to the last `rows on disk` of a record had reached the disk; the newest of them
-//!    ([`CHECKED_BYTES_MAX`] of each segment) are checked against their checksums. All others are checked in the background
-//!    once the collection is open, and by [`verify`]. Of an encrypted collection all are checked, since they were unsealed already.
-//! 3. Rows behind that are copied from the log where they are inline, and checked where they are not: at the first that does
-//!    not fit, the log ends, unless it is proved that they had been acknowledged.
+//! 1. The log is read completely, record by record, each with its checksum. If the manifest gives
+//!    its length, the log must have exactly those records. Only the newest log of a collection that
+//!    was not closed properly may have a torn end. The torn end is cut off, unless later data
+//!    proves that it was acknowledged.
+//! 2. The rows up to the last `rows on disk` of a record had reached the disk; the newest of them
+//!    ([`CHECKED_BYTES_MAX`] of each segment) are checked against their checksums. The others are
+//!    checked in the background once the collection is open, and by [`verify`]. In an encrypted
+//!    collection all rows are checked, since they were decrypted already.
+//! 3. Later rows are copied from the log if they are inline, and checked otherwise. The log ends at
+//!    the first rows that do not match, unless it is proved that they had been acknowledged.
 //!
-//! So a segment comes back with every write that was acknowledged and no half one; everything else is an error that names the
-//! file and the place, and leaves the files as they are.
+//! A recovered segment therefore has every acknowledged write and no incomplete write. Anything
+//! else is an error that names the file and the offset, and leaves the files unchanged.
 
 use std::ops::Range;
 use std::path::Path;
@@ -29,41 +32,41 @@ use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
 use crate::source::Source;
 
-/// The newest rows that are checked whenever a segment is opened, in bytes.
+/// Bytes of the newest rows that are always checked when a segment is opened.
 pub(crate) const CHECKED_BYTES_MAX: usize = 16 << 20;
 
-/// A segment that was read back, and can only be read until its files are taken over.
+/// A segment that was read back. It is read-only until its files are taken over.
 pub(crate) struct Recovered {
     pub(crate) segment: Segment,
-    /// Rows, of any segment, that its log says are dead.
+    /// Rows of any segment that are dead according to this log.
     pub(crate) kills: Vec<Slot>,
     pub(crate) fields: Vec<String>,
     pub(crate) takeover: Takeover,
 }
 
-/// What is left to do before a segment can be written to.
+/// The work that remains before a segment can be written to.
 pub(crate) struct Takeover {
     files: Files,
     log_bytes: usize,
     rows_bytes: usize,
-    /// Rows that may not have reached their file: where they belong, and where they lie in the log.
+    /// Rows that may not be in the rows file: their offset there, and their range in the log.
     patches: Vec<(u64, Range<usize>)>,
 }
 
-/// What is known of the end of a log.
+/// How much is known about the end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It is where the manifest says.
+    /// The manifest gives the end.
     Known,
-    /// The newest log of a collection that was not closed in order.
+    /// The newest log of a collection that was not closed properly.
     Open,
-    /// The newest log of version 1, of which the manifest says nothing.
+    /// The newest log of version 1, for which the manifest gives no length.
     Unknown,
-    /// Another log of version 1. Nothing but zeroes follows its last record.
+    /// An older log of version 1. Only zeroes follow its last record.
     Sealed,
 }
 
-/// A segment's files, read and found in order.
+/// A segment's files, after they were read and found sound.
 pub(crate) struct Found {
     id: u32,
     nonce: u64,
@@ -78,8 +81,8 @@ pub(crate) struct Files {
     log: Source,
 }
 
-/// Reads a segment and checks it. For a writer, everything that is whole counts; for a reader beside one, what was
-/// acknowledged.
+/// Reads and checks a segment. For a writer, every complete record counts; for a reader beside a
+/// writer, only acknowledged records count.
 pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, ending: Ending) -> Result<Found> {
     let reads = folder.is_read_only();
     let files = Files::open(folder, listed.id, if reads { Access::Read } else { Access::Write })?;
@@ -95,7 +98,7 @@ pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, 
     files.check_rows(&mut records, layout, synced, ending)?;
     if reads && ending != Ending::Known {
         let acknowledged = records.iter().map(|record| record.acknowledged).max().unwrap_or(0);
-        // Version 1 has no marks, so that whatever is whole counts.
+        // Version 1 has no marks, so every complete record counts.
         if records.iter().any(|record| record.is_mark) {
             records.retain(|record| record.number < acknowledged);
         }
@@ -104,7 +107,7 @@ pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, 
 }
 
 impl Found {
-    /// How many rows it has.
+    /// Number of rows.
     pub(crate) fn rows(&self) -> u32 {
         self.records.iter().map(|record| record.rows).sum()
     }
@@ -115,7 +118,8 @@ impl Found {
         self.late(false).try_for_each(|record| check_record(&self.files.rows.path, record, layout, self.files.rows()))
     }
 
-    /// A segment over the files as they are. Inline rows that did not reach their file are patched in memory.
+    /// Makes a segment over the files, unchanged. Inline rows that did not reach the rows file are
+    /// patched in memory.
     pub(crate) fn attach(self, schema: &Arc<Schema>, durable: bool) -> Result<Recovered> {
         let layout = Segment::layout(schema);
         let (log_bytes, rows_bytes) = (self.end(), self.rows() as usize * layout.row_bytes);
@@ -156,20 +160,20 @@ impl Found {
         self.records.last().map_or(FIRST_RECORD, |record| record.end)
     }
 
-    /// The records whose rows may not have reached the disk, or those whose rows have.
+    /// With `late`, the records whose rows may not be on disk; without, the records whose rows are.
     fn late(&self, late: bool) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| (record.first_row + record.rows > self.synced) == late)
     }
 }
 
 impl Takeover {
-    /// Whether rows are to be copied from the log into their file.
+    /// Whether rows must be copied from the log into the rows file.
     pub(crate) fn has_patches(&self) -> bool {
         !self.patches.is_empty()
     }
 
-    /// Makes the segment one that can be written to: copies inline rows that may not have reached the disk, and cuts off what
-    /// does not count.
+    /// Makes the segment writable: copies inline rows that may not be on disk, and cuts off
+    /// everything that does not count.
     pub(crate) fn apply(self, segment: &mut Segment) -> Result<()> {
         let Takeover { files, log_bytes, rows_bytes, patches } = self;
         let Files { rows, log } = files;
@@ -181,7 +185,8 @@ impl Takeover {
     }
 }
 
-/// Checks every row of a segment against its record. `go_on` is told how many bytes were read, and may end it.
+/// Checks every row of a segment against its record. `go_on` receives the number of bytes read, and
+/// stops the check by returning false.
 pub(crate) fn verify(
     folder: &Folder,
     schema: &Schema,
@@ -190,7 +195,7 @@ pub(crate) fn verify(
     mut go_on: impl FnMut(usize) -> bool,
 ) -> Result<()> {
     let (log_path, rows_path) = (folder.log_path(id), folder.rows_path(id));
-    // What was unsealed is a copy: the files are read again.
+    // Decrypted bytes are a copy in memory, so the files are read again.
     let now = match folder.is_sealed() {
         true => folder.read_again(&log_path)?.zip(folder.read_again(&rows_path)?),
         false => None,
@@ -210,7 +215,7 @@ pub(crate) fn verify(
             return Ok(());
         }
         check_record(&rows_path, record, layout, rows)?;
-        // Those that the log has as well may not have reached their file.
+        // Rows that are also inline in the log may not have reached the rows file.
         if let Some((_, now)) = now.as_ref().filter(|_| record.inline_rows.is_none()) {
             check_record(&rows_path, record, layout, now)?;
         }
@@ -218,7 +223,7 @@ pub(crate) fn verify(
     Ok(())
 }
 
-/// The records of a log up to the first that is not whole, and where that should have been.
+/// The records of a log up to the first incomplete one, and the offset where that one should be.
 fn read_records(path: &Path, log: &[u8], nonce: u64, layout: Layout) -> Result<(Vec<Record>, usize)> {
     let (mut records, mut at, mut count) = (Vec::new(), FIRST_RECORD, 0_u32);
     while let Some(mut record) = read_record(path, log, at, nonce, records.len() as u64, layout)? {
@@ -256,7 +261,7 @@ impl Files {
         first.ok_or_else(|| Error::corrupt(&self.log.path, end, format!("it was cut; it had {bytes} bytes")))
     }
 
-    /// Checks that a log ends where it should.
+    /// Checks that a log ends at the expected offset.
     fn check_end(
         &self,
         listed: &ListedSegment,
@@ -298,8 +303,8 @@ impl Files {
         }
     }
 
-    /// Checks the rows that need it, and drops the records from the first one on whose rows were not promised and are not
-    /// there.
+    /// Checks the rows that need it. If rows that were not acknowledged are missing, drops their
+    /// record and all later ones.
     fn check_rows(&self, records: &mut Vec<Record>, layout: Layout, synced: u32, ending: Ending) -> Result<()> {
         let rows = self.rows();
         if (synced as usize).saturating_mul(layout.row_bytes) > rows.len() {
@@ -367,7 +372,7 @@ fn load_columns(segment: &mut Segment, path: &Path, log: &[u8], records: &[Recor
     segment.entries.append(bytemuck::cast_slice(&offsets))
 }
 
-/// Checks that lengths and scales are numbers that a search can divide by.
+/// Checks that lengths and scales are finite and positive, so that a search can divide by them.
 fn check_column(path: &Path, offset: u64, numbers: &[u8]) -> Result<()> {
     match floats(numbers).iter().find(|number| !(number.is_finite() && **number > 0.0)) {
         Some(number) => Err(Error::corrupt(path, offset, format!("a length or a scale of {number}"))),

@@ -1,4 +1,4 @@
-//! New segments for old ones: sealing the newest, clearing, and putting compacted segments in the place of others.
+//! Replacement of segments: sealing the newest, clearing, and swapping in compacted segments.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use crate::ivf::Centroids;
 use crate::record::Slot;
 use crate::segment::{Addition, Segment, SegmentView};
 
-/// Segments that take the place of others.
+/// New segments that replace old ones.
 pub(crate) struct Replacement {
-    /// The segments to be replaced, as they were when their rows were copied.
+    /// The segments to be replaced, in the state in which their rows were copied.
     pub(crate) old: Vec<Arc<SegmentView>>,
     pub(crate) new: Vec<Segment>,
-    /// For each of them the old segment whose place it takes.
+    /// For each new segment, the old segment whose position it takes.
     pub(crate) places: Vec<u32>,
-    /// For each old segment, where each of its rows is now; rows that were dead have [`NOWHERE`].
+    /// For each old segment, the new slot of each row; dead rows have [`NOWHERE`].
     pub(crate) moved: Vec<Vec<Slot>>,
     /// A new index, with the number of its file.
     pub(crate) centroids: Option<Arc<Centroids>>,
 }
 
-/// Where a row is that is not anywhere any more.
+/// The slot of a row that no longer exists.
 pub(crate) const NOWHERE: Slot = Slot { segment: u32::MAX, row: u32::MAX };
 
 impl Writer {
-    /// Ends the newest segment and begins another one.
+    /// Ends the newest segment and begins another.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.check_running()?;
         self.flush()?;
@@ -55,14 +55,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts new segments in the place of old ones. Rows that died since they were copied die in their new place too.
+    /// Replaces old segments by new ones. Rows that died since they were copied are killed in the
+    /// new segments too.
     pub(crate) fn replace(&mut self, replacement: Replacement) -> Result<()> {
         self.check_running()?;
         let new_ids: Vec<u32> = replacement.new.iter().map(|segment| segment.id).collect();
         let centroids = replacement.centroids.clone();
         let is_there = |view: &Arc<SegmentView>| self.segments.iter().any(|segment| segment.id == view.id);
         if !replacement.old.iter().all(is_there) {
-            // Cleared meanwhile: there is nothing left to replace.
+            // The collection was cleared meanwhile, so nothing is left to replace.
             self.remove_files(&new_ids, centroids.as_deref());
             return Ok(());
         }
@@ -80,12 +81,12 @@ impl Writer {
                 segment.kill(slot.row);
             }
         }
-        // What the old logs said about rows of segments that stay is said again.
+        // Record the removals in the old logs again if they concern segments that stay.
         for stays in self.segments.iter().filter(|segment| !old_ids.contains(&segment.id)) {
             kills.extend(stays.dead_rows().map(|row| Slot { segment: stays.id, row }));
         }
         match new.first_mut() {
-            // Nobody has seen it yet: where that fails, it is deleted.
+            // The segment is not visible yet and is deleted if this fails.
             Some(segment) => self.note(segment, &kills).map_err(|failure| failure.error)?,
             None => {
                 self.begin_writing()?;
@@ -121,7 +122,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A new segment without rows, which counts once the manifest names it.
+    /// Creates a segment without rows. It takes effect when the manifest names it.
     fn new_segment(&mut self) -> Result<Segment> {
         let number = self.manifest.take_number()?;
         let durable = self.shared.options.durable;
@@ -129,7 +130,7 @@ impl Writer {
         self.or_remove(&[number], None, created)
     }
 
-    /// The first segment of a collection that has none.
+    /// Creates the first segment of a collection.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let segment = self.new_segment()?;
         self.write_manifest(vec![listed(&segment)], None)?;
@@ -137,15 +138,15 @@ impl Writer {
         self.publish_with(|_| ()).map(drop)
     }
 
-    /// Notes in a segment's log which rows are dead, and every field. When it returns that has reached the disk, also where
-    /// writes do not wait for it: the logs that said so before are deleted next.
+    /// Records the dead rows and every field in a segment's log. On return this has reached the
+    /// disk, also in non-durable mode, since the logs that held this information are deleted next.
     fn note(&self, segment: &mut Segment, kills: &[Slot]) -> Result<(), Failure> {
         let fields: Vec<String> = self.shared.fields().iter().cloned().collect();
         segment.append(&[Addition { kills, fields: &fields, batch: None }])?;
         segment.flush()
     }
 
-    /// Deletes the files of what was not put in place, unless the manifest on the disk may name them.
+    /// After an error, deletes the new files, unless the manifest on disk may name them.
     fn or_remove<T>(&self, segments: &[u32], centroids: Option<&Centroids>, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() && self.stopped.is_none() {
             self.remove_files(segments, centroids);
@@ -153,7 +154,7 @@ impl Writer {
         outcome
     }
 
-    /// Where the rows are now that have died since they were copied.
+    /// The new slots of the rows that have died since they were copied.
     fn late_deaths(&self, old: &[Arc<SegmentView>], moved: &[Vec<Slot>]) -> Vec<Slot> {
         let mut deaths = Vec::new();
         for (view, moved) in old.iter().zip(moved) {

@@ -1,5 +1,7 @@
-//! What the tests share: a runtime, folders, numbers that look random, and the plain answer to a search.
-#![allow(dead_code)] // Each test file uses a part of it.
+//! Shared by the tests: a runtime, folders, pseudo-random numbers, and the plain answer to a
+//! search.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+#![allow(dead_code)] // Each test file uses a part of this module.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +22,7 @@ pub fn runtime() -> Arc<Runtime> {
 pub struct TempFolder(pub PathBuf);
 
 impl TempFolder {
-    /// A path at which there is nothing yet.
+    /// A path at which nothing exists yet.
     pub fn new(name: &str) -> TempFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +38,7 @@ impl Drop for TempFolder {
     }
 }
 
-/// Numbers that look random, the same for the same seed.
+/// A pseudo-random generator with a fixed sequence for each seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -52,7 +54,7 @@ impl Random {
         self.next() % end
     }
 
-    /// About normally distributed.
+    /// Approximately normally distributed.
     pub fn normal(&mut self) -> f32 {
         let uniform = |bits: u64| (bits >> 40) as f32 / (1_u64 << 24) as f32;
         (0..6).map(|_| uniform(self.next())).sum::<f32>() - 3.0
@@ -78,7 +80,7 @@ pub fn score(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
     }
 }
 
-/// How far a stored score may be from the true one, relative to the size of the numbers.
+/// Tolerance of a stored score, relative to the size of the numbers.
 pub fn tolerance(storage: Storage) -> f64 {
     match storage {
         Storage::F32 => 1.0e-5,

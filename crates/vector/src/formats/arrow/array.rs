@@ -1,4 +1,5 @@
-//! Arrays: columns of a record batch as they lie in memory. Every offset comes from outside and is checked where it is used.
+//! Arrays: columns of a record batch in their memory layout. Offsets are untrusted and are checked
+//! where they are used.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,25 +14,26 @@ use super::FORMAT;
 use super::body::{Body, Buffer};
 use super::columns::Kind;
 
-/// Lengths and buffers of a record batch that no array has taken yet, in the order of the schema.
+/// Lengths and buffers of a record batch that are not yet assigned to an array, in the order of the
+/// schema.
 #[derive(Default)]
 pub struct Layout {
     pub lengths: VecDeque<usize>,
     pub buffers: VecDeque<Range<usize>>,
-    /// For each column of views, how many buffers they look into.
+    /// For each view column, the number of data buffers that it refers to.
     pub variadic: VecDeque<usize>,
 }
 
 /// An array.
 pub struct Array {
     length: usize,
-    /// A bit per value, which is null where it is 0. Empty where none is.
+    /// Validity bitmap: a zero bit marks a null. Empty if no value is null.
     validity: Buffer,
     values: Values,
 }
 
 enum Values {
-    /// Nothing but nulls, or what is not read.
+    /// All nulls, or not read.
     None,
     Bool(Buffer),
     Int {
@@ -65,7 +67,8 @@ enum Values {
 }
 
 impl Array {
-    /// Takes an array of this kind, with all its parts, from the layout. Its buffers are looked at only if it is wanted.
+    /// Takes an array of this kind, including its children, from the layout. Its buffers are read
+    /// only if `wanted`.
     pub fn take(kind: &Kind, layout: &mut Layout, body: &Body, wanted: bool) -> Result<Array> {
         let length = layout.lengths.pop_front().ok_or_else(|| short("lengths"))?;
         let buffer = |layout: &mut Layout| {
@@ -116,12 +119,12 @@ impl Array {
         Ok(Array { length, validity, values })
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// The value at this place.
+    /// The value at index `at`.
     pub fn value(&self, body: &Body, at: usize) -> Result<Value> {
         if at >= self.length || self.is_null(body, at)? {
             return Ok(Value::Null);
@@ -156,7 +159,8 @@ impl Array {
         })
     }
 
-    /// Where the components of the vector at this place lie among the items. A vector that is null is an error.
+    /// The range of the items that are the components of the vector at index `at`. A null vector is
+    /// an error.
     pub fn list(&self, body: &Body, at: usize, row: u64) -> Result<Range<usize>> {
         if self.is_null(body, at)? {
             let reason = "the vector is null".to_owned();
@@ -165,7 +169,7 @@ impl Array {
         Ok(self.items(body, at)?.1)
     }
 
-    /// Appends the items at this place, which are floats, as single precision.
+    /// Appends the items in the range `place`, which are floats, as single precision.
     pub fn append_floats(&self, body: &Body, place: Range<usize>, row: u64, vectors: &mut Vec<f32>) -> Result<()> {
         let (Values::List { items, .. } | Values::FixedList { items, .. }) = &self.values else { return Ok(()) };
         let Values::Float { precision, values } = &items.values else { return Ok(()) };
@@ -182,7 +186,7 @@ impl Array {
         Ok(())
     }
 
-    /// The items of the list at this place.
+    /// The item array of the list at index `at`, and the list's range in it.
     fn items(&self, body: &Body, at: usize) -> Result<(&Array, Range<usize>)> {
         let (items, place) = match &self.values {
             Values::List { large, offsets, items } => (items, between(body.bytes(offsets), at, *large)?),
@@ -213,13 +217,13 @@ fn bit(bytes: &[u8], at: usize) -> Result<bool> {
     bytes.get(at / 8).map(|byte| byte >> (at % 8) & 1 == 1).ok_or_else(outside)
 }
 
-/// The element at this place of an array of so many bytes each.
+/// The element at index `at` of an array of `BYTES`-byte elements.
 fn element<const BYTES: usize>(bytes: &[u8], at: usize) -> Result<[u8; BYTES]> {
     let start = at.checked_mul(BYTES).ok_or_else(outside)?;
     bytes.get(start..).and_then(|rest| rest.first_chunk()).copied().ok_or_else(outside)
 }
 
-/// What lies between an offset and the next.
+/// The range between the offset at index `at` and the next offset.
 fn between(offsets: &[u8], at: usize, large: bool) -> Result<Range<usize>> {
     let offset = |at| match large {
         true => usize::try_from(i64::from_le_bytes(element(offsets, at)?)).map_err(|_| outside()),
@@ -250,8 +254,8 @@ fn float(bytes: &[u8], at: usize, precision: Precision) -> Result<f32> {
     })
 }
 
-/// A view of a text: its length, then the text itself if it fits into twelve bytes, or else its first four bytes, the buffer
-/// that it is in, and where.
+/// Decodes a view of a text: its length, then the text itself if it fits into twelve bytes. A
+/// longer text has its first four bytes here, then the index of its buffer and the offset in it.
 fn view(body: &Body, view: [u8; 16], buffers: &[Buffer]) -> Result<Value> {
     let part = |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
     let length = part(0);

@@ -1,4 +1,4 @@
-//! A record batch's memory.
+//! The memory of a record batch.
 
 use std::io::Read;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::super::Result;
 use super::super::error::FormatError;
 use super::FORMAT;
 
-/// The largest buffer that is decompressed.
+/// Maximum size of a decompressed buffer.
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
 /// The body of a message.
@@ -19,7 +19,7 @@ pub struct Body {
     compression: Option<Compression>,
 }
 
-/// How each buffer is compressed.
+/// The compression of each buffer: LZ4.
 #[derive(Clone, Copy)]
 pub struct Compression;
 
@@ -36,7 +36,7 @@ impl Compression {
     }
 }
 
-/// One buffer of a body: a part of it, or what it was decompressed to.
+/// One buffer of a body: a range of the body's bytes, or the decompressed bytes.
 pub enum Buffer {
     Part(Range<usize>),
     Own(Vec<u8>),
@@ -47,7 +47,7 @@ impl Body {
         Body { bytes, compression }
     }
 
-    /// The buffer at this place.
+    /// The buffer in the byte range `place` of the body.
     pub fn buffer(&self, place: Range<usize>) -> Result<Buffer> {
         let bytes = self
             .bytes
@@ -59,7 +59,8 @@ impl Body {
         let Some((length, compressed)) = bytes.split_first_chunk() else {
             return Err(FormatError::header(FORMAT, "a compressed buffer is shorter than its length"));
         };
-        // A buffer that compression would not have made smaller is stored as it is.
+        // A length of -1 marks a buffer that is stored uncompressed, because compression would not
+        // have made it smaller.
         let length = i64::from_le_bytes(*length);
         if length == -1 {
             return Ok(Buffer::Part(place.start + size_of::<i64>()..place.end));
@@ -69,7 +70,8 @@ impl Body {
             return Err(FormatError::TooLarge { what: "a buffer", bytes: length, bytes_max: BUFFER_BYTES_MAX });
         }
         let mut own = Vec::new();
-        // It grows with what really comes; one byte more than there should be is noticed.
+        // Memory grows with the bytes that arrive. Reading one byte beyond the claimed length
+        // detects excess data.
         let read = FrameDecoder::new(compressed).take(length + 1).read_to_end(&mut own);
         read.map_err(|error| FormatError::header(FORMAT, format!("a buffer cannot be decompressed: {error}")))?;
         if own.len() as u64 != length {

@@ -1,4 +1,4 @@
-//! The schema: what columns there are, and which of them are read.
+//! The schema: the columns, and the plan of the columns to read.
 
 use polars_arrow_format::ipc::{DateUnit, FieldRef, Precision, TypeRef};
 
@@ -8,13 +8,13 @@ use super::FORMAT;
 use super::array::Array;
 use super::message::damaged;
 
-/// The names that a column of vectors goes by.
+/// The accepted names of a column of vectors.
 const VECTOR_NAMES: [&str; 2] = ["vector", "embedding"];
 /// The name of a column of ids.
 const ID_NAME: &str = "id";
 /// The name of a column whose texts are JSON objects.
 pub const METADATA_NAME: &str = "metadata";
-/// The deepest nesting of lists and structures.
+/// Maximum nesting of lists and structures.
 const DEPTH_MAX: usize = 16;
 
 /// A column, or a part of one.
@@ -23,7 +23,7 @@ pub struct Column {
     pub kind: Kind,
 }
 
-/// What an array holds, as far as its memory tells.
+/// The memory layout of an array.
 pub enum Kind {
     Null,
     Bool,
@@ -45,7 +45,8 @@ pub enum Kind {
         item: Box<Column>,
     },
     Struct(Vec<Column>),
-    /// What is not read: so many buffers, views of others behind them or not, and these children.
+    /// An array that is not read: its number of buffers, whether view buffers follow, and its
+    /// children.
     Opaque {
         buffers: usize,
         views: bool,
@@ -54,7 +55,7 @@ pub enum Kind {
 }
 
 impl Column {
-    /// A field of the schema, so deep inside of others.
+    /// A field of the schema at nesting level `depth`.
     pub fn new(field: FieldRef<'_>, depth: usize) -> Result<Column> {
         if depth > DEPTH_MAX {
             return Err(FormatError::header(FORMAT, "columns are nested too deeply"));
@@ -65,7 +66,7 @@ impl Column {
             children.push(Column::new(child.map_err(damaged)?, depth + 1)?);
         }
         if field.dictionary().map_err(damaged)?.is_some() {
-            // The array has indices; the values stand in another message, which is not read.
+            // The array holds indices. Their values are in another message, which is not read.
             return Ok(Column { name, kind: Kind::Opaque { buffers: 2, views: false, children: Vec::new() } });
         }
         let Some(kind) = field.type_().map_err(damaged)? else {
@@ -143,12 +144,12 @@ impl Kind {
     }
 }
 
-/// Which columns are read.
+/// The columns to read.
 pub struct Plan {
     vector: usize,
     pub id: Option<usize>,
     pub fields: Vec<usize>,
-    /// The names of the others.
+    /// The names of the columns that are not read.
     pub left_out: Vec<String>,
 }
 
@@ -184,7 +185,7 @@ impl Plan {
         index == self.vector || Some(index) == self.id || self.fields.contains(&index)
     }
 
-    /// The vectors among a batch's arrays.
+    /// The array of vectors in a batch.
     pub fn vector_of<'a>(&self, arrays: &'a [Option<Array>]) -> Result<&'a Array> {
         let array = arrays.get(self.vector).and_then(Option::as_ref);
         array.ok_or_else(|| FormatError::header(FORMAT, "a record batch lacks the vectors"))

@@ -1,4 +1,4 @@
-//! Messages: a header of flatbuffers, then a body of arrays.
+//! Messages: a flatbuffers header, then a body of arrays.
 //!
 //! ```text
 //! 0xFFFFFFFF, header bytes (i32), header, padding to 8 bytes, body
@@ -17,36 +17,37 @@ use super::array::{Array, Layout};
 use super::body::{Body, Compression};
 use super::columns::{Column, Plan};
 
-/// What a file, unlike a stream, begins with.
+/// The magic bytes of a file; a stream has none.
 const FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// The longest header that is read.
+/// Maximum size of a header.
 const HEADER_BYTES_MAX: usize = 16 << 20;
-/// The largest body that is read: one record batch.
+/// Maximum size of a body: one record batch.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 
 /// The messages of a stream.
 pub struct Messages<R> {
     source: ByteSource<R>,
-    /// What was read to tell a file from a stream, where it was the latter.
+    /// The bytes that were read to distinguish a file from a stream; `Some` for a stream.
     peeked: Option<[u8; 8]>,
-    /// A file has something behind its last message; a stream need not.
+    /// Whether the source is a file. A file has a footer after its last message; a stream may just
+    /// end.
     is_file: bool,
     ended: bool,
 }
 
-/// A message, as far as it is of interest.
+/// A message, reduced to the parts that are used.
 pub enum Message {
     Schema(Vec<Column>),
     Batch {
         header: BatchHeader,
         body: Body,
     },
-    /// Anything else, such as the values of a dictionary.
+    /// Any other message, such as the values of a dictionary.
     Other,
 }
 
-/// The lengths and places of a record batch's arrays.
+/// The lengths and buffer ranges of a record batch's arrays.
 pub struct BatchHeader {
     rows: usize,
     layout: Layout,
@@ -92,7 +93,7 @@ impl<R: Read> Messages<R> {
         };
         let [a, b, c, d, lengths @ ..] = prefix;
         let length = u32::from_le_bytes(lengths) as usize;
-        // What follows the last message of a file is its footer, which does not begin like a message.
+        // After the last message of a file comes its footer, which has no message prefix.
         if [a, b, c, d] != CONTINUATION || length == 0 {
             self.ended = true;
             return Ok(None);
@@ -180,7 +181,7 @@ fn count(value: i64) -> Result<usize> {
     usize::try_from(value).map_err(|_| FormatError::header(FORMAT, format!("a length is {value}")))
 }
 
-/// What the library of flatbuffers says.
+/// Converts an error of the flatbuffers library.
 pub fn damaged(error: polars_arrow_format::ipc::planus::Error) -> FormatError {
     FormatError::header(FORMAT, error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Files that this crate writes, files that Arrow's own library writes, and files that nobody should.
+//! Tests with files from this crate, files from Arrow's own library, and malformed files.
 
 use std::io::Cursor;
 
@@ -8,11 +8,12 @@ use serde_json::json;
 use super::super::Writer;
 use super::*;
 
-/// Made by `fixtures/arrow.py` with Arrow's own library: two record batches, a column of every kind.
+/// Made by `fixtures/arrow.py` with Arrow's own library: two record batches, with a column of every
+/// kind.
 const FILE: &[u8] = include_bytes!("../../../fixtures/foreign.arrow");
-/// The same, with compressed bodies.
+/// The same data with compressed bodies.
 const COMPRESSED: &[u8] = include_bytes!("../../../fixtures/foreign-lz4.feather");
-/// The same as a stream, with views of texts.
+/// The same data as a stream, with text views.
 const STREAM: &[u8] = include_bytes!("../../../fixtures/foreign-views.arrows");
 
 fn open(bytes: &[u8]) -> Result<ArrowReader<Cursor<Vec<u8>>>> {
@@ -48,7 +49,7 @@ fn batch(first: usize, rows: usize, dimension: usize) -> Batch {
     }
 }
 
-/// Null metadata comes back as an empty object: the column is there.
+/// Null metadata is read back as an empty object, because the column exists.
 fn without_null(metadata: &[Value]) -> Vec<Value> {
     metadata.iter().map(|value| if value.is_null() { json!({}) } else { value.clone() }).collect()
 }

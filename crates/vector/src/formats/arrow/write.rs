@@ -1,4 +1,5 @@
-//! Writing: a file with the columns `id` (text), `vector` (list of fixed size of float) and `metadata` (JSON text).
+//! Writing: a file with the columns `id` (text), `vector` (list of fixed size of float) and
+//! `metadata` (JSON text).
 
 use std::io::Write;
 
@@ -12,10 +13,10 @@ use super::super::error::FormatError;
 use super::super::{Batch, Result, Writer};
 
 const MAGIC: &[u8; 6] = b"ARROW1";
-/// Headers and buffers begin at multiples of this.
+/// Alignment of headers and buffers.
 const ALIGNMENT_BYTES: usize = 8;
 
-/// Writes a file, a record batch for each batch.
+/// Writes a file with one record batch per `Batch`.
 pub struct ArrowWriter<W> {
     out: W,
     dimension: usize,
@@ -132,7 +133,7 @@ fn schema(dimension: usize) -> Schema {
     }
 }
 
-/// A bit per row that is 1 where there is a text.
+/// The validity bitmap: one bit per row, set where there is a text.
 fn validity(texts: &[Option<String>]) -> Vec<u8> {
     let byte = |texts: &[Option<String>]| {
         texts.iter().enumerate().fold(0, |byte, (bit, text)| byte | (u8::from(text.is_some()) << bit))
@@ -153,7 +154,7 @@ impl BodyBuilder {
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT_BYTES), 0);
     }
 
-    /// Offsets, then the texts themselves.
+    /// Appends the offsets, then the texts.
     fn texts<'a>(&mut self, texts: impl Iterator<Item = Option<&'a str>>) {
         let mut offsets = 0_i64.to_le_bytes().to_vec();
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! One line, taken apart.
+//! Parses one line.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use serde_json::{Map, Value};
 
 use crate::schema::DIMENSION_MAX;
 
-/// What a line holds.
+/// The contents of a line.
 #[derive(Debug, Default)]
 pub struct Line {
     id: Option<String>,
     pub vector: Option<Vec<f32>>,
     metadata: Map<String, Value>,
-    /// Whether there was a `metadata`, even an empty one, or a further field.
+    /// Whether the line had `metadata`, even an empty object, or any further field.
     has_metadata: bool,
 }
 
 impl Line {
-    /// Reads a line, or says what is wrong with it.
+    /// Parses a line; the error describes the fault.
     pub fn parse(bytes: &[u8]) -> Result<Line, String> {
         serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-            // The position is that within the line, which is all the parser saw.
+            // The parser saw only this line, so its position is the position in the line.
             serde_json::error::Category::Eof => "the line ends before its object does".to_owned(),
             _ => strip_line(error.to_string()),
         })
@@ -35,7 +35,8 @@ impl Line {
     }
 }
 
-/// The parser counts lines within what it was given; whoever reads the message knows the line already.
+/// Removes the parser's line number, which counts within its input; the caller reports the line's
+/// number.
 fn strip_line(message: String) -> String {
     message.replace(" at line 1 column ", ", at column ")
 }
@@ -98,7 +99,7 @@ fn id<E: Error>(value: Value) -> Result<String, E> {
     }
 }
 
-/// The components of a vector, no more of them than a vector can have.
+/// The components of a vector, at most `DIMENSION_MAX`.
 struct Components(Vec<f32>);
 
 impl<'de> Deserialize<'de> for Components {

@@ -1,4 +1,4 @@
-//! Lines as people write them, and such as they should not.
+//! Tests with valid and malformed lines.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,9 +1,9 @@
-//! The dictionary in an array's header: a Python literal with three keys.
+//! Parses the dictionary in an array's header: a Python literal with three keys.
 
 use super::super::error::FormatError;
 use super::FORMAT;
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     pub element: ElementType,
@@ -11,7 +11,7 @@ pub struct Header {
     pub shape: Vec<u64>,
 }
 
-/// The element types that are read.
+/// The supported element types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     F16,
@@ -34,7 +34,7 @@ impl ElementType {
 }
 
 impl Header {
-    /// Reads the dictionary.
+    /// Parses the dictionary.
     pub fn parse(text: &str) -> Result<Header, FormatError> {
         let mut literal = Literal { rest: text.trim() };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -103,7 +103,7 @@ fn wrong(reason: impl Into<String>) -> FormatError {
     FormatError::header(FORMAT, reason)
 }
 
-/// A Python literal that is read from the front.
+/// A Python literal, consumed from the front.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -145,7 +145,7 @@ impl<'a> Literal<'a> {
         Err(wrong("fortran_order is neither True nor False"))
     }
 
-    /// The numbers of a shape. A rank that is not read is refused by the reader, so that a few are enough.
+    /// The numbers of a shape. The limit is generous: the reader refuses ranks above two.
     fn tuple(&mut self) -> Result<Vec<u64>, FormatError> {
         const RANK_MAX: usize = 64;
         let mut numbers = Vec::new();
@@ -167,7 +167,7 @@ impl<'a> Literal<'a> {
         self.rest = self.rest.trim_start();
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = self.rest.split_at(digits);
-        // Python 2 marked long integers.
+        // Python 2 appended `L` to long integers.
         self.rest = rest.strip_prefix('L').unwrap_or(rest);
         number.parse().map_err(|_| wrong("the shape has an axis that is not a length"))
     }

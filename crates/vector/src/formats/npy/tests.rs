@@ -1,4 +1,4 @@
-//! Arrays as NumPy writes them, and such as it never would.
+//! Tests with arrays as NumPy writes them, and with malformed ones.
 
 use std::io::Cursor;
 
@@ -68,7 +68,7 @@ fn a_header_that_claims_too_much_is_refused_before_anything_is_allocated() {
     for shape in ["(1, 0)", "(1, 65537)", "(1, 4611686018427387904)"] {
         assert!(matches!(refused(&shaped("<f4", shape, &[])), FormatError::DimensionRange { .. }), "{shape}");
     }
-    // Without a known length the stream's end is what is noticed.
+    // Without a known length, the early end of the stream is detected instead.
     let bytes = shaped("<f4", "(1152921504606846, 128)", &[0; 16]);
     let mut reader = NpyReader::new(Cursor::new(bytes), None).unwrap();
     assert!(matches!(reader.next_batch(1000), Err(FormatError::Truncated { .. })));

@@ -1,7 +1,7 @@
-//! The values of one column: read with their levels, and put together into a value per row.
+//! The values of one column: read with their levels, and assembled into one value per row.
 //!
-//! A definition level says how much of the way to a value is there; a repetition level of 0 begins a new row. See the
-//! Parquet format's description of nested encoding.
+//! A definition level counts how many of the optional parts on the path to a value exist; a
+//! repetition level of 0 begins a new row. See the Parquet format's description of nested encoding.
 
 use half::f16;
 use parquet::basic::ConvertedType;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::{double_json, float_json};
 
-/// What was read of a column.
+/// The levels and values read from a column.
 pub struct Leaf {
     pub rows: usize,
     definitions: Vec<i16>,
@@ -21,7 +21,7 @@ pub struct Leaf {
     values: Values,
 }
 
-/// Values that are there, in a row.
+/// The non-null values, in order.
 enum Values {
     Bool(Vec<bool>),
     I32(Vec<i32>),
@@ -32,7 +32,7 @@ enum Values {
     Fixed(Vec<FixedLenByteArray>),
 }
 
-/// Reads so many rows, or as many as there are.
+/// Reads `rows` rows, or fewer at the end of the column.
 pub fn read_leaf(column: &mut ColumnReader, rows: usize) -> Result<Leaf> {
     let (mut definitions, mut repetitions) = (Vec::new(), Vec::new());
     macro_rules! read {
@@ -58,7 +58,7 @@ pub fn read_leaf(column: &mut ColumnReader, rows: usize) -> Result<Leaf> {
 }
 
 impl Leaf {
-    /// Whether the levels begin a row as often as rows were read, and tell of as many values as there are.
+    /// Whether the levels are consistent: they begin `rows` rows and mark as many values as exist.
     pub fn adds_up(&self, descriptor: &ColumnDescPtr) -> bool {
         let present = descriptor.max_def_level();
         let rows = match descriptor.max_rep_level() {
@@ -75,8 +75,8 @@ impl Leaf {
         rows == self.rows && values == self.values.len()
     }
 
-    /// The number of components of each row's list. A list that is null has none. An error is the row with a component
-    /// that is null.
+    /// The number of components of each row's list; 0 for a null list. The error is the row of a
+    /// null component.
     pub fn lengths(&self, descriptor: &ColumnDescPtr) -> Result<Vec<usize>, usize> {
         let present = descriptor.max_def_level();
         let entry = descriptor.repeated_ancestor_def_level();
@@ -99,7 +99,7 @@ impl Leaf {
         Ok(lengths)
     }
 
-    /// The values as single precision.
+    /// Converts the values to single precision.
     pub fn into_floats(self) -> Vec<f32> {
         match self.values {
             Values::F32(values) => values,
@@ -109,7 +109,7 @@ impl Leaf {
         }
     }
 
-    /// A value for each row: a scalar, or a list where the column repeats.
+    /// One value for each row: a scalar, or a list if the column repeats.
     pub fn cells(self, descriptor: &ColumnDescPtr) -> Vec<Value> {
         let (present, entry) = (descriptor.max_def_level(), descriptor.repeated_ancestor_def_level());
         let repeats = descriptor.max_rep_level() > 0;
@@ -124,7 +124,8 @@ impl Leaf {
                 continue;
             }
             if self.repetitions[index] == 0 {
-                // One level below an entry is an empty list; further below there is none.
+                // A definition level one below an entry is an empty list; a lower level is a null
+                // list.
                 cells.push(if definition + 1 >= entry { Value::Array(Vec::new()) } else { Value::Null });
             }
             if definition >= entry

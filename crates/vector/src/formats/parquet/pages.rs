@@ -1,8 +1,9 @@
-//! Guards between a file and the Parquet library: no page is larger than its reader expects, and a panic inside the library
-//! is an error like any other.
+//! Guards between a file and the Parquet library: the size of pages is bounded, and a panic inside
+//! the library becomes an error.
 //!
-//! A few bytes of a run-length encoding can stand for billions of values. So the values that the pages of one column claim are
-//! counted before they are decoded, and the count is compared with what a batch can need at most.
+//! A few bytes of run-length encoding can expand to billions of values. Therefore the values that
+//! the pages of one column claim are counted before decoding, and the count is compared with the
+//! most that a batch can need.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
-/// The most values of one column that are decoded for one batch. A batch has a few million; a page begun before may add some.
+/// Maximum number of values of one column that are decoded for one batch. A batch has a few
+/// million; the rest of a page begun earlier may add some.
 const VALUES_PER_BATCH_MAX: u64 = 1 << 26;
 
-/// Values that were decoded for the batch so far. Its clones share the count.
+/// Counts the values decoded for the current batch. Clones share the count.
 #[derive(Clone, Default)]
 pub struct Budget(Arc<AtomicU64>);
 
 impl Budget {
-    /// Begins a column of a batch.
+    /// Resets the count at the start of a column of a batch.
     pub fn begin(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -34,7 +36,7 @@ impl Budget {
     }
 }
 
-/// The pages of a column, counted before they are decoded.
+/// The pages of a column, whose values are counted before they are decoded.
 pub struct BoundedPages {
     pages: Box<dyn PageReader>,
     budget: Budget,
@@ -76,8 +78,9 @@ impl Iterator for BoundedPages {
     }
 }
 
-/// What the library answers. It was not written for hostile files, so that a panic is taken for an error of the file; nothing
-/// that it left half done is used afterwards.
+/// Runs a library call and turns a panic into an error. The library is not written for hostile
+/// files, so a panic counts as a fault of the file. Nothing that the library left half done is used
+/// afterwards.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(ParquetError::General("the file contradicts itself".to_owned())))

@@ -1,4 +1,4 @@
-//! Which columns are read, and what becomes of them.
+//! The plan of the columns to read, and their use.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use super::super::error::FormatError;
 use super::super::{ColumnNames, Result};
 
-/// The names that a column of vectors goes by.
+/// The accepted names of a column of vectors.
 const VECTOR_NAMES: [&str; 2] = ["vector", "embedding"];
-/// The names that a column of ids goes by.
+/// The accepted names of a column of ids.
 const ID_NAMES: [&str; 1] = ["id"];
 /// The name of a column whose texts are JSON objects.
 const METADATA_NAME: &str = "metadata";
 
-/// The columns that are read.
+/// The columns to read.
 pub struct Plan {
     pub vector: Field,
     pub id: Option<Field>,
     pub fields: Vec<Field>,
-    /// The names of the others.
+    /// The names of the columns that are not read.
     pub left_out: Vec<String>,
 }
 
 /// One column of values: a leaf of the schema.
 #[derive(Clone)]
 pub struct Field {
-    /// Among all leaves.
+    /// Index among all leaves.
     pub index: usize,
-    /// As it is shown.
+    /// The dotted path, for display.
     pub path: String,
-    /// Where in the metadata it belongs.
+    /// The path in the metadata.
     pub parts: Vec<String>,
-    /// Whether its texts are metadata as they stand.
+    /// Whether the texts are JSON objects that are used as the metadata directly.
     pub is_json: bool,
     pub descriptor: ColumnDescPtr,
 }
@@ -78,7 +78,7 @@ impl Plan {
         Ok(Plan { vector, id, fields, left_out })
     }
 
-    /// Every leaf that is read: the vector, the id if there is one, the fields.
+    /// All leaves to read: the vector, the id if there is one, the fields.
     pub fn leaves(&self) -> impl Iterator<Item = &Field> {
         std::iter::once(&self.vector).chain(&self.id).chain(&self.fields)
     }
@@ -88,7 +88,7 @@ impl Field {
     fn new(schema: &SchemaDescriptor, index: usize) -> Field {
         let descriptor = schema.column(index);
         let mut parts = descriptor.path().parts().to_vec();
-        // A list's own name stands two levels above its elements.
+        // A list's own name is two levels above its elements.
         if descriptor.max_rep_level() > 0 && parts.len() >= 3 {
             parts.truncate(parts.len() - 2);
         }

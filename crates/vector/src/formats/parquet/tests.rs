@@ -1,4 +1,4 @@
-//! Files that this crate writes, files that others write, and files that nobody should.
+//! Tests with files from this crate, files from other writers, and malformed files.
 
 use ::bytes::Bytes;
 use parquet::basic::Compression;
@@ -44,7 +44,8 @@ fn batch(first: usize, rows: usize, dimension: usize) -> Batch {
     }
 }
 
-/// A file as other programs write them: doubles, lists that may be null, columns of several types, a structure.
+/// A file as other programs write it: doubles, nullable lists, columns of several types, a
+/// structure.
 fn foreign() -> Vec<u8> {
     let schema = "message schema {
         optional int64 id;

@@ -21,9 +21,9 @@ const SCHEMA: &str = "message vectors {
     optional binary metadata (JSON);
 }";
 
-/// Writes a file, a row group for each batch.
+/// Writes a file with one row group per batch.
 pub struct ParquetWriter<W: Write + Send> {
-    /// `None` once it is finished.
+    /// `None` after `finish`.
     file: Option<SerializedFileWriter<W>>,
     dimension: usize,
 }
@@ -33,7 +33,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     pub fn new(out: W, dimension: usize) -> Result<ParquetWriter<W>> {
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            // Vectors hardly ever repeat a component, so that a dictionary of them is work for nothing.
+            // Vector components hardly ever repeat, so a dictionary would not pay.
             .set_dictionary_enabled(false)
             .build();
         let schema = parse_message_type(SCHEMA).map_err(failed)?;
@@ -90,7 +90,7 @@ fn json_text(metadata: &Value) -> ByteArray {
     ByteArray::from(metadata.to_string().as_str())
 }
 
-/// The library hands on what the operating system says as an outer error.
+/// Converts an error; the library wraps operating system errors as external errors.
 fn failed(error: ParquetError) -> FormatError {
     match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {

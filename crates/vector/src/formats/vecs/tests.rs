@@ -1,4 +1,4 @@
-//! Rows behind their dimensions, and such as do not add up.
+//! Tests with valid rows, and with rows that do not add up.
 
 use std::io::Cursor;
 
@@ -49,7 +49,7 @@ fn files_that_are_cut_short_are_refused() {
         }
         let error = open(&whole[..length], VecsKind::F32).map(drop).unwrap_err();
         assert!(matches!(error, FormatError::Truncated { .. }), "{length}: {error}");
-        // A pipe has no length, so the cut is found where it is.
+        // A pipe has no length, so the missing bytes are noticed when they are read.
         let stream = VecsReader::new(Cursor::new(whole[..length].to_vec()), None, VecsKind::F32);
         let error = stream.and_then(|mut reader| reader.next_batch(9)).unwrap_err();
         assert!(matches!(error, FormatError::Truncated { .. }), "{length}: {error}");

@@ -1,4 +1,5 @@
-//! Arrays: tensors on the host, of any element type that ONNX has. What devices have too is a [`Tensor`] without a copy.
+//! Arrays: tensors on the host, of any ONNX element type. An array of an element type that devices
+//! also have becomes a [`Tensor`] without a copy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::narrow;
 
-/// Elements of one type in a shape, one after the other in row-major order, on the host. They never change; cloning shares them.
+/// Elements of one type in a shape, in row-major order, on the host. Arrays are immutable; cloning
+/// shares the elements.
 #[derive(Clone)]
 pub struct Array {
     kind: ElementType,
@@ -27,9 +29,9 @@ enum Data {
     Strings(Arc<[String]>),
 }
 
-/// A Rust type that an array's elements can be.
+/// A Rust type of array elements.
 pub trait Scalar: bytemuck::Pod + Send + Sync {
-    /// The element type that stands for it.
+    /// The corresponding element type.
     const KIND: ElementType;
 }
 
@@ -47,7 +49,7 @@ impl Array {
         Array::from_bytes(T::KIND, dims, bytemuck::cast_slice(values))
     }
 
-    /// An array of the elements whose bytes these are.
+    /// An array of the elements with these bytes.
     pub fn from_bytes(kind: ElementType, dims: impl AsRef<[usize]>, bytes: &[u8]) -> Result<Array> {
         let expected = bytes_of(kind, dims.as_ref())?;
         if bytes.len() != expected {
@@ -59,7 +61,7 @@ impl Array {
         })
     }
 
-    /// An array whose bytes, zeros at first, are written by a function.
+    /// An array whose bytes start as zeros and are then written by `write`.
     pub(crate) fn build(kind: ElementType, dims: impl AsRef<[usize]>, write: impl FnOnce(&mut [u8])) -> Result<Array> {
         let dims = dims.as_ref();
         if kind == ElementType::String {
@@ -70,7 +72,7 @@ impl Array {
         Ok(Array { kind, dims: dims.into(), data: Data::Bytes { buffer: buffer.freeze(), start: 0 } })
     }
 
-    /// An array of numbers whose bytes are all of a buffer's.
+    /// An array of numbers that uses all bytes of a buffer.
     pub(crate) fn from_buffer(kind: ElementType, dims: &[usize], buffer: HostBuffer) -> Result<Array> {
         let (expected, got) = (bytes_of(kind, dims)?, buffer.bytes().len());
         match kind != ElementType::String && got == expected {
@@ -90,7 +92,7 @@ impl Array {
         }
     }
 
-    /// An array of copies of texts, refused where they are too many or too long together.
+    /// An array of copies of texts. Refused if the texts are too many or too long in total.
     pub(crate) fn from_texts<'a>(texts: impl Iterator<Item = &'a String>, dims: &[usize]) -> Result<Array> {
         let count = count_of(dims)?;
         if count > bound(TEXTS_MAX) {
@@ -108,12 +110,14 @@ impl Array {
         Array::from_strings(copies, dims)
     }
 
-    /// A tensor's elements, without a copy where they lie one after the other. It must be on the host.
+    /// A tensor's elements. They are not copied if the tensor is contiguous. The tensor must be on
+    /// the host.
     pub fn from_tensor(tensor: &Tensor) -> Result<Array> {
         Array::from_carrier(tensor, tensor.dtype().into())
     }
 
-    /// A tensor's elements as this type, which devices hold in the tensor's (see [`ElementType::carrier`]) or in fewer bits.
+    /// A tensor's elements as `kind`. The tensor has the carrier type of `kind` (see
+    /// [`ElementType::carrier`]) or a type of fewer bits.
     pub(crate) fn from_carrier(tensor: &Tensor, kind: ElementType) -> Result<Array> {
         let tensor = tensor.contiguous()?;
         let bytes = tensor.as_bytes()?;
@@ -129,7 +133,8 @@ impl Array {
         Ok(Array { kind, dims: tensor.shape().dims().into(), data: Data::Bytes { buffer: buffer.clone(), start } })
     }
 
-    /// The same elements as a tensor, without a copy, where devices have the element type. Truth becomes bytes.
+    /// The same elements as a tensor, without a copy, if devices have the element type. Booleans
+    /// become bytes.
     pub fn tensor(&self) -> Result<Tensor> {
         let dtype = self.kind.carrier();
         let dtype = dtype.ok_or_else(|| Error::unsupported(format!("{} elements on a device", self.kind)))?;
@@ -150,7 +155,7 @@ impl Array {
         &self.dims
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
@@ -160,7 +165,7 @@ impl Array {
         self.len() == 0
     }
 
-    /// The memory that its elements take.
+    /// Bytes of memory that the elements take.
     pub(crate) fn size_bytes(&self) -> u64 {
         match &self.data {
             Data::Bytes { .. } => (self.len() * self.kind.size_bytes()) as u64,
@@ -168,7 +173,7 @@ impl Array {
         }
     }
 
-    /// The elements as bytes; text has none.
+    /// The elements as bytes. Empty for text.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             Data::Bytes { buffer, start } => &buffer.bytes()[*start..*start + self.len() * self.kind.size_bytes()],
@@ -176,7 +181,7 @@ impl Array {
         }
     }
 
-    /// The elements, where they are of this type.
+    /// The elements. Fails if they are not of type `T`.
     pub fn as_slice<T: Scalar>(&self) -> Result<&[T]> {
         if T::KIND != self.kind {
             return Err(Error::invalid("an element type", T::KIND.name(), self.kind));
@@ -184,7 +189,7 @@ impl Array {
         bytemuck::try_cast_slice(self.bytes()).map_err(|error| Error::invalid("an array", "aligned memory", error))
     }
 
-    /// The elements, where they are text.
+    /// The elements. Fails if they are not text.
     pub fn as_strings(&self) -> Result<&[String]> {
         match &self.data {
             Data::Strings(strings) => Ok(strings),
@@ -201,14 +206,14 @@ impl Array {
         Ok(Array { dims: dims.into(), ..self.clone() })
     }
 
-    /// The same bytes as elements of another type of the same width.
+    /// The same bytes as elements of another type of equal width.
     pub(crate) fn reinterpret(&self, kind: ElementType) -> Array {
         debug_assert_eq!(self.kind.size_bytes(), kind.size_bytes());
         Array { kind, ..self.clone() }
     }
 }
 
-/// Elements as numbers, and numbers as elements.
+/// Conversions between elements and numbers.
 impl Array {
     /// Every element as an `f64`. Integers beyond 53 bits are rounded.
     pub fn to_floats(&self) -> Result<Vec<f64>> {
@@ -227,7 +232,7 @@ impl Array {
         })
     }
 
-    /// Every element as an integer; truth is 0 or 1. Fails for floats and text.
+    /// Every element as an integer; booleans are 0 or 1. Fails for floats and text.
     pub fn to_integers(&self) -> Result<Vec<i128>> {
         use ElementType::*;
         self.expect_widened()?;
@@ -249,12 +254,12 @@ impl Array {
         }
     }
 
-    /// Refuses what would take many times its own memory to be computed with.
+    /// Refuses arrays whose elements would take too much memory when widened to 64 or 128 bits.
     fn expect_widened(&self) -> Result<()> {
         host_count(&self.dims).map(drop)
     }
 
-    /// Every element as an `i64`, where it fits.
+    /// Every element as an `i64`. Fails if one does not fit.
     pub fn to_i64s(&self) -> Result<Vec<i64>> {
         if self.kind == ElementType::I64 {
             self.expect_widened()?;
@@ -264,7 +269,8 @@ impl Array {
         self.to_integers()?.into_iter().map(narrow).collect()
     }
 
-    /// Floats as elements of a type: rounded for floats, truncated and saturated for integers, non-zero for truth.
+    /// Floats as elements of `kind`: rounded for floats, truncated and saturated for integers,
+    /// non-zero is true for booleans.
     pub(crate) fn from_floats(kind: ElementType, dims: impl AsRef<[usize]>, values: &[f64]) -> Result<Array> {
         use ElementType::*;
         let dims = dims.as_ref();
@@ -287,7 +293,8 @@ impl Array {
         }
     }
 
-    /// Integers as elements of a type: wrapped for integers, rounded for floats, non-zero for truth.
+    /// Integers as elements of `kind`: wrapped for integers, rounded for floats, non-zero is true
+    /// for booleans.
     pub(crate) fn from_integers(kind: ElementType, dims: impl AsRef<[usize]>, values: &[i128]) -> Result<Array> {
         use ElementType::*;
         let dims = dims.as_ref();
@@ -313,7 +320,7 @@ impl Array {
         Array::from_slice(&values, dims)
     }
 
-    /// An array of truth.
+    /// An array of booleans.
     pub(crate) fn from_bools(values: &[bool], dims: impl AsRef<[usize]>) -> Result<Array> {
         let bytes: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
         Array::from_bytes(ElementType::Bool, dims, &bytes)
@@ -328,7 +335,8 @@ fn fill<T: bytemuck::Pod>(kind: ElementType, dims: &[usize], values: impl Iterat
     })
 }
 
-/// Bytes as their type has them: truth is 0 or 1, and of numbers below a byte nothing but their own bits counts.
+/// Normalises the bytes of elements: booleans become 0 or 1, and types below 8 bits keep only their
+/// own bits.
 fn tidy(kind: ElementType, bytes: &mut [u8]) {
     let mask = match kind {
         ElementType::Bool => return bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0)),

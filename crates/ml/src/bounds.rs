@@ -1,32 +1,34 @@
-//! How much one step may claim. Sizes in a model's file are anybody's numbers, so each is brought below a named bound before it is
-//! multiplied, allocated or counted to.
+//! Bounds on what one step may claim. A model's file may state any size, so each size is checked
+//! against a named bound before it is multiplied, allocated or used as a loop count.
 
 use std::cell::Cell;
 
 use crate::error::{Error, Result};
 
-/// The most bytes that one array may take: what is claimed beyond this is a mistake or an attack.
+/// The most bytes that one array may take. A larger claim is a mistake or an attack.
 pub const ARRAY_BYTES_MAX: usize = 1 << 32;
 /// The most dimensions of an array.
 pub(crate) const RANK_MAX: usize = 32;
-/// The largest size that a file may ask for: two of them can be multiplied and added to without overflow.
+/// The largest size that a file may state. Two sizes can be multiplied and added to without
+/// overflow.
 pub(crate) const SIZE_MAX: usize = 1 << 31;
-/// The most elements that a plain loop widens to 64 or 128 bits, or keeps a place for.
+/// The most elements that a plain loop widens to 64 or 128 bits, or allocates an entry for.
 pub(crate) const HOST_ELEMENTS_MAX: usize = 1 << 27;
-/// The most steps of one plain loop: minutes.
+/// The most iterations of one plain loop: they take minutes.
 pub(crate) const WORK_MAX: usize = 1 << 37;
-/// The most arrays of a list that is made at once.
+/// The most arrays in a list that is made at once.
 pub(crate) const LIST_MAX: usize = 1 << 20;
 /// The most texts of one array, and the most bytes that they may have together.
 pub(crate) const TEXTS_MAX: usize = 1 << 24;
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 30;
 
 thread_local! {
-    /// By how many bits the bounds of this thread are lower.
+    /// Number of bits by which this thread's bounds are shifted right.
     static LOWERED_BITS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs something with bounds that are lower by so many bits, so that a test meets them in little memory and time.
+/// Runs `run` with bounds lowered by `bits` bits, so that a test reaches them with little memory
+/// and time.
 pub(crate) fn lowered<T>(bits: u32, run: impl FnOnce() -> T) -> T {
     LOWERED_BITS.set(bits);
     let made = run();
@@ -34,7 +36,7 @@ pub(crate) fn lowered<T>(bits: u32, run: impl FnOnce() -> T) -> T {
     made
 }
 
-/// A bound as it holds on this thread.
+/// The bound as it applies on this thread.
 pub(crate) fn bound(usual: usize) -> usize {
     usual >> LOWERED_BITS.get()
 }
@@ -43,12 +45,13 @@ fn beyond<T>(what: &'static str, limit: usize, got: Option<usize>) -> Result<T> 
     Err(Error::Limit { what, limit: limit as u64, got: got.map_or(u64::MAX, |got| got as u64) })
 }
 
-/// Sizes multiplied, those that are zero left out; `None` where that overflows.
+/// The product of the non-zero sizes. `None` if it overflows.
 fn product(dims: &[usize]) -> Option<usize> {
     dims.iter().filter(|dim| **dim != 0).try_fold(1_usize, |product, dim| product.checked_mul(*dim))
 }
 
-/// How many elements a shape has; refused where their bytes would exceed [`ARRAY_BYTES_MAX`].
+/// Number of elements in a shape. Fails if the product of the non-zero sizes exceeds
+/// [`ARRAY_BYTES_MAX`].
 pub(crate) fn count_of(dims: &[usize]) -> Result<usize> {
     if dims.len() > RANK_MAX {
         return beyond("the dimensions of an array", RANK_MAX, Some(dims.len()));
@@ -59,7 +62,8 @@ pub(crate) fn count_of(dims: &[usize]) -> Result<usize> {
     }
 }
 
-/// As [`count_of`], for what a plain loop allocates itself.
+/// As [`count_of`], for arrays that a plain loop allocates itself. Fails beyond
+/// `HOST_ELEMENTS_MAX`.
 pub(crate) fn host_count(dims: &[usize]) -> Result<usize> {
     match count_of(dims)? {
         count if count <= bound(HOST_ELEMENTS_MAX) => Ok(count),
@@ -67,12 +71,13 @@ pub(crate) fn host_count(dims: &[usize]) -> Result<usize> {
     }
 }
 
-/// Zeros for a plain loop to write to.
+/// An array of zeros for a plain loop to write to.
 pub(crate) fn zeros(dims: &[usize]) -> Result<Vec<f64>> {
     Ok(vec![0.0; host_count(dims)?])
 }
 
-/// Refuses loops that would run for hours: the numbers of their turns, one inside the other.
+/// Refuses nested loops that would run for hours. `turns` holds the number of iterations of each
+/// loop.
 pub(crate) fn work(turns: &[usize]) -> Result<()> {
     let total = turns.iter().fold(1_u128, |total, turns| total.saturating_mul(*turns as u128));
     let limit = bound(WORK_MAX);
@@ -82,7 +87,7 @@ pub(crate) fn work(turns: &[usize]) -> Result<()> {
     }
 }
 
-/// Refuses lists of too many arrays, each of which takes memory though it has no elements.
+/// Refuses lists of too many arrays. Even an array without elements takes memory.
 pub(crate) fn list_len(len: usize) -> Result<()> {
     match len <= bound(LIST_MAX) {
         true => Ok(()),
@@ -90,7 +95,7 @@ pub(crate) fn list_len(len: usize) -> Result<()> {
     }
 }
 
-/// A size that was given as a number of 64 bits.
+/// Converts a size given as a 64-bit integer.
 pub(crate) fn size_of_int(size: i64) -> Result<usize> {
     match usize::try_from(size) {
         Ok(size) if size <= SIZE_MAX => Ok(size),

@@ -1,4 +1,4 @@
-//! The element types of ONNX, of which a device's tensors have some.
+//! The element types of ONNX. Devices have tensors of some of them.
 
 use std::fmt;
 
@@ -24,12 +24,12 @@ macro_rules! element_types {
                 match self { $(ElementType::$item => $name,)* }
             }
 
-            /// Bytes that one element takes in an [`Array`](crate::Array); strings are no bytes.
+            /// Bytes that one element takes in an [`Array`](crate::Array). Zero for strings.
             pub const fn size_bytes(self) -> usize {
                 match self { $(ElementType::$item => $bytes,)* }
             }
 
-            /// The number that ONNX files use.
+            /// The number of the type in ONNX files.
             pub const fn code(self) -> i32 {
                 match self { $(ElementType::$item => $code,)* }
             }
@@ -103,7 +103,7 @@ impl ElementType {
         ElementType::ALL.iter().find(|kind| kind.name() == name).copied()
     }
 
-    /// What devices call it, where they have it as it is.
+    /// The device element type, if devices have this type unchanged.
     pub fn dtype(self) -> Option<DType> {
         Some(match self {
             ElementType::F32 => DType::F32,
@@ -118,23 +118,23 @@ impl ElementType {
         })
     }
 
-    /// What devices hold it in: as [`ElementType::dtype`], and truth in bytes.
+    /// The element type that devices hold it in: [`ElementType::dtype`], or bytes for booleans.
     pub(crate) fn carrier(self) -> Option<DType> {
         if self == ElementType::Bool { Some(DType::U8) } else { self.dtype() }
     }
 
-    /// Whether it has a fraction.
+    /// Whether the type is a floating-point type.
     pub fn is_float(self) -> bool {
         use ElementType::*;
         matches!(self, F32 | F16 | BF16 | F64 | F8E4M3 | F8E4M3Uz | F8E5M2 | F8E5M2Uz | F8E8M0 | F4E2M1)
     }
 
-    /// Whether it is a whole number (truth is not).
+    /// Whether the type is an integer type (booleans are not).
     pub fn is_integer(self) -> bool {
         !self.is_float() && !matches!(self, ElementType::Bool | ElementType::String)
     }
 
-    /// How many bits an integer has.
+    /// Number of bits of an integer.
     pub(crate) fn bits(self) -> u32 {
         match self {
             ElementType::U2 | ElementType::I2 => 2,
@@ -143,13 +143,13 @@ impl ElementType {
         }
     }
 
-    /// Whether an integer has a sign.
+    /// Whether the type is a signed integer.
     pub(crate) fn is_signed(self) -> bool {
         use ElementType::*;
         matches!(self, I2 | I4 | I8 | I16 | I32 | I64)
     }
 
-    /// The smallest and the largest integer.
+    /// The smallest and the largest value of an integer type.
     pub(crate) fn range(self) -> (i128, i128) {
         match (self, self.bits()) {
             (ElementType::Bool, _) => (0, 1),
@@ -158,13 +158,13 @@ impl ElementType {
         }
     }
 
-    /// An integer cut to the type's bits.
+    /// Wraps an integer to the type's bits.
     pub(crate) fn wrap(self, value: i128) -> i128 {
         if self == ElementType::Bool {
             return i128::from(value != 0);
         }
         let (low, high) = self.range();
-        // The width divides that of 128 bits, so what the difference loses does not count.
+        // `width` divides 2^128, so an overflow of the subtraction does not change the remainder.
         let width = (high - low + 1) as u128;
         if (low..=high).contains(&value) { value } else { (value.wrapping_sub(low) as u128 % width) as i128 + low }
     }
@@ -180,7 +180,7 @@ impl From<DType> for ElementType {
             DType::I32 => ElementType::I32,
             DType::U32 => ElementType::U32,
             DType::I8 => ElementType::I8,
-            // Complex tensors do not reach models; their bytes are what remains.
+            // Complex tensors do not reach models. Their bytes stand for them here.
             DType::U8 | DType::Complex64 => ElementType::U8,
         }
     }

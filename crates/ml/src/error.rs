@@ -1,4 +1,4 @@
-//! What can go wrong with a model: its file, what it asks for, or a run of it.
+//! Errors of models: in the file, in an unsupported feature, or in a run.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a model cannot be loaded or run. Every variant but `Run` is the fault of the model's file or of the caller.
+/// The reason why a model cannot be loaded or run. All variants except `Busy` and `Run` are the
+/// fault of the model's file or of the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,35 +17,35 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// The bytes are no ONNX model.
+    /// The bytes are not an ONNX model.
     #[error("not an ONNX model: {what} (byte {at})")]
     Malformed {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
-        /// Where, counted from the start of the message that holds it.
+        /// The byte offset from the start of the enclosing message.
         at: usize,
     },
     /// Something is larger than this crate accepts.
     #[error("{what}: at most {limit}, got {got}")]
     Limit {
-        /// What is too large.
+        /// The quantity that is too large.
         what: &'static str,
         /// The bound.
         limit: u64,
-        /// What was asked for.
+        /// The requested amount.
         got: u64,
     },
-    /// A value is not what it has to be.
+    /// A value is not as required.
     #[error("{what}: expected {expected}, got {got}")]
     Invalid {
-        /// Which value.
+        /// The value's name.
         what: Cow<'static, str>,
-        /// What would have fitted.
+        /// The accepted values.
         expected: Cow<'static, str>,
-        /// What was there.
+        /// The value found.
         got: String,
     },
     /// The model needs something that is not implemented.
@@ -56,17 +57,17 @@ pub enum Error {
     /// One node of the model is at fault.
     #[error("node {node:?} ({op}): {cause}")]
     Node {
-        /// Its name, or that of its first output.
+        /// The node's name, or the name of its first output.
         node: String,
-        /// Its op.
+        /// The node's op.
         op: String,
-        /// What is wrong.
+        /// The problem.
         cause: Box<Error>,
     },
-    /// There is no room at the moment; what was asked for may be asked for again.
+    /// There is no room at the moment. The caller may try again.
     #[error("{what}: there is no room for more than {limit}")]
     Busy {
-        /// What is full.
+        /// The queue or memory that is full.
         what: &'static str,
         /// The bound.
         limit: u64,
@@ -77,7 +78,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A value that is not what it has to be.
+    /// An [`Error::Invalid`].
     pub(crate) fn invalid(
         what: impl Into<Cow<'static, str>>,
         expected: impl Into<Cow<'static, str>>,
@@ -86,7 +87,7 @@ impl Error {
         Error::Invalid { what: what.into(), expected: expected.into(), got: got.to_string() }
     }
 
-    /// Something that is not implemented.
+    /// An [`Error::Unsupported`].
     pub(crate) fn unsupported(what: impl Into<String>) -> Error {
         Error::Unsupported { what: what.into() }
     }
@@ -95,7 +96,7 @@ impl Error {
         Error::File { path: path.to_owned(), cause: Arc::new(cause) }
     }
 
-    /// Whether the model asks for something that is not implemented, as opposed to something wrong.
+    /// Whether the model needs something that is not implemented, as opposed to being wrong.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Error::Unsupported { .. } => true,

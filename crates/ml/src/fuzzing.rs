@@ -1,5 +1,5 @@
-//! What fuzz targets and tests of mutated files call: the readers of everything that comes from outside, with bounds so low that
-//! reaching them takes little memory and time.
+//! Entry points for fuzz targets and tests of mutated files. They call the readers of all outside
+//! input, with bounds so low that reaching them takes little memory and time.
 
 use crate::bounds::lowered;
 use crate::model::zeros_of;
@@ -7,10 +7,11 @@ use crate::network::Network;
 use crate::picture::Picture;
 use crate::text::Tokenizer;
 
-/// By how many bits bounds are lower: arrays of 256 KiB.
+/// Number of bits by which bounds are lowered: arrays of at most 256 KiB.
 const LOWERED_BITS: u32 = 14;
 
-/// Reads a model and, where it can be read, runs it on zeros in plain loops. Whether it was read, and whether it ran.
+/// Reads a model and, if that succeeds, runs it on zeros in plain loops. Returns whether the model
+/// was read and whether it ran.
 pub fn model(bytes: &[u8]) -> (bool, bool) {
     lowered(LOWERED_BITS, || {
         let Ok(network) = Network::from_bytes(bytes) else { return (false, false) };
@@ -20,17 +21,18 @@ pub fn model(bytes: &[u8]) -> (bool, bool) {
     })
 }
 
-/// Reads an array in NumPy's form.
+/// Reads an array in NumPy's format. Returns whether that succeeded.
 pub fn npy(bytes: &[u8]) -> bool {
     lowered(LOWERED_BITS, || crate::npy::read(bytes).is_ok())
 }
 
-/// Decodes a picture.
+/// Decodes a picture. Returns whether that succeeded.
 pub fn picture(bytes: &[u8]) -> bool {
     Picture::decode(bytes).is_ok()
 }
 
-/// Reads a vocabulary, and cuts the same text with it.
+/// Reads a vocabulary in each format and encodes the same text with it. Returns whether one format
+/// succeeded.
 pub fn vocabulary(text: &str) -> bool {
     let known = [Tokenizer::from_lines(text), Tokenizer::from_json(text)];
     known.into_iter().flatten().any(|tokenizer| tokenizer.encode(&[text], 64).is_ok())

@@ -1,16 +1,19 @@
-//! Models: ONNX files into graphs, and inference on whatever device is there.
+//! Models: turns ONNX files into graphs, and runs inference on any available device.
 //!
-//! 1. `onnx` reads a file's messages in memory that the file bounds; `program` resolves names, writes functions out and refuses
-//!    what is not known, with the node.
-//! 2. `ops` has every op as a plain function on the host: that is what it means.
-//! 3. `lower` records nodes into graphs, where devices have ops for them; `exec` traces a run once for each form of the inputs, and
-//!    then repeats what was traced.
-//! 4. [`Network`] is a file that was read; [`Model`] is one with its runtime, which is what a program holds.
-//! 5. [`serve`] joins the requests of many callers, [`Repository`] keeps a folder of models ready, [`Ensemble`] chains models and
-//!    stages.
-//! 6. [`picture`] and [`text`] make inputs of pictures and text, [`tasks`] makes answers of outputs.
+//! 1. `onnx` reads a file's messages in memory bounded by the file's size. `program` resolves
+//!    names, expands functions and refuses unknown ops, with the node's name.
+//! 2. `ops` implements every op as a plain function on the host. These functions define the ops.
+//! 3. `lower` records nodes into graphs, if devices have ops for them. `exec` traces a run once for
+//!    each form of the inputs, and replays the trace afterwards.
+//! 4. [`Network`] is a parsed file. [`Model`] is a network with its runtime, and the type that a
+//!    program holds.
+//! 5. [`serve`] batches the requests of many callers, [`Repository`] keeps a folder of models
+//!    ready, [`Ensemble`] chains models and stages.
+//! 6. [`picture`] and [`text`] make inputs from pictures and text, [`tasks`] makes answers from
+//!    outputs.
 //!
-//! Nothing is approximated silently: what a model asks for and this crate does not have is an error that names the node.
+//! Nothing is approximated silently. A feature that a model needs and this crate lacks is an error
+//! that names the node.
 
 mod array;
 mod bounds;

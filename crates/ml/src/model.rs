@@ -14,29 +14,30 @@ use crate::exec::{Context, Live};
 use crate::network::{Dimension, Network, Port};
 use crate::value::Value;
 
-/// A model with the runtime that it runs on. Cloning shares both: weights are on the host once, and stay on each device that has
-/// run the model until its last clone goes, or until [`Network::forget`].
+/// A model with its runtime. Cloning shares both. Weights are in the host's memory once. They stay
+/// on each device that has run the model until the last clone is dropped, or until
+/// [`Network::forget`].
 #[derive(Clone)]
 pub struct Model {
     network: Network,
     runtime: Arc<Runtime>,
 }
 
-/// An input or output of a model, wherever it is.
+/// An input or output of a model, on the host or on a device.
 #[derive(Clone, Debug)]
 pub enum Held {
-    /// On the host, of any element type.
+    /// An array on the host, of any element type.
     Array(Array),
-    /// Where a device has put it.
+    /// A tensor in the memory where a device placed it.
     Tensor(Tensor),
 }
 
-/// What a model has answered: arrays with their names, in the file's order.
+/// The answer of a model: arrays with their names, in the file's order.
 #[derive(Clone, Debug)]
 pub struct Outputs(pub Vec<(String, Array)>);
 
 impl Model {
-    /// Reads a model. Weights beside the file are looked for in its folder, and nowhere else.
+    /// Reads a model. External weights are looked for in the file's folder only.
     pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<Model> {
         Ok(Model::new(runtime, Network::load(path)?))
     }
@@ -46,12 +47,12 @@ impl Model {
         Ok(Model::new(runtime, Network::from_bytes(bytes)?))
     }
 
-    /// A network that was read, on this runtime.
+    /// A model of a parsed network on this runtime.
     pub fn new(runtime: impl Into<Arc<Runtime>>, network: Network) -> Model {
         Model { network, runtime: runtime.into() }
     }
 
-    /// The runtime that it runs on.
+    /// The runtime of the model.
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
     }
@@ -61,7 +62,7 @@ impl Model {
         self.infer_with(inputs, &RunOptions::default())
     }
 
-    /// As [`Model::infer`], as the caller wishes.
+    /// As [`Model::infer`], with options.
     pub fn infer_with(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
         let given: Vec<(&str, Value)> = inputs.iter().map(|(name, array)| (*name, array.clone().into())).collect();
         let values = self.network.infer_values(&self.runtime, &given, options)?;
@@ -69,8 +70,9 @@ impl Model {
         named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
     }
 
-    /// As [`Model::infer_with`], with inputs wherever they are, and outputs in the file's order where they were computed: nothing
-    /// is copied to the host but what only the host has types for.
+    /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's
+    /// order and stay where they were computed. Only values whose element types devices lack are
+    /// copied to the host.
     pub fn infer_held(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
         let live = |held: &Held| match held {
             Held::Array(array) => Live::Value(array.clone().into()),
@@ -90,8 +92,9 @@ impl Model {
         self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
     }
 
-    /// Runs it once on zeros, so that weights are on the device and kernels compiled before the first caller comes. Dimensions that
-    /// the file leaves open are given by their names, or else are 1.
+    /// Runs the model once on zeros, so that weights are on the device and kernels are compiled
+    /// before the first request. `sizes` gives the open dimensions by name; a dimension without an
+    /// entry is 1.
     pub fn warm_up(&self, sizes: &[(&str, usize)]) -> Result<()> {
         let zeros = self.network.inputs().iter().map(|port| Ok((port.name.as_str(), zeros_of(port, sizes)?)));
         self.infer(&zeros.collect::<Result<Vec<_>>>()?).map(drop)
@@ -113,14 +116,14 @@ impl std::fmt::Debug for Model {
 }
 
 impl Outputs {
-    /// The output of this name.
+    /// The output with this name.
     pub fn get(&self, name: &str) -> Result<&Array> {
         let found = self.0.iter().find(|(known, _)| known == name);
         let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
         found.map(|(_, array)| array).ok_or_else(|| Error::invalid("an output", names(), format!("{name:?}")))
     }
 
-    /// The first output, which most models have alone.
+    /// The first output. Most models have only one.
     pub fn first(&self) -> Result<&Array> {
         self.0.first().map(|(_, array)| array).ok_or_else(|| Error::invalid("a model", "an output", "none"))
     }

@@ -1,13 +1,13 @@
-//! Floats of eight and four bits. Each format has at most 256 values, so a table says what every code means, and encoding looks
-//! for the nearest finite value in it.
+//! Floats of eight and four bits. Each format has at most 256 values. A table holds the value of
+//! every code, and encoding searches the table for the nearest finite value.
 
 use std::sync::OnceLock;
 
 use crate::element::ElementType;
 
-/// A format, as its codes are read.
+/// The parameters of a format.
 struct Format {
-    /// The magnitude of each code without its sign, increasing; finite ones only.
+    /// The magnitude of each code without its sign, increasing. Only finite values.
     magnitudes: Vec<f32>,
     sign: u8,
     nan: u8,
@@ -15,7 +15,7 @@ struct Format {
     has_negative_zero: bool,
 }
 
-/// What a code means.
+/// The value of a code.
 pub(crate) fn decode(kind: ElementType, code: u8) -> f32 {
     if kind == ElementType::F8E8M0 {
         return if code == 255 { f32::NAN } else { (2.0_f64.powi(i32::from(code) - 127)) as f32 };
@@ -36,8 +36,8 @@ pub(crate) fn decode(kind: ElementType, code: u8) -> f32 {
     }
 }
 
-/// The code of the nearest value, ties to the even code. What is beyond the largest becomes that where `saturate` says so, else
-/// infinity or, in formats without it, NaN.
+/// The code of the nearest value, ties to the even code. A value beyond the largest becomes the
+/// largest if `saturate` is set, else infinity or, in formats without infinity, NaN.
 pub(crate) fn encode(kind: ElementType, value: f32, saturate: bool) -> u8 {
     if kind == ElementType::F8E8M0 {
         return encode_power(value);
@@ -45,14 +45,14 @@ pub(crate) fn encode(kind: ElementType, value: f32, saturate: bool) -> u8 {
     let format = format_of(kind);
     if value.is_nan() {
         let is_four = kind == ElementType::F4E2M1;
-        // Four bits have no NaN; ONNX takes it to minus zero.
+        // Four-bit floats have no NaN. ONNX converts NaN to minus zero.
         return if is_four { format.sign } else { format.nan };
     }
     let sign = if value.is_sign_negative() { format.sign } else { 0 };
     let magnitude = value.abs();
     let last = format.magnitudes.len() - 1;
     let (largest, below) = (format.magnitudes[last], format.magnitudes[last - 1]);
-    // A value rounds to the largest as long as it is nearer to it than to what would come next.
+    // A value rounds to `largest` if it is nearer to `largest` than to the value that would follow.
     let limit = largest + (largest - below) / 2.0;
     let overflows = magnitude.is_infinite() || magnitude > limit || (magnitude == limit && last % 2 == 1);
     if overflows {
@@ -79,7 +79,7 @@ fn nearest(magnitudes: &[f32], magnitude: f32) -> usize {
     }
 }
 
-/// Powers of two, rounded up halfway between two of them.
+/// The code of a power of two. A value halfway between two powers rounds up.
 fn encode_power(value: f32) -> u8 {
     if value.is_nan() {
         return 255;
@@ -112,7 +112,7 @@ fn format_of(kind: ElementType) -> &'static Format {
     }
 }
 
-/// The first `count` magnitudes of a format with so many bits of exponent and fraction.
+/// The first `count` magnitudes of a format with `exponent_bits` and `fraction_bits`.
 fn magnitudes(exponent_bits: u32, fraction_bits: u32, bias: i32, count: usize) -> Vec<f32> {
     debug_assert!(exponent_bits + fraction_bits <= 7);
     let value = |code: usize| {

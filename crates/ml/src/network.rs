@@ -1,4 +1,4 @@
-//! A network that is read: named inputs and outputs, and runs on the host or on a runtime's devices.
+//! A parsed network: named inputs and outputs, and runs on the host or on a runtime's devices.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,11 +19,12 @@ use crate::ops;
 use crate::program;
 use crate::value::Value;
 
-/// The largest file of a model, weights beside it not counted. Larger ones have their weights beside them.
+/// The largest model file in bytes, external weights not counted. Larger models keep their weights
+/// in external files.
 pub const MODEL_BYTES_MAX: u64 = 1 << 32;
 
-/// A model's file, ready to run. Cloning shares it: weights are in the host's memory once. [`Model`](crate::Model) is one with the
-/// runtime that it runs on.
+/// A parsed model file, ready to run. Cloning shares it: weights are in the host's memory once.
+/// [`Model`](crate::Model) is a network with its runtime.
 #[derive(Clone)]
 pub struct Network(Arc<Inner>);
 
@@ -36,7 +37,7 @@ struct Inner {
     program: Executable,
     weight_bytes: usize,
     nodes: usize,
-    /// The devices that have run its graphs, and how many each.
+    /// The devices that ran graphs of the network, each with its number of graphs.
     devices: Mutex<Vec<(DeviceId, u64)>>,
 }
 
@@ -45,9 +46,10 @@ struct Inner {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its element type; of a sequence, that of its elements. `None` where the file does not say.
+    /// Its element type; for a sequence, the element type of its arrays. `None` if the file does
+    /// not state it.
     pub kind: Option<ElementType>,
-    /// Its dimensions; `None` where the file does not say how many.
+    /// Its dimensions. `None` if the file does not state the rank.
     pub dims: Option<Vec<Dimension>>,
     sort: PortType,
 }
@@ -55,14 +57,14 @@ pub struct Port {
 /// A dimension of an input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dimension {
-    /// Always this.
+    /// A fixed size.
     Fixed(usize),
-    /// Known when the model runs; the same name is the same size. It may be empty.
+    /// A size known when the model runs. Equal names stand for equal sizes. The name may be empty.
     Named(String),
 }
 
 impl Network {
-    /// Reads a model. Weights beside the file are looked for in its folder, and nowhere else.
+    /// Reads a model. External weights are looked for in the file's folder only.
     pub fn load(path: impl AsRef<Path>) -> Result<Network> {
         let path = path.as_ref();
         let error = |cause| Error::file(path, cause);
@@ -88,7 +90,8 @@ impl Network {
         Network::of(&ModelMessage::read(bytes)?, bytes.len(), folder)
     }
 
-    /// A network of these nodes, which are of the newest version that is known. Inputs and outputs are of any type and shape.
+    /// A network of these nodes, with ops of the newest known version. Inputs and outputs have any
+    /// type and shape.
     pub(crate) fn of_nodes(
         name: &str,
         nodes: Vec<NodeMessage<'_>>,
@@ -118,7 +121,7 @@ impl Network {
         Ok(Network(Arc::new(inner)))
     }
 
-    /// The name that the file gives its graph.
+    /// The graph's name in the file.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -128,17 +131,17 @@ impl Network {
         &self.0.producer
     }
 
-    /// What has to be given.
+    /// The inputs that a caller must give.
     pub fn inputs(&self) -> &[Port] {
         &self.0.inputs
     }
 
-    /// What comes out.
+    /// The outputs of a run.
     pub fn outputs(&self) -> &[Port] {
         &self.0.outputs
     }
 
-    /// The file's notes: names of classes and the like.
+    /// The file's metadata, for example names of classes.
     pub fn metadata(&self) -> &[(String, String)] {
         &self.0.metadata
     }
@@ -148,40 +151,43 @@ impl Network {
         self.0.weight_bytes
     }
 
-    /// How many nodes it has, those of bodies aside.
+    /// Number of nodes, without those of bodies.
     pub fn nodes(&self) -> usize {
         self.0.nodes
     }
 
-    /// Forgets what was compiled for the shapes met so far, and with it what devices keep for them.
+    /// Drops the plans compiled for the shapes seen so far, and with them the data that devices
+    /// keep for these plans.
     pub fn forget(&self) {
         self.0.program.forget();
     }
 
-    /// What runs are made of, for the shapes met so far: graphs and host steps, by the names of their ops.
+    /// The steps of runs for the shapes seen so far: graphs and host steps, by the names of their
+    /// ops.
     pub fn steps(&self) -> String {
         self.0.program.steps()
     }
 
-    /// The graphs that devices are given, for the shapes met so far.
+    /// The graphs submitted to devices, for the shapes seen so far.
     pub fn graphs(&self) -> Vec<Graph> {
         self.0.program.graphs()
     }
 
-    /// The devices that have run its graphs, as the runtime reported it, and how many each, of all runs that gave an answer; parts of a
-    /// graph that was cut count as graphs. What is in no graph ran on the host.
+    /// The devices that ran graphs of this network, as the runtime reported them, each with its
+    /// number of graphs, over all runs that succeeded. The parts of a split graph count as graphs.
+    /// Nodes outside of graphs ran on the host.
     pub fn devices(&self) -> Vec<(DeviceId, u64)> {
         self.0.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs the model node by node in plain loops on the calling thread: the answer that every device's is compared with. Values
-    /// may be sequences as well.
+    /// Runs the model node by node in plain loops on the calling thread. The answers of all devices
+    /// are compared with this one. Values may be sequences too.
     pub fn reference(&self, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
         self.run(&Context::new(None, RunOptions::default()), inputs)
     }
 
-    /// Runs it on a runtime's devices, on inputs by name, in any order; the outputs come in the order of [`Network::outputs`]. Values
-    /// may be sequences as well.
+    /// Runs the network on a runtime's devices. Inputs are given by name, in any order. Outputs
+    /// come in the order of [`Network::outputs`]. Values may be sequences too.
     pub fn infer_values(
         &self,
         runtime: &Runtime,
@@ -249,12 +255,14 @@ impl Port {
         Ok(Port { name: message.name.clone(), kind, dims, sort: message.kind.clone() })
     }
 
-    /// A value for this port from the bytes of a file in ONNX's form (`TensorProto` and its kin), as its test cases have them.
+    /// Reads a value for this port from the bytes of a file in ONNX's format (`TensorProto` and
+    /// related messages), as ONNX's test cases have them.
     pub fn read_value(&self, bytes: &[u8]) -> Result<Value> {
         read_value(bytes, &self.sort, 0)
     }
 
-    /// Whether a value fits: its element type, and its dimensions with the sizes that names have got so far.
+    /// Checks that a value fits the element type and the dimensions. `symbols` holds the sizes of
+    /// the named dimensions so far.
     fn check<'a>(&'a self, value: &Live, symbols: &mut HashMap<&'a str, usize>) -> Result<()> {
         let what = || format!("the input {:?}", self.name);
         let (got_kind, got_dims) = match (&self.sort, value) {
@@ -273,7 +281,7 @@ impl Port {
         let fits = dims.len() == got_dims.len()
             && dims.iter().zip(got_dims).all(|(dim, got)| match dim {
                 Dimension::Fixed(size) => size == got,
-                // Some exporters write `?` for every dimension that they do not know.
+                // Some exporters write `?` for every unknown dimension.
                 Dimension::Named(name) if name.is_empty() || name == "?" => true,
                 Dimension::Named(name) => symbols.entry(name).or_insert(*got) == got,
             });

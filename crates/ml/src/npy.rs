@@ -1,4 +1,4 @@
-//! NumPy's `.npy` files as arrays, of any rank and of the element types that both have.
+//! NumPy's `.npy` files as arrays, of any rank and of the element types that NumPy and ONNX share.
 
 use crate::array::Array;
 use crate::bounds::{RANK_MAX, count_of};
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// NumPy's name of each element type, little end first.
+/// NumPy's name of each element type, little-endian.
 const NAMES: [(&str, ElementType); 12] = [
     ("<f4", ElementType::F32),
     ("<f8", ElementType::F64),
@@ -52,7 +52,7 @@ pub fn read(bytes: &[u8]) -> Result<Array> {
     }
 }
 
-/// What a header says under a key, up to the next comma.
+/// The text of a header's entry, up to the next comma.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let after = header.split_once(&format!("'{key}':"))?.1;
     Some(after.split([',', '}']).next()?.trim())
@@ -65,13 +65,13 @@ fn shape(header: &str) -> Result<Vec<usize>> {
     sizes.map(|size| size.parse().map_err(|_| wrong("a shape of numbers", format!("{size:?}")))).collect()
 }
 
-/// The bytes of a file with this array.
+/// The bytes of a `.npy` file with this array.
 pub fn write(array: &Array) -> Result<Vec<u8>> {
     let name = NAMES.iter().find(|(_, kind)| *kind == array.kind()).map(|(name, _)| *name);
     let name = name.ok_or_else(|| Error::unsupported(format!("{} in a .npy file", array.kind())))?;
     let shape: String = array.dims().iter().map(|dim| format!("{dim},")).collect();
     let mut header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // The elements begin at a multiple of 64.
+    // The elements begin at a multiple of 64 bytes.
     while !(MAGIC.len() + 4 + header.len() + 1).is_multiple_of(64) {
         header.push(' ');
     }

@@ -1,7 +1,8 @@
-//! Programs: a model's graph with every name resolved, functions written out and nodes in an order in which they can run.
+//! Programs: a model's graph with every name resolved, functions expanded and nodes in an
+//! executable order.
 //!
-//! Loading checks all that does not depend on shapes: that every op is known in its version, that each name is defined once, that
-//! nothing depends on itself. What is refused is named with its node.
+//! Loading checks everything that is independent of shapes: every op is known in its version, each
+//! name is defined once, and the graph has no cycle. Errors name the node.
 
 mod build;
 mod fold;
@@ -16,23 +17,23 @@ use crate::ops::OpKind;
 
 pub(crate) use build::{Built, build};
 
-/// A value of the whole model: no two have the same number, in whatever graph they are.
+/// A value of the whole model. Numbers are unique across all graphs of the model.
 pub(crate) type ValueId = usize;
 
 /// A node with its operands.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Its name, or that of its first output.
+    /// Its name, or the name of its first output.
     pub name: String,
-    /// What it does.
+    /// The name of its op.
     pub op: String,
     pub kind: OpKind,
-    /// The version of the op's domain that the model asks for.
+    /// The version of the op's domain that the model requests.
     pub version: i64,
     pub inputs: Vec<Option<ValueId>>,
     pub outputs: Vec<Option<ValueId>>,
     pub attributes: HashMap<String, Attribute>,
-    /// Values that its bodies take from around it.
+    /// Values of the surrounding graph that its bodies use.
     pub captures: Vec<ValueId>,
 }
 
@@ -50,22 +51,22 @@ pub(crate) enum Attribute {
     Other,
 }
 
-/// A graph: the model's own, or one inside a node.
+/// A graph: the model's own graph, or one inside a node.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
     pub nodes: Vec<Arc<Node>>,
     pub constants: Vec<(ValueId, Array)>,
-    /// Values that it takes from around it.
+    /// Values of the surrounding graph that this graph uses.
     pub captures: Vec<ValueId>,
 }
 
 impl Node {
-    /// The cause, with this node's name.
+    /// Wraps the cause with this node's name.
     pub(crate) fn error(&self, cause: Error) -> Error {
         match cause {
-            // The innermost node is the one to look at.
+            // An error keeps the innermost node.
             Error::Node { .. } => cause,
             cause => Error::Node { node: self.name.clone(), op: self.op.clone(), cause: Box::new(cause) },
         }
@@ -78,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Every value that must be there before it runs.
+    /// Every value that must be available before the node runs.
     pub(crate) fn needs(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.inputs.iter().flatten().copied().chain(self.captures.iter().copied())
     }

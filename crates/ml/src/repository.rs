@@ -1,12 +1,16 @@
-//! A folder of models: `NAME/VERSION/model.onnx`, versions being numbers.
+//! A folder of models: `NAME/VERSION/model.onnx`, where versions are numbers.
 //!
-//! 1. A model is loaded when it is first asked for, warmed up, and served from then on. The newest version counts unless another is
-//!    asked for.
-//! 2. What is loaded stays within a budget of bytes: the models that were asked for longest ago go first. One that does not fit at
-//!    all is refused with both figures.
-//! 3. A caller holds the server that it was given. A model that goes, or is replaced by a newer version, answers what it has taken
-//!    before its memory does: no request is dropped.
-//! 4. The list is locked to look a model up, never while one is loaded; who asks for a model that is being loaded waits for that.
+//! 1. A model is loaded and warmed up at its first request, and served from then on. The newest
+//!    version is used unless another is requested.
+//! 2. Loaded models stay within a budget of bytes: the least recently requested models are unloaded
+//!    first. A model that exceeds the whole budget is refused with both figures.
+//! 3. A caller holds the server that it was given. A model that is unloaded, or replaced by a newer
+//!    version, answers its accepted requests before its memory is freed: no request is dropped.
+//! 4. The list is locked to look up a model, never while one is loaded; requests for a model that
+//!    is being loaded wait for it.
+//! 5. In a fork of the process another thread's loading would never end. So in a fork models are
+//!    refused, none is loaded or unloaded, and loaded models stay in memory until the fork ends.
+//!    The folder's content can still be listed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,25 +18,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use panoply_runtime::Runtime;
+use panoply_runtime::process::Process;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::network::Network;
 use crate::serve::{ServeOptions, Server};
 
-/// The most models that a folder is searched for, and the most versions of one.
+/// Maximal number of models that a folder is searched for, and of versions of one model.
 const ENTRIES_MAX: usize = 1 << 16;
-/// The longest name of a model.
+/// Maximal length of a model's name.
 const NAME_BYTES_MAX: usize = 128;
 
-/// How a folder of models is kept.
+/// Options of a repository.
 #[derive(Clone, Debug)]
 pub struct RepositoryOptions {
-    /// The most bytes of weights that are loaded at a time.
+    /// Maximal bytes of weights that are loaded at a time.
     pub weight_bytes_max: u64,
     /// How each model is served.
     pub serve: ServeOptions,
-    /// Sizes by name that open dimensions have while a model is warmed up.
+    /// Sizes, by name, of open dimensions while a model is warmed up.
     pub warm_up: Vec<(String, usize)>,
 }
 
@@ -51,7 +56,7 @@ pub struct ModelState {
     pub version: u64,
     /// The bytes of its weights.
     pub weight_bytes: u64,
-    /// How many requests wait for it.
+    /// Number of waiting requests.
     pub waiting: usize,
 }
 
@@ -62,7 +67,11 @@ pub struct Repository {
     options: RepositoryOptions,
     models: Mutex<HashMap<(String, u64), Arc<Entry>>>,
     clock: AtomicU64,
+    process: Process,
 }
+
+/// Name of a repository in errors.
+const REPOSITORY: &str = "the folder of models";
 
 #[derive(Default)]
 struct Entry {
@@ -76,7 +85,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Repository {
-    /// A folder of models. Nothing is loaded yet.
+    /// Opens a folder of models. Nothing is loaded yet.
     pub fn open(
         runtime: impl Into<Arc<Runtime>>,
         folder: impl AsRef<Path>,
@@ -84,8 +93,8 @@ impl Repository {
     ) -> Result<Repository> {
         let folder = folder.as_ref().to_owned();
         std::fs::read_dir(&folder).map_err(|cause| Error::file(&folder, cause))?;
-        let (models, clock) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Repository { runtime: runtime.into(), folder, options, models, clock })
+        let (models, clock, process) = (Mutex::default(), AtomicU64::new(0), Process::current());
+        Ok(Repository { runtime: runtime.into(), folder, options, models, clock, process })
     }
 
     /// The names of the models in the folder.
@@ -95,7 +104,7 @@ impl Repository {
         Ok(names)
     }
 
-    /// The versions of a model, increasing.
+    /// The versions of a model, ascending.
     pub fn versions(&self, name: &str) -> Result<Vec<u64>> {
         if !is_name(name) {
             return Err(Error::invalid(
@@ -111,8 +120,9 @@ impl Repository {
         Ok(versions)
     }
 
-    /// A model that is ready to serve: this version, or else the newest.
+    /// A server for a model: this version, or else the newest.
     pub fn get(&self, name: &str, version: Option<u64>) -> Result<Arc<Server>> {
+        self.process.check(REPOSITORY)?;
         let versions = self.versions(name)?;
         let chosen = version.or(versions.last().copied()).filter(|version| versions.contains(version));
         let Some(version) = chosen else {
@@ -134,8 +144,10 @@ impl Repository {
         Ok(made)
     }
 
-    /// Loads the newest version of a model that is served, and lets older ones go once it is ready. Whether there was a newer one.
+    /// Loads the newest version of a served model, and unloads older ones once it is ready. Returns
+    /// whether there was a newer one.
     pub fn refresh(&self, name: &str) -> Result<bool> {
+        self.process.check(REPOSITORY)?;
         let newest = self.versions(name)?.last().copied();
         let is_loaded = |version: u64| {
             let entry = locked(&self.models).get(&(name.to_owned(), version)).cloned();
@@ -147,12 +159,15 @@ impl Repository {
         Ok(true)
     }
 
-    /// Lets a model go. What it has taken is still answered.
+    /// Unloads a model. Accepted requests are still answered. In a fork this does nothing.
     pub fn unload(&self, name: &str) {
+        if !self.process.is_here() {
+            return;
+        }
         self.remove(|(known, _)| known == name);
     }
 
-    /// Takes models off the list, then waits for their last answers.
+    /// Removes models from the list, then waits for their last answers.
     fn remove(&self, goes: impl Fn(&(String, u64)) -> bool) {
         let mut models = locked(&self.models);
         let keys: Vec<(String, u64)> = models.keys().filter(|key| goes(key)).cloned().collect();
@@ -161,8 +176,11 @@ impl Repository {
         drop(gone);
     }
 
-    /// What is loaded.
+    /// The loaded models; empty in a fork.
     pub fn loaded(&self) -> Vec<ModelState> {
+        if !self.process.is_here() {
+            return Vec::new();
+        }
         let entries: Vec<_> =
             locked(&self.models).iter().map(|(key, entry)| (key.clone(), Arc::clone(entry))).collect();
         let state = |((name, version), entry): ((String, u64), Arc<Entry>)| {
@@ -183,18 +201,19 @@ impl Repository {
         let model = Model::new(Arc::clone(&self.runtime), network);
         let sizes: Vec<(&str, usize)> =
             self.options.warm_up.iter().map(|(name, size)| (name.as_str(), *size)).collect();
-        // Zeros may be what a model refuses; the first caller will be told why, with inputs of its own.
+        // A model may refuse zeros; the first caller gets such an error, with inputs of its own.
         let _ = model.warm_up(&sizes);
         Server::start(&model, self.options.serve.clone())
     }
 
-    /// Lets models go, those asked for longest ago first, until so many bytes more fit.
+    /// Unloads models, least recently requested first, until `bytes` more fit.
     fn make_room(&self, name: &str, version: u64, bytes: u64) -> Result<()> {
         let limit = self.options.weight_bytes_max;
         if bytes > limit {
             return Err(Error::Limit { what: "the bytes of a model's weights in this repository", limit, got: bytes });
         }
-        // Declared before the lock, so that it is given back before a model that goes has answered what it took.
+        // Declared before the lock, so that the lock is released before unloaded models answer
+        // their accepted requests.
         let mut gone: Vec<Arc<Entry>> = Vec::new();
         let mut models = locked(&self.models);
         loop {
@@ -212,11 +231,20 @@ impl Repository {
     }
 }
 
+impl Drop for Repository {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            let models = self.models.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+            std::mem::forget((std::mem::take(models), Arc::clone(&self.runtime)));
+        }
+    }
+}
+
 fn file(folder: &Path, version: u64) -> PathBuf {
     folder.join(version.to_string()).join("model.onnx")
 }
 
-/// Names never lead out of the folder.
+/// Whether the name is valid; valid names never lead out of the folder.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with('.') && name.chars().all(plain)

@@ -1,4 +1,4 @@
-//! Values: what flows between the nodes of a model on the host.
+//! Values that flow between the nodes of a model on the host.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {
-    /// An array, which nearly all values are.
+    /// An array. Nearly all values are arrays.
     Array(Array),
     /// A list of values.
     Sequence(Arc<[Value]>),
@@ -18,7 +18,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The array, where it is one, or an optional value that is there and is one.
+    /// The array, if the value is an array or a present optional array.
     pub fn array(&self) -> Result<&Array> {
         match self {
             Value::Array(array) => Ok(array),
@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// The list, where it is one.
+    /// The list, if the value is a list or a present optional list.
     pub fn sequence(&self) -> Result<&[Value]> {
         match self {
             Value::Sequence(values) => Ok(values),
@@ -36,7 +36,8 @@ impl Value {
         }
     }
 
-    /// A list of arrays. Lists hold nothing else, so no value is deeper than a list inside an optional one.
+    /// A list of arrays. Lists hold arrays only, so the deepest value is a list inside an optional
+    /// value.
     pub(crate) fn list(values: Vec<Value>) -> Result<Value> {
         match values.iter().find(|value| !matches!(value, Value::Array(_))) {
             None => Ok(Value::Sequence(values.into())),
@@ -44,7 +45,7 @@ impl Value {
         }
     }
 
-    /// A value that may be missing, which is an array or a list.
+    /// An optional value, which is an array or a list if present.
     pub(crate) fn maybe(value: Option<Value>) -> Result<Value> {
         match &value {
             Some(Value::Optional(_)) => Err(Error::invalid("an optional value", "an array or a sequence", "another")),
@@ -52,7 +53,7 @@ impl Value {
         }
     }
 
-    /// Whether it is an array, a list of arrays, or one of the two inside an optional value.
+    /// Whether the value is an array, a list of arrays, or one of the two inside an optional value.
     pub(crate) fn is_shallow(&self) -> bool {
         let is_plain = |value: &Value| match value {
             Value::Sequence(values) => values.iter().all(|value| matches!(value, Value::Array(_))),
@@ -82,7 +83,8 @@ impl Value {
         }
     }
 
-    /// The element type and dimensions of everything in it, as numbers: equal where a plan that was made for one fits the other.
+    /// Appends the element types and dimensions of all contained arrays as numbers. Values with
+    /// equal forms fit the same plan.
     pub(crate) fn form(&self, form: &mut Vec<u64>) {
         match self {
             Value::Array(array) => {

@@ -1,19 +1,18 @@
 //! ONNX's own test cases: folders with `model.onnx` and `test_data_set_N/{input,output}_M.pb`.
 //!
-//! `PANOPLY_ONNX_CASES` names a folder of such folders, `PANOPLY_ONNX_CASE` the beginning of the names to run. Each case runs on
-//! the host and on the CPU's devices. Tolerances are those of ONNX's own runner: 1e-3 of the value and 1e-7.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod bench;
+//! `PANOPLY_ONNX_CASES` names a folder of such folders, `PANOPLY_ONNX_CASE` the beginning of the
+//! names to run. Each case runs on the host and on the CPU's devices. Tolerances are those of
+//! ONNX's own runner: 1e-3 relative and 1e-7 absolute.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::path::{Path, PathBuf};
 
-use bench::{Verdict, runtime, verdict};
+use crate::bench::{Verdict, runtime, verdict};
 
-/// Of ONNX's node cases: what passes at least, so that no change loses cases unseen.
+/// The number of ONNX's node cases that have to pass, so that no change loses cases unnoticed.
 const PASSES_MIN: usize = 1_640;
 
-/// Where Debian's package puts the cases of its version.
+/// The folder of the cases in Debian's package.
 const DEBIAN: &str = "/usr/share/libonnx-testdata/data/node";
 
 fn folders(of: &Path) -> Vec<PathBuf> {
@@ -26,13 +25,14 @@ fn folders(of: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Runs every case of a folder; how many passed, and what was wrong.
+/// Runs every case of a folder. Returns the number that passed, the number refused, and the
+/// failures.
 fn run_all(of: &Path) -> (usize, usize, Vec<String>) {
     let runtime = runtime();
     let (mut passed, mut refused, mut wrong) = (0, Vec::new(), Vec::new());
     for folder in folders(of) {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        // The answers to these have the noise of f32 where the true answer is zero.
+        // In these cases f32 has rounding errors where the exact result is zero.
         let absolute = if name.starts_with("test_dft_inverse") { 1e-6 } else { 1e-7 };
         match verdict(&folder, &runtime, 1e-3, absolute) {
             Verdict::Passed(_) => passed += 1,

@@ -1,19 +1,17 @@
-//! Small models on devices of every kind that a bare machine has: Vulkan in software and the emulated device, beside the host, and
-//! on CUDA where there is a GPU. Models with saved answers run there too (see `models.rs`): those that come with the sources, or of the
-//! folder that `PANOPLY_ONNX_MODELS` names the small ones, and with `PANOPLY_ONNX_ALL=1` all of them.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! Small models on every kind of device of a bare machine: Vulkan in software and the emulated
+//! device, beside the host, and on CUDA if there is a GPU. Models with saved answers run there too
+//! (see `models.rs`): those in the repository, or the small ones of the folder in
+//! `PANOPLY_ONNX_MODELS`, and with `PANOPLY_ONNX_ALL=1` all of that folder.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
-mod bench;
-mod each;
-mod onnx;
-
+use crate::bench;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Tolerance, Verdict, compare, saved_models, verdict_on};
-use each::{completed, completes, numbers, on_each, weights};
-use onnx::*;
+use crate::bench::{Tolerance, Verdict, compare, saved_models, verdict_on};
+use crate::each::{completed, completes, numbers, on_each, weights};
+use crate::onnx::*;
 use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::{Backend, DeviceId};
 use panoply_cpu::CpuBackend;
@@ -23,14 +21,14 @@ use panoply_ml::{Array, ElementType, Ensemble, Member, Model, Network, Stage, Va
 use panoply_runtime::{RunOptions, Runtime};
 
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-4 };
-/// Of models that round to bytes on their way, as in `models.rs`.
+/// For models that quantize to bytes internally, as in `models.rs`.
 const TOLERANCE_INT8: Tolerance = Tolerance { relative: 2e-3, absolute: 0.05 };
-/// How long a device may take to compile the kernels of a model that it runs a part of.
+/// The time limit for a device to compile the kernels of its part of a model.
 const TIME_TO_COMPILE: Duration = Duration::from_secs(60);
-/// The models that a device in software answers in seconds.
+/// The models that a software device runs within seconds.
 const SMALL: [&str; 6] = ["chars2vec", "lcnet-orientation", "ppocr-cls", "silero-vad", "wake-embedding", "wake-jarvis"];
 
-/// Convolutions, normalisation, pools and a classifier behind them.
+/// A network of convolutions, normalisation, pools and a classifier.
 fn pictures() -> (Message, Vec<(&'static str, Value)>) {
     let nodes = [
         node("Conv", &["x", "w1", "b1"], &["c1"], &[ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])]),
@@ -57,7 +55,7 @@ fn pictures() -> (Message, Vec<(&'static str, Value)>) {
     (model(18, &graph(&nodes, &constants, &ports, &[any("y")])), vec![("x", given.into())])
 }
 
-/// An embedding, attention with a mask, normalisation and the layers behind them.
+/// A network of an embedding, attention with a mask, normalisation and dense layers.
 fn sentences() -> (Message, Vec<(&'static str, Value)>) {
     let nodes = [
         node("Gather", &["table", "ids"], &["x"], &[]),
@@ -139,7 +137,8 @@ fn normalizations_are_folded_into_the_convolutions_that_alone_feed_them() {
     let ports = [port("x", ElementType::F32, &[2, 3, 8, 8])];
     let given: Vec<(&str, Value)> = vec![("x", Array::from_slice(&x, [2, 3, 8, 8]).unwrap().into())];
     let runtime = bench::runtime();
-    // What somebody else reads too is not changed, so the second model runs its normalizations as they are.
+    // A convolution whose output has another reader is not folded, so the second model runs its
+    // normalizations unchanged.
     let [folded, plain] = [vec![any("y")], vec![any("y"), any("c1"), any("c2")]].map(|outputs| {
         let network = Network::from_bytes(&model(18, &graph(&nodes, &constants, &ports, &outputs)).0).unwrap();
         let answers = network.infer_values(&runtime, &given, &RunOptions::default()).unwrap();
@@ -173,7 +172,8 @@ fn small_models_with_saved_answers() {
             let before = completed(runtime, device);
             let started = std::time::Instant::now();
             let tolerance = if name.contains("int8") { TOLERANCE_INT8 } else { TOLERANCE };
-            // What the device runs whole it has to; of the rest it gets its part once its kernels are compiled, which is not waited for.
+            // If the device can run the model whole, it must. Otherwise it gets its part once its
+            // kernels are compiled, and runs do not wait for that.
             let mut verdict = verdict_on(&folder, runtime, &RunOptions::require(device), false, tolerance);
             let mut is_whole = true;
             while is_refused(&verdict) && started.elapsed() < TIME_TO_COMPILE {
@@ -203,7 +203,7 @@ fn small_models_with_saved_answers() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Whether the device has no form of some step.
+/// Whether the device lacks a form of some step.
 fn is_refused(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Refused(_) => true,
@@ -212,7 +212,7 @@ fn is_refused(verdict: &Verdict) -> bool {
     }
 }
 
-/// What is no number is told from numbers on every device, and in its own graph.
+/// Every device detects NaN, and within its own graph.
 #[test]
 fn nan_is_seen_on_devices() {
     let nodes = [
@@ -234,8 +234,8 @@ fn nan_is_seen_on_devices() {
     });
 }
 
-/// A model whose graph is larger than a device's memory runs elsewhere, or says both figures where it may not. That it has run on the
-/// host before, as its own reference, changes nothing.
+/// A model whose graph exceeds a device's memory runs on another device, or fails with both figures
+/// if that is forbidden. An earlier run on the host for reference makes no difference.
 #[test]
 fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
     let nodes = [node("MatMul", &["x", "w"], &["h"], &[]), node("Softmax", &["h"], &["y"], &[])];
@@ -258,13 +258,13 @@ fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
     let refused = network.infer_values(&runtime, &given(1), &RunOptions::require(ids[0])).unwrap_err().to_string();
     let needed = 512 * 512 * 4;
     assert!(refused.contains("102400") && refused.contains("at its peak"), "{refused}, {needed} bytes of weights");
-    // More rows than any device has room for: both figures again, from the largest.
+    // More rows than any device has memory for: the error has both figures, for the largest device.
     let refused = network.infer_values(&runtime, &given(40_000), &RunOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("bytes") && refused.contains("104857600"), "{refused}");
 }
 
-/// What members of an ensemble hand to each other stays on the device: one graph for each of them runs there, and one copy for each
-/// output comes back.
+/// Values between members of an ensemble stay on the device: each member runs one graph there, and
+/// each output is copied back once.
 #[test]
 fn values_between_members_stay_on_their_device() {
     on_each(|runtime, device| {
@@ -304,7 +304,7 @@ fn values_between_members_stay_on_their_device() {
     });
 }
 
-/// Random outputs of detectors in all three layouts: the device's boxes are the host's.
+/// Random detector outputs in all three layouts: the device's boxes equal the host's.
 fn check_boxes(runtime: &Arc<Runtime>, device: DeviceId) {
     let identity = [node("Identity", &["x"], &["y"], &[])];
     let ports = [port("x", ElementType::F32, &[-1])];
@@ -329,7 +329,7 @@ fn check_boxes(runtime: &Arc<Runtime>, device: DeviceId) {
             };
             values[if across { part * count + object } else { place }] = value;
         }
-        // Boxes that are no boxes count for nothing.
+        // A box with NaN does not count.
         values[0] = f32::NAN;
         let output = Array::from_slice(&values, dims).unwrap();
         for (score_min, overlap_max) in [(0.25, 0.45), (0.05, 0.1), (0.9, 0.7), (1.5, 0.5)] {
@@ -366,7 +366,7 @@ fn boxes_are_suppressed_on_devices() {
     });
 }
 
-/// A chain in which every box hides the next: as many rounds as there can be.
+/// A chain in which every box hides the next needs the largest number of rounds.
 #[test]
 fn a_long_chain_of_boxes_needs_many_rounds() {
     let runtime = Arc::new(bench::runtime());

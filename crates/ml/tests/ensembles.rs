@@ -1,12 +1,11 @@
-//! Ensembles of models and stages: the same as their parts one by one, under one name and one deadline.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod onnx;
+//! Ensembles of models and stages give the same results as their members one by one, under one name
+//! and one deadline.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use onnx::*;
+use crate::onnx::*;
 use panoply_ml::picture::{Fit, Frame, Normalisation, Picture};
 use panoply_ml::tasks::{DetectOptions, Detector, Labels, classify};
 use panoply_ml::text::Tokenizer;
@@ -23,7 +22,7 @@ fn loaded(message: &Message) -> Model {
     Model::from_bytes(runtime(), &message.0).unwrap()
 }
 
-/// Means of the colours, and scores of them.
+/// Computes scores from the mean of each colour.
 fn classifier() -> Model {
     let nodes = [
         node("GlobalAveragePool", &["x"], &["mean"], &[]),
@@ -35,7 +34,7 @@ fn classifier() -> Model {
     loaded(&model(18, &graph(&nodes, &weights, &ports, &[any("logits")])))
 }
 
-/// A picture with colours that change across and down.
+/// A picture with colours that change horizontally and vertically.
 fn picture(width: u32, height: u32) -> Picture {
     let pixel = |place: u32| [(place % width * 5) as u8, (place / width * 9) as u8, (place * 3) as u8];
     Picture::from_rgb(width, height, (0..width * height).flat_map(pixel).collect()).unwrap()
@@ -100,7 +99,7 @@ fn pixels_become_what_inputs_ask_for() {
             let picture = picture(31, 17);
             let outputs = run(&chain, &[("file", file(&picture))]);
             let got = outputs.first().unwrap();
-            // Bytes are handed on as they are.
+            // Bytes are passed on unchanged.
             let normalisation = if kind == ElementType::U8 { Normalisation::Bytes } else { normalisation };
             let (expected, _) = picture.array(&frame, Fit::Letterbox, normalisation).unwrap();
             assert_eq!((got.kind(), got.dims()), (expected.kind(), expected.dims()));
@@ -112,7 +111,7 @@ fn pixels_become_what_inputs_ask_for() {
 
 #[test]
 fn a_file_becomes_boxes_in_its_own_pixels() {
-    // Whatever the picture shows, these boxes are found.
+    // The boxes are constants, independent of the picture.
     let nodes = [
         node("ReduceSum", &["x"], &["sum"], &[int("keepdims", 0)]),
         node("Mul", &["sum", "zero"], &["none"], &[]),
@@ -190,7 +189,7 @@ fn what_does_not_fit_is_refused() {
     assert!(chain.infer(&given(noise), &RunOptions::default()).is_err());
     let floats = Array::from_slice(&[1.0_f32], [1]).unwrap();
     assert!(chain.infer(&given(floats), &RunOptions::default()).is_err());
-    // A stage has no more to choose from than there is.
+    // `top_k` fails if it asks for more elements than there are.
     let members = vec![
         Member::new(&model),
         Member::stage(Stage::top_k(9, -1).unwrap()).reads("x", "logits").writes("values", "y"),

@@ -1,20 +1,17 @@
-//! Kernels that models have of their own (joins, planes of other sizes, recurrent layers) on devices of every kind: whole graphs, with
-//! the answers of the host.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! Custom kernels of models (concatenation, resampled planes, recurrent layers) on every kind of
+//! device: whole graphs, compared with the host's answers.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
-mod bench;
-mod each;
-mod onnx;
-
-use bench::compare;
-use each::{numbers, on_each, weights};
-use onnx::*;
+use crate::bench::compare;
+use crate::each::{numbers, on_each, weights};
+use crate::onnx::*;
 use panoply_ml::{Array, ElementType, Network, Value};
 use panoply_runtime::RunOptions;
 
-/// The model is one graph, which a device has to run whole.
+/// Tests a model that is one graph, which each device has to run whole.
 fn answers_on_devices(name: &str, file: &Message, given: &[(&str, Value)], absolute: f64) {
-    // The second run is recorded where devices repeat graphs with one call, and those after it are repeated.
+    // On devices that replay graphs with one call, the second run is recorded and later runs replay
+    // it.
     answers_in_turns(name, file, given, absolute, 4);
 }
 
@@ -38,7 +35,7 @@ fn answers_in_turns(name: &str, file: &Message, given: &[(&str, Value)], absolut
     });
 }
 
-/// How many numbers of each output are none.
+/// Number of NaNs in each output.
 fn without_numbers(values: &[Value]) -> Vec<usize> {
     let count = |value: &Value| value.array().unwrap().to_floats().unwrap().iter().filter(|x| x.is_nan()).count();
     values.iter().map(count).collect()
@@ -73,7 +70,8 @@ fn joins() {
     answers_on_devices("joins", &model(18, &graph(&nodes, &constants, &ports, &outputs)), &given, 1e-6);
 }
 
-/// Words of 32 bits have parts of two rows, or of two sources, where rows of smaller elements have an odd length.
+/// Rows of small elements with an odd length: a 32-bit word holds parts of two rows or of two
+/// sources.
 #[test]
 fn joins_and_frames_of_parts_of_words() {
     let sizes = |name: &str, values: &[i64]| i64s(name, &[values.len() as i64], values);
@@ -227,7 +225,7 @@ fn recurrent_layers() {
     let (ports, given) = given(&[steps as usize, batch as usize, input as usize], 16);
     let file = model(18, &graph(&nodes, &constants, &ports, &outputs));
     answers_on_devices("recurrent", &file, &given, 1e-6);
-    // What is no number in one row reaches all that follows it there, and no other row.
+    // A NaN in one row reaches all later steps of the row, and no other row.
     let mut numbers = given[0].1.array().unwrap().as_slice::<f32>().unwrap().to_vec();
     numbers[(3 + 2) * 4] = f32::NAN;
     let given = [("x", Value::from(Array::from_slice(&numbers, [5, 3, 4]).unwrap()))];
@@ -236,7 +234,7 @@ fn recurrent_layers() {
     answers_on_devices("recurrent without numbers", &file, &given, 1e-6);
 }
 
-/// More units than the memory of a block has room for.
+/// More units than a block's shared memory holds.
 #[test]
 fn recurrent_layers_of_many_units() {
     let (steps, batch, input) = (2, 2, 4);
@@ -253,7 +251,7 @@ fn recurrent_layers_of_many_units() {
         let own = ["w", "r", "b", "h", "c", "all", "last", "cells"].map(|of| format!("{name}_{of}"));
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
         attributes.push(int("hidden_size", hidden));
-        // Sums of many products stay where functions bend.
+        // Small weights keep the sums of many products in the curved range of the activations.
         let small = |name: &str, dims: &[i64], seed: u32| {
             let numbers = numbers(dims.iter().product::<i64>() as usize, seed);
             f32s(name, dims, &numbers.iter().map(|number| number * 0.2).collect::<Vec<_>>())
@@ -265,7 +263,7 @@ fn recurrent_layers_of_many_units() {
             small(own[3], &[directions, batch, hidden], 34),
             small(own[4], &[directions, batch, hidden], 35),
         ]);
-        // Of one layer only the last state is wanted.
+        // One layer requests the last state only.
         let mut made = if place == 1 { vec!["", own[6]] } else { vec![own[5], own[6]] };
         made.extend((op == "LSTM").then_some(own[7]));
         nodes.push(node(op, &[&["x", own[0], own[1], own[2]], &rest[..]].concat(), &made, &attributes));
@@ -276,7 +274,7 @@ fn recurrent_layers_of_many_units() {
     answers_in_turns("many units", &file, &given, 1e-5, 2);
 }
 
-/// Functions of one element that are made of others, where both sides of their bends are near and far.
+/// Composed elementwise functions, with arguments near their branch points and far from them.
 #[test]
 fn functions_of_one_element() {
     let names = ["Sign", "Softplus", "Mish", "Elu", "Celu", "Selu", "Shrink"];

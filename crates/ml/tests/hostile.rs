@@ -1,11 +1,9 @@
-//! Models that mean harm, or are merely wrong: each is an error, at once and in little memory. And what was once answered wrongly.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod onnx;
+//! Hostile and broken models: each is an error, soon and in little memory. Also regression tests.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::sync::{Arc, OnceLock};
 
-use onnx::*;
+use crate::onnx::*;
 use panoply_ml::{Array, ElementType, Error, Network, Result, Value};
 use panoply_runtime::{RunOptions, Runtime};
 
@@ -18,7 +16,7 @@ fn load(model: &Message) -> Result<Network> {
     Network::from_bytes(&model.0)
 }
 
-/// Runs a node on inputs (`x0`, `x1`, …) that are given, on the host and on devices, which have to agree on whether it can run.
+/// Runs a node on inputs `x0`, `x1`, … on the host and on devices, which must agree on success.
 fn run(version: i64, op: &str, attributes: &[Message], inputs: &[Array], outputs: usize) -> Result<Vec<Array>> {
     let names: Vec<String> = (0..inputs.len()).map(|place| format!("x{place}")).collect();
     let out: Vec<String> = (0..outputs).map(|place| format!("y{place}")).collect();
@@ -128,7 +126,7 @@ fn sizes_from_outside_are_checked_before_anything_is_made() {
     let scales = [x.clone(), f32s_of(&[], &[0]), f32s_of(&[1e-30], &[1])];
     refused(run(13, "Resize", &[text("mode", "linear")], &scales, 1));
     refused(run(17, "DFT", &[int("axis", 0)], &[f32s_of(&[0.0; 4], &[4, 1]), single(1 << 30)], 1));
-    // A step of nothing was taken for one.
+    // Regression: a frame step of zero was treated as one.
     refused(run(17, "STFT", &[], &[f32s_of(&[0.0; 8], &[1, 8, 1]), single(0), f32s_of(&[1.0; 4], &[4])], 1));
 }
 
@@ -226,7 +224,7 @@ fn cells_check_their_first_state() {
 
 #[test]
 fn activations_take_as_many_numbers_as_they_have() {
-    // Tanh takes none, so the one number is the second function's.
+    // Tanh takes no parameter, so the one number belongs to the second function.
     let x = f32s_of(&[-1.0], &[1, 1, 1]);
     let (w, r) = (f32s_of(&[1.0, 1.0], &[2, 1, 1]), f32s_of(&[0.0, 0.0], &[2, 1, 1]));
     let attributes = [
@@ -268,7 +266,7 @@ fn minus_zero_is_zero_once() {
 
 #[test]
 fn a_transposed_convolution_cuts_more_in_front_where_its_shape_is_given() {
-    // Three pixels with stride 2 and a kernel of 2 make six; one of them has to go, and it is the first.
+    // Three pixels, stride 2 and a kernel of 2 make six pixels. The first one is cut.
     let (x, w) = (f32s_of(&[1.0, 2.0, 3.0], &[1, 1, 3]), f32s_of(&[1.0, 10.0], &[1, 1, 2]));
     let attributes = [ints("strides", &[2]), ints("output_shape", &[5])];
     let y = run(11, "ConvTranspose", &attributes, &[x, w], 1).unwrap();
@@ -307,7 +305,7 @@ fn functions_are_told_apart_by_their_overload() {
 
 #[test]
 fn functions_and_graphs_nest_within_one_bound() {
-    // Each function's If holds a call of the next.
+    // Each function's `If` contains a call of the next function.
     let mut whole = Message::default().number(1, 9).message(8, &opset("", 18)).message(8, &opset("own", 1));
     let call = |level: usize, input: &str| node(&format!("f{level}"), &[input], &["r"], &[]).text(7, "own");
     for level in 0..30 {
@@ -347,7 +345,7 @@ fn loops_of_loops_share_their_turns() {
         let nodes = [outer, node("Identity", &["many"], &["y"], &[])];
         model(18, &graph(&nodes, &[i64s("many", &[], &[32])], &[], &[any("y")])).0
     };
-    // With lower bounds a run has 64 turns: 32 fit, 32 times 32 do not.
+    // With lowered bounds a run has 64 iterations: 32 fit, 32 times 32 do not.
     assert_eq!(panoply_ml::fuzzing::model(&with(None)), (true, true));
     assert_eq!(panoply_ml::fuzzing::model(&with(Some(inner))), (true, false));
 }
@@ -362,7 +360,7 @@ fn weights_are_bounded_by_what_the_file_holds() {
     assert!(matches!(load(&model(18, &graph)), Err(Error::Limit { .. })));
 }
 
-/// A function's nodes are written out for each call, with their names and operands: a file of some megabytes took hundreds of gigabytes.
+/// Regression: the expansion of a file of some megabytes took hundreds of gigabytes.
 #[test]
 fn functions_written_out_are_bounded_by_what_the_file_holds() {
     let with = |calls: usize, inner: &Message, opset_name: &str| {
@@ -388,7 +386,7 @@ fn functions_written_out_are_bounded_by_what_the_file_holds() {
 #[test]
 fn names_and_tensors_are_counted() {
     let mut bytes = Vec::new();
-    // Empty initializers, two bytes each in the file and hundreds in memory.
+    // Empty initializers take two bytes each in the file and hundreds in memory.
     for _ in 0..(1 << 22) + 1 {
         bytes.extend([0x2a, 0x00]);
     }
@@ -417,7 +415,7 @@ fn inputs_are_checked_by_name_type_and_shape() {
 
 #[test]
 fn branches_by_ever_new_outcomes_keep_little() {
-    // NonZero finds another number of places each time.
+    // `NonZero` finds a different number of elements each time.
     let graph = graph(
         &[node("NonZero", &["x"], &["p"], &[]), node("Relu", &["x"], &["y"], &[])],
         &[],
@@ -432,7 +430,7 @@ fn branches_by_ever_new_outcomes_keep_little() {
     }
 }
 
-/// Arrays without elements take no memory, so anybody can claim any size for them; loops used to count to it.
+/// Regression: loops counted up to any claimed size of arrays that have no elements.
 #[test]
 fn arrays_without_elements_end_soon_however_large_they_claim_to_be() {
     let claim = |dims: &[usize]| f32s_of(&[], dims);
@@ -462,7 +460,7 @@ fn lists_are_bounded_though_their_arrays_are_empty() {
     let long = |len: usize| network.reference(&[("x", f32s_of(&[], &[len, 0]).into())]);
     assert_eq!(long(3).unwrap()[0].array().unwrap().to_i64s().unwrap(), [3]);
     assert!(matches!(long(count).unwrap_err(), Error::Node { cause, .. } if matches!(*cause, Error::Limit { .. })));
-    // A place for each axis: a mask of few bytes has many times as many.
+    // The result has an entry per axis: many times the bytes of the mask.
     let mut dims = [1; 32];
     dims[0] = (1 << 22) + 1;
     let mask = Array::from_slice(&vec![1_u8; dims[0]], dims).unwrap();
@@ -491,14 +489,14 @@ fn pads_that_cancel_each_other_are_sizes_as_well() {
     assert_eq!(moved[0].to_floats().unwrap(), [2.0, 0.0]);
 }
 
-/// The kernel of fewer dimensions than the image was looked up beyond its end.
+/// Regression: a kernel with fewer dimensions than the image was indexed beyond its end.
 #[test]
 fn a_transposed_convolution_has_a_kernel_for_every_dimension() {
     let (x, w) = (f32s_of(&[1.0; 4], &[1, 1, 2, 2]), f32s_of(&[1.0; 2], &[1, 1, 2]));
     refused(run(11, "ConvTranspose", &[], &[x, w], 1));
 }
 
-/// It was minus infinity.
+/// Regression: the result was minus infinity instead of NaN.
 #[test]
 fn the_sum_of_no_number_is_none() {
     let nodes = [node("ReduceLogSumExp", &["x"], &["y"], &[int("keepdims", 0)])];
@@ -509,7 +507,7 @@ fn the_sum_of_no_number_is_none() {
     }
 }
 
-/// Nodes that change nothing, one behind the other, and products of the last one's value: neither the stack nor the time grows with both.
+/// Long chains of `Identity` and products of the last value grow neither the stack nor the time.
 #[test]
 fn long_chains_that_change_nothing_are_loaded_at_once() {
     const CHAIN: usize = 50_000;
@@ -524,7 +522,7 @@ fn long_chains_that_change_nothing_are_loaded_at_once() {
     assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), [9.0]);
 }
 
-/// Places right between two elements were rounded with other numbers than the region's own.
+/// Regression: positions exactly between two elements were rounded in the wrong number type.
 #[test]
 fn places_in_a_region_are_those_of_its_numbers() {
     let cases: [(&str, [f32; 2], usize, &[f32]); 5] = [
@@ -546,7 +544,7 @@ fn places_in_a_region_are_those_of_its_numbers() {
     }
 }
 
-/// A layer that forgets what its input takes the place of, and sums within bounds, beside ONNX Runtime's answers.
+/// A layer with a coupled forget gate and clipped sums, compared with ONNX Runtime's answers.
 #[test]
 fn layers_forget_what_the_input_replaces() {
     let numbers = |dims: &[usize], seed: usize| {
@@ -561,7 +559,7 @@ fn layers_forget_what_the_input_replaces() {
     let clipped = run(14, "LSTM", &[&attributes[..], &[float("clip", 0.5)]].concat(), &inputs, 3).unwrap();
     inputs.extend([Array::from_slice(&[3_i32, 3], [2]).unwrap(), f32s_of(&[0.0; 4], &[1, 2, 2])]);
     inputs.push(f32s_of(&[2.0, -2.0, 3.0, 1.0], &[1, 2, 2]));
-    // Cells beyond the bound are not cut: sums of gates alone are.
+    // Clipping applies to the sums of gates only, so cells beyond the bound are kept.
     let kept = run(14, "LSTM", &[int("hidden_size", 2), float("clip", 0.2)], &inputs, 3).unwrap();
     inputs[6] = f32s_of(&[0.0; 4], &[1, 2, 2]);
     inputs.push(numbers(&[1, 6], 5));

@@ -1,25 +1,25 @@
-//! Weights that devices keep in an order of their own: they are those of their model and of no other, for as long as it is there, and
-//! weights that come with each run are read with each run. Each answer is compared with that of plain loops.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! Weights that devices cache in an order of their own. The cached weights are those of their model
+//! for as long as it exists, and weights that come with each run are read again in each run. Each
+//! answer is compared with that of plain loops.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
-mod bench;
-mod onnx;
-
-use bench::runtime;
-use onnx::*;
+use crate::bench::runtime;
+use crate::onnx::*;
 use panoply_ml::{Array, ElementType, Network, Value};
 use panoply_runtime::Runtime;
 
-/// Filters, channels, and height and width of kernels: one each for pixels in the lanes of vectors, and filters in them.
+/// Filters, channels, and height and width of kernels. With `SIDES`, one image has pixels in vector
+/// lanes, the other has filters in them.
 const KERNEL: [usize; 4] = [40, 6, 3, 3];
 const SIDES: [usize; 2] = [12, 3];
 
-/// Small whole numbers, whose sums of products f32 holds exactly.
+/// Small integers, whose sums of products are exact in f32.
 fn whole(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 7919 + seed * 104_729) % 1013 % 9) as f32 - 4.0).collect()
 }
 
-/// A convolution of both images with the same weights, which are a constant or come with each run; then a product of the same kind.
+/// A convolution of both images with the same weights, which are constants or inputs, and a product
+/// of the same kind.
 fn model_of(weights: Option<(&[f32], &[f32])>) -> Network {
     let dims = KERNEL.map(|dim| dim as i64);
     let pads = ints("pads", &[1, 1, 1, 1]);
@@ -81,7 +81,7 @@ fn convolved(x: &[f32], w: &[f32], side: usize) -> Vec<f32> {
     made
 }
 
-/// What the model makes of images with these weights.
+/// The expected outputs of the model for these inputs and weights.
 fn expected(inputs: &[(&str, Value)], (w, m): &(Vec<f32>, Vec<f32>)) -> Vec<Vec<f32>> {
     let floats = |place: usize| match &inputs[place].1 {
         Value::Array(array) => array.as_slice::<f32>().unwrap().to_vec(),
@@ -118,7 +118,7 @@ fn weights_that_come_with_a_run_are_read_in_it() {
 #[test]
 fn models_of_one_shape_have_weights_of_their_own() {
     let runtime = runtime();
-    // Two that are there at once, in turn; then others where those before them were.
+    // Two models at once, used in turn. Each round frees them and may reuse their addresses.
     for round in 0..8 {
         let pair = [weights(round * 10), weights(round * 10 + 5)];
         let networks = [0, 1].map(|place: usize| model_of(Some((&pair[place].0[..], &pair[place].1[..]))));

@@ -1,17 +1,15 @@
-//! Nodes that graphs have in another form than the plain loops of the host: recurrent layers, products of bytes, rows put by index. Each
-//! is compared with those loops, which share nothing with it but the ONNX file.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! Nodes that graphs compute differently from the host: recurrent layers, byte products, scatter.
+//! Each is compared with the host's loops, which share only the ONNX file with the graph.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
-mod bench;
 mod images;
-mod onnx;
 
-use bench::{compare, runtime};
-use onnx::*;
+use crate::bench::{compare, runtime};
+use crate::onnx::*;
 use panoply_ml::{Array, ElementType, Network, Value};
 use panoply_runtime::Runtime;
 
-/// Numbers between -1 and 1 that look like none in particular.
+/// Pseudo-random numbers between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -29,7 +27,7 @@ fn floats_of(name: &str, dims: &[usize], seed: u64) -> Message {
     f32s(name, &dims_of(dims), &numbers(dims.iter().product(), seed))
 }
 
-/// Runs a model on the host and on devices, twice there, and compares; the graphs and host steps that it was made of.
+/// Compares a model on the host with two runs on devices. Returns its graphs and host steps.
 fn agree(runtime: &Runtime, model: &Message, inputs: &[(&str, Value)], off: f64) -> String {
     let expected = Network::from_bytes(&model.0).unwrap().reference(inputs).unwrap();
     let network = Network::from_bytes(&model.0).unwrap();
@@ -74,7 +72,7 @@ fn recurrent_layers() {
                     let seed = (number * 100 + steps) as u64;
                     let mut constants = vec![
                         floats_of("w", &[count, rows, input], seed),
-                        // Small, lest the noise of f32 grows with each step.
+                        // Small, so that the rounding errors of f32 do not grow with each step.
                         f32s(
                             "r",
                             &dims_of(&[count, rows, hidden]),
@@ -114,7 +112,7 @@ fn recurrent_layers() {
     }
 }
 
-/// Weights that go from turn to turn as they are, as they come or behind a node that changes nothing, beside numbers that do change.
+/// Weights carried unchanged, directly or through an `Identity`, beside numbers that change.
 #[test]
 fn loops_that_carry_constants() {
     let float = |name: &str, dims: &[i64]| port(name, ElementType::F32, dims);
@@ -166,7 +164,7 @@ fn loops_that_carry_constants() {
 #[test]
 fn products_of_changing_bytes() {
     let runtime = runtime();
-    // The largest and smallest bytes too, where sums of pairs leave 16 bits.
+    // Includes the extreme bytes, for which sums of pairs exceed 16 bits.
     let extremes = |count: usize, kind: ElementType, seed: u64| {
         let (low, high) = if kind == ElementType::U8 { (0_u8, 255_u8) } else { (0x80, 0x7f) };
         let byte = |(at, value): (usize, f32)| match at % 3 {
@@ -248,7 +246,7 @@ fn floats_that_were_bytes() {
     }
 }
 
-/// Scales whose product f32 does not hold; one that is zero; and an axis that one scale for all does not have.
+/// Scales whose product overflows f32, a zero scale, and an axis attribute with a single scale.
 #[test]
 fn floats_that_were_bytes_have_scales_of_any_size() {
     let runtime = runtime();
@@ -268,7 +266,7 @@ fn floats_that_were_bytes_have_scales_of_any_size() {
     }
 }
 
-/// Each normalization that is folded has weights of its own: of many that share them, only so many as a model has room for.
+/// Folding copies shared weights for each normalization, only as long as a model has room.
 #[test]
 fn normalizations_of_shared_weights_are_folded_where_there_is_room() {
     const SIZE: usize = 1024;
@@ -306,7 +304,7 @@ fn normalizations_of_shared_weights_are_folded_where_there_is_room() {
     }
 }
 
-/// What an index per element says, element by element.
+/// The expected result of a scatter, element by element.
 fn scattered(x: &[f32], dims: [usize; 2], places: &[i64], updates: &[f32], reduction: &str) -> Vec<f32> {
     let mut made = x.to_vec();
     for (at, update) in updates.iter().enumerate() {
@@ -348,14 +346,14 @@ fn rows_and_elements_are_put_alike() {
             let made = network.reference(&inputs).unwrap();
             let expected = scattered(&x, dims, &places, &updates, reduction);
             assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), expected, "{reduction} {by_row}");
-            // Indices as devices read them are made on the host, nothing else.
+            // The only step on the host converts the indices.
             let steps = agree(&runtime, &model, &inputs, 0.0);
             assert!(steps.starts_with("1 graphs") && steps.ends_with("on the host 1 indices"), "{steps}");
         }
     }
 }
 
-/// Elements of an axis in the middle, and rows that tuples of one index pick.
+/// Elements along a middle axis, and rows selected by tuples of one index.
 #[test]
 fn elements_are_put_and_rows_picked_along_any_axis() {
     let runtime = runtime();
@@ -390,7 +388,7 @@ fn elements_are_put_and_rows_picked_along_any_axis() {
     }
 }
 
-/// A layer norm node by node: the power, the numbers that are added and raised to, and the axis of the means.
+/// A layer norm node by node, with this power, epsilon and axis of the means.
 fn spelled_out(power: &[f32], epsilon: &[f32], axis: i64, outputs: &[&str]) -> (Message, [usize; 3]) {
     let dims = [2, 3, 70];
     let mean = [ints("axes", &[axis])];
@@ -415,7 +413,7 @@ fn spelled_out(power: &[f32], epsilon: &[f32], axis: i64, outputs: &[&str]) -> (
     (model(13, &graph(&nodes, &constants, &ports, &outputs)), dims)
 }
 
-/// The same in plain loops: what every node makes of the lines of an axis.
+/// The expected values of every node, computed in plain loops along the lines of an axis.
 fn normalized(x: &[f32], dims: [usize; 3], power: f64, epsilon: impl Fn(usize) -> f64, axis: usize) -> [Vec<f32>; 2] {
     let weight = numbers(dims[2], 3);
     let (mut centred, mut results) = (vec![0.0; x.len()], vec![0.0; x.len()]);
@@ -433,17 +431,17 @@ fn normalized(x: &[f32], dims: [usize; 3], power: f64, epsilon: impl Fn(usize) -
     [results, centred]
 }
 
-/// A norm that nodes spell out is one op where it is one, and what else looks like it stays what it is.
+/// Nodes that form a layer norm become one op, and similar nodes are left unchanged.
 #[test]
 fn layer_norms_that_are_spelled_out() {
     let runtime = runtime();
     let rows = [0.1, 0.4, 3.0];
     for (power, epsilon, axis, outputs, nodes) in [
         (&[2.0][..], &[0.3][..], -1, &["y"][..], 3),
-        // The centred numbers are wanted as well.
+        // The centred numbers are an output too.
         (&[2.0], &[0.3], -1, &["y", "centred"], 5),
         (&[4.0], &[0.3], -1, &["y"], 9),
-        // A number for each row is no epsilon of the op's, and other axes are not the op's.
+        // The op has neither an epsilon for each row nor other axes.
         (&[2.0], &rows, -1, &["y"], 9),
         (&[2.0], &[0.3], 1, &["y"], 9),
     ] {
@@ -466,7 +464,7 @@ fn layer_norms_that_are_spelled_out() {
     }
 }
 
-/// Nodes that make y of x, how many are left of them, and what y is.
+/// Nodes that compute y from x, the number that remain, and the expected y.
 type Spelled = (Vec<Message>, usize, Box<dyn Fn(f64) -> f64>);
 
 fn binary(op: &str, left: &str, right: &str, made: &str) -> Message {
@@ -477,7 +475,7 @@ fn unary(op: &str, from: &str, made: &str) -> Message {
     node(op, &[from], &[made], &[])
 }
 
-/// Activations that nodes spell out are one op each, in whatever order a file has their parts; those with other numbers stay what they are.
+/// Spelled-out activations become one op each, in any operand order; other numbers prevent that.
 #[test]
 fn activations_that_are_spelled_out() {
     let runtime = runtime();
@@ -565,7 +563,7 @@ fn erf(x: f64) -> f64 {
     (0..=steps).map(|step| weighted(step) * value(step)).sum::<f64>() * height / 3.0 * std::f64::consts::FRAC_2_SQRT_PI
 }
 
-/// Each value that a loop carries was looked for among all constants, and each node's inputs among all of those.
+/// Regression: looking up each carried value and input took quadratic time.
 #[test]
 fn a_loop_that_carries_many_constants_is_read_at_once() {
     const CARRIED: usize = 20_000;

@@ -1,18 +1,18 @@
-//! Real models: each folder of `PANOPLY_ONNX_MODELS`, or of the two models that come with the sources, has a `model.onnx` with saved inputs
-//! and another runtime's answers for them, laid out as ONNX's test cases. `PANOPLY_ONNX_CASE` is the beginning of the names to run.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod bench;
+//! Real models: each folder of `PANOPLY_ONNX_MODELS`, or of the two models in the repository, has a
+//! `model.onnx` with saved inputs and another runtime's answers, in the layout of ONNX's test
+//! cases. `PANOPLY_ONNX_CASE` is the beginning of the names to run.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::time::Instant;
 
-use bench::{Verdict, runtime, saved_models, verdict};
+use crate::bench::{Verdict, runtime, saved_models, verdict};
 
-/// Sums of thousands of products in another order.
+/// The tolerance for sums of thousands of products in another order.
 const RELATIVE: f64 = 2e-3;
 const ABSOLUTE: f64 = 2e-4;
-/// Of models that round to bytes on their way: a sum in another order that crosses a half moves a byte. ONNX Runtime's own answers
-/// with and without its optimiser differ by up to 0.03 for them.
+/// The tolerance for models that quantize to bytes internally: a sum in another order that crosses
+/// a rounding boundary changes a byte. ONNX Runtime's own answers with and without its optimiser
+/// differ by up to 0.03.
 const ABSOLUTE_INT8: f64 = 0.05;
 
 #[test]
@@ -39,7 +39,7 @@ fn saved_answers() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Times of loading, of the first run and of the best of ten, to look at.
+/// Prints the times of loading, of the first run, and of the best of ten runs.
 #[test]
 #[ignore = "measures, compares nothing"]
 fn times() {

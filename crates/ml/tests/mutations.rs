@@ -1,20 +1,20 @@
-//! Files with bytes changed, cut, repeated and joined: whatever they say, they are read or refused, and what was read runs or says
-//! why not. Nothing panics, hangs or takes much memory. `PANOPLY_FUZZ_MUTATIONS` sets how many of each file are tried.
+//! Files with bytes changed, cut, repeated and joined. Each is read or refused, and a model that
+//! was read runs or returns an error. Nothing panics, hangs or takes much memory.
+//! `PANOPLY_FUZZ_MUTATIONS` sets the number of mutations of each file.
 //!
-//! `PANOPLY_FUZZ_SEEDS` names a folder of models (ONNX's node cases, say) whose mutations are tried for `PANOPLY_FUZZ_SECONDS` on every
-//! core. The file that is being tried lies in the folder for temporary files, so that one that ends the process is there afterwards.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod onnx;
+//! `PANOPLY_FUZZ_SEEDS` names a folder of models (for example ONNX's node cases) whose mutations
+//! are tried for `PANOPLY_FUZZ_SECONDS` on every core. The current file is kept in the folder for
+//! temporary files, so that a file that ends the process can be found afterwards.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use onnx::*;
+use crate::onnx::*;
 use panoply_ml::ElementType;
 use panoply_ml::fuzzing;
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -51,7 +51,7 @@ fn mutated(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     bytes
 }
 
-/// A number as files have it.
+/// A number as a varint.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
@@ -62,7 +62,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A number of many digits: a length, a dimension or an index that is not meant.
+/// A large number, for a length, a dimension or an index.
 fn huge(numbers: &mut Numbers) -> Vec<u8> {
     varint(u64::MAX >> numbers.below(40))
 }
@@ -70,7 +70,7 @@ fn huge(numbers: &mut Numbers) -> Vec<u8> {
 /// A field of a message: its key, and its content without the length.
 type Field = (u64, Vec<u8>);
 
-/// The fields of a message; `None` where the bytes are none.
+/// The fields of a message. `None` if the bytes are not a message.
 fn fields(bytes: &[u8]) -> Option<Vec<Field>> {
     fn number(bytes: &mut &[u8]) -> Option<u64> {
         let mut value = 0;
@@ -106,7 +106,8 @@ fn fields(bytes: &[u8]) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// A message with a field changed, left out, repeated or moved, here or further inside; lengths are those of what is there.
+/// A message with a field changed, removed, repeated or moved, at this level or deeper. Lengths
+/// match the contents.
 fn reshaped(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     let Some(mut fields) = fields(bytes).filter(|fields| !fields.is_empty()) else {
         let mut bytes = bytes.to_vec();
@@ -224,11 +225,11 @@ fn models() {
     assert!(read > ran && ran > 0, "mutations should reach beyond the reader: {read} read, {ran} run");
 }
 
-/// The longest that one file may take, and the largest that is a seed.
+/// The longest time for one file, and the largest seed in bytes.
 const CASE_TIME_MAX: Duration = Duration::from_secs(10);
 const SEED_BYTES_MAX: u64 = 1 << 16;
 
-/// The models of a folder and of the folders in it.
+/// The models in a folder and in its subfolders.
 fn seeds_of(folder: &Path) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -242,7 +243,8 @@ fn seeds_of(folder: &Path) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Tries mutations until a time has come. How many were read, ran and were tried.
+/// Tries mutations until `end`. Returns the numbers of files that were read, that ran, and that
+/// were tried.
 fn tried_until(end: Instant, seeds: &[Vec<u8>], mut numbers: Numbers, file: &Path) -> [u64; 3] {
     let mut counts = [0; 3];
     while Instant::now() < end {

@@ -1,30 +1,30 @@
-//! Real models as whole graphs on whatever has a PJRT plugin: each is a program or two there, and answers as saved.
+//! Real models as whole graphs on every device with a PJRT plugin: each model is one or two
+//! programs there and gives the saved answers.
 //!
-//! `PANOPLY_PJRT_PLUGINS` names plugins, `PANOPLY_ONNX_MODELS` a folder of models with saved answers (see `models.rs`), and
-//! `PANOPLY_ONNX_CASE` the beginning of the names to run.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod bench;
+//! `PANOPLY_PJRT_PLUGINS` names plugins, `PANOPLY_ONNX_MODELS` a folder of models with saved
+//! answers (see `models.rs`), and `PANOPLY_ONNX_CASE` the beginning of the names to run.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bench::{Tolerance, compare};
+use crate::bench::{Tolerance, compare};
 use panoply_core::{Backend, DeviceId};
 use panoply_cpu::CpuBackend;
 use panoply_ml::{Network, Value};
 use panoply_pjrt::PjrtBackend;
 use panoply_runtime::{RunOptions, Runtime};
 
-/// A classifier of pictures, a model of text, and a classifier with pixels in the other order, each with the programs that it is: look-ups by
-/// indices that come with each run are one of their own.
+/// A picture classifier, a text model, and a picture classifier with channels-last pixels, each
+/// with its number of programs. Look-ups by indices that come with each run are a program of their
+/// own.
 const MODELS: [(&str, usize); 3] = [("lcnet-orientation", 1), ("minilm-l6", 2), ("resnet50-thin", 1)];
-/// Products of 32-bit numbers may be made of fewer bits on such devices.
+/// Such devices may compute products of f32 with fewer bits.
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-3 };
 const RUNS: usize = 20;
 
-/// A model with its inputs and the answers for them.
+/// A model with saved inputs and answers.
 struct Saved {
     network: Network,
     inputs: Vec<(String, Value)>,

@@ -1,13 +1,11 @@
 //! Many callers of one model, folders of models, and models in a chain.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
-
-mod onnx;
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use onnx::*;
+use crate::onnx::*;
 use panoply_ml::serve::{ServeOptions, Server};
 use panoply_ml::{Array, ElementType, Ensemble, Error, Member, Model, Repository, RepositoryOptions};
 use panoply_runtime::{RunOptions, Runtime};
@@ -70,7 +68,8 @@ fn a_wrong_request_fails_alone() {
     assert!(late.wait().is_err());
 }
 
-/// Dimensions without a name were taken for the same one: what both callers had as weights were joined like rows.
+/// Regression: unnamed dimensions were taken for equal, so the weights of both callers were joined
+/// as rows.
 #[test]
 fn dimensions_without_a_name_are_not_the_same() {
     let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
@@ -93,7 +92,8 @@ fn dimensions_without_a_name_are_not_the_same() {
     }
 }
 
-/// Arrays of fewer dimensions than the model has used to end the instance that joined them, and with it the server.
+/// Regression: arrays with fewer dimensions than the model's input ended the instance that joined
+/// them, and with it the server.
 #[test]
 fn requests_of_other_shapes_do_no_harm() {
     for (message, buckets) in [(scaled(1.0), vec![]), (doubled(), vec![4, 8])] {
@@ -119,7 +119,8 @@ fn doubled() -> Message {
     model(18, &graph(&[node("Add", &["x", "x"], &["y"], &[])], &[], &[x], &[y]))
 }
 
-/// Requests that differed in a text that all rows share were joined, and answered by the first one's.
+/// Regression: requests with different shared texts were joined, and answered with the first one's
+/// text.
 #[test]
 fn requests_with_different_texts_are_not_joined() {
     let nodes = [
@@ -210,7 +211,7 @@ fn a_folder_of_models_is_loaded_replaced_and_kept_within_its_budget() {
     let folder = Folder::new("repository");
     folder.put("a", 1, &scaled(1.0));
     folder.put("b", 1, &scaled(5.0));
-    // Two models of 24 bytes do not fit at a time.
+    // Two models of 24 bytes each exceed the budget of 40 bytes.
     let options = RepositoryOptions { weight_bytes_max: 40, ..RepositoryOptions::default() };
     let models = Repository::open(runtime(), &folder.0, options).unwrap();
     assert_eq!(models.names().unwrap(), ["a", "b"]);
@@ -240,7 +241,7 @@ fn a_folder_of_models_is_loaded_replaced_and_kept_within_its_budget() {
 fn an_ensemble_is_one_model_after_the_other() {
     let (double, relu) =
         (Model::from_bytes(runtime(), &scaled(-1.0).0).unwrap(), Model::from_bytes(runtime(), &relu().0).unwrap());
-    // Given in the wrong order: values say who waits for whom.
+    // In the wrong order: the names of values determine the order of execution.
     let members = vec![
         Member::new(&relu).reads("x", "middle").writes("y", "positive"),
         Member::new(&double).writes("y", "middle"),
@@ -260,4 +261,30 @@ fn relu() -> Message {
     let nodes = [node("Relu", &["x"], &["y"], &[])];
     let (x, y) = (port("x", ElementType::F32, &[-1, 3]), port("y", ElementType::F32, &[-1, 3]));
     model(18, &graph(&nodes, &[], &[x], &[y]))
+}
+
+#[test]
+fn a_server_has_a_share_of_its_answers_compared() {
+    use panoply_conformance::virtual_device::{Script, VirtualBackend};
+    let cpu = || Arc::new(panoply_cpu::CpuBackend::new());
+    let device = panoply_core::DeviceId { api: panoply_core::Api::SIMULATED, index: 0 };
+    let virtual_device = Arc::new(VirtualBackend::new(cpu()).device(Script::new()));
+    // Others' ops are not compared: the server's are.
+    let verify = panoply_runtime::Verify::where_asked();
+    let runtime = Runtime::builder().backend(virtual_device).backend(cpu()).verify(verify).build().unwrap();
+    let (runtime, wait_max) = (Arc::new(runtime), Duration::ZERO);
+    let model = Model::from_bytes(Arc::clone(&runtime), &scaled(1.0).0).unwrap();
+    for (run, all) in [(RunOptions::prefer(device), false), (RunOptions::prefer(device).verify_every(1), true)] {
+        let before = verified(&runtime);
+        let server = Server::start(&model, ServeOptions { run, wait_max, ..ServeOptions::default() }).unwrap();
+        for _ in 0..4 {
+            assert_eq!(server.infer(&[("x", rows(&[1.0, 2.0]))]).unwrap().first().unwrap().dims(), [1, 3]);
+        }
+        assert_eq!(verified(&runtime) >= before + 4, all);
+    }
+}
+
+/// How many answers were compared.
+fn verified(runtime: &Runtime) -> u64 {
+    runtime.workers().iter().map(|worker| worker.counters.verified).sum()
 }

@@ -1,6 +1,6 @@
-//! Vocabularies of every kind that is read, against the numbers that the package `tokenizers` makes of the same texts.
-//! `tokenizers/make.py` writes both; `PANOPLY_TOKENIZER_TEXTS` names a folder with more of them.
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
+//! Vocabularies of every supported kind, compared with the numbers from the package `tokenizers`.
+//! `tokenizers/make.py` writes both; `PANOPLY_TOKENIZER_TEXTS` names a folder with more texts.
+#![allow(clippy::unwrap_used)] // A failed unwrap fails the test at its line.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tokenizers"))
 }
 
-/// How many texts of a folder's file agree; the first that does not is told.
+/// The number of texts of a folder's file that agree, or a description of the first that differs.
 fn agreeing(kind: &str, folder: &Path) -> Result<usize, String> {
     let tokenizer = Tokenizer::load(folder.join(format!("{kind}.json"))).unwrap();
     let answers = std::fs::read(folder.join(format!("{kind}.answers.json"))).unwrap();
@@ -64,7 +64,8 @@ fn rows_are_filled_up_and_cut() {
     assert!(tokenizer.encode(&["x"], 1).is_err());
 }
 
-/// A text of a megabyte without a space is one word; joining its pairs, or weighing its pieces, must not take its square.
+/// A text of a megabyte without a space is one word. Joining its pairs, or computing its best
+/// pieces, must not take quadratic time.
 #[test]
 fn long_words_take_no_longer_than_their_length() {
     for kind in ["llama", "xlm-r"] {
@@ -76,7 +77,7 @@ fn long_words_take_no_longer_than_their_length() {
     }
 }
 
-/// Without a piece for what is unknown there is no number to give.
+/// Without an unknown piece, unknown text is an error.
 #[test]
 fn a_text_that_has_no_numbers_is_an_error() {
     let tokenizer = Tokenizer::from_json(r#"{"model":{"type":"Unigram","vocab":[["a",-1.0],["b",-3.0],["ab",-1.5]]}}"#);

@@ -1,8 +1,9 @@
-//! How long a training step takes on this machine's CPU: `cargo run --release -p panoply-nn --example step -- mlp 64`.
+//! Measures a training step on this machine's CPU:
+//! `cargo run --release -p panoply-nn --example step -- mlp 64`.
 //!
-//! With `plan` behind it nothing runs: one line for each kind of device says how many steps the plan has, and what it holds at its peak,
-//! and with `--steps` behind that, which they are.
-//! `panoply bench nn/` measures the same through every device.
+//! With `plan` as a further argument nothing runs: for each kind of device one line gives the
+//! number of steps of the plan and its peak memory. With `--steps` after it, the steps are listed
+//! too. `panoply bench nn/` measures the same on every device.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -65,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The plans of a step for a processor and for GPUs.
+/// Prints the plans of a step for a CPU and for GPUs.
 fn show_plans(session: &Session, batch: usize) -> Result<(), Box<dyn Error>> {
     for (device, facts) in [("cpu", Facts::CPU), ("gpu", Facts::C_GPU)] {
         let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts)?;
@@ -102,7 +103,7 @@ fn session(runtime: &Arc<Runtime>, layers: &dyn Layer, image: [usize; 3]) -> Res
     Ok(Session::new(Arc::clone(runtime), recording, optimiser, None, SessionOptions::default())?)
 }
 
-/// The most memory that the process has had, where the system tells.
+/// The peak memory of the process in MiB, or `null` if the system does not report it.
 fn peak_mib() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,20 +1,21 @@
-//! What can go wrong in this crate. Errors of ops and devices stay what they are, with the layer that met them.
+//! The errors of this crate. Errors of ops and devices are passed on unchanged, with the name of
+//! the layer in which they occurred.
 
 use std::path::PathBuf;
 
-/// The result of everything here that can fail.
+/// The result of every function of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a network, its training or its files.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A layer was given what it cannot take.
+    /// A layer got an argument or an input that it cannot take.
     #[error("layer {layer}: {cause}")]
     Layer {
         /// The layer's path, such as `encoder.0.fc1`.
         layer: String,
-        /// What is wrong.
+        /// The error inside the layer.
         cause: Box<Error>,
     },
     /// An op, a graph or a device failed.
@@ -25,59 +26,61 @@ pub enum Error {
     NotDifferentiable {
         /// The node: its name, its op and its operands.
         node: String,
-        /// What to do instead.
+        /// A hint what to do instead.
         hint: &'static str,
     },
-    /// An argument outside its range.
+    /// An argument is outside its range.
     #[error("{what}: expected {expected}, got {got}")]
     Invalid {
-        /// Which argument.
+        /// The name of the argument.
         what: &'static str,
-        /// What would have been accepted.
+        /// The values that are accepted.
         expected: String,
-        /// What was given.
+        /// The value that was given.
         got: String,
     },
-    /// A parameter that must be there is not, or has another type or shape.
+    /// A required parameter is missing, or has another element type or shape.
     #[error("parameter {name}: expected {expected}, got {got}")]
     Parameter {
-        /// Its name.
+        /// The name of the parameter.
         name: String,
-        /// The type and shape that would have fitted.
+        /// The element type and shape that are required.
         expected: String,
-        /// What was given.
+        /// The element type and shape that were given.
         got: String,
     },
-    /// The loss is not a number.
+    /// The loss is NaN or infinite.
     #[error("the loss of step {step} is {loss}; {origin}")]
     Diverged {
-        /// The step.
+        /// The number of the step.
         step: u64,
-        /// The loss.
+        /// The value of the loss.
         loss: f32,
-        /// The first op that made a number that is not finite, in debug mode; otherwise how to find it.
+        /// In debug mode the first op that produced a NaN or an infinity; otherwise a hint how to
+        /// find that op.
         origin: String,
     },
-    /// Gradients are not finite, however small the factor of the loss.
+    /// Gradients are NaN or infinite even at the smallest loss scale.
     #[error("the gradients of step {step} are not finite with a loss scale of {scale}, the smallest there is")]
     NotFinite {
-        /// The step.
+        /// The number of the step.
         step: u64,
-        /// The factor of the loss.
+        /// The loss scale.
         scale: f32,
     },
-    /// A file is damaged, hostile, or not what it should be.
+    /// A file is damaged, hostile, or of the wrong kind.
     #[error("{path}: {reason}", path = path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect that was found.
         reason: String,
     },
 }
 
 impl Error {
-    pub(crate) fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
+    /// An argument that is not what is expected.
+    pub fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
         Error::Invalid { what, expected: expected.into(), got: got.to_string() }
     }
 
@@ -85,7 +88,8 @@ impl Error {
         Error::File { path: path.into(), reason: reason.to_string() }
     }
 
-    /// The same, met in this layer. The innermost layer stays.
+    /// Adds the name of this layer to the error. An error that already names an inner layer is
+    /// kept.
     pub(crate) fn in_layer(self, layer: &str) -> Error {
         match self {
             Error::Layer { .. } => self,
@@ -93,7 +97,7 @@ impl Error {
         }
     }
 
-    /// Whether a device failed, rather than the caller.
+    /// Whether the device failed, and not the caller.
     pub fn is_device(&self) -> bool {
         match self {
             Error::Op(error) => error.kind() == panoply_core::ErrorKind::Device,

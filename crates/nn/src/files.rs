@@ -1,7 +1,8 @@
 //! Parameters in `safetensors` files, with PyTorch's names.
 //!
-//! A file from elsewhere is only data: its head is bounded, its offsets must cover the file without gaps, and whatever is wrong
-//! with it is an error. A file that is written replaces the one before at once or not at all.
+//! A file from elsewhere is untrusted data: its header is bounded, its offsets must cover the file
+//! without gaps, and every defect is an error. Writing is atomic: the new file replaces the old one
+//! completely or not at all.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,21 +15,23 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use crate::error::{Error, Result};
 use crate::parameters::Parameters;
 
-/// The largest file that is read.
+/// The largest file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Its tensors.
+    /// The tensors.
     pub parameters: Parameters,
-    /// Its notes.
+    /// The notes: the metadata of the file's header.
     pub notes: HashMap<String, String>,
-    /// Tensors of element types that are not known here, such as the counters that PyTorch's batch norm keeps.
+    /// Names of tensors whose element type is not supported, such as the counters that PyTorch's
+    /// batch norm keeps.
     pub skipped: Vec<String>,
 }
 
-/// Writes parameters, which are on the host, and notes. What would be too large to be read is not written.
+/// Writes parameters, which must be on the host, and notes. A file that [`load`] would refuse as
+/// too large is not written.
 pub fn save(path: &Path, parameters: &Parameters, notes: HashMap<String, String>) -> Result<()> {
     let bytes = to_bytes(parameters, notes).map_err(|reason| Error::file(path, reason))?;
     replace(path, &bytes)
@@ -43,12 +46,13 @@ pub fn load(path: &Path) -> Result<Loaded> {
         return Err(refused(format!("it has {length} bytes, more than the {FILE_BYTES_MAX} that are read")));
     }
     let mut bytes = Vec::new();
-    // A file that grows meanwhile is not followed.
+    // If the file grows meanwhile, the new part is not read.
     Read::by_ref(&mut file).take(length).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
     from_bytes(&bytes).map_err(refused)
 }
 
-/// Opens a file to read it. What is no file, such as a pipe that nobody writes to, is refused instead of waited for.
+/// Opens a file to read it. Anything but a regular file is refused: opening a pipe without a writer
+/// would block.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let refused = |error: std::io::Error| Error::file(path, error);
     match std::fs::metadata(path).map_err(refused)?.is_file() {
@@ -57,7 +61,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// Reads what a file would hold; says what is wrong with it.
+/// Parses the contents of a file. The error describes the defect.
 pub fn from_bytes(bytes: &[u8]) -> Result<Loaded, String> {
     let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
@@ -75,7 +79,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Loaded, String> {
     Ok(loaded)
 }
 
-/// What a file of these parameters is.
+/// The contents of a file with these parameters and notes.
 pub fn to_bytes(parameters: &Parameters, notes: HashMap<String, String>) -> Result<Vec<u8>, String> {
     check_size(parameters)?;
     let mut whole = Vec::new();
@@ -95,7 +99,8 @@ pub fn to_bytes(parameters: &Parameters, notes: HashMap<String, String>) -> Resu
     safetensors::serialize(views, notes).map_err(|error| error.to_string())
 }
 
-/// Refuses what [`load`] would, before anything is copied. Names and shapes come on top of the tensors' bytes.
+/// Refuses parameters that [`load`] would refuse, before anything is copied. The estimate adds the
+/// names and shapes to the tensors' bytes.
 fn check_size(parameters: &Parameters) -> Result<(), String> {
     const HEAD_OF_EACH: u64 = 512;
     let bytes = parameters.iter().map(|(name, tensor)| {
@@ -109,10 +114,11 @@ fn check_size(parameters: &Parameters) -> Result<(), String> {
     }
 }
 
-/// Writes a file beside the path, brings it to the disk and puts it in the path's place.
+/// Writes a temporary file beside the path, syncs it to the disk and renames it to the path.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let refused = |error: std::io::Error| Error::file(path, error);
-    // What a link names is replaced, not the link; a device or a pipe is no place for a file.
+    // If the path is a link, the file that it points to is replaced, and not the link. Devices,
+    // pipes and folders are refused.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Error::file(path, "it is there, and is no file"));
@@ -122,18 +128,18 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let beside = Path::new(&beside);
     let written = File::create(beside).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
     if let Err(error) = written.and_then(|()| std::fs::rename(beside, path)) {
-        // Half a file beside the path helps nobody, least of all on a full disk.
+        // Remove the incomplete file; it would only take space, possibly on a full disk.
         let _ = std::fs::remove_file(beside);
         return Err(refused(error));
     }
-    // The name itself must reach the disk. Other systems than Unix do not open folders.
+    // The name itself must reach the disk, so the folder is synced. Only Unix can open folders.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { Ok(()) };
     synced.map_err(refused)
 }
 
 impl Parameters {
-    /// All floats in f32, whatever they were saved in.
+    /// Casts all floats to f32, from any float type in which they were saved.
     pub fn to_f32(&self) -> Result<Parameters> {
         let wide = |tensor: &Tensor| -> panoply_core::Result<Tensor> {
             let dims = tensor.shape();
@@ -154,7 +160,7 @@ fn tensor(dtype: DType, view: &TensorView<'_>) -> panoply_core::Result<Tensor> {
     if expected != view.data().len() {
         return Err(panoply_core::Error::invalid("its bytes", expected.to_string(), view.data().len()));
     }
-    // A copy: in a file nothing is aligned.
+    // Copies the data, because tensors in a file are not aligned.
     let mut buffer = HostBufferMut::zeroed(expected)?;
     buffer.bytes_mut().copy_from_slice(view.data());
     Tensor::from_host(dtype, shape, buffer.freeze())
@@ -234,7 +240,7 @@ mod tests {
     #[test]
     fn what_could_not_be_read_is_not_written() {
         let mut parameters = Parameters::new();
-        // One element, seen four billion times: nothing so large is ever there.
+        // One element broadcast to eight billion: no memory is used for it.
         let huge = Tensor::scalar(1.0_f32).unwrap().broadcast_to([1 << 16, 1 << 17]).unwrap();
         parameters.insert("huge", huge);
         assert!(to_bytes(&parameters, HashMap::new()).unwrap_err().contains("more than the"));
@@ -243,7 +249,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_written_leaves_nothing_beside_it() {
         let folder = std::env::temp_dir().join(format!("panoply-nn-files-{}", std::process::id()));
-        // A folder stands where the file should go.
+        // A folder has the name that the file should get.
         let path = folder.join("parameters");
         std::fs::create_dir_all(path.join("inside")).unwrap();
         assert!(save(&path, &sample(), HashMap::new()).is_err());

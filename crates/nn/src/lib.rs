@@ -1,20 +1,20 @@
 //! Neural networks on every device that the runtime has.
 //!
-//! A network is recorded as a graph, its gradients are more of the same graph, and so is the optimiser's step: one training
-//! step is one op. Parameters and the optimiser's state are its inputs and its outputs, and stay on the device between steps.
+//! A network is recorded as a graph. Its gradients and the optimiser's step are further nodes of
+//! the same graph, so one training step is one op. Parameters and the optimiser's state are inputs
+//! and outputs of that op, and stay on the device between steps.
 //!
 //! In reading order:
 //!
 //! * [`grad`]: automatic differentiation over graphs.
-//! * [`net`] and [`parameters`]: how a network is recorded, and what it is made of.
-//! * [`layers`], [`loss`]: what networks are made of. [`random`]: random numbers that are the same on every device.
+//! * [`net`] and [`parameters`]: recording a network, and its parameters by name.
+//! * [`layers`], [`loss`]: the parts of networks. [`random`]: random numbers that are the same on
+//!   every device.
 //! * [`optim`]: optimisers, schedules, clipping.
 //! * [`train`]: steps, sessions, data, checkpoints, the trainer.
 //! * [`files`]: parameters in `safetensors` files. [`onnx`]: networks as ONNX files.
-//! * [`samples`]: networks and sets that come with the library.
-//! * [`backend`]: a compute backend for other libraries, with typed arrays.
+//! * [`samples`]: networks and datasets that come with the library.
 
-pub mod backend;
 pub mod files;
 pub mod grad;
 pub mod layers;

@@ -1,4 +1,4 @@
-//! Losses and metrics: each a scalar, the mean over the batch, in f32.
+//! Losses and metrics. Each is an f32 scalar: the mean over the batch.
 
 use panoply_core::DType;
 use panoply_core::graph::NodeId;
@@ -7,18 +7,18 @@ use panoply_core::op::compute::{Gather, Reduce, Reduction, Softmax};
 use crate::error::{Error, Result};
 use crate::net::Net;
 
-/// How far predictions are from numbers that they should be.
+/// The distance between a predicted and a wanted number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distance {
     /// The square of the difference.
     Squared,
-    /// The difference without its sign.
+    /// The absolute difference.
     Absolute,
-    /// Squared up to this difference, and straight beyond it.
+    /// Quadratic up to this difference, and linear beyond it.
     Huber(f64),
 }
 
-/// The mean distance of all elements.
+/// The mean distance over all elements.
 pub fn regression(net: &mut Net, predicted: NodeId, wanted: NodeId, distance: Distance) -> Result<NodeId> {
     let (predicted, wanted) = (net.wide(predicted)?, net.wide(wanted)?);
     let distances = net.map(&[predicted, wanted], |v| {
@@ -36,8 +36,10 @@ pub fn regression(net: &mut Net, predicted: NodeId, wanted: NodeId, distance: Di
     mean(net, distances)
 }
 
-/// The cross entropy of `batch × classes` logits and u32 or i32 labels, of which `smoothing` is spread over all classes. Rows with a
-/// negative label do not count; where none counts, the loss is zero. A label that is no class is an error of the step.
+/// The cross entropy of `batch × classes` logits and u32 or i32 labels. The share `smoothing` of
+/// each label is spread over all classes. Rows with a negative label do not count; if no row
+/// counts, the loss is zero. A label that is not below the number of classes is an error of the
+/// step.
 pub fn cross_entropy(net: &mut Net, logits: NodeId, labels: NodeId, smoothing: f64) -> Result<NodeId> {
     net.layer("cross_entropy", |net| {
         let dims = net.dims(logits)?;
@@ -66,7 +68,8 @@ pub fn cross_entropy(net: &mut Net, logits: NodeId, labels: NodeId, smoothing: f
     })
 }
 
-/// Ones where a label is not negative, in f32; `None` where none can be.
+/// One for each label that is not negative, else zero, in f32. `None` for unsigned labels, which
+/// all count.
 fn counted(net: &mut Net, labels: NodeId) -> Result<Option<NodeId>> {
     Ok(match net.type_of(labels)?.0 {
         DType::I32 => Some(net.map(&[labels], |v| v[0].clone().ge(0).cast(DType::F32))?),
@@ -74,7 +77,7 @@ fn counted(net: &mut Net, labels: NodeId) -> Result<Option<NodeId>> {
     })
 }
 
-/// The mean of the rows that count.
+/// The mean over the rows that count.
 fn mean_of_counted(net: &mut Net, rows: NodeId, counts: Option<NodeId>) -> Result<NodeId> {
     let Some(counts) = counts else { return mean(net, rows) };
     let rows = net.map(&[rows, counts], |v| v[1].clone().select(v[0].clone(), 0.0))?;
@@ -86,8 +89,8 @@ fn mean_of_counted(net: &mut Net, rows: NodeId, counts: Option<NodeId>) -> Resul
 /// The binary cross entropy of logits and numbers between 0 and 1.
 pub fn binary_cross_entropy(net: &mut Net, logits: NodeId, wanted: NodeId) -> Result<NodeId> {
     let (logits, wanted) = (net.wide(logits)?, net.wide(wanted)?);
-    // max(x, 0) - x·y + log(1 + exp(-|x|)): nothing overflows. The larger of x and 0 is written as (x + |x|) / 2, whose derivative at 0 is
-    // the half that the sigmoid has there.
+    // max(x, 0) - x·y + log(1 + exp(-|x|)) cannot overflow. max(x, 0) is written as (x + |x|) / 2:
+    // its derivative at 0 is one half, which is the sigmoid's value there.
     let each = net.map(&[logits, wanted], |v| {
         let size = v[0].clone().abs();
         let log = ((-size.clone()).exp() + 1.0).log();
@@ -96,7 +99,7 @@ pub fn binary_cross_entropy(net: &mut Net, logits: NodeId, wanted: NodeId) -> Re
     mean(net, each)
 }
 
-/// The divergence of Kullback and Leibler of logits from probabilities, for each row, on average.
+/// The Kullback-Leibler divergence of logits from probabilities, as the mean over the rows.
 pub fn divergence(net: &mut Net, logits: NodeId, wanted: NodeId) -> Result<NodeId> {
     let rank = net.dims(logits)?.len();
     let (logits, wanted) = (net.wide(logits)?, net.wide(wanted)?);
@@ -109,7 +112,8 @@ pub fn divergence(net: &mut Net, logits: NodeId, wanted: NodeId) -> Result<NodeI
     mean(net, rows)
 }
 
-/// The share of rows whose largest logit is the label's, among those whose label is not negative.
+/// The share of rows whose largest logit is that of the label, among the rows whose label is not
+/// negative.
 pub fn accuracy(net: &mut Net, logits: NodeId, labels: NodeId) -> Result<NodeId> {
     let found = net.reduce(Reduction::ArgMax, logits, &[1])?;
     let counts = counted(net, labels)?;

@@ -1,8 +1,9 @@
 //! Recording a network: a graph builder that knows parameters by name.
 //!
-//! A [`Net`] is a [`GraphBuilder`] (every op of it can be called) with parameters, buffers that change from step to step, a path of
-//! layers for names and messages, and a mode: a network is recorded once to be trained, and once to be used. The same code
-//! records both; dropout and batch norm ask the mode.
+//! A [`Net`] is a [`GraphBuilder`] (all of its ops can be called on a `Net`). It adds parameters,
+//! buffers that change from step to step, a path of layers for names and messages, and a mode: a
+//! network is recorded once to be trained and once to be used. The same code records both; dropout
+//! and batch norm read the mode.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -16,23 +17,24 @@ use crate::grad::Segment;
 use crate::parameters::{Init, Spec};
 use crate::random;
 
-/// What a network is recorded for.
+/// The purpose for which a network is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: dropout drops, batch norm uses the batch's own figures and updates its buffers.
+    /// Training: dropout is active; batch norm uses the batch's own mean and variance, and updates
+    /// its buffers.
     Train,
-    /// Use: nothing is random, and nothing changes.
+    /// Inference: nothing is random, and no buffer changes.
     Use,
 }
 
-/// What an input of a recorded graph is for.
+/// The role of one input of a recorded graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The data of a batch.
+    /// The data of a batch, by name.
     Data(String),
-    /// The parameter or buffer with this number among the specs.
+    /// The parameter or buffer with this index in `Recording::specs`.
     Value(usize),
-    /// The u32 from which masks are made.
+    /// The u32 seed of the random masks.
     Seed,
 }
 
@@ -56,17 +58,18 @@ pub struct Net {
 /// A recorded network.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The graph. Its outputs are those that were named, then one for each buffer that changes.
+    /// The graph. Its outputs are the named ones, then one for each buffer that changes.
     pub graph: Graph,
-    /// What each input is for, in the graph's order.
+    /// The role of each input, in the graph's order.
     pub roles: Vec<Role>,
-    /// Parameters and buffers.
+    /// The parameters and buffers.
     pub specs: Vec<Spec>,
-    /// How many outputs were named.
+    /// Number of named outputs.
     pub named: usize,
-    /// The buffers that change: their specs, in the order of the outputs behind the named ones.
+    /// The buffers that change, as indices in `specs`, in the order of the outputs that follow the
+    /// named ones.
     pub updates: Vec<usize>,
-    /// The segments whose values are computed again for the gradients.
+    /// The segments whose values are recomputed for the gradients.
     pub segments: Vec<Segment>,
 }
 
@@ -89,25 +92,26 @@ impl Net {
         }
     }
 
-    /// Products, convolutions and attention in this element type, with parameters kept in f32.
+    /// Computes products, convolutions and attention in this element type. Parameters stay in f32.
     pub fn with_compute(mut self, dtype: DType) -> Net {
         self.compute = dtype;
         self
     }
 
-    /// What the network is recorded for.
+    /// The mode in which the network is recorded.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Data that is given with each batch.
+    /// Adds an input for data that comes with each batch.
     pub fn data(&mut self, name: &str, dtype: DType, dims: &[Dim]) -> Result<NodeId> {
         let node = self.g.input(name, dtype, dims)?;
         self.roles.push(Role::Data(name.to_owned()));
         Ok(node)
     }
 
-    /// Runs a part of the recording as a layer: its name comes before those of its parameters, and errors name it.
+    /// Records a part of the network as a layer. The layer's name becomes a prefix of its
+    /// parameters' names, and errors carry it.
     pub fn layer<T>(&mut self, name: &str, record: impl FnOnce(&mut Net) -> Result<T>) -> Result<T> {
         self.path.push(name.to_owned());
         let path = self.path.join(".");
@@ -116,7 +120,8 @@ impl Net {
         made.map_err(|error| error.in_layer(&path))
     }
 
-    /// A part of the network whose inner values are not kept for the gradients but computed again.
+    /// Records a part of the network whose inner values are recomputed for the gradients and not
+    /// kept.
     pub fn checkpoint(
         &mut self,
         name: &str,
@@ -137,13 +142,15 @@ impl Net {
         Ok(y)
     }
 
-    /// A parameter of the layer that is being recorded, in f32. Asked for twice, it is the same.
+    /// A parameter of the current layer, in f32. A second call with the same name returns the same
+    /// node.
     pub fn parameter(&mut self, name: &str, dims: &[usize], init: Init) -> Result<NodeId> {
         self.value(name, dims, init, true)
     }
 
-    /// A buffer of the layer: kept with the parameters, and not trained. Where it was updated before in this network, as by a layer that is
-    /// used twice, what it became.
+    /// A buffer of the current layer: kept with the parameters, and not trained. If the buffer was
+    /// already updated in this network, as by a layer that is used twice, this is the updated
+    /// value.
     pub fn buffer(&mut self, name: &str, dims: &[usize], init: Init) -> Result<NodeId> {
         let first = self.value(name, dims, init, false)?;
         let spec = self.known.get(&self.full_name(name)).map(|(spec, _)| *spec);
@@ -151,7 +158,7 @@ impl Net {
         Ok(updated.map_or(first, |(_, node)| *node))
     }
 
-    /// What a buffer is after this step.
+    /// Sets the value of a buffer after this step.
     pub fn update(&mut self, name: &str, value: NodeId) -> Result<()> {
         let full = self.full_name(name);
         let known = self.known.get(&full).map(|(spec, _)| *spec);
@@ -170,12 +177,12 @@ impl Net {
         self.compute
     }
 
-    /// A float node in the type that products are computed in.
+    /// Casts a float node to the element type of products.
     pub fn narrow(&mut self, x: NodeId) -> Result<NodeId> {
         self.in_dtype(x, self.compute)
     }
 
-    /// A float node in f32, for sums, norms and losses.
+    /// Casts a float node to f32, for sums, norms and losses. f64 stays.
     pub fn wide(&mut self, x: NodeId) -> Result<NodeId> {
         match self.g.type_of(x)?.0 {
             DType::F64 => Ok(x),
@@ -188,7 +195,7 @@ impl Net {
         Ok(self.g.type_of(x)?.1.to_vec())
     }
 
-    /// The last dimension, which must be this.
+    /// The dimensions of `x`. Fails unless axis `axis` has `expected` elements.
     pub(crate) fn expect_features(&self, x: NodeId, axis: usize, expected: usize) -> Result<Vec<Dim>> {
         let dims = self.dims(x)?;
         match dims.get(axis) {
@@ -205,7 +212,8 @@ impl Net {
         }
     }
 
-    /// Ones and zeros, a one with probability `keep`: other ones in each step, and each time that a layer is used.
+    /// A mask of ones and zeros, a one with probability `keep`. The mask differs in each step and
+    /// for each use of a layer.
     pub fn mask(&mut self, dims: &[Dim], dtype: DType, keep: f64, stream: &str) -> Result<NodeId> {
         let seed = match self.seed {
             Some(seed) => seed,
@@ -225,7 +233,8 @@ impl Net {
         random::mask(&mut self.g, dims, dtype, keep, seed, &stream)
     }
 
-    /// How many elements these dimensions have, as an f32 that is counted once for each size.
+    /// The number of elements of these dimensions, as an f32 node. The node depends on constants
+    /// alone, so it is computed once for each size.
     pub fn count(&mut self, dims: &[Dim]) -> Result<NodeId> {
         let product = dims.iter().fold(Dim::fixed(1), |product, dim| product * *dim);
         let one = self.g.unnamed_constant(&panoply_core::Tensor::scalar(1.0_f32)?)?;
@@ -233,7 +242,7 @@ impl Net {
         Ok(self.g.reduce(Reduction::Sum, ones, &[0])?)
     }
 
-    /// The recorded network, with these outputs.
+    /// Finishes the network with these outputs.
     pub fn finish(mut self, outputs: &[(&str, NodeId)]) -> Result<Recording> {
         for (name, node) in outputs {
             self.g.output(name, *node)?;
@@ -290,7 +299,8 @@ impl Net {
     }
 }
 
-/// A name as graphs take it: they do not begin with a digit, as those of sequences do.
+/// A node name that graphs accept. Names of nodes may not begin with a digit, but those of the
+/// layers of a sequence do, so these get an underscore in front.
 fn node_name(name: &str) -> String {
     if name.starts_with(|letter: char| letter.is_ascii_digit()) { format!("_{name}") } else { name.to_owned() }
 }

@@ -1,6 +1,7 @@
-//! Optimisers as nodes of a graph, schedules of the learning rate, clipping of gradients.
+//! Optimisers as nodes of a graph, schedules of the learning rate, and clipping of gradients.
 //!
-//! What changes from step to step (the learning rate, Adam's corrections) is a small input of the graph, so one graph serves all steps.
+//! The numbers that change from step to step (the learning rate, Adam's corrections) are a small
+//! input of the graph, so one graph serves all steps.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{GraphBuilder, NodeId};
@@ -8,71 +9,73 @@ use panoply_core::op::compute::Reduction;
 
 use crate::error::{Error, Result};
 
-/// How a parameter follows its gradient. The formulas are PyTorch's.
+/// The update rule of a parameter. The formulas are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Against the gradient, with what is left of the steps before.
+    /// Stochastic gradient descent with momentum.
     Sgd {
-        /// How much of the last step is kept.
+        /// The share of the last step that is kept.
         momentum: f64,
-        /// Whether the gradient is taken ahead of the step.
+        /// Whether Nesterov's variant is used, which looks ahead of the step.
         nesterov: bool,
     },
-    /// By the running mean and variance of gradients. Weight decay is part of the gradient.
+    /// Adam: running means of the gradients and of their squares. Weight decay is added to the
+    /// gradient.
     Adam {
-        /// How much of the mean is kept, and how much of the variance.
+        /// The shares of the running mean and of the running variance that are kept.
         betas: [f64; 2],
-        /// Added to the deviation.
+        /// Added to the standard deviation.
         epsilon: f64,
     },
-    /// As Adam, with weight decay beside the gradient.
+    /// As Adam, but with weight decay applied to the parameter and not to the gradient.
     AdamW {
-        /// How much of the mean is kept, and how much of the variance.
+        /// The shares of the running mean and of the running variance that are kept.
         betas: [f64; 2],
-        /// Added to the deviation.
+        /// Added to the standard deviation.
         epsilon: f64,
     },
-    /// By the running mean of squared gradients.
+    /// RMSProp: the running mean of squared gradients.
     RmsProp {
-        /// How much of the mean is kept.
+        /// The share of the running mean that is kept.
         alpha: f64,
-        /// Added to the root.
+        /// Added to the square root.
         epsilon: f64,
-        /// How much of the last step is kept.
+        /// The share of the last step that is kept.
         momentum: f64,
     },
-    /// By the sign of a running mean; weight decay is beside the gradient.
+    /// Lion: the sign of a running mean. Weight decay is applied to the parameter and not to the
+    /// gradient.
     Lion {
-        /// How much of the mean is kept for the sign, and how much for the next step.
+        /// The shares of the running mean that are kept: for the sign, and for the next step.
         betas: [f64; 2],
     },
 }
 
-/// What limits gradients.
+/// The limit of gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Clip {
-    /// Nothing.
+    /// No limit.
     #[default]
     None,
-    /// The norm of all gradients together.
+    /// The norm of all gradients together is at most this.
     Norm(f64),
-    /// The size of each element.
+    /// The absolute value of each element is at most this.
     Value(f64),
 }
 
 /// An optimiser.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimiser {
-    /// The rule.
+    /// The update rule.
     pub rule: Rule,
     /// The learning rate, before its schedule.
     pub rate: f64,
-    /// How the rate changes.
+    /// The schedule of the learning rate.
     pub schedule: Schedule,
-    /// How much of a parameter is taken away in each step, as a multiple of the rate.
+    /// The weight decay: each step takes away this share of a parameter, times the learning rate.
     pub weight_decay: f64,
-    /// What limits gradients.
+    /// The limit of gradients.
     pub clip: Clip,
 }
 
@@ -82,7 +85,7 @@ impl Optimiser {
         Optimiser::new(Rule::Sgd { momentum: 0.0, nesterov: false }, rate)
     }
 
-    /// With momentum, and Nesterov's where it is wanted.
+    /// Stochastic gradient descent with momentum, in Nesterov's variant if `nesterov` is set.
     pub fn momentum(rate: f64, momentum: f64, nesterov: bool) -> Optimiser {
         Optimiser::new(Rule::Sgd { momentum, nesterov }, rate)
     }
@@ -107,30 +110,30 @@ impl Optimiser {
         Optimiser::new(Rule::Lion { betas: [0.9, 0.99] }, rate)
     }
 
-    /// This rule at this rate, without decay and limits.
+    /// An optimiser with this rule and this learning rate, without weight decay and clipping.
     pub fn new(rule: Rule, rate: f64) -> Optimiser {
         Optimiser { rule, rate, schedule: Schedule::Constant, weight_decay: 0.0, clip: Clip::None }
     }
 
-    /// With this weight decay.
+    /// Sets the weight decay.
     pub fn weight_decay(mut self, weight_decay: f64) -> Optimiser {
         self.weight_decay = weight_decay;
         self
     }
 
-    /// With this limit of gradients.
+    /// Sets the limit of gradients.
     pub fn clip(mut self, clip: Clip) -> Optimiser {
         self.clip = clip;
         self
     }
 
-    /// With this schedule of the rate.
+    /// Sets the schedule of the learning rate.
     pub fn schedule(mut self, schedule: Schedule) -> Optimiser {
         self.schedule = schedule;
         self
     }
 
-    /// How many tensors it keeps for each parameter.
+    /// Number of state tensors for each parameter.
     pub fn state_count(&self) -> usize {
         match self.rule {
             Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),
@@ -140,8 +143,9 @@ impl Optimiser {
         }
     }
 
-    /// What changes from step to step, for the step with this number (from 0): the rate, and Adam's corrections, which go by the steps
-    /// before it that changed something.
+    /// The numbers that change from step to step, for step `step` (from 0): the learning rate and
+    /// Adam's corrections. The corrections depend on `applied`, the number of earlier steps that
+    /// changed the parameters.
     pub(crate) fn hyper(&self, step: u64, applied: u64) -> [f32; HYPER] {
         let rate = self.rate * self.schedule.factor(step);
         let correction = |beta: f64| 1.0 / (1.0 - beta.powf(applied as f64 + 1.0));
@@ -152,7 +156,7 @@ impl Optimiser {
         [rate as f32, first as f32, second as f32]
     }
 
-    /// Says what is wrong with its numbers.
+    /// Checks that the numbers are in range.
     pub(crate) fn check(&self) -> Result<()> {
         let in_unit = |what, value: f64| match (0.0..1.0).contains(&value) {
             true => Ok(()),
@@ -176,7 +180,7 @@ impl Optimiser {
         }
     }
 
-    /// A parameter and its state after a step.
+    /// Records one step. Returns the new parameter and the new state.
     pub(crate) fn step(&self, g: &mut GraphBuilder, inputs: &ParameterStep<'_>) -> Result<(NodeId, Vec<NodeId>)> {
         let ParameterStep { parameter, gradient, state, hyper } = *inputs;
         let decay = self.weight_decay;
@@ -194,7 +198,8 @@ impl Optimiser {
             }
             Rule::Sgd { momentum, nesterov } => {
                 let kept = make(&[state[0], gradient], &|v| v[0].clone() * momentum + v[1].clone())?;
-                // Nothing but the kept sum reads the gradient, so that the product which makes it can add the sum.
+                // Only the running sum reads the gradient, so the matrix product that makes the
+                // gradient can add the sum in its epilogue.
                 let new = match nesterov {
                     true => make(&[parameter, gradient, kept, rate], &|v| {
                         v[0].clone() - (v[1].clone() + v[2].clone() * momentum) * v[3].clone()
@@ -240,10 +245,10 @@ impl Optimiser {
     }
 }
 
-/// Numbers that change from step to step.
+/// Number of inputs that change from step to step.
 pub(crate) const HYPER: usize = 3;
 
-/// What an optimiser's step for one parameter reads.
+/// The nodes that the step of one parameter reads.
 #[derive(Clone, Copy)]
 pub(crate) struct ParameterStep<'a> {
     pub(crate) parameter: NodeId,
@@ -252,45 +257,45 @@ pub(crate) struct ParameterStep<'a> {
     pub(crate) hyper: [NodeId; HYPER],
 }
 
-/// How the learning rate changes: a factor for each step.
+/// The learning rate's schedule: a factor for each step.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// It does not.
+    /// The rate is constant.
     #[default]
     Constant,
-    /// Times `factor` every so many steps.
+    /// Multiplies the rate by `factor` every `every` steps.
     Stairs {
-        /// Steps from one change to the next.
+        /// Number of steps between two changes.
         every: u64,
         /// The factor.
         factor: f64,
     },
-    /// Down to `last` along half a cosine over so many steps.
+    /// Decreases to `last` along half a cosine over `steps` steps.
     Cosine {
-        /// Steps until the end.
+        /// Number of steps until the end.
         steps: u64,
         /// The factor at the end.
         last: f64,
     },
-    /// Down to `last` along a straight line over so many steps.
+    /// Decreases linearly to `last` over `steps` steps.
     Linear {
-        /// Steps until the end.
+        /// Number of steps until the end.
         steps: u64,
         /// The factor at the end.
         last: f64,
     },
-    /// Up from nothing over so many steps, then another schedule.
+    /// Increases linearly from zero over `steps` steps, then follows another schedule.
     WarmUp {
-        /// Steps until the full rate.
+        /// Number of steps until the full rate.
         steps: u64,
-        /// What follows.
+        /// The schedule that follows.
         then: Box<Schedule>,
     },
 }
 
 impl Schedule {
-    /// The factor of the rate in the step with this number, from 0.
+    /// The factor of the learning rate in step `step`, counted from 0.
     pub fn factor(&self, step: u64) -> f64 {
         let part = |steps: u64| (step as f64 / steps.max(1) as f64).min(1.0);
         match self {
@@ -306,7 +311,7 @@ impl Schedule {
     }
 }
 
-/// The sum of the squares of all gradients.
+/// The sum of the squares of the elements of all gradients.
 pub(crate) fn square_norm(g: &mut GraphBuilder, gradients: &[NodeId]) -> Result<NodeId> {
     let mut sums = Vec::new();
     for gradient in gradients {

@@ -1,4 +1,4 @@
-//! Parameters by name: their first values, and the tensors that they are.
+//! Parameters by name: their specifications, their initial values, and the tensors that hold them.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,20 @@ use crate::error::{Error, Result};
 use crate::net::Recording;
 use crate::random::Random;
 
-/// What a parameter's first values are.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All the same.
+    /// This value for every element.
     Constant(f32),
-    /// Evenly spread between minus and plus this.
+    /// Uniformly distributed between minus and plus this bound.
     Uniform(f32),
-    /// Normally spread around zero with this deviation.
+    /// Normally distributed around zero with this standard deviation.
     Normal(f32),
 }
 
 impl Init {
-    /// As PyTorch's linear and convolutional layers: evenly up to `1 / √fan_in`.
+    /// The initialisation of PyTorch's linear and convolutional layers: uniform with the bound
+    /// `1 / √fan_in`.
     pub fn fan_in(inputs: usize) -> Init {
         Init::Uniform(1.0 / (inputs.max(1) as f32).sqrt())
     }
@@ -29,18 +30,19 @@ impl Init {
 /// A parameter or buffer of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Its name, as PyTorch would have it where the layer exists there.
+    /// The name; PyTorch's name for layers that exist there.
     pub name: String,
-    /// Its dimensions.
+    /// The dimensions.
     pub dims: Vec<usize>,
-    /// Its first values.
+    /// The initial values.
     pub init: Init,
-    /// Whether it is trained; a buffer is not.
+    /// Whether it is a trained parameter. A buffer is not trained.
     pub trained: bool,
 }
 
 impl Spec {
-    /// The first values for a seed. They depend on the seed, the name and the shape, and not on what other parameters there are.
+    /// The initial values for a seed. They depend on the seed, the name and the shape alone, and
+    /// not on the other parameters.
     pub fn first(&self, seed: u64) -> Result<Tensor> {
         let mut random = Random::new(seed, &self.name);
         let count = self.dims.iter().product();
@@ -53,19 +55,19 @@ impl Spec {
     }
 }
 
-/// Tensors by name. Cloning copies handles, not values.
+/// Tensors by name. Cloning copies handles, not elements.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     tensors: BTreeMap<String, Tensor>,
 }
 
 impl Parameters {
-    /// None.
+    /// An empty collection.
     pub fn new() -> Parameters {
         Parameters::default()
     }
 
-    /// The first values of a network's parameters and buffers.
+    /// The initial values of a network's parameters and buffers.
     pub fn first(recording: &Recording, seed: u64) -> Result<Parameters> {
         let mut tensors = BTreeMap::new();
         for spec in &recording.specs {
@@ -74,37 +76,38 @@ impl Parameters {
         Ok(Parameters { tensors })
     }
 
-    /// Adds or replaces one.
+    /// Adds or replaces a tensor.
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) {
         self.tensors.insert(name.into(), tensor);
     }
 
-    /// The one of this name.
+    /// The tensor of this name.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }
 
-    /// All, by name.
+    /// All tensors, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// How many there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// All elements of all of them.
+    /// Total number of elements in all tensors.
     pub fn elements(&self) -> usize {
         self.tensors.values().map(Tensor::elements).sum()
     }
 
-    /// The tensor for a spec: of its name, shape and type.
+    /// The tensor for a spec. Fails unless it has the name and the shape of the spec and the
+    /// element type f32.
     pub fn for_spec(&self, spec: &Spec) -> Result<&Tensor> {
         let expected = || format!("f32 {:?}", spec.dims);
         match self.tensors.get(&spec.name) {

@@ -1,8 +1,9 @@
-//! Random numbers that are a function of a seed, a stream and a counter: the same on the host and on every device, in any order.
+//! Random numbers as a function of a seed, a stream and a counter. They are the same on the host
+//! and on every device, and can be computed in any order.
 //!
-//! A number is made by multiplications and additions of 32 bits that wrap, and by divisions by powers of two, which are the
-//! only integer operations that every device's maps have. [`Random`] computes them on the host; [`mask`] is the same as an
-//! expression of a graph.
+//! A number is made by wrapping 32-bit multiplications and additions, and by divisions by powers of
+//! two. These are the only integer operations that maps have on every device. [`Random`] computes
+//! the numbers on the host; [`mask`] computes the same numbers as an expression of a graph.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, GraphBuilder, NodeId};
@@ -11,12 +12,13 @@ use panoply_core::{DType, Tensor};
 
 use crate::error::Result;
 
-/// Odd factors without a pattern in their bits.
+/// Odd factors with irregular bit patterns.
 const FACTORS: [u32; 4] = [0x9e37_79b1, 0x85eb_ca6b, 0xc2b2_ae35, 0x27d4_eb2f];
-/// By how many bits a word is turned after each round.
+/// Number of bits by which a word is rotated after each round.
 const TURNS: [u32; 4] = [16, 13, 16, 11];
 
-/// The number with this place in the stream of a key: rounds of `w · (2w + 1)`, whose high bits depend on all others, and turns.
+/// The number at index `counter` of the stream of a key. Each round computes `w · (2w + 1)`, whose
+/// high bits depend on all other bits, and rotates the word.
 pub fn number(key: u32, counter: u32) -> u32 {
     let square = |word: u32| word.wrapping_mul(word.wrapping_mul(2).wrapping_add(1));
     let mut word = counter.wrapping_mul(FACTORS[3]).wrapping_add(key);
@@ -27,7 +29,7 @@ pub fn number(key: u32, counter: u32) -> u32 {
     word.wrapping_add(word >> 16)
 }
 
-/// The key of a stream: of a seed, and of what numbers are for.
+/// The key of a stream: a hash of a seed and the stream's name.
 pub fn key(seed: u64, stream: &str) -> u32 {
     let mut hash = seed ^ 0xcbf2_9ce4_8422_2325;
     for byte in stream.bytes() {
@@ -44,7 +46,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of this name.
+    /// The stream with this seed and this name.
     pub fn new(seed: u64, stream: &str) -> Random {
         Random { key: key(seed, stream), counter: 0 }
     }
@@ -56,24 +58,24 @@ impl Random {
         made
     }
 
-    /// A number of at least 0 and less than 1.
+    /// A uniformly distributed number of at least 0 and less than 1.
     pub fn uniform(&mut self) -> f32 {
         (self.next_u32() >> 8) as f32 / (1 << 24) as f32
     }
 
-    /// A number of the normal distribution, by Box and Muller.
+    /// A normally distributed number (mean 0, variance 1), by the Box-Muller transform.
     pub fn normal(&mut self) -> f32 {
         let (first, second) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * first.ln()).sqrt() * (std::f32::consts::TAU * second).cos()
     }
 
-    /// A number below a limit, which is not zero.
+    /// A uniformly distributed number below `limit`, which must not be zero.
     pub fn below(&mut self, limit: usize) -> usize {
         let wide = (u64::from(self.next_u32()) << 32) | u64::from(self.next_u32());
         ((u128::from(wide) * limit as u128) >> 64) as usize
     }
 
-    /// Puts elements into a random order.
+    /// Shuffles the elements.
     pub fn shuffle<T>(&mut self, elements: &mut [T]) {
         for place in (1..elements.len()).rev() {
             elements.swap(place, self.below(place + 1));
@@ -81,13 +83,14 @@ impl Random {
     }
 }
 
-/// Ones and zeros of this shape and type: a one with probability `keep`. `seed` is a u32 scalar that is given when the graph runs, and
-/// `stream` tells masks of one graph apart.
+/// Ones and zeros of this shape and type, a one with probability `keep`. `seed` is a u32 scalar
+/// that is given when the graph runs. `stream` makes the masks of one graph independent of each
+/// other.
 pub fn mask(g: &mut GraphBuilder, dims: &[Dim], dtype: DType, keep: f64, seed: NodeId, stream: &str) -> Result<NodeId> {
     let elements = dims.iter().fold(Dim::fixed(1), |product, dim| product * *dim);
     let one = g.unnamed_constant(&Tensor::scalar(1_u32)?)?;
     let ones = g.broadcast(one, &[elements])?;
-    // Depends on constants alone, so it is made once for each size.
+    // The counters depend on constants alone, so they are computed once for each size.
     let counters = g.op(&[ones], |t| Scan::sum(&t[0]).exclusive())?;
     let counters = g.reshape(counters, dims)?;
     let stream = f64::from(key(0, stream).wrapping_mul(FACTORS[3]));
@@ -112,7 +115,7 @@ fn number_expr(key: Expr, counted: Expr) -> Expr {
     word.clone() + word / power(16)
 }
 
-/// The key that [`mask`] makes of a seed, on the host.
+/// The key that [`mask`] makes of a seed, computed on the host.
 pub fn mask_key(seed: u32, stream: &str) -> u32 {
     number(seed, key(0, stream))
 }
@@ -128,7 +131,7 @@ mod tests {
             let count = 100_000;
             let numbers: Vec<f64> = (0..count).map(|_| f64::from(random.uniform())).collect();
             let mean = numbers.iter().sum::<f64>() / count as f64;
-            // Four standard deviations of the mean of so many.
+            // Four standard deviations of the mean of `count` numbers.
             assert!((mean - 0.5).abs() < 4.0 * (1.0 / 12.0_f64 / count as f64).sqrt(), "{mean}");
             let mut boxes = [0_u32; 256];
             numbers.iter().for_each(|number| boxes[(number * 256.0) as usize] += 1);

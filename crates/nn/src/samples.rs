@@ -1,7 +1,8 @@
-//! Networks and sets that come with the library: handwritten digits, by two classifiers.
+//! Networks and datasets that come with the library: handwritten digits, with two classifiers.
 //!
-//! [`digits`] are 1,797 pictures of 8 × 8 (UCI's optical digits, as scikit-learn has them); [`mnist`] reads the 70,000 pictures of 28 × 28 from the four files
-//! in which they are published.
+//! [`digits`] makes the dataset of 1,797 pictures of 8 × 8 (UCI's optical digits, as in
+//! scikit-learn). [`mnist`] reads the 70,000 pictures of 28 × 28 from the four files in which they
+//! are published.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,32 +18,33 @@ use crate::net::{Mode, Net, Recording};
 use crate::random::Random;
 use crate::train::Dataset;
 
-/// The largest file of pictures that is read.
+/// The largest file of pictures that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// A classifier of pictures in grey.
+/// A classifier of grey pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classifier {
-    /// Two hidden layers, of 512 and 256.
+    /// A multi-layer perceptron with two hidden layers, of 512 and 256 units.
     Mlp,
-    /// Two convolutions.
+    /// A network with two convolutions.
     Cnn,
 }
 
-/// Pictures and their classes, to train with and to be kept aside.
+/// Pictures and their classes, split into a training set and a test set.
 #[derive(Clone, Debug)]
 pub struct Pictures {
-    /// To train with.
+    /// The training set.
     pub train: Dataset,
-    /// To be kept aside.
+    /// The test set.
     pub test: Dataset,
-    /// Height and width.
+    /// Height and width of a picture, in pixels.
     pub side: usize,
     /// The largest value of a pixel.
     pub white: f64,
 }
 
-/// Handwritten digits of 8 × 8 from rows of 64 pixels (0 to 16) and a label; a fifth of them, chosen by the seed, is kept aside.
+/// Handwritten digits of 8 × 8 from rows of 64 pixels (0 to 16) and a label. A fifth of the rows,
+/// chosen by the seed, becomes the test set.
 pub fn digits(rows: &[u8], seed: u64) -> Result<Pictures> {
     const ROW: usize = 65;
     if rows.is_empty() || !rows.len().is_multiple_of(ROW) {
@@ -63,7 +65,7 @@ pub fn digits(rows: &[u8], seed: u64) -> Result<Pictures> {
     Ok(Pictures { train, test, side: 8, white: 16.0 })
 }
 
-/// MNIST from a folder with its four files, unpacked.
+/// Reads MNIST from a folder with its four files, unpacked.
 pub fn mnist(folder: &Path) -> Result<Pictures> {
     let part = |images: &str, labels: &str| -> Result<Dataset> {
         let (pixels, dims) = idx(&folder.join(images))?;
@@ -80,7 +82,8 @@ pub fn mnist(folder: &Path) -> Result<Pictures> {
 }
 
 impl Classifier {
-    /// The layers, for pictures of this height and width: `fc1`, `fc2`, `fc3`, or `conv1`, `conv2`, `fc`.
+    /// The layers, for pictures of this height and width. They are named `fc1`, `fc2`, `fc3`, or
+    /// `conv1`, `conv2`, `fc`.
     pub fn layers(self, side: usize) -> Sequential {
         match self {
             Classifier::Mlp => Sequential::new("")
@@ -103,7 +106,8 @@ impl Classifier {
         }
     }
 
-    /// The network with its loss and its accuracy as outputs, over pictures of bytes and their classes.
+    /// Records the network over u8 pictures and their classes, with the loss and the accuracy as
+    /// outputs.
     pub fn record(self, pictures: &Pictures, mode: Mode, compute: DType) -> Result<Recording> {
         let mut net = Net::new("pictures", mode).with_compute(compute);
         let batch = net.symbol("batch")?;
@@ -120,8 +124,9 @@ impl Classifier {
     }
 }
 
-/// A residual network of 20 layers for pictures of 32 × 32 in three colours: 3 × 3 convolutions of 16, 32 and 64 channels with batch norms, and
-/// three blocks of two for each size.
+/// A residual network of 20 layers for pictures of 32 × 32 in three colours: 3 × 3 convolutions of
+/// 16, 32 and 64 channels with batch norms, and three blocks of two convolutions for each number of
+/// channels.
 pub fn resnet20() -> Sequential {
     let mut layers = Sequential::new("")
         .with(Conv2d::new("conv1", 3, 16, 3).padding(1).without_bias())
@@ -138,7 +143,7 @@ pub fn resnet20() -> Sequential {
     layers.with(GlobalAvgPool2d).with(Linear::new("fc", 64, 10))
 }
 
-/// Two convolutions beside a shortcut; names as in PyTorch's networks.
+/// A residual block: two convolutions beside a shortcut. Names are those of PyTorch's networks.
 struct Block {
     name: String,
     inputs: usize,
@@ -181,7 +186,7 @@ fn set(pixels: Vec<u8>, labels: Vec<u32>, side: usize) -> Result<Dataset> {
     Dataset::new(vec![Tensor::from_vec(pixels, [count, 1, side, side])?, Tensor::from_vec(labels, [count])?])
 }
 
-/// A file of MNIST's form: bytes in up to three dimensions.
+/// Reads a file in MNIST's format (IDX): bytes in up to three dimensions.
 fn idx(path: &Path) -> Result<(Vec<u8>, Vec<usize>)> {
     let refused = |reason: String| Error::file(path, reason);
     let file = files::open(path)?;

@@ -1,4 +1,4 @@
-//! Digits are learned, checkpoints survive, and training ends when it gets no better.
+//! Digits are learned, training resumes from checkpoints, and it ends when it no longer improves.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn cpu() -> Arc<Runtime> {
 }
 
 fn digits() -> Pictures {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../data/digits.u8");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../app/data/digits.u8");
     samples::digits(&std::fs::read(path).unwrap(), 0).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn digits_are_learned_to_98_per_cent() {
     assert_eq!(picture.matches("<polyline").count(), 3);
 }
 
-/// With the folder of MNIST's files in `PANOPLY_MNIST`.
+/// Reads MNIST's files from the folder in `PANOPLY_MNIST`.
 #[test]
 fn mnist_is_learned_in_time() {
     let Some(folder) = std::env::var_os("PANOPLY_MNIST") else {
@@ -100,7 +100,8 @@ fn training_goes_on_from_the_newest_whole_checkpoint() {
     let mut first = session(&runtime, &pictures, &plan);
     let half = Trainer { epochs: 3, checkpoints: Some(&checkpoints), ..Trainer::new(&pictures.train, plan.batch, 3) };
     half.run(&runtime, &mut first, &mut |_| {}).unwrap();
-    // The newest is damaged, and a kill has left half a file: the second is used, and the third epoch is trained again.
+    // The newest checkpoint is damaged, and an interrupted write has left half a file. The second
+    // checkpoint is used, and the third epoch is trained again.
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 3);

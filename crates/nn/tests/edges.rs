@@ -1,4 +1,5 @@
-//! Gradients and losses where they are easily got wrong: at zero, without keys, over many elements, of nothing.
+//! Gradients and losses in edge cases: at zero, without keys, over many elements, and of empty
+//! inputs.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::reference::reference;
@@ -22,7 +23,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
     }
 }
 
-/// The gradients of a graph's first output by its float inputs.
+/// The gradients of a graph's first output with respect to its float inputs.
 fn gradients(graph: &Graph, inputs: &[Tensor]) -> Vec<Vec<f32>> {
     let floats = graph.inputs().iter().copied().filter(|node| graph.nodes()[*node].dtype.is_float());
     let made = differentiate(graph, graph.outputs()[0].1, &floats.collect::<Vec<_>>(), &[], None).unwrap();
@@ -33,7 +34,8 @@ fn gradients(graph: &Graph, inputs: &[Tensor]) -> Vec<Vec<f32>> {
     run(&g.finish().unwrap(), inputs).iter().map(numbers).collect()
 }
 
-/// The gradients of the sum of what is recorded over inputs of these tensors' types and shapes.
+/// The gradients of the sum of the recorded node with respect to inputs of these tensors' types and
+/// shapes.
 fn of_sum(inputs: &[Tensor], record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> NodeId) -> Vec<Vec<f32>> {
     let mut g = Graph::builder("sum");
     let mut nodes = Vec::new();
@@ -56,7 +58,7 @@ fn tensor(values: &[f32], dims: &[usize]) -> Tensor {
 fn a_query_without_keys_passes_nothing_on() {
     let many = |count: usize| (0..count).map(|place| place as f32 * 0.1 - 0.3).collect::<Vec<f32>>();
     let (q, k, v) = (tensor(&many(6), &[1, 3, 2]), tensor(&many(4), &[1, 2, 2]), tensor(&many(4), &[1, 2, 2]));
-    // Three queries and two keys: causal, the first query has none.
+    // Three queries and two keys: in causal attention the first query sees no key.
     let causal = of_sum(&[q.clone(), k.clone(), v.clone()], |g, x| {
         g.op(x, |t| Attention::new(&t[0], &t[1], &t[2]).causal()).unwrap()
     });
@@ -74,7 +76,7 @@ fn a_query_without_keys_passes_nothing_on() {
 fn a_mean_of_many_16_bit_floats_has_a_gradient() {
     let x = Tensor::from_vec(vec![f16::ONE; 70_000], [70_000]).unwrap();
     let mean = of_sum(std::slice::from_ref(&x), |g, x| g.reduce(Reduction::Mean, x[0], &[0]).unwrap());
-    // 65,536 is more than f16 has: what is divided by it was zero.
+    // f16 cannot hold a count of 65,536 or more. Division by that count in f16 used to give zero.
     assert!(mean[0].iter().all(|share| (share * 70_000.0 - 1.0).abs() < 0.01), "{}", mean[0][0]);
     let most = of_sum(&[x], |g, x| {
         let most = g.reduce(Reduction::Max, x[0], &[0]).unwrap();
@@ -151,7 +153,7 @@ fn a_large_table_needs_no_matrix_of_rows_by_indices() {
     assert!(largest.unwrap() <= (rows + 1) * 8, "{largest:?}");
 }
 
-/// A network over logits and labels or wanted numbers, whose only output is its loss.
+/// A network over logits and labels or wanted numbers; its only output is the loss.
 fn loss_graph(dims: &[usize], wanted: DType, record: impl FnOnce(&mut Net, NodeId, NodeId) -> Result<NodeId>) -> Graph {
     let mut net = Net::new("loss", Mode::Train);
     let dims: Vec<_> = dims.iter().map(|size| (*size).into()).collect();
@@ -244,7 +246,7 @@ fn a_batch_norm_that_is_used_twice_sees_both() {
     }
     let made = run(&recording.graph, &inputs);
     let place = recording.updates.iter().position(|spec| recording.specs[*spec].name == "norm.running_mean").unwrap();
-    // Half of 2 first, then half of that and half of 12.
+    // First half of 2, then half of that plus half of 12.
     assert_eq!(numbers(&made[recording.named + place]), [6.5]);
 }
 

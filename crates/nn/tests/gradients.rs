@@ -1,4 +1,5 @@
-//! Gradients of every differentiable op against central differences of the reference, in f64 where the op has it.
+//! Gradients of every differentiable op, compared with central differences of the reference, in f64
+//! if the op supports it.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::reference::reference;
@@ -13,13 +14,14 @@ use panoply_core::{DType, Operation, Tensor};
 use panoply_nn::grad::{Segment, differentiate};
 use panoply_nn::random::Random;
 
-/// How an op is checked: the element type of the inputs, the step of the differences and what may be missing.
+/// The settings of a check: the element type of the inputs, the step of the differences and the
+/// tolerance.
 #[derive(Clone, Copy)]
 struct Checked {
     dtype: DType,
     step: f64,
     tolerance: f64,
-    /// Added to every input, for functions that want numbers above zero.
+    /// Added to every input, for functions that need positive numbers.
     shift: f64,
 }
 
@@ -29,7 +31,8 @@ const F32: Checked = Checked { dtype: DType::F32, step: 2e-2, tolerance: 2e-2, s
 
 fn values(seed: u64, count: usize, shift: f64) -> Vec<f64> {
     let mut random = Random::new(seed, "values");
-    // Numbers that differ by more than a step, so that no maximum changes between two differences.
+    // The numbers differ by more than a step, so the maximum is the same element in both
+    // differences.
     let mut order: Vec<usize> = (0..count).collect();
     random.shuffle(&mut order);
     order.iter().map(|place| (*place as f64 + 0.5) / count as f64 * 4.0 - 2.0 + shift).collect()
@@ -54,7 +57,8 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
     reference(&op).unwrap().tensors().cloned().collect()
 }
 
-/// A graph whose loss is a weighted sum of what `build` makes; with the dimensions of the inputs.
+/// A graph whose loss is a weighted sum of the node that `build` makes, over inputs of these
+/// dimensions.
 fn forward(dims: &[&[usize]], dtype: DType, build: &dyn Fn(&mut GraphBuilder, &[NodeId]) -> NodeId) -> Graph {
     let mut g = Graph::builder("checked");
     let inputs: Vec<NodeId> = dims
@@ -127,7 +131,8 @@ fn functions_of_one_value() {
     for op in UnaryOp::ALL {
         let checked = match op {
             UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::Recip => POSITIVE,
-            // These are steps: numbers between them, where the derivative is zero.
+            // These are step functions. The shift keeps the inputs away from the jumps, so the
+            // derivative is zero.
             UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => Checked { shift: 0.0271, ..F64 },
             _ => F64,
         };
@@ -249,7 +254,7 @@ fn pools() {
         ([2, 2], [3, 3], [0; 4]),
     ] {
         let name = format!("{kernel:?} {stride:?} {padding:?}");
-        // Windows that lie side by side are written out by another op in f64.
+        // For windows without overlap and gaps, f64 uses another op than f32.
         for checked in [F64, Checked { step: 1e-2, ..F32 }] {
             check_as(checked, &format!("max {name}"), &[&[2, 2, 6, 6]], |g, x| {
                 g.op(&[x[0]], |t| Pool2d::max(&t[0], kernel).stride(stride).padding(padding)).unwrap()

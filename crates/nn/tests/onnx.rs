@@ -1,5 +1,6 @@
-//! Networks that were written as ONNX files are read by this library's models, and give the same answers. With `PANOPLY_ONNX_OUT` the files, their
-//! inputs and their answers are written to that folder; `fixtures/onnx_runtime.py` compares them with ONNX Runtime's.
+//! Networks written as ONNX files are read by this library's models and give the same results. If
+//! `PANOPLY_ONNX_OUT` is set, the files, their inputs and their outputs are written to that folder;
+//! `fixtures/onnx_runtime.py` compares them with ONNX Runtime's results.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -28,7 +29,7 @@ fn recorded(layers: &dyn Layer, dims: &[usize], dtype: DType, mode: Mode) -> Rec
     net.finish(&[("y", y)]).unwrap()
 }
 
-/// Values that are none of the first ones: buffers are not zero and one, either.
+/// Random parameters that differ from the initial ones, and buffers other than zero and one.
 fn parameters(recording: &Recording) -> Parameters {
     let mut random = Random::new(3, "values");
     let made = recording.specs.iter().map(|spec| {
@@ -55,7 +56,7 @@ fn check(name: &str, layers: &dyn Layer, dims: &[usize], dtype: DType) {
     let bytes = onnx::to_bytes(&recording, &parameters).unwrap();
     let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap());
     let model = Model::from_bytes(Arc::clone(&runtime), &bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
-    // Symbols stay symbols: two sizes of a batch.
+    // Symbolic dimensions stay symbolic: the model runs with two batch sizes.
     for rows in [1, 3] {
         let x = input(&[&[rows], dims].concat(), dtype);
         let expected = apply(&runtime, &recording, &parameters, std::slice::from_ref(&x)).unwrap()[0].clone();

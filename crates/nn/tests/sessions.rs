@@ -1,4 +1,5 @@
-//! Sessions that are disturbed: steps that are skipped, replays that fail, checkpoints among others, and training that goes on as if nothing was.
+//! Disturbed sessions: skipped steps, failing recoveries, checkpoints of other trainings, and
+//! training that resumes with the same results.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// One parameter under the loss `x · w`, so that its gradient is what the batch says.
+/// One parameter with the loss `x · w`, so its gradient is the value in the batch.
 fn line(optimiser: Optimiser, options: SessionOptions) -> Session {
     let mut net = Net::new("line", Mode::Train);
     let w = net.parameter("w", &[1], Init::Constant(1.0)).unwrap();
@@ -99,7 +100,7 @@ fn a_step_that_is_left_out_counts_for_nothing() {
         calm.step(&of(x)).unwrap();
         disturbed.step(&of(x)).unwrap();
     }
-    // Adam's corrections go by the steps that were taken.
+    // Adam's corrections depend on the number of applied steps.
     assert_eq!(get(&mut calm, "w"), get(&mut disturbed, "w"));
     assert_eq!((get(&mut calm, "seen"), get(&mut disturbed, "seen")), (2.0, 2.0));
     assert_eq!((disturbed.position().unwrap().step, disturbed.position().unwrap().applied), (6, 3));
@@ -132,7 +133,7 @@ fn gradients_that_are_never_finite_end_training() {
 
 #[test]
 fn parts_of_a_batch_are_dropped_apart() {
-    // The loss is the share of ones that are dropped, times what is left of each: parts with the same masks have equal losses.
+    // The weights after one step from zero; each is proportional to the gradient of its column.
     let dropped = |accumulate: usize| {
         let mut net = Net::new("drop", Mode::Train);
         let batch = net.symbol("batch").unwrap();
@@ -147,7 +148,8 @@ fn parts_of_a_batch_are_dropped_apart() {
         session.step(&[Tensor::from_vec(vec![1.0_f32; 256], [4, 64]).unwrap()]).unwrap();
         session.parameters().unwrap().get("w").unwrap().to_vec::<f32>().unwrap()
     };
-    // A gradient is the number of rows in which a column was kept. Where all four rows have one mask, it is all of them or none.
+    // The gradient of a column counts the rows in which the column was kept. If all four rows had
+    // the same mask, the count would be four or zero.
     let kinds: std::collections::BTreeSet<i32> = dropped(4).iter().map(|w| (w * -256.0 / 2.0).round() as i32).collect();
     assert!(kinds.len() > 2, "{kinds:?}");
 }
@@ -176,7 +178,7 @@ fn buffers_of_two_devices_are_weighted_by_their_rows() {
 fn a_replay_that_fails_is_made_up_for() {
     let batch = rows(30, 6);
     let expected = losses(&mut session(&cpu(), &mlp(), SessionOptions::default()), &batch, 20);
-    // Lost once, and again while the steps before are gone through again.
+    // The device is lost once, and again while the earlier steps are run again.
     let lost = Script::new().resident().fault_at(12, Fault::Lost).fault_at(18, Fault::Lost);
     let options = SessionOptions { copy_every: 50, ..SessionOptions::default() };
     let mut disturbed = session(&virtual_devices(vec![lost]), &mlp(), options);
@@ -186,7 +188,7 @@ fn a_replay_that_fails_is_made_up_for() {
             assert!(error.is_device(), "{error}");
             failures += 1;
             assert!(failures < 200, "{error}");
-            // A device that was lost is opened again after a while.
+            // A lost device is opened again after a while.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
@@ -206,7 +208,7 @@ fn batches_on_a_device_are_lost_with_it_and_made_again() {
     while disturbed.step_number() < 12 {
         let there = |tensor: &Tensor| runtime.run(Transfer::to_device(tensor, FIRST)).wait();
         let resident: panoply_core::Result<Vec<Tensor>> = batch.iter().map(there).collect();
-        // A batch that is lost on its way is given again: a step that failed has changed nothing.
+        // A batch that is lost in transfer is sent again, because a failed step has no effect.
         if !resident.is_ok_and(|resident| disturbed.step(&resident).is_ok()) {
             failures += 1;
             assert!(failures < 200);
@@ -262,7 +264,8 @@ fn whatever_of_a_checkpoint_is_changed_is_noticed() {
     step(&mut session, &rows(30, 6));
     let path = checkpoints.save(&mut session, Marks { epoch: 7, ..Marks::default() }).unwrap();
     let whole = std::fs::read(&path).unwrap();
-    // Notes of the same length, another element type of the same size, and a factor that is no number.
+    // A changed note of the same length, another element type of the same size, and a changed loss
+    // scale.
     let changes =
         [("\"epoch\":\"7\"", "\"epoch\":\"9\""), ("\"F32\"", "\"I32\""), ("\"scale\":\"1\"", "\"scale\":\"9\"")];
     for (from, to) in changes {
@@ -323,7 +326,7 @@ fn an_early_end_is_where_it_would_have_been() {
         epochs += summary.epochs.len();
         assert_eq!(summary.stopped_early, until == 50);
     }
-    // The first epoch is better than none, and three are not better than it.
+    // The first epoch improves on no result, and the next three do not improve on the first.
     assert_eq!(epochs, 4);
     std::fs::remove_dir_all(&folder).unwrap();
 }

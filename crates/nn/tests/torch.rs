@@ -1,4 +1,5 @@
-//! What PyTorch computes: outputs and gradients of every op, loss and layer, and the steps of optimisers. `fixtures/gradients.py` made the numbers.
+//! Comparison with PyTorch: outputs and gradients of every op, loss and layer, and the steps of
+//! optimisers. `fixtures/gradients.py` made the numbers.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use panoply_runtime::Runtime;
 
 const FIXTURES: &str = include_str!("../fixtures/gradients.txt");
 
-/// Dimensions and numbers.
+/// Dimensions and elements.
 #[derive(Clone, Debug, Default)]
 struct Numbers(Vec<usize>, Vec<f64>);
 
@@ -83,7 +84,7 @@ fn dims_of(numbers: &Numbers) -> Vec<Dim> {
     numbers.0.iter().map(|size| (*size).into()).collect()
 }
 
-/// The output times its weights, summed up.
+/// The weighted sum of the output's elements.
 fn weighted(g: &mut GraphBuilder, y: NodeId, dtype: DType) -> NodeId {
     let sizes: Vec<usize> = g.type_of(y).unwrap().1.iter().map(|dim| dim.as_fixed().unwrap()).collect();
     let weights = (0..sizes.iter().product()).map(|place: usize| ((place * 7 % 11) as f64 - 5.0) / 4.0).collect();
@@ -103,7 +104,8 @@ fn compare(what: &str, got: &Tensor, expected: &Numbers, limit: f64) {
     }
 }
 
-/// Compares the first output and the gradients of a scalar by these nodes, whose names the case has.
+/// Compares the first output, and the gradients of a scalar with respect to these nodes, with the
+/// case's values of the same names.
 fn check_graph(
     name: &str,
     case: &Case,
@@ -128,7 +130,7 @@ fn check_graph(
     }
 }
 
-/// Checks a case of plain ops: in f64, or in f32 where an op has no other.
+/// Checks a case of plain ops, in f64, or in f32 if the op has no f64.
 fn check(name: &str, case: &Case, dtype: DType, build: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> NodeId) {
     let mut g = Graph::builder("case");
     let inputs = case.inputs.iter().map(|(name, numbers)| g.input(name, dtype, &dims_of(numbers)).unwrap());
@@ -254,7 +256,8 @@ fn rows_and_picks() {
     f64s("broadcast", &|g, x| g.broadcast(x[0], &[2.into(), 3.into(), 4.into()]).unwrap());
 }
 
-/// Checks what a network makes of data `x` (and `y`), where it has such; parameters have the names of the case's other inputs.
+/// Checks the output of a network for data `x` (and `y`), if the case has them. The parameters have
+/// the names of the case's other inputs.
 fn check_net(name: &str, case: &Case, record: impl FnOnce(&mut Net, &[NodeId]) -> Result<NodeId>) {
     let mut net = Net::new("case", Mode::Train);
     let data: Vec<&(String, Numbers)> = case.inputs.iter().filter(|(name, _)| name == "x" || name == "y").collect();

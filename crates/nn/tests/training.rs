@@ -1,4 +1,5 @@
-//! Networks that learn: losses that fall, the same on one graph and on several, on one device and on two, with and without faults.
+//! Networks that learn: the loss decreases in the same way on one graph and on several, on one
+//! device and on two, with and without faults.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn classifier(layers: &dyn Layer, dims: &[usize], dtype: DType, compute: DType) 
     net.finish(&[("loss", loss), ("accuracy", right)])
 }
 
-/// Rows of three classes that a network can tell apart.
+/// Rows of three classes that a network can separate.
 fn rows(count: usize, dims: &[usize], seed: u64) -> Vec<Tensor> {
     let mut random = Random::new(seed, "rows");
     let each: usize = dims.iter().product();
@@ -98,7 +99,7 @@ fn every_optimiser_learns() {
     }
 }
 
-/// Adam, by hand, in f64.
+/// Adam computed by hand, in f64.
 #[test]
 fn adam_is_what_its_formula_says() {
     let mut net = Net::new("square", Mode::Train);
@@ -269,7 +270,7 @@ fn a_device_that_is_lost_in_mid_training_breaks_no_curve() {
 fn training_goes_on_elsewhere_when_its_device_is_gone_for_good() {
     let batch = rows(30, &[12], 6);
     let expected = losses(&mut session(&cpu(), Optimiser::adam(0.02), SessionOptions::default()), &batch, 40);
-    // The first device is the quicker one, so it has the work until it is lost; it never comes back.
+    // The first device is faster, so it gets the work until it is lost; it never comes back.
     let quick = Script::new().resident().fault_at(30, Fault::Lost).gone_after_opens(1);
     let slow = Script::new().resident().latency(std::time::Duration::from_millis(30));
     let (runtime, _) = virtual_devices(vec![quick, slow]);
@@ -318,7 +319,8 @@ fn sixteen_bits_learn_with_a_scaled_loss() {
         let mut session = Session::new(cpu(), recording, Optimiser::adam(0.02), None, options).unwrap();
         let found = losses(&mut session, &rows(30, &[12], 1), 80);
         assert!(found[79] < 0.2, "{compute}: {} to {}", found[0], found[79]);
-        // A factor that overflows halves itself until it does not; nothing is trained meanwhile, and nothing is spoilt.
+        // A loss scale that overflows is halved until it no longer does. Meanwhile the parameters
+        // are not changed.
         assert!(scale.is_none_or(|scale| session.loss_scale() < scale), "{}", session.loss_scale());
     }
 }

@@ -1,5 +1,5 @@
-//! Ensembles: models, and the stages before, between and behind them, under one name and one deadline. What one hands to the next
-//! stays on its device.
+//! Ensembles: models and the stages around them under one name and one deadline. Values passed from
+//! one member to the next stay on their device.
 
 mod stage;
 
@@ -18,13 +18,13 @@ pub use stage::Stage;
 /// The most members of an ensemble.
 const MEMBERS_MAX: usize = 256;
 
-/// A model or a stage of an ensemble, with the names under which it reads and writes values.
+/// A model or a stage of an ensemble, with the names of the values that it reads and writes.
 #[derive(Clone, Debug)]
 pub struct Member {
     runs: Runs,
     reads: Vec<(String, String)>,
     writes: Vec<(String, String)>,
-    /// A name that was to be changed, and that it does not have.
+    /// A name passed to `reads` or `writes` that the member lacks.
     unknown: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Member {
         Member { reads: inputs.map(own).collect(), writes: outputs.map(own).collect(), runs, unknown: None }
     }
 
-    /// Has an input read the ensemble's value of this name.
+    /// Connects an input to the ensemble's value of this name.
     pub fn reads(mut self, input: &str, value: &str) -> Member {
         match self.reads.iter_mut().find(|(name, _)| name == input) {
             Some((_, from)) => *from = value.to_owned(),
@@ -61,7 +61,7 @@ impl Member {
         self
     }
 
-    /// Has an output be the ensemble's value of this name.
+    /// Connects an output to the ensemble's value of this name.
     pub fn writes(mut self, output: &str, value: &str) -> Member {
         match self.writes.iter_mut().find(|(name, _)| name == output) {
             Some((_, to)) => *to = value.to_owned(),
@@ -85,7 +85,7 @@ impl Member {
     }
 }
 
-/// Models and stages that run as one. Members run in the order in which values allow it.
+/// Models and stages that run as one. Each member runs after the members whose values it reads.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -110,8 +110,9 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
-    /// An ensemble that is given some values and hands out some. Every value has one origin, and no member waits for itself. Stages
-    /// run on the runtime of the models, of which there is one at least.
+    /// An ensemble with these inputs and outputs. Every value has exactly one origin, and the
+    /// members form no cycle. Stages run on the runtime of the models, so at least one member is a
+    /// model.
     pub fn new(name: &str, inputs: &[&str], outputs: &[&str], members: Vec<Member>) -> Result<Ensemble> {
         if members.len() > MEMBERS_MAX {
             let (what, limit) = ("the members of an ensemble", MEMBERS_MAX as u64);
@@ -157,7 +158,7 @@ impl Ensemble {
         &self.name
     }
 
-    /// Runs all members. The deadline among the options holds for all of them together.
+    /// Runs all members. The deadline in the options holds for the whole run.
     pub fn infer(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
         let mut values: HashMap<&str, Live> = HashMap::new();
         for name in &self.inputs {

@@ -1,8 +1,9 @@
-//! Stages: what an ensemble does around its models.
+//! Stages: the steps of an ensemble around its models.
 //!
-//! A stage that computes is a small network of its own, and so it runs as models do: as graphs, on the device that its input lies on.
-//! Files are decoded, pictures brought to size and texts cut on the host, where they are; a picture goes to the device as bytes. Boxes
-//! are suppressed on the device, and only those that are left come to the host.
+//! A stage that computes is a small network, so it runs as graphs, on the device that holds its
+//! input. Files are decoded, pictures resized and texts tokenized on the host. A picture goes to
+//! the device as bytes. Box suppression runs on the device; only the remaining boxes come to the
+//! host.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::tasks::boxes::Graphs;
 use crate::tasks::detect::in_picture;
 use crate::text::Tokenizer;
 
-/// One step of an ensemble that is no model.
+/// A step of an ensemble other than a model.
 #[derive(Clone)]
 pub struct Stage {
     kind: Kind,
@@ -43,13 +44,14 @@ impl Stage {
         Stage { kind: Kind::Decode, inputs: &["file"], outputs: &["picture"] }
     }
 
-    /// Brings a `picture` to a model's size: `pixels` are its bytes, and `placement` says where it lies in them (pixels of the model for
-    /// one of the picture across and down, where it begins, and its width and height).
+    /// Resizes a `picture` to a model's size. `pixels` are its bytes. `placement` holds the
+    /// picture's placement in them: model pixels per picture pixel horizontally and vertically, the
+    /// left and top edge, and the picture's width and height.
     pub fn fit(frame: Frame, fit: Fit) -> Stage {
         Stage { kind: Kind::Fit(frame, fit), inputs: &["picture"], outputs: &["pixels", "placement"] }
     }
 
-    /// Makes the numbers that a model wants, `array`, of the bytes `pixels`.
+    /// Converts the bytes `pixels` to `array`, the numbers that a model expects.
     pub fn normalise(frame: Frame, normalisation: Normalisation) -> Result<Stage> {
         let (mut nodes, mut last) = (Vec::new(), "pixels");
         if frame.kind != ElementType::U8 {
@@ -79,20 +81,22 @@ impl Stage {
         Stage::network("normalise", nodes, &["pixels"], &["array"])
     }
 
-    /// Cuts `texts` into pieces, at most `len_max` for each: their numbers `ids`, the `mask` and the `sentence` that pieces belong to, all
-    /// of 64 bits.
+    /// Tokenizes `texts` into at most `len_max` pieces each: their numbers `ids`, the `mask`, and
+    /// the `sentence` that each piece belongs to. All are 64-bit integers.
     pub fn tokenize(tokenizer: impl Into<Arc<Tokenizer>>, len_max: usize) -> Stage {
         let kind = Kind::Tokenize(tokenizer.into(), len_max);
         Stage { kind, inputs: &["texts"], outputs: &["ids", "mask", "sentence"] }
     }
 
-    /// Makes likelihoods `y` of scores `x` along an axis, which counts from the back where it is negative.
+    /// Converts scores `x` to probabilities `y` along an axis. A negative axis counts from the
+    /// last.
     pub fn softmax(axis: i64) -> Result<Stage> {
         let nodes = vec![node("Softmax", &["x"], "y", [("axis", AttributeMessage::Integer(axis))])];
         Stage::network("softmax", nodes, &["x"], &["y"])
     }
 
-    /// The largest `count` numbers of `x` along an axis, the largest first: `values`, and `indices` of 64 bits.
+    /// The `count` largest elements of `x` along an axis, in descending order: `values`, and
+    /// `indices` as 64-bit integers.
     pub fn top_k(count: usize, axis: i64) -> Result<Stage> {
         let wrong = |_| Error::invalid("the numbers of a top-k", "63 bits", count);
         let counts = AttributeMessage::Integers(vec![i64::try_from(count).map_err(wrong)?]);
@@ -102,13 +106,15 @@ impl Stage {
         Stage::network("top_k", nodes, &["x"], &["values", "indices"])
     }
 
-    /// Reads the boxes of one picture out of a detector's `output` and leaves those that no likelier one hides, the likeliest first:
-    /// `boxes`, `[count, 6]` numbers of 32 bits, are corners in the model's pixels, the score and the class.
+    /// Reads the boxes of one picture from a detector's `output` and applies non-maximum
+    /// suppression, the most probable box first. `boxes` has the shape `[count, 6]` and 32-bit
+    /// floats: corners in the model's pixels, the score and the class.
     pub fn suppress(options: DetectOptions) -> Stage {
         Stage { kind: Kind::Suppress(Arc::default(), options), inputs: &["output"], outputs: &["boxes"] }
     }
 
-    /// The corners of `boxes` in pixels of the picture, with the `placement` that [`Stage::fit`] made.
+    /// Converts the corners of `boxes` to pixels of the picture, using the `placement` made by
+    /// [`Stage::fit`].
     pub fn in_picture() -> Stage {
         Stage { kind: Kind::InPicture, inputs: &["boxes", "placement"], outputs: &["placed"] }
     }
@@ -122,17 +128,17 @@ impl Stage {
         Ok(Stage { kind: Kind::Network(Network::of_nodes(name, nodes, inputs, outputs)?), inputs, outputs })
     }
 
-    /// The names of what it reads.
+    /// The names of its inputs.
     pub fn inputs(&self) -> &'static [&'static str] {
         self.inputs
     }
 
-    /// The names of what it writes.
+    /// The names of its outputs.
     pub fn outputs(&self) -> &'static [&'static str] {
         self.outputs
     }
 
-    /// Runs it; the outputs come in the order of their names.
+    /// Runs the stage. Outputs come in the order of [`Stage::outputs`].
     pub(super) fn run(&self, context: &Context<'_>, given: &[(&str, Live)]) -> Result<Vec<Live>> {
         context.in_time()?;
         let made = match &self.kind {
@@ -166,7 +172,7 @@ impl std::fmt::Debug for Stage {
     }
 }
 
-/// A node without a name of its own.
+/// A node without a name.
 fn node<'a, const N: usize>(
     op: &str,
     inputs: &[&str],

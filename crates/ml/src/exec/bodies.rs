@@ -9,7 +9,8 @@ use crate::ops::shape::concat_arrays;
 use crate::ops::{OpKind, truth};
 use crate::value::Value;
 
-/// Runs a node that has a body. `captured` are the values from around it that the body reads.
+/// Runs a node that has a body. `captured` are the values of the surrounding graph that the body
+/// reads.
 pub(super) fn run(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
     match call.node.kind {
         OpKind::Loop => run_loop(context, call, body, captured),
@@ -51,7 +52,7 @@ fn run_loop(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured:
     Ok(carried)
 }
 
-/// Arrays of one shape as one array, along a new axis.
+/// Stacks arrays of one shape along a new axis.
 fn stack(arrays: &[Array], axis: usize) -> Result<Array> {
     if arrays.is_empty() {
         return Err(Error::unsupported("a loop without turns that collects outputs"));
@@ -65,7 +66,7 @@ fn stack(arrays: &[Array], axis: usize) -> Result<Array> {
     concat_arrays(&arrays.iter().collect::<Vec<_>>(), axis)
 }
 
-/// One index of an axis, which goes away.
+/// The subarray at one index of an axis. The axis is removed.
 fn at_index(array: &Array, axis: usize, index: usize) -> Result<Array> {
     if array.dims().get(axis).is_none_or(|len| index >= *len) {
         return Err(Error::invalid("what is scanned", format!("index {index} of axis {axis}"), format!("{array:?}")));
@@ -133,7 +134,8 @@ fn list_flag(call: &Call<'_>, name: &str, place: usize) -> Result<bool> {
     Ok(list_int(call, name, place)? == 1)
 }
 
-/// Version 8 of Scan: a batch in front, and lengths of sequences, of which only whole ones are known here.
+/// Version 8 of `Scan`: a leading batch axis and sequence lengths. Only sequences of full length
+/// are supported.
 fn scan_batches(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
     if call.optional(0)?.is_some() || call.ints("directions")?.is_some() {
         return Err(Error::unsupported("Scan of version 8 with lengths or directions"));

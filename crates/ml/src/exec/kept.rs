@@ -1,18 +1,20 @@
-//! What the lists of a model keep together, so that inputs of ever new shapes and outcomes do not grow it without bound.
+//! The shared budget of all lists of a model. It bounds memory for inputs of ever new shapes and
+//! outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is kept for one model at most, counted in steps and nodes.
+/// The most steps and nodes kept for one model.
 const KEPT_MAX: usize = 1 << 20;
-/// What the smallest list counts as. With [`KEPT_MAX`] it bounds how many lists hang behind each other.
+/// The minimum size that a list counts as. Together with [`KEPT_MAX`] it bounds the depth of
+/// chained lists.
 pub(super) const SEGMENT_SIZE: usize = 1 << 10;
 
-/// The count of a model, bodies of loops included.
+/// The number of steps and nodes kept for a model, bodies of loops included.
 #[derive(Default)]
 pub(crate) struct Kept(AtomicUsize);
 
-/// What one program has of it.
+/// The part of the budget that one program uses.
 pub(super) struct Share {
     of: Arc<Kept>,
     own: AtomicUsize,
@@ -27,7 +29,7 @@ impl Share {
         &self.of
     }
 
-    /// Whether there was room for so much more.
+    /// Takes `size` of the budget. Returns whether there was room.
     pub(super) fn take(&self, size: usize) -> bool {
         let fits = |kept: usize| Some(kept + size).filter(|sum| *sum <= KEPT_MAX);
         let taken = self.of.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();

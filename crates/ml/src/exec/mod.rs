@@ -1,16 +1,22 @@
 //! Running a program.
 //!
-//! 1. The first run with inputs of certain types and shapes is traced: node by node, what depends on constants and shapes alone is
-//!    computed once and kept, what devices have ops for is recorded into a graph, everything else is a step on the host. A graph is
-//!    as large as possible: it ends only where a step on the host needs something of it.
-//! 2. The trace is a list of [`Step`]s. Later runs with the same types and shapes go through the list and decide nothing.
-//! 3. Where shapes depend on values (`NonZero`, a slice with computed bounds) or an `If` is decided by a value, the list ends in a
-//!    branch: one further list for each outcome met, found by it. What is not known yet is traced from there.
-//! 4. Bodies of `Loop`, `Scan` and `SequenceMap` are programs of their own, with lists of their own.
-//! 5. Lists are bounded in number; the oldest goes. What all lists of a model keep together is bounded as well ([`KEPT_MAX`]): a
-//!    program whose lists exceed it forgets them, and one that still finds no room traces every run. The lock that guards lists is
-//!    held to look one up, never while anything runs.
-//! 6. The turns of all loops of a run together are bounded, and so are the bytes that it holds on the host.
+//! 1. The first run with inputs of certain types and shapes is traced node by node. Nodes that
+//!    depend only on constants and shapes are computed once and their results kept. Nodes that
+//!    devices have ops for are recorded into a graph. Every other node is a step on the host. A
+//!    graph is as large as possible: it ends only when a step on the host needs a value of the
+//!    graph.
+//! 2. The trace is a list of [`Step`]s. Later runs with the same types and shapes replay the list
+//!    without decisions.
+//! 3. If shapes depend on values (`NonZero`, a slice with computed bounds), or a value decides an
+//!    `If`, the list ends in a branch. A branch has one further list for each outcome seen, keyed
+//!    by the outcome. A new outcome is traced from there.
+//! 4. Bodies of `Loop`, `Scan` and `SequenceMap` are programs with lists of their own.
+//! 5. The number of lists is bounded; the oldest is dropped first. The total size of all lists of a
+//!    model is bounded too ([`KEPT_MAX`]). A program whose lists exceed it drops them. A program
+//!    that still finds no room traces every run. The lock on the lists is held for look-ups only,
+//!    never while a step runs.
+//! 6. The iterations of all loops of a run are bounded in total, and so are the bytes that the run
+//!    holds on the host.
 
 mod bodies;
 mod kept;
@@ -39,21 +45,22 @@ pub(crate) use kept::Kept;
 use kept::Share;
 use state::State;
 
-/// The most turns of all loops of one run: a condition that never becomes false must end somewhere.
+/// The most iterations of all loops of one run in total. A condition that never becomes false has
+/// to end.
 pub(crate) const TURNS_MAX: usize = 1 << 20;
-/// The most bytes that the values of one run take on the host at a time, graphs aside.
+/// The most bytes that the values of one run take on the host at a time, without graphs.
 pub(crate) const RUN_BYTES_MAX: usize = 1 << 34;
-/// The lists that are kept for one program, and the branches at the end of one list.
+/// The most lists kept for one program, and the most further lists of one branch.
 const LISTS_MAX: usize = 64;
 
-/// Where a program runs.
+/// The environment of a run: runtime, options and counters.
 pub(crate) struct Context<'a> {
-    /// The runtime whose devices run graphs; without one everything runs on the host.
+    /// The runtime whose devices run graphs. Without a runtime everything runs on the host.
     pub runtime: Option<&'a Runtime>,
     pub options: RunOptions,
     turns: Cell<u64>,
     bytes: Cell<u64>,
-    /// The devices that have run graphs, as the runtime reports it, and how many each.
+    /// The devices that ran graphs, as reported by the runtime, each with its number of graphs.
     devices: RefCell<Vec<(DeviceId, u64)>>,
 }
 
@@ -63,7 +70,7 @@ impl<'a> Context<'a> {
         Context { runtime, options, turns, bytes, devices }
     }
 
-    /// Counts a turn of a loop, and ends the run where its time is over.
+    /// Counts an iteration of a loop. Fails beyond the bound or after the deadline.
     fn turn(&self) -> Result<()> {
         self.turns.set(self.turns.get() + 1);
         if self.turns.get() > bound(TURNS_MAX) as u64 {
@@ -73,7 +80,7 @@ impl<'a> Context<'a> {
         self.in_time()
     }
 
-    /// Whether there is time left.
+    /// Fails after the deadline.
     pub(crate) fn in_time(&self) -> Result<()> {
         match self.options.deadline {
             Some(deadline) if Instant::now() >= deadline => {
@@ -84,7 +91,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Counts what a value takes from here on.
+    /// Adds a value's bytes to those held by the run.
     fn hold(&self, bytes: u64) -> Result<()> {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         let limit = bound(RUN_BYTES_MAX) as u64;
@@ -101,19 +108,20 @@ impl<'a> Context<'a> {
     fn run_graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let runtime = self.runtime.ok_or_else(|| Error::unsupported("a graph without a runtime"))?;
         let outcome = runtime.run_with(RunGraph::new(graph, inputs), self.options.clone()).with_report().wait()?;
-        // Of a graph that was cut, parts ran elsewhere.
+        // Parts of a split graph ran on other devices.
         let mut devices = self.devices.borrow_mut();
         count_in(&mut devices, outcome.report.device, 1);
         outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
         Ok(outcome.output)
     }
 
-    /// The devices that have run graphs so far, and how many each; parts of graphs count as graphs.
+    /// The devices that ran graphs so far, each with its number of graphs. Parts of split graphs
+    /// count as graphs.
     pub(crate) fn devices(&self) -> Vec<(DeviceId, u64)> {
         self.devices.borrow().clone()
     }
 
-    /// The value on the host.
+    /// The value, copied to the host if it is on a device.
     pub(crate) fn fetch(&self, live: &Live) -> Result<Value> {
         match live {
             Live::Value(value) => Ok(value.clone()),
@@ -129,7 +137,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Counts graphs for a device.
+/// Adds `graphs` to the count of a device.
 pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, graphs: u64) {
     match devices.iter_mut().find(|(known, _)| *known == device) {
         Some((_, count)) => *count += graphs,
@@ -137,7 +145,7 @@ pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, gra
     }
 }
 
-/// A value of a run: on the host, or wherever a graph left it.
+/// A value of a run, on the host or in the memory where a graph left it.
 #[derive(Clone)]
 pub(crate) enum Live {
     Value(Value),
@@ -146,7 +154,7 @@ pub(crate) enum Live {
 }
 
 impl Live {
-    /// As a tensor that graphs read.
+    /// The value as a tensor for graphs.
     pub(crate) fn tensor(&self) -> Result<Tensor> {
         match self {
             Live::Value(value) => value.array()?.tensor(),
@@ -154,7 +162,7 @@ impl Live {
         }
     }
 
-    /// The bytes that it takes on the host; those of devices are the runtime's to count.
+    /// The bytes that the value takes on the host. The runtime accounts for device memory.
     fn bytes(&self) -> u64 {
         match self {
             Live::Value(value) => value.bytes(),
@@ -173,7 +181,7 @@ impl Live {
     }
 }
 
-/// Where a step's operand comes from.
+/// The origin of a step's operand.
 #[derive(Clone)]
 enum Source {
     Missing,
@@ -181,7 +189,7 @@ enum Source {
     Slot(usize),
 }
 
-/// The body of a node, and the slots of the values that it takes from around it.
+/// The body of a node, and the slots of the surrounding values that it reads.
 type Inner = (Arc<Executable>, Vec<usize>);
 
 /// One step of a run.
@@ -190,20 +198,21 @@ enum Step {
     Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)> },
     /// A node on the host.
     Host { node: Arc<Node>, inputs: Vec<Source>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
-    /// Indices as devices read them: 32 bits, counted from the front, within an axis of this length.
+    /// Converts indices to the form that devices read: 32 bits, counted from the front, checked
+    /// against an axis of this length.
     Indices { input: usize, output: usize, len: usize },
 }
 
-/// A list of steps, and what comes after.
+/// A list of steps and its end.
 pub(crate) struct Segment {
     steps: Vec<Step>,
-    /// After each step: the slots that nothing needs any more.
+    /// For each step, the slots that are not needed after it.
     frees: Vec<Vec<usize>>,
     end: End,
 }
 
 impl Segment {
-    /// What it is counted as: its steps, and what is left to do where it ends in a branch.
+    /// Its size in the budget: the steps, plus the outputs or, for a branch, the size of its state.
     fn size(&self) -> usize {
         let left = match &self.end {
             End::Done(outputs) => outputs.len(),
@@ -218,11 +227,12 @@ enum End {
     Branch(Box<Branch>),
 }
 
-/// What decides how a run goes on.
+/// The value that decides how a run continues.
 enum Outcome {
     /// The types and shapes in these slots.
     Forms(Vec<usize>),
-    /// The condition of an If, in this slot; the If is this entry of the state.
+    /// The condition of an `If`, in the first slot. The second number is the entry of the `If` in
+    /// the state.
     Truth(usize, usize),
 }
 
@@ -232,7 +242,7 @@ struct Branch {
     lists: Lists,
 }
 
-/// Lists by what they were made for.
+/// Lists with their keys.
 type Known = Vec<(Vec<u64>, Arc<Segment>)>;
 
 #[derive(Default)]
@@ -253,7 +263,7 @@ impl Lists {
         known.push((key, segment));
     }
 
-    /// Every step of every list, those behind branches too.
+    /// Visits every step of every list, lists behind branches included.
     fn visit(&self, visit: &mut dyn FnMut(&Step)) {
         let known: Vec<Arc<Segment>> = {
             let known = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -272,12 +282,12 @@ impl Lists {
     }
 }
 
-/// A program with the lists that were made of it.
+/// A program with its traced lists.
 pub(crate) struct Executable {
     body: Arc<Body>,
-    /// Values from around the body that never change.
+    /// Values of the surrounding graph that never change.
     statics: HashMap<ValueId, Value>,
-    /// Values from around the body that are given with each run, behind the inputs.
+    /// Values of the surrounding graph that each run passes after the inputs.
     dynamics: Vec<ValueId>,
     lists: Lists,
     share: Share,
@@ -293,18 +303,19 @@ impl Executable {
         Executable { body, statics, dynamics, lists: Lists::default(), share: Share::of(kept) }
     }
 
-    /// Forgets every list, and with them the graphs and what devices keep for them.
+    /// Drops every list, and with them the graphs and the data that devices keep for these graphs.
     pub(crate) fn forget(&self) {
         self.lists.clear();
         self.share.give_back();
     }
 
-    /// Keeps a list where it will be looked for, if there is room for it.
+    /// Stores a list in `lists` if there is room for it.
     fn keep(&self, lists: &Lists, key: Vec<u64>, segment: &Arc<Segment>) {
         let size = segment.size();
         if !self.share.take(size) {
             self.forget();
-            // What is behind a branch that was just forgotten would never be found again.
+            // The branch that owns `lists` was just dropped, so a list stored there would never be
+            // found.
             if !std::ptr::eq(lists, &self.lists) || !self.share.take(size) {
                 return;
             }
@@ -312,7 +323,7 @@ impl Executable {
         lists.insert(key, Arc::clone(segment));
     }
 
-    /// What the lists are made of: how many graphs, and the ops on the host with how often each.
+    /// Describes the lists: the number of graphs, and each op on the host with its count.
     pub(crate) fn steps(&self) -> String {
         let (mut graphs, mut nodes, mut hosts) = (0, 0, std::collections::BTreeMap::<String, usize>::new());
         self.lists.visit(&mut |step| match step {
@@ -339,13 +350,14 @@ impl Executable {
         graphs
     }
 
-    /// Runs on these inputs: those of the body, then the values from around it. Outputs stay where they were computed.
+    /// Runs on these inputs: those of the body, followed by the surrounding values. Outputs stay
+    /// where they were computed.
     pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<Live>) -> Result<Vec<Live>> {
         let expected = self.body.inputs.len() + self.dynamics.len();
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
         }
-        // Lists that were made without devices have everything on the host.
+        // Lists traced without devices have every step on the host, so the key holds this too.
         let mut form = vec![u64::from(context.runtime.is_some())];
         inputs.iter().for_each(|input| input.form(&mut form));
         let live: Vec<Option<Live>> = inputs.into_iter().map(Some).collect();

@@ -1,4 +1,4 @@
-//! Going through lists, and tracing where there is none.
+//! Replays lists, and traces new ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ops::{OpKind, truth};
 use crate::program::Node;
 use crate::value::Value;
 
-/// Runs a list, and those that come after it.
+/// Runs a list and the lists that follow it.
 pub(super) fn replay(
     context: &Context<'_>,
     executable: &Executable,
@@ -43,7 +43,7 @@ pub(super) fn replay(
     }
 }
 
-/// Traces from a state to the end, and keeps each list where it will be looked for.
+/// Traces from a state to the end and stores each list under its key.
 pub(super) fn trace(
     context: &Context<'_>,
     executable: &Executable,
@@ -74,7 +74,7 @@ pub(super) fn trace(
     }
 }
 
-/// The list that a tracer has made, and what is in the slots.
+/// The list that a tracer made, and the contents of the slots.
 fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Option<Live>>) {
     let Tracer { mut state, live, steps, .. } = tracer;
     let kept = match &outcome {
@@ -101,7 +101,7 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
             outputs.iter().filter_map(|output| if let Source::Slot(slot) = output { Some(*slot) } else { None }),
         );
     }
-    // Backwards: the first step that is met reading or writing a slot is the last one to need it.
+    // In reverse order, the first step found to read or write a slot is the last one to need it.
     let mut frees = vec![Vec::new(); steps.len()];
     for (step, frees) in steps.iter().zip(&mut frees).rev() {
         step_slots(step, &mut |slot| {
@@ -147,7 +147,7 @@ fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<Live>]) -> 
     Ok(key)
 }
 
-/// Goes on behind a branch: an If becomes the body that its condition chose.
+/// Continues after a branch. An `If` is replaced by the body that its condition chose.
 fn resume(state: &mut State, branch: &Branch, key: &[u64]) -> Result<()> {
     if let Outcome::Truth(_, place) = branch.outcome {
         let node = state.entry(place);
@@ -156,7 +156,7 @@ fn resume(state: &mut State, branch: &Branch, key: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// An If's body in its place.
+/// Replaces an `If` by the nodes of the chosen body.
 pub(super) fn inline(state: &mut State, node: &Node, condition: bool) -> Result<()> {
     let body = node.body(if condition { "then_branch" } else { "else_branch" })?;
     if body.outputs.len() < node.outputs.len() {
@@ -185,7 +185,7 @@ pub(super) fn live_at(live: &[Option<Live>], slot: usize) -> Result<&Live> {
     live.get(slot).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-/// A value of the run, wherever it is.
+/// A value of the run, on the host or on a device.
 fn value_of(source: &Source, live: &[Option<Live>]) -> Result<Live> {
     match source {
         Source::Static(value) => Ok(Live::Value(value.clone())),
@@ -211,7 +211,7 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: 
     Ok(())
 }
 
-/// Runs one step on what is in the slots.
+/// Runs one step on the values in the slots.
 pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option<Live>>) -> Result<()> {
     match step {
         Step::Graph { graph, inputs, outputs } => {
@@ -243,7 +243,7 @@ pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option
     Ok(())
 }
 
-/// A node on the host.
+/// Runs a node on the host.
 pub(super) fn run_node(
     context: &Context<'_>,
     node: &Node,
@@ -264,7 +264,8 @@ pub(super) fn run_node(
     }
 }
 
-/// Indices as 32-bit integers from the front, each within an axis of this length.
+/// Indices as 32-bit integers counted from the front. Each is checked against an axis of length
+/// `len`.
 fn indices(array: &Array, len: usize) -> Result<Array> {
     let widened;
     let given = match array.kind() {
@@ -274,7 +275,7 @@ fn indices(array: &Array, len: usize) -> Result<Array> {
             &widened
         }
     };
-    // Most count from the front and are within.
+    // Fast path: most indices count from the front and are within the axis.
     let mut is_odd = false;
     let places = Array::build(ElementType::I32, array.dims(), |bytes| {
         for (place, index) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(given) {

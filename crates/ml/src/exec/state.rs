@@ -1,4 +1,4 @@
-//! What a trace knows: which values there are, and which nodes wait for which.
+//! The state of a trace: known values, and nodes that wait for values.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use crate::lower::Origin;
 use crate::program::{Body, Node, ValueId};
 use crate::value::Value;
 
-/// What a value is at this point of a trace.
+/// The location of a value at a point of a trace.
 #[derive(Clone)]
 pub(super) enum Bound {
-    /// Known for every run of this list.
+    /// A constant for every run of this list.
     Static(Value),
-    /// In this slot.
+    /// A value in this slot.
     Slot(usize),
-    /// In the graph that is being recorded, where it has this element type.
+    /// A node of the graph under construction, with its element type.
     Pending(NodeId, ElementType),
 }
 
-/// Which nodes are done and which may run. Cloned where a list ends in a branch.
+/// The nodes that are done and those that may run. Cloned when a list ends in a branch.
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub bound: HashMap<ValueId, Bound>,
-    /// The bytes that constant matrices of floats were made of.
+    /// The bytes from which constant float matrices were dequantized.
     pub origins: HashMap<ValueId, Arc<Origin>>,
-    /// How many nodes, and outputs, still need a value.
+    /// For each value, the number of nodes and outputs that still need it.
     uses: HashMap<ValueId, usize>,
     entries: Vec<Arc<Node>>,
     missing: Vec<usize>,
     waiting: HashMap<ValueId, Vec<usize>>,
-    /// Nodes whose operands are there, in the file's order.
+    /// Nodes whose operands are all available, in the file's order.
     pub ready: BTreeSet<usize>,
-    /// Those of them that were found to need the host.
+    /// Ready nodes that have to run on the host.
     pub on_host: BTreeSet<usize>,
     pub outputs: Vec<ValueId>,
     pub slots: usize,
 }
 
 impl State {
-    /// Before anything has run: inputs in the first slots, constants known.
+    /// The initial state: inputs in the first slots, constants bound.
     pub(super) fn new(body: &Body, statics: &HashMap<ValueId, Value>, dynamics: &[ValueId]) -> State {
         let mut state = State { outputs: body.outputs.clone(), ..State::default() };
         for (slot, id) in body.inputs.iter().chain(dynamics).enumerate() {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// What it is counted as where it is kept.
+    /// Its size in the budget of kept lists.
     pub(super) fn size(&self) -> usize {
         self.entries.len() + self.bound.len() + self.uses.len() + self.waiting.len()
     }
@@ -88,7 +88,7 @@ impl State {
         Arc::clone(&self.entries[place])
     }
 
-    /// A value is there.
+    /// Records that a value is available, and moves nodes whose last operand it was to `ready`.
     pub(super) fn bind(&mut self, id: ValueId, bound: Bound) {
         self.bound.insert(id, bound);
         for place in self.waiting.remove(&id).unwrap_or_default() {
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// A node has read its operands.
+    /// Records that a node has read its operands.
     pub(super) fn done(&mut self, node: &Node) {
         for id in node.needs() {
             if let Some(uses) = self.uses.get_mut(&id) {
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Whether anything still needs a value.
+    /// Whether a node or output still needs a value.
     pub(super) fn is_needed(&self, id: ValueId) -> bool {
         self.uses.get(&id).is_some_and(|uses| *uses > 0)
     }
@@ -118,7 +118,7 @@ impl State {
         self.slots - 1
     }
 
-    /// Slots of values that something still needs.
+    /// Slots of values that are still needed.
     pub(super) fn needed_slots(&self) -> BTreeSet<usize> {
         let slot = |(id, bound): (&ValueId, &Bound)| match bound {
             Bound::Slot(slot) if self.is_needed(*id) => Some(*slot),
@@ -127,7 +127,7 @@ impl State {
         self.bound.iter().filter_map(slot).collect()
     }
 
-    /// Forgets values that nothing needs, so that a branch does not keep them.
+    /// Removes values that are no longer needed, so that a branch does not keep them.
     pub(super) fn prune(&mut self) {
         self.uses.retain(|_, uses| *uses > 0);
         let uses = &self.uses;

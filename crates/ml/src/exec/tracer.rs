@@ -1,4 +1,4 @@
-//! Tracing: a run that writes down what it does.
+//! Tracing: runs a program and records its steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ops::{OpKind, shape};
 use crate::program::{Attribute, Node, ValueId};
 use crate::value::Value;
 
-/// A run under way, with what it has written down so far.
+/// A run in progress, with the steps recorded so far.
 pub(super) struct Tracer<'c, 'r> {
     context: &'c Context<'r>,
     kept: &'c Arc<Kept>,
@@ -21,13 +21,14 @@ pub(super) struct Tracer<'c, 'r> {
     pub(super) live: Vec<Option<Live>>,
     pub(super) steps: Vec<Step>,
     recording: Option<Recording>,
-    /// The values that are in the recorded graph.
+    /// The values of the graph under construction.
     pending: Vec<ValueId>,
-    /// Slots with indices as devices read them, by the slot they were made of and the length of the axis.
+    /// Slots with converted indices, by the slot of the original indices and the length of the
+    /// axis.
     indices: HashMap<(usize, usize), usize>,
 }
 
-/// Nodes for the host that are looked at for one that need not wait for the recorded graph.
+/// The most host nodes examined to find one that is independent of the recorded graph.
 const LOOKED_AT_MAX: usize = 64;
 
 impl<'c, 'r> Tracer<'c, 'r> {
@@ -41,7 +42,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         Tracer { context, kept, state, live, steps: Vec::new(), recording: None, pending, indices }
     }
 
-    /// Runs until everything is done, or something decides how it goes on.
+    /// Runs until all nodes are done, or until a value decides how the run continues.
     pub(super) fn run(&mut self) -> Result<Option<Outcome>> {
         loop {
             while let Some(place) = self.state.ready.pop_first() {
@@ -80,7 +81,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
         node.needs().any(|id| matches!(self.state.bound.get(&id), Some(Bound::Pending(..))))
     }
 
-    /// Does a node now, where nothing but the recorded graph is needed for it. False where it needs the host.
+    /// Handles a node now if it needs no step on the host. Returns `false` if the node needs the
+    /// host.
     fn visit(&mut self, node: &Arc<Node>) -> Result<bool> {
         if let (OpKind::If, Some(Some(condition))) = (node.kind, node.inputs.first())
             && let Some(Bound::Static(value)) = self.state.bound.get(condition)
@@ -100,7 +102,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         self.record(node)
     }
 
-    /// The value under another name.
+    /// Binds the node's output to the value of its input.
     fn alias(&mut self, node: &Node) -> bool {
         let bound = node.inputs[0].and_then(|id| self.state.bound.get(&id)).cloned();
         if let (Some(bound), Some(Some(output))) = (bound, node.outputs.first()) {
@@ -117,7 +119,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         self.state.bind(id, bound);
     }
 
-    /// The outputs of a node that depends on nothing that changes.
+    /// The outputs of a node whose operands are all constants.
     fn computed(&mut self, node: &Arc<Node>) -> Result<Option<Vec<Value>>> {
         let fixed = |id| matches!(self.state.bound.get(&id), Some(Bound::Static(_)));
         if let Some(outputs) = self.shape_alone(node)? {
@@ -138,7 +140,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         Ok(Some(made))
     }
 
-    /// `Shape` and `Size`, which look at no element.
+    /// `Shape` and `Size`, which read no elements.
     fn shape_alone(&self, node: &Node) -> Result<Option<Vec<Value>>> {
         let dims = || node.inputs.first().copied().flatten().and_then(|id| self.form(id)).map(|(_, dims)| dims);
         let call = Call { node, inputs: &[] };
@@ -170,14 +172,15 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
     }
 
-    /// Records a node into the graph, where devices have it.
+    /// Records a node into the graph. Returns `false` if devices have no op for it.
     fn record(&mut self, node: &Arc<Node>) -> Result<bool> {
         let OpKind::Plain { shape_operands, .. } = node.kind else { return Ok(false) };
         if self.context.runtime.is_none() {
             return Ok(false);
         }
-        // Devices repeat graphs of products with one call. Look-ups by indices that come with each run, which they have to check, are not
-        // among what they repeat: those before the first product are a graph of their own.
+        // Devices replay graphs of products with one call. Look-ups by indices that come with each
+        // run cannot be replayed, because a device has to check these indices. Look-ups before the
+        // first product are therefore a graph of their own.
         let is_product = matches!(node.op.as_str(), "MatMul" | "Gemm" | "Conv");
         if is_product && self.recording.as_ref().is_some_and(Recording::looks_up_alone) {
             self.flush()?;
@@ -223,7 +226,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
     }
 
-    /// A slot with the indices of another as devices read them.
+    /// The slot with the converted indices of another slot.
     fn index_slot(&mut self, input: usize, len: usize) -> Result<usize> {
         if let Some(output) = self.indices.get(&(input, len)) {
             return Ok(*output);
@@ -247,7 +250,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
         Ok(())
     }
 
-    /// Runs a node on the host. Where its outputs' shapes, or an If's condition, are not known before, that ends the list.
+    /// Runs a node on the host. Returns an outcome, which ends the list, if the shapes of its
+    /// outputs or the condition of an `If` are not known beforehand.
     fn on_host(&mut self, place: usize, node: &Arc<Node>) -> Result<Option<Outcome>> {
         if let OpKind::If = node.kind {
             let condition = node.inputs.first().copied().flatten();
@@ -275,7 +279,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
         Ok(decided.then(|| Outcome::Forms(outputs.into_iter().flatten().collect())))
     }
 
-    /// The bodies of a node, with what they take from around it: once for all where that never changes.
+    /// The bodies of a node, with the surrounding values that they read. Constant values are bound
+    /// once.
     fn bodies(&self, node: &Node) -> Result<Vec<Inner>> {
         let mut bodies = Vec::new();
         for attribute in node.attributes.values() {
@@ -296,7 +301,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         Ok(bodies)
     }
 
-    /// Ends the graph that is being recorded and runs it, so that what is needed of it is in slots.
+    /// Ends the graph under construction and runs it, so that its needed values are in slots.
     fn flush(&mut self) -> Result<()> {
         let Some(recording) = self.recording.take() else { return Ok(()) };
         let mut wanted: Vec<(usize, panoply_core::graph::NodeId, crate::ElementType)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Products of bytes with sums in 32 bits: where models ask for them, and where both sides of a product of floats were bytes.
+//! Byte products with 32-bit sums: for models that ask for them, and for float products whose
+//! operands were both dequantized from bytes.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use crate::element::ElementType;
 use crate::error::Result;
 use crate::ops::call::{Call, axis_of};
 
-/// The longest sums of products of bytes that surely fit 32 bits.
+/// The longest sums of byte products that are certain to fit 32 bits.
 const DEPTH_MAX: usize = 1 << 15;
 
-/// Bytes that a node of floats was made of.
+/// The bytes that a float node was dequantized from.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes {
     pub(super) node: NodeId,
@@ -25,20 +26,21 @@ pub(super) struct Bytes {
     pub(super) zero: f64,
 }
 
-/// Constant bytes that a constant matrix of floats was made of, without their zero points, and a scale for each column.
+/// Constant bytes that a constant float matrix was dequantized from, with zero points subtracted,
+/// and a scale for each column.
 pub(crate) struct Origin {
     weights: Array,
     scales: Vec<f64>,
 }
 
 impl Origin {
-    /// Of a `DequantizeLinear` of constants, where it is such a matrix.
+    /// The origin of a `DequantizeLinear` of constants. `None` if the result is not such a matrix.
     pub(crate) fn of(call: &Call<'_>) -> Result<Option<Arc<Origin>>> {
         let (x, scale) = (call.array(0)?, call.array(1)?);
         let ([_, n], ElementType::I8 | ElementType::U8, ElementType::F32) = (x.dims(), x.kind(), scale.kind()) else {
             return Ok(None);
         };
-        // One scale for all has no axis, whatever is said of it.
+        // A single scale has no axis, so the attribute is ignored.
         let (n, by_column) = (*n, axis_of(call.int("axis", 1)?, 2).is_ok_and(|axis| axis == 1));
         let is_plain = call.int("block_size", 0)? == 0 && matches!(call.int("output_dtype", 0)?, 0 | 1);
         if !is_plain || !(scale.len() == 1 || (scale.len() == n && by_column)) {
@@ -52,7 +54,8 @@ impl Origin {
     }
 }
 
-/// A matrix of bytes without its zero point, or that of each column, where signed bytes hold that.
+/// A byte matrix with its zero point or zero points (one for each column) subtracted. `None` if the
+/// differences do not fit signed bytes.
 fn without_zeros(weights: &Array, zeros: &[i128]) -> Result<Option<Array>> {
     let n = weights.dims().last().copied().unwrap_or(1);
     if zeros.len() != 1 && zeros.len() != n {
@@ -75,7 +78,7 @@ fn without_zeros(weights: &Array, zeros: &[i128]) -> Result<Option<Array>> {
     }
 }
 
-/// The sums of a matrix's columns.
+/// The column sums of a matrix.
 fn column_sums(weights: &Array) -> Result<Vec<i128>> {
     let n = weights.dims().last().copied().unwrap_or(1);
     let mut sums = vec![0; n];
@@ -86,7 +89,8 @@ fn column_sums(weights: &Array) -> Result<Vec<i128>> {
 }
 
 impl Lower<'_, '_> {
-    /// A product of floats that were bytes with a constant matrix that was bytes: the product of the bytes, and one scale for each column.
+    /// A product of dequantized floats with a dequantized constant matrix, as a product of the
+    /// bytes and one scale for each column.
     pub(super) fn matmul_of_bytes(&mut self) -> Recorded {
         let (Some(Arg::Dynamic { at: Place::Node(a), dims, .. }), Some(Arg::Static(_))) =
             (self.args.first(), self.args.get(1))
@@ -101,7 +105,8 @@ impl Lower<'_, '_> {
             return Ok(None);
         }
         let scales: Vec<f64> = origin.scales.iter().map(|scale| f64::from((bytes.scale * scale) as f32)).collect();
-        // Where f32 holds both scales but not their product, floats that are not bytes are still right.
+        // Two scales may be normal in f32 and their product not. The float product is still correct
+        // then.
         if !scales.iter().all(|scale| (*scale as f32).is_normal()) {
             return Ok(None);
         }
@@ -122,7 +127,8 @@ impl Lower<'_, '_> {
         one(node, ElementType::F32)
     }
 
-    /// `MatMulInteger` with constant weights: both sides as signed bytes, and what that moves put right by sums of columns.
+    /// `MatMulInteger` with constant weights. Both operands become signed bytes, and column sums
+    /// correct for the shift.
     pub(super) fn product_of_bytes(&mut self) -> Recorded {
         let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
         let (a_kind, b_kind) = (self.kind(0)?, self.kind(1)?);
@@ -146,7 +152,8 @@ impl Lower<'_, '_> {
         if zeros.len() != 1 && (zeros.len() != n || self.fixed(3).is_some_and(|array| array.dims().len() != 1)) {
             return Ok(None);
         }
-        // Weights without their zero point, where bytes hold that; else the host has to do it.
+        // Weights with zero points subtracted, if bytes hold them. Otherwise the node runs on the
+        // host.
         let Some(weights) = without_zeros(&weights, &zeros)? else { return Ok(None) };
         let sums = column_sums(&weights)?;
         let sums = Array::from_integers(ElementType::I32, [n], &sums)?;
@@ -173,7 +180,7 @@ impl Lower<'_, '_> {
         one(node, ElementType::I32)
     }
 
-    /// Bytes as signed ones, and by how much they are less than before.
+    /// Unsigned bytes shifted to signed ones, and the shift.
     fn signed_node(&mut self, x: NodeId, kind: ElementType) -> Result<(NodeId, f64)> {
         if kind == ElementType::I8 {
             return Ok((x, 0.0));
@@ -187,7 +194,7 @@ impl Lower<'_, '_> {
         self.signed_node(x, kind)
     }
 
-    /// The sums of signed bytes along an axis, which stays with a length of one.
+    /// Sums of signed bytes along an axis, which stays with length one.
     fn sums(&mut self, bytes: NodeId, axis: usize) -> Result<NodeId> {
         let mut dims = self.node_dims(bytes)?;
         dims[axis] = 1;
@@ -196,8 +203,9 @@ impl Lower<'_, '_> {
         self.reshape(sums, &dims)
     }
 
-    /// `MatMulInteger` of two sides that change, with one zero point each. Of `(a + p) · (b + q)` with signed bytes `a` and `b` the
-    /// product is that of the bytes, `q` times the sums of rows, `p` times those of columns, and `p · q` for each step.
+    /// `MatMulInteger` with two dynamic operands and one zero point each. For signed bytes `a` and
+    /// `b`, the product `(a + p) · (b + q)` is the product of the bytes, plus `q` times the row
+    /// sums, plus `p` times the column sums, plus `p · q` times the depth.
     fn product_of_changing_bytes(&mut self) -> Recorded {
         let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
         let (a_dims, b_dims) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());

@@ -1,6 +1,7 @@
-//! Nodes for which the compute domain has no op, as kernels of our own inside the graph. `Concat`, `Resize`, `Pad`, `Tile` and recurrent
-//! layers have forms for devices (`forms`); the others' closures run on the CPU, so a graph stays whole there, and on a device it is
-//! cut around them.
+//! Nodes for which the compute domain has no op, as custom kernels inside the graph. `Concat`,
+//! `Resize`, `Pad`, `Tile` and recurrent layers have device code (`forms`). The other kernels are
+//! closures that run on the CPU: a graph on the CPU stays whole, and a graph on another device is
+//! split around them.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::ops::sizes;
 use crate::program::Node;
 use crate::value::Value;
 
-/// Operands of one concatenation; more are joined in groups. With the result they are as many tensors as kernels of any device have.
+/// The most operands of one concatenation; more are joined in groups. Operands and result together
+/// reach the most tensors that a kernel of any device takes.
 const CONCAT_MAX: usize = 7;
 
 impl Lower<'_, '_> {
@@ -48,7 +50,8 @@ impl Lower<'_, '_> {
         self.on_cpu(&outputs, kind)
     }
 
-    /// The node's function on the host as a kernel. All outputs are of one type and lie in one tensor, one behind the other.
+    /// The node's host function as a kernel. All outputs have one element type and share one
+    /// tensor, one after the other.
     fn on_cpu(&mut self, outputs: &[Vec<usize>], kind: ElementType) -> Recorded {
         let (mut nodes, mut inputs, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
         for (place, arg) in self.args.iter().enumerate() {
@@ -114,7 +117,7 @@ impl Lower<'_, '_> {
         Ok(Some(vec![(nodes[0], kind)]))
     }
 
-    /// Tensors one behind the other along an axis.
+    /// Concatenates tensors along an axis.
     fn join(&mut self, nodes: &[NodeId], axis: usize, dtype: DType) -> Result<NodeId> {
         if let [one] = nodes {
             return Ok(*one);
@@ -139,7 +142,7 @@ impl Lower<'_, '_> {
     }
 }
 
-/// What tensors one behind the other along an axis are: rows that have a run of each.
+/// The layout of a concatenation along an axis: each row consists of one run of each source.
 struct Joined {
     dtype: DType,
     axis: usize,
@@ -160,7 +163,7 @@ impl Joined {
         Ok(Joined { dtype, axis, runs, elements: count_of(&dims)?, shape: Shape::new(&dims)? })
     }
 
-    /// The program without forms for devices.
+    /// The program without device code.
     fn program(&self) -> KernelBuilder {
         let (runs, dtype, axis) = (self.runs.clone(), self.dtype, self.axis);
         let body = move |call: &mut KernelCall<'_>| match dtype {
@@ -195,7 +198,7 @@ fn call_of(program: &Arc<KernelProgram>, tensors: &[Tensor], shape: Shape) -> Ke
     tensors.iter().fold(Kernel::new(program), |kernel, tensor| kernel.input(tensor)).output(shape)
 }
 
-/// The elements that are asked for of rows that have a run of each source, one behind the other.
+/// Copies the requested elements of the concatenation. Each row holds one run of each source.
 fn copy_runs<T: Element>(call: &mut KernelCall<'_>, runs: &[usize]) -> panoply_core::Result<()> {
     let target = call.output::<T>(0)?;
     let width = runs.iter().sum::<usize>().max(1);
@@ -206,7 +209,8 @@ fn copy_runs<T: Element>(call: &mut KernelCall<'_>, runs: &[usize]) -> panoply_c
             true => (call.input::<T>(place)?, *run),
             false => call.rows::<T>(place)?,
         };
-        // Where this source's run of the first row stands in the target: its first elements may not be asked for.
+        // The start of this source's run of the first row in the target. The requested range may
+        // begin inside of the run.
         let (mut row, mut cut) = (first, skipped.saturating_sub(before));
         let mut at = before.saturating_sub(skipped);
         if cut >= *run {
@@ -227,7 +231,7 @@ fn copy_runs<T: Element>(call: &mut KernelCall<'_>, runs: &[usize]) -> panoply_c
 enum Input {
     Missing,
     Static(Value),
-    /// The kernel's input with this number.
+    /// The kernel's input with this index.
     Given(usize, ElementType, Vec<usize>),
 }
 
@@ -314,7 +318,8 @@ mod tests {
             if axis != 1 {
                 continue;
             }
-            // Rows of a part of the channels have the others between them; pieces begin and end anywhere.
+            // Rows of a part of the channels are separated by the other channels. Pieces begin and
+            // end at any element.
             assert!((0..3).all(|input| turned.reads_in_place(input)));
             let all = got[0].to_vec::<f32>().unwrap();
             for (start, end) in [(0, 1), (3, 40), (14, 16), (7, all.len()), (15, 31)] {

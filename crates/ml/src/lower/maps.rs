@@ -9,7 +9,8 @@ use crate::element::ElementType;
 use crate::error::Result;
 
 impl Lower<'_, '_> {
-    /// Records an elementwise node; `None` where it is none, or its types are not for devices.
+    /// Records an elementwise node. `None` if the node is not elementwise or devices lack its
+    /// types.
     pub(super) fn map(&mut self) -> Recorded {
         if !self.is_given(0) {
             return Ok(None);
@@ -36,7 +37,8 @@ impl Lower<'_, '_> {
         }
         let Some(function) = self.function(dtype)? else { return Ok(None) };
         let x = self.id(0)?;
-        // Libraries have products with this one; with others they are slower than by themselves.
+        // Vendor libraries fuse Relu into products. With other functions they are slower than with
+        // separate steps.
         let node = match self.node.op.as_str() {
             "Relu" => self.epilogue(&[x], |inputs| function(inputs[0].clone()))?,
             _ => self.expression(&[x], |inputs| function(inputs[0].clone()))?,
@@ -86,7 +88,7 @@ impl Lower<'_, '_> {
             "LeakyRelu" => {
                 let alpha = float("alpha", 0.01)?;
                 match alpha > 0.0 && alpha <= 1.0 {
-                    // The larger of both, which is a step less.
+                    // The maximum of both takes one operation less than a selection.
                     true => Some(Box::new(move |x| (x.clone() * alpha).max(x))),
                     false => Some(Box::new(move |x| x.clone().lt(0.0).select(x.clone() * alpha, x))),
                 }
@@ -106,12 +108,12 @@ impl Lower<'_, '_> {
         })
     }
 
-    /// Functions of one float that are made of several pieces.
+    /// Piecewise functions of one float.
     #[allow(clippy::type_complexity)]
     fn bent(&self) -> Result<Option<Box<dyn FnOnce(Expr) -> Expr>>> {
         let float = |name: &str, default: f32| self.call.float(name, default);
         Ok(match self.node.op.as_str() {
-            // What has no sign keeps it, and what is no number stays so.
+            // Zeros keep their sign, and NaN propagates.
             "Sign" => Some(Box::new(|x| x.clone().gt(0.0).select(1.0, x.clone().lt(0.0).select(-1.0, x)))),
             "Softplus" => Some(Box::new(softplus)),
             "Mish" => Some(Box::new(|x| x.clone() * softplus(x).tanh())),
@@ -138,7 +140,7 @@ impl Lower<'_, '_> {
         })
     }
 
-    /// The bounds of a Clip, where they never change.
+    /// The bounds of a `Clip`, if they are constants.
     #[allow(clippy::type_complexity)]
     fn bounds(&self) -> Result<Option<(Option<f64>, Option<f64>)>> {
         let bound = |place: usize, name: &str| match self.args.get(place) {
@@ -202,7 +204,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// A static operand of one element as a number. Others must decide the shape.
+    /// A static operand of one element as a number. The other operands must decide the shape.
     fn number(&self, place: usize) -> Option<f64> {
         let array = self.fixed(place)?;
         let others = (0..self.args.len()).filter(|other| *other != place);
@@ -214,7 +216,7 @@ impl Lower<'_, '_> {
         (array.len() == 1 && array.dims().len() <= rank).then(|| array.to_floats().ok()?.first().copied())?
     }
 
-    /// The operands that are tensors, and for each operand which one it is, or its number.
+    /// The operands that are tensors, and for each operand its tensor's index or its number.
     fn operands(&mut self) -> Result<(Vec<NodeId>, Vec<Operand>)> {
         let (mut nodes, mut operands) = (Vec::new(), Vec::new());
         for place in (0..self.args.len()).filter(|place| self.is_given(*place)).collect::<Vec<_>>() {
@@ -229,7 +231,7 @@ impl Lower<'_, '_> {
         Ok((nodes, operands))
     }
 
-    /// Functions of truth, which devices hold in bytes of 0 and 1.
+    /// Boolean functions. Devices hold booleans in bytes of 0 and 1.
     fn logic(&mut self) -> Recorded {
         let op = self.node.op.as_str();
         if !matches!(op, "And" | "Or" | "Xor" | "Not" | "Equal")
@@ -282,7 +284,8 @@ impl Operand {
     }
 }
 
-/// e to the power of a number, less one. Near zero the difference would lose the number's bits: there it is the first terms of its series.
+/// exp(x) - 1. Near zero the difference would lose bits of `x`, so the first terms of the series
+/// are used.
 fn exp_m1(x: Expr) -> Expr {
     let mut sum = Expr::constant(1.0);
     for place in (2..=6).rev() {
@@ -291,7 +294,8 @@ fn exp_m1(x: Expr) -> Expr {
     x.clone().abs().lt(0.25).select(sum * x.clone(), x.exp() - 1.0)
 }
 
-/// log(1 + e^x). What is small is the first terms of the logarithm's series, and what is large the number itself.
+/// log(1 + exp(x)). Small powers use the first terms of the logarithm's series. Large `x` is its
+/// own result.
 fn softplus(x: Expr) -> Expr {
     let power = x.clone().min(20.0).exp();
     let small = power.clone() * (power.clone() * (power.clone() * (1.0 / 3.0) - 0.5) + 1.0);

@@ -1,7 +1,8 @@
-//! Recording: nodes of a model as nodes of a graph, where devices have ops for them.
+//! Recording: turns nodes of a model into nodes of a graph, for which devices have ops.
 //!
-//! A node is recorded only where the graph's ops mean exactly what `ops` says, in the element types that devices have. Everything
-//! else is left to the host: nothing here is an approximation, and nothing here is an error.
+//! A node is recorded only if the graph's ops mean exactly what `ops` defines, in element types
+//! that devices have. Every other node is left to the host: nothing here is an approximation, and
+//! nothing here is an error.
 
 mod bytes;
 mod forms;
@@ -41,20 +42,21 @@ pub(crate) enum Arg {
     Dynamic { kind: ElementType, dims: Vec<usize>, at: Place },
 }
 
-/// Where an operand is that changes from run to run.
+/// The location of an operand that changes from run to run.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Slot(usize),
     Node(NodeId),
 }
 
-/// The outputs of a recorded node with their element types; `None` where it cannot be recorded.
+/// The outputs of a recorded node with their element types. `None` if the node cannot be recorded.
 pub(crate) type Recorded = Result<Option<Vec<(NodeId, ElementType)>>>;
 
-/// Makes a slot with the indices of another as devices read them, for an axis of this length.
+/// Makes a slot with the indices of another slot in the form that devices read, for an axis of this
+/// length.
 pub(crate) type MakeIndices<'a> = dyn FnMut(usize, usize) -> Result<usize> + 'a;
 
-/// The constant bytes that the constant operand at a place was made of, where it was.
+/// The constant bytes from which the constant operand at a position was dequantized, if it was.
 pub(crate) type Origins<'a> = dyn Fn(usize) -> Option<Arc<Origin>> + 'a;
 
 /// A graph under construction.
@@ -63,14 +65,15 @@ pub(crate) struct Recording {
     inputs: Vec<usize>,
     ports: HashMap<usize, NodeId>,
     constants: HashMap<(usize, Vec<usize>, ElementType), NodeId>,
-    /// What constants' addresses are told apart by, kept so that none is used twice.
+    /// Constants that are identified by address. Holding them prevents reuse of an address.
     held: Vec<Array>,
-    /// Nodes that are matrices in another shape, with the matrices: what follows of elementwise nodes is recorded on those, where it becomes part
-    /// of the product.
+    /// Nodes that are reshaped matrices, with the matrices. Elementwise nodes that follow are
+    /// recorded on the matrices, so that they are fused into the product.
     flat: HashMap<NodeId, NodeId>,
-    /// Nodes of floats that were made of bytes, with the bytes.
+    /// Float nodes that were dequantized from bytes, with the bytes.
     bytes: HashMap<NodeId, Bytes>,
-    /// Whether something is looked up by indices that come with each run, and whether there is a product.
+    /// Whether the graph looks values up by indices that come with each run. `has_products` says
+    /// whether it has a product.
     has_lookups: bool,
     pub(crate) has_products: bool,
 }
@@ -92,7 +95,7 @@ impl Recording {
         })
     }
 
-    /// Whether it has look-ups and no product yet.
+    /// Whether the graph has look-ups and no product yet.
     pub(crate) fn looks_up_alone(&self) -> bool {
         self.has_lookups && !self.has_products
     }
@@ -103,7 +106,7 @@ impl Recording {
         dims.iter().map(Dim::as_fixed).collect()
     }
 
-    /// Records a node; `None` where devices have no op for it.
+    /// Records a node. `None` if devices have no op for it.
     pub(crate) fn record(
         &mut self,
         node: &Arc<Node>,
@@ -122,13 +125,14 @@ impl Recording {
         let mut lower = Lower { recording: self, node, call, args, origins, indices };
         match lower.record() {
             Ok(recorded) => Ok(recorded),
-            // What a graph refuses (a shape of too many dimensions, an empty maximum) the host computes, or refuses in its words.
+            // A node that a graph refuses (a shape of too many dimensions, an empty maximum) runs
+            // on the host, which computes it or reports its own error.
             Err(Error::Run(_) | Error::Invalid { .. } | Error::Unsupported { .. } | Error::Limit { .. }) => Ok(None),
             Err(other) => Err(other),
         }
     }
 
-    /// The graph with these outputs, and the slots that are its inputs.
+    /// The graph with these outputs, and the slots of its inputs.
     pub(crate) fn finish(mut self, outputs: &[NodeId]) -> Result<(Graph, Vec<usize>)> {
         for (place, node) in outputs.iter().enumerate() {
             self.graph.output(&format!("o{place}"), *node)?;
@@ -159,7 +163,7 @@ impl Recording {
     }
 }
 
-/// Dimensions as graphs have them.
+/// Dimensions in the graph's type.
 fn fixed(dims: &[usize]) -> Vec<Dim> {
     dims.iter().map(|dim| Dim::fixed(*dim)).collect()
 }
@@ -168,11 +172,11 @@ fn carrier(kind: ElementType) -> Result<DType> {
     kind.carrier().ok_or_else(|| Error::unsupported(format!("{kind} on a device")))
 }
 
-/// One node that is being recorded.
+/// The node being recorded.
 struct Lower<'a, 'i> {
     recording: &'a mut Recording,
     node: &'a Arc<Node>,
-    /// The operands that never change; the others are missing in it.
+    /// The call with its constant operands; the others are missing.
     call: Call<'a>,
     args: &'a [Arg],
     origins: &'a Origins<'a>,
@@ -264,7 +268,7 @@ impl Lower<'_, '_> {
         self.recording.constant(array)
     }
 
-    /// A matrix in another shape with as many columns.
+    /// A matrix reshaped with its number of columns kept.
     fn shaped(&mut self, matrix: NodeId, dims: &[usize]) -> Result<NodeId> {
         let node = self.reshape(matrix, dims)?;
         if node != matrix {
@@ -278,7 +282,7 @@ impl Lower<'_, '_> {
         Ok(self.graph().map(nodes, make)?)
     }
 
-    /// The same where it can be part of a product that makes one of the nodes.
+    /// As `expression`, but fused into the product that makes one of the nodes, if possible.
     fn epilogue(&mut self, nodes: &[NodeId], make: impl FnOnce(&[Expr]) -> Expr) -> Result<NodeId> {
         match self.matrices(nodes)? {
             Some((matrices, dims)) => {
@@ -289,7 +293,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// The nodes as matrices and rows of them, and the shape that all of them have together; `None` where some are neither.
+    /// The nodes as matrices and rows, and their common shape. `None` if a node is neither.
     fn matrices(&mut self, nodes: &[NodeId]) -> Result<Option<(Vec<NodeId>, Vec<usize>)>> {
         let Some(first) = nodes.iter().find(|node| self.recording.flat.contains_key(node)) else { return Ok(None) };
         let dims = self.node_dims(*first)?;
@@ -307,7 +311,7 @@ impl Lower<'_, '_> {
         Ok(Some((matrices, dims)))
     }
 
-    /// Whether an operand is of an element type that devices compute floats in.
+    /// Whether an operand has a float type that devices compute in.
     fn is_float(&self, place: usize) -> bool {
         self.kind(place).is_ok_and(|kind| kind.dtype().is_some_and(DType::is_float))
     }

@@ -1,4 +1,5 @@
-//! `Pad` and `Tile`: each element is one of the source, or the one that fills. Elements are copied, whatever they mean.
+//! `Pad` and `Tile`: each output element is a source element or the fill element. Elements are
+//! copied as raw bits.
 
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelCall};
@@ -11,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::ops::call::size_of_int;
 use crate::ops::{make, sizes};
 
-/// The element of an axis that stands at each place; none is the one that fills.
+/// The source index of each output index of an axis. `None` stands for the fill element.
 type Places = Vec<Option<usize>>;
 
-/// Planes of elements of others, or of pixels of so many channels. A row is a piece.
+/// Planes of elements, or of pixels with `channels` elements each. A row is a piece.
 #[derive(Clone)]
 struct Frame {
     rows: Option<Places>,
@@ -22,7 +23,7 @@ struct Frame {
     before: [usize; 2],
     after: [usize; 2],
     channels: usize,
-    /// The bytes of the element that fills.
+    /// The bytes of the fill element.
     fill: Vec<u8>,
 }
 
@@ -70,14 +71,15 @@ impl Frame {
                 place += 1;
                 continue;
             };
-            // Most elements stand beside those that they stood beside.
+            // Most neighbours in the output are neighbours in the source too.
             let run = columns[place..].iter().zip(first..).take_while(|(at, next)| **at == Some(*next)).count();
             to[place * channels..][..run * channels].copy_from_slice(&from[first * channels..][..run * channels]);
             place += run;
         }
     }
 
-    /// The places along an axis as kernels read them, -1 for none, and how many each place of the axis has: none where it stays as it is.
+    /// The source indices of an axis as kernels read them (-1 for fill), and the number of entries
+    /// per index: 0 if the axis is unchanged.
     fn table(places: Option<&Places>) -> (Vec<i32>, usize) {
         let number = |at: &Option<usize>| at.and_then(|at| i32::try_from(at).ok()).unwrap_or(-1);
         places.map_or((vec![-1], 0), |places| (places.iter().map(number).collect(), 1))
@@ -85,7 +87,7 @@ impl Frame {
 }
 
 impl Lower<'_, '_> {
-    /// Records a `Pad` or a `Tile` whose sizes never change; `None` where it is another one.
+    /// Records a `Pad` or `Tile` with constant sizes. `None` for other nodes.
     pub(super) fn pad(&mut self) -> Recorded {
         let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
         let kind = self.kind(0)?;
@@ -103,7 +105,8 @@ impl Lower<'_, '_> {
             _ => (tiles(&dims, &self.call.array(1)?.to_i64s()?)?, vec![0; kind.size_bytes()]),
         };
         let (mut node, mut dims, rank) = (self.id(0)?, dims.clone(), dims.len());
-        // The last two axes together, then each before them by itself: what stands at a corner is the same in any order.
+        // The last two axes together, then each axis before them. The order does not change the
+        // corners.
         let front = rank.saturating_sub(2);
         let rows = if rank > 1 { sources[front].clone() } else { None };
         let columns = sources[rank - 1].clone();
@@ -117,7 +120,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// Other elements along an axis, and along the last one where `columns` are given.
+    /// Applies the source indices along an axis and, if `columns` are given, along the last axis.
     fn framed(
         &mut self,
         x: NodeId,
@@ -126,7 +129,7 @@ impl Lower<'_, '_> {
         (rows, columns): (Option<Places>, Option<Places>),
         (dtype, fill): (DType, &[u8]),
     ) -> Result<NodeId> {
-        // What has one axis is one row.
+        // A tensor of one axis is one row.
         let has_rows = dims.len() > 1;
         let cut = axis + usize::from(has_rows);
         let height = |dims: &[usize]| if has_rows { dims[axis] } else { 1 };
@@ -142,7 +145,8 @@ impl Lower<'_, '_> {
         self.frame(x, (dims, planes, axis), frame, dtype)
     }
 
-    /// So many planes, of the axis and those behind it, that become a tensor of these dimensions.
+    /// Records a kernel on `planes` planes, of the axis and those after it. The result has the
+    /// dimensions `dims`.
     fn frame(
         &mut self,
         x: NodeId,
@@ -154,7 +158,7 @@ impl Lower<'_, '_> {
         let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
         let tables = [Frame::table(frame.rows.as_ref()), Frame::table(frame.columns.as_ref())];
         let bytes = frame.fill.iter().take(4).rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        // Of images, height and width change alike wherever their channels are.
+        // Height and width of an image change in the same way in every layout.
         let of_images = (dims.len() == 4 && axis == 2 && dtype == DType::F32).then(|| frame.clone());
         let turn = move |kernel: &Kernel, order: &[usize]| {
             let frame = Frame { channels: kernel.outputs.first()?[1], ..of_images.clone()? };
@@ -187,14 +191,14 @@ impl Lower<'_, '_> {
     }
 }
 
-/// The elements that stand along each axis of what is repeated; `None` where it is not.
+/// The source indices along each repeated axis. `None` for axes that are not repeated.
 fn tiles(dims: &[usize], repeats: &[i64]) -> Result<Vec<Option<Places>>> {
     if repeats.len() != dims.len() {
         return Err(Error::invalid("repeats", dims.len().to_string(), repeats.len()));
     }
     let sizes = dims.iter().zip(repeats).map(|(dim, times)| Ok(dim.saturating_mul(size_of_int(*times)?)));
     let sizes = sizes.collect::<Result<Vec<usize>>>()?;
-    // Of what has no elements along one axis, others may be of any length.
+    // If one axis is empty, the other axes may have any length, so each is checked alone.
     sizes.iter().try_for_each(|len| host_count(&[*len]).map(drop))?;
     let places = |(size, dim): (&usize, &usize)| (size != dim).then(|| (0..*size).map(|at| Some(at % dim)).collect());
     Ok(sizes.iter().zip(dims).map(places).collect())

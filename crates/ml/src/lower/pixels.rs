@@ -1,4 +1,5 @@
-//! `Resize` of images with their channels last: rows and columns are made of whole pixels, so that channels are what vectors have side by side.
+//! `Resize` of channels-last (NHWC) images. Rows and columns consist of whole pixels, so vector
+//! instructions work on neighbouring channels.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use panoply_core::op::compute::KernelCall;
 
 use super::resize::{Line, Planes};
 
-/// Both axes, and the channels of a pixel. A row of pixels is a piece.
+/// Both axes, and the number of channels of a pixel. A row of pixels is a piece.
 pub(super) struct Pixels {
     pub(super) planes: Arc<Planes>,
     pub(super) channels: usize,
@@ -62,19 +63,20 @@ impl Line {
     }
 }
 
-/// Rows of the source with their pixels across made already: the last ones, since rows that follow each other are made of the same.
+/// Source rows already resized horizontally. The last rows are kept, because adjacent output rows
+/// use the same source rows.
 struct Wide<'a> {
     across: &'a Line,
     channels: usize,
     source: &'a [f32],
     width: usize,
     columns: usize,
-    /// Which row each place holds.
+    /// The source row in each entry.
     held: [Option<usize>; WIDE_ROWS],
     rows: Vec<f32>,
 }
 
-/// Rows that are kept: those of a cubic.
+/// The number of rows kept: a cubic needs four.
 const WIDE_ROWS: usize = 4;
 
 impl<'a> Wide<'a> {
@@ -82,7 +84,7 @@ impl<'a> Wide<'a> {
         Wide { across, channels, source, width, columns, held: [None; WIDE_ROWS], rows: Vec::new() }
     }
 
-    /// Makes a row, unless it is there.
+    /// Makes a row unless an entry already holds it.
     fn make(&mut self, row: usize) {
         let place = row % WIDE_ROWS;
         if self.held[place] == Some(row) || matches!(self.across, Line::Same) {
@@ -96,7 +98,7 @@ impl<'a> Wide<'a> {
         self.held[place] = Some(row);
     }
 
-    /// A row that was made last at its place.
+    /// The row that was made last in its entry.
     fn row(&self, row: usize) -> &[f32] {
         match self.across {
             Line::Same => &self.source[row * self.width..][..self.width],
@@ -142,7 +144,7 @@ mod tests {
     use super::*;
     use crate::lower::resample::{CHANNELS_LAST, of_pixels};
 
-    /// Three elements become four, in every way.
+    /// Maps three elements to four, with every variant.
     fn lines() -> Vec<Line> {
         let cubic = vec![(0, -0.1), (1, 0.6), (2, 0.5)];
         vec![

@@ -55,7 +55,7 @@ impl Lower<'_, '_> {
         } else {
             dims.push(b_dims[b_rank - 1]);
         }
-        // Rows of a batch that meet one and the same matrix are rows of one product.
+        // Rows of a batch that are multiplied by one shared matrix are rows of one product.
         if a_rank > 2 && b_rank <= 2 {
             let rows = a_dims[..a_rank - 1].iter().product();
             a = self.reshape(a, &[rows, a_dims[a_rank - 1]])?;
@@ -88,7 +88,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// Images of one dimension become rows of images of two.
+    /// Reshapes one-dimensional images to two-dimensional images of one row.
     fn image(&mut self, place: usize) -> Result<Option<NodeId>> {
         let dims = self.dims(place)?.to_vec();
         let node = self.id(place)?;
@@ -131,7 +131,8 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// A transposed convolution whose windows lie side by side is a product: each pixel becomes a block of its own.
+    /// A transposed convolution whose windows do not overlap is a product: each pixel becomes a
+    /// block.
     fn conv_transpose(&mut self, kind: ElementType) -> Recorded {
         let (dims, weights) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         let ([n, c, h, w], [_, f, kh, kw]) = (&*dims, &*weights) else { return Ok(None) };
@@ -197,7 +198,7 @@ impl Lower<'_, '_> {
     }
 }
 
-/// The sizes of two dimensions; of one dimension they are those of a row.
+/// The sizes of two dimensions. One size is extended to a row's sizes with `one`.
 fn pair(sizes: &[usize], one: usize) -> [usize; 2] {
     match *sizes {
         [height, width] => [height, width],

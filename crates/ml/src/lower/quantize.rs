@@ -1,4 +1,4 @@
-//! Quantised numbers: between floats and bytes.
+//! Quantised numbers: conversions between floats and bytes.
 
 use panoply_core::DType;
 use panoply_core::expr::Expr;
@@ -21,7 +21,8 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// A scale or zero point as a node that broadcasts against the operand: one number, or one for each index of an axis.
+    /// A scale or zero point as a node that broadcasts against the operand: one number, or one for
+    /// each index of an axis.
     fn parameter(&mut self, place: usize, dims: &[usize]) -> Result<Option<NodeId>> {
         let own = self.dims(place)?.to_vec();
         let node = self.id(place)?;
@@ -38,7 +39,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Whether there is a zero point for each scale, where any is given.
+    /// Whether the zero points match the scales in number, if zero points are given.
     fn has_paired_zeros(&self) -> bool {
         let len = |place: usize| self.dims(place).map(|dims| dims.iter().product::<usize>()).ok();
         !self.is_given(2) || len(1) == len(2)

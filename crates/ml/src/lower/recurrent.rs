@@ -1,4 +1,5 @@
-//! Recurrent layers of constant weights: the products with the input of all steps are one product, the steps a kernel of our own.
+//! Recurrent layers with constant weights. The input products of all steps are one product; the
+//! steps are a custom kernel.
 
 use std::sync::OnceLock;
 
@@ -13,7 +14,7 @@ use crate::error::Result;
 use crate::ops::recurrent::{Gates, Given, Layer, Made};
 use crate::ops::sizes;
 
-/// A layer that is known well enough to be recorded.
+/// A layer with settings that can be recorded.
 #[derive(Clone)]
 struct Plan {
     gates: Gates,
@@ -33,7 +34,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// What the layer is, where its settings are those that layers usually have.
+    /// The plan of the layer, if its settings are the usual ones.
     fn recurrent_plan(&self) -> Result<Option<Plan>> {
         let (Some(w), Some(r)) = (self.fixed(1), self.fixed(2)) else { return Ok(None) };
         let ([steps, batch, input], [directions, rows, width], [r_directions, r_rows, hidden]) =
@@ -78,7 +79,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// For each direction whether it goes from the last step to the first.
+    /// For each direction, whether it runs from the last step to the first.
     fn reversed(&self) -> Result<Option<Vec<bool>>> {
         Ok(match self.call.text("direction", "forward")? {
             "forward" => Some(vec![false]),
@@ -88,7 +89,7 @@ impl Lower<'_, '_> {
         })
     }
 
-    /// The kind of cell, where its functions are the usual ones.
+    /// The kind of cell, if its activations are the default ones.
     fn gates(&self) -> Result<Option<Gates>> {
         let usual: &[&str] = match self.node.op.as_str() {
             "LSTM" => &["sigmoid", "tanh", "tanh"],
@@ -132,7 +133,7 @@ impl Lower<'_, '_> {
         for place in [5, 6].into_iter().zip(has_state).filter_map(|(place, has)| has.then_some(place)) {
             nodes.push(self.id(place)?);
         }
-        // What the forms for devices read besides.
+        // Additional operands of the device code.
         let by_units = crate::ops::index::transpose(&r.reshape([directions, rows, hidden])?, &[0, 2, 1])?;
         nodes.push(self.constant(&by_units)?);
         nodes.push(self.constant(&Array::from_slice(&of_state, [directions * rows])?)?);
@@ -149,7 +150,7 @@ impl Lower<'_, '_> {
         }
         program = program.input("weights", DType::F32).input("biases", DType::F32);
         program = program.input("lengths", DType::U32).output("y", DType::F32);
-        // The general form of the op may leave outputs out at the end; the kernel has room for all of them.
+        // The op may omit outputs at the end. The kernel has room for all of them.
         let made = lens[0] + lens[1] * (1 + usize::from(has_cells));
         let is_wide = forms::recurrent_is_wide(gates, hidden);
         let total = made + if is_wide { lens[1] } else { 0 };
@@ -180,8 +181,8 @@ impl Lower<'_, '_> {
     }
 }
 
-/// The layer on the CPU, which has the weights in an order of its own. That is made when the layer first runs there: elsewhere nobody needs
-/// it, and the model's own weights are there in any case.
+/// The layer on the CPU, which keeps the weights in an order of its own. They are packed on the
+/// first run on the CPU, because other devices do not need them.
 struct OnCpu {
     layer: OnceLock<Layer>,
     plan: Plan,
@@ -194,12 +195,13 @@ struct OnCpu {
 impl OnCpu {
     fn layer(&self) -> Layer {
         let Plan { gates, steps, hidden, lengths, reversed, .. } = &self.plan;
-        // Layers that are recorded have weights that can be read as f32.
+        // Recorded layers have weights that can be read as f32.
         let weights = (self.weights.as_slice().unwrap_or_default(), self.biases.as_slice());
         Layer::new(*gates, (*steps, *hidden), lengths.clone(), weights, reversed)
     }
 
-    /// On a kernel's operands: products, then the states that are given. The lengths are those of all states and of the last ones.
+    /// Runs on a kernel's operands: products, followed by the given states. `lens` holds the
+    /// lengths of all states and of the last ones.
     fn run(&self, call: &mut KernelCall<'_>, lens: [usize; 2]) -> panoply_core::Result<()> {
         let [has_hidden, has_cells] = self.has_state;
         let sums = call.input::<f32>(0)?;

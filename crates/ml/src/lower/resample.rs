@@ -1,4 +1,4 @@
-//! Planes of other sizes as one kernel: what `Resize` of f32 is, on every device.
+//! Resampled planes as one kernel: `Resize` of f32 on every device.
 
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelCall};
@@ -8,8 +8,9 @@ use super::{Lower, forms};
 use crate::array::{Array, count_of};
 use crate::error::Result;
 
-/// What one axis is made of: for each place the same number of entries, each an element and its weight. No element is -1; a table without
-/// entries leaves the axis as it is.
+/// The weights of one axis: each output index has the same number of entries, each a source index
+/// and its weight. Index -1 stands for no element. A table without entries leaves the axis
+/// unchanged.
 pub(super) struct Table {
     entries: usize,
     at: Vec<i32>,
@@ -21,7 +22,7 @@ impl Table {
         Table { entries: 0, at: vec![-1], of: vec![0.0] }
     }
 
-    /// Of the entries of each place.
+    /// A table of the entries of each output index.
     pub(super) fn of<'a>(places: impl Iterator<Item = Vec<(usize, f32)>> + Clone + 'a) -> Table {
         let entries = places.clone().map(|parts| parts.len()).max().unwrap_or(0).max(1);
         let (mut at, mut of) = (Vec::new(), Vec::new());
@@ -35,7 +36,8 @@ impl Table {
     }
 }
 
-/// How planes change: their number, the pieces that the closure makes of them, height and width before and after.
+/// The size of a change of planes: their number, the number of pieces made by the closure, height
+/// and width before and after.
 pub(super) struct Change {
     pub(super) planes: usize,
     pub(super) pieces: usize,
@@ -43,10 +45,11 @@ pub(super) struct Change {
     pub(super) after: [usize; 2],
 }
 
-/// The axes of images with their channels last.
+/// The axis order of channels-last (NHWC) images.
 pub(super) const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
 
-/// A call that changes the planes of images with their channels last by this closure, a row of pixels as a piece.
+/// A call that changes the planes of channels-last images by this closure. A row of pixels is a
+/// piece.
 pub(super) fn of_pixels(
     kernel: &Kernel,
     order: &[usize],
@@ -63,8 +66,8 @@ pub(super) fn of_pixels(
 }
 
 impl Lower<'_, '_> {
-    /// Planes of f32 by tables for their rows and columns; on the CPU by a closure that makes pieces of the same, and by
-    /// another one where the channels of images are last.
+    /// Resamples planes of f32 by tables for their rows and columns. On the CPU `body` makes the
+    /// pieces, and `turn` gives the kernel for channels-last images.
     pub(super) fn resampled(
         &mut self,
         (name, x, dims): (&str, NodeId, &[usize]),

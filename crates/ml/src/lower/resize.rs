@@ -1,4 +1,5 @@
-//! `Resize` of the last two axes of f32 as a kernel of its own: rows first, then columns, by tables that are made once.
+//! `Resize` of the last two axes of f32 as a custom kernel: rows first, then columns, by tables
+//! that are made once.
 
 use std::sync::Arc;
 
@@ -11,28 +12,28 @@ use crate::array::count_of;
 use crate::element::ElementType;
 use crate::ops::resize::tables;
 
-/// How one axis is made of another one.
+/// The mapping from source to output along one axis.
 pub(super) enum Line {
     Same,
-    /// Each element so many times.
+    /// Repeats each element this many times.
     Repeat(usize),
-    /// Each place is one element.
+    /// Each output element is one source element.
     Pick(Vec<usize>),
-    /// Each place is a sum of two elements with weights.
+    /// Each output element is a weighted sum of two source elements.
     Between(Vec<([usize; 2], [f32; 2])>),
-    /// Each place is a sum of elements with weights.
+    /// Each output element is a weighted sum of source elements.
     Mix(Vec<Vec<(usize, f32)>>),
 }
 
 impl Line {
-    /// The line that a table says, of an axis of this length; `None` where places lie outside of it.
+    /// The line described by a table, for an axis of length `len`. `None` if an index lies outside.
     fn of(table: Vec<Option<Vec<(usize, f64)>>>, len: usize) -> Option<Line> {
         let rows = table.into_iter().collect::<Option<Vec<_>>>()?;
         if !rows.iter().all(|row| matches!(row[..], [(_, 1.0)])) {
             if rows.iter().all(|row| (1..=2).contains(&row.len())) {
                 let between = |row: &Vec<(usize, f64)>| match row[..] {
                     [(a, of_a), (b, of_b), ..] => ([a, b], [of_a as f32, of_b as f32]),
-                    // Halves of one element are the element, infinite ones too.
+                    // Two halves of one element sum to the element, for infinity too.
                     [(a, of_a), ..] => ([a, a], [0.5 * of_a as f32; 2]),
                     [] => ([0, 0], [0.0; 2]),
                 };
@@ -50,7 +51,7 @@ impl Line {
         })
     }
 
-    /// The same as a table, of an axis that becomes so long.
+    /// The same line as a table, for an output axis of length `len`.
     fn table(&self, len: usize) -> Table {
         match self {
             Line::Same => Table::same(),
@@ -63,7 +64,7 @@ impl Line {
         }
     }
 
-    /// One row along this axis.
+    /// Resizes one row along this axis.
     fn row(&self, from: &[f32], to: &mut [f32]) {
         match self {
             Line::Same => to.copy_from_slice(from),
@@ -79,7 +80,7 @@ impl Line {
         }
     }
 
-    /// Rows of this width across this axis.
+    /// Resizes across this axis, in rows of this width.
     fn rows(&self, from: &[f32], to: &mut [f32], width: usize) {
         let row = |at: usize| &from[at * width..][..width];
         for (place, to) in to.chunks_exact_mut(width).enumerate() {
@@ -127,7 +128,7 @@ impl Planes {
 }
 
 impl Lower<'_, '_> {
-    /// Records a `Resize` of f32 whose sizes never change; `None` where it is another one.
+    /// Records a `Resize` of f32 with constant sizes. `None` for other nodes.
     pub(super) fn resize(&mut self) -> Recorded {
         let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
         if !fixed || self.kind(0)? != ElementType::F32 {

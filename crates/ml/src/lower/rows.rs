@@ -1,4 +1,4 @@
-//! Reductions, softmax, normalisations and choices along axes.
+//! Reductions, softmax, normalisations and selections along axes.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::NodeId;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ops::call::axis_of;
 use crate::ops::reduce::{reduced_axes, reduced_dims, softmax_form};
 
-/// A function of single elements, before or after a reduction.
+/// An elementwise function before or after a reduction.
 type Function = fn(Expr) -> Expr;
 
 impl Lower<'_, '_> {
@@ -116,7 +116,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// A factor and a summand for each channel.
+    /// Applies a factor and a summand to each channel.
     fn channels(
         &mut self,
         x: NodeId,

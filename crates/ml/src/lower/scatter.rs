@@ -1,6 +1,7 @@
-//! `ScatterElements` of floats as a kernel of our own, so that a graph stays whole around it: what graph networks gather at their nodes.
+//! `ScatterElements` of floats as a custom kernel, so that the graph around it stays whole. Graph
+//! networks aggregate at their nodes with this op.
 //!
-//! Indices come as devices read them: 32 bits, from the front, within the axis.
+//! Indices come in the form that devices read: 32 bits, counted from the front, within the axis.
 
 use panoply_core::op::compute::{Kernel, KernelCall};
 use panoply_core::{DType, Shape};
@@ -11,10 +12,11 @@ use crate::element::ElementType;
 use crate::ops::call::axis_of;
 use crate::ops::index::around;
 
-/// Elements times indices of a line: on devices each element looks through all of its line's, so more of them stay on the host, between graphs.
+/// The most elements times indices per line. On devices each element scans all indices of its line,
+/// so larger nodes stay on the host, between graphs.
 const LOOKED_AT_MAX: usize = 1 << 30;
 
-/// How an element that is put somewhere joins the one that is there.
+/// The way in which an update is combined with the old element.
 #[derive(Clone, Copy)]
 enum Join {
     Replace,
@@ -25,7 +27,7 @@ enum Join {
 }
 
 impl Join {
-    /// The same in C and in WGSL. What is no number loses against numbers, as on the host.
+    /// The combination in C and in WGSL. A number wins against NaN, as on the host.
     fn forms(self) -> [&'static str; 2] {
         match self {
             Join::Replace => ["given", "given"],
@@ -37,7 +39,7 @@ impl Join {
     }
 }
 
-/// The sizes of a target around its axis, and of the indices along it.
+/// The sizes of a target from its axis on, and the number of indices along the axis.
 #[derive(Clone, Copy)]
 struct Sizes {
     len: usize,
@@ -46,7 +48,7 @@ struct Sizes {
 }
 
 impl Lower<'_, '_> {
-    /// Updates of whole rows of the target: indices differ from it along the axis alone.
+    /// Records a node whose index shape equals the target's shape except along the axis.
     pub(super) fn scatter(&mut self) -> Recorded {
         let join = match self.call.text("reduction", "none")? {
             "none" => Join::Replace,
@@ -92,7 +94,8 @@ impl Lower<'_, '_> {
     }
 }
 
-/// The rows that are asked for: those of the target, joined by all updates of theirs, one after the other.
+/// Computes the requested rows: rows of the target, combined with their updates one after the
+/// other.
 fn put(call: &mut KernelCall<'_>, sizes: Sizes, join: Join) -> panoply_core::Result<()> {
     match join {
         Join::Replace => put_rows(call, sizes, |_, new| new),
@@ -113,7 +116,7 @@ fn put_rows(call: &mut KernelCall<'_>, sizes: Sizes, join: impl Fn(f32, f32) -> 
         let (index, new) = (&indices[number * inner..][..inner], &updates[number * inner..][..inner]);
         let first = number / count * len;
         let place = |index: i32| (first + index as usize).checked_sub(rows.start).filter(|place| *place < rows.len());
-        // Models that put rows by elements stretch an index over each row.
+        // Models that scatter whole rows repeat one index over each row.
         if index.iter().fold(0, |differs, other| differs | (other ^ index[0])) == 0 {
             if let Some(place) = place(index[0]) {
                 target[place * inner..][..inner].iter_mut().zip(new).for_each(|(old, new)| *old = join(*old, *new));

@@ -1,4 +1,4 @@
-//! Nodes that move elements or look at them in another shape.
+//! Nodes that move or reshape elements.
 
 use panoply_core::DType;
 use panoply_core::graph::NodeId;
@@ -25,7 +25,7 @@ impl Lower<'_, '_> {
         if op == "Cast" {
             return self.cast(kind);
         }
-        // Integers of 64 bits are in graphs only where an op of the graph has made them, in 32.
+        // A graph holds 64-bit integers only if one of its ops made them, as 32-bit integers.
         let held = matches!(self.args[0], Arg::Dynamic { at: Place::Node(_), .. });
         if kind.carrier().is_none() && !held {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// A slice whose steps go forwards.
+    /// A slice with positive steps.
     fn slice(&mut self, x: NodeId, dims: &[usize]) -> Result<Option<NodeId>> {
         let mut node = x;
         for (axis, start, end, step) in shape::slice_bounds(&self.call, dims.len())? {
@@ -102,7 +102,8 @@ impl Lower<'_, '_> {
         if from.carrier().is_none() && !(from == ElementType::I64 && made_here) {
             return Ok(None);
         }
-        // What a float beyond an integer's range becomes is nobody's to say, but whole bytes should come out alike everywhere.
+        // The result of a float beyond an integer's range is undefined, but bytes should be equal
+        // on every device. Such casts stay on the host.
         if from.is_float() && to.is_integer() && to != ElementType::I32 {
             return Ok(None);
         }
@@ -115,7 +116,7 @@ impl Lower<'_, '_> {
         one(node, to)
     }
 
-    /// Rows or elements picked by indices, which devices read in 32 bits.
+    /// Rows or elements selected by indices, which devices read as 32-bit integers.
     fn gather(&mut self, rows: bool) -> Recorded {
         let (kind, dims) = (self.kind(0)?, self.dims(0)?.to_vec());
         carrier(kind)?;
@@ -141,7 +142,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// Rows picked by tuples of one index each.
+    /// Rows selected by tuples of one index each.
     fn gather_nd(&mut self) -> Recorded {
         let (kind, dims, index_dims) = (self.kind(0)?, self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         carrier(kind)?;
@@ -156,7 +157,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    /// The operand at a place as indices that devices read, within an axis of this length.
+    /// The operand at `place` as indices that devices read, within an axis of length `len`.
     pub(super) fn indices_at(&mut self, place: usize, len: usize) -> Result<Option<NodeId>> {
         let dims = self.dims(place)?.to_vec();
         let indices = match &self.args[place] {
@@ -166,7 +167,8 @@ impl Lower<'_, '_> {
                 let array = Array::from_integers(ElementType::I32, array.dims(), &places)?;
                 self.constant(&array)?
             }
-            // A graph's own positions are from the front, and below the length of the axis that they were found on.
+            // Indices made by a graph count from the front, and are below the length of the axis
+            // where they were found.
             Arg::Dynamic { kind: ElementType::I64, at: Place::Node(_), .. } => return Ok(None),
             Arg::Dynamic { at: Place::Slot(slot), .. } => {
                 let slot = (self.indices)(*slot, len)?;
@@ -178,7 +180,7 @@ impl Lower<'_, '_> {
         Ok(Some(indices))
     }
 
-    /// One row: a slice.
+    /// One row, as a slice.
     fn gather_one(&mut self, indices: &Array, dims: &[usize], axis: usize) -> Recorded {
         let kind = self.kind(0)?;
         let index = indices.to_i64s()?.first().copied().unwrap_or(0);

@@ -1,7 +1,9 @@
-//! ONNX files: the messages of `onnx.proto` that a model is made of, as plain structures over the file's bytes.
+//! ONNX files: the messages of `onnx.proto` that form a model, as plain structures over the file's
+//! bytes.
 //!
-//! Only what inference needs is read; documentation, training information and quantisation notes are passed over. The bytes of
-//! weights stay where they are until [`tensor::TensorMessage::array`] copies them into aligned memory.
+//! Only the fields needed for inference are read. Documentation, training information and
+//! quantisation notes are skipped. The bytes of weights stay in the file's buffer until
+//! [`tensor::TensorMessage::array`] copies them into aligned memory.
 
 pub(crate) mod tensor;
 pub(crate) mod wire;
@@ -12,7 +14,7 @@ use crate::error::{Error, Result};
 use tensor::{SparseMessage, TensorMessage};
 use wire::Fields;
 
-/// The deepest nesting of graphs in graphs (If in Loop in If, …) that is read.
+/// The deepest nesting of graphs in graphs (If in Loop in If, …) that is accepted.
 pub(crate) const DEPTH_MAX: usize = 16;
 /// The most nodes of all graphs and functions of a model together.
 pub(crate) const NODES_MAX: usize = 1 << 18;
@@ -21,12 +23,12 @@ pub(crate) const ITEMS_MAX: usize = 1 << 22;
 /// The most domains that a model or a function names.
 const OPSETS_MAX: usize = 64;
 
-/// A model's file.
+/// A model file.
 #[derive(Debug, Default)]
 pub(crate) struct ModelMessage<'a> {
     pub ir_version: i64,
     pub producer: String,
-    /// Domain and version.
+    /// Domain and version of each operator set.
     pub opsets: Vec<(String, i64)>,
     pub graph: Option<GraphMessage<'a>>,
     pub functions: Vec<FunctionMessage<'a>>,
@@ -50,14 +52,14 @@ pub(crate) struct NodeMessage<'a> {
     pub name: String,
     pub op: String,
     pub domain: String,
-    /// Which of the functions of this name is called.
+    /// The overload of the called function.
     pub overload: String,
     pub inputs: Vec<String>,
     pub outputs: Vec<String>,
     pub attributes: HashMap<String, AttributeMessage<'a>>,
 }
 
-/// What a node's attribute says.
+/// The value of a node's attribute.
 #[derive(Debug, Clone)]
 pub(crate) enum AttributeMessage<'a> {
     Float(f32),
@@ -69,9 +71,9 @@ pub(crate) enum AttributeMessage<'a> {
     Floats(Vec<f32>),
     Integers(Vec<i64>),
     Texts(Vec<Vec<u8>>),
-    /// Of a function's node: the attribute of the call with this name.
+    /// In a function's node, the attribute of the call with this name.
     Reference(String),
-    /// Something that no supported op has.
+    /// A kind that no supported op uses.
     Other,
 }
 
@@ -90,14 +92,14 @@ pub(crate) type PortDim = Result<usize, String>;
 pub(crate) enum PortType {
     #[default]
     Unknown,
-    /// Element type and, where they are known, the dimensions.
+    /// Element type, and the dimensions if they are known.
     Tensor(i64, Option<Vec<PortDim>>),
     Sequence(Box<PortType>),
     Optional(Box<PortType>),
     Other,
 }
 
-/// A function of the model's own, which nodes may call.
+/// A function defined by the model, which nodes may call.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionMessage<'a> {
     pub name: String,
@@ -107,11 +109,11 @@ pub(crate) struct FunctionMessage<'a> {
     pub outputs: Vec<String>,
     pub nodes: Vec<NodeMessage<'a>>,
     pub opsets: Vec<(String, i64)>,
-    /// Attributes with the values that they have where a call does not say.
+    /// Default values of attributes, for calls that omit them.
     pub defaults: HashMap<String, AttributeMessage<'a>>,
 }
 
-/// What is counted while a model is read.
+/// Counters of entries while a model is read.
 #[derive(Default)]
 pub(crate) struct Reading {
     nodes: usize,
@@ -129,7 +131,7 @@ impl Reading {
         }
     }
 
-    /// Counts something that takes more memory than it has bytes in the file.
+    /// Counts an entry that takes more memory than its bytes in the file.
     pub(crate) fn item(&mut self) -> Result<()> {
         self.items += 1;
         match self.items <= ITEMS_MAX {
@@ -212,7 +214,7 @@ impl<'a> NodeMessage<'a> {
         Ok(node)
     }
 
-    /// The node as messages name it: its name, or its first output.
+    /// The node's name for messages: its name, or its first output.
     pub(crate) fn shown(&self) -> String {
         match (&self.name, self.outputs.first()) {
             (name, Some(output)) if name.is_empty() => output.clone(),
@@ -222,7 +224,7 @@ impl<'a> NodeMessage<'a> {
 }
 
 impl<'a> AttributeMessage<'a> {
-    /// The memory that a copy of a list takes.
+    /// The memory of a copy of the attribute's list.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
             AttributeMessage::Text(text) => text.len(),
@@ -261,7 +263,7 @@ impl<'a> AttributeMessage<'a> {
                 _ => {}
             }
         }
-        // Files of the first versions do not say which of the fields counts.
+        // Files of the first versions do not state which of the fields is valid.
         let attribute = match (kind, reference) {
             (_, Some(reference)) if !reference.is_empty() => AttributeMessage::Reference(reference),
             (1, _) => AttributeMessage::Float(float.unwrap_or(0.0)),
@@ -382,7 +384,7 @@ fn read_dims(bytes: &[u8], reading: &mut Reading) -> Result<Vec<PortDim>> {
         let mut dim = Err(String::new());
         for field in Fields::new(content.bytes()?) {
             match field? {
-                // A negative number stands for any in some exporters' files.
+                // Some exporters write a negative number for any size.
                 (1, content) => dim = usize::try_from(content.number()?).map_err(|_| String::new()),
                 (2, content) => dim = Err(content.text()?),
                 _ => {}
@@ -433,7 +435,8 @@ pub(crate) fn read_pair(bytes: &[u8]) -> Result<(String, String)> {
     Ok((key, value))
 }
 
-/// Values as ONNX's test cases have them in files: a tensor, a list of them, or one that may be missing.
+/// Reads a value from a file of ONNX's test cases: a tensor, a list of values, or an optional
+/// value.
 pub(crate) fn read_value(bytes: &[u8], kind: &PortType, depth: usize) -> Result<crate::Value> {
     if depth > DEPTH_MAX {
         return Err(Error::Limit { what: "values within values", limit: DEPTH_MAX as u64, got: depth as u64 });

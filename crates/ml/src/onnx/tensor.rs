@@ -1,4 +1,4 @@
-//! Tensors in ONNX files: weights and constants, inside the file or beside it.
+//! Tensors in ONNX files: weights and constants, inside the file or in external files.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,7 +12,7 @@ use crate::array::{Array, count_of};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 
-/// A tensor as its file has it. The bytes are a part of the file.
+/// A tensor as stored in its file. Its bytes borrow from the file's buffer.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct TensorMessage<'a> {
     pub name: String,
@@ -27,7 +27,7 @@ pub(crate) struct TensorMessage<'a> {
     is_external: bool,
 }
 
-/// A tensor of which only the elements that are not zero are given.
+/// A tensor stored as its non-zero elements.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SparseMessage<'a> {
     pub values: TensorMessage<'a>,
@@ -65,7 +65,8 @@ impl<'a> TensorMessage<'a> {
         Ok(tensor)
     }
 
-    /// The bytes that its elements will take, as its dimensions claim; `u64::MAX` where that makes no sense.
+    /// The bytes that its elements will take according to its dimensions. `u64::MAX` if the
+    /// dimensions are invalid.
     pub(crate) fn claimed_bytes(&self) -> u64 {
         let count = dims_of(&self.dims).and_then(|dims| count_of(&dims));
         let size = ElementType::from_code(self.element).map_or(1, ElementType::size_bytes);
@@ -73,13 +74,13 @@ impl<'a> TensorMessage<'a> {
         count.map_or(u64::MAX, |count| (count * size + texts) as u64)
     }
 
-    /// The file beside the model's that it is in.
+    /// The name of the external file that holds it.
     pub(crate) fn location(&self) -> Option<&str> {
         let location = self.external.iter().find(|(key, _)| key == "location");
         location.filter(|_| self.is_external).map(|(_, value)| value.as_str())
     }
 
-    /// Its elements in aligned memory of their own. Weights beside the file are looked for in `folder`.
+    /// Its elements in aligned memory. External weights are looked for in `folder`.
     pub(crate) fn array(&self, folder: Option<&Path>) -> Result<Array> {
         let kind = ElementType::from_code(self.element)?;
         let dims = dims_of(&self.dims)?;
@@ -106,7 +107,7 @@ impl<'a> TensorMessage<'a> {
         }
     }
 
-    /// From the lists of numbers that small tensors are written as.
+    /// Reads the elements from the lists of numbers, the form of small tensors.
     fn listed(&self, kind: ElementType, dims: &[usize], count: usize) -> Result<Array> {
         use ElementType::*;
         let given = match kind {
@@ -142,7 +143,8 @@ impl<'a> TensorMessage<'a> {
         }
     }
 
-    /// From a file beside the model's. Names that lead out of its folder are refused.
+    /// Reads the elements from an external file. Names that lead out of the model's folder are
+    /// refused.
     fn outside(&self, kind: ElementType, dims: &[usize], folder: Option<&Path>) -> Result<Array> {
         let entry = |key: &str| self.external.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
         if kind == ElementType::String {
@@ -157,7 +159,7 @@ impl<'a> TensorMessage<'a> {
         let folder = folder
             .ok_or_else(|| Error::invalid("the file of a tensor", "a model that is loaded from a folder", location))?;
         let path = folder.join(relative);
-        // A link may lead anywhere, whatever its name says.
+        // A symbolic link may lead out of the folder.
         let real = |path: &Path| path.canonicalize().map_err(|cause| Error::file(path, cause));
         if !real(&path)?.starts_with(real(folder)?) {
             return Err(Error::invalid("the file of a tensor", "a path inside the model's folder", location));
@@ -212,13 +214,13 @@ impl<'a> SparseMessage<'a> {
         Ok(sparse)
     }
 
-    /// The bytes that the whole tensor takes, as its dimensions claim.
+    /// The bytes of the dense tensor according to its dimensions.
     pub(crate) fn claimed_bytes(&self) -> u64 {
         let count = dims_of(&self.dims).and_then(|dims| count_of(&dims));
         count.map_or(u64::MAX, |count| count as u64 * 8)
     }
 
-    /// The whole tensor, zeros included.
+    /// The dense tensor, zeros included.
     pub(crate) fn array(&self, folder: Option<&Path>) -> Result<Array> {
         let (values, indices) = (self.values.array(folder)?, self.indices.array(folder)?);
         let dims = dims_of(&self.dims)?;
@@ -257,7 +259,7 @@ fn dims_of(dims: &[i64]) -> Result<Vec<usize>> {
     dims.iter().map(dim).collect()
 }
 
-/// How many bytes elements take in a file, where narrow ones share a byte.
+/// The bytes that elements take in a file. Narrow elements share a byte.
 fn packed_bytes(kind: ElementType, count: usize) -> usize {
     match kind.bits() {
         2 => count.div_ceil(4),
@@ -266,7 +268,7 @@ fn packed_bytes(kind: ElementType, count: usize) -> usize {
     }
 }
 
-/// From the bytes of the file, little end first.
+/// Reads the elements from little-endian bytes of the file.
 fn from_raw(kind: ElementType, dims: &[usize], raw: &[u8]) -> Result<Array> {
     if kind == ElementType::String {
         return Err(Error::invalid("a tensor of text", "texts", "raw bytes"));

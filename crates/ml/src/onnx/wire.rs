@@ -1,12 +1,14 @@
-//! Protocol buffers on the wire, read without copying and in memory that the input bounds.
+//! The wire format of Protocol Buffers, read without copying and in memory bounded by the input.
 //!
-//! 1. A message is a slice. [`Fields`] walks over its fields; what a field holds is a number or a slice of the same bytes.
-//! 2. Nothing is allocated here, and nothing is recursive: depth is the business of those who read messages in messages.
+//! 1. A message is a slice. [`Fields`] iterates over its fields; the content of a field is a number
+//!    or a slice of the same bytes.
+//! 2. This module neither allocates nor recurses. Callers that read nested messages bound the
+//!    depth.
 //! 3. Groups, which ONNX does not use, are refused.
 
 use crate::error::{Error, Result};
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Content<'a> {
     Varint(u64),
@@ -15,7 +17,7 @@ pub(crate) enum Content<'a> {
     Fixed32(u32),
 }
 
-/// The fields of a message: each with its number.
+/// The fields of a message, each with its number.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -87,7 +89,7 @@ impl<'a> Iterator for Fields<'a> {
         }
         let field = self.field();
         if field.is_err() {
-            // What follows a broken field means nothing.
+            // The bytes after a broken field cannot be interpreted.
             self.at = self.bytes.len();
         }
         Some(field)
@@ -122,7 +124,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Appends whole numbers, one or many packed.
+    /// Appends integers, one or many packed.
     pub(crate) fn numbers(self, numbers: &mut Vec<i64>) -> Result<()> {
         match self {
             Content::Varint(value) => numbers.push(value as i64),

@@ -1,4 +1,4 @@
-//! What an op is given: its node and its operands, with checks that say what is wrong.
+//! The arguments of an op: its node and its operands, with checks that report errors.
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -12,18 +12,18 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The operand at this place, which must be there.
+    /// The operand at `place`. Fails if it is missing.
     pub(crate) fn value(&self, place: usize) -> Result<&'a Value> {
         let missing = || Error::invalid(format!("operand {place}"), "a value", "none");
         self.inputs.get(place).and_then(Option::as_ref).ok_or_else(missing)
     }
 
-    /// The array at this place, which must be there.
+    /// The array at `place`. Fails if it is missing.
     pub(crate) fn array(&self, place: usize) -> Result<&'a Array> {
         self.value(place)?.array()
     }
 
-    /// The array at this place, where one is given.
+    /// The array at `place`, if given.
     pub(crate) fn optional(&self, place: usize) -> Result<Option<&'a Array>> {
         match self.inputs.get(place).and_then(Option::as_ref) {
             None | Some(Value::Optional(None)) => Ok(None),
@@ -31,12 +31,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The integers at this place, where they are given.
+    /// The integers at `place`, if given.
     pub(crate) fn optional_ints(&self, place: usize) -> Result<Option<Vec<i64>>> {
         self.optional(place)?.map(Array::to_i64s).transpose()
     }
 
-    /// The arrays from this place on.
+    /// The arrays from `from` on.
     pub(crate) fn arrays(&self, from: usize) -> Result<Vec<&'a Array>> {
         self.inputs.iter().skip(from).flatten().map(Value::array).collect()
     }
@@ -49,7 +49,7 @@ impl<'a> Call<'a> {
         &self.node.op
     }
 
-    /// Whether the output at this place is asked for.
+    /// Whether the output at this index is requested.
     pub(crate) fn wants(&self, output: usize) -> bool {
         self.node.outputs.get(output).is_some_and(Option::is_some)
     }
@@ -114,7 +114,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The axes of a reduction and its like: an attribute in old versions, an operand in new ones.
+    /// The axes of a reduction or a similar op: an attribute in old versions, an operand in new
+    /// ones.
     pub(crate) fn axes(&self, place: usize) -> Result<Option<Vec<i64>>> {
         match self.optional_ints(place)? {
             Some(axes) => Ok(Some(axes)),
@@ -127,7 +128,7 @@ fn wrong(name: &str, expected: &'static str) -> Error {
     Error::invalid(format!("the attribute {name}"), expected, "something else")
 }
 
-/// An axis counted from the front; negative ones count from the back.
+/// An axis counted from the front. A negative axis counts from the last.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let rank_signed = rank as i64;
     let from_front = if axis < 0 { axis + rank_signed } else { axis };
@@ -139,7 +140,7 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
 
 pub(crate) use crate::bounds::size_of_int;
 
-/// One output.
+/// The array as the only output.
 pub(crate) fn one(array: Result<Array>) -> Result<Vec<Value>> {
     array.map(|array| vec![Value::Array(array)])
 }

@@ -21,16 +21,16 @@ pub(crate) fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     one(convert(call.array(0)?, kind, saturate, round_up))
 }
 
-/// An array's elements in another type.
+/// An array's elements converted to another type.
 pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: &str) -> Result<Array> {
     if x.kind() == kind {
         return Ok(x.clone());
     }
     match (x.kind(), kind) {
-        // What most weights in bytes become.
+        // Fast path: 8-bit weights to f32.
         (ElementType::I8, ElementType::F32) => singles(x, x.as_slice::<i8>()?),
         (ElementType::U8, ElementType::F32) => singles(x, x.as_slice::<u8>()?),
-        // What a text's mask becomes.
+        // Fast path: attention masks to floats.
         (ElementType::I64, ElementType::F16) => halves(x),
         (ElementType::I64, ElementType::F32) => {
             let values = x.as_slice::<i64>()?.iter().map(|value| *value as f64 as f32);
@@ -48,7 +48,7 @@ pub(crate) fn convert(x: &Array, kind: ElementType, saturate: bool, round_mode: 
             Array::from_bytes(kind, x.dims(), &codes.collect::<Vec<_>>())
         }
         (from, kind) if from.is_float() && kind.bits() < 8 => {
-            // Narrow integers take the low bits of the whole number.
+            // Narrow integers keep the low bits of the integer part.
             let whole = |value: f64| value.clamp(-1e18, 1e18) as i128;
             Array::from_integers(kind, x.dims(), &x.to_floats()?.into_iter().map(whole).collect::<Vec<_>>())
         }
@@ -61,7 +61,7 @@ fn singles<T: Copy + Into<f32>>(x: &Array, values: &[T]) -> Result<Array> {
     Array::from_slice(&values.iter().map(|value| (*value).into()).collect::<Vec<f32>>(), x.dims())
 }
 
-/// Integers in f16, some at a time. An f32 in between is exact as far as f16 reaches.
+/// Converts integers to f16, 256 at a time. The intermediate f32 is exact in the range of f16.
 fn halves(x: &Array) -> Result<Array> {
     const STEP: usize = 256;
     let values = x.as_slice::<i64>()?;
@@ -128,7 +128,7 @@ fn to_text(x: &Array) -> Result<Array> {
     Array::from_strings(texts, x.dims())
 }
 
-/// As numpy writes it: whole numbers keep a fraction, infinities are short.
+/// Formats a float as NumPy does: whole numbers keep a fraction, infinities are short.
 fn float_text(value: f64, shown: String) -> String {
     match value {
         value if value.is_nan() => "NaN".to_owned(),
@@ -145,7 +145,7 @@ pub(crate) fn bit_cast(call: &Call<'_>) -> Result<Vec<Value>> {
         return Err(Error::invalid("bit cast", format!("a type of {} bits", x.kind().bits()), kind));
     }
     if x.kind().bits() < 8 {
-        // Narrow integers lie in bytes of their own, with their sign.
+        // Narrow integers take a byte each, with their sign.
         let mask = (1_u8 << x.kind().bits()) - 1;
         let codes = x.bytes().iter().map(|byte| i128::from(byte & mask));
         let codes: Vec<i128> = codes.collect();
@@ -155,7 +155,7 @@ pub(crate) fn bit_cast(call: &Call<'_>) -> Result<Vec<Value>> {
         return one(Array::from_integers(kind, x.dims(), &codes));
     }
     if kind == ElementType::Bool {
-        // Truth has two values, whatever the bits were.
+        // A boolean has two values: every non-zero byte becomes 1.
         return one(Array::from_bytes(kind, x.dims(), x.bytes()));
     }
     one(Ok(x.reinterpret(kind)))
@@ -165,7 +165,8 @@ pub(crate) fn bit_cast(call: &Call<'_>) -> Result<Vec<Value>> {
 mod tests {
     use super::*;
 
-    /// Every integer that f16 has, its neighbours, and some far outside, as by f64.
+    /// Tests every integer in the range of f16, its neighbours, and some far outside, against
+    /// conversions of f64.
     #[test]
     fn integers_become_floats_as_by_way_of_f64() {
         let mut given: Vec<i64> = (-70_000..70_000).collect();

@@ -1,4 +1,5 @@
-//! Convolutions over any number of dimensions, also transposed and of bytes.
+//! Convolutions over any number of dimensions, also transposed convolutions and convolutions of
+//! bytes.
 
 use super::call::{Call, one, size_of_int};
 use super::windows::Windows;
@@ -8,7 +9,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// The sizes of images and weights: batch, channels, filters, groups, and the windows.
+/// The sizes of images and weights: batch, channels, filters, groups and windows.
 struct Form {
     batch: usize,
     channels: usize,
@@ -33,7 +34,7 @@ fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<Form> {
     Ok(Form { batch: *batch, channels: *channels, filters: *filters, groups, windows })
 }
 
-/// The sums of a convolution. Whole numbers below 2^53 are exact.
+/// The sums of a convolution. Sums of integers are exact below 2^53.
 fn convolve(form: &Form, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)> {
     let Form { batch, channels, filters, groups, windows } = form;
     let (space, taps): (usize, usize) = (windows.input.iter().product(), windows.kernel.iter().product());
@@ -43,10 +44,17 @@ fn convolve(form: &Form, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)>
     let outputs: usize = windows.output.iter().product();
     work(&[count_of(&dims)?, per_channel, taps])?;
     let mut sums = zeros(&dims)?;
-    let mut reached = Vec::new();
+    let (mut reached, mut missed) = (Vec::new(), Vec::new());
+    // Padding consists of zeros, which are multiplied too: this matters if a weight is infinite or
+    // NaN.
+    let is_finite = w.iter().all(|weight| weight.is_finite());
     for (place, index) in windows.outputs().enumerate() {
         reached.clear();
         windows.taps(&index, &mut |tap, at| reached.push((tap, at)));
+        missed.clear();
+        if !is_finite {
+            missed.extend((0..taps).filter(|tap| reached.iter().all(|(other, _)| other != tap)));
+        }
         for image in 0..*batch {
             for filter in 0..*filters {
                 let first = filter / per_filter * per_channel;
@@ -57,6 +65,7 @@ fn convolve(form: &Form, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)>
                         &w[(filter * per_channel + channel) * taps..],
                     );
                     sum += reached.iter().map(|(tap, at)| values[*at] * factors[*tap]).sum::<f64>();
+                    sum += missed.iter().map(|tap: &usize| 0.0 * factors[*tap]).sum::<f64>();
                 }
                 sums[(image * filters + filter) * outputs + place] = sum;
             }
@@ -88,7 +97,7 @@ pub(crate) fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), dims, &sums))
 }
 
-/// Numbers without their zero point, which is one number or one for each filter.
+/// Numbers minus their zero point, which is one number or one for each filter.
 fn centred(array: &Array, zero: Option<&Array>) -> Result<Vec<f64>> {
     let zeros = zero.map(Array::to_floats).transpose()?.unwrap_or_else(|| vec![0.0]);
     let rows = array.dims().first().copied().unwrap_or(1).max(1);
@@ -142,7 +151,8 @@ pub(crate) fn qlinear_conv(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_integers(y_zero.kind(), dims, &values))
 }
 
-/// The sizes of a transposed convolution: strides, dilations, what is cut off in front, and the output.
+/// The sizes of a transposed convolution: strides, dilations, the elements cut at the front, and
+/// the output.
 pub(crate) struct Transposed {
     pub stride: Vec<usize>,
     pub dilation: Vec<usize>,
@@ -219,7 +229,8 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let (inputs, taps, outputs): (usize, usize, usize) =
         (space.iter().product(), kernel.iter().product(), sizes.output.iter().product());
     work(&[inputs, taps, *batch, *channels, *per_group])?;
-    // Without images, channels or filters nothing lands anywhere, however large the space is.
+    // Without images, channels or filters every output is zero, so a large space need not be
+    // walked.
     let places = if xs.is_empty() || ws.is_empty() { 0 } else { inputs };
     for place in 0..places {
         for tap in 0..taps {
@@ -242,7 +253,7 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), dims, &sums))
 }
 
-/// Where a tap of an input's pixel lands, if inside the output.
+/// The output index to which a tap of an input pixel contributes. `None` outside the output.
 fn landing(mut place: usize, mut tap: usize, space: &[usize], kernel: &[usize], sizes: &Transposed) -> Option<usize> {
     let (mut at, mut stride) = (0, 1);
     for axis in (0..space.len()).rev() {

@@ -1,4 +1,5 @@
-//! Functions of single elements: floats in f64, rounded once to the element type; integers exactly, wrapped.
+//! Elementwise functions. Floats are computed in f64 and rounded once to the element type; integers
+//! are exact and wrap.
 
 use panoply_core::expr::erf;
 
@@ -9,7 +10,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// A function of one float by the op's name.
+/// The float function of an op without attributes, else [`shaped_function`].
 fn float_function(call: &Call<'_>) -> Result<Box<dyn Fn(f64) -> f64>> {
     let plain: fn(f64) -> f64 = match call.op() {
         "Abs" => f64::abs,
@@ -44,7 +45,7 @@ fn float_function(call: &Call<'_>) -> Result<Box<dyn Fn(f64) -> f64>> {
     Ok(Box::new(plain))
 }
 
-/// A function of one float with attributes, or made of others, by the op's name.
+/// The float function of an op with attributes, or composed of other functions.
 fn shaped_function(call: &Call<'_>) -> Result<Box<dyn Fn(f64) -> f64>> {
     let alpha = |default: f32| call.float("alpha", default);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -105,7 +106,7 @@ fn gelu(approximate: &str) -> Result<Box<dyn Fn(f64) -> f64>> {
     }
 }
 
-/// Functions of one element.
+/// Functions of one operand.
 pub(crate) fn unary(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     if x.kind().is_float() {
@@ -131,19 +132,19 @@ pub(crate) fn unary(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_integers(x.kind(), x.dims(), &values))
 }
 
-/// A value that stays what it is.
+/// Returns the operand unchanged.
 pub(crate) fn identity(call: &Call<'_>) -> Result<Vec<Value>> {
     Ok(vec![call.value(0)?.clone()])
 }
 
-/// Functions of truth.
+/// The logical negation.
 pub(crate) fn not(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     expect(x, ElementType::Bool)?;
     one(Array::from_bytes(ElementType::Bool, x.dims(), &x.bytes().iter().map(|value| value ^ 1).collect::<Vec<_>>()))
 }
 
-/// Whether floats are infinite, or no numbers.
+/// Tests floats for infinity or NaN.
 pub(crate) fn float_class(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (negative, positive) = (call.flag("detect_negative", true)?, call.flag("detect_positive", true)?);
@@ -167,7 +168,7 @@ fn same_kind(a: &Array, b: &Array) -> Result<ElementType> {
     expect(b, a.kind()).map(|()| a.kind())
 }
 
-/// Each pair of elements of two arrays that broadcast.
+/// Applies `join` to each pair of elements of two arrays that broadcast.
 fn pairs<T: Copy, R>(a: (&Array, &[T]), b: (&Array, &[T]), join: impl Fn(T, T) -> R) -> Result<(Vec<usize>, Vec<R>)> {
     let dims = broadcast([a.0.dims(), b.0.dims()])?;
     host_count(&dims)?;
@@ -177,7 +178,7 @@ fn pairs<T: Copy, R>(a: (&Array, &[T]), b: (&Array, &[T]), join: impl Fn(T, T) -
     let (Some((len, outer)), count) = (dims.split_last(), dims.iter().product()) else { return Ok((dims, Vec::new())) };
     let mut joined = Vec::with_capacity(count);
     let steps = [broadcast_strides(a.0.dims(), &dims)?, broadcast_strides(b.0.dims(), &dims)?];
-    // The last axis is a run of neighbours, or one element again and again.
+    // The last axis of each array is either contiguous or one repeated element.
     let [a_step, b_step] = [&steps[0], &steps[1]].map(|steps| steps[outer.len()] as usize);
     let places = |steps: &[isize]| Positions::new(outer, &steps[..outer.len()]);
     for (left, right) in places(&steps[0]).zip(places(&steps[1])).take(count) {
@@ -190,7 +191,7 @@ fn pairs<T: Copy, R>(a: (&Array, &[T]), b: (&Array, &[T]), join: impl Fn(T, T) -
     Ok((dims, joined))
 }
 
-/// Arithmetic of two elements, or of many in turn.
+/// Arithmetic of two arrays, or of many in turn.
 pub(crate) fn arithmetic(call: &Call<'_>) -> Result<Vec<Value>> {
     let arrays = call.arrays(0)?;
     let first = *arrays.first().ok_or_else(|| Error::invalid("operands", "at least one", "none"))?;
@@ -249,7 +250,7 @@ fn arithmetic_pair(call: &Call<'_>, a: &Array, b: &Array) -> Result<Array> {
         "BitwiseOr" => |a, b| a | b,
         "BitwiseXor" => |a, b| a ^ b,
         "BitShift" => match call.text("direction", "")? {
-            // Shifts by less than nothing count as shifts by too much: nothing is left but the sign.
+            // A negative shift counts as a shift by the full width: only the sign remains.
             "LEFT" => |a, b| if (0..64).contains(&b) { a << b } else { 0 },
             "RIGHT" => |a, b| if (0..64).contains(&b) { a >> b } else { a >> 64 },
             other => return Err(Error::invalid("direction", "LEFT or RIGHT", other)),
@@ -260,7 +261,8 @@ fn arithmetic_pair(call: &Call<'_>, a: &Array, b: &Array) -> Result<Array> {
     Array::from_integers(kind, dims, &values)
 }
 
-/// Of f32, without a detour: f64 has more than twice its digits, so what is rounded from there is the same.
+/// Arithmetic of f32 without the detour through f64. The results are equal, because f64 has more
+/// than twice the digits of f32.
 fn arithmetic_of_singles(op: &str, a: &Array, b: &Array) -> Result<Option<Array>> {
     if a.kind() != ElementType::F32 || b.kind() != ElementType::F32 {
         return Ok(None);
@@ -276,7 +278,7 @@ fn arithmetic_of_singles(op: &str, a: &Array, b: &Array) -> Result<Option<Array>
     Array::from_slice(&values, dims).map(Some)
 }
 
-/// A power; the exponent may be of another type.
+/// A power. The exponent may have another type.
 pub(crate) fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
     let (a, b) = (call.array(0)?, call.array(1)?);
     if a.kind().is_integer() && b.kind().is_integer() {
@@ -294,7 +296,7 @@ pub(crate) fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(a.kind(), dims, &values))
 }
 
-/// A power by squares. What 128 bits lose is lost by every narrower type as well.
+/// A power by repeated squaring. Bits lost beyond 128 would be lost in every narrower type too.
 fn wrapping_power(base: i128, exponent: i128) -> i128 {
     let (mut product, mut square, mut left) = (1_i128, base, exponent);
     while left > 0 {
@@ -307,7 +309,7 @@ fn wrapping_power(base: i128, exponent: i128) -> i128 {
     product
 }
 
-/// Comparisons, which give truth.
+/// Comparisons. They return booleans.
 pub(crate) fn compare(call: &Call<'_>) -> Result<Vec<Value>> {
     let (a, b) = (call.array(0)?, call.array(1)?);
     let kind = same_kind(a, b)?;
@@ -353,7 +355,7 @@ pub(crate) fn compare(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_bools(&values, dims))
 }
 
-/// The elements of one array or of another.
+/// `Where`: the elements of one array or of another, chosen by a condition.
 pub(crate) fn select(call: &Call<'_>) -> Result<Vec<Value>> {
     let (condition, a, b) = (call.array(0)?, call.array(1)?, call.array(2)?);
     expect(condition, ElementType::Bool)?;
@@ -377,7 +379,7 @@ pub(crate) fn select(call: &Call<'_>) -> Result<Vec<Value>> {
     }))
 }
 
-/// Numbers kept between two bounds.
+/// `Clip`: numbers limited to two bounds.
 pub(crate) fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     for bound in [call.optional(1)?, call.optional(2)?].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Elements picked by index.
+//! Elements selected by indices.
 
 use super::call::{Call, axis_of, one};
 use super::index::{Positions, around, index_of, strides};
@@ -7,7 +7,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// Runs of elements of an array, each from a place.
+/// Copies runs of `run` elements, each from one of `places`.
 fn pick(x: &Array, dims: &[usize], run: usize, places: impl Iterator<Item = usize>) -> Result<Array> {
     count_of(dims)?;
     if x.kind() == ElementType::String {
@@ -30,7 +30,7 @@ fn pick(x: &Array, dims: &[usize], run: usize, places: impl Iterator<Item = usiz
     })
 }
 
-/// Runs of so few bytes that their number should be known to the compiler.
+/// Copies short runs. The constant length lets the compiler inline the copy.
 fn copy<const RUN: usize>(bytes: &mut [u8], source: &[u8], places: impl Iterator<Item = usize>) {
     for (target, place) in bytes.as_chunks_mut::<RUN>().0.iter_mut().zip(places) {
         target.copy_from_slice(&source[place..][..RUN]);
@@ -56,7 +56,8 @@ pub(crate) fn gather_elements(call: &Call<'_>) -> Result<Vec<Value>> {
     one(pick(x, indices.dims(), 1, places.into_iter()))
 }
 
-/// For each index the place of its element: the same in all axes but one.
+/// For each index, the position of its element. It differs from the position of the index along one
+/// axis only.
 pub(super) fn element_places(x: &Array, indices: &Array, axis: i64) -> Result<Vec<usize>> {
     let axis = element_axis(x, indices, axis)?;
     let Some((inner, outer)) = indices.dims().split_last() else { return Ok(Vec::new()) };
@@ -74,7 +75,7 @@ pub(super) fn element_places(x: &Array, indices: &Array, axis: i64) -> Result<Ve
     Ok(places)
 }
 
-/// The axis, where indices fit the array in all others.
+/// The axis, after a check that the indices fit the array along all other axes.
 fn element_axis(x: &Array, indices: &Array, axis: i64) -> Result<usize> {
     let axis = axis_of(axis, x.dims().len())?;
     let fits = indices.dims().len() == x.dims().len()
@@ -85,8 +86,8 @@ fn element_axis(x: &Array, indices: &Array, axis: i64) -> Result<usize> {
     }
 }
 
-/// The places of whole rows, and how long they are, where all elements behind the axis have one index: models that pick and put rows by
-/// elements stretch an index over each row.
+/// The positions of whole rows and their length, if all elements after the axis share one index.
+/// Models that gather or scatter rows by elements repeat an index over each row.
 pub(super) fn row_places(x: &Array, indices: &Array, axis: i64) -> Result<Option<(Vec<usize>, usize)>> {
     let axis = element_axis(x, indices, axis)?;
     let (outer, len, inner) = around(indices.dims(), axis);
@@ -130,7 +131,8 @@ pub(crate) fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
     one(pick(x, &dims, inner, places.into_iter()))
 }
 
-/// Length and stride of each axis that a tuple of indices goes over, and how many elements lie behind one tuple.
+/// Length and stride of each axis that a tuple of indices addresses, and the number of elements
+/// behind one tuple.
 pub(super) fn nd_rows(dims: &[usize], width: usize) -> (Vec<(usize, usize)>, usize) {
     let rows = dims.iter().zip(strides(dims)).take(width).map(|(dim, step)| (*dim, step as usize)).collect();
     (rows, dims[width..].iter().product())
@@ -192,7 +194,7 @@ pub(crate) fn unique(call: &Call<'_>) -> Result<Vec<Value>> {
     host_count(&[len])?;
     let mut groups = match x.kind().is_float() {
         true => {
-            // Minus zero is zero.
+            // Minus zero counts as zero.
             let numbers: Vec<f64> = x.to_floats()?.into_iter().map(|number| number + 0.0).collect();
             equal_rows(&numbers, (outer, len, inner), f64::total_cmp)
         }
@@ -215,13 +217,13 @@ pub(crate) fn unique(call: &Call<'_>) -> Result<Vec<Value>> {
     Ok([values, first, Array::from_i64s(inverse, [len])?, counts].map(Value::Array).to_vec())
 }
 
-/// Groups of rows that are equal, in order, each with its places from the first on.
+/// Groups of equal rows in sorted order, each with its positions in increasing order.
 fn equal_rows<T>(
     numbers: &[T],
     (outer, len, inner): (usize, usize, usize),
     order: fn(&T, &T) -> std::cmp::Ordering,
 ) -> Vec<Vec<usize>> {
-    // Rows of nothing are equal, however many of them lie in a row.
+    // Rows without elements are equal, for any number of blocks.
     let outer = if inner == 0 { 0 } else { outer };
     let row =
         |place: usize| (0..outer).flat_map(move |block| (0..inner).map(move |at| (block * len + place) * inner + at));

@@ -1,4 +1,4 @@
-//! Shapes, strides and the elements that a view of an array reads, in order.
+//! Shapes, strides, and the positions that a view of an array reads.
 
 use crate::array::{Array, count_of};
 use crate::bounds::RANK_MAX;
@@ -14,7 +14,7 @@ pub(crate) fn strides(dims: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// The shape that shapes broadcast to, as numpy does.
+/// The shape to which shapes broadcast, by NumPy's rules.
 pub(crate) fn broadcast<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Result<Vec<usize>> {
     let mut joined: Vec<usize> = Vec::new();
     for dims in shapes {
@@ -37,7 +37,7 @@ pub(crate) fn broadcast<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Re
     Ok(joined)
 }
 
-/// The strides with which an array of these dimensions is read as the larger shape.
+/// The strides with which an array of these dimensions is read as the broadcast shape.
 pub(crate) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Result<Vec<isize>> {
     let own = strides(dims);
     let Some(added) = to.len().checked_sub(dims.len()) else {
@@ -54,7 +54,7 @@ pub(crate) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Result<Vec<isiz
     Ok(steps)
 }
 
-/// The positions of a view's elements in row-major order, relative to its first.
+/// Iterates over the positions of a view's elements in row-major order, relative to the first.
 pub(crate) struct Positions {
     dims: Vec<usize>,
     steps: Vec<isize>,
@@ -69,7 +69,7 @@ impl Positions {
         Positions { dims: dims.to_vec(), steps: steps.to_vec(), index: vec![0; dims.len()], at: 0, left }
     }
 
-    /// Of an array that is broadcast to a shape.
+    /// The positions of an array that is broadcast to a shape.
     pub(crate) fn broadcast(dims: &[usize], to: &[usize]) -> Result<Positions> {
         Ok(Positions::new(to, &broadcast_strides(dims, to)?))
     }
@@ -97,7 +97,8 @@ impl Iterator for Positions {
     }
 }
 
-/// The elements of a view, written one after the other. `steps` count elements; the view lies within the array.
+/// Copies the elements of a view to a new array. `steps` count elements. The view must lie within
+/// the array.
 pub(crate) fn view(array: &Array, dims: &[usize], start: usize, steps: &[isize]) -> Result<Array> {
     count_of(dims)?;
     if array.kind() == ElementType::String {
@@ -106,7 +107,7 @@ pub(crate) fn view(array: &Array, dims: &[usize], start: usize, steps: &[isize])
     }
     let size = array.kind().size_bytes();
     let source = array.bytes();
-    // The last axes that lie one after the other are copied as one run.
+    // Trailing contiguous axes are copied as one run.
     let (mut run, mut outer) = (1_usize, dims.len());
     while outer > 0 && (dims[outer - 1] == 1 || steps[outer - 1] == run as isize) {
         run *= dims[outer - 1];
@@ -125,7 +126,7 @@ pub(crate) fn view(array: &Array, dims: &[usize], start: usize, steps: &[isize])
     })
 }
 
-/// An array stretched to a shape.
+/// An array broadcast to a shape.
 pub(crate) fn expand(array: &Array, dims: &[usize]) -> Result<Array> {
     if array.dims() == dims {
         return Ok(array.clone());
@@ -141,12 +142,13 @@ pub(crate) fn transpose(array: &Array, order: &[usize]) -> Result<Array> {
     view(array, &dims, 0, &steps)
 }
 
-/// The dimensions before an axis, along it and behind it, multiplied: an array is `outer × length × inner`.
+/// The products of the dimensions before an axis, along it and after it: an array is `outer ×
+/// length × inner`.
 pub(crate) fn around(dims: &[usize], axis: usize) -> (usize, usize, usize) {
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
 }
 
-/// An index that counts from the back where it is negative.
+/// An index counted from the front. A negative index counts from the end.
 pub(crate) fn index_of(index: i64, len: usize) -> Result<usize> {
     let from_front = if index < 0 { index + len as i64 } else { index };
     match usize::try_from(from_front) {

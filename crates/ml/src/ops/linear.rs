@@ -1,4 +1,4 @@
-//! Products of matrices and sums over indices.
+//! Matrix products and sums over indices.
 
 use super::call::{Call, one};
 use super::index::{broadcast, broadcast_strides, strides};
@@ -7,7 +7,8 @@ use crate::bounds::work;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// A number that products are summed in: floats in f64, integers in 128 bits, which lose nothing that narrower ones keep.
+/// A number type for sums of products: f64 for floats, 128-bit integers for integers. The latter
+/// keep all bits that narrower types keep.
 pub(crate) trait Number: Copy {
     const ZERO: Self;
     const ONE: Self;
@@ -37,7 +38,7 @@ impl Number for i128 {
     }
 }
 
-/// Numbers in a shape.
+/// Numbers with a shape.
 pub(crate) struct Grid<T = f64> {
     pub dims: Vec<usize>,
     pub values: Vec<T>,
@@ -49,7 +50,7 @@ impl Grid<f64> {
     }
 }
 
-/// The product of two stacks of matrices, as numpy's `matmul`.
+/// The product of two stacks of matrices, as NumPy's `matmul`.
 pub(crate) fn product<T: Number>(a: &Grid<T>, b: &Grid<T>) -> Result<Grid<T>> {
     if a.dims.is_empty() || b.dims.is_empty() {
         return Err(Error::invalid("a product", "at least one dimension", "none"));
@@ -129,7 +130,7 @@ pub(crate) fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(a.kind(), &sum.dims, &sum.values))
 }
 
-/// The letters of one operand, with the dimensions that `...` stands for as numbers below zero.
+/// The letters of one operand. The dimensions that `...` stands for are negative numbers.
 fn letters(term: &str, rank: usize) -> Result<Vec<i32>> {
     let term: String = term.chars().filter(|letter| !letter.is_whitespace()).collect();
     let plain = |text: &str| text.chars().map(|letter| letter as i32).collect::<Vec<_>>();
@@ -210,7 +211,7 @@ pub(crate) fn einsum(call: &Call<'_>) -> Result<Vec<Value>> {
     })
 }
 
-/// The sum over all letters that the output does not have.
+/// The sum over all letters that the output lacks.
 fn contract<T: Number>(
     arrays: &[&Array],
     numbers: Vec<Vec<T>>,

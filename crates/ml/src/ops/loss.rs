@@ -1,4 +1,4 @@
-//! Losses, which some exporters leave in a model.
+//! Losses. Some exporters leave them in a model.
 
 use super::call::{Call, one};
 use super::index::around;

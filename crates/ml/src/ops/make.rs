@@ -1,4 +1,4 @@
-//! Arrays that are made, not computed: ranges, constants, masks and the like.
+//! Arrays made from settings: ranges, constants, masks, padding and similar ops.
 
 use super::call::{Call, axis_of, one, size_of_int};
 use super::cast::convert;
@@ -103,7 +103,7 @@ pub(crate) fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     }))
 }
 
-/// What `Pad` puts around an array.
+/// `Pad`.
 pub(crate) fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (before, after) = super::sizes::pads(call, x.dims())?;
@@ -112,7 +112,7 @@ pub(crate) fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     one(padded(x, &before, &after, call.text("mode", "constant")?, value.bytes()))
 }
 
-/// What a `Pad` puts where there is no element.
+/// The fill element of a `Pad`.
 pub(crate) fn pad_value(call: &Call<'_>, kind: ElementType) -> Result<Array> {
     match call.optional(2)? {
         Some(value) if value.len() != 1 => Err(Error::invalid("constant_value", "one element", value.len())),
@@ -122,7 +122,7 @@ pub(crate) fn pad_value(call: &Call<'_>, kind: ElementType) -> Result<Array> {
     }
 }
 
-/// For each axis the elements that stand along it when it is padded; `None` where it is not.
+/// For each axis, the source index of each index after padding. `None` for axes without padding.
 pub(crate) fn pad_sources(
     dims: &[usize],
     before: &[i64],
@@ -130,7 +130,7 @@ pub(crate) fn pad_sources(
     mode: &str,
 ) -> Result<Vec<Option<Vec<Option<usize>>>>> {
     let padded = padded_dims(dims, before, after)?;
-    // Of what has no elements along one axis, others may be of any length.
+    // If one axis is empty, the other axes may have any length, so each is checked alone.
     padded.iter().try_for_each(|len| host_count(&[*len]).map(drop))?;
     let along = |axis: usize| {
         let source = |place: usize| pad_source(place as i64 - before[axis], dims[axis], mode);
@@ -142,11 +142,12 @@ pub(crate) fn pad_sources(
     (0..dims.len()).map(along).collect()
 }
 
-/// An array with more, or fewer, elements along each axis.
+/// An array padded or cropped along each axis.
 pub(crate) fn padded(x: &Array, before: &[i64], after: &[i64], mode: &str, value: &[u8]) -> Result<Array> {
     let size = x.kind().size_bytes();
     let mut array = x.clone();
-    // Each axis by itself: what is added at a corner comes from what was added along the axis before.
+    // Axes are padded one after the other, so corners are filled from elements that an earlier axis
+    // added.
     for (axis, sources) in pad_sources(x.dims(), before, after, mode)?.into_iter().enumerate() {
         let Some(sources) = sources else { continue };
         let (outer, len, inner) = around(array.dims(), axis);
@@ -174,14 +175,14 @@ pub(crate) fn padded(x: &Array, before: &[i64], after: &[i64], mode: &str, value
     Ok(array)
 }
 
-/// How long an axis becomes.
+/// The length of an axis after padding.
 fn axis_padded(len: usize, before: i64, after: i64) -> Result<usize> {
     [before, after].into_iter().try_for_each(|pad| size_of_int(pad.saturating_abs()).map(drop))?;
     let size = i128::from(before) + i128::from(after) + len as i128;
     size_of_int(i64::try_from(size).unwrap_or(if size < 0 { -1 } else { i64::MAX }))
 }
 
-/// The shape with so many elements more, or fewer, along each axis.
+/// The shape after padding or cropping each axis.
 pub(crate) fn padded_dims(dims: &[usize], before: &[i64], after: &[i64]) -> Result<Vec<usize>> {
     let padded =
         dims.iter().zip(before.iter().zip(after)).map(|(dim, (before, after))| axis_padded(*dim, *before, *after));
@@ -189,7 +190,7 @@ pub(crate) fn padded_dims(dims: &[usize], before: &[i64], after: &[i64]) -> Resu
     count_of(&padded).map(|_| padded)
 }
 
-/// The element that stands at a place outside of an axis.
+/// The source index of a position outside of an axis.
 fn pad_source(place: i64, len: usize, mode: &str) -> Result<Option<usize>> {
     let len = len as i64;
     if (0..len).contains(&place) {
@@ -225,7 +226,7 @@ pub(crate) fn center_crop_pad(call: &Call<'_>) -> Result<Vec<Value>> {
     let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
     for (axis, size) in axes.iter().zip(shape) {
         let added = size_of_int(size)? as i64 - x.dims()[*axis] as i64;
-        // What is cut or added is one more at the end where it is odd.
+        // If the number is odd, one more element is cut or added at the end.
         before[*axis] = if added >= 0 { added / 2 } else { -(-added / 2) };
         after[*axis] = added - before[*axis];
     }

@@ -1,7 +1,8 @@
-//! Every ONNX op that models may use, as a plain function on the host. It is the meaning of the op: what runs on a device instead
-//! (the module `lower`) has to agree with it.
+//! Every supported ONNX op as a plain function on the host. The function defines the op: device
+//! code (the module `lower`) has to agree with it.
 //!
-//! Modules, in reading order: `call` (what an op is given), `index` (shapes and views), then families of ops.
+//! Modules, in reading order: `call` (the arguments of an op), `index` (shapes and views), then
+//! families of ops.
 
 pub(crate) mod call;
 mod cast;
@@ -37,19 +38,19 @@ use call::Call;
 
 pub(crate) use table::newest_version;
 
-/// An op as a function on the host.
+/// The host function of an op.
 pub(crate) type Eval = fn(&Call<'_>) -> Result<Vec<Value>>;
 
-/// What the plan of a model has to know about an op.
+/// The properties of an op that a model's plan needs.
 #[derive(Clone, Copy)]
 pub(crate) enum OpKind {
     /// A function of its operands.
     Plain {
         eval: Eval,
-        /// The operands, as bits, whose values decide the shapes of the outputs.
+        /// A bit mask of the operands whose values decide the shapes of the outputs.
         shape_operands: u32,
     },
-    /// A value in the file.
+    /// A constant in the file.
     Constant,
     If,
     Loop,
@@ -73,12 +74,12 @@ impl std::fmt::Debug for OpKind {
     }
 }
 
-/// Whether a domain's name stands for ONNX's own.
+/// Whether the name stands for ONNX's default domain.
 pub(crate) fn is_default(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
 
-/// The op of this name. Fails, naming it, where it is not known.
+/// The op with this name. Fails with the name if the op is unknown.
 pub(crate) fn find(domain: &str, op: &str, version: i64) -> Result<OpKind> {
     let domain = if is_default(domain) { "" } else { domain };
     if domain.is_empty() && version < table::OLDEST_VERSION && !table::UNCHANGED.contains(&op) {
@@ -108,7 +109,7 @@ pub(crate) fn constant(attributes: &HashMap<String, Attribute>) -> Result<Array>
     Err(Error::invalid("a constant", "a value", "none"))
 }
 
-/// A scalar's truth.
+/// The boolean in a one-element array.
 pub(crate) fn truth(value: &Value) -> Result<bool> {
     let array = value.array()?;
     match (array.kind(), array.bytes()) {

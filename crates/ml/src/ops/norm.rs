@@ -1,4 +1,4 @@
-//! Normalisations: batches, layers, groups, instances and their relatives.
+//! Normalisations: over batches, layers, groups and instances.
 
 use super::call::{Call, axis_of, one};
 use super::index::{Positions, around};
@@ -53,7 +53,8 @@ pub(crate) fn batch(call: &Call<'_>) -> Result<Vec<Value>> {
     Ok(outputs)
 }
 
-/// Rows of numbers brought to mean zero and variance one; the mean and one over the deviation of each.
+/// Normalises rows to mean zero and variance one. Returns the mean and the reciprocal deviation of
+/// each row.
 fn normalize_rows(values: &mut [f64], run: usize, epsilon: f64, centred: bool) -> (Vec<f64>, Vec<f64>) {
     let (mut means, mut scales) = (Vec::new(), Vec::new());
     for row in values.chunks_exact_mut(run.max(1)) {
@@ -168,7 +169,7 @@ pub(crate) fn lp(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), x.dims(), &values))
 }
 
-/// `LRN`: each channel divided by the squares of its neighbours.
+/// `LRN`: divides each channel by a power of the scaled sum of its neighbours' squares.
 pub(crate) fn local_response(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (alpha, beta, bias) = (call.float("alpha", 1e-4)?, call.float("beta", 0.75)?, call.float("bias", 1.0)?);
@@ -201,7 +202,7 @@ pub(crate) fn local_response(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), x.dims(), &scaled))
 }
 
-/// `Dropout`, which does nothing outside of training.
+/// `Dropout`, which is the identity outside of training.
 pub(crate) fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let training = call.optional(2)?.is_some_and(|flag| flag.bytes().first() == Some(&1));

@@ -14,7 +14,8 @@ fn space(x: &Array) -> Result<(usize, &[usize])> {
     }
 }
 
-/// `AveragePool`, `LpPool` and the like: one number from those that each window covers, and the size that it counts.
+/// `AveragePool`, `LpPool` and similar ops. `join` gets the elements that a window covers and the
+/// size to divide by.
 fn pool(call: &Call<'_>, join: &dyn Fn(&[f64], usize) -> f64) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (planes, size) = space(x)?;
@@ -70,7 +71,7 @@ pub(crate) fn global(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), dims, &results))
 }
 
-/// `MaxPool` with the places of the largest elements.
+/// `MaxPool`, with the indices of the largest elements.
 pub(crate) fn max(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let (planes, size) = space(x)?;
@@ -157,7 +158,7 @@ pub(crate) fn max_unpool(call: &Call<'_>) -> Result<Vec<Value>> {
         ));
     }
     let inside = count_of(&natural)?;
-    // Places count in the natural shape, which a given one may exceed.
+    // Indices refer to the natural shape, which a given shape may exceed.
     let steps = super::index::strides(&natural);
     let out_steps = super::index::strides(&dims);
     let count = count_of(&dims)?;
@@ -173,7 +174,7 @@ pub(crate) fn max_unpool(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), dims, &results))
 }
 
-/// `RoiAlign`: averages, or maxima, of points inside regions.
+/// `RoiAlign`: averages or maxima of sampled points inside regions.
 pub(crate) fn roi_align(call: &Call<'_>) -> Result<Vec<Value>> {
     let (x, rois, batches) = (call.array(0)?, call.array(1)?, call.array(2)?.to_i64s()?);
     let [batch, channels, height, width] = *x.dims() else {
@@ -233,7 +234,7 @@ pub(crate) fn roi_align(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), [count, channels, rows, columns], &results))
 }
 
-/// The four pixels around a point, weighted and added, or the largest of them.
+/// The weighted sum of the four pixels around a point, or the largest of them.
 fn roi_sample(plane: &[f64], height: usize, width: usize, y: f64, x: f64, is_max: bool) -> f64 {
     if y < -1.0 || y > height as f64 || x < -1.0 || x > width as f64 {
         return 0.0;

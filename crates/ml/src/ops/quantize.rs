@@ -1,4 +1,5 @@
-//! Quantised numbers: between floats and narrow integers or floats, and products of bytes.
+//! Quantised numbers: conversions between floats and narrow integers or floats, and products of
+//! bytes.
 
 use super::call::{Call, axis_of, one, size_of_int};
 use super::cast::convert;
@@ -9,7 +10,8 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// For each element the place of its scale: one for all, one for each index of an axis, or one for each block of an axis.
+/// For each element, the position of its scale: one scale for all, one for each index of an axis,
+/// or one for each block of an axis.
 fn places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Box<dyn Iterator<Item = usize>>> {
     let (count, block) = (x.iter().product::<usize>(), size_of_int(call.int("block_size", 0)?)?);
     if scale.iter().product::<usize>() == 1 && block == 0 {
@@ -39,7 +41,7 @@ fn places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Box<dyn Itera
     })))
 }
 
-/// There is a zero point for each scale.
+/// Checks that there is a zero point for each scale.
 fn expect_same_len(scale: &Array, zero: Option<&Array>) -> Result<()> {
     match zero {
         Some(zero) if zero.len() != scale.len() => {
@@ -63,7 +65,7 @@ pub(crate) fn quantize(call: &Call<'_>) -> Result<Vec<Value>> {
     let (values, scales) = (x.to_floats()?, scale.to_floats()?);
     let zeros = zero.map(Array::to_floats).transpose()?;
     let places = places(call, x.dims(), scale.dims())?;
-    // The quotient is rounded to the type that it is divided in.
+    // The quotient is rounded to the type of the division.
     let single = x.kind() != ElementType::F64;
     let quotient = |value: f64, scale: f64| if single { f64::from((value / scale) as f32) } else { value / scale };
     if kind.is_float() {
@@ -112,7 +114,7 @@ pub(crate) fn quantize_dynamically(call: &Call<'_>) -> Result<Vec<Value>> {
     Ok(vec![Array::from_slice(&bytes, x.dims())?.into(), scale.into(), zero.into()])
 }
 
-/// Numbers without their zero point: one for all, or one for each row (`by_row`) or column.
+/// Numbers minus their zero point: one for all, or one for each row (`by_row`) or column.
 fn centred(array: &Array, zero: Option<&Array>, by_row: bool) -> Result<Grid> {
     let mut grid = Grid::of(array)?;
     let Some(zero) = zero else { return Ok(grid) };

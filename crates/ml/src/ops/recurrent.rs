@@ -1,5 +1,5 @@
-//! `RNN`, `GRU` and `LSTM`, in f32 (in f64 where the model is). What graphs have of them, with weights that never change and the usual
-//! functions, is in `steps`.
+//! `RNN`, `GRU` and `LSTM`, in f32 (f64 for models in f64). The form for graphs, with constant
+//! weights and the default activations, is in `steps`.
 
 mod gates;
 mod product;
@@ -15,7 +15,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// A number that cells compute in.
+/// A number type that cells compute in.
 trait Real:
     Copy + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self> + PartialOrd
 {
@@ -46,7 +46,7 @@ macro_rules! real {
 real!(f32);
 real!(f64);
 
-/// A function of a gate or a cell.
+/// An activation function of a gate or a cell.
 #[derive(Clone, Copy)]
 enum Function {
     Sigmoid,
@@ -55,7 +55,7 @@ enum Function {
     Other(fn(f64, f64, f64) -> f64, f64, f64),
 }
 
-/// Numbers that functions take in turn, each as many as it has.
+/// The parameters of the functions: each function takes as many as it has.
 type Parameters<'a> = std::iter::Copied<std::slice::Iter<'a, f32>>;
 
 impl Function {
@@ -107,13 +107,13 @@ struct Cell {
     functions: [Function; 3],
     clip: Option<f64>,
     linear_before_reset: bool,
-    /// Whether what is forgotten is what the input takes the place of.
+    /// Whether the forget gate is one minus the input gate.
     is_coupled: bool,
-    /// How many steps each row of the batch has.
+    /// Number of steps of each row of the batch.
     lengths: Vec<usize>,
 }
 
-/// What one direction reads: weights of the input and of the state, biases of both, peepholes.
+/// The weights of one direction: of the input and of the state, biases of both, peepholes.
 struct Weights<'a, T> {
     w: &'a [T],
     r: &'a [T],
@@ -142,7 +142,7 @@ fn optional<T: Real>(call: &Call<'_>, place: usize, len: usize) -> Result<Option
     }
 }
 
-/// A layer's hidden size, where it is said, is that of its weights.
+/// Checks that the `hidden_size` attribute, if given, matches the weights.
 pub(crate) fn check_hidden_size(call: &Call<'_>, hidden: usize) -> Result<()> {
     let claimed = call.int("hidden_size", hidden as i64)?;
     match usize::try_from(claimed) == Ok(hidden) {
@@ -184,7 +184,7 @@ fn cell(call: &Call<'_>, direction: usize) -> Result<(Cell, usize)> {
     let mut alphas = call.floats("activation_alpha")?.unwrap_or_default().iter().copied();
     let mut betas = call.floats("activation_beta")?.unwrap_or_default().iter().copied();
     let mut functions = [Function::Tanh; 3];
-    // Those of the direction before take theirs first.
+    // The functions of the preceding direction take their parameters first.
     for at in 0..(direction + 1) * defaults.len() {
         let default = defaults[at % defaults.len()];
         let name = names.and_then(|names| names.get(at)).map_or(default, String::as_str);
@@ -280,7 +280,7 @@ fn outputs<T: Real>(
     Ok(made.into_iter().map(Value::Array).collect())
 }
 
-/// The sum of products, in eight sums at a time.
+/// The dot product, with eight partial sums.
 fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut sums = [T::from_f64(0.0); 8];
     let (a_blocks, b_blocks) = (a.chunks_exact(8), b.chunks_exact(8));

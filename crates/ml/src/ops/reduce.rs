@@ -1,4 +1,4 @@
-//! Reductions, scans and choices along axes.
+//! Reductions, scans and selections along axes.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// The axes that a reduction goes over; `None` where it does nothing.
+/// The axes of a reduction. `None` if the node is an identity.
 pub(crate) fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Option<Vec<usize>>> {
     let axes = call.axes(1)?.filter(|axes| !axes.is_empty());
     match axes {
@@ -37,7 +37,7 @@ pub(crate) fn reduce(call: &Call<'_>) -> Result<Vec<Value>> {
     let axes = reduced_axes(call, rank)?;
     let noop = axes.is_none();
     let axes = axes.unwrap_or_default();
-    // The reduced axes last, so that each result comes from one run.
+    // The reduced axes are moved to the end, so that each result comes from one contiguous run.
     let order: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).chain(axes.iter().copied()).collect();
     let run: usize = axes.iter().map(|axis| x.dims()[*axis]).product();
     let turned = transpose(x, &order)?;
@@ -110,7 +110,7 @@ fn integer_reduction(op: &str, kind: ElementType) -> Result<IntegerReduction> {
     })
 }
 
-/// Numbers that are compared as what they are: integers beyond 53 bits are no floats.
+/// Numbers compared in their own type: integers beyond 53 bits do not fit f64.
 enum Numbers {
     Floats(Vec<f64>),
     Integers(Vec<i128>),
@@ -139,7 +139,7 @@ impl Numbers {
     }
 }
 
-/// The positions of the largest or smallest elements.
+/// The indices of the largest or smallest elements.
 pub(crate) fn arg(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let axis = axis_of(call.int("axis", 0)?, x.dims().len())?;
@@ -165,7 +165,7 @@ pub(crate) fn arg(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_i64s(places, reduced_dims(x.dims(), &[axis], call.flag("keepdims", true)?)))
 }
 
-/// Running sums and products.
+/// Cumulative sums and products.
 pub(crate) fn cumulate(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let axis = call.array(1)?.to_i64s()?.first().copied().unwrap_or(0);
@@ -244,7 +244,8 @@ pub(crate) fn top_k(call: &Call<'_>) -> Result<Vec<Value>> {
     Ok(vec![values.into(), indices.into()])
 }
 
-/// The axis of softmax and its like, and whether all behind it count as one axis, as versions before 13 have it.
+/// The axis of softmax and similar ops, as `(outer, length, inner)`. Before version 13 the axis and
+/// all axes after it count as one.
 pub(crate) fn softmax_form(call: &Call<'_>, dims: &[usize]) -> Result<(usize, usize, usize)> {
     if dims.is_empty() {
         return Ok((1, 1, 1));

@@ -1,4 +1,5 @@
-//! `Resize` and `Upsample` along any axes: each axis is a table of weights, and axes are done one after the other.
+//! `Resize` and `Upsample` along any axes. Each axis is a table of weights, and the axes are
+//! resized one after the other.
 
 use panoply_core::{bf16, f16};
 
@@ -10,14 +11,14 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// What a node asks for: the size of each axis, its scale, and its region.
+/// The sizes that a node requests: the length of each axis, its scale, and its region.
 pub(crate) struct Plan {
     pub output: Vec<usize>,
     pub scales: Vec<f64>,
     regions: Vec<Region>,
 }
 
-/// The part of an axis that is resized, from 0 to 1, in the numbers that the node has it in.
+/// The part of an axis that is resized, from 0 to 1, in the node's number type.
 #[derive(Clone, Copy)]
 struct Region {
     start: f64,
@@ -32,8 +33,9 @@ impl Region {
         (self.start, self.end) == (0.0, 1.0)
     }
 
-    /// What a number is among those of the region. Its length and its start are rounded to them, as the standard's own answers are: a
-    /// place that lies right between two elements with them is a little off with others.
+    /// A number rounded to the region's type. The length and the start of the region are rounded as
+    /// in the standard's reference answers: a position exactly between two elements there would be
+    /// slightly off otherwise.
     fn rounded(self, value: f64) -> f64 {
         match self.kind {
             ElementType::F32 => f64::from(value as f32),
@@ -44,7 +46,8 @@ impl Region {
     }
 }
 
-/// The sizes that a node asks for. Operands are the scales alone in old versions; a region, scales and sizes in new ones.
+/// The sizes that a node requests. Operands are only the scales in old versions; a region, scales
+/// and sizes in new ones.
 pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<Plan> {
     let old = call.op() == "Upsample" || call.version() < 11;
     let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
@@ -113,7 +116,7 @@ fn keep_aspect(
     Ok(())
 }
 
-/// Where weights come from.
+/// The settings that determine the weights.
 struct Mode<'a> {
     name: &'a str,
     nearest: &'a str,
@@ -123,7 +126,7 @@ struct Mode<'a> {
     cubic: f64,
 }
 
-/// The weights of each place along an axis; `None` for places outside of the region.
+/// The weights of each output index along an axis. `None` for indices outside of the region.
 pub(crate) type Table = Vec<Option<Vec<(usize, f64)>>>;
 
 impl<'a> Mode<'a> {
@@ -140,7 +143,7 @@ impl<'a> Mode<'a> {
     }
 }
 
-/// The sizes after a node, and for each axis its table; `None` for axes that stay as they are.
+/// The sizes after a node, and the table of each axis. `None` for unchanged axes.
 pub(crate) fn tables(call: &Call<'_>, dims: &[usize]) -> Result<(Vec<usize>, Vec<Option<Table>>)> {
     let (mode, plan) = (Mode::of(call)?, plan(call, dims)?);
     let tables = (0..dims.len()).map(|axis| table(&mode, &plan, axis, dims[axis])).collect::<Result<_>>()?;
@@ -156,7 +159,7 @@ fn table(mode: &Mode<'_>, plan: &Plan, axis: usize, len: usize) -> Result<Option
     if len == 0 {
         return Err(Error::invalid("Resize", "an axis with elements", 0));
     }
-    // A table of weights has as many for each place as the old axis has elements, and a few more.
+    // The bound covers the weights of one output index: up to `4 / scale`, and a few more.
     host_count(&[size, ((4.0 / scale.min(1.0)) as usize).saturating_add(8)])?;
     (0..size).map(|at| weights(mode, at, len, size, scale, region)).collect::<Result<_>>().map(Some)
 }
@@ -191,7 +194,8 @@ pub(crate) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
         }
     }
     if x.kind().is_integer() {
-        // Integers are cut, as a conversion does; what is one but for the rounding of weights is taken for it.
+        // Integers are truncated, as in a conversion. A value that differs from an integer only by
+        // rounding errors of the weights becomes that integer.
         let whole = |value: f64| match value.round() {
             near if (value - near).abs() <= 1e-9 * near.abs().max(1.0) => near,
             _ => value.trunc(),
@@ -201,7 +205,8 @@ pub(crate) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(x.kind(), dims, &values))
 }
 
-/// The elements that one place of the output is made of, each with its weight; `None` where it lies outside of the region.
+/// The source elements of one output index, each with its weight. `None` if the index lies outside
+/// of the region.
 fn weights(
     mode: &Mode<'_>,
     at: usize,
@@ -217,7 +222,8 @@ fn weights(
     let ratio = if x.fract() == 0.0 { 1.0 } else { x - x.floor() };
     let mut coefficients = coefficients(mode, ratio, scale)?;
     let count = coefficients.len() as i64;
-    // The nearest places, the lower one first where two are equally near, within what the edges are repeated for.
+    // The nearest positions, the lower one first at equal distance, within the range in which edges
+    // are repeated.
     let (low, high) = (-((count + 1) / 2), len as i64 + (count + 1) / 2);
     let mut places: Vec<i64> =
         ((x.floor() as i64 - count)..=(x.ceil() as i64 + count)).filter(|place| (low..high).contains(place)).collect();

@@ -1,4 +1,4 @@
-//! Elements put where an index says.
+//! Elements written to indexed positions.
 
 use super::call::{Call, axis_of, one};
 use super::gather::{element_places, nd_place, nd_rows, row_places};
@@ -8,7 +8,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// How an element that is put somewhere joins the one that is there.
+/// Combines new elements with old ones.
 fn joined(kind: ElementType, reduction: &str, old: &Array, new: &Array) -> Result<Array> {
     if kind.is_float() {
         let join: fn(f64, f64) -> f64 = match reduction {
@@ -30,7 +30,7 @@ fn joined(kind: ElementType, reduction: &str, old: &Array, new: &Array) -> Resul
     Array::from_integers(kind, old.dims(), &values)
 }
 
-/// A number that joins others as it is. Integers wrap.
+/// A number type that is combined without conversion. Integers wrap.
 trait Join: Scalar {
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -87,7 +87,7 @@ fn join_runs<T: Copy>(target: &mut [T], new: &[T], run: usize, places: &[usize],
     }
 }
 
-/// Runs of updates put at places, one after the other.
+/// Writes runs of updates to `places`, one after the other.
 fn put(x: &Array, updates: &Array, run: usize, places: &[usize], reduction: &str) -> Result<Array> {
     if !matches!(reduction, "none" | "add" | "mul" | "max" | "min") {
         return Err(Error::invalid("reduction", "none, add, mul, max or min", reduction));
@@ -169,7 +169,7 @@ pub(crate) fn scatter_nd(call: &Call<'_>) -> Result<Vec<Value>> {
     one(put(x, updates, inner, &places, call.text("reduction", "none")?))
 }
 
-/// `TensorScatter`: rows of a cache replaced from a place of each batch on.
+/// `TensorScatter`: replaces rows of a cache, from a position of each batch on.
 pub(crate) fn tensor_scatter(call: &Call<'_>) -> Result<Vec<Value>> {
     let (cache, update) = (call.array(0)?, call.array(1)?);
     let axis = axis_of(call.int("axis", -2)?, cache.dims().len())?;

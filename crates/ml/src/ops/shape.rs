@@ -1,4 +1,4 @@
-//! Shapes as values, and arrays in other shapes.
+//! Shapes as values, and operations that change an array's shape.
 
 use super::call::{Call, axis_of, one, size_of_int};
 use super::index::{broadcast, expand as expand_to, strides, transpose as transpose_to, view};
@@ -8,12 +8,12 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
-/// `Shape`: the dimensions, or some of them.
+/// `Shape`: all dimensions, or a range of them.
 pub(crate) fn shape(call: &Call<'_>) -> Result<Vec<Value>> {
     shape_of(call, call.array(0)?.dims())
 }
 
-/// `Shape` of a value of which only the dimensions are known.
+/// `Shape` of a value with known dimensions.
 pub(crate) fn shape_of(call: &Call<'_>, dims: &[usize]) -> Result<Vec<Value>> {
     let rank = dims.len() as i64;
     let clamp = |value: i64| (if value < 0 { value + rank } else { value }).clamp(0, rank) as usize;
@@ -22,17 +22,17 @@ pub(crate) fn shape_of(call: &Call<'_>, dims: &[usize]) -> Result<Vec<Value>> {
     one(Array::from_i64s(dims.iter().map(|dim| *dim as i64), [dims.len()]))
 }
 
-/// `Size`: how many elements there are.
+/// `Size`: the number of elements.
 pub(crate) fn size(call: &Call<'_>) -> Result<Vec<Value>> {
     size_of(call.array(0)?.dims())
 }
 
-/// `Size` of a value of which only the dimensions are known.
+/// `Size` of a value with known dimensions.
 pub(crate) fn size_of(dims: &[usize]) -> Result<Vec<Value>> {
     one(Array::from_i64s([count_of(dims)? as i64], []))
 }
 
-/// The shape that `Reshape` asks for: 0 keeps a dimension, -1 takes what is left.
+/// The shape that `Reshape` requests: 0 keeps a dimension, -1 takes the remaining elements.
 pub(crate) fn reshaped(dims: &[usize], wanted: &[i64], allow_zero: bool) -> Result<Vec<usize>> {
     let mut target = Vec::new();
     let mut open = None;
@@ -66,14 +66,14 @@ pub(crate) fn flatten(call: &Call<'_>) -> Result<Vec<Value>> {
     one(x.reshape(flattened(x.dims(), call.int("axis", 1)?)?))
 }
 
-/// The two dimensions of a matrix that is cut at an axis.
+/// The two dimensions of a matrix that is flattened at an axis.
 pub(crate) fn flattened(dims: &[usize], axis: i64) -> Result<[usize; 2]> {
     let axis = if axis == dims.len() as i64 { dims.len() } else { axis_of(axis, dims.len().max(1))? };
     let axis = axis.min(dims.len());
     Ok([dims[..axis].iter().product(), dims[axis..].iter().product()])
 }
 
-/// The shape without its axes of length one, or without those that are named.
+/// The shape without its axes of length one, or without the named axes.
 pub(crate) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize>> {
     let Some(axes) = axes else { return Ok(dims.iter().copied().filter(|dim| *dim != 1).collect()) };
     let axes: Vec<usize> = axes.iter().map(|axis| axis_of(*axis, dims.len())).collect::<Result<_>>()?;
@@ -83,7 +83,7 @@ pub(crate) fn squeezed(dims: &[usize], axes: Option<&[i64]>) -> Result<Vec<usize
     Ok(dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| *dim).collect())
 }
 
-/// The shape with new axes of length one, which are counted in the result.
+/// The shape with new axes of length one. `axes` refer to the result.
 pub(crate) fn unsqueezed(dims: &[usize], axes: &[i64]) -> Result<Vec<usize>> {
     let rank = dims.len() + axes.len();
     if rank > RANK_MAX {
@@ -110,7 +110,7 @@ pub(crate) fn unsqueeze(call: &Call<'_>) -> Result<Vec<Value>> {
     one(x.reshape(unsqueezed(x.dims(), &axes)?))
 }
 
-/// The order of axes that `Transpose` asks for.
+/// The axis order that `Transpose` requests.
 pub(crate) fn order(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
     let Some(order) = call.ints("perm")? else { return Ok((0..rank).rev().collect()) };
     let order: Vec<usize> = order.iter().map(|axis| axis_of(*axis, rank)).collect::<Result<_>>()?;
@@ -127,7 +127,7 @@ pub(crate) fn transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     one(transpose_to(x, &order(call, x.dims().len())?))
 }
 
-/// The shape that `Expand` makes.
+/// The result shape of `Expand`.
 pub(crate) fn expanded(dims: &[usize], wanted: &[i64]) -> Result<Vec<usize>> {
     let wanted: Vec<usize> = wanted.iter().map(|size| size_of_int(*size)).collect::<Result<_>>()?;
     broadcast([dims, &wanted])
@@ -143,7 +143,7 @@ pub(crate) fn tile(call: &Call<'_>) -> Result<Vec<Value>> {
     if repeats.len() != x.dims().len() {
         return Err(Error::invalid("repeats", x.dims().len().to_string(), repeats.len()));
     }
-    // Each axis becomes two: the repeats, which do not move, and the axis itself.
+    // Each axis becomes two: the repeats with stride zero, and the axis itself.
     let (mut dims, mut steps, mut result) = (Vec::new(), Vec::new(), Vec::new());
     for ((dim, step), times) in x.dims().iter().zip(strides(x.dims())).zip(repeats) {
         let times = size_of_int(times)?;
@@ -154,7 +154,7 @@ pub(crate) fn tile(call: &Call<'_>) -> Result<Vec<Value>> {
     one(view(x, &dims, 0, &steps).and_then(|tiled| tiled.reshape(result)))
 }
 
-/// One axis of a slice: the first index, how many, and from one to the next.
+/// One axis of a slice: the first index, the number of elements, and the step.
 pub(crate) fn slice_axis(dim: usize, start: i64, end: i64, step: i64) -> Result<(usize, usize, i64)> {
     if step == 0 {
         return Err(Error::invalid("the step of a slice", "other than 0", step));
@@ -211,7 +211,7 @@ pub(crate) fn slice(call: &Call<'_>) -> Result<Vec<Value>> {
     one(view(x, &dims, start, &steps))
 }
 
-/// How long the parts of a split are.
+/// The lengths of the parts of a split.
 pub(crate) fn split_sizes(call: &Call<'_>, len: usize) -> Result<Vec<usize>> {
     let sizes = match call.optional_ints(1)? {
         Some(sizes) => Some(sizes),
@@ -259,7 +259,7 @@ pub(crate) fn concat(call: &Call<'_>) -> Result<Vec<Value>> {
     one(concat_arrays(&arrays, axis))
 }
 
-/// The shape of arrays one after the other along an axis, where they fit together.
+/// The shape of arrays concatenated along an axis. Fails if they do not fit together.
 pub(crate) fn concat_dims(arrays: &[&Array], axis: usize) -> Result<Vec<usize>> {
     let (first, mut dims) = (arrays[0], arrays[0].dims().to_vec());
     dims[axis] = 0;
@@ -275,7 +275,7 @@ pub(crate) fn concat_dims(arrays: &[&Array], axis: usize) -> Result<Vec<usize>> 
     Ok(dims)
 }
 
-/// Arrays one after the other along an axis.
+/// Concatenates arrays along an axis.
 pub(crate) fn concat_arrays(arrays: &[&Array], axis: usize) -> Result<Array> {
     let (first, dims) = (arrays[0], concat_dims(arrays, axis)?);
     if count_of(&dims)? == 0 {
@@ -311,7 +311,7 @@ fn empty(kind: ElementType, dims: &[usize]) -> Result<Array> {
     }
 }
 
-/// Blocks of channels into space, or back.
+/// `DepthToSpace` and `SpaceToDepth`.
 pub(crate) fn depth_space(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.array(0)?;
     let block = size_of_int(call.int("blocksize", 1)?)?.max(1);
@@ -319,7 +319,7 @@ pub(crate) fn depth_space(call: &Call<'_>) -> Result<Vec<Value>> {
     one(x.reshape(split).and_then(|x| transpose_to(&x, &order)).and_then(|x| x.reshape(dims)))
 }
 
-/// The six dimensions, the order of their axes and the result's shape.
+/// The six dimensions, the order of their axes, and the result's shape.
 pub(crate) fn depth_space_form(
     call: &Call<'_>,
     dims: &[usize],

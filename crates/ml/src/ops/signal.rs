@@ -28,7 +28,7 @@ pub(crate) fn window(call: &Call<'_>) -> Result<Vec<Value>> {
     one(Array::from_floats(kind, [size], &(0..size).map(value).collect::<Vec<_>>()))
 }
 
-/// One line of complex numbers, transformed by its definition.
+/// The discrete Fourier transform of one line of complex numbers, computed by its definition.
 fn transform(line: &[(f64, f64)], len: usize, inverse: bool, bins: usize) -> Vec<(f64, f64)> {
     let sign = if inverse { 1.0 } else { -1.0 };
     let angles: Vec<(f64, f64)> = (0..len).map(|step| (sign * 2.0 * PI * step as f64 / len as f64).sin_cos()).collect();

@@ -1,10 +1,10 @@
-//! The shapes of outputs before they are computed, for ops that graphs have as kernels of our own.
+//! The shapes of outputs before they are computed, for ops that graphs have as custom kernels.
 
 use super::call::{Call, size_of_int};
 use crate::error::{Error, Result};
 
-/// The shape of each output that the node asks for; `None` for ops that are not among these, or where shapes depend on values.
-/// Operands that never change are in the call, the others are known by their dimensions.
+/// The shape of each output that the node requests. `None` for other ops, or if shapes depend on
+/// values. The call holds the constant operands; the others are known by their dimensions.
 pub(crate) fn outputs(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Option<Vec<Vec<usize>>>> {
     let Some(Some(x)) = dims.first() else { return Ok(None) };
     let same = || Ok(Some(vec![x.clone()]));
@@ -25,7 +25,7 @@ pub(crate) fn outputs(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Op
         | "Trilu"
         | "MeanVarianceNormalization" => same(),
         "Pad" => {
-            // A computed value would be missing from the call.
+            // A computed operand is missing from the call.
             let value_changes = dims.get(2).is_some_and(Option::is_some) && call.optional(2)?.is_none();
             if value_changes { Ok(None) } else { padded(call, x).map(|dims| Some(vec![dims])) }
         }
@@ -52,7 +52,7 @@ fn padded(call: &Call<'_>, x: &[usize]) -> Result<Vec<usize>> {
     super::make::padded_dims(x, &before, &after)
 }
 
-/// What a `Pad` adds, or takes away, before and after each axis.
+/// The elements that a `Pad` adds or removes before and after each axis.
 pub(crate) fn pads(call: &Call<'_>, x: &[usize]) -> Result<(Vec<i64>, Vec<i64>)> {
     let pads = match call.optional_ints(1)? {
         Some(pads) => pads,
@@ -72,7 +72,7 @@ pub(crate) fn pads(call: &Call<'_>, x: &[usize]) -> Result<(Vec<i64>, Vec<i64>)>
     Ok((before, after))
 }
 
-/// All hidden states, the last ones and, of an LSTM, the last cells.
+/// The shapes of all hidden states, the last ones and, for an LSTM, the last cells.
 fn recurrent(call: &Call<'_>, dims: &[Option<Vec<usize>>]) -> Result<Vec<Vec<usize>>> {
     let (Some(Some(x)), Some(Some(r))) = (dims.first(), dims.get(2)) else {
         return Err(Error::invalid(call.op().to_owned(), "an input and weights", "none"));

@@ -1,4 +1,5 @@
-//! The list of ops: for each its function, and which of its operands decide the shapes of its outputs.
+//! The list of ops: the function of each op, and the operands that decide the shapes of its
+//! outputs.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -8,13 +9,13 @@ use super::{
     reduce, resize, scatter, sequence, shape, signal,
 };
 
-/// The oldest version of ONNX's own domain whose meaning is implemented.
+/// The oldest version of ONNX's default domain that is implemented.
 pub(super) const OLDEST_VERSION: i64 = 7;
 
-/// Ops that mean the same in every version.
+/// Ops with the same meaning in every version.
 pub(super) const UNCHANGED: &[&str] = &["Not"];
 
-/// The newest version of a domain that is known; 0 for domains that are not.
+/// The newest known version of a domain. 0 for unknown domains.
 pub(crate) fn newest_version(domain: &str) -> i64 {
     match domain {
         "" | "ai.onnx" => 28,

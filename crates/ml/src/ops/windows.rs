@@ -1,4 +1,5 @@
-//! Windows of convolutions and pools: kernels, strides, paddings and the sizes that follow from them, for any number of dimensions.
+//! Windows of convolutions and pools: kernels, strides, padding and the resulting sizes, for any
+//! number of dimensions.
 
 use super::call::{Call, size_of_int};
 use crate::bounds::{count_of, host_count, work};
@@ -25,12 +26,12 @@ fn sizes(call: &Call<'_>, name: &str, rank: usize, default: usize) -> Result<Vec
 }
 
 impl Windows {
-    /// Of a convolution whose weights have these sizes.
+    /// The windows of a convolution whose weights have these sizes.
     pub(crate) fn of_conv(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Windows> {
         Windows::new(call, input, kernel.to_vec(), false)
     }
 
-    /// Of a pool, whose kernel is an attribute.
+    /// The windows of a pool. Its kernel size is an attribute.
     pub(crate) fn of_pool(call: &Call<'_>, input: &[usize]) -> Result<Windows> {
         let kernel = sizes(call, "kernel_shape", input.len(), 1)?;
         Windows::new(call, input, kernel, call.flag("ceil_mode", false)?)
@@ -72,7 +73,7 @@ impl Windows {
                 return Err(Error::invalid("a kernel", format!("at most the padded {padded}"), span));
             };
             let mut size = if ceil { room.div_ceil(stride[axis]) + 1 } else { room / stride[axis] + 1 };
-            // A window that would begin behind the image is none.
+            // A window must not begin after the end of the padded image.
             if ceil && (size - 1) * stride[axis] >= input[axis] + before[axis] {
                 size -= 1;
             }
@@ -82,7 +83,7 @@ impl Windows {
         Ok(Windows { input: input.to_vec(), kernel, stride, dilation, before, after, output })
     }
 
-    /// How far the last windows reach behind the image.
+    /// The number of elements by which the last windows reach beyond the image.
     pub(crate) fn reach(&self) -> Vec<usize> {
         let reach = |axis: usize| {
             let end =
@@ -92,7 +93,8 @@ impl Windows {
         (0..self.input.len()).map(reach).collect()
     }
 
-    /// Each output's taps: the place in the input of every tap that lies inside it, with the number of the tap.
+    /// Visits the taps of an output that lie inside the input: the position in the input and the
+    /// tap's number.
     pub(crate) fn taps(&self, output: &[usize], visit: &mut dyn FnMut(usize, usize)) {
         let rank = self.input.len();
         let count: usize = self.kernel.iter().product();
@@ -114,7 +116,7 @@ impl Windows {
         }
     }
 
-    /// The indices of every output, in order.
+    /// The multi-indices of all outputs, in order.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
         let count: usize = self.output.iter().product();
         (0..count).map(|place| {
@@ -128,7 +130,8 @@ impl Windows {
         })
     }
 
-    /// How many of a window's taps lie inside the padded image: what an average that counts padding divides by.
+    /// Number of a window's taps inside the padded image, the divisor of an average that includes
+    /// padding.
     pub(crate) fn counted(&self, output: &[usize]) -> usize {
         let along = |axis: usize| {
             let padded = self.input[axis] + self.before[axis] + self.after[axis];

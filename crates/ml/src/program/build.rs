@@ -1,4 +1,4 @@
-//! From a model's messages to a program.
+//! Builds a program from a model's messages.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,21 +11,23 @@ use crate::onnx::tensor::{SparseMessage, TensorMessage};
 use crate::onnx::{AttributeMessage, DEPTH_MAX, FunctionMessage, GraphMessage, ModelMessage, NODES_MAX, NodeMessage};
 use crate::ops::{self, OpKind};
 
-/// The deepest nesting of calls of functions.
+/// The deepest nesting of function calls.
 const CALLS_MAX: usize = 32;
-/// The most values of all graphs, functions written out.
+/// The most values of all graphs, with functions expanded.
 const VALUES_MAX: usize = 1 << 22;
-/// What weights, attributes and names may take in memory, functions written out: as many times what the model's files hold, and this much.
+/// The most memory for weights, attributes and names, with functions expanded: `GROWTH_MAX` times
+/// the size of the model's files, plus `FLOOR_BYTES`.
 const GROWTH_MAX: u64 = 16;
 const FLOOR_BYTES: u64 = 64 << 20;
 
-/// What the model's own graph became, and the names of its inputs that have no constant behind them.
+/// The program of the model's own graph, and the names of its inputs without constants.
 pub(crate) struct Built {
     pub body: Body,
     pub names: HashMap<String, ValueId>,
 }
 
-/// The program of a model whose file has so many bytes. Weights beside the file are looked for in `folder`.
+/// Builds the program of a model whose file has `file_bytes` bytes. External weights are looked for
+/// in `folder`.
 pub(crate) fn build(model: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<Built> {
     let graph = model.graph.as_ref().ok_or(Error::Malformed { what: "there is no graph", at: 0 })?;
     let mut functions = HashMap::new();
@@ -47,7 +49,7 @@ pub(crate) fn build(model: &ModelMessage<'_>, file_bytes: usize, folder: Option<
     Ok(Built { body, names })
 }
 
-/// The version of each domain that a graph's nodes are of.
+/// The version of each domain that applies to a graph's nodes.
 #[derive(Clone)]
 struct Opsets(Vec<(String, i64)>);
 
@@ -69,12 +71,13 @@ impl Opsets {
     }
 }
 
-/// The arrays of a model, each made once however often a function that has it is called, in memory that the files bound.
+/// The arrays of a model. Each is made once, no matter how often the function that has it is
+/// called. Their memory is bounded by the size of the files.
 struct Weights<'m> {
     folder: Option<&'m Path>,
-    /// The bytes that may still be taken.
+    /// The bytes still available.
     room: u64,
-    /// By the address of their message.
+    /// Arrays by the address of their message.
     made: HashMap<usize, Array>,
     files: HashSet<&'m str>,
 }
@@ -121,7 +124,7 @@ impl<'m> Weights<'m> {
         Ok(array)
     }
 
-    /// An attribute that is no graph and no reference.
+    /// Converts an attribute other than a graph or a reference.
     fn attribute(&mut self, value: &'m AttributeMessage<'_>) -> Result<Attribute> {
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
         self.take(value.bytes())?;
@@ -145,17 +148,17 @@ type FunctionKey<'m> = (&'m String, &'m String, &'m String);
 struct Builder<'m> {
     weights: Weights<'m>,
     functions: HashMap<FunctionKey<'m>, &'m FunctionMessage<'m>>,
-    /// What each graph around the current one defines, the innermost last.
+    /// The definitions of the current graph and of each surrounding graph, the innermost last.
     scopes: Vec<HashMap<String, ValueId>>,
-    /// Outputs of the function that is being written out, which have their values before a node makes them.
+    /// Outputs of the function being expanded. Their values exist before a node makes them.
     declared: HashSet<&'m str>,
     values: usize,
     nodes: usize,
-    /// How many graphs are around the current place, those around calls of functions as well.
+    /// Number of graphs around the current position, those around function calls included.
     depth: usize,
 }
 
-/// The attributes of a call, which the nodes of a function refer to.
+/// The attributes of a call, which nodes of the function refer to.
 type Bindings = HashMap<String, Attribute>;
 
 impl<'m> Builder<'m> {
@@ -168,7 +171,7 @@ impl<'m> Builder<'m> {
         Ok(self.values - 1)
     }
 
-    /// The innermost value of this name.
+    /// The innermost value with this name.
     fn lookup(&self, name: &str) -> Option<ValueId> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name).copied())
     }
@@ -206,7 +209,7 @@ impl<'m> Builder<'m> {
         let weights = first..self.values;
         let mut inputs = Vec::new();
         for port in &graph.inputs {
-            // Old files list weights among the inputs.
+            // Old files list weights as inputs too.
             match self.scopes.last().and_then(|scope| scope.get(&port.name)) {
                 Some(known) if weights.contains(known) => {}
                 _ => inputs.push(self.define(&port.name)?),
@@ -237,8 +240,8 @@ impl<'m> Builder<'m> {
         Ok((Body { inputs, outputs, nodes, constants, captures }, names))
     }
 
-    /// The nodes of one list, calls of functions written out. Every output is defined before any input is looked up, since a
-    /// file's order may be any.
+    /// The nodes of one list, with function calls expanded. Every output is defined before any
+    /// input is looked up, because a file may list nodes in any order.
     fn nodes(
         &mut self,
         list: &'m [NodeMessage<'m>],
@@ -336,7 +339,7 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    /// A function's nodes in place of its call.
+    /// Replaces a call by the function's nodes.
     fn call(
         &mut self,
         function: &'m FunctionMessage<'m>,
@@ -358,7 +361,7 @@ impl<'m> Builder<'m> {
             }
         }
         bindings.extend(attributes);
-        // A function sees its arguments alone, so what is around the call is hidden from it.
+        // A function sees only its arguments, so the scopes around the call are hidden.
         let around = std::mem::take(&mut self.scopes);
         let ports = function.inputs.iter().zip(inputs).chain(function.outputs.iter().zip(outputs));
         let mut scope = HashMap::new();
@@ -392,22 +395,22 @@ impl<'m> Builder<'m> {
     }
 }
 
-/// What a node takes beside its attributes' values: its names, and a place for each operand.
+/// The bytes of a node without its attributes' values: its names and its operands' entries.
 fn node_bytes(message: &NodeMessage<'_>) -> u64 {
     let names = [&message.name, &message.op].into_iter().chain(&message.outputs).chain(message.attributes.keys());
     let places = (message.inputs.len() + message.outputs.len()) * size_of::<Option<ValueId>>();
     (names.map(String::len).sum::<usize>() + places) as u64
 }
 
-/// What a call of a function takes beside its nodes: the names that it sees.
+/// The bytes of a function call without its nodes: the names in its scope.
 fn call_bytes(function: &FunctionMessage<'_>) -> u64 {
     let ports = function.inputs.iter().chain(&function.outputs).chain(function.defaults.keys());
     let names = ports.chain(function.opsets.iter().map(|(domain, _)| domain));
     names.map(String::len).sum::<usize>() as u64
 }
 
-/// Puts nodes into an order in which each comes after what it needs. Fails where one depends on itself. What was numbered before
-/// `first` is defined around the graph.
+/// Sorts nodes so that each comes after the nodes whose outputs it needs. Fails on a cycle. Values
+/// numbered below `first` are defined in the surrounding graph.
 fn sort(nodes: &mut Vec<Node>, known: &HashSet<ValueId>, first: ValueId) -> Result<()> {
     let mut made_by: HashMap<ValueId, usize> = HashMap::new();
     for (place, node) in nodes.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! What is known before a model runs. Normalizations by constants are folded into the convolutions before them: a factor for each channel
-//! belongs to the filter's weights, a summand to its bias. What a loop carries without changing it is a constant of its body.
+//! Constant folding before a model runs. Normalizations by constants are folded into the preceding
+//! convolutions: the factor of each channel into the filter's weights, the summand into its bias. A
+//! value that a loop carries unchanged becomes a constant of the loop's body.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::ops::OpKind;
 
-/// Folds each `BatchNormalization` whose operands are constants into the `Conv` that alone feeds it. `fresh` gives a number to a new
-/// value of so many bytes, as long as there is room.
+/// Folds each `BatchNormalization` with constant operands into the `Conv` that alone feeds it.
+/// `fresh` returns the number of a new value of that many bytes, and fails if there is no room.
 pub(super) fn normalizations(
     nodes: &mut Vec<Node>,
     constants: &mut Vec<(ValueId, Array)>,
@@ -40,7 +41,8 @@ pub(super) fn normalizations(
         let ids = fresh(weights.size_bytes()).and_then(|weights| Ok([weights, fresh(bias.size_bytes())?]));
         let ids = match ids {
             Ok(ids) => ids,
-            // Weights that many convolutions share become many: where there is no room for more, the others stay as they are.
+            // Convolutions that share weights get a copy each. Without room for more copies, the
+            // remaining ones are left unchanged.
             Err(Error::Limit { .. }) => break,
             Err(error) => return Err(error),
         };
@@ -60,14 +62,16 @@ pub(super) fn normalizations(
     if !folded.is_empty() {
         let mut used: Vec<ValueId> = nodes.iter().flat_map(Node::needs).chain(outputs.iter().copied()).collect();
         used.sort_unstable();
-        // Weights that were replaced.
+        // Removes weights that were replaced.
         constants.retain(|(id, _)| !uses.contains_key(id) || used.binary_search(id).is_ok());
     }
     Ok(())
 }
 
-/// Makes constants of what each `Loop` begins with as a constant and hands from turn to turn as it is: networks of other frameworks have
-/// their weights so. The loop still carries it, the body's nodes read the constant. Each constant and each node is looked at once.
+/// Finds values that each `Loop` starts with as a constant and carries unchanged, and binds them as
+/// constants of the body. Networks exported from some frameworks hold their weights this way. The
+/// loop still carries the value; the body's nodes read the constant. Each constant and each node is
+/// examined once.
 pub(super) fn carried_constants(
     nodes: &mut [Node],
     constants: &[(ValueId, Array)],
@@ -85,14 +89,14 @@ pub(super) fn carried_constants(
     Ok(())
 }
 
-/// The same for the body of one loop with these inputs.
+/// [`carried_constants`] for the body of one loop with these inputs.
 fn carried_into(
     inputs: &[Option<ValueId>],
     known: &HashMap<ValueId, &Array>,
     body: &mut Arc<Body>,
     fresh: &mut dyn FnMut() -> Result<ValueId>,
 ) -> Result<()> {
-    // A body that others have, or whose inputs are not those of the loop, stays as it is.
+    // A body with other owners, or whose inputs do not match those of the loop, is left unchanged.
     let Some(body) = Arc::get_mut(body).filter(|body| body.inputs.len() == inputs.len()) else { return Ok(()) };
     let (sources, mut replaced) = (sources_of(&body.nodes), HashMap::new());
     for (place, input) in inputs.iter().enumerate().skip(2) {
@@ -112,10 +116,10 @@ fn carried_into(
     Ok(())
 }
 
-/// For each value that a node makes without changing another one: the first of that row.
+/// For each output of an `Identity`, the value at the start of its chain of `Identity` nodes.
 fn sources_of(nodes: &[Arc<Node>]) -> HashMap<ValueId, ValueId> {
     let mut sources = HashMap::new();
-    // A node comes after those that it needs.
+    // Nodes are sorted: each comes after the nodes that it needs.
     for node in nodes.iter().filter(|node| node.op == "Identity") {
         if let ([Some(source)], [Some(made)]) = (&*node.inputs, &*node.outputs) {
             let first = sources.get(source).copied().unwrap_or(*source);
@@ -131,7 +135,7 @@ struct Change {
     summands: Vec<f64>,
 }
 
-/// What a normalization does to its operand, where that is known.
+/// The factors and summands of a normalization. `None` if they are not known constants.
 fn change_of<'a>(node: &Node, constant: impl Fn(&Option<ValueId>) -> Option<&'a Array>) -> Result<Option<Change>> {
     let is_one = node.outputs.iter().skip(1).all(Option::is_none) && node.outputs.first().is_some_and(Option::is_some);
     let flag = |name: &str, value: i64| match node.attributes.get(name) {
@@ -143,7 +147,7 @@ fn change_of<'a>(node: &Node, constant: impl Fn(&Option<ValueId>) -> Option<&'a 
         None => 1e-5,
         Some(_) => return Ok(None),
     };
-    // Versions before the seventh say by `is_test` whether the figures are of this batch.
+    // Before version 7, `is_test` says whether the statistics come from this batch.
     if node.op != "BatchNormalization" || !is_one || node.version < 7 || node.inputs.len() != 5 {
         return Ok(None);
     }
@@ -165,7 +169,7 @@ fn change_of<'a>(node: &Node, constant: impl Fn(&Option<ValueId>) -> Option<&'a 
     Ok(Some(Change { factors, summands }))
 }
 
-/// The weights and the bias of a convolution whose result is changed so.
+/// The weights and the bias of a convolution with the change folded in.
 fn changed<'a>(
     node: &Node,
     constant: impl Fn(&Option<ValueId>) -> Option<&'a Array>,
@@ -196,7 +200,8 @@ fn changed<'a>(
     for (filter, factor) in values.chunks_exact_mut(filter_len).zip(&change.factors) {
         filter.iter_mut().for_each(|weight| *weight *= factor);
     }
-    // What is not finite any more, in f32, would have been so only where it met a large number.
+    // If a folded value is not finite in f32, the original product overflowed only for large
+    // operands, while the folded one would overflow for all.
     let is_finite = |value: &f64| (*value as f32).is_finite();
     if !values.iter().chain(&bias).all(is_finite) {
         return Ok(None);

@@ -1,8 +1,11 @@
-//! Functions that a file spells out node by node become the ops that they are: layer norms over the last axis, which are one pass over a row
-//! then, and activations, which products and convolutions apply to their sums.
+//! Replaces functions that a file spells out node by node by the ops that they form. Layer norms
+//! over the last axis then take one pass over a row, and products and convolutions apply
+//! activations to their sums.
 //!
-//! * `(x - mean) / sqrt(mean((x - mean)²) + epsilon)` is `LayerNormalization`; what is done to it stays, since devices take that with the op.
-//! * `x · ½ · (1 + erf(x / √2))` is `Gelu`, `x · sigmoid(x)` is `Swish`, `x · clip(x + 3, 0, 6) / 6` is `HardSwish`.
+//! * `(x - mean) / sqrt(mean((x - mean)²) + epsilon)` becomes `LayerNormalization`. Nodes that
+//!   scale or shift its result stay, because devices fuse them with the op.
+//! * `x · ½ · (1 + erf(x / √2))` becomes `Gelu`, `x · sigmoid(x)` becomes `Swish`, `x · clip(x + 3,
+//!   0, 6) / 6` becomes `HardSwish`.
 
 use std::collections::HashMap;
 use std::f64::consts::SQRT_2;
@@ -12,10 +15,11 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::ops;
 
-/// How far a number in a file may be from the one that a function has, for its part.
+/// The largest relative difference between a number in a file and the exact constant.
 const OFF_MAX: f64 = 1e-6;
 
-/// Puts an op in the place of the last node of each such chain, and leaves out what nothing else reads then.
+/// Replaces the last node of each such chain by one op, and removes nodes whose results are then
+/// unused.
 pub(super) fn replace(nodes: &mut Vec<Node>, constants: &[(ValueId, Array)], outputs: &[ValueId]) -> Result<()> {
     let chains = Chains {
         makers: nodes.iter().enumerate().filter_map(|(place, node)| Some(((*node.outputs.first()?)?, place))).collect(),
@@ -47,7 +51,7 @@ pub(super) fn replace(nodes: &mut Vec<Node>, constants: &[(ValueId, Array)], out
 struct Found {
     op: &'static str,
     x: ValueId,
-    /// That of a norm.
+    /// The epsilon of a norm.
     epsilon: Option<f32>,
 }
 
@@ -57,16 +61,16 @@ impl Found {
     }
 }
 
-/// What chains are found by.
+/// The lookup tables for finding chains.
 struct Chains<'a> {
     nodes: &'a [Node],
     makers: HashMap<ValueId, usize>,
     constants: HashMap<ValueId, &'a Array>,
-    /// Of values behind nodes that change nothing the value that they are.
+    /// For each output of an `Identity` chain, the value at its start.
     sources: HashMap<ValueId, ValueId>,
 }
 
-/// Each is found once, however many such nodes are behind each other; nodes come after those that they need.
+/// Takes one step per node even for long chains: nodes come after the nodes that they need.
 fn sources(nodes: &[Node]) -> HashMap<ValueId, ValueId> {
     let mut sources = HashMap::new();
     for node in nodes.iter().filter(|node| node.op == "Identity") {
@@ -79,7 +83,7 @@ fn sources(nodes: &[Node]) -> HashMap<ValueId, ValueId> {
 }
 
 impl Chains<'_> {
-    /// The function whose last node this is.
+    /// The function that ends in this node.
     fn function(&self, place: usize) -> Option<Found> {
         let node = self.nodes.get(place).filter(|node| node.outputs.len() == 1)?;
         let [Some(left), Some(right)] = *node.inputs else { return None };
@@ -94,7 +98,7 @@ impl Chains<'_> {
         }
     }
 
-    /// `centred / deviation`, where that is a norm.
+    /// Matches `centred / deviation` as a norm.
     fn norm(&self, centred: ValueId, deviation: ValueId) -> Option<Found> {
         let (x, mean) = self.operands(centred, "Sub")?;
         let (squares, epsilon) = self.with_number(self.operand(deviation, "Sqrt")?, "Add")?;
@@ -107,7 +111,7 @@ impl Chains<'_> {
         fits.then_some(Found { op: "LayerNormalization", x, epsilon: Some(epsilon as f32) })
     }
 
-    /// `x · other`, where the other is its sigmoid, or a hard one.
+    /// Matches `x · other`, where `other` is the sigmoid or hard sigmoid of `x`.
     fn swish(&self, x: ValueId, other: ValueId) -> Option<Found> {
         if self.operand(other, "Sigmoid") == Some(x) {
             return Some(Found::activation("Swish", x));
@@ -125,7 +129,7 @@ impl Chains<'_> {
         (is_near(sixth, 6.0) && self.is_clipped(clipped, x)).then(|| Found::activation("HardSwish", x))
     }
 
-    /// `product / divisor`, where that is a hard swish.
+    /// Matches `product / divisor` as a hard swish.
     fn hard_swish_of_quotient(&self, product: ValueId, divisor: ValueId) -> Option<Found> {
         let (left, right) = self.operands(product, "Mul").filter(|_| self.number(divisor) == Some(6.0))?;
         let (_, x) = [(right, left), (left, right)].into_iter().find(|(clipped, x)| self.is_clipped(*clipped, *x))?;
@@ -146,7 +150,8 @@ impl Chains<'_> {
         is_within && sum == Some((x, 3.0))
     }
 
-    /// The product of two values, one of which is the product of two others: of x, a half, and one more than erf.
+    /// Matches the product of `x`, a half, and one plus erf: one operand is itself a product of
+    /// two.
     fn gelu(&self, one: ValueId, pair: ValueId) -> Option<Found> {
         let (two, three) = self.operands(pair, "Mul")?;
         let orders = [
@@ -164,7 +169,7 @@ impl Chains<'_> {
         })
     }
 
-    /// What a value is by how much it was divided.
+    /// The dividend and divisor of a quotient by a number. A factor counts as its reciprocal.
     fn with_divisor(&self, value: ValueId) -> Option<(ValueId, f64)> {
         match self.operands(value, "Div") {
             Some((dividend, divisor)) => Some((dividend, self.number(divisor)?)),
@@ -172,7 +177,7 @@ impl Chains<'_> {
         }
     }
 
-    /// The operands of a node of this op that makes a value, where one of them is a number.
+    /// The operands of the `op` node that makes a value, if exactly one of them is a number.
     fn with_number(&self, value: ValueId, op: &str) -> Option<(ValueId, f64)> {
         let (left, right) = self.operands(value, op)?;
         match (self.number(left), self.number(right)) {
@@ -186,7 +191,7 @@ impl Chains<'_> {
         self.nodes.get(*self.makers.get(&value)?).filter(|node| node.op == op)
     }
 
-    /// The value that this one is, behind nodes that change nothing.
+    /// The value at the start of the `Identity` chain that ends in this one.
     fn source(&self, value: ValueId) -> ValueId {
         self.sources.get(&value).copied().unwrap_or(value)
     }
@@ -195,13 +200,13 @@ impl Chains<'_> {
         self.maker(value, op)?.inputs.first().copied()?.map(|value| self.source(value))
     }
 
-    /// The two operands of the node of this op that makes a value.
+    /// The two operands of the `op` node that makes a value.
     fn operands(&self, value: ValueId, op: &str) -> Option<(ValueId, ValueId)> {
         let [Some(left), Some(right)] = *self.maker(value, op)?.inputs else { return None };
         Some((self.source(left), self.source(right)))
     }
 
-    /// What a value is the mean of, over the last axis, which stays.
+    /// The value whose mean over the last axis this is. The axis has to be kept.
     fn mean(&self, value: ValueId) -> Option<ValueId> {
         let node = self.maker(value, "ReduceMean")?;
         let keeps = match node.attributes.get("keepdims") {
@@ -216,7 +221,8 @@ impl Chains<'_> {
         node.inputs.first().copied()?.filter(|_| keeps && axes == [-1]).map(|value| self.source(value))
     }
 
-    /// A constant that is one number, and makes no tensor larger than it is.
+    /// A constant with one element and at most one dimension, so that it does not raise the rank of
+    /// the result.
     fn number(&self, value: ValueId) -> Option<f64> {
         let array = self.constants.get(&value).filter(|array| array.kind().is_float())?;
         let is_one = array.dims().is_empty() || array.dims() == [1];
@@ -228,7 +234,7 @@ fn is_near(number: f64, wanted: f64) -> bool {
     (number - wanted).abs() <= OFF_MAX * wanted
 }
 
-/// Leaves out nodes of chains whose results nobody reads; a node comes after those that it needs.
+/// Removes nodes of chains whose results are unused. Nodes come after the nodes that they need.
 fn remove_unread(nodes: &mut Vec<Node>, outputs: &[ValueId]) {
     const PARTS: [&str; 12] =
         ["Sub", "Sqrt", "Add", "ReduceMean", "Pow", "Mul", "Div", "Erf", "Sigmoid", "HardSigmoid", "Clip", "Identity"];

@@ -1,4 +1,4 @@
-//! Requests as one batch, and its outputs as their answers.
+//! Joins requests into one batch, and splits its outputs into their answers.
 
 use std::time::Instant;
 
@@ -15,10 +15,11 @@ use crate::network::{Dimension, Port};
 use crate::ops::index::{strides, view};
 use crate::ops::make::padded;
 
-/// Inputs that are the same for all rows are compared byte by byte up to this size; larger ones join nothing.
+/// Inputs that are the same for all rows are compared byte by byte up to this size; requests with
+/// larger ones are not joined.
 const SHARED_BYTES_MAX: usize = 256;
 
-/// Along which axis each input and output has its rows; `None` for inputs that all rows share.
+/// The row axis of each input and output; `None` for inputs that all rows share.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     inputs: Vec<Input>,
@@ -31,7 +32,7 @@ struct Input {
     name: String,
     axis: Option<usize>,
     grows: bool,
-    /// How many dimensions it has, where the file says so.
+    /// Number of dimensions, if the file gives it.
     rank: Option<usize>,
 }
 
@@ -40,7 +41,7 @@ impl Form {
         let first = |port: &Port| port.dims.as_ref().and_then(|dims| dims.first().cloned());
         let open = |port: &Port| matches!(first(port), Some(Dimension::Named(_)));
         let symbol = model.inputs().iter().filter(|port| open(port)).find_map(first);
-        // Dimensions that have no name are not the same for that.
+        // Unnamed dimensions are not necessarily equal.
         let named =
             symbol.as_ref().filter(|dim| !matches!(dim, Dimension::Named(name) if name.is_empty() || name == "?"));
         let axis = |port: &Port| {
@@ -67,17 +68,17 @@ impl Form {
     }
 }
 
-/// The length that a sequence is filled up to.
+/// The length that a sequence is padded to.
 fn bucket(len: usize, buckets: &[usize]) -> usize {
     buckets.iter().copied().find(|bucket| *bucket >= len).unwrap_or(len)
 }
 
-/// What a request has in common with those that it joins, and how many rows it has.
+/// The key that joinable requests share, and the number of rows of a request.
 pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) -> (Option<Vec<u64>>, usize) {
     let (mut key, mut rows) = (Vec::new(), None);
     for Input { name, axis, grows, rank } in &form.inputs {
         let Some((_, array)) = inputs.iter().find(|(known, _)| known == name) else { return (None, 1) };
-        // What does not fit the model joins nobody: it is refused alone.
+        // A request that does not fit the model is not joined: it is refused alone.
         if rank.is_some_and(|rank| rank != array.dims().len()) {
             return (None, 1);
         }
@@ -122,18 +123,19 @@ pub(super) fn answer(model: &Model, form: &Form, batch: Vec<Request>, options: &
     }
 }
 
-/// How a request runs alone: where it wishes, or else where the server does.
+/// The options for a request that runs alone: its own device choice, or else the server's.
 fn alone(wished: &RunOptions, server: &RunOptions) -> RunOptions {
+    let wished = RunOptions { verify_every: wished.verify_every.or(server.verify_every), ..wished.clone() };
     match wished.device.is_none() && wished.prefer.is_none() && wished.forbid.is_empty() {
-        false => wished.clone(),
+        false => wished,
         true => {
             let RunOptions { device, prefer, forbid, .. } = server.clone();
-            RunOptions { device, prefer, forbid, ..wished.clone() }
+            RunOptions { device, prefer, forbid, ..wished }
         }
     }
 }
 
-/// Those whose deadline has not passed; the others are told.
+/// The requests whose deadline has not passed; the others are answered with an error.
 fn in_time(batch: Vec<Request>) -> Vec<Request> {
     let now = Instant::now();
     let (late, timely): (Vec<_>, Vec<_>) =
@@ -145,7 +147,7 @@ fn in_time(batch: Vec<Request>) -> Vec<Request> {
     timely
 }
 
-/// Whether a request alone needs no filling up.
+/// Whether a single request needs no padding.
 fn is_full(request: &Request, options: &ServeOptions) -> bool {
     options.buckets.is_empty() && bucket(request.rows, &options.preferred) == request.rows
 }
@@ -187,7 +189,7 @@ fn given<'a>(request: &'a Request, name: &str) -> Result<&'a Array> {
     found.ok_or_else(|| Error::invalid("an input", name.to_owned(), "none"))
 }
 
-/// An array whose second dimension is filled up with zeros.
+/// An array whose second dimension is padded with zeros.
 fn lengthened(array: &Array, buckets: &[usize]) -> Result<Array> {
     let len = array.dims()[1];
     let mut after = vec![0; array.dims().len()];
@@ -202,7 +204,7 @@ fn cut(array: &Array, axis: usize, start: usize, len: usize) -> Result<Array> {
     view(array, &dims, start * steps[axis] as usize, &steps)
 }
 
-/// Each request's rows of each output, without what was filled up.
+/// Each request's rows of each output, without padding.
 fn split(
     form: &Form,
     outputs: &Outputs,
@@ -229,7 +231,7 @@ fn split(
     Ok(answers)
 }
 
-/// How long a request's sequence is, and what it was filled up to.
+/// Length of a request's sequence, and its padded length.
 fn lengths(form: &Form, request: &Request, options: &ServeOptions) -> (usize, usize) {
     let growing = form.inputs.iter().find(|input| input.axis.is_some() && input.grows);
     let array = growing.and_then(|input| given(request, &input.name).ok());

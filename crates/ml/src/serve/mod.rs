@@ -1,21 +1,29 @@
-//! Serving: the requests of many callers joined into batches.
+//! Serving: the requests of many callers, joined into batches.
 //!
-//! 1. A request waits in one bounded queue until an instance takes it. What does not fit is refused at once with `Busy`; nothing
-//!    grows.
-//! 2. Requests join where their inputs differ in the number of rows alone. An instance takes the oldest request of the highest
-//!    priority, and with it all that join it, up to the most rows of a batch. It waits for more until the oldest has waited
-//!    `wait_max`, or the batch is full.
-//! 3. Rows are filled up to the next preferred size, and sequences to the next bucket, so that few shapes are ever compiled. What
-//!    was filled up is cut off again before anybody sees it.
-//! 4. Each request has exactly one answer: its own rows, or the error of its batch. A batch that fails, or whose outputs cannot be
-//!    told apart by rows, is run again request by request, so that nobody pays for a neighbour.
-//! 5. A request that makes a model panic has no answer, which its caller is told, as those of its batch are. The instance goes on.
-//! 6. A server that is dropped answers what it has taken, then ends its instances. One whose instances are gone answers everything
-//!    with an error.
+//! 1. A request waits in one bounded queue until an instance takes it. If the queue is full, it is
+//!    refused at once with `Busy`.
+//! 2. Requests are joined if their inputs differ only in the number of rows. An instance takes the
+//!    oldest request of the highest priority, and with it all that join it, up to the maximal
+//!    number of rows of a batch. It waits for more until the oldest has waited `wait_max`, or the
+//!    batch is full. No priority starves: at most nine batches pass over the oldest request of a
+//!    lower priority before that request goes first (`waiting` has the rule).
+//! 3. Rows are padded to the next preferred size, and sequences to the next bucket, so that only a
+//!    few shapes are ever compiled. The padding is removed from the outputs.
+//! 4. Each request has exactly one answer: its own rows, or the error of its batch. A batch that
+//!    fails, or whose outputs cannot be split by rows, is run again request by request, so that no
+//!    request fails because of another.
+//! 5. If a request makes a model panic, its caller and those of its batch get an error instead of
+//!    an answer. The instance continues.
+//! 6. A server that is dropped answers its accepted requests, then ends its instances. A server
+//!    without instances answers everything with an error.
+//! 7. A fork of the process has none of the instances. There a server refuses requests with
+//!    `Forked`, takes no lock, waits for no thread, and leaves everything in memory when it is
+//!    dropped: it belongs to the parent.
 
 mod join;
 mod queue;
 mod room;
+mod waiting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -23,6 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use panoply_runtime::process::Process;
 use panoply_runtime::{Priority, RunOptions};
 
 use crate::array::Array;
@@ -32,28 +41,31 @@ use join::Form;
 use queue::{Queue, Request};
 use room::Room;
 
-/// The most instances, and the most requests that may wait.
+/// Maximal number of instances, and of waiting requests.
 const INSTANCES_MAX: usize = 64;
 const QUEUE_DEPTH_MAX: usize = 1 << 20;
 
-/// How a model is served.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The most rows of a batch.
+    /// Maximal number of rows of a batch.
     pub batch_max: usize,
-    /// Sizes that batches are filled up to, increasing; none where any size is as good as another.
+    /// Sizes that batches are padded to, ascending; empty if every size is equally good.
     pub preferred: Vec<usize>,
-    /// How long a request waits for others at most.
+    /// Maximal time that a request waits for others.
     pub wait_max: Duration,
-    /// How many batches may run at a time.
+    /// Number of batches that may run at a time.
     pub instances: usize,
-    /// The most requests that wait.
+    /// Maximal number of waiting requests.
     pub queue_depth_max: usize,
-    /// The most bytes that waiting requests hold.
+    /// Maximal number of bytes of waiting requests.
     pub queue_bytes_max: u64,
-    /// For models of sequences that have a mask: the lengths that the second dimension is filled up to with zeros, increasing.
+    /// For sequence models with a mask: the lengths that the second dimension is padded to with
+    /// zeros, ascending.
     pub buckets: Vec<usize>,
-    /// On which devices batches run, and requests alone that wish none of their own. Priorities and deadlines are the requests'.
+    /// The devices that batches run on, also used by single requests that name none of their own,
+    /// and the share of answers that is compared with another device's
+    /// ([`RunOptions::verify_every`]). Priorities and deadlines are taken from the requests.
     pub run: RunOptions,
 }
 
@@ -78,26 +90,51 @@ pub struct Server {
     form: Form,
     queue: Arc<Queue>,
     instances: Mutex<Vec<JoinHandle<()>>>,
+    process: Process,
 }
 
-/// A request that was taken.
-pub struct Ticket(Receiver<Result<Outputs>>);
+/// An accepted request.
+pub struct Ticket {
+    /// Not touched in a fork: neither the instance that holds the other end, nor a thread that
+    /// holds its locks, exists there.
+    answer: Option<Receiver<Result<Outputs>>>,
+    process: Process,
+}
 
 impl Ticket {
-    /// Waits for the answer.
-    pub fn wait(self) -> Result<Outputs> {
-        self.0.recv().unwrap_or_else(|_| Err(stopped()))
+    fn new(answer: Receiver<Result<Outputs>>) -> Ticket {
+        Ticket { answer: Some(answer), process: Process::current() }
     }
 
-    /// The answer, where it is there by now. That there will be none is an answer too.
+    /// Waits for the answer.
+    pub fn wait(self) -> Result<Outputs> {
+        self.process.check(SERVER)?;
+        self.answer.as_ref().and_then(|answer| answer.recv().ok()).unwrap_or_else(|| Err(stopped()))
+    }
+
+    /// The answer, if it is available. If there will be none, the error is returned.
     pub fn poll(&self) -> Option<Result<Outputs>> {
-        match self.0.try_recv() {
+        if let Err(forked) = self.process.check(SERVER) {
+            return Some(Err(Error::Run(forked)));
+        }
+        match self.answer.as_ref()?.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err(stopped())),
         }
     }
 }
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            std::mem::forget(self.answer.take());
+        }
+    }
+}
+
+/// Name of a server in errors.
+const SERVER: &str = "the model server";
 
 fn stopped() -> Error {
     Error::Run(panoply_core::Error::ShuttingDown)
@@ -117,7 +154,7 @@ impl Server {
             let spawned = thread.spawn(move || {
                 let (_guard, mut room) = (guard, Room::default());
                 while let Some(batch) = own.take() {
-                    // A panic ends its batch, whose callers are told that they get no answer, and not the instance.
+                    // A panic ends its batch, whose callers get an error, but not the instance.
                     let run = || join::answer(&model, &form, batch, &own.options, &mut room);
                     drop(catch_unwind(AssertUnwindSafe(run)));
                 }
@@ -125,13 +162,14 @@ impl Server {
             match spawned {
                 Ok(thread) => instances.push(thread),
                 Err(cause) => {
-                    // Those that were started end.
+                    // The instances that were started end.
                     queue.close();
                     return Err(Error::file(std::path::Path::new("a thread"), cause));
                 }
             }
         }
-        Ok(Server { model: model.clone(), form, queue, instances: Mutex::new(instances) })
+        let (model, instances) = (model.clone(), Mutex::new(instances));
+        Ok(Server { model, form, queue, instances, process: Process::current() })
     }
 
     /// The model.
@@ -139,29 +177,31 @@ impl Server {
         &self.model
     }
 
-    /// Takes a request, or refuses it where too many wait. The deadline and the priority among the options count.
+    /// Accepts a request, or refuses it if too many wait. Of the options, the deadline and the
+    /// priority are used.
     pub fn submit(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Ticket> {
+        self.process.check(SERVER)?;
         let (answer, ticket): (SyncSender<Result<Outputs>>, _) = sync_channel(1);
         let inputs: Vec<(String, Array)> =
             inputs.iter().map(|(name, array)| ((*name).to_owned(), array.clone())).collect();
         let (key, rows) = join::key(&self.form, &inputs, &self.queue.options.buckets);
-        let bytes = inputs.iter().map(|(_, array)| array.size_bytes()).sum();
+        let (key, bytes) = (key.map(Arc::from), inputs.iter().map(|(_, array)| array.size_bytes()).sum());
         let (arrived, run) = (Instant::now(), options.clone());
         self.queue.put(Request { inputs, key, rows, bytes, arrived, run, answer })?;
-        Ok(Ticket(ticket))
+        Ok(Ticket::new(ticket))
     }
 
-    /// Takes a request and waits for its answer.
+    /// Submits a request and waits for its answer.
     pub fn infer(&self, inputs: &[(&str, Array)]) -> Result<Outputs> {
         self.submit(inputs, &RunOptions::default())?.wait()
     }
 
-    /// How many requests wait.
+    /// Number of waiting requests; zero in a fork.
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        if self.process.is_here() { self.queue.len() } else { 0 }
     }
 
-    /// How many batches ran, and how many rows of callers were in them.
+    /// Number of batches that ran, and of callers' rows in them.
     pub fn batches(&self) -> (u64, u64) {
         self.queue.batches()
     }
@@ -169,6 +209,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if !self.process.is_here() {
+            let instances = self.instances.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+            std::mem::forget((self.model.clone(), Arc::clone(&self.queue), std::mem::take(instances)));
+            return;
+        }
         self.queue.close();
         let instances = std::mem::take(&mut *self.instances.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         let here = std::thread::current().id();
@@ -202,11 +247,12 @@ fn rank(priority: Priority) -> u8 {
 mod tests {
     use super::*;
 
-    /// Who asked again and again for an answer that a panic had ended was told to ask again.
+    /// Regression: a caller whose answer had been ended by a panic was asked to try again, again
+    /// and again.
     #[test]
     fn a_request_without_an_answer_is_told() {
         let (answer, ticket) = sync_channel(1);
-        let ticket = Ticket(ticket);
+        let ticket = Ticket::new(ticket);
         assert!(ticket.poll().is_none());
         drop(answer);
         assert!(matches!(ticket.poll(), Some(Err(Error::Run(panoply_core::Error::ShuttingDown)))));

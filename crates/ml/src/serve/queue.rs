@@ -1,6 +1,5 @@
 //! The queue between callers and instances.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -8,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use panoply_runtime::RunOptions;
 
-use super::{ServeOptions, rank, stopped};
+use super::waiting::{Key, Waiting};
+use super::{ServeOptions, stopped};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::model::Outputs;
 
-/// A request that waits.
+/// A waiting request.
 pub(super) struct Request {
     pub inputs: Vec<(String, Array)>,
-    /// What requests that join have in common; `None` where it joins none.
-    pub key: Option<Vec<u64>>,
+    /// The key that joinable requests share; `None` if it is never joined.
+    pub key: Key,
     pub rows: usize,
     pub bytes: u64,
     pub arrived: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn answer(self, answer: Result<Outputs>) {
-        // A caller that is gone wants no answer.
+        // A caller that is gone needs no answer.
         let _ = self.answer.send(answer);
     }
 }
@@ -42,77 +42,12 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// One list for each priority.
-    waiting: [VecDeque<Request>; 3],
-    /// The rows that wait, by what requests have in common that join.
-    rows: HashMap<Vec<u64>, usize>,
-    bytes: u64,
+    waiting: Waiting,
     instances: usize,
     closed: bool,
 }
 
-impl State {
-    fn len(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
-    }
-
-    /// The rows that would join the oldest request, and since when that waits.
-    fn front(&self, batch_max: usize) -> Option<(usize, Instant)> {
-        let front = self.waiting.iter().find_map(VecDeque::front)?;
-        if front.key.is_none() || front.rows >= batch_max {
-            return Some((batch_max, front.arrived));
-        }
-        let rows = front.key.as_ref().and_then(|key| self.rows.get(key)).copied().unwrap_or(front.rows);
-        Some((rows, front.arrived))
-    }
-
-    /// Adds a request. Says whether an instance is to look: there was none, or it is the first now, or a batch is full. Other requests join
-    /// one that an instance waits with already.
-    fn put(&mut self, request: Request, batch_max: usize) -> bool {
-        let rank = usize::from(rank(request.run.priority));
-        let is_first = self.waiting[..=rank].iter().all(VecDeque::is_empty);
-        let is_full = match &request.key {
-            None => true,
-            Some(key) => {
-                let rows = self.rows.entry(key.clone()).or_default();
-                *rows = rows.saturating_add(request.rows);
-                *rows >= batch_max
-            }
-        };
-        self.waiting[rank].push_back(request);
-        is_first || is_full
-    }
-
-    /// Takes the oldest request and what joins it, the rows of all within a bound.
-    fn take(&mut self, rows_max: usize) -> Vec<Request> {
-        let Some(front) = self.waiting.iter_mut().find_map(VecDeque::pop_front) else { return Vec::new() };
-        let (mut rows, key) = (front.rows, front.key.clone());
-        let mut batch = vec![front];
-        for list in &mut self.waiting {
-            let mut place = 0;
-            while key.is_some() && place < list.len() && rows < rows_max {
-                if list[place].key == key && rows.saturating_add(list[place].rows) <= rows_max {
-                    rows += list[place].rows;
-                    batch.extend(list.remove(place));
-                } else {
-                    place += 1;
-                }
-            }
-        }
-        if let Some(key) = key
-            && let Some(left) = self.rows.get_mut(&key)
-        {
-            *left = left.saturating_sub(rows);
-            if *left == 0 {
-                self.rows.remove(&key);
-            }
-        }
-        self.bytes -= batch.iter().map(|request| request.bytes).sum::<u64>().min(self.bytes);
-        batch
-    }
-}
-
-/// Held by an instance: the queue knows how many there are.
+/// Held by an instance, so that the queue knows the number of instances.
 pub(super) struct Open(Arc<Queue>);
 
 impl Drop for Open {
@@ -121,7 +56,7 @@ impl Drop for Open {
         state.instances -= 1;
         if state.instances == 0 {
             state.closed = true;
-            let left: Vec<Request> = state.waiting.iter_mut().flat_map(|list| list.drain(..)).collect();
+            let left = state.waiting.drain();
             drop(state);
             left.into_iter().for_each(|request| request.answer(Err(stopped())));
         }
@@ -149,7 +84,7 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().waiting.len()
     }
 
     pub(super) fn batches(&self) -> (u64, u64) {
@@ -161,16 +96,15 @@ impl Queue {
         if state.closed || state.instances == 0 {
             return Err(stopped());
         }
-        let bytes = state.bytes.saturating_add(request.bytes);
-        if state.len() >= self.options.queue_depth_max {
+        let bytes = state.waiting.bytes().saturating_add(request.bytes);
+        if state.waiting.len() >= self.options.queue_depth_max {
             let (what, limit) = ("the requests that wait for a model", self.options.queue_depth_max as u64);
             return Err(Error::Busy { what, limit });
         }
         if bytes > self.options.queue_bytes_max {
             return Err(Error::Busy { what: "the bytes that wait for a model", limit: self.options.queue_bytes_max });
         }
-        state.bytes = bytes;
-        let is_awaited = state.put(request, self.options.batch_max);
+        let is_awaited = state.waiting.put(request, self.options.batch_max);
         drop(state);
         if is_awaited {
             self.arrived.notify_one();
@@ -182,7 +116,7 @@ impl Queue {
     pub(super) fn take(&self) -> Option<Vec<Request>> {
         let mut state = self.lock();
         loop {
-            let Some((rows, since)) = state.front(self.options.batch_max) else {
+            let Some((rows, since)) = state.waiting.front(self.options.batch_max) else {
                 if state.closed {
                     return None;
                 }
@@ -191,8 +125,8 @@ impl Queue {
             };
             let left = self.options.wait_max.saturating_sub(since.elapsed());
             if rows >= self.options.batch_max || state.closed || left == Duration::ZERO {
-                let batch = state.take(self.options.batch_max);
-                let more = state.len() > 0;
+                let batch = state.waiting.take(self.options.batch_max);
+                let more = state.waiting.len() > 0;
                 drop(state);
                 if more {
                     self.arrived.notify_one();

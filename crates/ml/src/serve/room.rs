@@ -1,4 +1,4 @@
-//! Memory that batches are written to, which is used again: fresh pages cost more than the copies into them.
+//! Reusable memory for batches: fresh pages cost more than the copies into them.
 
 use std::num::NonZero;
 use std::thread;
@@ -10,25 +10,25 @@ use crate::element::ElementType;
 use crate::error::Result;
 use crate::ops::shape::{concat_arrays, concat_dims};
 
-/// Smaller batches take fresh memory, which allocators have at hand.
+/// Smaller batches take fresh memory, which allocators provide quickly.
 const KEPT_BYTES_MIN: usize = 128 << 10;
-/// How much is kept of batches that are over, and in how many pieces.
+/// Maximal bytes and number of the buffers that are kept.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 const KEPT_MAX: usize = 16;
-/// What a thread has to copy at least: less is copied sooner than it starts.
+/// Minimal bytes per copying thread: less is copied faster than a thread starts.
 const COPY_BYTES_MIN: usize = 2 << 20;
-/// The most threads that copy: they have the memory's speed.
+/// Maximal number of copying threads: they saturate the memory bandwidth.
 const COPIERS_MAX: usize = 8;
 
-/// What one instance keeps.
+/// The buffers of one instance.
 #[derive(Default)]
 pub(super) struct Room {
-    /// The one that was used last is the last.
+    /// Sorted by last use, the most recent last.
     kept: Vec<HostBuffer>,
 }
 
 impl Room {
-    /// Arrays one after the other along an axis.
+    /// Concatenates arrays along an axis.
     pub(super) fn concat(&mut self, arrays: &[&Array], axis: usize) -> Result<Array> {
         let bytes: usize = arrays.iter().map(|array| array.bytes().len()).sum();
         if axis != 0 || bytes < KEPT_BYTES_MIN || arrays[0].kind() == ElementType::String {
@@ -43,7 +43,7 @@ impl Room {
         Array::from_buffer(arrays[0].kind(), &dims, buffer)
     }
 
-    /// A buffer of this size that nobody else holds.
+    /// A buffer of this size without other owners.
     fn take(&mut self, bytes: usize) -> Result<HostBuffer> {
         let free = |buffer: &mut HostBuffer| buffer.bytes().len() == bytes && buffer.get_mut().is_some();
         match self.kept.iter_mut().position(free) {
@@ -52,7 +52,7 @@ impl Room {
         }
     }
 
-    /// Keeps a buffer, and drops those that were not used for longest.
+    /// Keeps a buffer, and drops the least recently used ones.
     fn keep(&mut self, buffer: HostBuffer) {
         self.kept.push(buffer);
         let held = |kept: &[HostBuffer]| kept.iter().map(|buffer| buffer.bytes().len()).sum::<usize>();
@@ -62,7 +62,7 @@ impl Room {
     }
 }
 
-/// Copies arrays one after the other, on several threads where they are large.
+/// Copies arrays one after the other, on several threads if they are large.
 fn copy(target: &mut [u8], arrays: &[&Array]) {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let copiers = (cores / 2).min(target.len() / COPY_BYTES_MIN).min(arrays.len()).clamp(1, COPIERS_MAX);
@@ -87,7 +87,7 @@ fn copy(target: &mut [u8], arrays: &[&Array]) {
         run(first, own);
         refused
     });
-    // A system without threads to spare.
+    // The system could not start threads.
     if refused {
         run(target, arrays);
     }

@@ -1,15 +1,18 @@
-//! Boxes on the device: what a detector answers is read, and boxes that overlap are suppressed, where the answer lies. The host
-//! gets the few boxes that are left to choose from.
+//! Boxes on the device: a detector's output is decoded, and overlapping boxes are suppressed, on
+//! the device that holds the output. The host gets only the few remaining boxes.
 //!
-//! 1. The graph `read` makes a table of a model's output: a column for each box, with its corners, its score and its class. What
-//!    counts for nothing gets the score [`NOTHING`]. It also says how many boxes count.
-//! 2. The graph `choose` takes that many of the likeliest, in order, and a matrix that says which box hides which: those of its
-//!    class behind it that share too much with it.
-//! 3. A box stays where no box that stays hides it. The matrix points backwards alone, so this has one solution, and it is what
-//!    going through the list from its head would find. Each round of `kept = 1 - kept · matrix` settles at least one more box, in
-//!    practice nearly all at once; two equal rounds are the solution. The graph `go_on` has the further rounds.
+//! 1. The graph `read` makes a table from a model's output: a column for each box, with its
+//!    corners, its score and its class. Boxes that do not count get the score [`NOTHING`]. The
+//!    graph also returns the number of boxes that count.
+//! 2. The graph `choose` takes that many boxes with the highest scores, in descending order, and
+//!    builds a matrix of suppression: a box hides each later box of its class that overlaps it too
+//!    much.
+//! 3. A box is kept if no kept box hides it. The matrix is strictly triangular, so there is exactly
+//!    one solution: that of greedy suppression from the head of the list. Each round of `kept = 1 -
+//!    kept · matrix` settles at least one more box, in practice nearly all at once. Two equal
+//!    rounds are the solution. The graph `go_on` computes further rounds.
 //!
-//! All three are made of ordinary ops, so every device that runs the model's graphs runs these.
+//! All three consist of ordinary ops, so every device that runs the model's graphs runs them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,52 +27,54 @@ use panoply_runtime::{RunOptions, Runtime};
 use super::detect::{CANDIDATES_MAX, DetectOptions, Detection};
 use crate::error::{Error, Result};
 
-/// The score of a box that counts for nothing, and what is more than it.
+/// The score of a box that does not count. A score above `SOMETHING_MIN` counts.
 const NOTHING: f64 = -1e30;
 const SOMETHING_MIN: f64 = -1e29;
-/// The largest number that counts as one.
+/// The largest finite number.
 const FINITE_MAX: f64 = 3.4e38;
-/// How many boxes are compared with each other: the least of these that holds all that count.
+/// The numbers of boxes that are compared with each other. The smallest that holds all counting
+/// boxes is used.
 const SIZES: [usize; 4] = [64, 256, 1024, CANDIDATES_MAX];
-/// Rounds in one graph.
+/// Number of rounds in one graph.
 const ROUNDS: usize = 6;
-/// The rows of a table.
+/// The rows of a table: four corners, score, class.
 const ROWS: usize = 6;
 const SCORE: usize = 4;
 const CLASS: usize = 5;
-/// Forms of outputs whose graphs are kept.
+/// The most forms of outputs whose graphs are kept.
 const FORMS_MAX: usize = 16;
 
-/// How a model lays its boxes out.
+/// The layout of a model's boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Layout {
     /// `[1, 4 + classes, boxes]`: centre and size, then a score for each class.
     Across,
-    /// `[1, boxes, 5 + classes]`: the same behind a score for there being anything.
+    /// `[1, boxes, 5 + classes]`: centre and size, an objectness score, then a score for each
+    /// class.
     Down,
     /// `[1, boxes, 6]`: corners, score, class.
     Corners,
 }
 
-/// What an output holds: its layout, how many boxes, and how many numbers each has.
+/// The form of an output: its layout, the number of boxes, and the numbers per box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub layout: Layout,
     pub count: usize,
     pub width: usize,
-    /// Whether there is a dimension of one in front.
+    /// Whether the output has a leading dimension of one.
     pub is_batch: bool,
 }
 
 impl Form {
-    /// The form of an output of these dimensions, where it holds boxes.
+    /// The form of an output with these dimensions. Fails if the output does not hold boxes.
     pub fn of(dims: &[usize]) -> Result<Form> {
         let refused = || Error::unsupported(format!("boxes in an output of the shape {dims:?}"));
         let (rows, columns) = match *dims {
             [1, rows, columns] | [rows, columns] => (rows, columns),
             _ => return Err(refused()),
         };
-        // More boxes than numbers of each: whichever way they lie.
+        // There are more boxes than numbers per box. This decides the direction.
         let (layout, count, width) = match (rows, columns) {
             (_, 6) if rows != 6 => (Layout::Corners, rows, 6),
             _ if columns > rows => (Layout::Across, columns, rows),
@@ -80,13 +85,13 @@ impl Form {
     }
 }
 
-/// The graphs of the forms met so far.
+/// The graphs for the forms seen so far.
 #[derive(Default)]
 pub(crate) struct Graphs(Mutex<HashMap<(Form, DType), Arc<Kept>>>);
 
 struct Kept {
     read: Graph,
-    /// For each of [`SIZES`] that was needed.
+    /// The graphs for each of [`SIZES`] that was needed.
     choose: Mutex<HashMap<usize, Arc<(Graph, Graph)>>>,
 }
 
@@ -104,7 +109,8 @@ impl Graphs {
         Ok(kept)
     }
 
-    /// The boxes in a model's output that count and are not hidden, the likeliest first, in the model's own pixels.
+    /// The counting boxes in a model's output that are not suppressed, in descending order of
+    /// score, in the model's pixels.
     pub fn run(
         &self,
         runtime: &Runtime,
@@ -151,7 +157,7 @@ fn unexpected(graph: &str) -> Error {
     Error::invalid("the outputs of a graph", "as many as it has", format!("others, of {graph:?}"))
 }
 
-/// Where graphs run.
+/// The runtime and options for graphs.
 struct Device<'a> {
     runtime: &'a Runtime,
     run: &'a RunOptions,
@@ -162,7 +168,7 @@ impl Device<'_> {
         Ok(self.runtime.run_with(RunGraph::new(graph, inputs), self.run.clone()).wait()?)
     }
 
-    /// A tensor's numbers on the host.
+    /// A tensor's elements on the host.
     fn numbers(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         let on_host = match tensor.location() {
             Location::Host => tensor.clone(),
@@ -171,10 +177,10 @@ impl Device<'_> {
         Ok(on_host.contiguous()?.as_slice::<f32>()?.to_vec())
     }
 
-    /// Goes on until two rounds are equal: which boxes stay.
+    /// Runs rounds until two are equal, and returns which boxes are kept.
     fn settle(&self, go_on: &Graph, state: &Tensor, counts: &Tensor, hides: &Tensor, size: usize) -> Result<Vec<f32>> {
         let mut state = state.clone();
-        // Each round settles one box at least.
+        // Each round settles at least one box.
         for _ in 0..=size.div_ceil(ROUNDS) {
             let mut rounds = self.numbers(&state)?;
             let before = rounds.split_off(size);
@@ -209,12 +215,13 @@ fn counted(graph: &mut GraphBuilder, dims: [usize; 2]) -> Result<NodeId> {
     Ok(graph.unnamed_constant(&Tensor::from_vec(numbers, dims)?)?)
 }
 
-/// One row of a matrix, or several.
+/// A range of rows of a matrix.
 fn rows(graph: &mut GraphBuilder, x: NodeId, start: usize, end: usize) -> Result<NodeId> {
     Ok(graph.slice(x, 0, start, end, 1)?)
 }
 
-/// The output as a table of [`ROWS`] rows, and how many boxes count.
+/// Builds the graph that returns the output as a table of [`ROWS`] rows, and the number of boxes
+/// that count.
 fn read(form: Form, dtype: DType) -> Result<Graph> {
     let Form { layout, count, width, is_batch } = form;
     let mut g = Graph::builder("read_boxes");
@@ -249,7 +256,7 @@ fn scores(g: &mut GraphBuilder, form: Form, x: NodeId) -> Result<(NodeId, NodeId
         let score = rows(g, x, SCORE, SCORE + 1)?;
         let class = match layout {
             Layout::Corners => rows(g, x, CLASS, CLASS + 1)?,
-            // There is one class, and so none to choose from.
+            // With one class there is nothing to choose.
             _ => g.unnamed_constant(&Tensor::zeros(DType::F32, [1, count])?)?,
         };
         return Ok((score, class));
@@ -265,7 +272,7 @@ fn scores(g: &mut GraphBuilder, form: Form, x: NodeId) -> Result<(NodeId, NodeId
     Ok((g.reshape(score, &fixed([1, count]))?, g.reshape(class, &fixed([1, count]))?))
 }
 
-/// One number of the table, by its row: four corners, the score, the class.
+/// One element of the table, selected by its row: four corners, the score, the class.
 fn entry(inputs: &[Expr], is_centre: bool) -> Expr {
     let [row, a, b, c, d, score, class, score_min] = [0, 1, 2, 3, 4, 5, 6, 7].map(|place| inputs[place].clone());
     let [left, top, right, bottom] = match is_centre {
@@ -286,7 +293,8 @@ fn entry(inputs: &[Expr], is_centre: bool) -> Expr {
     row.clone().lt(3.0).select(low, high)
 }
 
-/// The likeliest boxes of a table, the first two rounds' states, which of them count, and which hides which.
+/// Builds the graph that returns the highest-scoring boxes of a table, the states of the first two
+/// rounds, the boxes that count, and the suppression matrix.
 fn choose(count: usize, size: usize) -> Result<Graph> {
     let mut g = Graph::builder("choose_boxes");
     let table = g.input("table", DType::F32, &fixed([ROWS, count]))?;
@@ -306,7 +314,8 @@ fn choose(count: usize, size: usize) -> Result<Graph> {
     Ok(g.finish()?)
 }
 
-/// One where the box of the row hides that of the column: it comes before it, is of its class, and they share too much.
+/// A matrix with 1 if the row's box hides the column's box: it precedes the other box, has the same
+/// class, and overlaps it too much.
 fn hidden(g: &mut GraphBuilder, found: NodeId, overlap_max: NodeId, size: usize) -> Result<NodeId> {
     let mut nodes = vec![overlap_max, counted(g, [size, 1])?, counted(g, [1, size])?];
     for row in [0, 1, 2, 3, CLASS] {
@@ -331,7 +340,7 @@ fn hidden(g: &mut GraphBuilder, found: NodeId, overlap_max: NodeId, size: usize)
     Ok(matrix)
 }
 
-/// Some rounds: the last one's state and that before it.
+/// Runs [`ROUNDS`] rounds. Returns the states of the last two, the last one first.
 fn rounds(g: &mut GraphBuilder, state: NodeId, counts: NodeId, hides: NodeId) -> Result<(NodeId, NodeId)> {
     let (mut kept, mut before) = (state, state);
     for _ in 0..ROUNDS {
@@ -342,13 +351,13 @@ fn rounds(g: &mut GraphBuilder, state: NodeId, counts: NodeId, hides: NodeId) ->
     Ok((kept, before))
 }
 
-/// Two rows as a matrix.
+/// Stacks two rows to a matrix.
 fn joined(g: &mut GraphBuilder, first: NodeId, second: NodeId) -> Result<NodeId> {
     let row = counted(g, [2, 1])?;
     Ok(g.map(&[row, first, second], |inputs| inputs[0].clone().lt(0.5).select(inputs[1].clone(), inputs[2].clone()))?)
 }
 
-/// Further rounds.
+/// Builds the graph for further rounds.
 fn go_on(size: usize) -> Result<Graph> {
     let mut g = Graph::builder("go_on_with_boxes");
     let state = g.input("state", DType::F32, &fixed([2, size]))?;

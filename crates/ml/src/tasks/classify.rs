@@ -1,4 +1,4 @@
-//! Classes of pictures.
+//! Classification of pictures.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::picture::{Fit, Frame, Normalisation, Picture};
 
-/// The largest file of labels.
+/// The largest label file in bytes.
 const LABEL_BYTES_MAX: u64 = 1 << 24;
 
 /// One answer of a classifier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// The number of the class.
+    /// The index of the class.
     pub index: usize,
-    /// Its name, where labels are known.
+    /// Its name, if labels are known.
     pub label: Option<String>,
-    /// How likely it is: 0 to 1.
+    /// Its probability, 0 to 1.
     pub score: f32,
 }
 
@@ -28,7 +28,7 @@ pub struct Class {
 pub struct Labels(Vec<String>);
 
 impl Labels {
-    /// One name a line.
+    /// Reads a file with one name per line.
     pub fn load(path: impl AsRef<Path>) -> Result<Labels> {
         let path = path.as_ref();
         let error = |cause| Error::file(path, cause);
@@ -40,7 +40,8 @@ impl Labels {
         Ok(Labels(text.lines().map(|line| line.trim().to_owned()).collect()))
     }
 
-    /// What a model's file says about itself: the note `names`, as `{0: 'person', 1: 'bicycle', …}`.
+    /// Reads the labels from the model's metadata entry `names`, in the form `{0: 'person', 1:
+    /// 'bicycle', …}`.
     pub fn of(model: &Model) -> Labels {
         let note = model.metadata().iter().find(|(key, _)| key == "names").map(|(_, text)| text.as_str());
         let mut labels = Vec::new();
@@ -59,13 +60,13 @@ impl Labels {
         self.0.get(index).cloned()
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The likeliest classes of a picture, the first first.
+/// The most probable classes of a picture, in descending order of probability.
 pub fn classify(
     model: &Model,
     picture: &Picture,
@@ -76,7 +77,7 @@ pub fn classify(
     classify_with(model, picture, normalisation, top, labels, &RunOptions::default())
 }
 
-/// As [`classify`], as the caller wishes.
+/// As [`classify`], with options.
 pub fn classify_with(
     model: &Model,
     picture: &Picture,
@@ -92,7 +93,8 @@ pub fn classify_with(
     classes(model.infer_with(&[(&port.name, array)], run)?.first()?, top, labels)
 }
 
-/// The likeliest classes of one row of scores. What does not add up to one becomes likelihoods by softmax.
+/// The most probable classes of one row of scores. Scores that do not sum to one are converted to
+/// probabilities by softmax.
 pub fn classes(scores: &Array, top: usize, labels: &Labels) -> Result<Vec<Class>> {
     let mut scores = scores.to_floats()?;
     let sum: f64 = scores.iter().sum();

@@ -1,4 +1,4 @@
-//! Objects in pictures, as boxes.
+//! Object detection: objects in pictures, as boxes.
 
 use panoply_runtime::RunOptions;
 
@@ -10,9 +10,9 @@ use crate::exec::Live;
 use crate::model::Model;
 use crate::picture::{Fit, Frame, Normalisation, Picture, Placement};
 
-/// The side of a picture where a detector leaves it open.
+/// The side of a picture, in pixels, if a detector leaves the size open.
 const SIDE_DEFAULT: usize = 640;
-/// The candidates that are compared with each other: the likeliest ones.
+/// The most candidates compared with each other. Candidates with lower scores are dropped.
 pub(super) const CANDIDATES_MAX: usize = 4096;
 
 /// An object in a picture.
@@ -20,24 +20,25 @@ pub(super) const CANDIDATES_MAX: usize = 4096;
 pub struct Detection {
     /// Left, top, right and bottom in pixels of the picture.
     pub corners: [f32; 4],
-    /// The number of its class.
+    /// The index of its class.
     pub class: usize,
-    /// The name of its class, where labels are known.
+    /// The name of its class, if labels are known.
     pub label: Option<String>,
-    /// How likely it is: 0 to 1.
+    /// Its score, 0 to 1.
     pub score: f32,
 }
 
-/// What counts as an object.
+/// The options of detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DetectOptions {
-    /// The least likelihood.
+    /// The lowest score of an object.
     pub score_min: f32,
-    /// Of two boxes of a class that share more than this, the likelier one stays.
+    /// The largest overlap (intersection over union) of two boxes of a class. If two boxes overlap
+    /// more, only the one with the higher score is kept.
     pub overlap_max: f32,
     /// The most objects.
     pub count_max: usize,
-    /// How bytes become numbers.
+    /// The conversion from bytes to the model's numbers.
     pub normalisation: Normalisation,
 }
 
@@ -47,8 +48,8 @@ impl Default for DetectOptions {
     }
 }
 
-/// A model that finds objects, whose output is laid out as YOLO's versions have it. What it keeps is made once: hold on to it where
-/// there are many pictures.
+/// A model that detects objects, with an output in the layout of the YOLO versions. A detector
+/// caches its graphs, so keep one for many pictures.
 pub struct Detector {
     model: Model,
     graphs: Graphs,
@@ -60,8 +61,8 @@ impl Detector {
         Detector { model: model.clone(), graphs: Graphs::default() }
     }
 
-    /// The objects in a picture, the likeliest first. Boxes are read, and suppressed where they overlap, on the device that the
-    /// model's output lies on.
+    /// The objects in a picture, in descending order of score. Boxes are decoded and suppressed on
+    /// the device that holds the model's output.
     pub fn detect(
         &self,
         picture: &Picture,
@@ -85,19 +86,20 @@ impl Detector {
         Ok(found)
     }
 
-    /// The boxes in an array that a model answered with, in the model's own pixels: the same on a runtime's devices as [`boxes`] and
-    /// [`suppress`] on the host.
+    /// The boxes in a model's output array, in the model's pixels. Computes on a runtime's devices
+    /// what [`boxes`] and [`suppress`] compute on the host.
     pub fn boxes(&self, output: &Array, options: &DetectOptions, run: &RunOptions) -> Result<Vec<Detection>> {
         self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)
     }
 }
 
-/// The objects in a picture, the likeliest first; [`Detector`] does the same for many.
+/// The objects in a picture, in descending order of score. For many pictures use a [`Detector`].
 pub fn detect(model: &Model, picture: &Picture, options: &DetectOptions, labels: &Labels) -> Result<Vec<Detection>> {
     Detector::new(model).detect(picture, options, labels, &RunOptions::default())
 }
 
-/// Corners in a model's pixels as those of the picture, whose width and height these are.
+/// Converts corners from the model's pixels to those of the picture, clamped to its width and
+/// height `sizes`.
 pub(crate) fn in_picture(corners: [f32; 4], placement: &Placement, sizes: [f32; 2]) -> [f32; 4] {
     let mut place = 0;
     corners.map(|corner| {
@@ -107,8 +109,9 @@ pub(crate) fn in_picture(corners: [f32; 4], placement: &Placement, sizes: [f32; 
     })
 }
 
-/// The boxes of one picture in a model's own pixels. Outputs are `[1, 4 + classes, boxes]` (centre and size, then a score for each
-/// class), `[1, boxes, 5 + classes]` (the same behind a score for there being anything), or `[1, boxes, 6]` (corners, score, class).
+/// The boxes of one picture in the model's pixels. Outputs are `[1, 4 + classes, boxes]` (centre
+/// and size, then a score for each class), `[1, boxes, 5 + classes]` (centre and size, an
+/// objectness score, then a score for each class), or `[1, boxes, 6]` (corners, score, class).
 pub fn boxes(output: &Array, score_min: f32) -> Result<Vec<Detection>> {
     let Form { layout, count, width, .. } = Form::of(output.dims())?;
     let values = output.to_floats()?;
@@ -140,7 +143,8 @@ pub fn boxes(output: &Array, score_min: f32) -> Result<Vec<Detection>> {
     Ok(found)
 }
 
-/// The likeliest of boxes that overlap (non-maximum suppression), the likeliest first.
+/// Non-maximum suppression: of overlapping boxes the one with the highest score is kept. Results
+/// are in descending order of score.
 pub fn suppress(mut found: Vec<Detection>, options: &DetectOptions) -> Vec<Detection> {
     found.retain(|object| object.corners.iter().all(|corner| corner.is_finite()));
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -157,7 +161,7 @@ pub fn suppress(mut found: Vec<Detection>, options: &DetectOptions) -> Vec<Detec
     kept
 }
 
-/// Whether two boxes share more than this part of what they cover together.
+/// Whether the intersection over union of two boxes exceeds `overlap_max`.
 fn overlaps(a: &[f32; 4], b: &[f32; 4], overlap_max: f32) -> bool {
     let area = |corners: &[f32; 4]| (corners[2] - corners[0]).max(0.0) * (corners[3] - corners[1]).max(0.0);
     let shared = area(&[a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
@@ -185,7 +189,7 @@ mod tests {
 
     #[test]
     fn all_three_layouts_are_read() {
-        // Two classes, seven boxes; one of them is likely.
+        // Two classes, seven boxes; one box has a high score.
         let mut across = vec![0.0_f32; 6 * 7];
         for (place, value) in [10.0, 20.0, 4.0, 6.0, 0.1, 0.8].into_iter().enumerate() {
             across[place * 7 + 3] = value;

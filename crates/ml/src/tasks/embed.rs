@@ -1,4 +1,4 @@
-//! Texts and pictures as vectors, and rows of features as scores.
+//! Embeddings of texts and pictures, and scores for rows of features.
 
 use crate::array::Array;
 use crate::element::ElementType;
@@ -7,7 +7,8 @@ use crate::model::Model;
 use crate::picture::{Fit, Frame, Normalisation, Picture};
 use crate::text::{Tokenizer, Tokens};
 
-/// The inputs that a model of text has, by their names: numbers of pieces, the mask, and the sentence that a piece belongs to.
+/// The inputs of a text model, identified by their names: numbers of pieces, the mask, and the
+/// sentence that a piece belongs to.
 pub fn text_inputs<'m>(model: &'m Model, tokens: &Tokens) -> Result<Vec<(&'m str, Array)>> {
     let input = |port: &'m crate::Port| {
         let name = port.name.to_ascii_lowercase();
@@ -26,7 +27,8 @@ pub fn text_inputs<'m>(model: &'m Model, tokens: &Tokens) -> Result<Vec<(&'m str
     model.inputs().iter().map(input).collect()
 }
 
-/// A vector of length one for each text: the mean over its pieces, where the model answers for each of them.
+/// A unit vector for each text. For models that answer per piece it is the mean over the text's
+/// pieces.
 pub fn embed_texts<T: AsRef<str>>(
     model: &Model,
     tokenizer: &Tokenizer,
@@ -35,7 +37,7 @@ pub fn embed_texts<T: AsRef<str>>(
 ) -> Result<Vec<Vec<f32>>> {
     let tokens = tokenizer.encode(texts, len_max)?;
     let outputs = model.infer(&text_inputs(model, &tokens)?)?;
-    // A model that has its own vector for a text names it so.
+    // A model with a pooled output for the whole text names it accordingly.
     let own = outputs.0.iter().find(|(name, array)| name.contains("sentence") && array.dims().len() == 2);
     let output = own.map_or_else(|| outputs.first(), |(_, array)| Ok(array))?;
     let values = output.to_floats()?;
@@ -56,7 +58,7 @@ pub fn embed_texts<T: AsRef<str>>(
     }
 }
 
-/// A vector of length one for a picture.
+/// A unit vector for a picture.
 pub fn embed_pictures(model: &Model, picture: &Picture, normalisation: Normalisation) -> Result<Vec<f32>> {
     let port = model.inputs().first().ok_or_else(|| Error::invalid("a model of pictures", "an input", "none"))?;
     let frame = Frame::of(port, None);
@@ -65,7 +67,8 @@ pub fn embed_pictures(model: &Model, picture: &Picture, normalisation: Normalisa
     Ok(unit(&model.infer(&[(&port.name, array)])?.first()?.to_floats()?))
 }
 
-/// The first number that a model answers for each row: how well a user and a thing go together, how likely a click is.
+/// The first number of each row of the output, for example the affinity of a user and an item, or
+/// the probability of a click.
 pub fn score(model: &Model, inputs: &[(&str, Array)]) -> Result<Vec<f32>> {
     let outputs = model.infer(inputs)?;
     let output = outputs.first()?;
@@ -74,7 +77,7 @@ pub fn score(model: &Model, inputs: &[(&str, Array)]) -> Result<Vec<f32>> {
     Ok(output.to_floats()?.chunks_exact(width).map(|row| row[0] as f32).collect())
 }
 
-/// A vector brought to length one; zeros stay zeros.
+/// A vector scaled to length one. A zero vector stays zero.
 fn unit(vector: &[f64]) -> Vec<f32> {
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
     let scale = if length > 0.0 { 1.0 / length } else { 1.0 };

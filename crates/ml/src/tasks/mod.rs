@@ -1,4 +1,4 @@
-//! Answers that people ask models for: classes, boxes, embeddings and scores.
+//! Common tasks on top of models: classes, boxes, embeddings and scores.
 
 pub(crate) mod boxes;
 mod classify;

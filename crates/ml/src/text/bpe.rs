@@ -1,4 +1,5 @@
-//! Byte-pair encoding: the characters of a word, joined pair by pair in the order in which a vocabulary learned pairs.
+//! Byte-pair encoding: joins the characters of a word pair by pair, in the order in which the
+//! vocabulary learned the pairs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -6,11 +7,11 @@ use std::collections::{BinaryHeap, HashMap};
 use super::file::{Json, text_of};
 use crate::error::{Error, Result};
 
-/// A vocabulary of pairs.
+/// A vocabulary with its pairs.
 #[derive(Clone, Debug)]
 pub(super) struct Bpe {
     pieces: HashMap<String, u32>,
-    /// What two pieces become, and how early.
+    /// The joined piece of two pieces, preceded by its rank.
     pairs: HashMap<(u32, u32), (u32, u32)>,
     unknown: Option<u32>,
     fuses_unknown: bool,
@@ -20,7 +21,7 @@ pub(super) struct Bpe {
     end_suffix: String,
 }
 
-/// A piece of a word under way, and its neighbours.
+/// A piece of the word being joined, with links to its neighbours.
 #[derive(Clone, Copy)]
 struct Symbol {
     piece: u32,
@@ -30,7 +31,7 @@ struct Symbol {
 }
 
 impl Bpe {
-    /// The model of a `tokenizer.json`.
+    /// Reads the model of a `tokenizer.json`.
     pub fn read(model: &Json) -> Result<Bpe> {
         if model["dropout"].as_f64().is_some_and(|dropout| dropout > 0.0) {
             return Err(Error::unsupported("a vocabulary that leaves pairs out by chance"));
@@ -64,7 +65,7 @@ impl Bpe {
         self.pieces.get(piece).map(|number| i64::from(*number))
     }
 
-    /// The pieces of a word.
+    /// Appends the pieces of a word.
     pub fn cut(&self, word: &str, row: &mut Vec<i64>) {
         if self.ignores_pairs
             && let Some(whole) = self.pieces.get(word)
@@ -76,7 +77,8 @@ impl Bpe {
         row.extend(symbols.iter().filter(|symbol| symbol.alive).map(|symbol| i64::from(symbol.piece)));
     }
 
-    /// The characters of a word as pieces; bytes, or the unknown piece, where one is not known.
+    /// The characters of a word as pieces. An unknown character becomes its bytes or the unknown
+    /// piece.
     fn symbols(&self, word: &str) -> Vec<Symbol> {
         let mut numbers: Vec<u32> = Vec::with_capacity(word.len());
         let (mut text, mut is_unknown) = (String::new(), false);
@@ -112,7 +114,7 @@ impl Bpe {
         self.falls_back_to_bytes.then(|| text.bytes().map(number).collect()).flatten()
     }
 
-    /// Joins pairs, the earliest learned first and of those the leftmost, until there is none.
+    /// Joins pairs until none is left: the earliest learned first, and of equal ones the leftmost.
     fn join(&self, symbols: &mut [Symbol]) {
         let mut waiting = BinaryHeap::new();
         let pair = |symbols: &[Symbol], left: usize| {
@@ -122,7 +124,7 @@ impl Bpe {
         };
         waiting.extend((0..symbols.len()).filter_map(|left| pair(symbols, left)));
         while let Some(Reverse((rank, left, made))) = waiting.pop() {
-            // The pair may be gone, or another one by now.
+            // The pair may have been joined or replaced since it was queued.
             if !symbols[left].alive || pair(symbols, left) != Some(Reverse((rank, left, made))) {
                 continue;
             }
@@ -142,7 +144,7 @@ fn missing(piece: &str) -> Error {
     Error::invalid("a vocabulary", format!("the piece {piece:?}"), "none")
 }
 
-/// The numbers of pieces.
+/// Reads the numbers of pieces.
 pub(super) fn pieces(json: &Json) -> Result<HashMap<String, u32>> {
     let vocabulary = json.as_object().ok_or_else(|| Error::invalid("tokenizer.json", "a vocabulary", "none"))?;
     let number = |(piece, number): (&String, &Json)| {
@@ -153,7 +155,7 @@ pub(super) fn pieces(json: &Json) -> Result<HashMap<String, u32>> {
     vocabulary.iter().map(number).collect()
 }
 
-/// The pairs in the order in which they were learned: `"a b"` or `["a", "b"]`.
+/// Reads the pairs in the order in which they were learned: `"a b"` or `["a", "b"]`.
 fn pairs(json: &Json, pieces: &HashMap<String, u32>, prefix: &str) -> Result<HashMap<(u32, u32), (u32, u32)>> {
     let list = json.as_array().ok_or_else(|| Error::invalid("tokenizer.json", "a list of pairs", "none"))?;
     let mut pairs = HashMap::with_capacity(list.len());
@@ -172,11 +174,12 @@ fn pairs(json: &Json, pieces: &HashMap<String, u32>, prefix: &str) -> Result<Has
     Ok(pairs)
 }
 
-/// What stands for texts of this vocabulary alone in the file: its kind.
+/// The kind of the file's model.
 pub(super) fn kind(model: &Json) -> Result<String> {
     match (model["type"].as_str(), model["merges"].is_array()) {
         (Some(kind), _) => Ok(kind.to_owned()),
-        // Old files do not say what they are, but BPE alone has pairs, and WordPiece a prefix for pieces inside words.
+        // Old files omit the kind, but only BPE has pairs, and only WordPiece a prefix for pieces
+        // inside words.
         (None, true) => Ok("BPE".to_owned()),
         (None, false) if model["continuing_subword_prefix"].is_string() => Ok("WordPiece".to_owned()),
         (None, false) => text_of(model, "type"),

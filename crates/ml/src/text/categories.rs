@@ -1,6 +1,6 @@
-//! Ranges of Unicode that the standard library has no function for.
+//! Unicode categories that the standard library has no function for, as ranges.
 
-/// Marks of punctuation (the general category P) beyond ASCII.
+/// Punctuation (general category P) beyond ASCII.
 pub(super) const PUNCTUATION: &[(u32, u32)] = &[
     (0xa1, 0xa1),
     (0xa7, 0xa7),
@@ -184,7 +184,7 @@ pub(super) const PUNCTUATION: &[(u32, u32)] = &[
     (0x1e95e, 0x1e95f),
 ];
 
-/// What formats text and is not seen (Cf), and what is for private use (Co).
+/// Invisible format characters (Cf) and private-use characters (Co).
 pub(super) const FORMATS: &[(u32, u32)] = &[
     (0xad, 0xad),
     (0x600, 0x605),
@@ -212,7 +212,7 @@ pub(super) const FORMATS: &[(u32, u32)] = &[
     (0x100000, 0x10fffd),
 ];
 
-/// Marks that take room of their own (Mc) or are around a letter (Me).
+/// Spacing marks (Mc) and enclosing marks (Me).
 pub(super) const SPACING: &[(u32, u32)] = &[
     (0x488, 0x489),
     (0x903, 0x903),
@@ -398,7 +398,7 @@ pub(super) const SPACING: &[(u32, u32)] = &[
     (0x1d16d, 0x1d172),
 ];
 
-/// Whether a character is in one of the ranges, which are in order.
+/// Whether a character lies in one of the ranges. The ranges are sorted.
 pub(super) fn is_in(ranges: &[(u32, u32)], c: char) -> bool {
     let code = u32::from(c);
     let place = ranges.partition_point(|(_, high)| *high < code);

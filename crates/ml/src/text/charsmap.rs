@@ -1,18 +1,19 @@
-//! What SentencePiece makes of characters before it cuts text: a table of replacements, as its models have it compiled.
+//! SentencePiece's normalisation of characters before it cuts text: a table of replacements, in the
+//! compiled form of its models.
 //!
-//! The table is the size of a trie in bytes, the trie (32 bits for each node, as Darts lays them out), and the replacements, each ended
-//! by a zero. It is applied as the package `tokenizers` does it, whose numbers models are used with: to a whole cluster of characters
-//! (what a reader takes for one) of up to five bytes, where the table has anything that the cluster begins with, else to each of its
-//! characters.
+//! The table holds the size of a trie in bytes, the trie (32 bits per node, in the layout of
+//! Darts), and the replacements, each terminated by a zero. It is applied in the same way as in the
+//! package `tokenizers`, whose numbers models are used with: to a whole grapheme cluster of up to
+//! five bytes if the table has a prefix of the cluster, else to each of the cluster's characters.
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::file::Json;
 use crate::error::{Error, Result};
 
-/// The longest cluster that is looked up as a whole.
+/// The longest cluster, in bytes, that is looked up as a whole.
 const CLUSTER_BYTES_MAX: usize = 5;
-/// The longest replacement: a text grows by no more than this for each character.
+/// The longest replacement in bytes. It bounds the growth of a text per character.
 const REPLACEMENT_BYTES_MAX: usize = 512;
 
 /// A table of replacements.
@@ -23,7 +24,7 @@ pub(super) struct CharsMap {
 }
 
 impl CharsMap {
-    /// The normalizer `Precompiled` of a `tokenizer.json`, whose table is written in base 64.
+    /// Reads the normalizer `Precompiled` of a `tokenizer.json`. Its table is encoded in base 64.
     pub fn read(json: &Json) -> Result<CharsMap> {
         let wrong = |got: &str| Error::invalid("a table of characters", "a trie and texts, in base 64", got);
         let text = json["precompiled_charsmap"].as_str().ok_or_else(|| wrong("none"))?;
@@ -46,7 +47,7 @@ impl CharsMap {
         }
     }
 
-    /// A text with everything replaced that the table has.
+    /// A text with all replacements of the table applied.
     pub fn apply(&self, text: &str) -> String {
         let mut made = String::with_capacity(text.len());
         for cluster in text.graphemes(true) {
@@ -65,7 +66,7 @@ impl CharsMap {
         made
     }
 
-    /// The replacement of the shortest key that a text begins with.
+    /// The replacement of the shortest key that is a prefix of `text`.
     fn replacement(&self, text: &str) -> Option<&str> {
         let node = |at: u64| self.nodes.get(usize::try_from(at).ok()?).copied().map(u64::from);
         let offset = |node: u64| (node >> 10) << ((node & (1 << 9)) >> 6);
@@ -86,7 +87,7 @@ impl CharsMap {
     }
 }
 
-/// The bytes that a text in base 64 stands for.
+/// Decodes base 64.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=').as_bytes();
     if digits.len() % 4 == 1 || text.len() - digits.len() > 2 {
@@ -130,7 +131,7 @@ mod tests {
     fn tables_that_are_cut_or_lead_nowhere_do_no_harm() {
         let read = |text: &str| CharsMap::read(&serde_json::json!({ "precompiled_charsmap": text }));
         assert!(read("").is_err() && read("AAAA").is_err() && read("CAAAAAA=").is_err());
-        // A trie of one node whose offset leads behind its end.
+        // A trie of one node whose offset points beyond its end.
         let lost = read("BAAAAP///38=").unwrap();
         assert_eq!(lost.apply("abc"), "abc");
         assert_eq!(read("AAAAAA==").unwrap().apply("é"), "é");

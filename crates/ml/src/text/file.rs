@@ -1,4 +1,4 @@
-//! `tokenizer.json`: the parts of a file that decide what a text's numbers are.
+//! `tokenizer.json`: the parts of a file that decide a text's numbers.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,14 @@ use crate::error::{Error, Result};
 
 pub(super) use serde_json::Value as Json;
 
-/// The most pieces that a file adds to its vocabulary, and their bytes.
+/// The most pieces that a file adds to its vocabulary, and the most bytes of one.
 const ADDED_MAX: usize = 1 << 16;
 const ADDED_BYTES_MAX: usize = 256;
-/// What fills rows up, where a file does not say it: the first of these that there is.
+/// Candidates for the padding piece if a file does not state it. The first one in the vocabulary is
+/// used.
 const PADDINGS: [&str; 5] = ["[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>"];
 
-/// The kind of a part.
+/// The type of a part.
 pub(super) fn known(json: &Json) -> Result<&str> {
     json["type"].as_str().ok_or_else(|| Error::invalid("tokenizer.json", "the type of a part", &json["type"]))
 }
@@ -27,7 +28,7 @@ pub(super) fn text_of(json: &Json, key: &str) -> Result<String> {
     text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("{key:?} in tokenizer.json"), "a text", &json[key]))
 }
 
-/// A whole file.
+/// Reads a whole file.
 pub(super) fn read(text: &str) -> Result<Tokenizer> {
     let file: Json = serde_json::from_str(text).map_err(|cause| Error::invalid("tokenizer.json", "JSON", cause))?;
     let model = match bpe::kind(&file["model"])?.as_str() {
@@ -47,7 +48,7 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
     let padding = file["padding"]["pad_id"].as_i64().or_else(|| PADDINGS.iter().find_map(|piece| number(piece)));
     let padding = padding.unwrap_or(0);
     let (normal, split) = (Normal::read(&file["normalizer"])?, Split::read(&file["pre_tokenizer"])?);
-    // A vocabulary of words cuts at spaces and punctuation where its file says nothing.
+    // A WordPiece vocabulary splits at spaces and punctuation by default.
     let split = match (&model, split.is_empty()) {
         (Model::WordPiece(_), true) => vec![Split::Bert],
         _ => split,
@@ -59,7 +60,7 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
     Ok(Tokenizer { model, normal, split, added, before, after, padding })
 }
 
-/// The pieces that are found in a text before anything else happens to it.
+/// Reads the pieces that are searched in a text before all other steps.
 fn added(json: &Json) -> Result<AddedPieces> {
     let list = json.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.len() > ADDED_MAX {
@@ -81,7 +82,7 @@ fn added(json: &Json) -> Result<AddedPieces> {
     Ok(AddedPieces::new(list.iter().map(piece).collect::<Result<HashMap<String, Added>>>()?))
 }
 
-/// What comes before and after a text.
+/// Reads the pieces that come before and after a text.
 fn around(
     json: &Json,
     number: &dyn Fn(&str) -> Option<i64>,

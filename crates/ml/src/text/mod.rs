@@ -1,9 +1,11 @@
-//! Text as models read it: cut into pieces that a vocabulary has, each with its number.
+//! Tokenizers: cut text into pieces of a vocabulary, each with its number.
 //!
-//! A vocabulary is a `vocab.txt` (one piece a line, as BERT has it) or a `tokenizer.json` whose model is WordPiece, BPE (byte-level, or
-//! with marks for spaces) or Unigram. `file` reads such a file; `split` makes text plain and cuts words, `pattern` is what it cuts by and
-//! `charsmap` what it replaces characters by; `wordpiece`, `bpe` and `unigram` cut words into pieces. What a file asks for and is not
-//! known is refused by name: numbers are those that the model was trained with, or there are none.
+//! A vocabulary is a `vocab.txt` (one piece per line, as for BERT) or a `tokenizer.json` whose
+//! model is WordPiece, BPE (byte-level, or with marks for spaces) or Unigram. `file` reads such a
+//! file. `split` normalises text and cuts words, `pattern` holds the patterns for cutting and
+//! `charsmap` the replacements of characters. `wordpiece`, `bpe` and `unigram` cut words into
+//! pieces. Unknown features of a file are refused by name: the numbers are exactly those that the
+//! model was trained with, or there is an error.
 
 mod bpe;
 mod categories;
@@ -24,12 +26,12 @@ use split::{Normal, Split};
 use unigram::Unigram;
 use wordpiece::WordPiece;
 
-/// The largest file of a vocabulary.
+/// The largest vocabulary file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 27;
 /// The most bytes of one text: a thousand pages.
 const TEXT_BYTES_MAX: usize = 1 << 22;
 
-/// Cuts text into pieces, and names each by its number.
+/// Cuts text into pieces and returns their numbers.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     model: Model,
@@ -41,7 +43,7 @@ pub struct Tokenizer {
     padding: i64,
 }
 
-/// How words become pieces.
+/// The model that cuts words into pieces.
 #[derive(Clone, Debug)]
 enum Model {
     WordPiece(WordPiece),
@@ -59,32 +61,32 @@ impl Model {
     }
 }
 
-/// Pieces that are found in a text before anything else happens to it, such as a model's own marks.
+/// Pieces that are searched in a text before all other steps, such as a model's special tokens.
 #[derive(Clone, Debug, Default)]
 struct AddedPieces {
     by_text: HashMap<String, Added>,
-    /// The lengths that there are, the longest first.
+    /// The distinct lengths, in descending order.
     lengths: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Added {
     number: i64,
-    /// Whether spaces beside it belong to it.
+    /// Whether the piece swallows spaces to its left.
     strips_left: bool,
     strips_right: bool,
 }
 
-/// Texts as numbers: a row for each, all as long as the longest.
+/// Texts as numbers: a row for each text, padded to the longest.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    /// How many texts there are.
+    /// Number of texts.
     pub rows: usize,
-    /// How long each row is.
+    /// Length of each row.
     pub len: usize,
     /// The numbers of pieces.
     pub ids: Vec<i64>,
-    /// One where there is a piece, zero where there is padding.
+    /// One for a piece, zero for padding.
     pub mask: Vec<i64>,
 }
 
@@ -96,7 +98,8 @@ impl AddedPieces {
         AddedPieces { by_text, lengths }
     }
 
-    /// The first one in a text, of several that begin there the longest: from where to where it is.
+    /// The first added piece in a text, and the longest of those with the same start: start, end,
+    /// and the piece.
     fn find(&self, text: &str) -> Option<(usize, usize, Added)> {
         let at = |start: usize| {
             let piece = |len: &usize| Some((start + len, *self.by_text.get(text.get(start..start + len)?)?));
@@ -135,7 +138,8 @@ impl Tokenizer {
         Tokenizer::load(found.ok_or_else(missing)?)
     }
 
-    /// A vocabulary of one piece a line, the first with number 0. Capital letters count where any piece has one.
+    /// A vocabulary with one piece per line, the first with number 0. Text is lowercased unless a
+    /// piece has a capital letter.
     pub fn from_lines(text: &str) -> Result<Tokenizer> {
         let pieces = text.lines().enumerate().map(|(number, piece)| (piece.trim_end().to_owned(), number as u32));
         let pieces: HashMap<String, u32> = pieces.collect();
@@ -149,12 +153,12 @@ impl Tokenizer {
         Ok(Tokenizer { model, normal, split: vec![Split::Bert], added: AddedPieces::default(), before, after, padding })
     }
 
-    /// A vocabulary as `tokenizer.json` has it.
+    /// A vocabulary in the format of `tokenizer.json`.
     pub fn from_json(text: &str) -> Result<Tokenizer> {
         file::read(text)
     }
 
-    /// How many pieces there are, those that were added aside.
+    /// Number of pieces, without added ones.
     pub fn len(&self) -> usize {
         match &self.model {
             Model::WordPiece(model) => model.len(),
@@ -163,12 +167,13 @@ impl Tokenizer {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no pieces.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Texts as rows of at most `len_max` pieces, among them the marks that the model wants before and after a text.
+    /// Encodes texts as rows of at most `len_max` pieces, including the special pieces before and
+    /// after a text.
     pub fn encode<T: AsRef<str>>(&self, texts: &[T], len_max: usize) -> Result<Tokens> {
         let marks = self.before.len() + self.after.len();
         if len_max < marks.max(1) {
@@ -201,7 +206,7 @@ impl Tokenizer {
         Ok(self.before.iter().copied().chain(own).chain(self.after.iter().copied()).collect())
     }
 
-    /// The text up to the next added piece, that piece, and what comes behind it.
+    /// The text before the next added piece, that piece, and the text after it.
     fn section<'t>(&self, text: &'t str) -> (&'t str, Option<i64>, &'t str) {
         let Some((start, end, added)) = self.added.find(text) else { return (text, None, "") };
         let (section, rest) = (&text[..start], &text[end..]);
@@ -218,7 +223,7 @@ impl Tokenizer {
         if plain.is_empty() {
             return Ok(());
         }
-        // Where spaces in front were taken off, nothing begins the text any more.
+        // If leading spaces are stripped, the section no longer starts the text.
         let strips = self.normal.iter().any(|step| matches!(step, Normal::Strip { left: true, .. }));
         let is_first = is_first && !(strips && section.starts_with(char::is_whitespace));
         let words = self.split.iter().try_fold(vec![plain], |words, step| step.apply(words, is_first))?;
@@ -242,7 +247,7 @@ impl Tokens {
         Array::from_slice(&self.ids, [self.rows, self.len])
     }
 
-    /// Where there are pieces, as an array.
+    /// The mask as an array.
     pub fn mask(&self) -> Result<Array> {
         Array::from_slice(&self.mask, [self.rows, self.len])
     }

@@ -1,20 +1,21 @@
-//! Patterns by which tokenizers cut text: regular expressions as far as their files use them.
+//! Patterns for cutting text: the subset of regular expressions that tokenizer files use.
 //!
-//! Alternatives, groups, sets, `\s`, `\S`, `\d`, `\p{L}`, `\p{N}`, `\p{M}`, `.`, `?`, `*`, `+`, `{m,n}` on single characters, `?` on
-//! groups, `(?i:…)` and `(?!…)`. Anything else is refused by name. Matching goes back and forth, so its steps are bounded.
+//! Alternatives, groups, sets, `\s`, `\S`, `\d`, `\p{L}`, `\p{N}`, `\p{M}`, `.`, `?`, `*`, `+`,
+//! `{m,n}` on single characters, `?` on groups, `(?i:…)` and `(?!…)`. Everything else is refused by
+//! name. The matcher backtracks, so its number of steps is bounded.
 
 use unicode_normalization::char::is_combining_mark;
 
 use crate::error::{Error, Result};
 
-/// The longest pattern, and how deep its groups may be.
+/// The longest pattern in bytes, and the deepest nesting of groups.
 const PATTERN_BYTES_MAX: usize = 4096;
 const DEPTH_MAX: usize = 16;
-/// The steps that a text may take: so many for each character, and some for a short one.
+/// The most steps for a text: a number per character, plus a minimum for short texts.
 const STEPS_PER_CHAR_MAX: u64 = 256;
 const STEPS_MIN: u64 = 1 << 16;
 
-/// A pattern that was read.
+/// A parsed pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern(Alternatives);
 
@@ -31,7 +32,7 @@ struct Repeat {
 enum Item {
     One(Set),
     Group(Alternatives),
-    /// Nothing, where what follows does not begin so.
+    /// Matches the empty string if the alternatives do not match here (negative look-ahead).
     NotAhead(Alternatives),
 }
 
@@ -39,7 +40,7 @@ enum Item {
 struct Set {
     parts: Vec<Part>,
     inverted: bool,
-    /// Whether capitals and small letters are the same.
+    /// Whether letter case is ignored.
     folded: bool,
 }
 
@@ -72,7 +73,8 @@ impl Class {
     }
 }
 
-/// Unicode's general category L. What the standard library calls alphabetic has numerals, marks and circled letters besides.
+/// Unicode's general category L. The standard library's alphabetic characters include numerals,
+/// marks and circled letters too.
 fn is_letter(c: char) -> bool {
     let circled = matches!(c, '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f149}' | '\u{1f150}'..='\u{1f169}'
         | '\u{1f170}'..='\u{1f189}');
@@ -93,7 +95,7 @@ impl Set {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn read(text: &str) -> Result<Pattern> {
         if text.len() > PATTERN_BYTES_MAX {
             let (what, limit) = ("the bytes of a pattern", PATTERN_BYTES_MAX as u64);
@@ -107,7 +109,7 @@ impl Pattern {
         }
     }
 
-    /// A pattern that is this text and nothing else.
+    /// A pattern that matches exactly this text.
     pub fn literal(text: &str) -> Pattern {
         let one = |c| Repeat {
             item: Item::One(Set { parts: vec![Part::Range(c, c)], inverted: false, folded: false }),
@@ -117,7 +119,8 @@ impl Pattern {
         Pattern(vec![text.chars().map(one).collect()])
     }
 
-    /// The pieces of a text, in order, each with whether the pattern matches it. Empty ones are left out.
+    /// The pieces of a text, in order, each with a flag for whether the pattern matches it. Empty
+    /// pieces are omitted.
     pub fn cut(&self, text: &str) -> Result<Vec<(String, bool)>> {
         let chars: Vec<char> = text.chars().collect();
         let mut matcher = Matcher { chars: &chars, left: chars.len() as u64 * STEPS_PER_CHAR_MAX + STEPS_MIN };
@@ -146,7 +149,7 @@ struct Matcher<'a> {
     left: u64,
 }
 
-/// What is left of a pattern behind a group: lists, the innermost first.
+/// The remaining items of a pattern after a group: linked lists, the innermost first.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     items: &'a [Repeat],
@@ -163,7 +166,7 @@ impl Matcher<'_> {
         Ok(None)
     }
 
-    /// Where what is left ends, matched from here.
+    /// The end of a match of the remaining items, starting at `at`.
     fn rest(&mut self, rest: Rest<'_>, at: usize) -> Result<Option<usize>> {
         self.step(1)?;
         let Some((repeat, items)) = rest.items.split_first() else {
@@ -191,7 +194,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// As many characters of a set as there are, then fewer, until the rest fits.
+    /// Matches as many characters of a set as possible, and backtracks until the rest fits.
     fn one(&mut self, set: &Set, repeat: &Repeat, behind: Rest<'_>, at: usize) -> Result<Option<usize>> {
         let most = self.chars[at..].iter().take(repeat.max).take_while(|c| set.has(**c)).count();
         self.step(most as u64)?;
@@ -376,7 +379,7 @@ impl Reader {
         Ok(Repeat { item, min, max })
     }
 
-    /// `m}`, `m,}` or `m,n}`.
+    /// Parses `m}`, `m,}` or `m,n}`.
     fn bounds(&mut self) -> Result<(usize, usize)> {
         let min = self.number().ok_or_else(|| self.refused("a repetition of this kind"))?;
         let max = match self.takes(",") {

@@ -1,4 +1,4 @@
-//! Text before it is cut into pieces: made plain, and cut into words.
+//! Text before it is cut into pieces: normalised, and split into words.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -10,13 +10,13 @@ use super::pattern::Pattern;
 use super::wordpiece;
 use crate::error::{Error, Result};
 
-/// How byte-level vocabularies cut text.
+/// The default pattern of byte-level vocabularies.
 pub(super) const BYTE_LEVEL_PATTERN: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// The most steps that a file may have one after the other.
+/// The most consecutive steps of a file.
 const STEPS_MAX: usize = 64;
 
-/// One step towards plain text.
+/// One step of normalisation.
 #[derive(Clone, Debug)]
 pub(super) enum Normal {
     Nfc,
@@ -32,7 +32,7 @@ pub(super) enum Normal {
     Prepend(String),
     Replace(Pattern, String),
     CharsMap(CharsMap),
-    /// As SentencePiece: no control characters, and plain spaces.
+    /// SentencePiece's rule: control characters removed, all spaces plain.
     Nmt,
     Bert {
         cleans: bool,
@@ -45,33 +45,33 @@ pub(super) enum Normal {
 /// One step from text to words.
 #[derive(Clone, Debug)]
 pub(super) enum Split {
-    /// Bytes as printable characters, cut by the pattern where there is one.
+    /// Bytes as printable characters, split by the pattern if there is one.
     Bytes {
         prefix: bool,
         pattern: Option<Pattern>,
     },
-    /// Cut by a pattern; what it matches, or does not, may be left out.
+    /// Splits at a pattern. Matches or the text between them may be dropped.
     Pattern {
         pattern: Pattern,
         keeps_matches: bool,
         keeps_others: bool,
     },
-    /// Spaces as a mark that begins words.
+    /// Replaces spaces by a mark that begins words.
     Marked {
         mark: char,
         prepend: Prepend,
         splits: bool,
     },
     Whitespace,
-    /// Digits by themselves, or one by one.
+    /// Separates digits from other text, as runs or one by one.
     Digits {
         single: bool,
     },
-    /// As BERT: at spaces and marks of punctuation.
+    /// BERT's rule: splits at spaces and punctuation.
     Bert,
 }
 
-/// Where a mark is put in front.
+/// The words that a mark is prepended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prepend {
     Always,
@@ -83,7 +83,7 @@ fn flag(json: &Json, key: &str, usual: bool) -> bool {
     json[key].as_bool().unwrap_or(usual)
 }
 
-/// A pattern as files have it: `{"String": …}` or `{"Regex": …}`.
+/// Reads a pattern in a file's form: `{"String": …}` or `{"Regex": …}`.
 fn pattern(json: &Json) -> Result<Pattern> {
     match (json["String"].as_str(), json["Regex"].as_str()) {
         (Some(text), _) if !text.is_empty() => Ok(Pattern::literal(text)),
@@ -92,7 +92,7 @@ fn pattern(json: &Json) -> Result<Pattern> {
     }
 }
 
-/// The steps of a list, or of the one step that there is.
+/// Reads the steps of a list, or a single step.
 fn steps<T>(json: &Json, key: &str, step: &mut dyn FnMut(&Json) -> Result<T>, all: &mut Vec<T>) -> Result<()> {
     if json.is_null() {
         return Ok(());
@@ -223,7 +223,7 @@ impl Split {
         Ok(Split::Marked { mark, prepend, splits: flag(json, "split", true) })
     }
 
-    /// Cuts words further. `is_first` says whether the first of them begins the text.
+    /// Splits words further. `is_first` says whether the first word begins the text.
     pub fn apply(&self, words: Vec<String>, is_first: bool) -> Result<Vec<String>> {
         let mut all = Vec::with_capacity(words.len());
         for (place, word) in words.into_iter().enumerate() {
@@ -265,12 +265,12 @@ impl Split {
     }
 }
 
-/// The control characters that SentencePiece leaves out.
+/// The control characters that SentencePiece removes.
 fn is_nmt_control(c: char) -> bool {
     matches!(c, '\u{1}'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{8f}' | '\u{9f}')
 }
 
-/// What SentencePiece takes for a space, as one.
+/// Replaces a character that SentencePiece treats as a space by a plain space.
 fn nmt_space(c: char) -> char {
     match c {
         '\t'
@@ -288,7 +288,7 @@ fn nmt_space(c: char) -> char {
     }
 }
 
-/// A word cut before each mark.
+/// Splits a word before each mark.
 fn before_marks(word: &str, mark: char) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for c in word.chars() {
@@ -313,12 +313,13 @@ fn digits(word: &str, single: bool, all: &mut Vec<String>) {
     }
 }
 
-/// Each byte of a text as a character that can be printed, as byte-level vocabularies have it.
+/// Each byte of a text as a printable character, by the mapping of byte-level vocabularies.
 fn printable(text: &str) -> String {
     text.bytes().map(byte_char).collect()
 }
 
-/// Bytes that are printable in Latin-1 stand for themselves, the others for the characters from 256 on.
+/// Bytes that are printable in Latin-1 stand for themselves. The others map to characters from 256
+/// on.
 pub(super) fn byte_char(byte: u8) -> char {
     let code = u32::from(byte);
     let code = match byte {

@@ -1,23 +1,24 @@
-//! Unigram: of all ways to cut a word into pieces, the likeliest one.
+//! Unigram: the most probable way to cut a word into pieces.
 //!
-//! Every piece has the logarithm of its likelihood, and a way is as likely as its pieces together. The best way to every place of a
-//! word is found from the best ways to the places before it (Viterbi), so time grows with the word's length.
+//! Every piece has a log-probability, and the score of a way is the sum over its pieces. The best
+//! way to each position of a word is computed from the best ways to earlier positions (Viterbi), so
+//! time grows linearly with the word's length.
 
 use std::collections::HashMap;
 
 use super::file::Json;
 use crate::error::{Error, Result};
 
-/// The longest piece: a place looks at no more than so many bytes behind it.
+/// The longest piece in bytes. It bounds the search from each position.
 const PIECE_BYTES_MAX: usize = 512;
-/// By how much a character that no piece has is less likely than the least likely piece.
+/// The difference in log-probability between an unknown character and the least probable piece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// A vocabulary of pieces with their likelihoods.
+/// A vocabulary of pieces with their log-probabilities.
 #[derive(Clone, Debug)]
 pub(super) struct Unigram {
     numbers: HashMap<String, u32>,
-    /// Pieces in the order of their bytes, each with its number and likelihood.
+    /// Pieces sorted by their bytes, each with its number and log-probability.
     ordered: Vec<(String, u32, f64)>,
     len: usize,
     unknown: Option<u32>,
@@ -25,7 +26,7 @@ pub(super) struct Unigram {
     falls_back_to_bytes: bool,
 }
 
-/// The best way to a place: how likely it is, and where its last piece begins and which one that is.
+/// The best way to a position: its score, the start of its last piece, and that piece.
 #[derive(Clone, Copy)]
 struct Step {
     score: f64,
@@ -33,11 +34,11 @@ struct Step {
     piece: u32,
 }
 
-/// The start of a place that no piece has led to yet.
+/// The `start` of a position that no piece has reached yet.
 const UNREACHED: u32 = u32::MAX;
 
 impl Unigram {
-    /// The model of a `tokenizer.json`.
+    /// Reads the model of a `tokenizer.json`.
     pub fn read(model: &Json) -> Result<Unigram> {
         let list = model["vocab"].as_array();
         let list = list.ok_or_else(|| Error::invalid("tokenizer.json", "a list of pieces", "none"))?;
@@ -51,7 +52,7 @@ impl Unigram {
                 return Err(Error::Limit { what, limit, got: piece.len() as u64 });
             }
             least = least.min(score);
-            // Of two that are the same the later one counts.
+            // Of equal pieces the last one wins.
             scores.insert(piece.to_owned(), (u32::try_from(number).map_err(|_| wrong())?, score));
         }
         let unknown = match model["unk_id"].as_u64() {
@@ -78,7 +79,7 @@ impl Unigram {
         self.numbers.get(piece).map(|number| i64::from(*number))
     }
 
-    /// The pieces of a word. Unknown characters beside each other are one piece.
+    /// Appends the pieces of a word. Adjacent unknown characters become one piece.
     pub fn cut(&self, word: &str, row: &mut Vec<i64>) -> Result<()> {
         let steps = self.steps(word)?;
         let (mut parts, mut end) = (Vec::new(), word.len());
@@ -98,7 +99,7 @@ impl Unigram {
         parts.iter().rev().try_for_each(|(start, end)| self.push(&word[*start..*end], row))
     }
 
-    /// The best way to every byte that begins a character.
+    /// The best way to every byte position that begins a character.
     fn steps(&self, word: &str) -> Result<Vec<Step>> {
         let mut steps = vec![Step { score: 0.0, start: UNREACHED, piece: 0 }; word.len() + 1];
         for (start, c) in word.char_indices() {
@@ -121,7 +122,7 @@ impl Unigram {
         Ok(steps)
     }
 
-    /// The pieces that a text begins with, the shortest first.
+    /// Visits the pieces that are prefixes of `text`, the shortest first.
     fn beginnings(&self, text: &[u8], mut found: impl FnMut(usize, u32, f64)) {
         let mut fitting = self.ordered.as_slice();
         for (place, byte) in text.iter().enumerate() {
@@ -137,7 +138,7 @@ impl Unigram {
         }
     }
 
-    /// The number of a part, or those of its bytes, or that of what is unknown.
+    /// Appends the number of a part, or those of its bytes, or the unknown piece.
     fn push(&self, part: &str, row: &mut Vec<i64>) -> Result<()> {
         if let Some(number) = self.number(part) {
             row.push(number);

@@ -1,4 +1,4 @@
-//! WordPiece: the longest piece that a word begins with, and so on behind it.
+//! WordPiece: cuts the longest piece from the front of a word, and repeats this with the rest.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::categories::{FORMATS, PUNCTUATION, is_in};
 use super::file::Json;
 use crate::error::{Error, Result};
 
-/// The longest word that is cut into pieces; longer ones are unknown.
+/// The most characters of a word that is cut into pieces. Longer words are unknown.
 const WORD_CHARS_MAX: usize = 100;
 
 /// A vocabulary of words and their parts.
@@ -19,7 +19,7 @@ pub(super) struct WordPiece {
 }
 
 impl WordPiece {
-    /// The model of a `tokenizer.json`.
+    /// Reads the model of a `tokenizer.json`.
     pub fn read(model: &Json) -> Result<WordPiece> {
         let unknown = model["unk_token"].as_str().unwrap_or("[UNK]");
         let made = WordPiece::new(super::bpe::pieces(&model["vocab"])?, unknown)?;
@@ -42,7 +42,7 @@ impl WordPiece {
         self.pieces.get(piece).map(|number| i64::from(*number))
     }
 
-    /// The longest piece that a word begins with, and so on behind it; one unknown piece where that fails.
+    /// Appends the longest pieces from front to back. If that fails, appends one unknown piece.
     pub fn cut(&self, word: &str, row: &mut Vec<i64>) {
         let before = row.len();
         let unknown = |row: &mut Vec<i64>| {
@@ -70,13 +70,13 @@ impl WordPiece {
     }
 }
 
-/// A text without control characters, and with plain spaces.
+/// A text without control characters, and with plain spaces only.
 pub(super) fn cleaned(text: &str) -> String {
     let kept = text.chars().filter(|c| !matches!(c, '\0' | '\u{fffd}') && (c.is_whitespace() || !is_control(*c)));
     kept.map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
 }
 
-/// Control characters, and what is invisible and formats text.
+/// Whether a character is a control or invisible format character.
 fn is_control(c: char) -> bool {
     c.is_control() || is_in(FORMATS, c)
 }
@@ -93,7 +93,8 @@ pub(super) fn spaced(text: &str) -> String {
     spaced
 }
 
-/// Words, with each mark of punctuation as a word of its own, and each ideograph where that is wanted.
+/// Splits text into words. Each punctuation mark is a word, and so is each ideograph if
+/// `ideographs` is set.
 pub(super) fn words(text: &str, ideographs: bool) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = false;

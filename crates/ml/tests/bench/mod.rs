@@ -1,4 +1,5 @@
-//! What the tests over folders of ONNX cases share: running one, and comparing values.
+//! Code shared by the tests over folders of ONNX cases: runs a case and compares values.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -8,45 +9,47 @@ use std::time::Duration;
 use panoply_ml::{Array, ElementType, Error, Network, Value};
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
-#[allow(dead_code)] // Not every test says how far answers are off.
+#[allow(dead_code)] // Not every test reports the deviation.
 pub enum Verdict {
-    /// All answers are near enough; with it the number that they would have to be off by at most, besides 1e-3 of their value.
+    /// All answers are within tolerance. Holds the largest deviation, after subtracting 1e-3 of the
+    /// value.
     Passed(f64),
-    /// The model asks for something that is not implemented.
+    /// The model needs a feature that is not implemented.
     Refused(String),
     Wrong(String),
 }
 
-#[allow(dead_code)] // Some tests have devices of their own.
+#[allow(dead_code)] // Some tests bring their own devices.
 pub fn runtime() -> Runtime {
-    // A build without optimisation takes minutes for some models.
+    // An unoptimised build takes minutes for some models.
     let limits = WorkerLimits { op_time_max: Duration::from_secs(900), ..WorkerLimits::default() };
     let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).limits(limits);
     runtime.build().expect("a CPU")
 }
 
-/// Where models with saved answers are: the folder that `PANOPLY_ONNX_MODELS` names, or the two small ones that come with the sources.
+/// The folder of models with saved answers: `PANOPLY_ONNX_MODELS`, or the two small models in the
+/// repository.
 #[allow(dead_code)] // Not every test runs them.
 pub fn saved_models() -> std::path::PathBuf {
-    let own = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/models").into();
+    let own = || concat!(env!("CARGO_MANIFEST_DIR"), "/../app/data/models").into();
     std::env::var_os("PANOPLY_ONNX_MODELS").unwrap_or_else(own).into()
 }
 
-/// How far an answer may be off: a part of its value, and a number.
+/// The largest allowed deviation: a fraction of the value, plus a constant.
 #[derive(Clone, Copy)]
 pub struct Tolerance {
     pub relative: f64,
     pub absolute: f64,
 }
 
-/// Runs a case on the host and on devices, and compares both with the answers beside it.
+/// Runs a case on the host and on devices, and compares both with the saved answers.
 #[allow(dead_code)] // Not every test compares with the host.
 pub fn verdict(folder: &Path, runtime: &Runtime, relative: f64, absolute: f64) -> Verdict {
     let on_host = std::env::var_os("PANOPLY_ONNX_DEVICES_ONLY").is_none();
     verdict_on(folder, runtime, &RunOptions::default(), on_host, Tolerance { relative, absolute })
 }
 
-/// As [`verdict`], where the options say, and on the host where that is wanted.
+/// As [`verdict`], with options, and on the host only if `on_host` is set.
 pub fn verdict_on(
     folder: &Path,
     runtime: &Runtime,
@@ -110,7 +113,7 @@ fn check(
             let on_host = model.reference(&inputs)?;
             compare_all("host", &on_host, &expected, relative, absolute)?;
         }
-        // Twice: the first run is traced, the second repeats the trace.
+        // The first run is traced, and the second replays the trace.
         for turn in ["devices", "devices again"] {
             let on_devices = model.infer_values(runtime, &inputs, options)?;
             compare_all(turn, &on_devices, &expected, relative, absolute)?;
@@ -120,7 +123,7 @@ fn check(
     Ok(off)
 }
 
-/// How far numbers are apart at most, 1e-3 of their value aside.
+/// The largest difference between two values, after subtracting 1e-3 of the expected number.
 fn apart(got: &Value, expected: &Value) -> f64 {
     let (Value::Array(got), Value::Array(expected)) = (got, expected) else { return 0.0 };
     let (Ok(got), Ok(expected)) = (got.to_floats(), expected.to_floats()) else { return 0.0 };
@@ -164,7 +167,7 @@ fn compare_arrays(got: &Array, expected: &Array, relative: f64, absolute: f64) -
             Err(format!("{:?}, expected {:?}", got.as_strings(), expected.as_strings()))
         };
     }
-    // Two units of the last place, as ONNX's runner has it for bf16.
+    // Two units in the last place for bf16, as in ONNX's runner.
     let relative = match got.kind() {
         ElementType::BF16 => relative.max(2.0_f64.powi(-6)),
         ElementType::F16 => relative.max(2.0_f64.powi(-9)),

@@ -1,4 +1,5 @@
-//! Tests that run on every device that a machine has, beside the CPU. Not every test needs everything.
+//! Runs tests on every device of a machine, beside the CPU. Each test uses a part of this module.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use panoply_vulkan::VulkanBackend;
 
 use crate::onnx::{Message, f32s};
 
-/// Runs a test on each device that is there, with a runtime that has it and the CPU, for what has no op.
+/// Runs a test on each available device, with a runtime that has the device and, for ops that the
+/// device lacks, the CPU.
 pub fn on_each(mut test: impl FnMut(&Arc<Runtime>, DeviceId)) {
     let emulated = EmulatedBackend::new().map(|backend| Arc::new(backend) as Arc<dyn Backend>);
     let vulkan = Ok(Arc::new(VulkanBackend::new()) as Arc<dyn Backend>);
@@ -33,12 +35,13 @@ pub fn on_each(mut test: impl FnMut(&Arc<Runtime>, DeviceId)) {
     }
 }
 
-/// How many ops a device has answered.
+/// Number of ops that a device has completed.
 pub fn completed(runtime: &Runtime, device: DeviceId) -> u64 {
     runtime.workers().iter().filter(|worker| worker.device == device).map(|worker| worker.counters.completed).sum()
 }
 
-/// Whether a device has answered so many ops within ten seconds: a worker counts an op after its caller has the answer.
+/// Whether a device completes at least `count` ops within ten seconds. A worker counts an op after
+/// its caller has the answer.
 pub fn completes(runtime: &Runtime, device: DeviceId, count: u64) -> bool {
     let started = std::time::Instant::now();
     while completed(runtime, device) < count {

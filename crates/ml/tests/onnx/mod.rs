@@ -1,4 +1,4 @@
-//! ONNX files written by hand, as small as a test needs them. Not every test needs everything.
+//! Minimal hand-written ONNX files for tests. Each test uses a part of this module.
 #![allow(dead_code)]
 
 use panoply_ml::ElementType;
@@ -79,7 +79,8 @@ pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attributes: &[Message])
     attributes.iter().fold(node, |node, attribute| node.message(5, attribute))
 }
 
-/// An input or output; dimensions below zero are open, and have no name where they are as low as possible.
+/// An input or output. Negative dimensions are open; `i64::MIN` is an open dimension without a
+/// name.
 pub fn port(name: &str, kind: ElementType, dims: &[i64]) -> Message {
     let dim = |dim: &i64| match *dim {
         i64::MIN => Message::default(),
@@ -125,7 +126,7 @@ pub fn opset(domain: &str, version: i64) -> Message {
     Message::default().text(1, domain).number(2, version)
 }
 
-/// A model of this graph, in this version of ONNX.
+/// A model of this graph with this operator set version.
 pub fn model(version: i64, graph: &Message) -> Message {
     Message::default().number(1, 9).message(7, graph).message(8, &opset("", version))
 }

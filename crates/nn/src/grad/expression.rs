@@ -1,13 +1,17 @@
-//! Derivatives of elementwise expressions: reverse accumulation over a program's nodes, with expressions as numbers.
+//! Derivatives of elementwise expressions: reverse accumulation over the nodes of a program, where
+//! the values are expressions.
 
 use panoply_core::expr::{BinaryOp, Expr, INPUTS_MAX, Node, Operand, Program, TernaryOp, UnaryOp, Value};
 use panoply_core::{DType, Error, Result};
 
-/// The derivative with respect to one input: a program over the program's inputs and, after them, the gradient of its
-/// result and the result itself; and which of these it reads, in the order of its own inputs. `None`: it does not depend on the input.
+/// The derivative with respect to one input: a program, and the numbers of the values that it
+/// reads, in the order of its own inputs. These numbers count the inputs of the original program
+/// first, then the gradient of its result, then the result itself. `None` if the result does not
+/// depend on the input.
 ///
-/// Where the result is what relu left of a number, the result tells whether there was any: the next op keeps it for its own gradient, so
-/// nothing that went into relu has to be kept.
+/// If the program ends in relu, its derivative reads the result instead of relu's operand: one is
+/// positive exactly where the other is. The next op keeps the result for its own gradient anyway,
+/// so no operand of relu has to be kept.
 pub(crate) fn derivative(program: &Program, dtypes: &[DType], input: u32) -> Result<Option<(Program, Vec<u32>)>> {
     let types = program.types(dtypes)?;
     let nodes = program.nodes();
@@ -39,7 +43,7 @@ pub(crate) fn derivative(program: &Program, dtypes: &[DType], input: u32) -> Res
                     pass(a, adjoint.cast(dtype));
                 }
             }
-            // The result is one more input, where there is room for it.
+            // The result becomes one more input, if the limit of inputs allows it.
             Node::Unary(UnaryOp::Relu, a) if place + 1 == nodes.len() && dtypes.len() + 2 <= INPUTS_MAX as usize => {
                 let result = Expr::input(dtypes.len() as u32 + 1);
                 pass(a, result.gt(0.0).select(adjoint, 0.0));
@@ -67,7 +71,7 @@ pub(crate) fn derivative(program: &Program, dtypes: &[DType], input: u32) -> Res
     compact(&adjoint.finish().map_err(Error::Expression)?).map(Some)
 }
 
-/// The program over only those inputs that it reads, and their numbers.
+/// The program over only those inputs that it reads, and the numbers of these inputs.
 fn compact(program: &Program) -> Result<(Program, Vec<u32>)> {
     let mut read: Vec<u32> = program
         .nodes()
@@ -98,7 +102,7 @@ fn values(nodes: &[Node]) -> Vec<Expr> {
     values
 }
 
-/// For each node whether it depends on an input.
+/// For each node whether it depends on the input.
 fn dependants(nodes: &[Node], input: u32) -> Vec<bool> {
     let mut depends: Vec<bool> = Vec::with_capacity(nodes.len());
     for node in nodes {
@@ -108,7 +112,8 @@ fn dependants(nodes: &[Node], input: u32) -> Vec<bool> {
     depends
 }
 
-/// What a function of one value passes on: `x` is its operand, `y` its result, `g` the gradient.
+/// The gradient that a unary function passes on to its operand: `x` is the operand, `y` the result,
+/// `g` the gradient of the result.
 fn unary(op: UnaryOp, x: Expr, y: Expr, g: Expr) -> Option<Expr> {
     const FRAC_2_SQRT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
     Some(match op {
@@ -149,7 +154,8 @@ fn unary(op: UnaryOp, x: Expr, y: Expr, g: Expr) -> Option<Expr> {
     })
 }
 
-/// What a function of two values passes on to each. Of equals, `min` and `max` give each its half.
+/// The gradients that a binary function passes on to its operands. For equal operands `min` and
+/// `max` give half to each.
 fn binary(op: BinaryOp, a: Expr, b: Expr, y: Expr, g: &Expr) -> (Option<Expr>, Option<Expr>) {
     let extreme = |wins: Expr, equal: Expr| {
         let half = equal.select(g.clone() * 0.5, 0.0);
@@ -162,7 +168,7 @@ fn binary(op: BinaryOp, a: Expr, b: Expr, y: Expr, g: &Expr) -> (Option<Expr>, O
         BinaryOp::Div => (Some(g.clone() / b.clone()), Some(-(g.clone() * y / b))),
         BinaryOp::Rem => (Some(g.clone()), Some(-(g.clone() * ((a - y) / b)))),
         BinaryOp::Pow => {
-            // A power of zero is one whatever the base, zero included.
+            // x⁰ is 1 for every base, 0 included.
             let base = b.clone().eq(0.0).select(0.0, g.clone() * b.clone() * a.clone().pow(b - 1.0));
             let exponent = a.clone().gt(0.0).select(g.clone() * y * a.log(), 0.0);
             (Some(base), Some(exponent))
@@ -186,7 +192,7 @@ fn binary(op: BinaryOp, a: Expr, b: Expr, y: Expr, g: &Expr) -> (Option<Expr>, O
     }
 }
 
-/// What a function of three values passes on to each.
+/// The gradients that a ternary function passes on to its operands.
 fn ternary(op: TernaryOp, [a, b, c]: [Expr; 3], g: &Expr) -> [Option<Expr>; 3] {
     match op {
         TernaryOp::Select => [None, Some(a.clone().select(g.clone(), 0.0)), Some(a.select(0.0, g.clone()))],
@@ -223,7 +229,7 @@ mod tests {
         let (by_x, read) = derivative(&program, &[DType::F32; 2], 0).unwrap().unwrap();
         let expected = Expr::input(1).gt(0.0).select(Expr::input(0), 0.0).finish().unwrap();
         assert_eq!((by_x, read), (expected, vec![2, 3]));
-        // Inside an expression nobody has kept what it left.
+        // Inside an expression the output of relu is not kept.
         let program = (x.relu() * 2.0).finish().unwrap();
         let (_, read) = derivative(&program, &[DType::F32], 0).unwrap().unwrap();
         assert_eq!(read, [0, 1]);

@@ -1,15 +1,22 @@
-//! Automatic differentiation over graphs: a graph with a scalar output becomes a graph that also has that output's gradients.
+//! Automatic differentiation over graphs: a graph with a scalar output becomes a graph that also
+//! has the gradients of that output.
 //!
-//! 1. The graph is replayed into a new builder ([`tape`]); values keep their names, and nothing of the caller's is changed.
-//! 2. Its nodes are gone through from the last to the first. Each passes its gradient on to its operands by the rule of its
-//!    op, and every rule is made of ordinary nodes: `products` (matrix products, convolutions), `rows` (reductions, softmax, layer
-//!    norm, attention), `norm` (batch norm), `windows` (pooling), `picks` (slices, gathers, sorts, scans), [`expression`] (everything elementwise).
-//! 3. Forward and backward are then one graph, which the compiler fuses as one and a device runs as one op.
-//! 4. The nodes of a segment ([`Segment`]) are recorded a second time before its gradients are, from what goes into the segment:
-//!    what lies inside it is computed twice and not kept.
+//! 1. The graph is replayed into a new builder (`tape`). Values keep their names, and the caller's
+//!    graph is not changed.
+//! 2. The nodes are visited from the last to the first. Each node passes its gradient on to its
+//!    operands by the rule of its op. Every rule consists of ordinary nodes: `products` (matrix
+//!    products, convolutions), `rows` (reductions, softmax, layer norm, attention), `norm` (batch
+//!    norm), `windows` (pooling), `picks` (slices, gathers, sorts, scans), `expression` (all
+//!    elementwise ops).
+//! 3. Forward and backward pass are then one graph, which the compiler fuses as a whole and a
+//!    device runs as one op.
+//! 4. Before the gradients of a segment ([`Segment`]) are recorded, its nodes are recorded a second
+//!    time, from the values that enter the segment: its inner values are computed twice instead of
+//!    being kept.
 //!
-//! What has no derivative (sorting positions, comparisons, integers) passes nothing on. An op that has one which nobody wrote
-//! down is refused, by name, where a gradient would have to go through it.
+//! Ops without a derivative (positions of a sort, comparisons, integers) pass no gradient on. If a
+//! gradient would have to go through an op whose derivative is not implemented, the op is refused
+//! by name.
 
 mod expression;
 mod norm;
@@ -30,24 +37,26 @@ use panoply_core::{DType, Op, Tensor};
 use crate::error::{Error, Result};
 pub(crate) use tape::{Recorded, Tape};
 
-/// Nodes of a graph whose values are computed again for the gradients, and not kept until then.
+/// Nodes of a graph whose values are recomputed for the gradients instead of being kept.
 pub type Segment = Range<usize>;
 
-/// A graph under construction that has its gradients.
+/// A graph under construction that includes its gradients.
 #[derive(Debug)]
 pub struct Differentiated {
-    /// The builder, with the replayed nodes and the gradients; nothing is an output yet.
+    /// The builder, with the replayed nodes and the gradients. No outputs are set yet.
     pub builder: GraphBuilder,
-    /// For each node of the graph the same value in the builder.
+    /// For each node of the graph the node with the same value in the builder.
     pub values: Vec<NodeId>,
-    /// For each node that was asked for the gradient with respect to it; zeros where the scalar does not depend on it.
+    /// The gradient with respect to each requested node; zeros if the scalar does not depend on
+    /// that node.
     pub gradients: Vec<NodeId>,
-    /// The factor of all gradients, where there is one.
+    /// The factor of all gradients, if one was requested.
     pub factor: Option<NodeId>,
 }
 
-/// The gradients of a scalar node of a graph (its number) with respect to others. All of them are multiplied by `factor`, where it is
-/// given: an f32 scalar that is one more input, of this name (the scale of a loss).
+/// Records the gradients of a scalar node of a graph (given by its index) with respect to other
+/// nodes. If `factor` is given, the graph gets one more input of this name, an f32 scalar (the loss
+/// scale), and all gradients are multiplied by it.
 pub fn differentiate(
     graph: &Graph,
     scalar: usize,
@@ -90,25 +99,25 @@ pub fn differentiate(
     Ok(Differentiated { builder: tape.g, values, gradients: found, factor })
 }
 
-/// The pass from the last node to the first.
+/// The backward pass, from the last node to the first.
 pub(crate) struct Backward {
     pub(crate) tape: Tape,
-    /// For each entry the sum of what was passed on to it so far.
+    /// For each entry the sum of the gradients that were passed on to it so far.
     gradients: Vec<Option<NodeId>>,
-    /// For each entry whether a gradient is wanted.
+    /// For each entry whether its gradient is needed.
     needs: Vec<bool>,
-    /// For each entry the node that rules read: its own, or the one that was computed again.
+    /// For each entry the node that the rules read: the original node, or the recomputed one.
     values: Vec<NodeId>,
-    /// Constants that were made before, by their text.
+    /// Constants that exist already, by type and value.
     numbers: HashMap<String, NodeId>,
 }
 
-/// One node on its turn.
+/// The node that is being visited.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
-    /// Its entry.
+    /// The node's entry on the tape.
     pub(crate) entry: usize,
-    /// The gradient with respect to it.
+    /// The gradient with respect to the node.
     pub(crate) g: NodeId,
 }
 
@@ -152,8 +161,9 @@ impl Backward {
         Ok(())
     }
 
-    /// Records a segment's nodes once more. What goes in is read through a map that also takes `after`, without using it: so the
-    /// compiler does not find that the nodes are equal to those before.
+    /// Records the nodes of a segment once more. Values that enter the segment are read through a
+    /// map that also takes `after` as an input, without using it. This hides from the compiler that
+    /// the nodes are equal to the earlier ones.
     fn record_again(&mut self, segment: &Segment, after: NodeId) -> Result<()> {
         let inside = |entry: &tape::Entry| segment.contains(&entry.source);
         let entries: Vec<usize> =
@@ -197,7 +207,7 @@ impl Backward {
         Ok(())
     }
 
-    /// What a node passes on to its operands.
+    /// The gradients that a node passes on to its operands.
     fn shares(&mut self, turn: Turn) -> Result<Vec<Option<NodeId>>> {
         let kind = self.tape.entries[turn.entry].kind.clone();
         match &kind {
@@ -290,12 +300,12 @@ impl Backward {
         Ok(shares)
     }
 
-    /// The node of an operand, as rules read it.
+    /// The node of an operand, as the rules read it: recomputed where its segment was.
     fn operand(&self, turn: Turn, place: usize) -> NodeId {
         self.values[self.tape.entries[turn.entry].operands[place]]
     }
 
-    /// The node itself, as rules read it.
+    /// The node itself, as the rules read it.
     fn own(&self, turn: Turn) -> NodeId {
         self.values[turn.entry]
     }
@@ -304,12 +314,12 @@ impl Backward {
         Ok(self.tape.type_of(self.operand(turn, place))?.1)
     }
 
-    /// Whether an operand's gradient is wanted.
+    /// Whether the gradient of an operand is needed.
     fn wants(&self, turn: Turn, place: usize) -> bool {
         self.tape.entries[turn.entry].operands.get(place).is_some_and(|operand| self.needs[*operand])
     }
 
-    /// A number as a constant, made once.
+    /// A number as a constant node; the same number gives the same node.
     fn number(&mut self, dtype: DType, value: f64) -> Result<NodeId> {
         let key = format!("{dtype} {value:?}");
         if let Some(known) = self.numbers.get(&key) {
@@ -329,7 +339,7 @@ impl Backward {
         Ok(node)
     }
 
-    /// Summed up to a shape that broadcasts to its own.
+    /// Sums `x` down to the shape `dims`, which broadcasts to the shape of `x`.
     fn sum_to(&mut self, x: NodeId, dims: &[Dim]) -> Result<NodeId> {
         let (_, own) = self.tape.type_of(x)?;
         if own == dims {
@@ -348,7 +358,7 @@ impl Backward {
         Ok(self.tape.g.reshape(summed, dims)?)
     }
 
-    /// A reduction that keeps the reduced axes as ones.
+    /// A reduction that keeps the reduced axes with length one.
     fn reduce_keeping(&mut self, reduction: Reduction, x: NodeId, axes: &[usize]) -> Result<NodeId> {
         Ok(self.tape.g.op(&[x], |tensors| Reduce::new(&tensors[0], reduction).axes(axes).keep_dims())?)
     }
@@ -358,7 +368,7 @@ impl Backward {
         Ok(if own == dtype { x } else { self.tape.g.cast(x, dtype)? })
     }
 
-    /// In f32 where it has 16 bits, so that sums are not rounded to them.
+    /// Casts a node of 16 bits to f32, so that sums are not rounded to 16 bits.
     fn widened(&mut self, x: NodeId) -> Result<NodeId> {
         match self.tape.g.type_of(x)?.0 {
             DType::F16 | DType::BF16 => self.cast_to(x, DType::F32),
@@ -366,7 +376,7 @@ impl Backward {
         }
     }
 
-    /// A dimension that must be a number.
+    /// The size of a dimension, which must not be a symbol.
     fn fixed(&self, turn: Turn, dim: Dim) -> Result<usize> {
         dim.as_fixed().ok_or_else(|| self.refused(turn, "give this dimension a number instead of a symbol"))
     }

@@ -1,7 +1,8 @@
-//! The rule of batch norm: a map of numbers, their own mean and variance, a weight and a bias.
+//! The rule of batch norm: a map of `x`, the mean and variance of `x` itself, a weight and a bias.
 //!
-//! By the rules of its parts the gradient would go through the mean and the variance on ways of their own, each with sums of its own over all
-//! numbers. Together they are two sums for each channel, and one map: with `s` = 1 / √(variance + ε) and means over what the channel's figures are of,
+//! By the rules of its parts the gradient would go through the mean and the variance separately,
+//! each with sums over all elements. The combined rule needs two sums for each channel and one map.
+//! With `s` = 1 / √(variance + ε), and means over the elements of a channel,
 //! `dx = weight · s · (g - mean(g) - (x - mean) · s² · mean(g · (x - mean)))`.
 
 use panoply_core::Op;
@@ -13,15 +14,16 @@ use super::{Backward, Turn};
 use crate::error::Result;
 use crate::layers::norm::{normalised, squared_distance};
 
-/// A batch norm that was found.
+/// A batch norm that was recognised.
 struct BatchNorm {
     epsilon: f64,
-    /// What the figures of a channel are of.
+    /// The axes over which the mean and the variance of a channel are taken.
     axes: Vec<usize>,
 }
 
 impl Backward {
-    /// What a map passes on to its operands where it is a batch norm's; `None` where it is not.
+    /// The gradients that a map passes on to its operands if it is a batch norm; `None` if it is
+    /// not.
     pub(super) fn batch_norm_shares(&mut self, turn: Turn, op: &Map) -> Result<Option<Vec<Option<NodeId>>>> {
         let Some(BatchNorm { epsilon, axes }) = self.batch_norm(turn, op) else { return Ok(None) };
         let [x, mean, variance, weight, bias] = [0, 1, 2, 3, 4].map(|place| self.operand(turn, place));
@@ -33,7 +35,8 @@ impl Backward {
         let counted: Vec<Dim> = axes.iter().map(|axis| dims[*axis]).collect();
         let count = self.count(dtype, &counted)?;
         let scale = move |variance: &Expr| (variance.clone() + epsilon).rsqrt();
-        // Three numbers for each channel: the factors of the gradient and of the distance from the mean, and what is subtracted.
+        // Three numbers for each channel: the factor of the gradient (`factor`), the factor of the
+        // distance from the mean (`slope`), and a number to subtract (`less`).
         let factor = self.tape.g.map(&[variance, weight], |v| scale(&v[0]) * v[1].clone())?;
         let less = self.tape.g.map(&[factor, sum, count], |v| v[0].clone() * v[1].clone() / v[2].clone())?;
         let slope = self.tape.g.map(&[factor, variance, sum_of_centred, count], |v| {
@@ -48,7 +51,8 @@ impl Backward {
         Ok(Some(vec![Some(share), None, None, Some(of_weight), Some(of_bias)]))
     }
 
-    /// A sum that keeps its axes as ones: along all axes but the first, then along that.
+    /// A sum that keeps its axes with length one: along all axes but the first, then along the
+    /// first.
     fn summed(&mut self, x: NodeId, axes: &[usize]) -> Result<NodeId> {
         let mut sum = x;
         for part in [&axes[1..], &axes[..1]] {
@@ -57,7 +61,7 @@ impl Backward {
         Ok(sum)
     }
 
-    /// Whether a map is a batch norm's whose mean and variance are those of its own numbers.
+    /// Recognises a map that is a batch norm whose mean and variance are those of its own operand.
     fn batch_norm(&self, turn: Turn, op: &Map) -> Option<BatchNorm> {
         let [x, mean, variance, weight, bias] = *self.tape.entries[turn.entry].operands.as_slice() else { return None };
         let program = op.program().ok()?;
@@ -73,7 +77,8 @@ impl Backward {
         let is_own = self.axes_of_mean(variance, squares)? == axes
             && self.tape.entries[squares].operands == [x, mean]
             && self.map_of(squares)?.program().ok()? == &distances;
-        // A weight and a bias for each channel, and nothing that is stretched along it.
+        // Weight and bias must have one element for each channel, and length one along the reduced
+        // axes.
         let dims = self.tape.type_of(self.tape.entries[x].id).ok()?.1;
         let ones = |axis: usize| axes.contains(&axis);
         let per_channel = |entry: usize| {
@@ -90,7 +95,7 @@ impl Backward {
         is_own.then_some(BatchNorm { epsilon, axes })
     }
 
-    /// The axes along which an entry is the mean of another, at once or along one part of them after the other.
+    /// The axes along which an entry is the mean of `of`, taken in one reduction or in two.
     fn axes_of_mean(&self, entry: usize, of: usize) -> Option<Vec<usize>> {
         let (inner, mut axes) = self.mean_of(entry)?;
         if inner != of {
@@ -102,13 +107,13 @@ impl Backward {
         (!axes.is_empty()).then_some(axes)
     }
 
-    /// What an entry is the mean of, however many parts of the axes there were.
+    /// The entry whose mean an entry is, taken in one reduction or in two.
     fn source_of_mean(&self, entry: usize) -> Option<usize> {
         let (inner, _) = self.mean_of(entry)?;
         Some(self.mean_of(inner).map_or(inner, |(innermost, _)| innermost))
     }
 
-    /// The entry and the axes that an entry is the mean of, where it keeps them as ones.
+    /// The operand and the axes of a mean that keeps its axes with length one.
     fn mean_of(&self, entry: usize) -> Option<(usize, Vec<usize>)> {
         let Kind::Op(op) = &self.tape.entries[entry].kind else { return None };
         let Op::Compute(ComputeOp::Reduce(op)) = &**op else { return None };

@@ -1,4 +1,5 @@
-//! Rules of slices, gathers, sorted elements and scans: gradients that go back to where the elements came from.
+//! Rules of slices, gathers, sorts and scans: gradients go back to the indices from which the
+//! elements came.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, NodeId};
@@ -8,13 +9,13 @@ use panoply_core::{DType, Tensor};
 use super::{Backward, Turn};
 use crate::error::Result;
 
-/// Rows of a table up to which a gradient is added up by a product.
+/// The largest number of rows of a table whose gradient is summed by a matrix product.
 const DENSE_ROWS_MAX: usize = 1_024;
-/// Halvings that find a place among as many as four billion.
+/// Number of steps of a binary search over up to 2³² elements.
 const SEARCH_STEPS: usize = 32;
 
 impl Backward {
-    /// A slice's gradient, with zeros where nothing was taken.
+    /// The gradient of a slice: zeros at the indices that were not taken.
     pub(super) fn spread(&mut self, turn: Turn, axis: usize, start: usize, step: usize) -> Result<NodeId> {
         let dims = self.operand_dims(turn, 0)?;
         let size = self.fixed(turn, dims[axis])?;
@@ -34,7 +35,7 @@ impl Backward {
         self.picked(turn.g, axis, &places, 0.0)
     }
 
-    /// Along an axis the elements at these places, and `fill` where there is none.
+    /// Picks elements along an axis by index; `fill` for `None`.
     pub(super) fn picked(&mut self, x: NodeId, axis: usize, places: &[Option<usize>], fill: f64) -> Result<NodeId> {
         let (dtype, dims) = self.tape.type_of(x)?;
         if places.iter().enumerate().all(|(place, from)| *from == Some(place)) && dims[axis] == Dim::fixed(places.len())
@@ -44,7 +45,7 @@ impl Backward {
         let is_one = dims[axis].as_fixed() == Some(1);
         let indices: Vec<u32> = places.iter().map(|place| place.unwrap_or(0) as u32).collect();
         let picked = match is_one {
-            // One element is stretched by the map below.
+            // The map below broadcasts the single element.
             true => x,
             false => {
                 let indices = self.tape.g.unnamed_constant(&Tensor::from_vec(indices, [places.len()])?)?;
@@ -87,7 +88,8 @@ impl Backward {
         Ok(vec![Some(self.tape.g.reshape(share, &dims)?), None])
     }
 
-    /// Rows are added up where they came from by a product with ones where the index is the row's.
+    /// Sums gradients by row index, as a product with a matrix of ones and zeros: a one where the
+    /// index equals the row's number.
     fn rows_by_product(&mut self, g: NodeId, indices: NodeId, picked: Dim, rows: usize) -> Result<NodeId> {
         let (dtype, _) = self.tape.type_of(g)?;
         let indices = self.tape.g.reshape(indices, &[1.into(), picked])?;
@@ -96,8 +98,9 @@ impl Backward {
         Ok(self.tape.g.matmul(is_row, g)?)
     }
 
-    /// The same for large tables, without a matrix of rows by indices: in the indices' order a row's gradients lie together, and their
-    /// sum is the difference of two running sums. Where they lie, a binary search for every row says.
+    /// Sums gradients by row index for large tables, without a matrix of rows by indices. Sorted by
+    /// index, the gradients of a row are adjacent, and their sum is the difference of two running
+    /// sums. A binary search for each row finds where its gradients begin.
     fn rows_by_sorting(&mut self, g: NodeId, indices: NodeId, picked: Dim, rows: usize) -> Result<NodeId> {
         let (dtype, _) = self.tape.type_of(g)?;
         let order = self.tape.g.op(&[indices], |t| ArgSort::new(&t[0]))?;
@@ -108,7 +111,8 @@ impl Backward {
         // Each row ends where the next one begins.
         let numbers = self.numbers_below(rows + 1, &[rows + 1])?;
         let begins = self.first_at_least(sorted, picked, numbers)?;
-        // What comes before place 0 is nothing, whatever is read there.
+        // The running sum before index 0 is zero; the element that the gather reads there is
+        // ignored.
         let last = self.tape.g.map(&[begins], |v| v[0].clone().max(1) - 1)?;
         let until = self.tape.g.op(&[sums, last], |t| Gather::new(&t[0], &t[1], 0))?;
         let begins = self.tape.g.reshape(begins, &[(rows + 1).into(), 1.into()])?;
@@ -120,7 +124,8 @@ impl Backward {
         self.cast_to(share, dtype)
     }
 
-    /// For each number the first place of a sorted list whose element is not below it; the list's length where there is none.
+    /// For each number the first index in a sorted list whose element is not less than the number;
+    /// the list's length if there is none.
     fn first_at_least(&mut self, sorted: NodeId, length: Dim, numbers: NodeId) -> Result<NodeId> {
         let one = self.number(DType::U32, 1.0)?;
         let ones = self.tape.g.broadcast(one, &[length])?;
@@ -128,7 +133,8 @@ impl Backward {
         let mut low = self.tape.g.map(&[numbers], |v| v[0].clone() - v[0].clone())?;
         let mut high = self.tape.g.map(&[low, length], |v| v[0].clone() + v[1].clone())?;
         for _ in 0..SEARCH_STEPS {
-            // Where both are the list's length nothing changes any more, and the place that is read is its last.
+            // If both bounds equal the list's length, they no longer change, and the index that is
+            // read is clamped to the last one.
             let middle =
                 self.tape.g.map(&[low, high, length], |v| ((v[0].clone() + v[1].clone()) / 2).min(v[2].clone() - 1))?;
             let found = self.tape.g.op(&[sorted, middle], |t| Gather::new(&t[0], &t[1], 0))?;
@@ -169,12 +175,13 @@ impl Backward {
         Ok(vec![Some(share)])
     }
 
-    /// Elements added up at their positions along an axis: for each place the sum of those whose position it is.
+    /// Adds elements up by their positions along an axis: each index gets the sum of the elements
+    /// that have it as position.
     fn scattered(&mut self, turn: Turn, g: NodeId, positions: NodeId, axis: usize, dims: &[Dim]) -> Result<NodeId> {
         let size = self.fixed(turn, dims[axis])?;
         let (dtype, g_dims) = self.tape.type_of(g)?;
         let positions = self.counted_from_start(positions, size)?;
-        // One more dimension before the axis: the places.
+        // Inserts one more dimension in front of the axis, for the indices of the result.
         let one: &[Dim] = &[1.into()];
         let with_places: Vec<Dim> = [&g_dims[..axis], one, &g_dims[axis..]].concat();
         let g = self.tape.g.reshape(g, &with_places)?;
@@ -190,7 +197,7 @@ impl Backward {
         }
     }
 
-    /// Indices as u32 that count from the start.
+    /// Indices as u32. Negative indices count from the end and are converted.
     fn counted_from_start(&mut self, indices: NodeId, size: usize) -> Result<NodeId> {
         let is_signed = self.tape.type_of(indices)?.0 == DType::I32;
         let positive =
@@ -198,7 +205,7 @@ impl Backward {
         Ok(if is_signed { self.tape.g.map(&[indices], |v| positive(&v[0]))? } else { indices })
     }
 
-    /// 0, 1, 2, … in this shape.
+    /// The numbers 0, 1, 2, … in this shape.
     fn numbers_below(&mut self, size: usize, dims: &[usize]) -> Result<NodeId> {
         let numbers: Vec<u32> = (0..size as u32).collect();
         Ok(self.tape.g.unnamed_constant(&Tensor::from_vec(numbers, dims)?)?)

@@ -7,11 +7,12 @@ use super::{Backward, Turn};
 use crate::error::Result;
 
 impl Backward {
-    /// `A·B` passes `g·Bᵀ` on to A and `Aᵀ·g` to B, whatever way round they were given.
+    /// `A·B` passes `g·Bᵀ` on to A and `Aᵀ·g` to B. If an operand was given transposed, so is its
+    /// gradient.
     pub(super) fn matmul_shares(&mut self, turn: Turn, op: &MatMul) -> Result<Vec<Option<NodeId>>> {
         let (mut a, b, mut g) = (self.operand(turn, 0), self.operand(turn, 1), turn.g);
         let (a_dims, b_dims) = (self.operand_dims(turn, 0)?, self.operand_dims(turn, 1)?);
-        // One matrix for a whole batch: the batch is more rows.
+        // With one matrix B for a whole batch, the batch dimensions of A are further rows.
         if b_dims.len() == 2 && a_dims.len() > 2 && !op.transpose_a {
             a = self.as_matrix(a)?;
             g = self.as_matrix(g)?;
@@ -41,7 +42,7 @@ impl Backward {
         Ok(shares)
     }
 
-    /// All dimensions but the last as rows.
+    /// Reshapes to a matrix: all dimensions but the last become rows.
     fn as_matrix(&mut self, x: NodeId) -> Result<NodeId> {
         let (_, dims) = self.tape.type_of(x)?;
         let (last, rest) = (dims[dims.len() - 1], &dims[..dims.len() - 1]);
@@ -78,7 +79,8 @@ impl Backward {
         Ok(shares)
     }
 
-    /// A convolution's gradient by its input is a convolution turned round: it is linear in both operands.
+    /// The rule of a convolution's input gradient. It is linear in both operands, so its gradients
+    /// are convolutions again.
     pub(super) fn conv_input_shares(&mut self, turn: Turn, op: &Conv2dBackwardInput) -> Result<Vec<Option<NodeId>>> {
         let (y, w, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let w_dims = self.operand_dims(turn, 1)?;
@@ -97,7 +99,8 @@ impl Backward {
         Ok(shares)
     }
 
-    /// A convolution's gradient by its weights, likewise: here `g` has the weights' shape.
+    /// The rule of a convolution's weight gradient, by the same argument. Here `g` has the shape of
+    /// the weights.
     pub(super) fn conv_weight_shares(&mut self, turn: Turn, op: &Conv2dBackwardWeight) -> Result<Vec<Option<NodeId>>> {
         let (x, y, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let x_dims = self.operand_dims(turn, 0)?;
@@ -117,7 +120,8 @@ impl Backward {
     }
 }
 
-/// Which operands of a product are turned round, and the product whose factor and precision it has.
+/// Which operands of a product are transposed, and the product whose `alpha` and precision it takes
+/// over.
 struct Factor<'a> {
     transpose_a: bool,
     transpose_b: bool,

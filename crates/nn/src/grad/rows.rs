@@ -21,7 +21,7 @@ impl Backward {
             Reduction::Sum => self.tape.g.broadcast(g, &dims)?,
             Reduction::Mean => {
                 let reduced: Vec<Dim> = axes.iter().map(|axis| dims[*axis]).collect();
-                // In f32, which 16 bits do not replace: they hold no count above a few thousand.
+                // Divide in f32: 16-bit floats cannot hold counts above a few thousand.
                 let wide = self.widened(g)?;
                 let count = self.count(self.tape.type_of(wide)?.0, &reduced)?;
                 let share = self.tape.g.div(wide, count)?;
@@ -32,7 +32,8 @@ impl Backward {
                 let y = self.own(turn);
                 let y = self.tape.g.reshape(y, &kept)?;
                 let is_extreme = self.tape.g.map(&[x, y], |v| v[0].clone().eq(v[1].clone()))?;
-                // Equals share; there may be more of them than 16 bits can count.
+                // Equal elements share the gradient. They are counted in f32, because there may be
+                // more than 16-bit floats can count.
                 let counted = self.widened(is_extreme)?;
                 let count = self.reduce_keeping(Reduction::Sum, counted, &axes)?;
                 let wide = self.widened(g)?;
@@ -45,7 +46,8 @@ impl Backward {
         Ok(vec![Some(share)])
     }
 
-    /// How many elements these dimensions have, as an f32 or f64. Symbols are counted when the graph's sizes are known, once.
+    /// The number of elements of these dimensions, as an f32 or f64. Symbolic dimensions are
+    /// counted once, when the sizes of the graph are known.
     pub(super) fn count(&mut self, dtype: DType, dims: &[Dim]) -> Result<NodeId> {
         let product = dims.iter().fold(Dim::fixed(1), |product, dim| product * *dim);
         if let Some(size) = product.as_fixed() {
@@ -128,15 +130,18 @@ impl Backward {
         Ok(shares)
     }
 
-    /// Attention's weights are computed again, and its rule is that of the two products and the softmax.
+    /// The rule of attention: that of the two products and of the softmax. The attention weights
+    /// are computed again.
     pub(super) fn attention_shares(&mut self, turn: Turn, op: &Attention) -> Result<Vec<Option<NodeId>>> {
         let [q, k, v] = [0, 1, 2].map(|place| self.operand(turn, place));
         let (dtype, q_dims) = self.tape.type_of(q)?;
         let (k_dims, v_dims) = (self.operand_dims(turn, 1)?, self.operand_dims(turn, 2)?);
         let rank = q_dims.len();
-        // The scale is given by the queries' last dimension, which the op's sample has as well.
+        // The default scale depends on the queries' last dimension, which the op's sample tensor
+        // has too.
         let scale = f64::from(op.scale_or_default());
-        // Queries that share a head of keys are one more dimension, over which keys and values are stretched.
+        // Query heads that share a key head become one more dimension, along which keys and values
+        // are broadcast.
         let heads = self.fixed(turn, q_dims[rank - 3])?;
         let kv_heads = self.fixed(turn, k_dims[rank - 3])?;
         let grouped = |dims: &[Dim], group: usize| -> Vec<Dim> {
@@ -154,7 +159,8 @@ impl Backward {
         let score_dims = self.tape.type_of(scores)?.1;
         let (scores, mask) = self.masked(turn, op, scores, &score_dims, &q_dims, &k_dims)?;
         let weights = self.tape.g.softmax(scores, rank)?;
-        // A query without keys comes out as zeros, where softmax has no answer; what is not seen has no weight in any case.
+        // A query that sees no keys has the result zero, for which softmax would give NaN. Masked
+        // keys get the weight zero explicitly.
         let weights = match op.mask.is_some() || op.is_causal {
             true => {
                 self.tape.g.map(&[scores, weights], |v| v[0].clone().eq(f64::NEG_INFINITY).select(0.0, v[1].clone()))?
@@ -187,7 +193,8 @@ impl Backward {
         Ok(shares)
     }
 
-    /// The scores with the op's mask, the one that is given and the causal one.
+    /// Adds the given mask and the causal mask to the scores. Returns the node of the given mask
+    /// too.
     fn masked(
         &mut self,
         turn: Turn,
@@ -228,7 +235,8 @@ impl Backward {
         Ok(wide)
     }
 
-    /// Summed over the queries of a group, in the operand's own shape and type.
+    /// Sums a gradient over the queries of a group, and brings it to the operand's own shape and
+    /// type.
     fn folded(&mut self, share: NodeId, grouped: &[Dim], dims: &[Dim], dtype: DType) -> Result<NodeId> {
         let share = self.sum_to(share, grouped)?;
         let share = self.tape.g.reshape(share, dims)?;

@@ -1,6 +1,6 @@
-//! The tape: a graph's nodes replayed into a builder, in a form that has few kinds of ops to differentiate. Products and
-//! convolutions lose their epilogues here (bias, residual and activation become maps of their own), and the graph
-//! compiler gives them back.
+//! The tape: the nodes of a graph replayed into a builder, with fewer kinds of ops to
+//! differentiate. Matrix products and convolutions lose their epilogues here: bias, residual and
+//! activation become separate maps. The graph compiler fuses them again.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, Graph, GraphBuilder, Kind, NodeId};
@@ -9,7 +9,7 @@ use panoply_core::{DType, Op, Operation, Value};
 
 use crate::error::{Error, Result};
 
-/// An op that was recorded before, as an operation: it was checked then.
+/// Wraps an op that was recorded and checked before as an operation.
 pub(crate) struct Recorded(pub(crate) Op);
 
 impl Operation for Recorded {
@@ -29,11 +29,11 @@ impl Operation for Recorded {
 pub(crate) struct Entry {
     /// The node in the builder.
     pub(crate) id: NodeId,
-    /// Where it comes from.
+    /// The kind of the node.
     pub(crate) kind: Kind,
-    /// The entries that it is made of.
+    /// The entries of its operands.
     pub(crate) operands: Vec<usize>,
-    /// The node of the graph that was replayed.
+    /// The index of the node in the replayed graph.
     pub(crate) source: usize,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Entry {
 pub(crate) struct Tape {
     /// The builder.
     pub(crate) g: GraphBuilder,
-    /// The nodes, operands first.
+    /// The entries, operands first.
     pub(crate) entries: Vec<Entry>,
     /// For each node of the graph the entry that has its value.
     pub(crate) entry_of: Vec<usize>,
 }
 
 impl Tape {
-    /// Replays a graph. Inputs and names stay; outputs are not taken over.
+    /// Replays a graph. Inputs and names are kept; outputs are not.
     pub(crate) fn replay(graph: &Graph) -> Result<Tape> {
         let mut g = Graph::builder(graph.name());
         for symbol in graph.symbols() {
@@ -76,7 +76,7 @@ impl Tape {
             if !matches!(node.kind, Kind::Input)
                 && let Some(name) = &node.name
             {
-                // A name that an epilogue's node already has stays there.
+                // If the last node of an epilogue already has this name, that node keeps it.
                 let _ = tape.g.rename(tape.entries[entry].id, name);
             }
             tape.entry_of.push(entry);
@@ -84,7 +84,7 @@ impl Tape {
         Ok(tape)
     }
 
-    /// Records a node of a kind with operands, once more where it was recorded before.
+    /// Records a node of a kind with these operands. The same node may be recorded several times.
     pub(crate) fn record(
         &mut self,
         kind: &Kind,
@@ -155,17 +155,17 @@ impl Tape {
         let mut made = None;
         let id = self.g.op(&ids, |tensors| {
             let map = Map::new(expr, &tensors.iter().collect::<Vec<_>>());
-            made = Some(Kind::Op(Box::new(Op::Compute(ComputeOp::Map(map.clone())))));
+            made = Some(Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Map(map.clone())))));
             map
         })?;
         let kind = made.ok_or_else(|| Error::invalid("graph: a map", "an op", "none"))?;
         Ok(self.push(id, kind, operands.to_vec(), source))
     }
 
-    /// A product, then `activation(product + beta · c + bias)` as a map.
+    /// Records the bare product, then `activation(product + beta · c + bias)` as a map.
     fn product(&mut self, op: &MatMul, operands: &[usize], source: usize) -> Result<usize> {
         let bare = MatMul { c: None, beta: 0.0, bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(Box::new(Op::Compute(ComputeOp::MatMul(bare))));
+        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::MatMul(bare))));
         let product = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![product];
@@ -185,10 +185,10 @@ impl Tape {
         self.map(op.activation.apply(expr), &inputs, source)
     }
 
-    /// A convolution, then `activation(sums + bias)` as a map.
+    /// Records the bare convolution, then `activation(sums + bias)` as a map.
     fn convolution(&mut self, op: &Conv2d, operands: &[usize], source: usize) -> Result<usize> {
         let bare = Conv2d { bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(Box::new(Op::Compute(ComputeOp::Conv2d(bare))));
+        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Conv2d(bare))));
         let sums = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![sums];
@@ -206,7 +206,7 @@ fn has_epilogue(op: &MatMul) -> bool {
     op.c.is_some() || op.bias.is_some() || op.activation != Activation::None
 }
 
-/// The op with other tensors, in the order of its parts.
+/// Replaces the tensors of an op, in the order in which the op visits them.
 pub(crate) fn with_tensors(op: &Op, tensors: &[panoply_core::Tensor]) -> Op {
     let mut op = op.clone();
     let mut tensors = tensors.iter();

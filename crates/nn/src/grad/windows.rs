@@ -30,7 +30,8 @@ impl Backward {
         self.over_windows(g, shape, dims)
     }
 
-    /// An average is a convolution of each channel with ones, divided by the size of each window.
+    /// An average is a convolution of each channel with ones, divided by the number of elements in
+    /// each window.
     fn average_overlapping(&mut self, turn: Turn, shape: &PoolShape, count_padding: bool) -> Result<NodeId> {
         let dtype = self.tape.type_of(turn.g)?.0;
         let [rows, columns] = shape.output();
@@ -57,7 +58,7 @@ impl Backward {
         Ok(self.tape.g.op(&[g, ones], |t| Conv2dBackwardInput::new(&t[0], &t[1], size).options(options))?)
     }
 
-    /// Each window's gradient goes to its largest elements, which share it.
+    /// The gradient of each window goes to its largest elements, in equal shares.
     fn max_side_by_side(&mut self, turn: Turn, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
         let (x, y) = (self.operand(turn, 0), self.own(turn));
         let largest = self.over_windows(y, shape, dims)?;
@@ -69,8 +70,9 @@ impl Backward {
         Ok(self.tape.g.map(&[x, largest, part], |v| v[0].clone().eq(v[1].clone()).select(v[2].clone(), 0.0))?)
     }
 
-    /// One number for each window, at every place of the window. An op writes it out where one can: a map over stretched windows has rows
-    /// of a few elements, and takes several times as long.
+    /// Repeats the number of each window over all elements of the window. `Resize` does this where
+    /// it supports the type: a map over broadcast windows has rows of a few elements and takes
+    /// several times as long.
     fn over_windows(&mut self, x: NodeId, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
         let [height, width] = shape.input;
         if self.tape.type_of(x)?.0 != DType::F64 {
@@ -82,7 +84,8 @@ impl Backward {
         Ok(self.tape.g.reshape(x, dims)?)
     }
 
-    /// The same where windows overlap or reach beyond the image: one place of the window after the other.
+    /// The rule of max pooling for windows that overlap or reach beyond the image. It handles one
+    /// position in the window after the other.
     fn max_overlapping(&mut self, turn: Turn, shape: &PoolShape) -> Result<NodeId> {
         let (mut padded, y) = (self.operand(turn, 0), self.own(turn));
         let mut places = [Vec::new(), Vec::new()];
@@ -130,7 +133,7 @@ impl Backward {
         sum.ok_or_else(|| self.refused(turn, "a window has at least one place"))
     }
 
-    /// A resized image is `R · image · Cᵀ` with two matrices that depend on the sizes alone.
+    /// A resized image is `R · image · Cᵀ`, with two matrices that depend on the sizes alone.
     pub(super) fn resize_shares(&mut self, turn: Turn, op: &Resize) -> Result<Vec<Option<NodeId>>> {
         let (dtype, dims) = self.tape.type_of(self.operand(turn, 0))?;
         let rank = dims.len();
@@ -153,7 +156,8 @@ impl Backward {
         Ok(vec![Some(share)])
     }
 
-    /// What each of `to` pixels takes of each of `from`, as a matrix of `to × from`.
+    /// The resize weights as a `to × from` matrix: the share that each output pixel takes of each
+    /// input pixel.
     fn resizing(&mut self, from: usize, to: usize, mode: ResizeMode, dtype: DType) -> Result<NodeId> {
         let mut values = vec![0.0_f32; from * to];
         let scale = from as f64 / to.max(1) as f64;
@@ -178,10 +182,11 @@ impl Backward {
     }
 }
 
-/// Whether windows cover the image once.
+/// Whether the windows cover the image exactly once.
 fn side_by_side(shape: &PoolShape) -> bool {
     let divides = |axis: usize| shape.input[axis].is_multiple_of(shape.kernel[axis]);
-    // A stride is cut to the image, so a window over all of it has one, too.
+    // Strides are clamped to the image, so a single window that covers the axis counts too,
+    // whatever its stride.
     let apart = |axis: usize| shape.stride[axis] == shape.kernel[axis] || shape.output()[axis] == 1 && divides(axis);
     shape.padding == [0; 4] && (0..2).all(|axis| divides(axis) && apart(axis) && fits(shape, axis))
 }
@@ -190,7 +195,8 @@ fn fits(shape: &PoolShape, axis: usize) -> bool {
     shape.output()[axis] * shape.kernel[axis] == shape.input[axis]
 }
 
-/// The image with windows as dimensions of their own, and one element for each window.
+/// The dimensions of the image with the windows as separate axes, and those of one element for each
+/// window.
 fn window_dims(shape: &PoolShape, dims: &[Dim]) -> ([Dim; 6], [Dim; 6]) {
     let ([rows, columns], [height, width]) = (shape.output(), shape.kernel);
     let whole = [dims[0], dims[1], rows.into(), height.into(), columns.into(), width.into()];

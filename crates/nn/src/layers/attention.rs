@@ -8,26 +8,27 @@ use crate::error::{Error, Result};
 use crate::net::Net;
 use crate::parameters::Init;
 
-/// Self-attention of `batch × sequence × features`. Parameters: `in_proj_weight`, `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
+/// Self-attention of `batch × sequence × features`. Parameters: `in_proj_weight`, `in_proj_bias`,
+/// `out_proj.weight`, `out_proj.bias`.
 #[derive(Clone, Debug)]
 pub struct MultiHeadAttention {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Features of the input and of the output.
+    /// Number of features of the input and of the output.
     pub features: usize,
-    /// Heads, which divide the features.
+    /// Number of heads; it must divide the number of features.
     pub heads: usize,
-    /// Whether no place sees those behind it.
+    /// Whether each position attends only to itself and to earlier positions.
     pub is_causal: bool,
 }
 
 impl MultiHeadAttention {
-    /// Every place sees every other.
+    /// Attention in which every position attends to every other.
     pub fn new(name: &str, features: usize, heads: usize) -> MultiHeadAttention {
         MultiHeadAttention { name: name.to_owned(), features, heads, is_causal: false }
     }
 
-    /// No place sees those behind it.
+    /// Makes the attention causal: each position attends only to itself and to earlier positions.
     pub fn causal(mut self) -> MultiHeadAttention {
         self.is_causal = true;
         self
@@ -44,7 +45,7 @@ impl Layer for MultiHeadAttention {
             }
             let dims = net.expect_features(x, 2, features)?;
             let (batch, length, each) = (dims[0], dims[1], features / heads);
-            // As Xavier would have it for the three products together.
+            // Xavier's initialisation of the three stacked matrices as one.
             let init = Init::Uniform((6.0 / (4 * features) as f32).sqrt());
             let weight = net.parameter("in_proj_weight", &[3 * features, features], init)?;
             let bias = net.parameter("in_proj_bias", &[3 * features], Init::Constant(0.0))?;

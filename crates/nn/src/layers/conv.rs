@@ -11,46 +11,46 @@ use crate::parameters::Init;
 /// A convolution. Parameters: `weight` (`filters × channels / groups × height × width`), `bias`.
 #[derive(Clone, Debug)]
 pub struct Conv2d {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Channels of the input.
+    /// Number of input channels.
     pub channels: usize,
-    /// Channels of the output.
+    /// Number of output channels.
     pub filters: usize,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],
     /// Stride, padding, dilation and groups.
     pub options: ConvOptions,
-    /// Whether it has a bias.
+    /// Whether the layer has a bias.
     pub bias: bool,
 }
 
 impl Conv2d {
-    /// A square kernel, with stride one, without padding, with a bias.
+    /// A convolution with a square kernel, stride one, no padding, and a bias.
     pub fn new(name: &str, channels: usize, filters: usize, kernel: usize) -> Conv2d {
         let options = ConvOptions::default();
         Conv2d { name: name.to_owned(), channels, filters, kernel: [kernel; 2], options, bias: true }
     }
 
-    /// So many zeros on every side.
+    /// Pads every side with `padding` zeros.
     pub fn padding(mut self, padding: usize) -> Conv2d {
         self.options.padding = [padding; 4];
         self
     }
 
-    /// So many steps between outputs.
+    /// Sets the stride along both axes.
     pub fn stride(mut self, stride: usize) -> Conv2d {
         self.options.stride = [stride; 2];
         self
     }
 
-    /// Stride, padding, dilation and groups at once.
+    /// Sets stride, padding, dilation and groups at once.
     pub fn options(mut self, options: ConvOptions) -> Conv2d {
         self.options = options;
         self
     }
 
-    /// Without a bias.
+    /// Removes the bias.
     pub fn without_bias(mut self) -> Conv2d {
         self.bias = false;
         self
@@ -73,27 +73,28 @@ impl Layer for Conv2d {
     }
 }
 
-/// A transposed convolution. Parameters: `weight` (`channels × filters / groups × height × width`), `bias`.
+/// A transposed convolution. Parameters: `weight` (`channels × filters / groups × height × width`),
+/// `bias`.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose2d {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Channels of the input.
+    /// Number of input channels.
     pub channels: usize,
-    /// Channels of the output.
+    /// Number of output channels.
     pub filters: usize,
     /// Height and width of the kernel.
     pub kernel: [usize; 2],
-    /// Stride, padding, dilation and groups of the convolution that it turns round.
+    /// Stride, padding, dilation and groups of the convolution that is transposed.
     pub options: ConvOptions,
-    /// Rows and columns that are added below and on the right.
+    /// Number of rows added at the bottom and of columns added on the right.
     pub output_padding: [usize; 2],
-    /// Whether it has a bias.
+    /// Whether the layer has a bias.
     pub bias: bool,
 }
 
 impl ConvTranspose2d {
-    /// A square kernel and stride, without padding, with a bias.
+    /// A transposed convolution with a square kernel and stride, no padding, and a bias.
     pub fn new(name: &str, channels: usize, filters: usize, kernel: usize, stride: usize) -> ConvTranspose2d {
         let options = ConvOptions { stride: [stride; 2], ..ConvOptions::default() };
         let (kernel, output_padding) = ([kernel; 2], [0; 2]);
@@ -102,7 +103,7 @@ impl ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// The output's size along an axis, where it has one.
+    /// The size of the output along an axis. `None` if the padding is larger than the output.
     fn output(&self, axis: usize, size: usize) -> Option<usize> {
         let ConvOptions { stride, padding, dilation, .. } = self.options;
         let reach = dilation[axis].checked_mul(self.kernel[axis].checked_sub(1)?)?;
@@ -136,7 +137,7 @@ impl Layer for ConvTranspose2d {
     }
 }
 
-/// Says what is wrong with a convolution's numbers.
+/// Checks the sizes of a convolution.
 fn check(kernel: [usize; 2], options: &ConvOptions, channels: usize, filters: usize) -> Result<()> {
     if kernel.contains(&0) || options.stride.contains(&0) || options.dilation.contains(&0) {
         let got = format!("{kernel:?}, {:?} and {:?}", options.stride, options.dilation);
@@ -160,19 +161,19 @@ fn with_bias(net: &mut Net, y: NodeId, filters: usize, init: Init) -> Result<Nod
     Ok(net.add(y, bias)?)
 }
 
-/// The largest number of each window.
+/// The largest element of each window.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxPool2d {
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Steps between windows.
+    /// Distance between the starts of neighbouring windows.
     pub stride: [usize; 2],
-    /// Rows and columns beside the image: top, left, bottom, right.
+    /// Number of padding rows and columns: top, left, bottom, right.
     pub padding: [usize; 4],
 }
 
 impl MaxPool2d {
-    /// Square windows side by side.
+    /// Square windows without overlap or gaps.
     pub fn new(kernel: usize) -> MaxPool2d {
         MaxPool2d { kernel: [kernel; 2], stride: [kernel; 2], padding: [0; 4] }
     }
@@ -189,16 +190,16 @@ impl Layer for MaxPool2d {
 pub struct AvgPool2d {
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Steps between windows.
+    /// Distance between the starts of neighbouring windows.
     pub stride: [usize; 2],
-    /// Rows and columns beside the image: top, left, bottom, right.
+    /// Number of padding rows and columns: top, left, bottom, right.
     pub padding: [usize; 4],
-    /// Whether padding counts, as PyTorch has it unless told otherwise.
+    /// Whether padding counts in the average. The default is PyTorch's: it does.
     pub count_padding: bool,
 }
 
 impl AvgPool2d {
-    /// Square windows side by side.
+    /// Square windows without overlap or gaps.
     pub fn new(kernel: usize) -> AvgPool2d {
         AvgPool2d { kernel: [kernel; 2], stride: [kernel; 2], padding: [0; 4], count_padding: true }
     }
@@ -213,7 +214,7 @@ impl Layer for AvgPool2d {
     }
 }
 
-/// The average of each channel: `batch × channels`.
+/// The average of each channel, as `batch × channels`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GlobalAvgPool2d;
 

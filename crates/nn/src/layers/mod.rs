@@ -1,5 +1,6 @@
-//! Layers as plain structs: sizes and a name, nothing else. [`Layer::forward`] records one into a [`Net`]; its parameters get
-//! PyTorch's names behind the layer's own, so files go both ways.
+//! Layers as plain structs with sizes and a name. [`Layer::forward`] records a layer into a
+//! [`Net`]. Its parameters are named by the layer's name and PyTorch's name of the parameter, so
+//! parameter files can be exchanged with PyTorch in both directions.
 
 mod attention;
 mod conv;
@@ -20,23 +21,24 @@ pub use simple::{Dropout, Embedding, Flatten, Linear, Relu};
 
 /// A function of one tensor that may have parameters.
 pub trait Layer: Send + Sync {
-    /// Records the layer.
+    /// Records the layer for the input `x` and returns its output.
     fn forward(&self, net: &mut Net, x: NodeId) -> Result<NodeId>;
 }
 
-/// Layers one after the other. Each has its own name; a name of its own goes before them, unless it is empty.
+/// Layers in sequence. Each layer has a name; the name of the sequence is put in front of it,
+/// unless it is empty.
 pub struct Sequential {
     name: String,
     layers: Vec<Box<dyn Layer>>,
 }
 
 impl Sequential {
-    /// No layers yet.
+    /// An empty sequence.
     pub fn new(name: &str) -> Sequential {
         Sequential { name: name.to_owned(), layers: Vec::new() }
     }
 
-    /// With one more layer at the end.
+    /// Adds a layer at the end.
     pub fn with(mut self, layer: impl Layer + 'static) -> Sequential {
         self.layers.push(Box::new(layer));
         self

@@ -1,4 +1,4 @@
-//! Normalisations, which are computed in f32 whatever the network's element type.
+//! Normalisation layers. They compute in f32, whatever element type the network has.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, NodeId};
@@ -9,22 +9,23 @@ use crate::error::{Error, Result};
 use crate::net::{Mode, Net};
 use crate::parameters::Init;
 
-/// Brings each channel to mean zero and variance one over the batch: `batch × channels`, or images. Parameters: `weight`, `bias`; buffers:
-/// `running_mean`, `running_var`, which are used where the network is not trained.
+/// Normalises each channel to mean zero and variance one over the batch. The input is
+/// `batch × channels` or images. Parameters: `weight`, `bias`; buffers: `running_mean`,
+/// `running_var`, which replace the batch's mean and variance in inference.
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Channels.
+    /// Number of channels.
     pub channels: usize,
     /// Added to the variance.
     pub epsilon: f64,
-    /// How much of a batch's figures goes into the buffers.
+    /// The share of a batch's mean and variance in the new values of the buffers.
     pub momentum: f64,
 }
 
 impl BatchNorm {
-    /// With PyTorch's epsilon (1e-5) and momentum (0.1).
+    /// A batch norm with PyTorch's epsilon (1e-5) and momentum (0.1).
     pub fn new(name: &str, channels: usize) -> BatchNorm {
         BatchNorm { name: name.to_owned(), channels, epsilon: 1e-5, momentum: 0.1 }
     }
@@ -46,7 +47,8 @@ impl Layer for BatchNorm {
             let (mean, variance) = match net.mode() {
                 Mode::Use => (net.reshape(running_mean, &across)?, net.reshape(running_var, &across)?),
                 Mode::Train => {
-                    // Image by image first: what rows are made of is computed while they are summed up.
+                    // Reduce within each image first. The elementwise ops before that reduction can
+                    // then be fused into it.
                     let mean_of = |net: &mut Net, x: NodeId| -> Result<NodeId> {
                         let mut mean = x;
                         for part in [&axes[1..], &axes[..1]].into_iter().filter(|part| !part.is_empty()) {
@@ -68,20 +70,21 @@ impl Layer for BatchNorm {
     }
 }
 
-/// The square of a number's distance from a mean.
+/// The squared distance of an element (`v[0]`) from a mean (`v[1]`).
 pub(crate) fn squared_distance(v: &[Expr]) -> Expr {
     let centred = v[0].clone() - v[1].clone();
     centred.clone() * centred
 }
 
-/// What batch norm makes of a number, its mean and variance, a weight and a bias. Its gradient has a rule of its own: `grad/norm.rs`.
+/// The batch norm of an element, given its mean and variance, a weight and a bias. The gradient of
+/// this expression has a rule of its own in `grad/norm.rs`.
 pub(crate) fn normalised(v: &[Expr], epsilon: f64) -> Expr {
     let scale = (v[2].clone() + epsilon).rsqrt() * v[3].clone();
     (v[0].clone() - v[1].clone()) * scale + v[4].clone()
 }
 
 impl BatchNorm {
-    /// The buffers after this step; the variance in them is the unbiased one.
+    /// Updates the buffers. The running variance uses the unbiased variance of the batch.
     fn update(
         &self,
         net: &mut Net,
@@ -107,26 +110,27 @@ impl BatchNorm {
     }
 }
 
-/// Brings the last dimension to mean zero and variance one. Parameters: `weight`, `bias`.
+/// Normalises the last dimension to mean zero and variance one. Parameters: `weight`, `bias`.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Features of the last dimension.
+    /// Size of the last dimension.
     pub features: usize,
     /// Added to the variance.
     pub epsilon: f64,
-    /// Whether the mean is left alone, and there is no bias.
+    /// Whether the layer divides by the root mean square only: it subtracts no mean and has no
+    /// bias.
     pub is_rms: bool,
 }
 
 impl LayerNorm {
-    /// With PyTorch's epsilon, 1e-5.
+    /// A layer norm with PyTorch's epsilon, 1e-5.
     pub fn new(name: &str, features: usize) -> LayerNorm {
         LayerNorm { name: name.to_owned(), features, epsilon: 1e-5, is_rms: false }
     }
 
-    /// Root mean square only.
+    /// A norm by the root mean square only.
     pub fn rms(name: &str, features: usize) -> LayerNorm {
         LayerNorm { is_rms: true, ..LayerNorm::new(name, features) }
     }

@@ -1,4 +1,4 @@
-//! LSTM and GRU over sequences of a fixed length, written out step by step into the graph.
+//! LSTM and GRU over sequences of a fixed length, unrolled step by step into the graph.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, NodeId};
@@ -10,55 +10,58 @@ use crate::error::{Error, Result};
 use crate::net::Net;
 use crate::parameters::Init;
 
-/// The longest sequence that is written out.
+/// The longest sequence that is unrolled.
 pub const SEQUENCE_MAX: usize = 1024;
 
-/// A long short-term memory over `batch × sequence × inputs`; gives `batch × sequence × hidden`, or the last place alone. Parameters of each
-/// layer `n`: `weight_ih_ln`, `weight_hh_ln`, `bias_ih_ln`, `bias_hh_ln`, with the gates in PyTorch's order (input, forget, cell, output).
+/// A long short-term memory over `batch × sequence × inputs`. The output is
+/// `batch × sequence × hidden`, or the last position alone. Parameters of layer `n`:
+/// `weight_ih_ln`, `weight_hh_ln`, `bias_ih_ln`, `bias_hh_ln`, with the gates in PyTorch's order
+/// (input, forget, cell, output).
 #[derive(Clone, Debug)]
 pub struct Lstm {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Features of the input.
+    /// Number of features of the input.
     pub inputs: usize,
-    /// Features of the state.
+    /// Number of features of the state.
     pub hidden: usize,
-    /// Layers on top of each other.
+    /// Number of stacked layers.
     pub layers: usize,
-    /// Whether only the last place is given.
+    /// Whether only the state of the last position is returned.
     pub last_only: bool,
 }
 
-/// A gated recurrent unit; sizes and outputs as [`Lstm`], with the gates in PyTorch's order (reset, update, new).
+/// A gated recurrent unit. Sizes and outputs are those of [`Lstm`]; the gates are in PyTorch's
+/// order (reset, update, new).
 #[derive(Clone, Debug)]
 pub struct Gru {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Features of the input.
+    /// Number of features of the input.
     pub inputs: usize,
-    /// Features of the state.
+    /// Number of features of the state.
     pub hidden: usize,
-    /// Layers on top of each other.
+    /// Number of stacked layers.
     pub layers: usize,
-    /// Whether only the last place is given.
+    /// Whether only the state of the last position is returned.
     pub last_only: bool,
 }
 
 macro_rules! builders {
     ($name:ident) => {
         impl $name {
-            /// One layer, with the state of every place.
+            /// One layer that returns the states of all positions.
             pub fn new(name: &str, inputs: usize, hidden: usize) -> $name {
                 $name { name: name.to_owned(), inputs, hidden, layers: 1, last_only: false }
             }
 
-            /// So many layers.
+            /// Sets the number of stacked layers.
             pub fn layers(mut self, layers: usize) -> $name {
                 self.layers = layers;
                 self
             }
 
-            /// The state of the last place alone, `batch × hidden`.
+            /// Returns the state of the last position alone, as `batch × hidden`.
             pub fn last_only(mut self) -> $name {
                 self.last_only = true;
                 self
@@ -109,7 +112,8 @@ impl Layer for Gru {
     }
 }
 
-/// What one step of a cell is given: the gates' sums from the input and from the state, the state, and the memory.
+/// The inputs of one step of a cell: the gates' sums from the input and from the state, the state,
+/// and the memory.
 struct Step {
     given: NodeId,
     recurrent: NodeId,
@@ -151,7 +155,7 @@ impl Sizes {
             let by_input = parameter("weight_ih", &[gated, inputs])?;
             let by_state = parameter("weight_hh", &[gated, self.hidden])?;
             let (bias, state_bias) = (parameter("bias_ih", &[gated])?, parameter("bias_hh", &[gated])?);
-            // The input's products of all places are one.
+            // One matrix product covers the inputs of all positions.
             let sums = net.op(&[x, by_input], |t| MatMul::new(&t[0], &t[1]).transpose_b())?;
             let sums = net.add(sums, bias)?;
             let zero = net.unnamed_constant(&Tensor::zeros(DType::F32, [])?)?;
@@ -178,7 +182,7 @@ impl Sizes {
     }
 }
 
-/// The parts of `batch × (gates · hidden)`.
+/// Splits `batch × (gates · hidden)` into one node for each gate.
 fn gates<const N: usize>(net: &mut Net, sums: NodeId, hidden: usize) -> Result<[NodeId; N]> {
     let batch = net.dims(sums)?[0];
     let whole = net.reshape(sums, &[batch, N.into(), hidden.into()])?;
@@ -190,7 +194,7 @@ fn gates<const N: usize>(net: &mut Net, sums: NodeId, hidden: usize) -> Result<[
     Ok(parts)
 }
 
-/// The states of all places as `batch × sequence × hidden`.
+/// Stacks the states of all positions to `batch × sequence × hidden`.
 fn stacked(net: &mut Net, states: &[NodeId], batch: Dim, hidden: usize) -> Result<NodeId> {
     let mut whole = None;
     for (place, state) in states.iter().enumerate() {

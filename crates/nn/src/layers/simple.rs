@@ -8,26 +8,27 @@ use crate::error::{Error, Result};
 use crate::net::{Mode, Net};
 use crate::parameters::Init;
 
-/// `x · weightᵀ + bias` of the last dimension. Parameters: `weight` (`outputs × inputs`), `bias`.
+/// `x · weightᵀ + bias` along the last dimension. Parameters: `weight` (`outputs × inputs`),
+/// `bias`.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Features of the input.
+    /// Number of features of the input.
     pub inputs: usize,
-    /// Features of the output.
+    /// Number of features of the output.
     pub outputs: usize,
-    /// Whether it has a bias.
+    /// Whether the layer has a bias.
     pub bias: bool,
 }
 
 impl Linear {
-    /// With a bias.
+    /// A linear layer with a bias.
     pub fn new(name: &str, inputs: usize, outputs: usize) -> Linear {
         Linear { name: name.to_owned(), inputs, outputs, bias: true }
     }
 
-    /// Without a bias.
+    /// Removes the bias.
     pub fn without_bias(mut self) -> Linear {
         self.bias = false;
         self
@@ -53,19 +54,19 @@ impl Layer for Linear {
     }
 }
 
-/// A row of a table for each index. Parameter: `weight` (`count × features`).
+/// Looks up a row of a table for each index. Parameter: `weight` (`count × features`).
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// Its name.
+    /// The layer's name.
     pub name: String,
-    /// Rows of the table.
+    /// Number of rows of the table.
     pub count: usize,
-    /// Features of a row.
+    /// Number of features of a row.
     pub features: usize,
 }
 
 impl Embedding {
-    /// A table of so many rows.
+    /// An embedding with a table of `count` rows.
     pub fn new(name: &str, count: usize, features: usize) -> Embedding {
         Embedding { name: name.to_owned(), count, features }
     }
@@ -80,18 +81,18 @@ impl Layer for Embedding {
     }
 }
 
-/// Sets elements to zero at random and scales the others up, in training. The numbers are a function of the step's seed and of the
-/// layer's path: the same on every device.
+/// In training, sets elements to zero at random and scales the others up. The random numbers depend
+/// on the step's seed and the layer's path alone, so they are the same on every device.
 #[derive(Clone, Debug)]
 pub struct Dropout {
-    /// Its name, which tells its numbers from those of others.
+    /// The layer's name, which makes its random numbers independent of those of other layers.
     pub name: String,
     /// The probability that an element becomes zero.
     pub probability: f64,
 }
 
 impl Dropout {
-    /// With this probability.
+    /// A dropout layer with this probability.
     pub fn new(name: &str, probability: f64) -> Dropout {
         Dropout { name: name.to_owned(), probability }
     }
@@ -125,7 +126,7 @@ impl Layer for Relu {
     }
 }
 
-/// All dimensions but the first as one.
+/// Merges all dimensions but the first into one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flatten;
 

@@ -1,5 +1,6 @@
-//! Elementwise expressions in ONNX's words: one node for each of theirs. Comparisons are booleans there and numbers here, so each value
-//! knows which of both it is.
+//! Elementwise expressions as ONNX nodes: each node of the expression becomes one ONNX node or a
+//! few. Comparisons are booleans in ONNX and numbers in this library, so each value records which
+//! of the two it is.
 
 use panoply_core::DType;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
@@ -80,7 +81,7 @@ impl Exporter {
         self.constant(element(dtype).unwrap_or(1), &[], bytes)
     }
 
-    /// A value as a number of this type.
+    /// Converts a value to a number of this element type.
     fn number_of(&mut self, made: &Made, dtype: DType) -> Result<String> {
         Ok(match made {
             Made::Number(name, own) if *own == dtype => name.clone(),
@@ -133,7 +134,8 @@ impl Exporter {
         Ok(Made::Number(self.node(name, &[&x], &[]), dtype))
     }
 
-    /// `x · (1 + erf(x / √2)) / 2`, or with the hyperbolic tangent of a cubic in its place.
+    /// `x · (1 + erf(x / √2)) / 2`, or the approximation with the hyperbolic tangent of a cubic in
+    /// place of erf.
     fn gelu(&mut self, op: UnaryOp, x: &str, dtype: DType) -> Result<Made> {
         let inner = match op {
             UnaryOp::Gelu => {
@@ -218,7 +220,7 @@ impl Exporter {
     }
 }
 
-/// The dimensions that operands of these come to together.
+/// The dimensions to which operands of these dimensions broadcast.
 fn stretched<'a>(operands: impl Iterator<Item = &'a Vec<Dim>>, rank: usize) -> Vec<Dim> {
     let mut whole = vec![Dim::fixed(1); rank];
     for dims in operands {

@@ -1,8 +1,9 @@
-//! Networks as ONNX files, for this library's models and for others that read ONNX.
+//! Networks as ONNX files, for this library's models and for other readers of ONNX.
 //!
-//! A network that was recorded for use ([`Mode::Use`](crate::Mode::Use)) is written with its parameters: inputs keep the names of the
-//! data, weights their own, dimensions that are symbols stay symbols. What has no form in ONNX is refused, with its name. `ops` has one op after
-//! the other, `expression` what is elementwise, `wire` the bytes.
+//! A network that was recorded for inference ([`Mode::Use`](crate::Mode::Use)) is written with its
+//! parameters. Inputs keep the names of the data, weights keep their names, and symbolic dimensions
+//! stay symbolic. An op that has no ONNX form is refused by name. `ops` writes single ops,
+//! `expression` elementwise expressions, `wire` the bytes.
 
 mod expression;
 mod ops;
@@ -21,10 +22,10 @@ use crate::net::{Recording, Role};
 use crate::parameters::Parameters;
 use wire::{Attribute, INT64, Message, element_type};
 
-/// The version of the messages, and that of the ops.
+/// The IR version of the files, and their opset version.
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 18;
-/// What a message may have: lengths of protocol buffers are 31 bits.
+/// The largest file: protocol buffers have 31-bit lengths.
 const FILE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// Writes a network with its parameters.
@@ -32,7 +33,8 @@ pub fn save(path: &Path, recording: &Recording, parameters: &Parameters) -> Resu
     files::replace(path, &to_bytes(recording, parameters)?)
 }
 
-/// What a file of a network with its parameters is. Its outputs are those that the network named.
+/// The contents of an ONNX file of a network with its parameters. The file has the named outputs of
+/// the network.
 pub fn to_bytes(recording: &Recording, parameters: &Parameters) -> Result<Vec<u8>> {
     let mut exporter = Exporter::new(recording)?;
     exporter.inputs(recording, parameters)?;
@@ -52,7 +54,7 @@ struct Exporter {
     needed: Vec<bool>,
     names: Vec<String>,
     symbols: Vec<String>,
-    /// For each symbol an input and the axis along which it has that size.
+    /// For each symbol an input and the axis of that input that has this size.
     sizes: HashMap<usize, (String, usize)>,
     graph: Message,
     ports: [Message; 2],
@@ -85,7 +87,7 @@ impl Exporter {
         })
     }
 
-    /// Data as inputs, parameters as constants of their names.
+    /// Writes the data as inputs, and the parameters as constants under their names.
     fn inputs(&mut self, recording: &Recording, parameters: &Parameters) -> Result<()> {
         for (role, node) in recording.roles.iter().zip(recording.graph.inputs()) {
             let entry = self.tape.entry_of[*node];
@@ -155,16 +157,16 @@ impl Exporter {
         model.0
     }
 
-    /// Adds a node and names its output.
+    /// Adds a node and returns the name of its output.
     fn node(&mut self, op: &str, inputs: &[&str], attributes: &[Attribute<'_>]) -> String {
         self.count += 1;
-        // No parameter's name begins so.
+        // No parameter's name begins with a slash.
         let name = format!("/{}", self.count);
         self.graph.message(1, wire::node(op, inputs, &name, attributes));
         name
     }
 
-    /// A constant, written once.
+    /// Adds a constant. Equal constants are written once.
     fn constant(&mut self, element: i64, dims: &[i64], bytes: Vec<u8>) -> String {
         let key = (element, dims.to_vec(), bytes);
         if let Some(known) = self.constants.get(&key) {
@@ -192,7 +194,8 @@ impl Exporter {
         self.node("Cast", &[x], &[Attribute::Integer("to", element)])
     }
 
-    /// Dimensions as a list of numbers that is there when the network runs: constants, and sizes of inputs for symbols.
+    /// Dimensions as a one-dimensional tensor that is computed when the network runs: constants,
+    /// and sizes of inputs for symbols.
     fn shape(&mut self, dims: &[Dim]) -> Result<String> {
         if let Some(fixed) = dims.iter().map(Dim::as_fixed).collect::<Option<Vec<usize>>>() {
             return Ok(self.integers(&fixed.iter().map(|size| *size as i64).collect::<Vec<_>>()));
@@ -202,7 +205,7 @@ impl Exporter {
         Ok(self.node("Concat", &parts, &[Attribute::Integer("axis", 0)]))
     }
 
-    /// One dimension as a list of one number.
+    /// One dimension as a tensor of one element.
     fn size(&mut self, dim: Dim) -> Result<String> {
         let mut size = self.integers(&[dim.factor() as i64]);
         for (symbol, power) in dim.powers().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Ops in ONNX's words.
+//! Compute ops as ONNX nodes.
 
 use panoply_core::graph::{Dim, Kind};
 use panoply_core::op::compute::{
@@ -12,7 +12,7 @@ use super::{Exporter, element};
 use crate::error::{Error, Result};
 
 impl Exporter {
-    /// Adds what an entry of the tape is, and gives its name.
+    /// Adds the nodes for an entry of the tape, and returns the name of the output.
     pub(super) fn entry(&mut self, entry: usize) -> Result<String> {
         let recorded = self.tape.entries[entry].clone();
         let names: Vec<String> = recorded.operands.iter().map(|operand| self.names[*operand].clone()).collect();
@@ -69,7 +69,8 @@ impl Exporter {
         self.node("Transpose", &[x], &[Attribute::Integers("perm", order)])
     }
 
-    /// A product of matrices with two dimensions is a `Gemm`; others are turned round first. Their epilogues are nodes of their own already.
+    /// A product of two-dimensional matrices becomes a `Gemm`. For other products the transposed
+    /// operands get a `Transpose` first. Epilogues are nodes of their own already.
     fn product(&mut self, op: &MatMul, names: &[String]) -> String {
         let (rank_a, rank_b) = (op.a.shape().rank(), op.b.shape().rank());
         if rank_a == 2 && rank_b == 2 {
@@ -144,7 +145,7 @@ impl Exporter {
         let axes: Vec<i64> = (0..axes.len()).filter(|axis| axes[*axis]).map(|axis| axis as i64).collect();
         let keeps = Attribute::Integer("keepdims", i64::from(op.keeps_dims));
         if axes.is_empty() && !matches!(op.reduction, Reduction::ArgMax | Reduction::ArgMin) {
-            // To ONNX no axes are all of them.
+            // ONNX reads an empty list of axes as all axes.
             return Ok(self.node("Identity", &[x], &[]));
         }
         let name = match op.reduction {
@@ -202,7 +203,7 @@ impl Exporter {
         Ok(y)
     }
 
-    /// Attention written out. What keys a query sees is a constant.
+    /// Attention as its single steps. The causal mask is a constant.
     fn attention(&mut self, entry: usize, op: &Attention, names: &[String]) -> Result<String> {
         let operands = self.tape.entries[entry].operands.clone();
         let dims_of = |place: usize| Ok::<_, Error>(self.tape.type_of(self.tape.entries[operands[place]].id)?.1);
@@ -257,7 +258,7 @@ impl Exporter {
     }
 }
 
-/// What convolutions say of their window.
+/// The attributes of a convolution: kernel shape, strides, pads, dilations, groups.
 fn window(options: ConvOptions, weights: &Tensor) -> Vec<Attribute<'static>> {
     let whole = |numbers: &[usize]| numbers.iter().map(|number| *number as i64).collect::<Vec<_>>();
     vec![

@@ -1,9 +1,9 @@
-//! ONNX's messages as bytes: protocol buffers, written one field after the other.
+//! ONNX messages as bytes: protocol buffers, written field by field.
 
 use panoply_core::graph::Dim;
 use panoply_core::{DType, Tensor};
 
-/// What an attribute of a node says.
+/// The name and value of a node's attribute.
 pub(super) enum Attribute<'a> {
     Integer(&'a str, i64),
     Float(&'a str, f32),
@@ -11,7 +11,7 @@ pub(super) enum Attribute<'a> {
     Text(&'a str, &'a str),
 }
 
-/// Element types that no tensor of ours has.
+/// Element types of ONNX that no tensor of this library has.
 pub(super) const INT64: i64 = 7;
 pub(super) const BOOL: i64 = 9;
 
@@ -128,7 +128,7 @@ fn attribute(said: &Attribute<'_>) -> Message {
     message
 }
 
-/// An input or output of a graph: symbols keep their names.
+/// An input or output of a graph. Symbolic dimensions keep their names.
 pub(super) fn port(name: &str, element: i64, dims: &[Dim], symbols: &[String]) -> Message {
     let mut shape = Message::default();
     for dim in dims {

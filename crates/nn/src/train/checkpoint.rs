@@ -1,7 +1,8 @@
-//! Checkpoints: everything that training needs to go on, in files that survive a kill.
+//! Checkpoints: everything that training needs to go on, in crash-safe files.
 //!
-//! A checkpoint is written beside the others, brought to the disk, and only then given its name, so a file that has a name is
-//! whole. Should one be damaged all the same, its checksum tells, it is refused with the reason, and the one before it is used.
+//! A checkpoint is written to a temporary file, synced to the disk, and only then renamed to its
+//! final name, so a file with that name is complete. If a file gets damaged all the same, its
+//! checksum reveals it: the file is refused with the reason, and the previous one is used.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{self, Loaded};
 use crate::parameters::Parameters;
 
-/// Where checkpoints are kept, and how many.
+/// The folder of the checkpoints, and how many are kept.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
@@ -25,24 +26,24 @@ pub struct Checkpoints {
 pub struct Checkpoint {
     /// Parameters and buffers.
     pub parameters: Parameters,
-    /// The optimiser's tensors.
+    /// The optimiser's state tensors.
     pub state: Vec<Tensor>,
-    /// How far the session was.
+    /// The progress of the session.
     pub position: Position,
-    /// How far the trainer was.
+    /// The progress of the trainer.
     pub marks: Marks,
-    /// Where it was read from.
+    /// The path of the file.
     pub path: PathBuf,
 }
 
-/// How far a trainer is.
+/// The progress of a trainer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Marks {
     /// The number of the next epoch.
     pub epoch: u64,
-    /// The best figure so far, for an early end.
+    /// The best figure so far, for early stopping.
     pub best: f64,
-    /// Epochs since then.
+    /// Number of epochs since the last improvement.
     pub without: u32,
 }
 
@@ -58,15 +59,16 @@ const EXTENSION: &str = "safetensors";
 const CHECKSUM: &str = "checksum";
 
 impl Checkpoints {
-    /// The newest `keep` checkpoints in a folder, which is made where it is not there.
+    /// Keeps the newest `keep` checkpoints in a folder. The folder is created if it does not exist.
     pub fn new(folder: impl Into<PathBuf>, keep: usize) -> Result<Checkpoints> {
         let folder = folder.into();
         std::fs::create_dir_all(&folder).map_err(|error| Error::file(&folder, error))?;
         Ok(Checkpoints { folder, keep: keep.max(1) })
     }
 
-    /// Saves a session before its next step. The newest checkpoints up to this one are kept; those of later steps, which were refused
-    /// or are another training's, stay until this one has come so far.
+    /// Saves a session before its next step. The newest checkpoints up to this step are kept.
+    /// Checkpoints of later steps, which were refused or belong to another training, stay until
+    /// this training gets past them.
     pub fn save(&self, session: &mut Session, marks: Marks) -> Result<PathBuf> {
         let mut all = Parameters::new();
         for (name, tensor) in session.parameters()?.iter() {
@@ -89,7 +91,7 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// The newest checkpoint that is whole, and those that were refused on the way, with the reason.
+    /// The newest intact checkpoint, and the errors of the newer ones that were refused.
     pub fn newest(&self) -> Result<(Option<Checkpoint>, Vec<Error>)> {
         let mut refused = Vec::new();
         for (_, path) in self.list()?.into_iter().rev() {
@@ -101,7 +103,8 @@ impl Checkpoints {
         Ok((None, refused))
     }
 
-    /// Brings a session to the newest checkpoint that is whole: how far the trainer was, where there was one, and what was refused.
+    /// Restores a session from the newest intact checkpoint. Returns the trainer's progress if a
+    /// checkpoint was found, and the errors of those that were refused.
     pub fn resume(&self, session: &mut Session) -> Result<(Option<Marks>, Vec<Error>)> {
         let (found, refused) = self.newest()?;
         let Some(found) = found else { return Ok((None, refused)) };
@@ -109,7 +112,7 @@ impl Checkpoints {
         Ok((Some(found.marks), refused))
     }
 
-    /// The files, the oldest first.
+    /// The files with their steps, the oldest first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))?;
         let number = |path: &Path| {
@@ -144,7 +147,8 @@ fn read(path: &Path) -> Result<Checkpoint> {
     Ok(Checkpoint { parameters, state, position, marks, path: path.to_owned() })
 }
 
-/// How far session and trainer are, as notes. Rust's text of a float is read back as the same number.
+/// The progress of session and trainer as notes. Rust's text form of a float parses to the same
+/// number.
 fn notes(position: Position, marks: Marks) -> HashMap<String, String> {
     let Position { step, applied, scale, scale_good } = position;
     let Marks { epoch, best, without } = marks;
@@ -175,10 +179,11 @@ fn note<T: std::str::FromStr>(notes: &HashMap<String, String>, name: &str) -> Re
     text.parse().map_err(|_| format!("its {name} is no number"))
 }
 
-/// A checksum of names, element types, shapes and contents, and of all notes but its own.
+/// A checksum of names, element types, shapes and contents, and of all notes but the checksum
+/// itself.
 fn checksum(parameters: &Parameters, notes: &HashMap<String, String>) -> Result<u32, String> {
     let mut hasher = crc32fast::Hasher::new();
-    // With its length before it, no text can be taken for the end of another.
+    // The length in front of each text keeps the boundaries between texts unambiguous.
     let text = |hasher: &mut crc32fast::Hasher, text: &str| {
         hasher.update(&(text.len() as u64).to_le_bytes());
         hasher.update(text.as_bytes());

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// One line of a curve.
+/// One line of the picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What it is.
+    /// The name of the line.
     pub name: String,
-    /// Its points: step and value, in order.
+    /// The points in order: step and value.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -15,14 +15,14 @@ const COLOURS: [&str; 6] = ["#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 320.0;
 const MARGIN: f64 = 56.0;
-/// The most points of one line that are drawn.
+/// The largest number of points of one line that are drawn.
 const POINTS_MAX: usize = 2_000;
 
-/// Lines one above the other, each with an axis of its own, over the same steps.
+/// Draws the lines below each other over the same steps, each with its own axis.
 pub fn svg(title: &str, lines: &[Line]) -> String {
     let mut text = String::new();
     let height = HEIGHT * lines.len().max(1) as f64 + 40.0;
-    // Writing into a string does not fail.
+    // Writing into a string cannot fail.
     let _ = write!(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\
@@ -80,7 +80,7 @@ fn panel(text: &mut String, line: &Line, top: f64, colour: &str) {
     );
 }
 
-/// At most [`POINTS_MAX`] finite points, evenly taken.
+/// At most [`POINTS_MAX`] finite points, taken at even intervals.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let finite: Vec<(f64, f64)> = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
     let step = finite.len().div_ceil(POINTS_MAX).max(1);

@@ -1,4 +1,5 @@
-//! Sets of rows, and the batches that an epoch is made of: shuffled by the seed, made ahead by a pipeline of the runtime.
+//! Datasets of rows, and the batches of an epoch: shuffled by the seed, and prepared in advance by
+//! a pipeline of the runtime.
 
 use std::sync::Arc;
 
@@ -8,10 +9,11 @@ use panoply_runtime::pipeline::{Pipeline, Receiver, Running};
 use crate::error::{Error, Result};
 use crate::random::Random;
 
-/// Batches that are made ahead of the one that is trained on.
+/// Number of batches that are prepared in advance.
 const AHEAD: usize = 4;
 
-/// Rows of several tensors that belong together, such as pictures and labels: their first dimension is the same.
+/// Rows of several tensors that belong together, such as pictures and labels. All tensors have the
+/// same first dimension.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     tensors: Arc<[Tensor]>,
@@ -19,7 +21,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A set of these tensors, which are on the host.
+    /// Makes a dataset of these tensors, which must be on the host.
     pub fn new(tensors: Vec<Tensor>) -> Result<Dataset> {
         let rows = tensors.first().and_then(|tensor| tensor.shape().first().copied());
         let rows = rows.ok_or_else(|| Error::invalid("dataset: tensors", "at least one, with a row", "none"))?;
@@ -37,12 +39,12 @@ impl Dataset {
         Ok(Dataset { tensors: whole.into(), rows })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -52,7 +54,7 @@ impl Dataset {
         &self.tensors
     }
 
-    /// The rows before a place, and those from it on.
+    /// Splits the dataset into the rows before `row` and the others.
     pub fn split_at(&self, row: usize) -> Result<(Dataset, Dataset)> {
         let part = |start: usize, end: usize| {
             let cut = |tensor: &Tensor| tensor.slice(0, start, end);
@@ -63,20 +65,20 @@ impl Dataset {
         Ok((part(0, row)?, part(row, self.rows)?))
     }
 
-    /// The rows of these numbers, as a batch.
+    /// A batch of the rows with these indices.
     pub fn rows(&self, rows: &[u32]) -> Result<Vec<Tensor>> {
         self.tensors.iter().map(|tensor| picked(tensor, rows)).collect()
     }
 
-    /// The order of rows in an epoch: random, the same for the same seed.
+    /// The order of rows in an epoch: random, and the same for the same seed and epoch.
     pub fn order(&self, seed: u64, epoch: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.rows as u32).collect();
         Random::new(seed, &format!("epoch {epoch}")).shuffle(&mut order);
         order
     }
 
-    /// The batches of these rows, in order, made on other threads while the last one is used. The last batch may be smaller; it is left
-    /// out where `whole_only` says so.
+    /// The batches of these rows, in order. They are made on other threads while earlier batches
+    /// are used. The last batch may be smaller; with `whole_only` a smaller batch is left out.
     pub fn batches(&self, order: Vec<u32>, size: usize, whole_only: bool) -> Result<Batches> {
         if size == 0 {
             return Err(Error::invalid("dataset: batch", "at least one row", 0));

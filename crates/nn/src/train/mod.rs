@@ -1,9 +1,12 @@
 //! Training: a step is one op, a session runs steps, a trainer runs epochs.
 //!
-//! * `step`: the graphs of a step. [`session`]: parameters and state on devices; `run`, `scale` and `recovery` are its parts.
-//! * [`data`]: sets of rows, shuffled into batches that are made ahead. [`trainer`]: epochs, metrics, early stopping.
-//! * [`checkpoint`]: files that survive a kill. [`curve`]: what was reached, as a picture.
-//! * `origin`: where a number that is not finite came from.
+//! * `step`: the graphs of a step. [`session`]: parameters and state on devices; `run`, `scale` and
+//!   `recovery` are its parts.
+//! * [`data`]: datasets of rows, shuffled into batches that are prepared in advance. [`trainer`]:
+//!   epochs, metrics, early stopping.
+//! * [`checkpoint`]: crash-safe files of the training state. [`curve`]: the training curve as a
+//!   picture.
+//! * `origin`: finds the op that produced a NaN or an infinity.
 
 pub mod checkpoint;
 pub mod curve;

@@ -1,4 +1,4 @@
-//! Where a number that is not finite came from: a graph run op by op.
+//! Finds the op that produced a NaN or an infinity, by running a graph op by op.
 
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::Transfer;
@@ -9,7 +9,8 @@ use panoply_runtime::{RunOptions, Runtime};
 use crate::error::Result;
 use crate::grad::Recorded;
 
-/// The first op of a graph that makes a number which is not finite of numbers that are, as a message; or the input that has one.
+/// A message that names the first op of a graph with finite inputs and an output that is not
+/// finite, or the input of the graph that is not finite. `None` if all values are finite.
 pub(crate) fn first_bad_op(runtime: &Runtime, graph: &Graph, inputs: &[Tensor]) -> Result<Option<String>> {
     let host = |tensor: &Tensor| match tensor.location() {
         Location::Host => Ok(tensor.clone()),
@@ -40,7 +41,7 @@ pub(crate) fn first_bad_op(runtime: &Runtime, graph: &Graph, inputs: &[Tensor]) 
     Ok(found)
 }
 
-/// Whether every element is finite, of a tensor on the host.
+/// Whether every element of a tensor on the host is finite.
 fn is_finite(tensor: &Tensor) -> bool {
     match tensor.dtype() {
         DType::F32 => tensor.to_vec::<f32>().is_ok_and(|values| values.iter().all(|value| value.is_finite())),

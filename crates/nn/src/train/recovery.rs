@@ -1,4 +1,4 @@
-//! What is done about lost devices: a copy on the host, the batches since, and going through them again.
+//! Recovery from lost devices: a copy on the host, and the batches since then, which are run again.
 
 use panoply_core::{DeviceId, Location, Tensor};
 
@@ -6,7 +6,7 @@ use super::session::{Replica, Session};
 use super::step::application;
 use crate::error::{Error, Result};
 
-/// What the host has: parameters and state before `step`, and what the steps since were given.
+/// The copy on the host: parameters and state before `step`, and the inputs of the steps since.
 pub(super) struct Copy {
     step: u64,
     values: Vec<Tensor>,
@@ -14,7 +14,7 @@ pub(super) struct Copy {
     since: Vec<Kept>,
 }
 
-/// What a step was given.
+/// The inputs of one step.
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) parts: Vec<Vec<Tensor>>,
@@ -29,7 +29,7 @@ impl Copy {
 }
 
 impl Session {
-    /// A step's batch on the host, to be kept.
+    /// The batch of a step, copied to the host for recovery. Empty if no copies are kept.
     pub(super) fn to_keep(&self, parts: &[Vec<Tensor>]) -> Result<Vec<Vec<Tensor>>> {
         let host = |part: &Vec<Tensor>| part.iter().map(|tensor| self.to_host(tensor)).collect::<Result<_>>();
         match self.options.copy_every {
@@ -38,7 +38,8 @@ impl Session {
         }
     }
 
-    /// Keeps what a step was given; or a new copy, where parameters and state are on the host, or the last copy is old.
+    /// Keeps the inputs of a step. Makes a new copy instead if parameters and state are on the host
+    /// anyway, or if the last copy is old.
     pub(super) fn keep(&mut self, step: Kept) {
         if self.options.copy_every == 0 {
             return;
@@ -46,13 +47,14 @@ impl Session {
         let replica = &self.replicas[0];
         let at_host = replica.values.iter().chain(&replica.state).all(|tensor| tensor.location() == Location::Host);
         let is_old = self.copy.since.len() + 1 >= self.options.copy_every;
-        // A device that is lost while it is asked is met again by the next step, and recovered from the copy before.
+        // If a device is lost during the copy, the next step meets the loss again and recovers from
+        // the previous copy.
         if !(at_host || is_old) || self.new_copy().is_err() {
             self.copy.since.push(step);
         }
     }
 
-    /// Brings parameters, state, the last norm and the figures that can still be read to the host.
+    /// Copies parameters, state, the last norm and the recent figures to the host.
     fn new_copy(&mut self) -> Result<()> {
         let copied = |tensors: &[Tensor]| tensors.iter().map(|tensor| self.to_host(tensor)).collect::<Result<Vec<_>>>();
         let replica = &self.replicas[0];
@@ -64,7 +66,8 @@ impl Session {
         Ok(())
     }
 
-    /// After a device was lost: leaves its replica out where there are others, otherwise goes back to the host's copy.
+    /// Handles a lost device: drops its replica if others are left; otherwise goes back to the copy
+    /// on the host.
     pub(super) fn recover(&mut self, cause: Error) -> Result<()> {
         let lost = |replica: &Replica| {
             let gone = replica.values.iter().chain(&replica.state).any(|value| self.to_host(value).is_err());
@@ -91,7 +94,8 @@ impl Session {
         Ok(())
     }
 
-    /// Brings the replicas up to the last step that was taken. A step that fails here is tried again when this is called next.
+    /// Brings the replicas up to the last step that was taken. If a step fails here, the next call
+    /// tries it again.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         while self.at < self.step {
             let lost = || Error::invalid("session: steps since the copy", "all", "fewer");
@@ -104,7 +108,7 @@ impl Session {
     }
 }
 
-/// The device that an error is about.
+/// The device that an error names.
 fn device_of(error: &Error) -> Option<DeviceId> {
     use panoply_core::Error as Cause;
     let Error::Op(mut cause) = error.clone() else { return None };

@@ -1,4 +1,5 @@
-//! The ops of a step: one graph on one device; or gradients, part after part, on every replica, and then the step on every replica.
+//! Runs the ops of a step. On one device with one part, a step is one graph. Otherwise every
+//! replica computes the gradients of each part of the batch, and then applies the optimiser's step.
 
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, DeviceId, Outcome, Tensor};
@@ -11,7 +12,8 @@ use crate::optim::HYPER;
 use crate::random;
 
 impl Session {
-    /// One step over these parts of a batch, and what is there afterwards. Where it fails, nothing has changed.
+    /// Runs one step over these parts of a batch and stores the new parameters and state. A step
+    /// that fails changes nothing.
     pub(super) fn run(&mut self, parts: &[Vec<Tensor>], step: u64, scale: f32, applied: u64) -> Result<StepOutcome> {
         let inputs = self.inputs(step, scale, applied)?;
         match (parts, &self.graphs.gradients) {
@@ -56,13 +58,14 @@ impl Session {
         Ok(StepOutcome { step, reports: apart.reports })
     }
 
-    /// Zeros in the shape of every trained parameter.
+    /// Zeros in the shape of each trained parameter.
     fn zeros(&self) -> Result<Vec<Tensor>> {
         let zeros = |spec: &usize| Tensor::zeros(DType::F32, &self.recording.specs[*spec].dims);
         Ok(trained(&self.recording).iter().map(zeros).collect::<panoply_core::Result<_>>()?)
     }
 
-    /// Each replica's share of a part of the batch: its gradients are added to those before, its buffers change.
+    /// Runs each replica on its share of a part of the batch. The gradients are added to the sums
+    /// so far, and the buffers are updated.
     fn add_gradients(
         &self,
         apart: &mut Apart,
@@ -92,7 +95,8 @@ impl Session {
         Ok(())
     }
 
-    /// The optimiser's step on every replica, with the sum of all gradients; and their norm.
+    /// Applies the optimiser's step with the sum of all gradients on every replica. Returns the
+    /// norm of the gradients.
     fn apply(&self, apart: &mut Apart, inputs: &Inputs) -> Result<Option<Tensor>> {
         let graph = self.graphs.application.as_ref().ok_or_else(one_graph)?;
         let mut pending = Vec::new();
@@ -111,7 +115,7 @@ impl Session {
         Ok(norm)
     }
 
-    /// The losses and metrics of the parts, weighted by their rows.
+    /// The losses and metrics of the parts, averaged with the number of rows as weights.
     fn averaged(&self, named: &[(f32, Vec<Tensor>)]) -> Result<Vec<Tensor>> {
         let count = named.first().map_or(0, |(_, tensors)| tensors.len());
         let mut sums = vec![0.0_f32; count];
@@ -123,7 +127,8 @@ impl Session {
         Ok(sums.into_iter().map(Tensor::scalar).collect::<panoply_core::Result<_>>()?)
     }
 
-    /// Buffers that each replica changed by its own share become their mean, weighted by the rows that each has seen.
+    /// Replaces the buffers, which each replica updated from its own share, by their mean, weighted
+    /// by the rows of each replica.
     fn average_buffers(&self, apart: &mut Apart) -> Result<()> {
         let all: usize = apart.rows.iter().sum();
         if apart.replicas.len() < 2 || all == 0 {
@@ -158,7 +163,8 @@ impl Session {
         })
     }
 
-    /// What masks are made from: another number for each step, each part of its batch and each share of a part.
+    /// The seed of the masks. It differs for each step, each part of the batch and each share of a
+    /// part.
     fn seed(&self, step: u64, part: usize, share: usize) -> Result<Tensor> {
         let stream = match (part, share) {
             (0, 0) => format!("step {step}"),
@@ -168,13 +174,13 @@ impl Session {
     }
 }
 
-/// A step whose gradients and application are graphs of their own, on the way.
+/// A step in progress whose gradients and application are separate graphs.
 struct Apart {
     replicas: Vec<Replica>,
-    /// For each replica the gradients so far, and the rows that they are of.
+    /// For each replica the gradients so far, and the number of rows that they cover.
     sums: Vec<Vec<Tensor>>,
     rows: Vec<usize>,
-    /// For each share its weight and what the network named.
+    /// For each share its weight and the named outputs of the network.
     named: Vec<(f32, Vec<Tensor>)>,
     reports: Vec<panoply_core::Report>,
 }
@@ -183,7 +189,7 @@ fn one_graph() -> Error {
     Error::invalid("session: graphs", "gradients and a step apart", "one graph")
 }
 
-/// What a step is given beside parameters, state and data.
+/// Inputs of a step besides parameters, state and data.
 #[derive(Clone)]
 pub(super) struct Inputs {
     hyper: Tensor,
@@ -192,7 +198,7 @@ pub(super) struct Inputs {
     weight: Tensor,
 }
 
-/// Where else a graph's inputs come from.
+/// The other sources of a graph's inputs.
 pub(super) struct Sources<'a> {
     pub(super) batch: &'a [Tensor],
     pub(super) replica: &'a Replica,
@@ -221,7 +227,7 @@ impl Inputs {
     }
 }
 
-/// What came out of a step's graph and is no parameter or state.
+/// Outputs of a step's graph that are neither parameters nor state.
 #[derive(Default)]
 struct Received {
     named: Vec<Tensor>,
@@ -247,7 +253,8 @@ pub(super) fn rows_of(batch: &[Tensor]) -> usize {
     batch.first().and_then(|tensor| tensor.shape().first()).copied().unwrap_or(0)
 }
 
-/// The rows of a batch in so many parts of about the same size; fewer where there are fewer rows.
+/// Splits the rows of a batch into `parts` parts of about the same size, or into fewer if there are
+/// fewer rows.
 pub(super) fn split_rows(batch: &[Tensor], parts: usize) -> Result<Vec<Vec<Tensor>>> {
     let rows = rows_of(batch);
     let parts = parts.clamp(1, rows.max(1));

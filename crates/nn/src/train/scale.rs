@@ -1,25 +1,27 @@
-//! The factor of a loss whose gradients are 16-bit floats: halved when one of them is not finite, doubled when all were for long.
+//! The loss scale, for gradients that are 16-bit floats. It is halved when a gradient is not
+//! finite, and doubled when all gradients were finite for many steps.
 
 use crate::error::{Error, Result};
 
-/// Steps of one factor after which it is doubled.
+/// Number of finite steps after which the factor is doubled.
 const GOOD_STEPS: u32 = 2_000;
-/// The largest factor.
+/// The largest factor that doubling reaches.
 const FACTOR_MAX: f32 = 16_777_216.0;
-/// The smallest factor: gradients that are not finite with it will not become so.
+/// The smallest factor. Gradients that are not finite with this factor would not become finite with
+/// a smaller one.
 const FACTOR_MIN: f32 = 1.0 / 65_536.0;
 
-/// The factor, and how it has done.
+/// The factor, and how well it worked so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LossScale {
     pub(super) factor: f32,
-    /// Steps in a row whose gradients were finite.
+    /// Number of successive steps whose gradients were finite.
     pub(super) good: u32,
     is_on: bool,
 }
 
 impl LossScale {
-    /// With this factor at first; `None`: the loss is not scaled.
+    /// Starts with this factor. With `None` the loss is not scaled.
     pub(super) fn new(first: Option<f32>) -> Result<LossScale> {
         let factor = first.unwrap_or(1.0);
         check(factor)?;
@@ -31,14 +33,15 @@ impl LossScale {
         self.is_on
     }
 
-    /// Goes on from what was saved.
+    /// Continues from saved values.
     pub(super) fn restore(&mut self, factor: f32, good: u32) -> Result<()> {
         check(factor)?;
         (self.factor, self.good) = (factor, good.min(GOOD_STEPS));
         Ok(())
     }
 
-    /// Learns from the norm of a step's gradients; says whether the step changed anything.
+    /// Adjusts the factor to the norm of a step's gradients. Returns whether the step changed the
+    /// parameters.
     pub(super) fn learn(&mut self, norm: f32, step: u64) -> Result<bool> {
         if !norm.is_finite() {
             if self.factor <= FACTOR_MIN {

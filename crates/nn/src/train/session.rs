@@ -1,14 +1,18 @@
-//! A session: a network's parameters and optimiser's state on one device or several, and steps that change them.
+//! A session: a network's parameters and optimiser's state on one or several devices, and steps
+//! that change them.
 //!
-//! 1. A step is an op: it takes the parameters and gives new ones. Nothing is changed in place, so a step that fails has
-//!    changed nothing, and can be run again.
-//! 2. Parameters and state stay where they were made. The host has a copy from at most [`SessionOptions::copy_every`] steps ago and the batches
-//!    since: after a device was lost, they are gone through again, with the same random numbers, and training goes on. Whatever
-//!    goes wrong on the way, the session knows which steps its replicas have seen (`at`), and goes through the rest when it is used next.
-//! 3. With several devices each has all parameters, runs its share of the batch, and applies the sum of all gradients itself. One that
-//!    is lost is left out from then on; the others have everything.
+//! 1. A step is an op that takes the parameters and returns new ones. Nothing is changed in place,
+//!    so a failed step has no effect and can be run again.
+//! 2. Parameters and state stay where they were computed. The host keeps a copy that is at most
+//!    [`SessionOptions::copy_every`] steps old, and the batches since. After a device is lost,
+//!    these batches are run again with the same random numbers, and training goes on. The session
+//!    records which steps its replicas have run (`at`). If the recovery itself fails, the next call
+//!    runs the missing steps.
+//! 3. With several devices each device has all parameters, runs its share of the batch, and applies
+//!    the sum of all gradients itself. A lost device is dropped for the rest of the session; the
+//!    other devices have all data.
 //!
-//! `run` has the ops of a step, `recovery` the copy and what is done with it, `scale` the factor of the loss.
+//! `run` has the ops of a step, `recovery` the copy and its use, `scale` the loss scale.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,22 +32,25 @@ use crate::net::{Recording, Role};
 use crate::optim::Optimiser;
 use crate::parameters::Parameters;
 
-/// How a session trains.
+/// The options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// Decides first values, dropout and the order of rows.
+    /// The seed of initial values, dropout and the order of rows.
     pub seed: u64,
-    /// Devices that share each batch; none: wherever the runtime sends the step.
+    /// The devices that share each batch. If empty, the runtime chooses the device of each step.
     pub devices: Vec<DeviceId>,
-    /// Batches whose gradients are added up before a step.
+    /// Number of parts into which each batch is cut; their gradients are summed for one step.
     pub accumulate: usize,
-    /// The factor of the loss at first, for 16-bit floats; it is halved when a gradient is not finite, and doubled after 2,000 steps in
-    /// which none was. `None`: the loss is not scaled.
+    /// The initial loss scale, for 16-bit floats. It is halved when a gradient is not finite, and
+    /// doubled after 2,000 successive steps with finite gradients. With `None` the loss is not
+    /// scaled.
     pub loss_scale: Option<f32>,
-    /// Steps from one copy of parameters and state on the host to the next, for devices with a memory of their own. Batches on a device are
-    /// copied with every step. 0: nothing is copied, and training ends with its device.
+    /// Number of steps between two copies of parameters and state on the host, for devices with
+    /// their own memory. A batch on a device is copied in every step. With 0 nothing is copied, and
+    /// the loss of the device ends training.
     pub copy_every: usize,
-    /// Whether each loss is read at once, and one that is not finite is traced to the op that made it.
+    /// Whether the loss of each step is read at once. If it is not finite, the op that produced it
+    /// is searched.
     pub debug: bool,
 }
 
@@ -54,38 +61,40 @@ impl Default for SessionOptions {
     }
 }
 
-/// What a step came to. Its loss and metrics stay on the device until they are read ([`Session::figures`]).
+/// The result of a step. Loss and metrics stay on the device until they are read
+/// ([`Session::figures`]).
 #[derive(Clone, Debug)]
 pub struct StepOutcome {
     /// The step's number, from 0.
     pub step: u64,
-    /// Where it ran and how long it took: the receipts of its ops.
+    /// The reports of the step's ops: the device and the time of each.
     pub reports: Vec<Report>,
 }
 
-/// How far a session is: with parameters and the optimiser's tensors all that it needs to go on.
+/// The progress of a session. With the parameters and the optimiser's tensors this is all that a
+/// session needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Position {
     /// The number of the next step.
     pub step: u64,
-    /// Steps that changed parameters: all but those whose gradients were not finite.
+    /// Number of steps that changed parameters: all but those whose gradients were not finite.
     pub applied: u64,
-    /// The factor of the loss.
+    /// The loss scale.
     pub scale: f32,
-    /// Steps in a row that it did well.
+    /// Number of successive steps with finite gradients at this loss scale.
     pub scale_good: u32,
 }
 
-/// Steps whose figures can still be read.
+/// Number of steps whose figures can still be read.
 const RECENT_MAX: usize = 256;
-/// How often a step is begun again after a lost device.
+/// The largest number of times that an operation is restarted after a lost device.
 const RECOVERIES_MAX: u32 = 8;
-/// The most batches that are added up.
+/// The largest number of parts that are summed.
 const ACCUMULATE_MAX: usize = 65_536;
-/// The most steps that are gone through again.
+/// The largest number of steps that are run again.
 const COPY_EVERY_MAX: usize = 65_536;
 
-/// Parameters and state under training.
+/// The parameters and state of a network in training.
 pub struct Session {
     pub(super) runtime: Arc<Runtime>,
     pub(super) recording: Recording,
@@ -93,17 +102,18 @@ pub struct Session {
     pub(super) options: SessionOptions,
     pub(super) graphs: Graphs,
     pub(super) replicas: Vec<Replica>,
-    /// The next step, and the next one that the replicas have not seen.
+    /// The next step, and the next step that the replicas have not run.
     pub(super) step: u64,
     pub(super) at: u64,
-    /// Steps that changed something, among those whose gradients' norm was read: those before `settled`.
+    /// Number of steps before `settled` that changed the parameters. The gradient norms of the
+    /// steps before `settled` have been read.
     applied: u64,
     settled: u64,
     pub(super) scale: LossScale,
-    /// The norm of the last step's gradients, which tells whether they were finite.
+    /// The norm of the last step's gradients; it is finite if they were.
     pub(super) last_norm: Option<Tensor>,
     pub(super) copy: Copy,
-    /// By step: the scalars that the network named.
+    /// The scalars of the network's named outputs, by step.
     pub(super) recent: BTreeMap<u64, Vec<Tensor>>,
     pub(super) recoveries: u32,
 }
@@ -115,7 +125,7 @@ pub(super) struct Graphs {
     pub(super) application: Option<StepGraph>,
 }
 
-/// One device's parameters and state.
+/// The parameters and state on one device.
 #[derive(Clone)]
 pub(super) struct Replica {
     pub(super) device: Option<DeviceId>,
@@ -124,8 +134,8 @@ pub(super) struct Replica {
 }
 
 impl Session {
-    /// A session over a recorded network whose first output is its loss, with these parameters; those that are not given have their first
-    /// values.
+    /// A session over a recorded network whose first output is the loss. Without `parameters` the
+    /// network starts from its initial values.
     pub fn new(
         runtime: impl Into<Arc<Runtime>>,
         recording: Recording,
@@ -191,7 +201,8 @@ impl Session {
         &self.recording
     }
 
-    /// A step as one graph: forward, backward and the optimiser's. With several devices or parts of a batch it runs as two.
+    /// A step as one graph: forward, backward and the optimiser's step. With several devices or
+    /// several parts of a batch the session runs two graphs instead.
     pub fn graph(&self) -> &Graph {
         &self.graphs.whole.graph
     }
@@ -201,27 +212,28 @@ impl Session {
         &self.optimiser
     }
 
-    /// The factor of the loss now.
+    /// The current loss scale.
     pub fn loss_scale(&self) -> f32 {
         self.scale.factor
     }
 
-    /// How often steps had to be begun again because a device was lost.
+    /// Number of times that a step was restarted because a device was lost.
     pub fn recoveries(&self) -> u32 {
         self.recoveries
     }
 
-    /// The devices that still share the work; none: wherever the runtime sends it.
+    /// The devices that still share the work. If empty, the runtime chooses the device.
     pub fn devices(&self) -> Vec<DeviceId> {
         self.replicas.iter().filter_map(|replica| replica.device).collect()
     }
 
-    /// Trains on one batch: its data in the order in which the network recorded it. With [`SessionOptions::accumulate`] the batch is cut into so many.
+    /// Trains on one batch: its data tensors in the order in which the network recorded them. The
+    /// batch is cut into [`SessionOptions::accumulate`] parts.
     pub fn step(&mut self, batch: &[Tensor]) -> Result<StepOutcome> {
         self.check_batch(batch)?;
         self.settle()?;
         let parts = self.parts(batch)?;
-        // Before the step: a batch on a device may be lost with it.
+        // Copy the batch before the step: a batch on a device may be lost with it.
         let kept = self.to_keep(&parts)?;
         let before = self.options.debug.then(|| self.replicas[0].clone());
         let (step, scale, applied) = (self.step, self.scale.factor, self.applied);
@@ -242,8 +254,8 @@ impl Session {
         Ok(outcome)
     }
 
-    /// The loss and the further outputs of one of the last steps, brought to the host. Those that were lost with their device are computed
-    /// again.
+    /// The loss and the other outputs of one of the last steps, copied to the host. Figures that
+    /// were lost with their device are computed again.
     pub fn figures(&mut self, step: u64) -> Result<Vec<f32>> {
         self.persistently(|session| {
             let unknown = || Error::invalid("session: a step", "one of the last few", step);
@@ -252,7 +264,7 @@ impl Session {
         })
     }
 
-    /// Parameters and buffers, on the host.
+    /// The parameters and buffers, copied to the host.
     pub fn parameters(&mut self) -> Result<Parameters> {
         self.persistently(|session| {
             let named = session.recording.specs.iter().zip(&session.replicas[0].values);
@@ -260,19 +272,19 @@ impl Session {
         })
     }
 
-    /// The optimiser's tensors on the host, in its own order.
+    /// The optimiser's tensors, copied to the host, in the optimiser's own order.
     pub fn state(&mut self) -> Result<Vec<Tensor>> {
         self.persistently(|session| session.replicas[0].state.iter().map(|tensor| session.to_host(tensor)).collect())
     }
 
-    /// How far it is. Waits for the last step.
+    /// The progress of the session. Waits for the last step.
     pub fn position(&mut self) -> Result<Position> {
         self.settle()?;
         let LossScale { factor, good, .. } = self.scale;
         Ok(Position { step: self.step, applied: self.applied, scale: factor, scale_good: good })
     }
 
-    /// Goes on from what was saved: parameters, the optimiser's tensors, and how far it was.
+    /// Continues from a saved state: parameters, the optimiser's tensors and the position.
     pub fn restore(&mut self, parameters: &Parameters, state: &[Tensor], position: Position) -> Result<()> {
         let given = self.recording.specs.iter().map(|spec| self.to_host(parameters.for_spec(spec)?));
         let values: Vec<Tensor> = given.collect::<Result<_>>()?;
@@ -298,7 +310,8 @@ impl Session {
         Ok(())
     }
 
-    /// Does what may meet a lost device until it is done, and brings the replicas up to the last step before each try.
+    /// Runs `act` until it succeeds, if it fails because of a lost device. The replicas are brought
+    /// up to the last step before each attempt.
     pub(super) fn persistently<T>(&mut self, mut act: impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
         let mut recoveries = 0;
         loop {
@@ -312,7 +325,8 @@ impl Session {
         }
     }
 
-    /// Learns from the last step whether the loss' factor was too large. The step itself has left everything as it was in that case.
+    /// Adjusts the loss scale to the last step. If the scale was too large, the step itself left
+    /// everything unchanged.
     fn settle(&mut self) -> Result<()> {
         if self.settled == self.step {
             return Ok(());
@@ -332,7 +346,7 @@ impl Session {
         Ok(())
     }
 
-    /// The batch in as many parts as are added up, on the host where it must be cut.
+    /// The batch in as many parts as are summed. A batch that must be cut is copied to the host.
     fn parts(&self, batch: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
         if self.options.accumulate == 1 && self.replicas.len() == 1 {
             return Ok(vec![batch.to_vec()]);
@@ -341,7 +355,7 @@ impl Session {
         split_rows(&batch, self.options.accumulate)
     }
 
-    /// The value of a scalar, brought to the host.
+    /// The value of a scalar, copied to the host.
     pub(super) fn read(&self, scalar: &Tensor) -> Result<f32> {
         let values = self.to_host(scalar)?.to_vec::<f32>()?;
         values.first().copied().ok_or_else(|| Error::invalid("session: a scalar", "one element", "none"))
@@ -369,7 +383,8 @@ impl Session {
         }
     }
 
-    /// The first op of a step that made a number which is not finite. `before` is what the step began with.
+    /// Describes the first op of a step that produced a NaN or an infinity. `before` is the state
+    /// before the step.
     fn origin(&self, batch: &[Tensor], before: &Replica, step: u64) -> String {
         let find = || {
             let inputs = self.inputs(step, self.scale.factor, self.applied)?;
@@ -391,7 +406,7 @@ fn to_host(runtime: &Runtime, tensor: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The factor of the loss, where the options make sense.
+/// The loss scale of the options. Fails if the options are inconsistent.
 fn check(options: &SessionOptions) -> Result<LossScale> {
     if !(1..=ACCUMULATE_MAX).contains(&options.accumulate) {
         return Err(Error::invalid("session: accumulate", format!("1 to {ACCUMULATE_MAX}"), options.accumulate));

@@ -1,5 +1,5 @@
-//! A training step as graphs: forward, backward and the optimiser's step as one; or the gradients and the step apart, where several
-//! batches or several devices share a step.
+//! A training step as graphs. Forward, backward and the optimiser's step are one graph, or the
+//! gradients and the optimiser's step are two graphs if several batches or devices share a step.
 
 use panoply_core::DType;
 use panoply_core::expr::Expr;
@@ -10,45 +10,46 @@ use crate::grad::{Differentiated, differentiate};
 use crate::net::{Recording, Role};
 use crate::optim::{Clip, HYPER, Optimiser, ParameterStep, square_norm};
 
-/// What an input of a step's graph is.
+/// The role of an input of a step's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
-    /// The data with this number, in the order in which it was recorded.
+    /// The data tensor with this index, in the order of recording.
     Data(usize),
-    /// The parameter or buffer with this number.
+    /// The parameter or buffer with this index.
     Value(usize),
-    /// The same before the step.
+    /// The parameter or buffer with this index before the step.
     Before(usize),
-    /// The u32 from which masks are made.
+    /// The u32 seed of the masks.
     Seed,
-    /// The factor of the loss.
+    /// The loss scale.
     Scale,
-    /// The rate and corrections.
+    /// The learning rate and Adam's corrections.
     Hyper,
-    /// What this batch counts for in a sum of gradients.
+    /// The weight of this batch in a sum of gradients.
     Weight,
-    /// The gradients so far, of the trained parameter with this number, of the replica with this number.
+    /// The gradients so far: the index of the trained parameter, and the index of the replica.
     Gradient(usize, usize),
-    /// The optimiser's tensor with this number.
+    /// The optimiser's tensor with this index.
     State(usize),
 }
 
-/// What an output of a step's graph is.
+/// The role of an output of a step's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// The output with this number that the network named; the loss is the first.
+    /// The named output of the network with this index; the loss is the first.
     Named(usize),
-    /// A parameter or buffer.
+    /// The parameter or buffer with this index.
     Value(usize),
-    /// The gradients of the trained parameter with this number.
+    /// The gradients of the trained parameter with this index.
     Gradient(usize),
-    /// The optimiser's tensor with this number.
+    /// The optimiser's tensor with this index.
     State(usize),
-    /// The norm of all gradients: an infinity or NaN where they are not finite, and the step was left out.
+    /// The norm of all gradients. If it is infinite or NaN, gradients were not finite, and a scaled
+    /// step was skipped.
     Norm,
 }
 
-/// A graph, and what goes in and comes out.
+/// A graph with the roles of its inputs and outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct StepGraph {
     pub(crate) graph: Graph,
@@ -56,7 +57,7 @@ pub(crate) struct StepGraph {
     pub(crate) made: Vec<Made>,
 }
 
-/// The parameters that are trained: for each its spec.
+/// The indices of the specs of all trained parameters.
 pub(crate) fn trained(recording: &Recording) -> Vec<usize> {
     recording.specs.iter().enumerate().filter(|(_, spec)| spec.trained).map(|(index, _)| index).collect()
 }
@@ -76,7 +77,8 @@ pub(crate) fn whole(recording: &Recording, optimiser: &Optimiser, scaled: bool) 
     step.finish()
 }
 
-/// Forward and backward: gradients that are added to those so far, times the weight of the batch.
+/// Forward and backward as one graph. The gradients are multiplied by the weight of the batch and
+/// added to the sums so far.
 pub(crate) fn gradients(recording: &Recording, scaled: bool) -> Result<StepGraph> {
     let mut step = Recorder::new(recording, scaled)?;
     let gradients = step.unscaled()?;
@@ -93,7 +95,7 @@ pub(crate) fn gradients(recording: &Recording, scaled: bool) -> Result<StepGraph
     step.finish()
 }
 
-/// The optimiser's step with the sum of what so many replicas found.
+/// The optimiser's step with the sum of the gradients of `replicas` replicas.
 pub(crate) fn application(
     recording: &Recording,
     optimiser: &Optimiser,
@@ -115,7 +117,7 @@ pub(crate) fn application(
         gradients.push(sum);
     }
     let squares = step.apply(optimiser, hyper, &parameters, &gradients, scaled)?;
-    // Where a step may be left out, buffers go back to what they were.
+    // If a step can be skipped, a skipped step restores the buffers to their old values.
     for spec in recording.updates.iter().filter(|_| scaled) {
         let dims: Vec<Dim> = recording.specs[*spec].dims.iter().map(|size| Dim::fixed(*size)).collect();
         let new = step.input(&format!("value.{spec}"), &dims, Given::Value(*spec))?;
@@ -184,7 +186,7 @@ impl<'a> Recorder<'a> {
         Ok(self.values[input_of(self.recording, spec)?])
     }
 
-    /// The gradients in f32, without the factor of the loss.
+    /// The gradients in f32, divided by the loss scale.
     fn unscaled(&mut self) -> Result<Vec<NodeId>> {
         let Some(scale) = self.scale else { return Ok(self.found.clone()) };
         let found = self.found.clone();
@@ -192,7 +194,7 @@ impl<'a> Recorder<'a> {
         found.into_iter().map(without).collect()
     }
 
-    /// The network's own outputs; gives the buffers after this step.
+    /// Adds the network's named outputs. Returns the buffers after this step.
     fn named(&mut self) -> Result<Vec<(usize, NodeId)>> {
         let recording = self.recording;
         let mut buffers = Vec::new();
@@ -205,7 +207,8 @@ impl<'a> Recorder<'a> {
         Ok(buffers)
     }
 
-    /// A buffer after this step; as it was, where the gradients (their sum of squares) or it itself are not finite.
+    /// Outputs a buffer after this step. The buffer keeps its old value if the gradients
+    /// (`squares`, their sum of squares) or its new value are not finite.
     fn buffer(&mut self, spec: usize, new: NodeId, old: NodeId, squares: Option<NodeId>) -> Result<()> {
         let new = match squares {
             Some(squares) => self.g.map(&[squares, new, old], |v| {
@@ -216,8 +219,8 @@ impl<'a> Recorder<'a> {
         self.output(new, Made::Value(spec))
     }
 
-    /// Every parameter and its state after the step; gives the sum of the gradients' squares. Where gradients are scaled, one that is not
-    /// finite leaves all as it was.
+    /// Outputs every parameter and its state after the step, and returns the sum of the squared
+    /// gradients. If gradients are scaled and one of them is not finite, all values stay unchanged.
     fn apply(
         &mut self,
         optimiser: &Optimiser,
@@ -281,7 +284,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// One where a number is finite: infinity minus itself is not zero, and neither is NaN minus itself.
+/// One for a finite number, else zero: infinity minus infinity and NaN minus NaN are NaN.
 fn is_finite(number: &Expr) -> Expr {
     (number.clone() - number.clone()).eq(0.0)
 }

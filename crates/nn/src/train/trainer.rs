@@ -1,4 +1,4 @@
-//! A trainer: epochs over a set, with progress, metrics, early stopping and checkpoints.
+//! A trainer: epochs over a dataset, with progress, metrics, early stopping and checkpoints.
 
 use std::time::{Duration, Instant};
 
@@ -16,63 +16,65 @@ use crate::error::{Error, Result};
 use crate::net::{Recording, Role};
 use crate::parameters::Parameters;
 
-/// Losses that are read at once: reading one waits for its step.
+/// Number of losses that are read together, because reading a loss waits for its step.
 const READ_EVERY: usize = 16;
 
-/// When training ends before its last epoch.
+/// The condition for ending training before the last epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlyStop {
-    /// Epochs without a better figure after which it ends.
+    /// Number of successive epochs without an improvement that are tolerated.
     pub patience: u32,
-    /// By how much a figure must be better to count.
+    /// The least decrease of the figure that counts as an improvement.
     pub by_least: f64,
 }
 
-/// What is told while training goes on.
+/// The progress that is reported during training.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The epoch, from 0.
     pub epoch: u64,
-    /// Batches of it that are done.
+    /// Number of batches of the epoch that are done.
     pub done: usize,
-    /// Batches that it has.
+    /// Number of batches in the epoch.
     pub batches: usize,
     /// The loss of the last batch that was read.
     pub loss: f32,
 }
 
-/// What an epoch came to.
+/// The result of an epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epoch {
-    /// Its number, from 0.
+    /// The number of the epoch, from 0.
     pub epoch: u64,
-    /// The mean loss of its batches.
+    /// The mean loss of the epoch's batches.
     pub loss: f64,
-    /// The mean of the loss and of each further output over the set that was kept aside, where there is one.
+    /// The mean loss and the means of the other outputs over the evaluation set. Empty without such
+    /// a set.
     pub evaluated: Vec<f64>,
-    /// How long training took.
+    /// The duration of training, without evaluation.
     pub trained: Duration,
 }
 
-/// What training came to.
+/// The result of training.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The epochs.
     pub epochs: Vec<Epoch>,
-    /// The loss of every step: its number and the loss.
+    /// The number and the loss of every step.
     pub losses: Vec<(f64, f64)>,
-    /// Whether it ended early.
+    /// Whether training ended early.
     pub stopped_early: bool,
-    /// Steps that were begun again because a device was lost.
+    /// Number of steps that were restarted because a device was lost.
     pub recoveries: u32,
-    /// Ops that ran elsewhere than they were first sent, and why.
+    /// The ops that ran on another device than the chosen one, and why.
     pub fallbacks: Vec<String>,
-    /// Checkpoints that were refused.
+    /// The errors of checkpoints that were refused.
     pub refused: Vec<Error>,
 }
 
 impl Summary {
-    /// The curves: the loss of every step, and each evaluated figure of every epoch, by these names.
+    /// The curves: the loss of every step, and each evaluated figure of every epoch, with these
+    /// names.
     pub fn curves(&self, figures: &[&str]) -> Vec<Line> {
         let mut lines = vec![Line { name: "training loss".to_owned(), points: self.losses.clone() }];
         for (place, name) in figures.iter().enumerate() {
@@ -83,31 +85,32 @@ impl Summary {
     }
 }
 
-/// How a session is trained.
+/// The settings of a training.
 pub struct Trainer<'a> {
     /// The rows to train on.
     pub train: &'a Dataset,
-    /// The network recorded for use with the rows that were kept aside; its first output is the loss.
+    /// The network recorded for inference, with the evaluation set. Its first output is the loss.
     pub evaluate: Option<(&'a Recording, &'a Dataset)>,
-    /// Rows of a batch.
+    /// Number of rows in a batch.
     pub batch: usize,
-    /// Epochs at most.
+    /// The largest number of epochs.
     pub epochs: u64,
-    /// When to end before that, by the first evaluated figure.
+    /// The condition for ending earlier, judged by the first evaluated figure.
     pub early_stop: Option<EarlyStop>,
-    /// Where to save after each epoch, and to go on from.
+    /// The folder in which training is saved after each epoch, and from which it resumes.
     pub checkpoints: Option<&'a Checkpoints>,
-    /// The seed of the rows' order.
+    /// The seed of the order of rows.
     pub seed: u64,
 }
 
 impl<'a> Trainer<'a> {
-    /// So many epochs over a set, in batches of so many rows.
+    /// A trainer for `epochs` epochs over a dataset, in batches of `batch` rows.
     pub fn new(train: &'a Dataset, batch: usize, epochs: u64) -> Trainer<'a> {
         Trainer { train, evaluate: None, batch, epochs, early_stop: None, checkpoints: None, seed: 0 }
     }
 
-    /// Trains a session, and tells how far it is. Goes on from the newest checkpoint, where there is one.
+    /// Trains a session and reports progress to `tell`. Resumes from the newest checkpoint if there
+    /// is one.
     pub fn run(&self, runtime: &Runtime, session: &mut Session, tell: &mut dyn FnMut(&Progress)) -> Result<Summary> {
         if self.batch == 0 {
             return Err(Error::invalid("trainer: batch", "at least one row", 0));
@@ -143,7 +146,7 @@ impl<'a> Trainer<'a> {
         Ok(summary)
     }
 
-    /// How far it is after an epoch that came to this figure.
+    /// The progress after an epoch with this figure.
     fn after(&self, marks: Marks, figure: f64) -> Marks {
         let Marks { epoch, best, without } = marks;
         let by_least = self.early_stop.map_or(0.0, |stop| stop.by_least);
@@ -151,7 +154,7 @@ impl<'a> Trainer<'a> {
         Marks { epoch: epoch + 1, best: best.min(figure), without }
     }
 
-    /// Whether it got no better for long enough.
+    /// Whether the figure has not improved for more epochs than are tolerated.
     fn is_over(&self, marks: &Marks) -> bool {
         self.early_stop.is_some_and(|stop| marks.without > stop.patience)
     }
@@ -195,7 +198,8 @@ fn fallback(report: &Report) -> Option<String> {
     Some(format!("{} instead of {}: {}", report.device, fallback.from, fallback.cause))
 }
 
-/// The mean of every output of a network over a set, weighted by rows: its outputs are scalars that are means over a batch.
+/// The mean of every output of a network over a dataset, weighted by rows. The network's outputs
+/// must be scalars that are means over a batch.
 pub fn evaluate(
     runtime: &Runtime,
     recording: &Recording,
@@ -220,7 +224,8 @@ pub fn evaluate(
     Ok(sums)
 }
 
-/// Runs a recorded network with these parameters on data, in the order in which it was recorded. Outputs come to the host.
+/// Runs a recorded network with these parameters on data tensors, given in the order of recording.
+/// The outputs are copied to the host.
 pub fn apply(
     runtime: &Runtime,
     recording: &Recording,

@@ -1,5 +1,6 @@
-//! Kernels of our own in the languages of devices. A text is the same for every shape, so that each is compiled once; what differs comes
-//! as scalars and tables. Places are numbers of 32 bits: larger tensors have no such form, and stay on the CPU.
+//! Custom kernels in the languages of devices. A source is the same for every shape, so that each
+//! is compiled once; scalars and tables carry the differences. Indices are 32-bit numbers. Larger
+//! tensors have no device code and stay on the CPU.
 
 use std::fmt::Write;
 
@@ -8,27 +9,28 @@ use panoply_core::op::compute::{KernelBuilder, LaunchSize, ScalarType};
 
 use crate::ops::recurrent::Gates;
 
-/// The threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
-/// The most blocks of a launch whose threads take several elements.
+/// The most blocks of a launch whose threads process several elements.
 const BLOCKS_MAX: usize = 1 << 14;
-/// The most elements whose places these kernels count.
+/// The most elements that these kernels can index.
 const PLACES_MAX: usize = 1 << 31;
-/// The most sums of one step of a recurrent layer and the most units, which lie in a block's memory.
+/// The most sums of one step of a recurrent layer, and the most units. Both lie in a block's shared
+/// memory.
 const WIDTH_MAX: usize = 2048;
 const HIDDEN_MAX: usize = 1024;
 
-/// Whether tensors of so many elements can have a form for devices.
+/// Whether tensors of these sizes can have device code.
 pub(super) fn fits(elements: &[usize]) -> bool {
     elements.iter().all(|count| *count < PLACES_MAX)
 }
 
-/// Threads for so many elements, each of which takes several where there are many.
+/// Threads for `elements` elements. If there are many, each thread processes several.
 pub(super) fn over(elements: usize) -> LaunchSize {
     LaunchSize::over(elements.min(BLOCKS_MAX * THREADS as usize), THREADS)
 }
 
-/// Tensors one behind the other, of runs that scalars say: `count`, `width`, and `run0` and further ones.
+/// Concatenates tensors. Scalars give the runs: `count`, `width`, and `run0` and further ones.
 pub(super) fn concat(program: KernelBuilder, sources: usize, dtype: DType, runs: &[usize]) -> KernelBuilder {
     let Some((stored, bits)) = stored(dtype) else { return with_runs(program, sources) };
     let (mut parameters, mut takes) = (String::new(), String::new());
@@ -48,7 +50,8 @@ pub(super) fn concat(program: KernelBuilder, sources: usize, dtype: DType, runs:
 }}"
     );
     let program = with_runs(program, sources).c(c, "concat").writes_all();
-    // WGSL has words. Where runs of smaller elements are made of whole ones, words are copied; otherwise each is put together.
+    // WGSL stores words. If runs consist of whole words, words are copied; otherwise each word is
+    // assembled from its elements.
     let pack = 32 / bits;
     let wgsl = match runs.iter().all(|run| run.is_multiple_of(pack)) {
         true => concat_words(sources, pack),
@@ -57,7 +60,7 @@ pub(super) fn concat(program: KernelBuilder, sources: usize, dtype: DType, runs:
     program.wgsl(wgsl, "concat")
 }
 
-/// In WGSL, of runs that are made of whole words of so many elements.
+/// WGSL source for runs of whole words with `pack` elements each.
 fn concat_words(sources: usize, pack: usize) -> String {
     let mut takes = String::new();
     for place in 0..sources {
@@ -78,7 +81,7 @@ fn concat(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups)
     )
 }
 
-/// In WGSL, of runs that end inside of words of so many elements.
+/// WGSL source for runs that end inside words of `pack` elements.
 fn concat_parts(sources: usize, pack: usize) -> String {
     let mut takes = String::new();
     for place in 0..sources {
@@ -98,13 +101,14 @@ fn concat_parts(sources: usize, pack: usize) -> String {
     format!("{element}\n\n{}", by_words("concat", pack))
 }
 
-/// A small element as a number, in words of so many of them.
+/// A small element as a number, from words of `pack` elements.
 fn part_of(words: &str, place: &str, pack: usize) -> String {
     let (bits, mask) = (32 / pack, (1u64 << (32 / pack)) - 1);
     format!("({words}[({place}) / {pack}u] >> (({place}) % {pack}u * {bits}u)) & {mask}u")
 }
 
-/// An entry in WGSL whose invocations make whole words of what `element` says of so many elements each.
+/// A WGSL entry point whose invocations assemble whole words from the results of `element`, `pack`
+/// per word.
 fn by_words(entry: &str, pack: usize) -> String {
     let bits = 32 / pack;
     format!(
@@ -123,12 +127,12 @@ fn {entry}(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups
     )
 }
 
-/// Whether planes of such elements have a form.
+/// Whether planes of this element type have device code.
 pub(super) fn has_frames(dtype: DType) -> bool {
     stored(dtype).is_some()
 }
 
-/// Planes with other elements along their axes, by a table of places for each.
+/// Planes with other elements along their axes, by a table of source indices for each axis.
 pub(super) fn frame(program: KernelBuilder, dtype: DType) -> KernelBuilder {
     let Some((stored, bits)) = stored(dtype) else { return program };
     let fill = if dtype == DType::F32 { "bits_f32(fill)".to_owned() } else { format!("({stored})fill") };
@@ -150,7 +154,7 @@ pub(super) fn frame(program: KernelBuilder, dtype: DType) -> KernelBuilder {
     FRAME_SCALARS.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
-/// The scalars of planes with other elements along their axes.
+/// The scalars of [`frame`].
 const FRAME_SCALARS: [&str; 8] =
     ["count", "height", "width", "rows", "columns", "row_entries", "column_entries", "fill"];
 
@@ -164,7 +168,7 @@ fn with_runs(program: KernelBuilder, sources: usize) -> KernelBuilder {
     (0..sources).fold(program, |program, place| program.scalar(&format!("run{place}"), ScalarType::U32))
 }
 
-/// How elements are stored in C, and their bits, where there is a form for them.
+/// The C type and the number of bits of a stored element. `None` if there is no device code for it.
 fn stored(dtype: DType) -> Option<(&'static str, usize)> {
     Some(match dtype {
         DType::F32 => ("f32", 32),
@@ -177,7 +181,7 @@ fn stored(dtype: DType) -> Option<(&'static str, usize)> {
     })
 }
 
-/// Planes of other sizes, by a table of places and weights for each axis.
+/// Resampled planes, by a table of source indices and weights for each axis.
 pub(super) fn resample(program: KernelBuilder) -> KernelBuilder {
     let program = program.c(include_str!("resample.c"), "resample").wgsl(include_str!("resample.wgsl"), "resample");
     let program = program.writes_all();
@@ -185,7 +189,8 @@ pub(super) fn resample(program: KernelBuilder) -> KernelBuilder {
     counts.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
-/// Elements joined by updates: expressions of `old` and `given` in C and in WGSL say how.
+/// Elements combined with updates. The expressions of `old` and `given` in C and in WGSL define the
+/// combination.
 pub(super) fn scatter(program: KernelBuilder, [c, wgsl]: [&str; 2]) -> KernelBuilder {
     let program = program.c(include_str!("scatter.c").replace("JOIN", c), "scatter");
     let program = program.wgsl(include_str!("scatter.wgsl").replace("JOIN", wgsl), "scatter").writes_all();
@@ -196,18 +201,19 @@ pub(super) fn scatter(program: KernelBuilder, [c, wgsl]: [&str; 2]) -> KernelBui
 /// The scalars of a recurrent layer.
 pub(super) const RECURRENT_SCALARS: [&str; 6] = ["steps", "batch", "directions", "hidden", "reversed", "wants_all"];
 
-/// Whether a block's memory has no room for the states of a layer: behind what the layer makes there is room for one more of each then.
+/// Whether a block's shared memory has no room for the states of a layer. The output then has room
+/// for one more copy of the states at its end.
 pub(super) fn recurrent_is_wide(gates: Gates, hidden: usize) -> bool {
     gates.count() * hidden > WIDTH_MAX || hidden > HIDDEN_MAX
 }
 
-/// A block for each row and direction.
+/// One block for each row and direction.
 pub(super) fn recurrent_launch(batch: usize, directions: usize) -> LaunchSize {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     LaunchSize::new([count(batch), count(directions), 1], [THREADS, 1, 1])
 }
 
-/// The steps of a layer with these states given at first, of few units or of many.
+/// The steps of a layer with the given initial states, for few or many units.
 pub(super) fn recurrent(program: KernelBuilder, gates: Gates, has_states: [bool; 2], is_wide: bool) -> KernelBuilder {
     let (mut states, mut firsts) = (String::new(), ["0.0", "0.0"]);
     let names = ["GLOBAL const f32 *first_hidden, ", "GLOBAL const f32 *first_cells, "];
@@ -235,12 +241,14 @@ pub(super) fn recurrent(program: KernelBuilder, gates: Gates, has_states: [bool;
         false => include_str!("recurrent.wgsl"),
     };
     let kept = (is_wide && has_cells).then_some("y[cells + unit]");
-    let wgsl = filled(wgsl.to_owned(), gates, firsts, &cell_in_wgsl(gates, is_wide), kept);
+    let wgsl = [include_str!("recurrent_functions.wgsl"), wgsl].concat();
+    let wgsl = filled(wgsl, gates, firsts, &cell_in_wgsl(gates, is_wide), kept);
     let program = program.c(c, "recurrent").wgsl(wgsl, "recurrent");
     RECURRENT_SCALARS.into_iter().fold(program, |program, name| program.scalar(name, ScalarType::U32))
 }
 
-/// A text with what is the layer's own in it. Cells of layers of many units are set at first where they are kept.
+/// Fills the layer's code into a template. Cells of layers with many units are initialised in the
+/// buffer that keeps them.
 fn filled(text: String, gates: Gates, [hidden, cells]: [&str; 2], cell: &str, kept: Option<&str>) -> String {
     let has_cells = gates == Gates::Lstm;
     let first_cells = match (text.contains("cells[unit] = FIRST_CELLS"), kept) {
@@ -261,7 +269,7 @@ fn filled(text: String, gates: Gates, [hidden, cells]: [&str; 2], cell: &str, ke
     own.iter().fold(text, |text, (word, by)| text.replace(word, by))
 }
 
-/// What a unit becomes, of the sums `input` and `products`, gate by gate.
+/// The new state of a unit, from the sums `input` and `products` of each gate.
 fn cell_in_c(gates: Gates, is_wide: bool) -> String {
     let product = |gate: usize| match is_wide {
         true => format!("products[{gate}]"),

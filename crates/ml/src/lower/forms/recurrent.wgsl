@@ -4,12 +4,6 @@ var<workgroup> products: array<f32, WIDTH_MAX>;
 var<workgroup> state: array<f32, HIDDEN_MAX>;
 var<workgroup> cells: array<f32, HIDDEN_MAX>;
 
-// Bounds of numbers may take what is none for one.
-fn is_none(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
-// Beyond these bounds both functions are at their limits, and exponentials may overflow.
-fn sigmoid_of(x: f32) -> f32 { return select(1.0 / (1.0 + exp(clamp(-x, -87.0, 87.0))), x, is_none(x)); }
-fn tanh_of(x: f32) -> f32 { return select(tanh(clamp(x, -20.0, 20.0)), x, is_none(x)); }
-
 @compute @workgroup_size(BLOCK_X)
 fn recurrent(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) group: vec3<u32>) {
     let batch = scalars.batch;

@@ -1,5 +1,5 @@
-//! What the cells of recurrent layers make of their sums, many units at a time.
-#![allow(unsafe_code)] // Functions that are compiled for vector instructions.
+//! The activations of recurrent cells, computed on many units at a time.
+#![allow(unsafe_code)] // Functions compiled for vector instructions.
 
 use super::product::Level;
 
@@ -15,7 +15,7 @@ pub(crate) enum Gates {
 }
 
 impl Gates {
-    /// How many sums there are for each unit.
+    /// Number of sums for each unit.
     pub(crate) fn count(self) -> usize {
         match self {
             Gates::Lstm => 4,
@@ -25,13 +25,14 @@ impl Gates {
     }
 }
 
-/// The sums of one row: those of the input and those of the state, each gate by gate, with the numbers from one gate to the next.
+/// The sums of one row: those of the input and those of the state. Each is stored gate by gate,
+/// with its stride between gates.
 pub(super) struct Sums<'a> {
     pub(super) input: (&'a [f32], usize),
     pub(super) state: (&'a [f32], usize),
 }
 
-/// One step of a row: what `hidden` and, of an LSTM, `cells` become.
+/// One step of a row. Updates `hidden` and, for an LSTM, `cells`.
 pub(super) fn step(level: Level, gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
     let _ = level;
     #[cfg(target_arch = "x86_64")]
@@ -57,7 +58,7 @@ fn avx2(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
     plain::<true>(gates, sums, hidden, cells);
 }
 
-/// Units that are computed at a time.
+/// Number of units computed at a time.
 const BLOCK: usize = 16;
 type Block = [f32; BLOCK];
 
@@ -83,7 +84,7 @@ fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], c
     }
 }
 
-/// Numbers with zeros behind them where they are less than a block.
+/// A block of numbers, padded with zeros.
 #[inline(always)]
 fn block_of(part: &[f32]) -> Block {
     match <&Block>::try_from(part) {
@@ -110,7 +111,7 @@ fn add(a: &Block, b: &Block) -> Block {
     made
 }
 
-/// The hidden units and the cells.
+/// The new hidden units and cells.
 #[inline(always)]
 fn lstm<const FUSED: bool>([input, output, forget, cell]: [Block; 4], old: &Block) -> (Block, Block) {
     let (mut hidden, mut cells) = ([0.0; BLOCK], [0.0; BLOCK]);
@@ -138,12 +139,13 @@ fn plus_product<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
     if FUSED { x.mul_add(y, z) } else { x * y + z }
 }
 
-/// e to the power of a number between -87 and 88; what is beyond counts as the nearest of the two.
+/// The exponential function on [-87, 88]. Arguments outside are clamped.
 #[inline(always)]
 fn exp<const FUSED: bool>(x: f32) -> f32 {
-    /// Adding this rounds to a whole number, which is then in the lowest bits.
+    /// Adding this constant rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    /// The natural logarithm of two in two parts, the first with so few bits that its products with whole numbers are exact.
+    /// The natural logarithm of two, split in two parts. The first has so few bits that its
+    /// products with integers are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let x = x.clamp(-87.0, 88.0);
@@ -167,7 +169,7 @@ fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 #[inline(always)]
 fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let large = 1.0 - 2.0 / (1.0 + exp::<FUSED>(2.0 * x));
-    // Near zero the difference would lose the number's bits: there it is the first terms of its series.
+    // Near zero the difference would lose bits of `x`, so the first terms of the series are used.
     let square = x * x;
     let mut sum = -1382.0 / 155_925.0;
     for factor in [62.0 / 2835.0, -17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0] {
@@ -190,7 +192,7 @@ mod tests {
         numbers
     }
 
-    /// What a cell of one gate makes of numbers.
+    /// The outputs of a cell with one gate.
     fn of(level: Level, gates: Gates, x: &[f32]) -> Vec<f32> {
         let (zeros, mut hidden) = (vec![0.0; x.len()], vec![0.5; x.len()]);
         step(level, gates, &Sums { input: (x, x.len()), state: (&zeros, x.len()) }, &mut hidden, &mut []);

@@ -1,16 +1,16 @@
-//! A few rows times a matrix that never changes: most of the work of a recurrent layer's step.
+//! The product of a few rows with a constant matrix: most of the work of a recurrent layer's step.
 #![allow(unsafe_code)] // Vector instructions.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// The columns of a panel.
+/// Number of columns of a panel.
 const WIDTH: usize = 4 * LANES;
 const LANES: usize = 16;
 
-/// What the CPU has, from the least to the most.
+/// The instruction sets of the CPU, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Other CPUs are of the first.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Other CPUs have the first level only.
 pub(crate) enum Level {
     Plain,
     Avx2,
@@ -39,8 +39,8 @@ impl Level {
 #[repr(C, align(64))]
 struct Line([f32; LANES]);
 
-/// A matrix, and a row that is added to each row of a product with it: panels of [`WIDTH`] columns, each row by row, the last one filled up
-/// with zeros.
+/// A matrix, and a row that is added to each row of a product with it. Stored as panels of
+/// [`WIDTH`] columns, each in row-major order, the last one padded with zeros.
 pub(crate) struct Panels {
     depth: usize,
     columns: usize,
@@ -49,7 +49,8 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Of a matrix that is given column by column, each of `depth` numbers, and a summand for each column.
+    /// Packs a matrix given column by column, each of `depth` numbers, and a summand for each
+    /// column.
     pub(crate) fn new(matrix: &[f32], summands: &[f32], depth: usize) -> Panels {
         let columns = summands.len();
         let panels = columns.div_ceil(WIDTH);
@@ -67,14 +68,15 @@ impl Panels {
         Panels { depth, columns, lines, summands: padded }
     }
 
-    /// Numbers from one row of a product to the next.
+    /// The stride between rows of a product, in elements.
     pub(crate) fn stride(&self) -> usize {
         self.columns.next_multiple_of(WIDTH)
     }
 
-    /// The product of rows with the matrix, and the summands. Rows of the product are [`Panels::stride`] apart; what they have beyond the
-    /// matrix's columns means nothing. A matrix that is larger than the cache is best gone through forwards and backwards by turns, so that
-    /// each product begins with what the one before has left there.
+    /// The product of rows with the matrix, plus the summands. Rows of the product are
+    /// [`Panels::stride`] apart; the elements beyond the matrix's columns are padding. For a matrix
+    /// larger than the cache, alternate `is_backwards` between calls: each product then starts with
+    /// the panels that the previous one left in the cache.
     pub(crate) fn multiply(&self, level: Level, rows: &[f32], product: &mut [f32], is_backwards: bool) {
         let (depth, stride) = (self.depth, self.stride());
         let count = product.len() / stride.max(1);
@@ -96,7 +98,7 @@ impl Panels {
     }
 }
 
-/// A panel's part of one row of the product, or of four.
+/// A panel's part of one row of the product, or of four rows.
 fn block(level: Level, panel: (&[Line], &[Line]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
     let _ = (level, stride);
     #[cfg(target_arch = "x86_64")]
@@ -123,10 +125,10 @@ fn block(level: Level, panel: (&[Line], &[Line]), x: &[f32], y: &mut [f32], (str
 #[target_feature(enable = "avx512f")]
 fn one_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
     let load = |line: &Line| {
-        // SAFETY: a line has as many numbers as a vector, and is aligned to its bytes.
+        // SAFETY: a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm512_load_ps(line.0.as_ptr()) }
     };
-    // Two sums for each column: one would wait for the sum before it.
+    // Two sums for each column, because one sum alone would wait for the addition before it.
     let mut even = [load(&summands[0]), load(&summands[1]), load(&summands[2]), load(&summands[3])];
     let mut odd = [_mm512_setzero_ps(); 4];
     let (pairs, x_pairs) = (lines.chunks_exact(8), x.chunks_exact(2));
@@ -154,7 +156,7 @@ fn one_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
 #[target_feature(enable = "avx512f")]
 fn four_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
     let load = |line: &Line| {
-        // SAFETY: a line has as many numbers as a vector, and is aligned to its bytes.
+        // SAFETY: a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm512_load_ps(line.0.as_ptr()) }
     };
     let start = [load(&summands[0]), load(&summands[1]), load(&summands[2]), load(&summands[3])];
@@ -183,7 +185,7 @@ fn four_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32], 
 #[target_feature(enable = "avx2,fma")]
 fn one_avx2((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
     let load = |lines: &[Line], part: usize| {
-        // SAFETY: half a line has as many numbers as a vector, and is aligned to its bytes.
+        // SAFETY: half a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm256_load_ps(lines[part / 2].0[part % 2 * 8..][..8].as_ptr()) }
     };
     let mut sums = [_mm256_setzero_ps(); 8];
@@ -202,7 +204,7 @@ fn one_avx2((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// The levels that this CPU has.
+/// The levels that this CPU supports.
 #[cfg(test)]
 pub(super) fn levels() -> impl Iterator<Item = Level> {
     [Level::Plain, Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= Level::detect())

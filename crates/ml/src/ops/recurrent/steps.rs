@@ -1,9 +1,11 @@
-//! The steps of a recurrent layer whose products with the input are there already.
+//! The steps of a recurrent layer whose products with the input are already computed.
 //!
-//! 1. Rows of the batch and directions have nothing to do with each other: each direction of a few rows is a task of its own.
-//! 2. Tasks run on threads of their own where there is work for them, and each writes to memory of its own.
-//! 3. A direction whose weights are more than one core keeps close, or whose rows are too few to be spread, has its units in parts: each
-//!    thread has the weights of its own, and they meet after every step. A unit's sum is the same whoever makes it.
+//! 1. Rows of the batch and directions are independent: each direction of a few rows is a task.
+//! 2. Tasks run on several threads if there is enough work. Each task writes to memory of its own.
+//! 3. A direction is split into parts of its units if its weights exceed the cache of one core, or
+//!    if its rows are too few to spread over threads. Each thread holds the weights of its parts,
+//!    and the threads synchronise after every step. A unit's sum does not depend on the thread that
+//!    computes it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -12,17 +14,18 @@ use std::sync::{Mutex, PoisonError};
 use super::gates::{Gates, Sums, step};
 use super::product::{Level, Panels};
 
-/// Products of one task below which a thread costs more than it saves.
+/// The number of products per task below which a thread costs more than it saves.
 const TASK_WORK_MIN: usize = 4 << 20;
-/// The rows that are multiplied at a time: those of a task are a multiple of it.
+/// Number of rows multiplied at a time. The rows of a task are a multiple of it.
 const ROWS: usize = 4;
-/// Products of one step and row in a part, below which threads would meet more than they work.
+/// The number of products per step and row of a part below which threads wait more than they work.
 const PART_WORK_MIN: usize = 1 << 16;
 /// The most parts of a direction.
 const PARTS_MAX: usize = 8;
-/// Weights of so many bytes stay in the second-level cache of a core; of more, parts are read faster than the whole is read twice.
+/// Weights up to this size stay in the second-level cache of a core. For larger weights, reading
+/// parts is faster than reading the whole twice.
 const WEIGHT_BYTES_CLOSE: usize = 1 << 20;
-/// Looks at the others before a thread that waits for them offers its CPU.
+/// Spins of a waiting thread before it yields its CPU.
 const SPINS_MAX: u32 = 20_000;
 
 /// A recurrent layer.
@@ -30,7 +33,7 @@ pub(crate) struct Layer {
     gates: Gates,
     hidden: usize,
     steps: usize,
-    /// How many steps each row of the batch has.
+    /// Number of steps of each row of the batch.
     lengths: Vec<usize>,
     directions: Vec<Direction>,
     level: Level,
@@ -38,35 +41,37 @@ pub(crate) struct Layer {
 
 struct Direction {
     parts: Vec<Part>,
-    /// Whether steps go backwards.
+    /// Whether steps run backwards.
     is_reversed: bool,
 }
 
-/// Some units and their weights of the state.
+/// A range of units and their weights of the state.
 struct Part {
     units: Range<usize>,
     panels: Panels,
 }
 
-/// What a layer is given with each run. States are zeros where they are not given.
+/// The inputs of a run. Missing states are zeros.
 pub(crate) struct Given<'a> {
-    /// Products of the weights with the input, biases added: steps by rows by directions by gates by units.
+    /// Products of the weights with the input plus biases, ordered by steps, rows, directions,
+    /// gates and units.
     pub(crate) sums: &'a [f32],
     pub(crate) hidden: Option<&'a [f32]>,
     pub(crate) cells: Option<&'a [f32]>,
 }
 
-/// What a layer makes: all hidden states, where they are wanted, and the last ones and cells, which hold what they are at first.
+/// The outputs of a run: all hidden states if they are wanted, the last states, and the cells. The
+/// last two hold the initial values at the start.
 pub(crate) struct Made<'a> {
     pub(crate) all: Option<&'a mut [f32]>,
     pub(crate) last: &'a mut [f32],
     pub(crate) cells: &'a mut [f32],
 }
 
-/// A direction of some rows.
+/// One direction of some rows.
 struct Task {
     rows: Rows,
-    /// One for each part of the direction.
+    /// One share for each part of the direction.
     shares: Vec<Share>,
 }
 
@@ -77,16 +82,17 @@ struct Rows {
     count: usize,
 }
 
-/// What a part has of some rows, by rows and units of its own.
+/// The state of a part for some rows, ordered by rows and the part's units.
 struct Share {
     hidden: Vec<f32>,
     cells: Vec<f32>,
-    /// Steps by rows by units.
+    /// All states, ordered by steps, rows and units.
     all: Vec<f32>,
 }
 
 impl Layer {
-    /// Of weights of the state, `gates · hidden` rows by `hidden` columns for each direction, and as many biases.
+    /// A layer with `gates · hidden` rows by `hidden` columns of state weights for each direction,
+    /// and as many biases as rows.
     pub(crate) fn new(
         gates: Gates,
         (steps, hidden): (usize, usize),
@@ -127,7 +133,7 @@ impl Layer {
         Layer { gates, hidden, steps, lengths, directions, level: Level::detect() }
     }
 
-    /// Goes through all steps.
+    /// Runs all steps.
     pub(crate) fn run(&self, given: &Given<'_>, made: &mut Made<'_>) {
         let mut tasks = self.tasks(given);
         let products = self.steps * self.gates.count() * self.hidden * self.hidden;
@@ -146,7 +152,7 @@ impl Layer {
             };
             std::thread::scope(|scope| {
                 for _ in 1..threads {
-                    // Where the system refuses a thread, the others do its share.
+                    // If the system refuses a thread, the other threads do its share.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, work);
                 }
                 work();
@@ -186,12 +192,12 @@ impl Layer {
         tasks
     }
 
-    /// The steps that the longest of some rows has.
+    /// The number of steps of the longest of some rows.
     fn steps_of(&self, rows: Rows) -> usize {
         self.lengths[rows.first..][..rows.count].iter().copied().max().unwrap_or(0)
     }
 
-    /// All steps of a direction in one part.
+    /// Runs all steps of a direction in one part.
     fn go_through(&self, sums: &[f32], task: &mut Task) {
         let Direction { parts, .. } = &self.directions[task.rows.direction];
         for (part, share) in parts.iter().zip(&mut task.shares) {
@@ -203,7 +209,8 @@ impl Layer {
         }
     }
 
-    /// All steps of a direction in several parts, each on a thread of its own where there is one.
+    /// Runs all steps of a direction in several parts, each on its own thread if there are enough
+    /// threads.
     fn go_together(&self, sums: &[f32], task: &mut Task, threads: usize) {
         let (rows, parts) = (task.rows, &self.directions[task.rows.direction].parts);
         let states = States::new(rows.count, self.hidden);
@@ -236,13 +243,13 @@ impl Layer {
                 let number = *number;
                 std::thread::Builder::new().spawn_scoped(scope, move || work(number)).is_ok()
             });
-            // Where the system refuses a thread, the others do its share.
+            // If the system refuses a thread, the other threads do its share.
             members.store(1 + spawned.count(), Ordering::Release);
             work(0);
         });
     }
 
-    /// What a part's units become by one step.
+    /// Updates a part's units by one step.
     fn advance(&self, sums: &[f32], rows: Rows, part: &Part, (products, at): (&[f32], usize), share: &mut Share) {
         let (hidden, units, stride) = (self.hidden, part.units.len(), part.panels.stride());
         let (width, directions) = (self.gates.count() * hidden, self.directions.len());
@@ -286,10 +293,10 @@ impl Layer {
     }
 }
 
-/// Units of a part are a multiple of this, but for the last: a vector's lanes.
+/// Vector width: the number of units of a part is a multiple of it, except for the last part.
 const UNITS: usize = 16;
 
-/// In how many parts the units of a direction are best computed.
+/// The number of parts for the units of a direction.
 fn parts_of(gates: Gates, (steps, hidden, batch): (usize, usize, usize), directions: usize, threads: usize) -> usize {
     let products = gates.count() * hidden * hidden;
     let work = products.saturating_mul(steps).saturating_mul(batch);
@@ -300,7 +307,7 @@ fn parts_of(gates: Gates, (steps, hidden, batch): (usize, usize, usize), directi
     (products / PART_WORK_MIN).min(threads).clamp(1, PARTS_MAX)
 }
 
-/// The hidden states of a step and of the one after it, which parts write to and all read.
+/// The hidden states of a step and of the next one. Parts write their own units and read all units.
 struct States {
     both: [Vec<AtomicU32>; 2],
     hidden: usize,
@@ -326,7 +333,7 @@ impl States {
     }
 }
 
-/// Where threads wait for each other after each step.
+/// A barrier at which threads wait for each other after each step.
 #[derive(Default)]
 struct Meeting {
     arrived: AtomicUsize,
@@ -334,13 +341,14 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// Waits until so many have arrived since the beginning, and makes what they wrote visible. False where one of them panicked.
+    /// Waits until there were `all` arrivals since the start, and makes the other threads' writes
+    /// visible. Returns `false` if a thread panicked.
     fn meet(&self, all: usize) -> bool {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         self.wait(|| self.arrived.load(Ordering::Acquire) >= all)
     }
 
-    /// Waits until it is known how many take part; one where nobody will say it any more.
+    /// Waits until the number of members is known. Returns one if a panic prevents that.
     fn wait_for_members(&self, members: &AtomicUsize) -> usize {
         self.wait(|| members.load(Ordering::Acquire) > 0);
         members.load(Ordering::Acquire).max(1)
@@ -359,7 +367,7 @@ impl Meeting {
     }
 }
 
-/// Lets the others go where a thread ends by panicking.
+/// Releases the waiting threads if a thread panics.
 struct BreakOnPanic<'a>(&'a Meeting);
 
 impl Drop for BreakOnPanic<'_> {

@@ -4,7 +4,7 @@ use ndarray::{ArcArray, ArrayD, ArrayView2, ArrayViewD, Axis, Dimension, IxDyn};
 use panoply_core::expr::{Node, Program};
 use panoply_core::op::compute::{ConvOptions, ConvShape, PoolKind, PoolShape, Reduction};
 
-use crate::error::{Error, Result};
+use panoply_nn::{Error, Result};
 
 type Floats = ArcArray<f32, IxDyn>;
 
@@ -12,7 +12,7 @@ fn wrong(error: ndarray::ShapeError) -> Error {
     Error::invalid("array: a shape", "one that fits", error)
 }
 
-/// What arrays broadcast to.
+/// The shape to which the operands broadcast.
 fn common_shape(operands: &[&Floats]) -> Result<Vec<usize>> {
     let rank = operands.iter().map(|operand| operand.ndim()).max().unwrap_or(0);
     let mut dims = vec![1; rank];
@@ -32,7 +32,8 @@ fn common_shape(operands: &[&Floats]) -> Result<Vec<usize>> {
     Ok(dims)
 }
 
-/// An elementwise expression, element by element. Casts between floats happen where the result is rounded.
+/// Evaluates an elementwise expression, element by element. Casts between float types have no
+/// effect here; the caller rounds the result.
 pub(super) fn map(program: &Program, operands: &[&Floats]) -> Result<ArrayD<f32>> {
     let dims = common_shape(operands)?;
     let stretched = |operand: &&Floats| {
@@ -60,7 +61,7 @@ pub(super) fn map(program: &Program, operands: &[&Floats]) -> Result<ArrayD<f32>
     ArrayD::from_shape_vec(dims, results).map_err(wrong)
 }
 
-/// A reduction of axes, which stay with a length of one.
+/// Reduces axes, which are kept with length one.
 pub(super) fn reduce(reduction: Reduction, x: &Floats, axes: &[usize]) -> Result<ArrayD<f32>> {
     let mut reduced = x.to_owned().into_owned();
     for axis in axes {
@@ -77,12 +78,12 @@ pub(super) fn reduce(reduction: Reduction, x: &Floats, axes: &[usize]) -> Result
     Ok(reduced)
 }
 
-/// The larger of two; NaN where one is.
+/// The larger of two numbers. NaN if either is NaN.
 fn larger(a: f32, b: f32) -> f32 {
     if a.is_nan() || a > b { a } else { b }
 }
 
-/// The place of the largest or smallest element along one axis, the first among equals.
+/// The index of the largest or smallest element along one axis; the first index among equals.
 pub(super) fn extreme_place(x: &Floats, axes: &[usize], is_max: bool) -> Result<ArrayD<u32>> {
     let [axis] = axes else { return Err(Error::invalid("array: positions", "one axis", axes.len())) };
     let along = checked_axis(&x.view(), *axis)?;
@@ -109,7 +110,7 @@ fn checked_axis(x: &ArrayViewD<'_, f32>, axis: usize) -> Result<Axis> {
     }
 }
 
-/// The product of matrices, or of two batches of the same size.
+/// The matrix product, or that of two batches of the same size.
 pub(super) fn matmul(a: &Floats, b: &Floats, transpose_a: bool, transpose_b: bool) -> Result<ArrayD<f32>> {
     let turned = |x: &Floats, turn: bool| {
         let mut view = x.view().into_owned();
@@ -150,7 +151,7 @@ fn dims4(x: &Floats) -> Result<[usize; 4]> {
     x.shape().try_into().map_err(|_| Error::invalid("array: images", "four dimensions", rank))
 }
 
-/// Calls `visit` with the places of input, weights and output of every product of a convolution.
+/// Calls `visit` with the indices of input, weight and output of every product of a convolution.
 fn each_product(shape: &ConvShape, mut visit: impl FnMut([usize; 4], [usize; 4], [usize; 4])) {
     let [rows, columns] = shape.output();
     for batch in 0..shape.batch {
@@ -213,7 +214,7 @@ pub(super) fn pool2d(
     padding: [usize; 4],
 ) -> Result<ArrayD<f32>> {
     let dims = dims4(x)?;
-    // The op's own checks; a tensor without memory is enough for them.
+    // The op's own constructor checks the arguments; a tensor without memory is enough for that.
     let images = panoply_core::Tensor::zeros(panoply_core::DType::F32, [1, 1, dims[2], dims[3]])?;
     let op = panoply_core::op::compute::Pool2d { kind, ..panoply_core::op::compute::Pool2d::max(&images, kernel) };
     let shape = PoolShape { batch: dims[0], channels: dims[1], ..op.stride(stride).padding(padding).pool_shape()? };
@@ -247,7 +248,7 @@ pub(super) fn softmax(x: &Floats, axis: usize, is_log: bool) -> Result<ArrayD<f3
     Ok(result)
 }
 
-/// Layer norm of the last axis.
+/// Layer norm over the last axis.
 pub(super) fn layer_norm(x: &Floats, weight: &Floats, bias: &Floats, epsilon: f64) -> Result<ArrayD<f32>> {
     let last = x.ndim().checked_sub(1).ok_or_else(|| Error::invalid("array: layer norm", "a dimension", "none"))?;
     let features = x.shape()[last];
@@ -266,7 +267,7 @@ pub(super) fn layer_norm(x: &Floats, weight: &Floats, bias: &Floats, epsilon: f6
     Ok(result)
 }
 
-/// Rows of a table.
+/// Looks up rows of a table.
 pub(super) fn gather(table: &Floats, indices: &ArcArray<u32, IxDyn>) -> Result<ArrayD<f32>> {
     let [rows, features] = *table.shape() else {
         return Err(Error::invalid("array: a table", "two dimensions", table.ndim()));

@@ -1,22 +1,24 @@
-//! A small network that was written with `ndarray` alone, and the same network over any backend: `cargo run -p panoply-nn --example ported`.
+//! A small network that was written with `ndarray` alone, and the same network over any backend:
+//! `cargo run -p panoply-arrays --example ported`.
 //!
-//! Two layers tell points inside a ring from those around it, with gradients written by hand. In the port every line has its counterpart: arrays are of a
-//! backend, and whatever can go wrong there is a result.
+//! Two layers separate points inside a ring from those around it, with gradients written by hand.
+//! In the port every line has its counterpart: arrays belong to a backend, and operations that can
+//! fail return a `Result`.
 
-#![allow(dead_code)] // A test shares this file, and has a `main` of its own.
+#![allow(dead_code)] // A test includes this file and has a `main` of its own.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use panoply_nn::backend::{ComputeBackend, HostBackend, RuntimeBackend};
+use panoply_arrays::{ComputeBackend, HostBackend, RuntimeBackend};
 use panoply_nn::random::Random;
 
-/// Neurons between the layers, points, and how far a step goes.
+/// Number of neurons in the hidden layer, number of points, and the learning rate.
 const HIDDEN: usize = 16;
 const POINTS: usize = 64;
 const RATE: f32 = 0.5;
 
-/// The network as it was.
+/// The original network, with `ndarray` alone.
 mod before {
     use ndarray::{Array1, Array2, Axis};
 
@@ -28,7 +30,8 @@ mod before {
     }
 
     impl Network {
-        /// One step of gradient descent on the mean of the squared errors; gives the loss before it.
+        /// Makes one step of gradient descent on the mean squared error. Returns the loss before
+        /// the step.
         pub fn step(&mut self, x: &Array2<f32>, wanted: &Array2<f32>, rate: f32) -> f32 {
             let hidden = (x.dot(&self.w1) + &self.b1).mapv(f32::tanh);
             let y = (hidden.dot(&self.w2) + &self.b2).mapv(|z| 1.0 / (1.0 + (-z).exp()));
@@ -45,10 +48,10 @@ mod before {
     }
 }
 
-/// The same over any backend.
+/// The same network over any backend.
 mod after {
+    use panoply_arrays::{Array1, Array2, ComputeBackend};
     use panoply_nn::Result;
-    use panoply_nn::backend::{Array1, Array2, ComputeBackend};
 
     pub struct Network<B: ComputeBackend> {
         pub w1: Array2<B>,
@@ -58,7 +61,7 @@ mod after {
     }
 
     impl<B: ComputeBackend> Network<B> {
-        /// The network that it was, with its numbers.
+        /// Takes over the weights of the original network.
         pub fn of(backend: &B, from: &super::before::Network) -> Result<Network<B>> {
             Ok(Network {
                 w1: Array2::from_ndarray(backend, from.w1.clone())?,
@@ -68,7 +71,8 @@ mod after {
             })
         }
 
-        /// One step of gradient descent on the mean of the squared errors; gives the loss before it.
+        /// Makes one step of gradient descent on the mean squared error. Returns the loss before
+        /// the step.
         pub fn step(&mut self, x: &Array2<B>, wanted: &Array2<B>, rate: f32) -> Result<f32> {
             let rate = f64::from(rate);
             let hidden = x.matmul(&self.w1)?.add(&self.b1)?.tanh()?;
@@ -88,7 +92,7 @@ mod after {
     }
 }
 
-/// Points, which of them are inside the ring, and a network that has not learned anything.
+/// The points, whether each is inside the ring, and an untrained network.
 fn start() -> (ndarray::Array2<f32>, ndarray::Array2<f32>, before::Network) {
     let mut random = Random::new(7, "ring");
     let x = ndarray::Array2::from_shape_fn((POINTS, 2), |_| random.normal());
@@ -99,15 +103,15 @@ fn start() -> (ndarray::Array2<f32>, ndarray::Array2<f32>, before::Network) {
     (x, wanted, before::Network { w1, b1: ndarray::Array1::zeros(HIDDEN), w2, b2: ndarray::Array1::zeros(1) })
 }
 
-/// The losses of so many steps by `ndarray` alone.
+/// The losses of `steps` steps with `ndarray` alone.
 pub fn losses_before(steps: usize) -> Vec<f32> {
     let (x, wanted, mut network) = start();
     (0..steps).map(|_| network.step(&x, &wanted, RATE)).collect()
 }
 
-/// The losses of the same steps by a backend.
+/// The losses of `steps` steps on a backend.
 pub fn losses_after<B: ComputeBackend>(backend: &B, steps: usize) -> panoply_nn::Result<Vec<f32>> {
-    use panoply_nn::backend::Array2;
+    use panoply_arrays::Array2;
     let (x, wanted, network) = start();
     let mut network = after::Network::of(backend, &network)?;
     let (x, wanted) = (Array2::from_ndarray(backend, x)?, Array2::from_ndarray(backend, wanted)?);

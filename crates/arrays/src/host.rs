@@ -1,27 +1,28 @@
-//! Arrays on the host alone, with `ndarray` and nothing else: no runtime, no threads, no devices. Sums are kept in f32; f16 and bf16 are
-//! rounded where they are stored.
+//! Arrays on the host, computed with `ndarray` alone: no runtime, no threads, no devices. Sums are
+//! kept in f32; f16 and bf16 are rounded when they are stored.
 
 use ndarray::{ArcArray, ArrayD, IxDyn, Slice};
 use panoply_core::op::compute::Reduction;
 use panoply_core::{DType, Tensor, bf16, f16};
 
-use super::host_ops as ops;
-use super::{ArrayOp, ComputeBackend};
-use crate::error::{Error, Result};
-use crate::random;
+use crate::host_ops as ops;
+use crate::{ArrayOp, ComputeBackend};
+use panoply_nn::random;
+use panoply_nn::{Error, Result};
 
 /// The host as a compute backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostBackend;
 
 impl HostBackend {
-    /// The host.
+    /// Creates the backend.
     pub fn new() -> HostBackend {
         HostBackend
     }
 }
 
-/// An array on the host: floats in f32, and the type that they are rounded to; or indices.
+/// An array on the host: floats, held in f32 together with the type to which they are rounded; or
+/// indices.
 #[derive(Clone, Debug)]
 pub enum HostData {
     /// Floats.
@@ -31,7 +32,7 @@ pub enum HostData {
 }
 
 impl HostData {
-    /// Floats of a type, rounded to it.
+    /// Rounds floats to an element type.
     fn rounded(mut values: ArrayD<f32>, dtype: DType) -> HostData {
         match dtype {
             DType::F16 => values.mapv_inplace(|value| f16::from_f32(value).to_f32()),

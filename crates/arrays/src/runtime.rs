@@ -1,4 +1,5 @@
-//! Arrays on any device of the runtime. Outputs stay where they were computed; what ran elsewhere than it was sent is reported.
+//! Arrays on any device of the runtime. Outputs stay where they were computed. An op that ran on
+//! another device than the chosen one is reported as a fallback.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,19 +12,19 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Fallback, Location, Operation, Outcome, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
-use super::{ArrayOp, ComputeBackend};
-use crate::error::{Error, Result};
-use crate::random;
+use crate::{ArrayOp, ComputeBackend};
+use panoply_nn::random;
+use panoply_nn::{Error, Result};
 
-/// Fallbacks that are kept; of more, the first go.
+/// Number of fallbacks that are kept; the oldest are dropped first.
 const FALLBACKS_MAX: usize = 256;
-/// Graphs of masks that are kept.
+/// Number of mask graphs that are kept.
 const MASKS_MAX: usize = 64;
 
 /// A mask's shape, element type, probability and stream.
 type MaskKey = (Vec<usize>, DType, u64, String);
 
-/// The runtime as a compute backend. Cloning shares it.
+/// The runtime as a compute backend. Clones share it.
 #[derive(Clone)]
 pub struct RuntimeBackend {
     runtime: Arc<Runtime>,
@@ -33,17 +34,17 @@ pub struct RuntimeBackend {
 }
 
 impl RuntimeBackend {
-    /// Wherever the runtime sends each op.
+    /// Leaves the choice of device for each op to the runtime.
     pub fn new(runtime: impl Into<Arc<Runtime>>) -> RuntimeBackend {
         RuntimeBackend::with_options(runtime, RunOptions::default())
     }
 
-    /// As these wishes say, for every op.
+    /// Runs every op with these options.
     pub fn with_options(runtime: impl Into<Arc<Runtime>>, options: RunOptions) -> RuntimeBackend {
         RuntimeBackend { runtime: runtime.into(), options, fallbacks: Arc::default(), masks: Arc::default() }
     }
 
-    /// The fallbacks that were taken so far: where ops were sent first, and why that did not work.
+    /// The latest fallbacks: the device that was chosen first, and why it failed.
     pub fn fallbacks(&self) -> Vec<Fallback> {
         locked(&self.fallbacks).clone()
     }
@@ -60,7 +61,7 @@ impl RuntimeBackend {
         Ok(output)
     }
 
-    /// The elements one after the other.
+    /// The tensor in a contiguous layout.
     fn contiguous(&self, tensor: &Tensor) -> Result<Tensor> {
         if tensor.is_contiguous() {
             return Ok(tensor.clone());

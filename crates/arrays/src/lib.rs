@@ -1,8 +1,8 @@
 //! A compute backend for neural-network libraries: one trait instead of one port for each vendor.
 //!
-//! A library is written over [`ComputeBackend`] and the typed arrays [`Array1`] to [`Array4`]; which device computes is the backend's
-//! business. Two are here: [`HostBackend`] is `ndarray` and nothing else, [`RuntimeBackend`] is every device of the runtime, with
-//! fallbacks that it reports.
+//! A library is written over [`ComputeBackend`] and the typed arrays [`Array1`] to [`Array4`]; the
+//! backend chooses the device. There are two backends here: [`HostBackend`] computes with `ndarray`
+//! alone, [`RuntimeBackend`] uses every device of the runtime and reports fallbacks.
 //!
 //! # Consuming it: a network that used `ndarray` only
 //!
@@ -26,7 +26,7 @@
 //!
 //! ```
 //! use ndarray::{arr1, arr2};
-//! use panoply_nn::backend::{Array1, Array2, ComputeBackend, HostBackend, RuntimeBackend};
+//! use panoply_arrays::{Array1, Array2, ComputeBackend, HostBackend, RuntimeBackend};
 //! # use std::sync::Arc;
 //!
 //! struct Dense<B: ComputeBackend> { weight: Array2<B>, bias: Array1<B> }
@@ -56,18 +56,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A whole network with its gradients, before and after, is the example `ported` (`cargo run -p panoply-nn --example ported`).
+//! The example `ported` (`cargo run -p panoply-arrays --example ported`) has a whole network with its
+//! gradients, before and after the port.
 //!
 //! # Implementing it
 //!
-//! A backend says what its data is, how it comes from the host and goes back, and runs an [`ArrayOp`]. One that counts what another one runs:
+//! A backend defines its data type, the copies from and to the host, and runs an [`ArrayOp`]. This
+//! backend counts the ops that another backend runs:
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicUsize, Ordering};
 //! use panoply_core::Tensor;
 //! use panoply_nn::Result;
-//! use panoply_nn::backend::{Array2, ArrayOp, ComputeBackend, HostBackend};
+//! use panoply_arrays::{Array2, ArrayOp, ComputeBackend, HostBackend};
 //!
 //! #[derive(Clone)]
 //! struct Counted<B> { inner: B, ops: Arc<AtomicUsize> }
@@ -100,88 +102,90 @@ use panoply_core::Tensor;
 use panoply_core::expr::Program;
 use panoply_core::op::compute::{ConvOptions, PoolKind, Reduction};
 
-use crate::error::Result;
+use panoply_nn::Result;
 
 pub use array::{Array, Array1, Array2, Array3, Array4, Float, Indices};
 pub use host::HostBackend;
 pub use runtime::RuntimeBackend;
 
-/// What computes arrays.
+/// A backend that computes arrays.
 pub trait ComputeBackend: Clone + Send + Sync + 'static {
-    /// An array of any shape and element type, wherever it is. Cloning copies a handle.
+    /// An array of any shape and element type, in any memory. Cloning copies a handle.
     type Data: Clone + Send + Sync;
 
-    /// What it is, in words.
+    /// The name of the backend, for messages.
     fn name(&self) -> String;
 
-    /// An array from a tensor on the host, without a copy where the layout allows.
+    /// Makes an array from a tensor on the host, without a copy if the layout allows it.
     fn upload(&self, tensor: Tensor) -> Result<Self::Data>;
 
-    /// The array as a contiguous tensor on the host.
+    /// Copies the array to the host, as a contiguous tensor.
     fn download(&self, data: &Self::Data) -> Result<Tensor>;
 
     /// The array's dimensions.
     fn dims(&self, data: &Self::Data) -> Vec<usize>;
 
-    /// Runs an op. Operands that do not fit are refused; the arrays' own methods have checked what their types tell.
+    /// Runs an op. Operands that do not fit are refused. The methods of arrays have already checked
+    /// everything that the array types guarantee.
     fn run(&self, op: &ArrayOp, operands: &[&Self::Data]) -> Result<Self::Data>;
 }
 
-/// What can be done with arrays. Operands are in the order of the words.
+/// An op on arrays. Operands are in the order in which the variant's comment names them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ArrayOp {
-    /// An elementwise expression of operands that broadcast.
+    /// An elementwise expression of operands that are broadcast.
     Map(Program),
     /// The elements in another shape.
     Reshape(Vec<usize>),
-    /// The axes in this order.
+    /// The axes in this order: entry `i` is the old axis that becomes axis `i`.
     Permute(Vec<usize>),
-    /// Every `step`-th index from `start` below `end` along an axis.
+    /// Every `step`-th index in `start..end` along an axis.
     Slice {
         /// The axis.
         axis: usize,
         /// The first index.
         start: usize,
-        /// One more than the last index that may be taken.
+        /// One past the last index that may be taken.
         end: usize,
-        /// From one index to the next.
+        /// Distance between two indices.
         step: usize,
     },
-    /// Stretched to a shape.
+    /// Broadcasts the array to a shape.
     Broadcast(Vec<usize>),
-    /// A reduction of these axes, which stay with a length of one.
+    /// A reduction of these axes, which are kept with length one.
     Reduce(Reduction, Vec<usize>),
-    /// The product of matrices, or of batches of these; either operand may be given transposed.
+    /// The product of two matrices, or of two batches of matrices. Either operand may be given
+    /// transposed.
     MatMul {
-        /// The left one is.
+        /// Whether the left operand is transposed.
         transpose_a: bool,
-        /// The right one is.
+        /// Whether the right operand is transposed.
         transpose_b: bool,
     },
     /// A convolution of images with weights.
     Conv2d(ConvOptions),
-    /// A transposed convolution to images of this height and width.
+    /// A transposed convolution with output images of this height and width.
     ConvTranspose2d(ConvOptions, [usize; 2]),
     /// Pooling of images.
     Pool2d {
-        /// What becomes of a window.
+        /// The function of a window: its largest element or its average.
         kind: PoolKind,
         /// Height and width of a window.
         kernel: [usize; 2],
-        /// Steps between windows.
+        /// Distance between the starts of neighbouring windows.
         stride: [usize; 2],
-        /// Rows and columns beside the image: top, left, bottom, right.
+        /// Number of padding rows and columns: top, left, bottom, right.
         padding: [usize; 4],
     },
     /// Softmax along an axis, or its logarithm.
     Softmax {
         /// The axis.
         axis: usize,
-        /// Whether the logarithm is wanted.
+        /// Whether to return the logarithm.
         is_log: bool,
     },
-    /// Layer norm of the last axis, with weight and bias.
+    /// Layer norm over the last axis, with weight and bias.
     LayerNorm {
         /// Added to the variance.
         epsilon: f64,
@@ -190,16 +194,17 @@ pub enum ArrayOp {
     Gather,
     /// Attention of queries, keys and values.
     Attention {
-        /// Whether no query sees keys behind its own.
+        /// Whether each query attends only to keys up to its own position.
         is_causal: bool,
     },
-    /// Ones and zeros in the shape of the operand, a one with probability `keep`: numbers of a seed and a stream, the same everywhere.
+    /// Ones and zeros in the shape of the operand, a one with probability `keep`. They depend on
+    /// the seed and the stream alone, so they are the same on every backend.
     Mask {
         /// The probability of a one.
         keep: f64,
         /// The seed.
         seed: u32,
-        /// The stream.
+        /// The name of the stream.
         stream: String,
     },
 }

@@ -1,11 +1,11 @@
-//! What stands between the convolutions of a network, of images with their channels last: joins of whole images and of parts, planes of
-//! other sizes, frames, pools, and means of channels that scale them.
+//! Ops between the convolutions of a network on channels-last (NHWC) images: joins of whole images
+//! and of parts, resizing, padding, pools, and channel means that scale the channels.
 
 use panoply_ml::{Array, ElementType};
 
+use super::{agree, dims_of, floats_of, numbers};
 use crate::bench::runtime;
 use crate::onnx::*;
-use crate::{agree, dims_of, floats_of, numbers};
 
 const DIMS: [usize; 4] = [2, 9, 11, 20];
 
@@ -13,7 +13,7 @@ fn sizes(name: &str, values: &[i64]) -> Message {
     i64s(name, &[values.len() as i64], values)
 }
 
-/// The image `a` is the input's, bent, `b` the same without a sign.
+/// Image `a` is the input after Relu, `b` the negated input.
 fn images() -> [Message; 3] {
     [
         node("Transpose", &["x"], &["turned"], &[ints("perm", &[0, 3, 1, 2])]),
@@ -22,7 +22,8 @@ fn images() -> [Message; 3] {
     ]
 }
 
-/// Whether all of these nodes' outputs are what the host says. An output itself lies as its op says, so something is behind each.
+/// Compares the outputs of these nodes with the host's. Graph outputs are row-major, so an `Abs`
+/// follows each node to leave its own layout free.
 fn check(nodes: Vec<Message>, shown: &[&str], constants: &[Message]) {
     let names: Vec<String> = shown.iter().map(|name| format!("{name}_out")).collect();
     let behind = shown.iter().zip(&names).map(|(name, out)| node("Abs", &[name], &[out], &[]));

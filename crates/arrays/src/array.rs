@@ -1,4 +1,4 @@
-//! Arrays whose element type and number of dimensions are part of their type.
+//! Arrays whose element type and number of dimensions are part of their Rust type.
 
 use std::marker::PhantomData;
 
@@ -7,10 +7,10 @@ use panoply_core::expr::{BinaryOp, Expr, UnaryOp};
 use panoply_core::op::compute::{ConvOptions, PoolKind, Reduction};
 use panoply_core::{DType, Element, Tensor, bf16, f16};
 
-use super::{ArrayOp, ComputeBackend};
-use crate::error::{Error, Result};
+use crate::{ArrayOp, ComputeBackend};
+use panoply_nn::{Error, Result};
 
-/// The element types of arrays: f32, f16, bf16.
+/// The float element types of arrays: f32, f16, bf16.
 pub trait Float: Element {}
 
 impl Float for f32 {}
@@ -32,18 +32,18 @@ pub type Array1<B, T = f32> = Array<B, T, 1>;
 pub type Array2<B, T = f32> = Array<B, T, 2>;
 /// A batch of matrices.
 pub type Array3<B, T = f32> = Array<B, T, 3>;
-/// Images: batch, channels, height, width.
+/// A batch of images: batch, channels, height, width.
 pub type Array4<B, T = f32> = Array<B, T, 4>;
 /// Indices of rows or classes.
 pub type Indices<B, const D: usize> = Array<B, u32, D>;
 
 impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
-    /// An array of these elements, in row-major order.
+    /// Makes an array of these elements, in row-major order.
     pub fn from_vec(backend: &B, values: Vec<T>, shape: [usize; D]) -> Result<Self> {
         Self::from_tensor(backend, Tensor::from_vec(values, shape)?)
     }
 
-    /// An array of what a tensor on the host holds.
+    /// Makes an array of the elements of a tensor on the host.
     pub fn from_tensor(backend: &B, tensor: Tensor) -> Result<Self> {
         if tensor.dtype() != T::DTYPE {
             return Err(Error::invalid("array: element type", T::DTYPE.to_string(), tensor.dtype()));
@@ -51,7 +51,8 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         Self::of(backend.clone(), backend.upload(tensor)?)
     }
 
-    /// An array of what an `ndarray` holds: its own memory where it lies in row-major order, else a copy.
+    /// Makes an array of an `ndarray`. A row-major `ndarray` is taken over without a copy; other
+    /// layouts are copied.
     pub fn from_ndarray<I: Dimension>(backend: &B, array: ndarray::Array<T, I>) -> Result<Self> {
         let dims = array.shape().to_vec();
         let (values, offset) = match array.is_standard_layout() {
@@ -72,7 +73,8 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         ArrayD::from_shape_vec(self.shape.to_vec(), self.to_vec()?).map_err(wrong)
     }
 
-    /// Calls a function with a view of the elements, which is of the array's own memory where that is the host's.
+    /// Calls a function with a view of the elements. An array in host memory is viewed without a
+    /// copy.
     pub fn with_view<R>(&self, look: impl FnOnce(ndarray::ArrayViewD<'_, T>) -> R) -> Result<R> {
         let tensor = self.to_tensor()?;
         let wrong = |error: ndarray::ShapeError| Error::invalid("array", "elements of its shape", error);
@@ -99,7 +101,7 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         &self.backend
     }
 
-    /// The elements in another shape.
+    /// The same elements in another shape.
     pub fn reshape<const E: usize>(&self, shape: [usize; E]) -> Result<Array<B, T, E>> {
         if shape.iter().product::<usize>() != self.shape.iter().product::<usize>() {
             let expected = format!("as many elements as {:?}", self.shape);
@@ -108,7 +110,7 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         self.to(ArrayOp::Reshape(shape.to_vec()), &[])
     }
 
-    /// The axes in this order: `order[i]` is the old axis that becomes axis `i`.
+    /// Permutes the axes: `order[i]` is the old axis that becomes axis `i`.
     pub fn permute(&self, order: [usize; D]) -> Result<Self> {
         let mut sorted = order;
         sorted.sort_unstable();
@@ -118,7 +120,7 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         self.to(ArrayOp::Permute(order.to_vec()), &[])
     }
 
-    /// The last two axes exchanged.
+    /// Exchanges the last two axes.
     pub fn transpose(&self) -> Result<Self> {
         let mut order: [usize; D] = std::array::from_fn(|axis| axis);
         if D >= 2 {
@@ -127,7 +129,7 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         self.permute(order)
     }
 
-    /// The indices from `start` below `end` along an axis.
+    /// The indices `start..end` along an axis.
     pub fn slice(&self, axis: usize, start: usize, end: usize) -> Result<Self> {
         match self.shape.get(axis) {
             Some(size) if start <= end && end <= *size => self.to(ArrayOp::Slice { axis, start, end, step: 1 }, &[]),
@@ -138,7 +140,7 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         }
     }
 
-    /// Stretched to a shape, as `ndarray`'s and numpy's broadcasting does.
+    /// Broadcasts the array to a shape, by the rules of `ndarray` and NumPy.
     pub fn broadcast<const E: usize>(&self, shape: [usize; E]) -> Result<Array<B, T, E>> {
         if broadcast_shape(&self.shape, &shape).as_deref() != Some(shape.as_slice()) {
             let expected = format!("a shape that {:?} stretches to", self.shape);
@@ -154,22 +156,23 @@ impl<B: ComputeBackend, T: Element, const D: usize> Array<B, T, D> {
         Ok(Array { backend, data, shape, element: PhantomData })
     }
 
-    /// The result of an op of this array and others.
+    /// Runs an op on this array and others.
     fn to<U: Element, const E: usize>(&self, op: ArrayOp, others: &[&B::Data]) -> Result<Array<B, U, E>> {
         let operands: Vec<&B::Data> = [&self.data].into_iter().chain(others.iter().copied()).collect();
         Array::of(self.backend.clone(), self.backend.run(&op, &operands)?)
     }
 }
 
-/// Elementwise functions, reductions and rows, for floats.
+/// Elementwise functions, reductions and row functions, for floats.
 impl<B: ComputeBackend, T: Float, const D: usize> Array<B, T, D> {
-    /// Any elementwise expression, of this array as input 0.
+    /// Applies an elementwise expression; this array is its input.
     pub fn map(&self, make: impl FnOnce(Expr) -> Expr) -> Result<Self> {
         let program = make(Expr::input(0)).finish().map_err(panoply_core::Error::Expression)?;
         self.to(ArrayOp::Map(program), &[])
     }
 
-    /// Any elementwise expression of this array and another one, which broadcasts to it.
+    /// Applies an elementwise expression to this array and another one, which must broadcast to the
+    /// shape of this one.
     pub fn zip<const E: usize>(&self, other: &Array<B, T, E>, make: impl FnOnce(Expr, Expr) -> Expr) -> Result<Self> {
         if broadcast_shape(&self.shape, &other.shape).as_deref() != Some(self.shape.as_slice()) {
             let expected = format!("a shape that stretches to {:?}", self.shape);
@@ -179,33 +182,33 @@ impl<B: ComputeBackend, T: Float, const D: usize> Array<B, T, D> {
         self.to(ArrayOp::Map(program), &[&other.data])
     }
 
-    /// The elements in another float type.
+    /// Casts the elements to another float type.
     pub fn cast<U: Float>(&self) -> Result<Array<B, U, D>> {
         let program = Expr::input(0).cast(U::DTYPE).finish().map_err(panoply_core::Error::Expression)?;
         self.to(ArrayOp::Map(program), &[])
     }
 
-    /// Times a number.
+    /// Multiplies every element by a number.
     pub fn scale(&self, factor: f64) -> Result<Self> {
         self.map(|x| x * factor)
     }
 
-    /// The sum along an axis, which stays with a length of one.
+    /// The sum along an axis. The axis is kept with length one.
     pub fn sum(&self, axis: usize) -> Result<Self> {
         self.reduce(Reduction::Sum, axis)
     }
 
-    /// The mean along an axis, which stays with a length of one.
+    /// The mean along an axis. The axis is kept with length one.
     pub fn mean(&self, axis: usize) -> Result<Self> {
         self.reduce(Reduction::Mean, axis)
     }
 
-    /// The largest element along an axis, which stays with a length of one.
+    /// The largest element along an axis. The axis is kept with length one.
     pub fn max(&self, axis: usize) -> Result<Self> {
         self.reduce(Reduction::Max, axis)
     }
 
-    /// The position of the largest element along an axis, which stays with a length of one.
+    /// The index of the largest element along an axis. The axis is kept with length one.
     pub fn arg_max(&self, axis: usize) -> Result<Indices<B, D>> {
         self.check_axis(axis)?;
         self.to(ArrayOp::Reduce(Reduction::ArgMax, vec![axis]), &[])
@@ -223,7 +226,7 @@ impl<B: ComputeBackend, T: Float, const D: usize> Array<B, T, D> {
         self.to(ArrayOp::Softmax { axis, is_log: true }, &[])
     }
 
-    /// Layer norm of the last axis.
+    /// Layer norm over the last axis.
     pub fn layer_norm(&self, weight: &Array1<B, T>, bias: &Array1<B, T>, epsilon: f64) -> Result<Self> {
         let features = self.shape.last().copied().unwrap_or(0);
         for (what, shape) in [("array: weight", weight.shape), ("array: bias", bias.shape)] {
@@ -234,7 +237,8 @@ impl<B: ComputeBackend, T: Float, const D: usize> Array<B, T, D> {
         self.to(ArrayOp::LayerNorm { epsilon }, &[&weight.data, &bias.data])
     }
 
-    /// Elements set to zero with this probability, the others scaled up: the same ones on every backend.
+    /// Sets each element to zero with this probability and scales the others up. The choice depends
+    /// on `seed` and `stream` alone, and is the same on every backend.
     pub fn dropout(&self, probability: f64, seed: u32, stream: &str) -> Result<Self> {
         if !(0.0..1.0).contains(&probability) {
             return Err(Error::invalid("array: dropout", "a probability of at least 0 and below 1", probability));
@@ -244,7 +248,7 @@ impl<B: ComputeBackend, T: Float, const D: usize> Array<B, T, D> {
         self.zip(&mask, |x, mask| mask.select(x * (1.0 / keep), 0.0))
     }
 
-    /// The mean of the squares of the differences.
+    /// The mean of the squared differences.
     pub fn squared_error(&self, wanted: &Self) -> Result<f32> {
         let squares = self.zip(wanted, |a, b| {
             let difference = a - b;
@@ -316,20 +320,20 @@ macro_rules! binary {
 }
 
 binary! {
-    /// `self + other`, which broadcasts.
+    /// `self + other`; `other` is broadcast.
     add, Add add = Add;
-    /// `self - other`, which broadcasts.
+    /// `self - other`; `other` is broadcast.
     sub, Sub sub = Sub;
-    /// `self · other`, which broadcasts.
+    /// `self · other`, elementwise; `other` is broadcast.
     mul, Mul mul = Mul;
-    /// `self / other`, which broadcasts.
+    /// `self / other`; `other` is broadcast.
     div, Div div = Div;
 }
 
 macro_rules! products {
     ($($dims:literal)*) => {$(
         impl<B: ComputeBackend, T: Float> Array<B, T, $dims> {
-            /// The product of matrices.
+            /// The matrix product.
             pub fn matmul(&self, other: &Self) -> Result<Self> {
                 let ([.., _, inner], [.., rows, _]) = (self.shape, other.shape);
                 if inner != rows || self.shape[..$dims - 2] != other.shape[..$dims - 2] {
@@ -345,12 +349,12 @@ macro_rules! products {
 products! { 2 3 4 }
 
 impl<B: ComputeBackend, T: Float> Array2<B, T> {
-    /// Rows of this table, by indices.
+    /// Looks up rows of this table by indices.
     pub fn embedding<const D: usize, const E: usize>(&self, indices: &Indices<B, D>) -> Result<Array<B, T, E>> {
         self.to(ArrayOp::Gather, &[&indices.data])
     }
 
-    /// The mean cross entropy of logits and the classes of rows.
+    /// The mean cross entropy of the logits in this array, given the class of each row.
     pub fn cross_entropy(&self, classes: &[u32]) -> Result<f32> {
         let [rows, count] = self.shape;
         if classes.len() != rows || classes.iter().any(|class| *class as usize >= count) {
@@ -370,28 +374,29 @@ impl<B: ComputeBackend, T: Float> Array4<B, T> {
         self.to(ArrayOp::Conv2d(options), &[&weights.data])
     }
 
-    /// A transposed convolution with weights (`channels × filters / groups × height × width`) to images of this height and width.
+    /// A transposed convolution with weights (`channels × filters / groups × height × width`). The
+    /// output images have the height and width `size`.
     pub fn conv_transpose2d(&self, weights: &Self, options: ConvOptions, size: [usize; 2]) -> Result<Self> {
         self.to(ArrayOp::ConvTranspose2d(options, size), &[&weights.data])
     }
 
-    /// The largest number of each window, side by side.
+    /// Max pooling with adjacent windows.
     pub fn max_pool(&self, kernel: [usize; 2]) -> Result<Self> {
         self.to(ArrayOp::Pool2d { kind: PoolKind::Max, kernel, stride: kernel, padding: [0; 4] }, &[])
     }
 
-    /// The average of each window, side by side.
+    /// Average pooling with adjacent windows.
     pub fn avg_pool(&self, kernel: [usize; 2]) -> Result<Self> {
         let kind = PoolKind::Average { count_padding: false };
         self.to(ArrayOp::Pool2d { kind, kernel, stride: kernel, padding: [0; 4] }, &[])
     }
 
-    /// Attention of these queries (`batch × heads × n × d`).
+    /// Attention, with this array as the queries (`batch × heads × n × d`).
     pub fn attention(&self, keys: &Self, values: &Self, is_causal: bool) -> Result<Self> {
         self.to(ArrayOp::Attention { is_causal }, &[&keys.data, &values.data])
     }
 
-    /// Each channel normalised with given figures.
+    /// Batch norm with given figures: mean, variance, weight and bias of each channel.
     pub fn batch_norm(&self, figures: [&Array1<B, T>; 4], epsilon: f64) -> Result<Self> {
         let [mean, variance, weight, bias] = figures;
         let channels = self.shape[1];
@@ -401,7 +406,7 @@ impl<B: ComputeBackend, T: Float> Array4<B, T> {
     }
 }
 
-/// What two shapes broadcast to.
+/// The shape to which two shapes broadcast. `None` if they do not fit.
 fn broadcast_shape(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let dim = |dims: &[usize], axis: usize| (axis + dims.len()).checked_sub(rank).map_or(1, |axis| dims[axis]);

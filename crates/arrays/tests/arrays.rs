@@ -1,16 +1,17 @@
-//! The compute backend: every op of the runtime's arrays is what the host's are, in every element type.
+//! The compute backend: every op gives the same result on the runtime as on the host, in every
+//! element type.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 
+use panoply_arrays::{
+    Array, Array1, Array2, Array3, Array4, ComputeBackend, Float, HostBackend, Indices, RuntimeBackend,
+};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend};
 use panoply_core::op::compute::ConvOptions;
 use panoply_core::{bf16, f16};
 use panoply_cpu::CpuBackend;
 use panoply_nn::Result;
-use panoply_nn::backend::{
-    Array, Array1, Array2, Array3, Array4, ComputeBackend, Float, HostBackend, Indices, RuntimeBackend,
-};
 use panoply_nn::random::Random;
 use panoply_runtime::Runtime;
 
@@ -30,7 +31,7 @@ fn array<B: ComputeBackend, T: Float, const D: usize>(
     Array::from_vec(backend, values, shape)?.cast::<T>()
 }
 
-/// What everything that arrays can do comes to, each as numbers.
+/// The results of all ops of arrays, each as numbers.
 fn answers<B: ComputeBackend, T: Float>(backend: &B) -> Result<Vec<(&'static str, Vec<f32>)>> {
     let mut all = Vec::new();
     let x: Array2<B, T> = array(backend, [4, 6], 1)?;
@@ -137,7 +138,7 @@ fn ndarrays_come_and_go() {
     let place = rows.as_ptr();
     let array: Array2<RuntimeBackend> = Array2::from_ndarray(&backend, rows.clone()).unwrap();
     assert_eq!(array.to_ndarray().unwrap(), rows.clone().into_dyn());
-    // In row-major order the memory itself is taken over.
+    // A row-major array is taken over without a copy.
     let moved: Array2<RuntimeBackend> = Array2::from_ndarray(&backend, rows).unwrap();
     assert_eq!(moved.with_view(|view| view.as_ptr()).unwrap(), place);
     let turned = ndarray::Array2::from_shape_fn((3, 4), |(row, column)| (row * 10 + column) as f32).reversed_axes();

@@ -1,12 +1,13 @@
-//! What a user can do about an error, in the words of the command line.
+//! Advice about errors, in terms of the command line.
 
 use std::io;
+use std::path::Path;
 
 use panoply::store;
 use panoply::vector::Error;
 use panoply::vector::formats::FormatError;
 
-/// Advice that goes beyond what the error says itself.
+/// Advice beyond the error's own text.
 pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
@@ -61,15 +62,64 @@ fn of_store(error: &store::Error) -> Option<String> {
         store::Error::KeyKind { .. } => {
             Some("--passphrase asks for it, --passphrase-file names a file with it".to_owned())
         }
-        store::Error::RolledBack { anchor, .. } => {
-            Some(format!("if you put the copy back yourself, delete {}, which knows the newer one", anchor.display()))
+        store::Error::RolledBack { path, .. } | store::Error::AnchorTooOld { path, .. } => {
+            let path = path.display();
+            Some(format!(
+                "if you put the copy back yourself, `panoply store repair {path} --apply --new-anchor` takes it for the newest state"
+            ))
         }
-        store::Error::Damaged { path, .. } => path.parent().map(|folder| {
-            let store = if folder.ends_with("data") { folder.parent().unwrap_or(folder) } else { folder };
-            format!("`panoply store verify {}` names every object that is damaged", store.display())
+        // The store is intact, or nothing is known about it: its anchor is of no use.
+        store::Error::DamagedAnchor { path, anchor, .. } => {
+            let (path, anchor) = (path.display(), anchor.display());
+            Some(format!(
+                "if you trust the store as it is, remove {anchor}; then `panoply store repair {path} --apply --new-anchor` makes a new one"
+            ))
+        }
+        store::Error::OlderHead { path, .. } => store_of(path).map(|store| {
+            let store = store.display();
+            format!("`panoply store repair {store} --apply` takes the store up to the newest commit in its log")
+        }),
+        store::Error::WrongKey { path } => {
+            let path = path.display();
+            Some(format!(
+                "if you are sure of the key, the head is damaged: `panoply store repair {path}` says what can be saved, and changes nothing without --apply"
+            ))
+        }
+        store::Error::UnknownFormat { path, .. } => store_of(path).map(|store| {
+            let store = store.display();
+            format!(
+                "another version of panoply opens it; if it was never of that format, `panoply store repair {store}` says what can be saved"
+            )
+        }),
+        store::Error::CostlyPassphrase { .. } => {
+            Some("if you have asked for so much yourself, --passphrase-memory MIB allows it".to_owned())
+        }
+        // An extent belongs to one object: the rest of the store is intact.
+        store::Error::Damaged { path, .. } if is_extent(path) => store_of(path)
+            .map(|store| format!("`panoply store verify {}` names every object that is damaged", store.display())),
+        store::Error::Damaged { path, .. } => store_of(path).map(|store| {
+            let store = store.display();
+            format!("`panoply store repair {store}` says what can be saved, and changes nothing without --apply")
         }),
         _ => None,
     }
+}
+
+/// The folder of the store that a file belongs to. A store itself may be called `data`.
+fn store_of(file: &Path) -> Option<&Path> {
+    let folder = file.parent()?;
+    let is_in_data = folder.ends_with("data") && (file.ends_with("KEYS") || has_name_of_extent(file));
+    if is_in_data { folder.parent() } else { Some(folder) }
+}
+
+fn is_extent(file: &Path) -> bool {
+    file.parent().is_some_and(|folder| folder.ends_with("data")) && has_name_of_extent(file)
+}
+
+/// Whether a file's name is 64 hexadecimal digits.
+fn has_name_of_extent(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn of_file(error: &FormatError) -> Option<String> {
@@ -101,5 +151,38 @@ mod tests {
         let missing = Err::<(), _>(Error::Format(missing)).context("x.npy cannot be read");
         assert!(about(&missing.unwrap_err()).unwrap().contains("check the path"));
         assert_eq!(about(&anyhow::anyhow!("something else")), None);
+    }
+
+    /// Regression: the advice for a damaged anchor named the folder of anchors, the advice for a
+    /// damaged head of a store called `data` named its objects, and a head with another key or
+    /// format got no advice.
+    #[test]
+    fn the_store_that_is_to_be_repaired_is_named() {
+        let damaged = |path: &str| store::Error::Damaged { path: path.into(), reason: "it is cut short" };
+        let extent = format!("/a/data/data/{}", "0a".repeat(32));
+        let other = format!("/a/data/{}", "0g".repeat(32));
+        let anchor = store::Error::DamagedAnchor {
+            path: "/a/safe".into(),
+            anchor: "/home/state/0123".into(),
+            reason: "it is no anchor of a store",
+        };
+        let format = store::Error::UnknownFormat { path: "/a/data/HEAD".into(), expected: '2', got: '1' };
+        let older = store::Error::OlderHead { path: "/a/data/HEAD".into(), expected: 5, got: 2 };
+        for (error, expected) in [
+            (damaged("/a/data/HEAD"), "store repair /a/data`"),
+            (damaged("/a/data/catalog-00"), "store repair /a/data`"),
+            (damaged("/a/data/data"), "store repair /a/data`"),
+            (damaged("/a/data/data/KEYS"), "store repair /a/data`"),
+            (damaged("/a/safe/HEAD"), "store repair /a/safe`"),
+            (damaged(&extent), "store verify /a/data`"),
+            (damaged(&other), "store repair /a/data`"),
+            (anchor, "store repair /a/safe --apply --new-anchor`"),
+            (store::Error::WrongKey { path: "/a/data".into() }, "store repair /a/data`"),
+            (format, "store repair /a/data`"),
+            (older, "store repair /a/data --apply`"),
+        ] {
+            let advice = of_store(&error).unwrap();
+            assert!(advice.contains(expected), "{error}: {advice}");
+        }
     }
 }

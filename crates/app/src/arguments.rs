@@ -1,4 +1,7 @@
-//! What was typed. Nothing here is checked beyond its form; [`crate::configuration`] says what it means.
+//! The command line's raw arguments. Only their form is checked here; [`crate::configuration`]
+//! interprets and validates them.
+//!
+//! The doc comments of fields and variants are the help texts that users read.
 
 pub mod models;
 pub mod signal;
@@ -17,8 +20,9 @@ use vectors::{DemoArguments, VectorsArguments};
 
 /// One runtime over every accelerator in this machine.
 ///
-/// Panoply runs work on whatever hardware is there and says where it ran. This command shows what it finds, where
-/// workers would run, and how fast the ops are, and keeps collections of vectors and encrypted stores.
+/// Panoply runs work on any hardware that it finds and reports where the work ran. This command
+/// shows the devices it finds, where workers would run, and how fast the ops are, and keeps
+/// collections of vectors and encrypted stores.
 #[derive(Debug, Parser)]
 #[command(name = "panoply", version, arg_required_else_help = true, after_long_help = GUIDE, after_help = HINT)]
 pub struct Arguments {
@@ -34,7 +38,7 @@ pub enum CommandArguments {
     Plan(PlanArguments),
     /// Measures ops through the whole runtime
     Bench(BenchArguments),
-    /// Says where an op would run, and why
+    /// Predicts where an op would run, and why
     Explain(ExplainArguments),
     /// Shows a graph before and after fusion, with what each kernel costs
     Graph(GraphArguments),
@@ -46,7 +50,7 @@ pub enum CommandArguments {
     Signal(SignalArguments),
     /// Searches 10,000 software packages by meaning, on every device
     Demo(DemoArguments),
-    /// Trains a network to read handwritten digits, and says what it reached
+    /// Trains a network to read handwritten digits, and reports its accuracy
     Train(TrainArguments),
     /// Runs a model from an ONNX file on a picture, on text or on arrays
     Infer(InferArguments),
@@ -82,7 +86,8 @@ pub struct BenchArguments {
     /// Only cases whose names begin with one of these
     #[arg(value_name = "CASE-PREFIX")]
     pub prefixes: Vec<String>,
-    /// Only the first device of this API, hardware before software; may be given more than once [default: every API with a device]
+    /// Only the first device of this API, hardware before software; may be given more than once
+    /// [default: every API with a device]
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
     /// All cases that suit the devices, a second each, instead of a short set within a minute
@@ -91,7 +96,7 @@ pub struct BenchArguments {
     /// Time spent on each case, in seconds [default: a minute in all; 1 with --full or CASE-PREFIX]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub seconds: Option<f64>,
-    /// The most repeats of each case, however much time is left
+    /// The most repeats of each case, even if time is left
     #[arg(long, value_name = "N", default_value_t = 1_000_000, allow_negative_numbers = true)]
     pub repeats: usize,
     /// Threads that a CPU device computes with [default: one per CPU of its NUMA node]
@@ -106,26 +111,29 @@ pub struct BenchArguments {
     /// Names the cases and measures nothing
     #[arg(long)]
     pub list: bool,
-    /// Measures every op class, link and device for the router, and keeps the result in the cache folder
+    /// Measures every op class, link and device for the router, and keeps the result in the cache
+    /// folder
     #[arg(long, conflicts_with_all = ["trace", "list", "plot", "prefixes"])]
     pub calibrate: bool,
     /// Runs a mixed trace by the router, an oracle, and each device alone
     #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
     pub trace: bool,
-    /// Measures small matrix products of N callers at once, with and without batching, or the models of --models [default N: 64]
+    /// Measures small matrix products of N callers at once, with and without batching, or the
+    /// models of --models [default N: 64]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", allow_negative_numbers = true,
         conflicts_with_all = ["trace", "calibrate", "list", "plot"])]
     pub callers: Option<usize>,
     /// Measures the models of this folder (NAME.onnx or NAME/model.onnx) instead of ops
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["trace", "calibrate"])]
     pub models: Option<PathBuf>,
-    /// A batch that models are given; may be given more than once [default: 1 and 8]
+    /// The batch size for models; may be given more than once [default: 1 and 8]
     #[arg(long, value_name = "N", requires = "models", allow_negative_numbers = true)]
     pub batch: Vec<usize>,
-    /// The size of a dimension that a model leaves open, such as sequence=128; may be given more than once
+    /// The size of a dimension that a model leaves open, such as sequence=128; may be given more
+    /// than once
     #[arg(long, value_name = "NAME=N", requires = "models")]
     pub size: Vec<String>,
-    /// The ops of the trace
+    /// The number of ops in the trace
     #[arg(long, value_name = "N", default_value_t = 20_000, allow_negative_numbers = true)]
     pub trace_ops: usize,
 }
@@ -147,10 +155,10 @@ pub struct GraphArguments {
     /// The size of a symbol, such as batch=64; may be given more than once [default: 1]
     #[arg(long, value_name = "SYMBOL=N")]
     pub size: Vec<String>,
-    /// Fused for a GPU instead of the processor
+    /// Fuses for a GPU instead of the processor
     #[arg(long)]
     pub gpu: bool,
-    /// Writes a picture of both lists as well
+    /// Writes a picture of the lists before and after fusion as well
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// Prints one JSON object instead of tables
@@ -171,7 +179,7 @@ pub struct ExplainArguments {
     /// Only devices of this API; may be given more than once
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
-    /// With the output wanted on the host
+    /// Includes the time to bring the output back to the host
     #[arg(long)]
     pub to_host: bool,
     /// Draws predicted times by size as SVG, with the sizes at which the best device changes
@@ -212,37 +220,40 @@ pub struct TrainArguments {
     /// The network: mlp or cnn
     #[arg(long, value_name = "NETWORK", default_value = "cnn")]
     pub network: String,
-    /// Learns MNIST, whose four files are in this folder, unpacked
+    /// Learns MNIST from its four unpacked files in this folder
     #[arg(long, value_name = "FOLDER")]
     pub mnist: Option<PathBuf>,
-    /// Times that every picture is seen [default: 30 for the digits; 3 for mlp and 1 for cnn with --mnist]
+    /// Epochs: how often every picture is seen [default: 30 for the digits; 3 for mlp and 1 for cnn
+    /// with --mnist]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub epochs: Option<u64>,
     /// Pictures in each step [default: 16; 64 for mlp and 32 for cnn with --mnist]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub batch: Option<usize>,
-    /// The learning rate [default: 0.003 for the digits; 0.0015 for mlp and 0.004 for cnn with --mnist]
+    /// The learning rate [default: 0.003 for the digits; 0.0015 for mlp and 0.004 for cnn with
+    /// --mnist]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub rate: Option<f64>,
-    /// Products in f32, f16 or bf16
+    /// The element type of matrix products: f32, f16 or bf16
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     pub precision: String,
-    /// Shares each step among these devices; may be given more than once [default: one that the runtime chooses]
+    /// Shares each step among these devices; may be given more than once [default: one that the
+    /// runtime chooses]
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<String>,
-    /// The seed of first values, of the order and of dropout
+    /// The seed of the initial parameters, of the order of samples and of dropout
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Saves after each epoch in this folder, and goes on from what is there
+    /// Saves a checkpoint after each epoch in this folder, and resumes from the newest one there
     #[arg(long, value_name = "FOLDER")]
     pub checkpoints: Option<PathBuf>,
     /// Writes the parameters to a safetensors file at the end
     #[arg(long, value_name = "FILE.safetensors")]
     pub save: Option<PathBuf>,
-    /// Draws the loss and what was reached
+    /// Draws the loss and the accuracy
     #[arg(long, value_name = "FILE.svg")]
     pub curve: Option<PathBuf>,
-    /// Looks for the op that made the first number which is not finite
+    /// Looks for the op that produced the first NaN or infinity
     #[arg(long)]
     pub debug: bool,
     /// Prints one JSON object instead of lines
@@ -268,13 +279,13 @@ Examples:
   panoply bench --trace                    the router against an oracle and against each device alone
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
-  panoply graph data/mlp.graph --size batch=64 --svg mlp.svg
+  panoply graph crates/app/data/mlp.graph --size batch=64 --svg mlp.svg
   panoply infer detector.onnx --image street.jpg --boxes seen.png
   panoply embed minilm.onnx --lines notes.txt --into notes
   panoply completions bash                 for the shell; zsh, fish, elvish and powershell as well
   panoply man bench | man -l -             the manual page of a command
   panoply vectors create packages --dimension 384 --storage f16
-  panoply vectors import packages data/debian-packages.npy --records data/debian-packages.jsonl
+  panoply vectors import packages crates/app/data/debian-packages.npy --records crates/app/data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
   panoply store init safe --key-file safe.key --generate
   panoply store put safe letters --key-file safe.key
@@ -296,4 +307,6 @@ Exit codes:
   0    all went well, also when the reader of a pipe went away
   1    something could not be done; the last line on the error output says what
   2    the command line made no sense
-  130  ended by Ctrl-C, or because the system asked for it";
+  129  ended because its terminal has gone (HUP)
+  130  ended by Ctrl-C (INT)
+  143  ended because somebody asked for it (TERM)";

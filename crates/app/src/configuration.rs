@@ -1,4 +1,4 @@
-//! What the arguments mean: checked, and with every default filled in.
+//! The validated configuration: the arguments' meaning, checked, with every default filled in.
 
 pub mod models;
 pub mod signal;
@@ -24,10 +24,10 @@ use store::StoreOptions;
 use train::TrainOptions;
 use vectors::{DemoOptions, VectorsOptions};
 
-/// How long the cases take in all, unless told otherwise, and how long each takes where that is not limited.
+/// Default time of all cases together, and default time of each case with `--full` or named cases.
 const BENCH_TIME: Duration = Duration::from_secs(60);
 const TIME_PER_CASE: Duration = Duration::from_secs(1);
-/// The longest time that may be asked for one case.
+/// The longest time that may be requested for one case.
 const SECONDS_PER_CASE_MAX: f64 = 3600.0;
 /// The most threads that send ops in one measurement.
 const CALLERS_MAX: usize = 256;
@@ -35,12 +35,12 @@ const CALLERS_MAX: usize = 256;
 const REPEATS_MAX: usize = 1_000_000_000;
 /// The longest trace.
 const TRACE_OPS_MAX: usize = 10_000_000;
-/// The most threads that may be asked for.
+/// The most threads that may be requested.
 const THREADS_MAX: usize = 4096;
 /// The largest batch of a model that is measured.
 const BATCH_MAX: usize = 1 << 16;
 
-/// What to do.
+/// The command to run, with its options.
 pub enum Configuration {
     Devices(DevicesOptions),
     Plan(PlanOptions),
@@ -58,7 +58,7 @@ pub enum Configuration {
     Man(Vec<String>),
 }
 
-/// How a result is written.
+/// The output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Table,
@@ -67,7 +67,7 @@ pub enum Format {
 
 #[derive(Debug)]
 pub struct DevicesOptions {
-    /// `None` is every API.
+    /// `None` selects every API.
     pub apis: Option<Vec<Api>>,
     pub format: Format,
 }
@@ -78,15 +78,15 @@ pub struct PlanOptions {
 }
 
 pub struct BenchOptions {
-    /// What to measure, in order. Never empty.
+    /// The cases to measure, in order. Empty only if `models` is set.
     pub cases: Vec<&'static dyn Case>,
-    /// Which of them are measured on which devices.
+    /// How many of the cases are measured, and on which devices.
     pub extent: Extent,
-    /// `None` is every API.
+    /// `None` selects every API.
     pub apis: Option<Vec<Api>>,
     pub time: Time,
     pub repeats_max: usize,
-    /// `None` is the engine's own choice.
+    /// `None` leaves the choice to the engine.
     pub threads: Option<usize>,
     pub plot: Option<PathBuf>,
     pub format: Format,
@@ -94,20 +94,20 @@ pub struct BenchOptions {
     pub calibrate: bool,
     pub trace: bool,
     pub trace_ops: usize,
-    /// How many callers send small products at once, where that is to be measured.
+    /// The number of callers that send small products at once; `None` does not measure callers.
     pub callers: Option<usize>,
-    /// The models that are measured instead of ops.
+    /// The models to measure instead of ops.
     pub models: Option<ModelsOptions>,
 }
 
-/// The models that are measured.
+/// The models to measure.
 #[derive(Debug)]
 pub struct ModelsOptions {
     pub folder: PathBuf,
-    /// The beginnings of the cases' names; none is all.
+    /// Prefixes of case names; an empty list selects all cases.
     pub prefixes: Vec<String>,
     pub batches: Vec<usize>,
-    /// The sizes of dimensions that files leave open.
+    /// Sizes of dimensions that the model files leave open.
     pub sizes: Vec<(String, usize)>,
 }
 
@@ -115,7 +115,7 @@ pub struct ModelsOptions {
 pub struct ExplainOptions {
     pub op: OpKind,
     pub sizes: Vec<Vec<usize>>,
-    /// `None` is every API.
+    /// `None` selects every API.
     pub apis: Option<Vec<Api>>,
     pub to_host: bool,
     pub plot: Option<PathBuf>,
@@ -125,7 +125,7 @@ pub struct ExplainOptions {
 #[derive(Debug)]
 pub struct GraphOptions {
     pub file: PathBuf,
-    /// Symbols and their sizes, as they were given.
+    /// Symbols and their sizes, in the order of the command line.
     pub sizes: Vec<(String, usize)>,
     pub for_gpu: bool,
     pub svg: Option<PathBuf>,
@@ -133,7 +133,7 @@ pub struct GraphOptions {
 }
 
 impl Configuration {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: Arguments) -> Result<Configuration, Failure> {
         Ok(match arguments.command {
             CommandArguments::Devices(arguments) => {
@@ -239,7 +239,7 @@ fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
     Ok(GraphOptions { file: arguments.file, sizes, for_gpu: arguments.gpu, svg: arguments.svg, format })
 }
 
-/// Symbols with their sizes, each once.
+/// Parses symbols with their sizes. Each symbol may occur once.
 fn symbol_sizes(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
     let size = |text: &String| {
         let parsed = text.split_once('=').and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
@@ -255,7 +255,8 @@ fn symbol_sizes(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
     }
 }
 
-/// The cases whose names begin with one of the prefixes; all of them where there is none.
+/// Returns the cases whose names begin with one of the prefixes, or all cases if there is no
+/// prefix.
 fn chosen_cases(prefixes: &[String]) -> Result<Vec<&'static dyn Case>, Failure> {
     for prefix in prefixes {
         if !cases::all().any(|case| case.name().starts_with(prefix.as_str())) {

@@ -1,32 +1,54 @@
-//! How a command can end, and with which exit code.
+//! The ways a command can end, and their exit codes.
 
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use crate::advice;
+use crate::gate::Gate;
+use crate::partial::{self, GivenUp};
 use crate::screen::visible;
+use crate::signals;
 
-/// The command did not do all it was asked for.
+/// Exit code of a command that did not do all of its work.
 const FAILED: u8 = 1;
-/// The command line made no sense. The parser of arguments uses the same code.
+/// Exit code of an invalid command line. The parser of arguments uses the same code.
 const USAGE: u8 = 2;
-/// Ended by Ctrl-C: 128 and the number of the signal.
-const INTERRUPTED: i32 = 130;
+/// Base of the exit codes of commands that a signal ended: 128 + the signal's number.
+const SIGNALLED: i32 = 128;
 
-static LAST_WORDS: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::new();
+type Say = dyn Fn(Option<GivenUp>) -> String + Send;
+
+static LAST_WORDS: LastWords = LastWords(Gate::new(None));
+
+/// The final message of a command, once it has announced one. A command announces its message
+/// before it changes anything; a signal that comes earlier keeps it from doing so.
+struct LastWords(Gate<Option<Box<Say>>>);
+
+impl LastWords {
+    /// Sets the message. Only the first call counts. Blocks for good once [`LastWords::close`] was
+    /// called.
+    fn announce(&self, say: impl Fn(Option<GivenUp>) -> String + Send + 'static) {
+        self.0.pass().get_or_insert_with(|| Box::new(say));
+    }
+
+    /// The message, if there is one. From now on no command can announce one.
+    fn close(&self, given_up: Option<GivenUp>) -> Option<String> {
+        self.0.close(|say| say.as_ref().map(|say| say(given_up))).flatten()
+    }
+}
 
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// The reader of our output has closed the pipe. Not an error: it has what it wanted.
+    /// The reader of our output has closed the pipe. This is not an error: the reader has all it
+    /// wanted.
     ReaderGone,
-    /// The command line made no sense.
+    /// The command line is invalid.
     Usage(String),
-    /// The command line made no sense, and its parser has said why.
+    /// The command line is invalid, and the parser has printed the reason already.
     UsageTold,
-    /// Something went wrong on the way.
+    /// An error occurred while the command ran.
     Run(anyhow::Error),
 }
 
@@ -74,7 +96,7 @@ impl From<panoply::BuildError> for Failure {
     }
 }
 
-/// Says what went wrong, if anything, and gives the exit code.
+/// Prints the error, if there is one, and returns the exit code.
 pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
@@ -93,7 +115,7 @@ pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// An error and its causes in one line, without what the one before has said already.
+/// Joins an error and its causes in one line. A cause whose text already ends the line is left out.
 fn described(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -105,37 +127,69 @@ fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Ends the process at once on Ctrl-C, and where the system asks for its end. Files that are not whole are removed; what was printed before stays; collections and stores keep what they have acknowledged, however
-/// the process ends.
+/// Ends the process at once on Ctrl-C, and when the system asks it to end. Incomplete files are
+/// removed, printed output stays. Collections and stores keep all acknowledged writes, no matter
+/// how the process ends.
 pub fn end_on_interrupt() {
-    // Where no handler can be set the system's own one ends the process just as well.
-    let _ = ctrlc::set_handler(|| {
+    signals::on_end(|signal| {
         crate::terminal::show_again();
-        if let Some(last_words) = LAST_WORDS.get() {
-            complain(last_words());
+        let given_up = partial::give_up();
+        if let Some(last_words) = LAST_WORDS.close(given_up) {
+            complain(last_words);
         }
-        crate::partial::remove_all();
-        std::process::exit(INTERRUPTED)
+        std::process::exit(SIGNALLED + signal)
     });
 }
 
-/// Sets what is printed when Ctrl-C ends the process. Only the first call counts.
-pub fn say_on_interrupt(last_words: impl Fn() -> String + Send + Sync + 'static) {
-    let _ = LAST_WORDS.set(Box::new(last_words));
+/// Sets the final message that is printed when a signal ends the process. The message is made from
+/// the fate of the partial files. Only the first call counts. After a signal this blocks until the
+/// process has ended, so a command that calls it before its first change makes none unannounced.
+pub fn say_on_interrupt(last_words: impl Fn(Option<GivenUp>) -> String + Send + 'static) {
+    LAST_WORDS.announce(last_words);
 }
 
-/// Says on the error output what its user should know though it is no error.
+/// Prints a warning on the error output.
 pub fn warn(message: impl Display) {
     say("warning", message);
 }
 
-/// Says on the error output what went wrong.
+/// Prints an error on the error output.
 pub fn complain(message: impl Display) {
     say("error", message);
 }
 
-/// A closed error output is ignored: there is nowhere left to write to.
+/// Writes a line to the error output. A closed error output is ignored: no other output is left.
 fn say(kind: &str, message: impl Display) {
     use std::io::Write;
     let _ = writeln!(io::stderr(), "{kind}: {}", visible(&message.to_string()));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Regression: a signal between the start of a command and its announcement found no message,
+    /// and the command could still make its change before the process ended.
+    #[test]
+    fn a_command_that_a_signal_has_ended_announces_nothing_more() {
+        let words = Arc::new(LastWords(Gate::new(None)));
+        assert!(words.close(None).is_none());
+        let (other, went_on) = (Arc::clone(&words), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&went_on);
+        std::thread::spawn(move || {
+            other.announce(|_| "too late".to_owned());
+            told.store(true, Ordering::Release);
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!went_on.load(Ordering::Acquire));
+        let words = LastWords(Gate::new(None));
+        words.announce(|_| "first".to_owned());
+        words.announce(|_| "second".to_owned());
+        assert_eq!(words.close(None).unwrap(), "first");
+    }
 }

@@ -1,4 +1,5 @@
-//! `panoply graph`: a graph before and after fusion, as text and as a picture, with what each kernel costs.
+//! `panoply graph`: shows a graph before and after fusion, as text and as a picture, with the cost
+//! of each kernel.
 
 use std::io::Read;
 
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 use crate::partial::Partial;
 use crate::screen::{Screen, padded, shortened, visible};
 
-/// Reads the graph and shows what becomes of it.
+/// Reads the graph and shows the compiled result.
 pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.file.extension().is_some_and(|end| end == "onnx") {
         return show_model(options, screen);
@@ -25,7 +26,7 @@ pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> 
     show_graph(&graph, &sizes, options, screen)
 }
 
-/// Runs a model once on zeros, and shows the graphs that it became.
+/// Runs a model once on zeros, and shows the graphs that it was compiled to.
 fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.svg.is_some() {
         return Err(Failure::Usage(
@@ -70,7 +71,7 @@ fn read(options: &GraphOptions) -> Result<Graph, Failure> {
     let file = options.file.display();
     let unread = || format!("{file} could not be read");
     let opened = std::fs::File::open(&options.file).with_context(unread)?;
-    // A device or a pipe does not say how long it is, and may have no end.
+    // A device or a pipe reports no length and may have no end.
     let mut bytes = Vec::new();
     opened.take(text::TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).with_context(unread)?;
     if bytes.len() > text::TEXT_BYTES_MAX {
@@ -120,7 +121,7 @@ fn print(graph: &Graph, sizes: &SymbolSizes, listing: &Listing, screen: &mut Scr
     Ok(())
 }
 
-/// What the plan needs, and how many of its kernels only lay elements out in another order.
+/// Formats the plan's memory, and the number of kernels that only copy elements to another layout.
 fn memory(listing: &Listing) -> [String; 2] {
     let Peak { input_bytes, constant_bytes, kept_bytes, output_bytes, .. } = listing.peak;
     let (copies, copied_bytes) = listing.layout_copies;
@@ -187,7 +188,7 @@ struct RowDocument {
     once: bool,
 }
 
-/// A model: its graphs, and in words what runs besides them.
+/// A model's graphs, and in words the steps that run outside them.
 #[derive(Serialize)]
 struct ModelDocument {
     graphs: Vec<Document>,

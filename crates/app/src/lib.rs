@@ -1,12 +1,15 @@
-//! The `panoply` command: what is in this machine, where work would run, and how fast it is.
+//! The `panoply` command: it shows this machine's devices, where work would run, and how fast it
+//! is.
 //!
-//! Modules in reading order: [`arguments`] is what was typed, [`configuration`] is what it means, one module per command
-//! does it ([`devices`], [`plan`], [`bench`], [`explain`], [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`],
-//! [`manual`]), [`screen`] is where it goes,
-//! or [`partial`] where that is a file, and [`failure`] is how it can end, with [`advice`] on what to do about it.
+//! Modules in reading order: [`arguments`] parses the command line and [`configuration`] validates
+//! it. One module per command does the work ([`devices`], [`plan`], [`bench`], [`explain`],
+//! [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`], [`manual`]).
+//! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
+//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
+//! [`signals`] end a command early; a [`gate`] makes sure that its final message stays true.
 //!
-//! The command is a library, so that a program with a backend of its own has it too: [`panoply::register`] the backend, then
-//! call [`main`].
+//! The command is a library, so that a program with its own backend can offer the command too:
+//! [`panoply::register`] the backend, then call [`main`].
 
 mod advice;
 mod arguments;
@@ -16,14 +19,19 @@ mod demo;
 mod devices;
 mod explain;
 mod failure;
+mod folder;
+mod gate;
 mod graph;
+mod leftovers;
 mod manual;
 mod models;
 mod op_kind;
 mod partial;
 mod plan;
 mod screen;
+mod secrets;
 mod signal;
+mod signals;
 mod store;
 mod terminal;
 mod train;
@@ -38,9 +46,12 @@ use configuration::Configuration;
 use failure::Failure;
 use screen::Screen;
 
-/// The whole command: reads this process's arguments, does what they say, and returns how the process shall end.
+/// Runs the whole command: reads this process's arguments, does the work, and returns the exit
+/// code.
 pub fn main() -> ExitCode {
     quiet_layers();
+    // Must run while the process has a single thread.
+    secrets::take(std::env::args_os());
     failure::end_on_interrupt();
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => Configuration::resolve(arguments).and_then(run),
@@ -49,18 +60,24 @@ pub fn main() -> ExitCode {
     failure::exit_code(outcome)
 }
 
-/// Switches Mesa's device-selection layer off, unless the user has set it: it connects to the display server and prints errors
-/// where there is none. Panoply chooses devices itself.
-#[allow(unsafe_code)] // The environment is changed.
+/// Switches Mesa's device-selection layer off, unless the user has set its variable. The layer
+/// connects to the display server and prints errors if there is none. Panoply chooses devices
+/// itself.
+#[allow(unsafe_code)] // Changes the environment.
 fn quiet_layers() {
     const LAYER_OFF: &str = "NODEVICE_SELECT";
     if std::env::var_os(LAYER_OFF).is_none() {
-        // SAFETY: `main` calls this first, so that there is no other thread that could read the environment.
+        // SAFETY: `main` calls this function first, so no other thread exists that could read the
+        // environment.
         unsafe { std::env::set_var(LAYER_OFF, "1") };
     }
 }
 
 fn run(configuration: Configuration) -> Result<(), Failure> {
+    // A collection tells when it is opened whether it needs a key, see `vectors`.
+    if !matches!(configuration, Configuration::Vectors(_)) {
+        secrets::wipe_unannounced();
+    }
     let mut screen = Screen::of_this_process();
     match configuration {
         Configuration::Devices(options) => devices::show(&options, &mut screen)?,

@@ -1,4 +1,5 @@
-//! What the definitions of the arguments say of themselves: help and errors, completions for shells, and the manual page.
+//! Output generated from the definitions of the arguments: help and errors, shell completions, and
+//! the manual page.
 
 use std::io::{self, Write};
 
@@ -9,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Prints the parser's answer: help or the version where they were asked for, else what is wrong with the command line.
+/// Prints the parser's answer: the requested help or version, else the error in the command line.
 pub fn show(answer: &clap::Error) -> Result<(), Failure> {
     let printed = answer.print().and_then(|()| io::stdout().flush());
     if answer.use_stderr() {
@@ -25,7 +26,8 @@ pub fn completions(shell: Shell, screen: &mut Screen) -> Result<(), Failure> {
     screen.text(&script)
 }
 
-/// Prints the manual page of a command, named by its words; of the whole program where there are none.
+/// Prints the manual page of the command with these words, or of the whole program if `words` is
+/// empty.
 pub fn page(words: &[String], screen: &mut Screen) -> Result<(), Failure> {
     let mut program = Arguments::command();
     program.build();

@@ -1,9 +1,9 @@
-//! Ops by name and size, as they are typed on the command line and as a calibration goes through them.
+//! Ops by name and size, for the command line and for calibration.
 
 use panoply::backend::{Op, Value};
 use panoply::prelude::*;
 
-/// An op whose size is given in numbers.
+/// A kind of op whose size is given in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     MatMul,
@@ -24,7 +24,7 @@ pub enum OpKind {
 /// Makes the inputs of an op.
 pub type MakeTensor<'a> = &'a dyn Fn(&[usize]) -> panoply::Result<Tensor>;
 
-/// Any op, run for its value.
+/// Any op; its output is an untyped `Value`.
 #[derive(Clone)]
 pub struct AnyOp(pub Op);
 
@@ -57,7 +57,7 @@ impl OpKind {
         OpKind::Compress,
     ];
 
-    /// The op's name, as metrics and receipts have it.
+    /// The op's name, as in metrics and receipts.
     pub fn name(self) -> &'static str {
         match self {
             OpKind::MatMul => "matmul",
@@ -80,7 +80,7 @@ impl OpKind {
         OpKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What its size is, for the help.
+    /// The form of the op's size, for messages.
     pub fn size_form(self) -> &'static str {
         match self {
             OpKind::MatMul => "N or MxKxN",
@@ -91,7 +91,8 @@ impl OpKind {
         }
     }
 
-    /// The op of this size; `None` where the numbers are not as [`OpKind::size_form`] says.
+    /// Makes the op of this size. `None` if the numbers do not have the form of
+    /// [`OpKind::size_form`].
     pub fn op(self, dims: &[usize], make: MakeTensor<'_>) -> Option<panoply::Result<Op>> {
         Some(match (self, dims) {
             (OpKind::MatMul, [n]) => matmul(*n, *n, *n, make),
@@ -121,7 +122,7 @@ impl OpKind {
         })
     }
 
-    /// Sizes from trifling to large, for calibrations and curves.
+    /// Returns sizes from tiny to large, for calibrations and curves.
     pub fn sizes(self) -> Vec<Vec<usize>> {
         match self {
             OpKind::MatMul => (3..=13).map(|power| vec![1 << power]).collect(),
@@ -134,12 +135,12 @@ impl OpKind {
     }
 }
 
-/// `1024` or `512x1024x256`.
+/// Parses a size such as `1024` or `512x1024x256`.
 pub fn parse_size(text: &str) -> Option<Vec<usize>> {
     text.split('x').map(|part| part.parse().ok().filter(|dim| *dim > 0)).collect()
 }
 
-/// The size as it is typed.
+/// Formats a size as it is typed.
 pub fn size_text(dims: &[usize]) -> String {
     dims.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }
@@ -152,7 +153,7 @@ fn rows(dims: &[usize]) -> Option<[usize; 2]> {
     }
 }
 
-/// Messages of one length; `None` where the numbers are not one or two.
+/// Makes messages of one length. `None` unless there are one or two numbers.
 fn messages(dims: &[usize]) -> Option<panoply::Result<Messages>> {
     let (count, len) = match dims {
         [len] => (1, *len),

@@ -1,4 +1,4 @@
-//! `panoply plan`: which CPUs workers would run on, near which devices.
+//! `panoply plan`: shows the CPUs that workers would run on, and the devices near them.
 
 use anyhow::Context;
 use panoply::placement::{Affinity, Plan, Topology};
@@ -8,7 +8,7 @@ use crate::configuration::{Format, PlanOptions};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, wrapped};
 
-/// Plans for this machine and prints the plan.
+/// Makes the plan for this machine and prints it.
 pub fn show(options: &PlanOptions, screen: &mut Screen) -> Result<(), Failure> {
     let topology = Topology::current();
     let plan = Plan::for_devices(&topology).context("no place for every worker")?;

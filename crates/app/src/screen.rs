@@ -1,4 +1,5 @@
-//! The standard output of a command: its width, its colours, and text, tables and JSON written to it.
+//! The standard output of a command: its width and colours, and functions that write text, tables
+//! and JSON.
 
 use std::env;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -9,11 +10,12 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// The width of a line where nothing else is known.
+/// The width of a line if the terminal's is unknown.
 const WIDTH_DEFAULT: usize = 100;
-/// The narrowest width that is respected; less cannot hold a table.
+/// The smallest width; a narrower line cannot hold a table.
 const WIDTH_MIN: usize = 40;
-/// Where text stands out, steps back, alarms, and is plain again. No text has these: they are not characters.
+/// Marks for bold, faint, red and plain text. They are Unicode noncharacters, so no real text
+/// contains them.
 const STRONG: char = '\u{fdd0}';
 const FAINT: char = '\u{fdd1}';
 const ALARMING: char = '\u{fdd2}';
@@ -24,10 +26,13 @@ pub struct Screen {
     out: BufWriter<Stdout>,
     width: usize,
     colour: bool,
+    /// What counts even if it cannot be printed.
+    done: Option<String>,
 }
 
 impl Screen {
-    /// As wide as the terminal, or as `COLUMNS` says; in colour on a terminal only, unless `NO_COLOR` is set.
+    /// The width is `COLUMNS` if set, else the terminal's. Colours are used only on a terminal, and
+    /// not if `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn of_this_process() -> Screen {
         let terminal = io::stdout().is_terminal();
         let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -35,53 +40,64 @@ impl Screen {
         let width = told.or_else(|| if terminal { seen() } else { None }).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN);
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Screen { out: BufWriter::new(io::stdout()), width, colour: terminal && !plain }
+        Screen { out: BufWriter::new(io::stdout()), width, colour: terminal && !plain, done: None }
     }
 
-    /// Columns in a line.
+    /// Number of columns in a line.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Writes one line. Ids, names and errors come from outside: what is in it reaches the terminal as text, and only our own
-    /// colours as anything else.
+    /// Notes a change that counts. If printing fails afterwards, the error says so, lest somebody
+    /// repeats the change.
+    pub fn note_done(&mut self, done: impl Into<String>) {
+        self.done = Some(done.into());
+    }
+
+    /// The failure of a write.
+    fn unprinted(&self, error: io::Error) -> Failure {
+        match (Failure::from(error), &self.done) {
+            (Failure::Run(error), Some(done)) => {
+                Failure::Run(error.context(format!("{done}, but this could not be printed")))
+            }
+            (failure, _) => failure,
+        }
+    }
+
+    /// Writes one line. Ids, names and errors come from outside, so every control character in them
+    /// is escaped. Only our own colour marks become escape sequences.
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
-        writeln!(self.out, "{}", coloured(text.as_ref().trim_end()))?;
-        Ok(())
+        writeln!(self.out, "{}", coloured(text.as_ref().trim_end())).map_err(|error| self.unprinted(error))
     }
 
-    /// Writes text as it is.
+    /// Writes bytes unchanged.
     pub fn text(&mut self, text: &[u8]) -> Result<(), Failure> {
-        self.out.write_all(text)?;
-        Ok(())
+        self.out.write_all(text).map_err(|error| self.unprinted(error))
     }
 
-    /// Writes sentences, as many lines as they need.
+    /// Writes sentences, wrapped into lines.
     pub fn prose(&mut self, text: &str) -> Result<(), Failure> {
         wrapped(text, self.width).into_iter().try_for_each(|line| self.line(line))
     }
 
-    /// Writes a value as JSON over several lines, as one document.
+    /// Writes a value as one JSON document over several lines.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value)?;
-        writeln!(self.out, "{}", escaped_json(&text))?;
-        Ok(())
+        writeln!(self.out, "{}", escaped_json(&text)).map_err(|error| self.unprinted(error))
     }
 
-    /// Writes a value as JSON on one line, as one row among others.
+    /// Writes a value as JSON on one line.
     pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value)?;
-        writeln!(self.out, "{}", escaped_json(&text))?;
-        Ok(())
+        writeln!(self.out, "{}", escaped_json(&text)).map_err(|error| self.unprinted(error))
     }
 
-    /// Shows everything that was written so far.
+    /// Flushes everything written so far.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        self.out.flush()?;
-        Ok(())
+        self.out.flush().map_err(|error| self.unprinted(error))
     }
 
-    /// Writes out what is left; a reader that went away meanwhile is noticed here.
+    /// Flushes the remaining output. A reader that has closed the pipe is noticed here.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush()
     }
@@ -96,7 +112,7 @@ impl Screen {
         self.painted(FAINT, text)
     }
 
-    /// Red text, for what is wrong.
+    /// Red text, for problems.
     pub fn alarming(&self, text: &str) -> String {
         self.painted(ALARMING, text)
     }
@@ -106,7 +122,8 @@ impl Screen {
     }
 }
 
-/// The text with our marks turned into the terminal's, and everything else that would steer it made visible.
+/// Replaces our colour marks by the terminal's escape sequences, and escapes every other control
+/// character.
 fn coloured(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -121,7 +138,7 @@ fn coloured(text: &str) -> String {
     shown
 }
 
-/// The text as it can be shown on a terminal: what would steer it, or turn the order of characters, is written out.
+/// Escapes all characters that control a terminal, are invisible, or change the text direction.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|character| push_visible(&mut shown, character));
@@ -133,19 +150,20 @@ fn push_visible(shown: &mut String, character: char) {
         '\n' => shown.push_str("\\n"),
         '\r' => shown.push_str("\\r"),
         '\t' => shown.push_str("\\t"),
-        // Also the marks that stand for our colours, where somebody else wrote them.
+        // Colour marks in foreign text are escaped as well.
         STRONG | FAINT | ALARMING | PLAIN => shown.extend(character.escape_unicode()),
         _ if character.is_control() || is_unseen(character) => shown.extend(character.escape_unicode()),
         _ => shown.push(character),
     }
 }
 
-/// Whether a character turns the order of others, or is not seen at all.
+/// Whether a character is invisible or changes the text direction.
 fn is_unseen(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// JSON in which nothing steers a terminal, nor turns the order of characters. Such characters stand in texts alone, where they may be escaped.
+/// Escapes the characters in JSON that control a terminal or change the text direction. In JSON
+/// they occur only inside strings, where escapes are allowed.
 fn escaped_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -159,19 +177,19 @@ fn escaped_json(text: &str) -> String {
     shown
 }
 
-/// How many columns of a terminal a text takes.
+/// Returns the number of terminal columns of a text.
 pub fn columns(text: &str) -> usize {
     console::measure_text_width(text)
 }
 
-/// The text, filled up to so many columns.
+/// Pads the text with blanks to `width` columns.
 pub fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// The text as it can be shown, cut to so many columns with a mark at the cut.
+/// Escapes the text and cuts it to `columns_max` columns, with a mark at the cut.
 pub fn shortened(text: &str, columns_max: usize) -> String {
-    // Whatever is not shown need not be looked at: a text may be a megabyte.
+    // The rest is not examined: a text may be a megabyte long.
     let text = visible(&text.chars().take(columns_max + 1).collect::<String>());
     if columns(&text) <= columns_max {
         return text;
@@ -190,7 +208,7 @@ pub fn shortened(text: &str, columns_max: usize) -> String {
     cut
 }
 
-/// The words in lines of at most `width` characters; a longer word has a line of its own.
+/// Wraps the words into lines of at most `width` characters. A longer word gets its own line.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -212,7 +230,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Bytes with a unit that suits their size.
+/// Formats a number of bytes in the unit that suits its size.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -227,13 +245,13 @@ pub fn bytes_text(bytes: u64) -> String {
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// A progress indicator on the error output, where that is a terminal.
+/// A spinner on the error output; hidden if the error output is not a terminal.
 pub fn spinner(message: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    // Not the style of a bar, which counts to a length that nobody knows.
+    // A bar's style would show a length, which is unknown here.
     let bar = bar.with_style(ProgressStyle::default_spinner()).with_message(message);
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
@@ -255,7 +273,7 @@ mod tests {
     fn nothing_from_outside_steers_the_terminal() {
         let hostile = "a\x1b[31m\u{9b}2J\u{7f}\u{202e}\r\n\t\u{fdd0}é日";
         assert_eq!(visible(hostile), "a\\u{1b}[31m\\u{9b}2J\\u{7f}\\u{202e}\\r\\n\\t\\u{fdd0}é日");
-        let screen = Screen { out: BufWriter::new(io::stdout()), width: 80, colour: true };
+        let screen = Screen { out: BufWriter::new(io::stdout()), width: 80, colour: true, done: None };
         let painted = screen.strong(&visible(hostile));
         let shown = coloured(&painted);
         assert!(shown.starts_with("\x1b[1ma\\u{1b}") && shown.ends_with("日\x1b[0m"), "{shown:?}");

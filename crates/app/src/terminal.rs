@@ -1,18 +1,20 @@
-//! A line that is not shown while it is typed: a passphrase.
+//! Reads a passphrase from the terminal without echo.
 //!
-//! 1. It is read from the terminal itself, without a buffer that outlives the reading, into memory that is wiped.
-//! 2. The terminal shows what is typed again however the reading ends: [`show_again`] is also called where Ctrl-C ends the process.
+//! 1. The line is read from the terminal itself, into memory that is wiped, without a buffer that
+//!    outlives the read.
+//! 2. The echo is restored after the read, however the read ends: [`show_again`] is also called
+//!    when Ctrl-C ends the process.
 
 use std::io;
 
 use zeroize::Zeroizing;
 
-/// Asks for a line, of which no more than so many bytes are kept.
+/// Prints `prompt` and reads a line without echo. At most `bytes_max` + 1 bytes are kept.
 pub fn hidden_line(prompt: &str, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     imp::hidden_line(prompt, bytes_max)
 }
 
-/// Shows again what is typed, where it is hidden now.
+/// Restores the echo if it is switched off.
 pub fn show_again() {
     imp::show_again();
 }
@@ -27,7 +29,7 @@ mod imp {
     use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
     use zeroize::Zeroizing;
 
-    /// The terminal while nothing is shown on it, and how it was before.
+    /// The terminal whose echo is off, and its previous settings.
     static HIDDEN: Mutex<Option<(File, Termios)>> = Mutex::new(None);
 
     pub fn hidden_line(prompt: &str, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
@@ -41,12 +43,12 @@ mod imp {
     pub fn show_again() {
         if let Some((terminal, before)) = hidden().take() {
             let _ = tcsetattr(&terminal, OptionalActions::Now, &before);
-            // The end of the line was typed, and not shown.
+            // The newline was typed but not shown.
             let _ = io::stderr().write_all(b"\n");
         }
     }
 
-    /// The standard input where that is a terminal; else the one that the process belongs to.
+    /// Returns the standard input if it is a terminal, else the controlling terminal.
     fn terminal() -> io::Result<File> {
         match io::stdin().is_terminal() {
             true => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
@@ -55,7 +57,8 @@ mod imp {
     }
 
     fn hide(terminal: &File) -> io::Result<()> {
-        // Held until the terminal is changed, so that whoever changes it back does so afterwards.
+        // The lock is held until the terminal is changed, so that `show_again` restores it only
+        // afterwards.
         let mut hidden = hidden();
         let before = tcgetattr(terminal)?;
         let mut silent = before.clone();
@@ -65,9 +68,11 @@ mod imp {
         Ok(tcsetattr(terminal, OptionalActions::Flush, &silent)?)
     }
 
-    /// Reads up to the end of the line. What is longer than it may be is read, and one byte of it kept to tell.
+    /// Reads up to the end of the line. Of a line that is too long, one byte above the limit is
+    /// kept to show it; the rest is discarded.
     fn read_line(terminal: &mut File, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-        // Its whole length at once: what grows leaves copies behind.
+        // Allocated at full length: a growing vector would leave copies of the passphrase in
+        // memory.
         let mut line = Zeroizing::new(Vec::with_capacity(bytes_max + 1));
         let mut byte = Zeroizing::new([0_u8]);
         loop {

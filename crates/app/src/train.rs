@@ -1,4 +1,5 @@
-//! `panoply train`: a network learns handwritten digits on this machine's devices, and says what it reached.
+//! `panoply train`: trains a network on handwritten digits on this machine's devices, and reports
+//! its accuracy.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read};
@@ -22,16 +23,16 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
-/// The digits as the build script has compressed them.
+/// The digits, compressed by the build script.
 const DIGITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/digits.u8.lz4"));
-/// Checkpoints that are kept.
+/// The number of checkpoints to keep.
 const CHECKPOINTS: usize = 3;
-/// The factor of the loss at first, where products are f16.
+/// The initial loss scale when products are f16.
 const LOSS_SCALE: f32 = 65_536.0;
-/// The learning rate at the end, as a share of that at the beginning.
+/// The final learning rate, as a share of the initial one.
 const LAST_RATE: f64 = 0.02;
 
-/// What training came to, in the form in which it is printed as JSON.
+/// The results of training, in the form of the JSON output.
 #[derive(Serialize)]
 struct Findings {
     network: String,
@@ -39,12 +40,12 @@ struct Findings {
     pictures: usize,
     kept_aside: usize,
     epochs: Vec<EpochRow>,
-    /// The share of the pictures that were kept aside and are read right.
+    /// The share of the held-out pictures that are classified correctly.
     accuracy: Option<f64>,
     steps: u64,
     seconds: f64,
-    /// What a step holds at its peak, in bytes: its inputs (parameters, the optimiser's state, the batch), what is between its ops, and its
-    /// outputs.
+    /// The peak memory of a step, in bytes: its inputs (parameters, the optimiser's state, the
+    /// batch), the intermediate values between its ops, and its outputs.
     step_peak_bytes: u64,
     stopped_early: bool,
     recoveries: u32,
@@ -61,9 +62,9 @@ struct EpochRow {
     seconds: f64,
 }
 
-/// Trains.
+/// Runs `panoply train`.
 pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
-    // A path that does not work is found out before anything is trained.
+    // An unusable path fails here, before the training.
     for file in options.save.iter().chain(&options.curve) {
         if file.is_dir() {
             return Err(Failure::Usage(format!("expected a file to write, got the folder {}", file.display())));
@@ -131,7 +132,7 @@ fn session(runtime: &Runtime, pictures: &Pictures, options: &TrainOptions) -> Re
     Ok(Session::new(runtime, recording, optimiser, None, options)?)
 }
 
-/// What the plan of a step holds at its peak, on the kind of device that the step goes to.
+/// Returns the peak memory of the step's plan, for the kind of device that runs the step.
 fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions) -> Result<u64> {
     let device = options.devices.first().copied().or_else(|| runtime.devices().next().map(|device| device.id));
     let facts = if device.is_none_or(|device| device.api == Api::CPU) { Facts::CPU } else { Facts::C_GPU };

@@ -1,4 +1,4 @@
-//! The command as its users meet it: run as a process, without a terminal.
+//! The command as users run it: as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use serde_json::Value;
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
     command.args(arguments).env_remove("COLUMNS").env_remove("PANOPLY_SIMD").env_remove("PANOPLY_CONFIG");
-    // What this machine's user has calibrated is none of the tests' business.
+    // The tests must not use this user's calibration.
     command.env("PANOPLY_CACHE", std::env::temp_dir().join("panoply-cli-no-such-cache"));
     command
 }
@@ -26,7 +26,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// What a run that goes well prints; it complains about nothing.
+/// Returns the output of a successful run, and checks that it prints no error.
 fn printed(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
@@ -37,7 +37,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(arguments)).unwrap()
 }
 
-/// What a run that is refused complains about; it prints nothing.
+/// Returns the error text of a failing run, and checks that it prints no output.
 fn refused(arguments: &[&str], code: i32) -> String {
     let output = run(arguments);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(code), ""), "{arguments:?}");
@@ -99,7 +99,7 @@ fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
     assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
     assert!(table.contains("domains: compute") && table.contains(" %)"), "{table}");
     assert!(widest(&table) <= 100 && !table.contains('\x1b'), "{table}");
-    // The longest name of a backend had its reason right behind it.
+    // The reason once followed the longest backend name without a blank.
     let named = table.lines().find_map(|line| line.strip_prefix("onnxruntime"));
     assert!(named.is_none_or(|rest| rest.starts_with([' ', ':'])), "{table}");
 }
@@ -291,7 +291,7 @@ fn settings_are_read_and_mistakes_in_them_are_told() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A file without an end was read until there was no memory left.
+/// Regression: an endless file was read until memory ran out.
 #[test]
 #[cfg(target_os = "linux")]
 fn settings_without_an_end_are_refused_and_an_empty_name_is_none() {

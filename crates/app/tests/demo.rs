@@ -1,4 +1,4 @@
-//! `panoply demo` as its users meet it: run as a process, without a terminal, in a folder that has nothing in it.
+//! `panoply demo` as users run it: as a process, without a terminal, in an empty folder.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-/// An empty folder of one test's own, removed at its end.
+/// An empty folder for one test, removed at its end.
 struct EmptyFolder(PathBuf);
 
 impl EmptyFolder {
@@ -75,7 +75,7 @@ fn the_demonstration_is_text_that_fits() {
 #[test]
 fn data_may_come_from_a_folder() {
     let folder = EmptyFolder::new("data");
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     let findings: Value = serde_json::from_str(&folder.printed(&["demo", "--json", "--data", data])).unwrap();
     assert_eq!(ids(&findings["questions"][0]), ["hoichess", "chessx", "3dchess"]);
     let output = folder.run(&["demo", "--data", "/nonexistent"]);

@@ -1,4 +1,4 @@
-//! `panoply graph` as its users meet it, with files that are right, wrong and hostile.
+//! `panoply graph` as users run it, with valid, invalid and hostile files.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn file(name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-/// Attention as a program writes it.
+/// Attention, written out as single ops.
 const LAYER: &str = "
 graph layer
 symbol n
@@ -47,7 +47,7 @@ fn a_listing_has_attention_the_peak_and_the_copies() {
     let ops: Vec<&str> = document["after"].as_array().unwrap().iter().map(|row| row["op"].as_str().unwrap()).collect();
     assert_eq!(ops, ["attention", "map: a copy"]);
     assert_eq!((document["layout_copies"].as_u64(), document["layout_copied_bytes"].as_u64()), (Some(1), Some(1024)));
-    // q, k and v, what attention makes, and the output.
+    // The inputs q, k and v, the output of attention, and the graph's output.
     let peak = 2 * 16 * (8 + 8 + 4) * 4 + 2 * 512;
     assert_eq!(document["peak_bytes"].as_u64(), Some(peak));
     let table = run(&[path, "--size", "n=16"]);
@@ -55,7 +55,7 @@ fn a_listing_has_attention_the_peak_and_the_copies() {
     assert!(words.contains("memory at its peak") && words.contains("copies for the sake of a layout: 1"), "{words}");
 }
 
-/// The picture was written over the graph that it shows.
+/// Regression: the picture overwrote the graph's own file.
 #[test]
 fn a_graph_is_not_overwritten_by_its_picture() {
     let path = file("kept.graph", LAYER.as_bytes());
@@ -71,7 +71,7 @@ fn a_graph_is_not_overwritten_by_its_picture() {
     assert!(String::from_utf8_lossy(&twice.stderr).contains("each symbol once"));
 }
 
-/// The lines that the help shows are a graph.
+/// The example in the help is a valid graph.
 #[test]
 fn the_example_of_the_help_works() {
     let help = run(&["--help"]);
@@ -99,7 +99,7 @@ fn hostile_files_are_refused_and_nothing_grows() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{name}");
         assert!(complaint.contains(part) && !complaint.contains('\x1b'), "{name}: {complaint:?}");
     }
-    // What has no end is read no further than any file may go.
+    // An endless file is read no further than the size limit.
     if cfg!(target_os = "linux") {
         let output = run(&["/dev/zero"]);
         assert!(!output.status.success());

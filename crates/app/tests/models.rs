@@ -1,4 +1,4 @@
-//! `panoply infer` and `panoply embed` as their users meet them.
+//! `panoply infer` and `panoply embed` as users run them.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// An ONNX file of one node, `y = Relu(x)`, x being two numbers.
+/// An ONNX file of one node, `y = Relu(x)`, where x has two elements.
 const RELU: &[u8] =
     b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
     \x0a\x02\x08\x02b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x02B\x02\x10\x12";
@@ -54,7 +54,7 @@ fn a_model_is_described_run_and_written() {
     assert!(std::fs::read(folder.join("y.npy")).unwrap().ends_with(&4.0_f32.to_le_bytes()));
     let devices = found["devices"].as_array().unwrap();
     assert!(devices.len() == 1 && devices[0].as_str().unwrap().contains(':'), "{found}");
-    // Where the user wants it, and said so.
+    // The model runs on the requested device, and the report names it.
     let there = |more: &[&str]| {
         run(&[&["infer", text(&model), "--input", input.as_str(), "--device", "cpu:0"][..], more].concat())
     };
@@ -65,7 +65,8 @@ fn a_model_is_described_run_and_written() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A model of a fixed size has one batch: others were counted and never run. One that cannot be read does not end what is left.
+/// Regression: a model of a fixed size has one batch, but other batches were counted and never run.
+/// A model that cannot be read does not end the whole run.
 #[test]
 fn models_are_measured_alone_and_for_many_callers() {
     let folder = folder("bench");
@@ -114,19 +115,19 @@ fn errors_say_what_to_do() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A field of a message: its number, and bytes.
+/// Encodes a field of a message with bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap();
     let len = if len < 0x80 { vec![len] } else { vec![len | 0x80, 1] };
     [&[number << 3 | 2][..], &len, bytes].concat()
 }
 
-/// A field with a number below 128.
+/// Encodes a field with a number below 128.
 fn number(field: u8, value: u8) -> Vec<u8> {
     [if field < 16 { vec![field << 3] } else { vec![field << 3 | 0x80, 1] }, vec![value]].concat()
 }
 
-/// A model that answers for each piece of a text with the piece's number.
+/// Makes a model whose output for each token is the token's number.
 fn counting() -> Vec<u8> {
     let port = |name: &str, kind: u8, dims: &[&str]| {
         let dims: Vec<u8> = dims.iter().flat_map(|dim| field(1, &field(2, dim.as_bytes()))).collect();
@@ -148,7 +149,7 @@ fn counting() -> Vec<u8> {
     [number(1, 9), field(7, &graph.concat()), field(8, &number(2, 11))].concat()
 }
 
-/// Every run began with the id 1, so that a second one replaced the texts of the first.
+/// Regression: every run began with the id 1, so a second run replaced the texts of the first.
 #[test]
 fn texts_are_added_to_those_that_are_there() {
     let folder = folder("embed");
@@ -165,7 +166,8 @@ fn texts_are_added_to_those_that_are_there() {
         let got = run(&["vectors", "get", text(&notes), id, "--json"]);
         assert!(String::from_utf8_lossy(&got.stdout).contains(word), "{id}: {got:?}");
     }
-    // A collection of vectors of one number was made of it, which took no other texts.
+    // Regression: a collection with vectors of dimension 1 was created, and could take no other
+    // texts.
     let other = folder.join("other");
     assert!(
         error_of(&run(&["embed", text(&model), "--lines", text(&nothing), "--into", text(&other)])).contains("no text")

@@ -1,4 +1,4 @@
-//! `panoply signal` as its users meet it.
+//! `panoply signal` as users run it.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn packets_are_recorded_shown_and_decoded() {
         assert!((found["packets"][0]["offset_hz"].as_f64().unwrap() - 180.0).abs() < 40.0, "{found}");
         assert!(refused(&["record", &file], 1).contains("--overwrite"));
         printed(&["record", &file, "--overwrite"]);
-        // What cannot be put in its place leaves nothing beside it.
+        // If the recording cannot be moved to its destination, no partial files stay behind.
         let taken = path(&format!("taken-{name}"));
         std::fs::create_dir_all(&taken).unwrap();
         assert!(refused(&["record", &taken, "--overwrite"], 1).contains("cannot be written"));
@@ -86,14 +86,14 @@ fn a_tone_is_found_where_it_is() {
     let raw = ["spectrum", &file, "--raw", "f32", "--rate", "8000", "--real"];
     let found = json(&raw);
     assert!((found["peak_hz"].as_f64().unwrap() - 1000.0).abs() < 8.0, "{found}");
-    // Half of full scale is 6 dB below it, and a real tone's power half of that.
+    // Half of full scale is 6 dB below it, and a real tone has half the power.
     assert!((found["peak_db"].as_f64().unwrap() + 9.03).abs() < 0.1, "{found}");
-    // What is cut short is shown as far as it goes, and told.
+    // A truncated recording is shown up to its end, with a warning.
     std::fs::write(&file, &bytes[..bytes.len() - 3]).unwrap();
     let output = run(&raw);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("cut short"), "{output:?}");
-    // What is no number is silence, is told, and spoils nothing else.
+    // NaN and infinite samples count as silence, are reported, and leave the rest intact.
     let mut odd = bytes.clone();
     odd[4000..4004].copy_from_slice(&f32::NAN.to_le_bytes());
     odd[9000..9004].copy_from_slice(&f32::NEG_INFINITY.to_le_bytes());

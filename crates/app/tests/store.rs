@@ -1,88 +1,17 @@
 //! `panoply store` as its users meet it: run as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
+pub(crate) mod support;
+
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-/// A folder of one test's own, removed at its end, with a store and its key.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("panoply-store-app-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        let folder = Folder(path);
-        folder.printed(&["init", "safe", "--key-file", "safe.key", "--generate"]);
-        folder
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
-        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
-        fs::write(self.path(name), bytes).unwrap();
-    }
-
-    /// `panoply store` in this folder, with nothing of the user's own.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
-        command.arg("store").args(arguments).current_dir(&self.0).env("XDG_STATE_HOME", self.path("state"));
-        command.env_remove("PANOPLY_STORE_KEY").env_remove("PANOPLY_STORE_PASSPHRASE").env_remove("COLUMNS");
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn printed(&self, arguments: &[&str]) -> String {
-        String::from_utf8(self.bytes(arguments)).unwrap()
-    }
-
-    fn bytes(&self, arguments: &[&str]) -> Vec<u8> {
-        let output = self.run(arguments);
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), complaint.as_str()), (Some(0), ""), "{arguments:?}");
-        output.stdout
-    }
-
-    /// With the key of the store.
-    fn keyed<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
-        [arguments, &["--key-file", "safe.key"]].concat()
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.printed(&[&Folder::keyed(arguments)[..], &["--json"]].concat())).unwrap()
-    }
-
-    fn refused(&self, arguments: &[&str], code: i32) -> String {
-        let output = self.run(arguments);
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!((output.status.code(), printed.as_str()), (Some(code), ""), "{arguments:?}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn with_input(mut command: Command, input: &[u8]) -> Output {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    child.wait_with_output().unwrap()
-}
+use support::{Folder, private, with_input};
 
 #[test]
 fn files_are_stored_listed_read_and_removed() {
@@ -141,7 +70,12 @@ fn the_store_itself_is_neither_stored_nor_written_to() {
     {
         std::os::unix::fs::symlink(folder.path("all"), folder.path("link")).unwrap();
         folder.printed(&Folder::keyed(&["ls", "link/safe"]));
-        assert_eq!(fs::read_dir(folder.path("state/panoply/stores")).unwrap().count(), 2, "of both places so far");
+        let anchors = fs::read_dir(folder.path("state/panoply/stores")).unwrap().count();
+        assert_eq!(anchors, 3, "of both places so far, and the folder of ids");
+        // So has the store by a link to itself.
+        std::os::unix::fs::symlink(folder.path("all/safe"), folder.path("shortcut")).unwrap();
+        folder.printed(&Folder::keyed(&["ls", "shortcut"]));
+        assert_eq!(fs::read_dir(folder.path("state/panoply/stores")).unwrap().count(), 3);
     }
 }
 
@@ -193,15 +127,6 @@ fn keys_come_from_files_variables_and_passphrases() {
     assert!(both.contains("cannot be used with"), "{both}");
 }
 
-#[cfg(unix)]
-fn private(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-}
-
-#[cfg(not(unix))]
-fn private(_: &Path) {}
-
 #[test]
 #[cfg(unix)]
 fn a_key_file_that_others_can_read_is_refused() {
@@ -227,7 +152,8 @@ fn damage_and_older_copies_are_told() {
     copy(&folder.path("safe"), &folder.path("old"));
     folder.write("b.txt", "b");
     folder.printed(&Folder::keyed(&["put", "safe", "b.txt"]));
-    let file = fs::read_dir(folder.path("old/data")).unwrap().next().unwrap().unwrap().file_name();
+    let mut data = fs::read_dir(folder.path("old/data")).unwrap().map(|entry| entry.unwrap().file_name());
+    let file = data.find(|file| file != "KEYS").unwrap();
     let file = folder.path("safe/data").join(file);
     let whole = fs::read(&file).unwrap();
     let mut altered = whole.clone();
@@ -246,7 +172,7 @@ fn damage_and_older_copies_are_told() {
     fs::remove_dir_all(folder.path("safe")).unwrap();
     copy(&folder.path("old"), &folder.path("safe"));
     let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
-    assert!(refused.contains("an older copy was put back") && refused.contains("delete "), "{refused}");
+    assert!(refused.contains("an older copy was put back") && refused.contains("--new-anchor"), "{refused}");
     folder.printed(&Folder::keyed(&["ls", "safe", "--no-anchor"]));
 }
 
@@ -285,6 +211,39 @@ fn files_that_are_read_back_are_their_owners_alone() {
     assert!(refused.contains("`both` and `both/inner` cannot both be files"), "{refused}");
     assert!(!folder.path("other").exists(), "nothing was written");
     folder.printed(&Folder::keyed(&["get", "safe", "both/inner", "--to", "inner"]));
+}
+
+/// A store whose head and log are gone comes back from its data; the anchor is asked for, not
+/// passed over.
+#[test]
+fn a_store_is_repaired_from_its_data() {
+    let folder = Folder::new("repair");
+    folder.write("a.txt", "meet me at noon");
+    folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
+    let whole = folder.printed(&Folder::keyed(&["repair", "safe"]));
+    assert!(whole.contains("are in order") && whole.contains("1 object"), "{whole}");
+    // One damaged copy is told, and is no matter.
+    let head = fs::read(folder.path("safe/HEAD")).unwrap();
+    let mut altered = head.clone();
+    altered[100] ^= 1;
+    fs::write(folder.path("safe/HEAD"), altered).unwrap();
+    let output = folder.run(&Folder::keyed(&["cat", "safe", "a.txt"]));
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(output.stdout == b"meet me at noon" && warning.contains("nothing is lost"), "{warning}");
+
+    let files: Vec<PathBuf> = fs::read_dir(folder.path("safe")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.iter().filter(|file| file.is_file()).for_each(|file| fs::remove_file(file).unwrap());
+    let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
+    assert!(refused.contains("HEAD is damaged: it is missing") && refused.contains("store repair"), "{refused}");
+    let looked = folder.json(&["repair", "safe"]);
+    assert_eq!((looked["applied"].as_bool(), looked["objects"].as_u64()), (Some(false), Some(1)), "{looked}");
+    let told = folder.printed(&Folder::keyed(&["repair", "safe", "--apply"]));
+    assert!(told.contains("1 object is saved"), "{told}");
+    assert!(told.contains("Nobody can tell") && told.contains("--new-anchor"), "{told}");
+    let refused = folder.refused(&Folder::keyed(&["cat", "safe", "a.txt"]), 1);
+    assert!(refused.contains("--new-anchor"), "{refused}");
+    folder.printed(&Folder::keyed(&["repair", "safe", "--apply", "--new-anchor"]));
+    assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "a.txt"])), b"meet me at noon");
 }
 
 /// Without a place for the anchor, and where there was none so far, an older copy is not noticed: that is said.
@@ -391,7 +350,7 @@ fn an_interrupted_put_changes_nothing() {
     folder.write("b.txt", "b");
     folder.printed(&Folder::keyed(&["put", "safe", "b.txt"]));
     assert_eq!(folder.json(&["verify", "safe"])["intact"].as_u64(), Some(2));
-    assert_eq!(fs::read_dir(folder.path("safe/data")).unwrap().count(), 2, "what was left over is gone");
+    assert_eq!(fs::read_dir(folder.path("safe/data")).unwrap().count(), 3, "what was left over is gone");
 }
 
 #[test]
@@ -402,6 +361,54 @@ fn a_store_does_not_hold_itself() {
         assert!(folder.refused(&Folder::keyed(&["put", "safe", path]), 2).contains("outside"), "{path}");
     }
     assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 0);
+}
+
+/// An older HEAD that is put back alone loses no commit: not by opening, nor by a repair, nor by a new anchor.
+#[test]
+fn an_older_head_loses_nothing() {
+    let folder = Folder::new("older-head");
+    let put = |name: &str| {
+        folder.write(name, name);
+        folder.printed(&Folder::keyed(&["put", "safe", name]));
+    };
+    put("first");
+    fs::copy(folder.path("safe/HEAD"), folder.path("older")).unwrap();
+    put("second");
+    put("third");
+    let count = || {
+        let listed = folder.run(&Folder::keyed(&["ls", "safe", "--json"])).stdout;
+        serde_json::from_slice::<Value>(&listed).unwrap()["objects"].as_array().unwrap().len()
+    };
+    let put_back = || fs::copy(folder.path("older"), folder.path("safe/HEAD")).map(drop).unwrap();
+    let steps: [(&[&str], usize); 4] = [
+        (&["ls", "safe"], 3),
+        (&["repair", "safe", "--apply"], 3),
+        (&["repair", "safe", "--apply", "--new-anchor"], 3),
+        (&["put", "safe", "-", "--name", "more"], 4),
+    ];
+    for (step, expected) in steps {
+        put_back();
+        let output = folder.run(&[&Folder::keyed(step)[..], &["--json"]].concat());
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{step:?}: {said}");
+        assert!(said.contains("is an older copy") && said.contains("the log goes on to generation"), "{said}");
+        assert_eq!(count(), expected, "{step:?}");
+        // A repair writes the log anew, to other files.
+        if step[0] == "repair" {
+            fs::copy(folder.path("safe/HEAD"), folder.path("older")).unwrap();
+            put("again");
+            folder.printed(&Folder::keyed(&["rm", "safe", "again"]));
+        }
+    }
+    // The log was written anew since.
+    folder.printed(&Folder::keyed(&["rotate", "safe", "--new-key-file", "safe.key"]));
+    put("last");
+    put_back();
+    let output = folder.run(&Folder::keyed(&["put", "safe", "first", "--replace"]));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && complaint.contains("store repair"), "{complaint}");
+    folder.json(&["repair", "safe", "--apply"]);
+    assert_eq!(count(), 5);
 }
 
 /// Ctrl-C in the middle of measuring leaves nothing behind.

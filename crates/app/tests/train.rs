@@ -1,4 +1,4 @@
-//! `panoply train` as its users meet it.
+//! `panoply train` as users run it.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::ffi::OsString;
@@ -51,20 +51,21 @@ fn digits_are_learned_saved_and_gone_on_with() {
     let first = train("8");
     assert_eq!(first["epochs"].as_array().unwrap().len(), 8);
     assert!(first["accuracy"].as_f64().unwrap() > 0.9, "{first}");
-    // Parameters before and after the step, and both of Adam's tensors, in f32: what is between comes on top.
+    // Parameters before and after the step, and Adam's two tensors before and after it, in f32;
+    // intermediate values add to that.
     let parameters = first["parameters"].as_u64().unwrap();
     assert!(first["step_peak_bytes"].as_u64().unwrap() > parameters * 4 * 6, "{first}");
     let names = panoply::nn::files::load(saved.as_ref()).unwrap().parameters;
     assert!(names.get("conv1.weight").is_some() && names.get("fc.bias").is_some());
     assert!(std::fs::read_to_string(&curve).unwrap().contains("<polyline"));
-    // One epoch more, and not nine.
+    // Only one more epoch is trained, not nine.
     let second = train("9");
     assert_eq!(second["epochs"].as_array().unwrap().len(), 1);
     assert_eq!(second["epochs"][0]["epoch"], 9);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The names of the files in a folder, in order.
+/// Returns the names of the files in a folder, sorted.
 fn names(folder: &Path) -> Vec<OsString> {
     let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<OsString> = files.flatten().map(|file| file.file_name()).collect();
@@ -72,7 +73,8 @@ fn names(folder: &Path) -> Vec<OsString> {
     names
 }
 
-/// However often and whenever it is killed, training ends where it would have ended, to the bit.
+/// Training that is killed at any time, any number of times, ends with the same result, bit for
+/// bit.
 #[test]
 fn training_that_is_killed_goes_on_from_its_last_checkpoint() {
     const EPOCHS: &str = "12";
@@ -87,7 +89,7 @@ fn training_that_is_killed_goes_on_from_its_last_checkpoint() {
     for attempt in 0_u64..8 {
         let before = names(checkpoints.as_ref());
         let mut child = command(&with_checkpoints).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // While a checkpoint is written, or soon after.
+        // Kills the process while a checkpoint is written, or soon after.
         while names(checkpoints.as_ref()) == before && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_micros(200));
         }

@@ -1,4 +1,4 @@
-//! `panoply vectors` as its users meet it: run as a process, without a terminal.
+//! `panoply vectors` as users run it: as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 use std::fs;
@@ -8,10 +8,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-#[path = "vectors/odd_input.rs"]
 mod odd_input;
 
-/// A folder of one test's own, removed at its end.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -30,7 +29,7 @@ impl Folder {
         self.path(name)
     }
 
-    /// A collection of three-dimensional vectors with these rows.
+    /// Creates a collection of three-dimensional vectors with these rows.
     fn collection(&self, rows: &str) -> String {
         let path = self.path("collection");
         printed(&["vectors", "create", &path, "--dimension", "3", "--metric", "euclidean"]);
@@ -87,7 +86,7 @@ fn records(path: &str) -> u64 {
     json_of(&["vectors", "info", path, "--json"])["records"].as_u64().unwrap()
 }
 
-/// A NumPy array of f32.
+/// Makes a NumPy array of f32.
 fn npy(rows: usize, dimension: usize, value: impl Fn(usize) -> f32) -> Vec<u8> {
     let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dimension}), }}");
     let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -130,7 +129,7 @@ fn a_collection_is_created_filled_searched_exported_and_deleted() {
     assert!(message.contains(&path), "{message}");
 }
 
-/// Both files were written into one, which then had neither.
+/// Regression: both files were written into one, which then was neither.
 #[test]
 fn one_file_is_not_written_twice() {
     let folder = Folder::new("one-file");
@@ -274,7 +273,7 @@ fn bad_input_is_refused_and_changes_nothing() {
     assert!(message.contains("it is a file; a collection is a folder"), "{message}");
 }
 
-/// A batch has 512 rows of this dimension: one is taken, and the next has a mistake.
+/// A batch has 512 rows at this dimension. The first batch is taken, the second has an error.
 #[test]
 fn an_import_that_ends_early_says_how_far_it_came_and_how_to_go_on() {
     let folder = Folder::new("early");
@@ -338,7 +337,8 @@ fn a_reader_that_goes_away_is_not_an_error() {
     }
 }
 
-/// The import reads from a pipe that stays open, so that it is surely under way when the signal comes.
+/// The import reads from a pipe that stays open, so that it is still in progress when the signal
+/// comes.
 #[cfg(unix)]
 #[test]
 fn ctrl_c_during_an_import_leaves_what_was_taken() {
@@ -350,7 +350,7 @@ fn ctrl_c_during_an_import_leaves_what_was_taken() {
     let mut child = command(&["vectors", "import", &path, &pipe]).stderr(Stdio::piped()).spawn().unwrap();
     let mut feed = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     let vector = vec!["1"; 4096].join(",");
-    // A batch has 512 rows of this dimension, so that two batches are taken and one is not complete.
+    // A batch has 512 rows at this dimension. Two batches are taken and the third is incomplete.
     for row in 0..1100 {
         writeln!(feed, "{{\"id\": \"{row}\", \"vector\": [{vector}]}}").unwrap();
     }
@@ -453,7 +453,7 @@ fn hits_are_ranked_again_paged_and_bounded() {
     assert!(refused(&["vectors", "import", &path, "-", "--format", "xml"], 2).contains("--format"));
 }
 
-/// A search had to wait until an import had ended.
+/// Regression: a search had to wait until an import had ended.
 #[cfg(unix)]
 #[test]
 fn a_collection_is_searched_while_another_process_writes() {
@@ -463,12 +463,13 @@ fn a_collection_is_searched_while_another_process_writes() {
         let import = &["vectors", "import", &path, "-"];
         let mut child = command(import).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut feed = child.stdin.take().unwrap();
-        // An import that did not get the lock is gone before it has read the line.
+        // An import that did not get the lock has ended before it reads the line.
         let _ = writeln!(feed, "{}", json!({"id": "pink", "vector": [1, 0.7, 0.7]})).and_then(|()| feed.flush());
         (child, feed)
     };
     let (mut child, mut feed) = import();
-    // The import has the lock once it has read a line, unless the deletion had it when the import asked.
+    // The import has the lock once it has read a line, unless `delete` held the lock when the
+    // import tried.
     let start = std::time::Instant::now();
     while run(&["vectors", "delete", &path, "--id", "nothing"]).status.success() {
         assert!(start.elapsed().as_secs() < 20);
@@ -523,7 +524,7 @@ fn damage_is_told_and_repaired_on_request() {
     assert!(!Path::new(&path).exists());
 }
 
-/// An encrypted collection answers every command with its key, and none without it.
+/// An encrypted collection opens for every command with its key, and for none without it.
 #[test]
 fn an_encrypted_collection_opens_with_its_key_alone() {
     let folder = Folder::new("encrypted");
@@ -557,4 +558,39 @@ fn an_encrypted_collection_opens_with_its_key_alone() {
     let both = refused(&["vectors", "count", &path, "--key-file", &key, "--key-env", "MINE"], 2);
     assert!(both.contains("expected one of them"), "{both}");
     keyed(&["delete", &path, "--yes"]);
+}
+
+/// A file of the collection's own, its key and the anchors of stores were replaced where they were named.
+#[test]
+fn an_export_replaces_neither_the_collection_nor_keys_nor_anchors() {
+    let folder = Folder::new("own-files");
+    let path = folder.path("collection");
+    let key = folder.write("words", "open sesame");
+    #[cfg(unix)]
+    fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let keyed = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.args(["--passphrase-file", &key]).env("XDG_STATE_HOME", folder.path("state"));
+        command.output().unwrap()
+    };
+    assert!(keyed(&["vectors", "create", &path, "--dimension", "3"]).status.success());
+    let rows = folder.write("rows.jsonl", "{\"id\": \"a\", \"vector\": [1, 0, 0]}\n");
+    assert!(keyed(&["vectors", "import", &path, &rows]).status.success());
+    fs::create_dir_all(folder.path("state/panoply/stores")).unwrap();
+    let anchor = folder.write("state/panoply/stores/anchor.jsonl", "anchor");
+    let key_again = folder.path("key.jsonl");
+    fs::hard_link(&key, &key_again).unwrap();
+    let inside = format!("{path}/copy.jsonl");
+    let out = folder.path("out.npy");
+    for target in [&inside, &anchor, &key_again] {
+        for arguments in [&[target][..], &[&out, &"--records".to_owned(), target]] {
+            let arguments: Vec<&str> = arguments.iter().map(|text| text.as_str()).collect();
+            let output = keyed(&[&["vectors", "export", &path, "--overwrite"][..], &arguments].concat());
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(2) && complaint.contains("outside of the"), "{target}: {complaint}");
+        }
+    }
+    assert!(!Path::new(&out).exists() && !Path::new(&inside).exists());
+    assert_eq!(fs::read(&anchor).unwrap(), b"anchor");
+    assert_eq!(fs::read(&key).unwrap(), b"open sesame");
 }

@@ -1,5 +1,6 @@
-//! What a program sees when a device fails: every op has exactly one outcome, the error says whose fault it is, and the
-//! device comes back by itself. The device is simulated; the answers are real.
+//! Shows a program that survives failures of a device: every op has exactly one outcome, the error
+//! says whose fault it was, and the device recovers by itself. The device is simulated; the results
+//! are real.
 //!
 //!     cargo run --release --example degrade
 
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("the engine panics", Fault::Panic),
         ("the device never answers", Fault::Hang),
     ];
-    // The panic is on purpose; its default message would only clutter the output.
+    // The panic is intended; its default message would only clutter the output.
     std::panic::set_hook(Box::new(|_| {}));
     for (what, fault) in faults {
         control.inject(fault);
@@ -34,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(_) => println!("{what:<26} nothing happened"),
             Err(error) => println!("{what:<26} {:?}: {error}", error.kind()),
         }
-        // A device's fault may be tried again, here or elsewhere; a caller's fault may not.
+        // An op that failed through the device may be retried, here or elsewhere. A caller's error
+        // must not be retried.
         let outcome = runtime.run(Transpose::new(&matrix)).with_report().wait()?;
         assert_eq!(outcome.output.as_slice::<f32>()?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         println!("{:<26} {} answered {:?} later", "and then", outcome.report.device, outcome.report.ran);

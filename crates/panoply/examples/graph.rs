@@ -1,4 +1,4 @@
-//! A small network, recorded once and run on whatever is there: `cargo run --example graph`.
+//! A small network, recorded once and run on any available device: `cargo run --example graph`.
 
 use panoply::graph::Graph;
 use panoply::prelude::*;

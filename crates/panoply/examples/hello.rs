@@ -1,4 +1,4 @@
-//! The shortest program: multiply two matrices and say where that ran.
+//! The shortest program: multiplies two matrices and reports where that ran.
 //!
 //!     cargo run --release --example hello
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:?}", output.as_slice::<f32>()?);
     println!("ran on {} in {:?}, after {:?} in the queue", report.device, report.ran, report.queued);
 
-    // Ops under way do not wait for each other: start several, then collect.
+    // Ops in flight do not wait for each other: start several, then collect the results.
     let size = 512;
     let large = Tensor::from_vec((0..size * size).map(|value| (value % 7) as f32).collect(), [size, size])?;
     let products: Vec<_> = (0..4).map(|_| runtime.run(MatMul::new(&large, &large))).collect();

@@ -1,5 +1,6 @@
-//! The caller's own kernel as an op: one program with a form in C, one in WGSL and a closure, so that it runs wherever
-//! there is a device for one of them. The closure says what the others must compute.
+//! A custom kernel as an op: one program as C source, as WGSL source and as a closure, so that it
+//! runs on any device that takes one of the three. The closure defines the result that the others
+//! must compute.
 //!
 //!     cargo run --release --example kernel
 
@@ -21,7 +22,8 @@ fn saxpy(@builtin(global_invocation_id) id: vec3<u32>) {
 }";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Written and checked once; each device compiles its form when it first needs it, and keeps it.
+    // The kernel is described and checked once. Each device compiles its source on first use and
+    // keeps the result.
     let saxpy = Kernel::c(C, "saxpy")
         .wgsl(WGSL, "saxpy")
         .input("x", DType::F32)
@@ -58,7 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // A mistake is told with the compiler's words, and lines that count from the first of the source.
+    // A compile error is reported with the compiler's message. Line numbers count from the first
+    // line of the source.
     let wrong = Kernel::c("KERNEL fill(GLOBAL f32 *z)\n{\n    z[0] = 1.0f\n}", "fill")
         .wgsl("@compute @workgroup_size(1)\nfn fill() {\n    z[0] = one;\n}", "fill")
         .output("z", DType::F32)

@@ -1,7 +1,9 @@
-//! A model from an ONNX file, with many callers: `cargo run --release --example model MODEL.onnx [CALLERS [BATCH [INSTANCES]]]`.
+//! A model from an ONNX file, with many callers: `cargo run --release --example model MODEL.onnx
+//! [CALLERS [BATCH [INSTANCES]]]`.
 //!
-//! Every caller asks with zeros of the model's own shapes; open dimensions are 1. Requests that differ in their rows alone run as
-//! one batch; while one instance hands answers out, another one's batch runs.
+//! Every caller sends zeros of the model's own shapes; open dimensions are 1. Requests that differ
+//! only in their rows run as one batch. While one instance hands out its answers, the batch of
+//! another instance runs.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let preferred = (0..).map(|power| 1 << power).take_while(|size| *size <= batch_max).collect();
     let server = Server::start(&model, ServeOptions { batch_max, preferred, instances, ..ServeOptions::default() })?;
-    // Every size of batch is met once before anything counts.
+    // Every batch size runs once before measuring starts.
     for rows in (0..).map(|power| 1 << power).take_while(|rows| *rows <= batch_max) {
         let tickets =
             (0..rows).map(|_| server.submit(&inputs, &RunOptions::default())).collect::<Result<Vec<_>, _>>()?;

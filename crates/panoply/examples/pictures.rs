@@ -1,9 +1,11 @@
-//! Pictures through a pipeline: JPEG files are decoded on the CPU, resized, normalised and classified by a small network on
-//! whatever device suits, and the five likeliest classes of each come out, in order. Beside it each part runs alone, so that
-//! the gain of running them overlapped can be seen, and the run is written as a trace for ui.perfetto.dev.
+//! Pictures through a pipeline. JPEG files are decoded on the CPU, then resized, normalised and
+//! classified by a small network on any suitable device. The five most likely classes of each
+//! picture come out in order. Each part also runs alone, to show the gain of overlapping, and the
+//! run is written as a trace for ui.perfetto.dev.
 //!
-//! Overlapped, everything together can take no less than its slowest part alone, nor, where parts share the CPUs, than the CPU
-//! time of all parts over the number of CPUs. The larger of the two is the bound that the last lines compare with.
+//! Overlapped, the whole run takes at least as long as its slowest part alone. If parts share the
+//! CPUs, the run also takes at least the CPU time of all parts divided by the number of CPUs. The
+//! last lines compare the run with the larger of these two bounds.
 //!
 //!     cargo run --release --example pictures -- [pictures] [trace.json]
 
@@ -33,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let network = Arc::new(Network::new()?);
 
-    // The pictures themselves are made by a pipeline.
+    // A pipeline also makes the pictures themselves.
     let (files, _) =
         Pipeline::builder().source(0..count).try_map("encode", |n: &u32| picture(*n)).adaptive().collect().run()?;
     let files: Arc<[Vec<u8>]> = files.into();
@@ -80,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a run took: by the clock, and of all CPUs together.
+/// The time of a run: by the clock, and the CPU time of all threads.
 struct Took {
     wall: Duration,
     cpu: Duration,
@@ -94,16 +96,17 @@ impl Took {
     }
 }
 
-/// The CPU time of this process so far, in steps of 10 ms; nothing on systems without `/proc`.
+/// The CPU time of this process so far, in steps of 10 ms; zero on systems without `/proc`.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is the program's name in brackets; user and system time are the fourteenth and fifteenth.
+    // The second field is the program's name in parentheses; user and system time are fields 14 and
+    // 15.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Duration::from_millis(10 * ticks)
 }
 
-/// The stages on devices. What each hands to the next stays where it is.
+/// The stages on devices. Their results stay on the device between stages.
 fn classify(pictures: Builder<Tensor>, runtime: &Runtime, network: &Arc<Network>) -> Builder<Vec<u32>> {
     let [first, second, last] = [0; 3].map(|_| Arc::clone(network));
     pictures
@@ -125,7 +128,7 @@ fn classify(pictures: Builder<Tensor>, runtime: &Runtime, network: &Arc<Network>
         .try_map("read", |(_, classes): &(Tensor, Tensor)| classes.as_slice::<u32>().map(<[u32]>::to_vec))
 }
 
-/// A network with weights at random: two convolutions and a layer of classes.
+/// A network with random weights: two convolutions and a layer of classes.
 struct Network {
     layers: [Tensor; 2],
     classes: Tensor,
@@ -146,7 +149,7 @@ impl Network {
     }
 }
 
-/// A picture as a JPEG file: waves whose colours and directions its number tells.
+/// Makes a picture as a JPEG file: waves whose colours and directions depend on `number`.
 fn picture(number: u32) -> Result<Vec<u8>, BoxError> {
     let turn = number as f32 * 0.1;
     let pixel = |index: u32| {
@@ -160,7 +163,7 @@ fn picture(number: u32) -> Result<Vec<u8>, BoxError> {
     Ok(file)
 }
 
-/// The picture of a JPEG file, one plane for each colour.
+/// Decodes a JPEG file into one plane per colour channel.
 fn decoded(file: &[u8]) -> Result<Tensor, BoxError> {
     let mut decoder = JpegDecoder::new(ZCursor::new(file));
     let pixels = decoder.decode()?;

@@ -1,5 +1,5 @@
-//! A radio link as one pipeline: packets are sent through a channel with noise, an echo and a carrier that is off, come in pieces as a radio
-//! gives them, and are found, decoded and checked on the other side.
+//! A radio link as one pipeline. Packets go through a channel with noise, an echo and a carrier
+//! offset, and arrive in pieces like those of a radio. The receiver finds, decodes and checks them.
 //!
 //!     cargo run --release --example radio
 
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut samples = capture.samples(&mut &*runtime, texts.iter().map(|text| text.as_bytes()))?;
     Channel::new(2).echoes(&[Complex64::new(1.0, 0.0), Complex64::new(0.0, 0.15)])?.pass(&mut samples);
 
-    // Pieces as they come; the first stage takes what is not wanted off, and remembers across pieces.
+    // The pieces arrive in order. The first stage filters out the unwanted band and keeps its state
+    // across pieces.
     let taps: Vec<f32> =
         panoply::signal::windowed_sinc(63, panoply::signal::Band::LowPass(0.4), panoply::signal::Window::Hamming)?
             .iter()
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{:8} {:5.1} dB  {}", packet.at, packet.snr_db, String::from_utf8_lossy(&packet.payload));
         intact += usize::from(packet.intact);
     }
-    // The last packets are still in the receiver, which the pipeline has kept.
+    // The last packets are still in the receiver, which the pipeline has consumed.
     assert!(intact >= 15, "{intact} of 20");
     Ok(())
 }

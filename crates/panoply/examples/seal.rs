@@ -1,5 +1,5 @@
-//! A small vault: records are compressed, sealed and signed as three ops, and come back the same way. A byte that is altered on the way
-//! is found out.
+//! A small vault: records are compressed, sealed and signed as three ops, and restored the same
+//! way. A byte that is altered on the way is detected.
 //!
 //!     cargo run --release --example seal
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let private = Key::sign(SignatureAlgorithm::Ed25519, pair.private.as_slice()?)?;
     let public = Key::verify(SignatureAlgorithm::Ed25519, pair.public.as_slice()?)?;
 
-    // A thousand records of their own lengths, as one list.
+    // A thousand records of different lengths, as one list.
     let records: Vec<Bytes> =
         (0..1000).map(|number| Bytes::from_vec(format!("record {number}: ").repeat(1 + number % 50).into())).collect();
     let records = Messages::from(records);

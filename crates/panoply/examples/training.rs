@@ -1,8 +1,12 @@
-//! How long a training step takes on a device, and whether its losses are the CPU's: `cargo run --release --example training -- mlp 64 50 cuda`.
+//! Measures a training step on a device, and compares its losses with the CPU's: `cargo run
+//! --release --example training -- mlp 64 50 cuda`.
 //!
-//! One JSON line: `ms` from call to result and `device_ms` on the device are medians, `step_mib` is what is in use while steps are repeated, `peak_mib` the most that the
-//! device's pools ever held, trials of convolutions and what is kept for reuse included, and `loss_gap` the largest relative difference from the CPU's losses over the
-//! first steps. With `--plan` behind it, the step's kernels are listed. `docs/peers/cpu_train.py` measures the same networks by PyTorch.
+//! The output is one JSON line. `ms` is the time from call to result and `device_ms` the time on
+//! the device; both are medians. `step_mib` is the memory in use while steps are repeated.
+//! `peak_mib` is the most that the device's pools ever held, including trials of convolutions and
+//! memory kept for reuse. `loss_gap` is the largest relative difference from the CPU's losses over
+//! the first steps. The option `--plan` at the end lists the step's kernels.
+//! `docs/peers/cpu_train.py` measures the same networks with PyTorch.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -14,9 +18,9 @@ use panoply::nn::train::{Session, SessionOptions};
 use panoply::nn::{Layer, Mode, Net, Optimiser, loss};
 use panoply::prelude::*;
 
-/// Steps before the first that is measured: kernels are compiled, and what repeats is recorded.
+/// Steps before the first measured one. They compile kernels and record repeated work.
 const WARM_UPS: usize = 24;
-/// Steps whose losses are compared with the CPU's.
+/// Number of steps whose losses are compared with the CPU's.
 const COMPARED: usize = 6;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -69,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The largest relative difference between the losses of two devices.
+/// Returns the largest relative difference between the losses of two devices.
 fn loss_gap(
     runtime: &Runtime,
     layers: &dyn Layer,
@@ -103,7 +107,7 @@ fn session(
     let loss = loss::cross_entropy(&mut net, logits, labels, 0.0)?;
     let recording = net.finish(&[("loss", loss)])?;
     let optimiser = Optimiser::momentum(0.01, 0.9, false);
-    // The host keeps nothing: what is measured is the device.
+    // The host keeps no copy of the parameters: only the device is measured.
     let options = SessionOptions { devices: vec![device], copy_every: 0, ..SessionOptions::default() };
     Ok(Session::new(runtime, recording, optimiser, None, options)?)
 }

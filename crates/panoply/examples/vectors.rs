@@ -1,4 +1,4 @@
-//! A collection of vectors: insert, search, filter, remove; kept in a folder, and opened again.
+//! A collection of vectors: insert, search, filter and remove; stored in a folder and opened again.
 //!
 //!     cargo run --release --example vectors
 
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let folder = std::env::temp_dir().join(format!("panoply-example-vectors-{}", std::process::id()));
 
-    // Three numbers say how sweet, how sour and how large a fruit is.
+    // Three numbers describe how sweet, how sour and how large a fruit is.
     let fruit = Collection::create(&runtime, &folder, Schema::new("fruit", 3, Metric::Euclidean), Options::default())?;
     fruit.insert("apple", &[6.0, 3.0, 7.0], json!({ "colour": "red", "price": 2 }))?;
     fruit.insert_many(
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &[json!({ "colour": "yellow" }), json!({ "colour": "red", "price": 8 }), json!({ "colour": "green" })],
     )?;
 
-    // When an insert has returned it is on the disk, and every later search sees it.
+    // When an insert returns, the record is on the disk, and every later search sees it.
     let found = fruit.search(&[7.0, 3.0, 5.0], &SearchOptions::new(2))?;
     for hit in &found.hits {
         println!("{:8} {:.2}  {}", hit.id, hit.score, hit.metadata);
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let found = fruit.search(&[8.0, 2.0, 1.0], &SearchOptions::new(3).filter(cheap_and_red))?;
     println!("cheap and red: {:?}", found.hits.iter().map(|hit| &hit.id).collect::<Vec<_>>());
 
-    // Searches can be awaited as well, on any executor, or waited for.
+    // A search can be awaited on any executor, or waited for.
     let task = fruit.search_async(&[1.0, 9.0, 4.0], &SearchOptions::new(1));
     fruit.remove("melon")?;
     println!("sourest: {}", task.wait()?.hits[0].id);

@@ -1,4 +1,5 @@
-//! A program's own workers: each owns its state, nothing is shared, and a worker that fails is replaced.
+//! A program's own workers: each owns its state, no state is shared, and a worker that fails is
+//! replaced.
 //!
 //!     cargo run --release --example workers
 
@@ -9,14 +10,15 @@ use std::thread;
 use panoply::placement::{Plan, Role, Topology};
 use panoply::worker::{BoxError, Envelope, HashBy, PoolOptions, Worker, WorkerPool};
 
-/// What a shop's workers are asked.
+/// A message to a shop's worker.
 #[derive(Clone)]
 struct Sale {
     article: String,
     pieces: i64,
 }
 
-/// Keeps the stock of the articles that come to it. No other thread sees it, so it needs no lock.
+/// The stock of the articles that this worker handles. No other thread sees the stock, so it needs
+/// no lock.
 #[derive(Default)]
 struct Stock {
     pieces: HashMap<String, i64>,
@@ -43,11 +45,12 @@ impl Worker for Stock {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // One worker per place that the machine has for the program's own work, each pinned there.
+    // One worker for each slot that the machine has for the program's own work, pinned to the
+    // slot's CPUs.
     let plan = Plan::for_devices(&Topology::current())?;
     let cpus: Vec<_> = plan.role(Role::Application).map(|slot| slot.cpus.clone()).collect();
     let options = PoolOptions { workers: cpus.len().max(2), name: "stock".to_owned(), cpus, ..Default::default() };
-    // Sales of one article always reach the same worker.
+    // Sales of the same article always reach the same worker.
     let by_article = HashBy::new(|sale: &Sale| sale.article.clone());
     let pool = WorkerPool::start_partitioned(options, by_article, |_| Stock::default())?;
 
@@ -60,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(left, 700);
     }
 
-    // An error is the worker's last word: whoever asked sees it, and a new worker takes its place.
+    // An error ends the worker: the caller gets the error, and a new worker replaces the old one.
     let nothing = Sale { article: String::new(), pieces: 1 };
     if let Err(error) = pool.request_partitioned(nothing)?.wait() {
         println!("refused: {error}");

@@ -1,15 +1,16 @@
-//! Builds a runtime, beginning with every backend of this build.
+//! Builds a runtime, starting with every backend of this build.
 
 use std::sync::Arc;
 
-use panoply_core::{Absence, Api, Backend, DeviceId, OpenOptions};
-use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
+use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, OpenOptions};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Verify, WorkerLimits};
 
 use crate::runtime::Runtime;
 use crate::selection::Selection;
-use crate::{compiled, learned};
+use crate::{compiled, learned, provider};
 
-/// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this build.
+/// Chooses what a [`Runtime`] is made of. [`Runtime::builder`] begins with every backend of this
+/// build.
 ///
 /// ```
 /// use panoply::{Api, OpenOptions, Runtime, WorkerLimits};
@@ -25,10 +26,13 @@ use crate::{compiled, learned};
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder {
     backends: Vec<Arc<dyn Backend>>,
+    /// This build's own CPU backend, which obeys `crypto_provider` itself.
+    own_cpu: Option<Arc<dyn Backend>>,
     absent: Vec<(Api, Absence)>,
     inner: panoply_runtime::Builder,
     profile: bool,
     selection: Selection,
+    open: OpenOptions,
 }
 
 impl Builder {
@@ -36,25 +40,33 @@ impl Builder {
     pub(crate) fn new() -> Builder {
         let mut builder = Builder {
             backends: Vec::new(),
+            own_cpu: None,
             absent: Vec::new(),
             inner: panoply_runtime::Runtime::builder(),
             profile: true,
             selection: Selection::default(),
+            open: OpenOptions::default(),
         };
         for known in compiled::known() {
             match known.backend {
-                Ok(backend) => builder.backends.push(backend),
+                Ok(backend) => {
+                    if backend.api() == Api::CPU {
+                        builder.own_cpu = Some(Arc::clone(&backend));
+                    }
+                    builder.backends.push(backend);
+                }
                 Err(absence) => builder.absent.push((known.api, absence)),
             }
         }
         builder
     }
 
-    /// Keeps the backends of these APIs and leaves out all others that are there so far. An API that Panoply has no
-    /// backend for is listed as absent, with that reason.
+    /// Keeps the backends of these APIs and drops all others added so far. An API without a backend
+    /// in Panoply is listed as absent, with that reason.
     pub fn only(mut self, apis: impl AsRef<[Api]>) -> Builder {
         let apis = apis.as_ref();
-        // Whoever names an API wants its devices, also those in software, and those that another API has as well.
+        // A caller that names an API wants its devices, even software devices, and devices that
+        // another API reaches as well.
         self.selection.software = true;
         self.selection.doubles = true;
         self.backends.retain(|backend| apis.contains(&backend.api()));
@@ -70,56 +82,78 @@ impl Builder {
         self
     }
 
-    /// Adds a backend: one's own, or a virtual one. Devices are tried in the order in which their backends were added.
+    /// Adds a backend: the program's own, or a virtual one. Devices are tried in the order in which
+    /// their backends were added.
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Builder {
         self.backends.push(backend);
         self
     }
 
-    /// The bounds of every device worker.
+    /// Sets the bounds of every device worker.
     pub fn limits(mut self, limits: WorkerLimits) -> Builder {
         self.inner = self.inner.limits(limits);
         self
     }
 
-    /// How devices are opened.
+    /// Sets how devices are opened.
     pub fn open_options(mut self, open: OpenOptions) -> Builder {
-        self.inner = self.inner.open_options(open);
+        // A strict provider is never relaxed.
+        let crypto_provider = provider::stricter(self.open.crypto_provider, open.crypto_provider);
+        self.open = OpenOptions { crypto_provider, ..open };
         self
     }
 
-    /// When a device counts as hot, full or faulty.
+    /// Chooses the code that runs ciphers, hashes and signatures: see `docs/crypto.md`. With
+    /// [`CryptoProvider::AwsLc`] they run only on the CPU and only in AWS-LC; every other device
+    /// refuses them. `PANOPLY_CRYPTO_PROVIDER=aws-lc` does the same for every runtime of the
+    /// process, even if the program asks for less. The strictest of all requests wins, in any
+    /// order: settings, options, this call and the variable. A CPU backend that the program adds
+    /// itself counts as another device.
+    pub fn crypto_provider(mut self, provider: CryptoProvider) -> Builder {
+        self.open.crypto_provider = provider::stricter(self.open.crypto_provider, provider);
+        self
+    }
+
+    /// Sets when a device counts as hot, full or faulty.
     pub fn health(mut self, rules: HealthRules) -> Builder {
         self.inner = self.inner.health(rules);
         self
     }
 
-    /// When ops that could run as one go to an engine.
+    /// Sets when ops that could run as one are sent to an engine.
     pub fn batching(mut self, batching: Batching) -> Builder {
         self.inner = self.inner.batching(batching);
         self
     }
 
-    /// What happens to an op when its device fails, unless its caller says otherwise.
+    /// Sets what happens to an op when its device fails, unless its caller decides otherwise.
     pub fn fallback(mut self, policy: FallbackPolicy) -> Builder {
         self.inner = self.inner.fallback(policy);
         self
     }
 
-    /// How much the router tries out.
+    /// Sets how much the router explores.
     pub fn exploration(mut self, exploration: Exploration) -> Builder {
         self.inner = self.inner.exploration(exploration);
         self
     }
 
-    /// Devices that shall not be opened.
+    /// Compares a share of the results with another device's, so that a device with wrong results
+    /// is detected.
+    pub fn verify(mut self, verify: Verify) -> Builder {
+        self.inner = self.inner.verify(verify);
+        self
+    }
+
+    /// Excludes devices from being opened.
     pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
         self.inner = self.inner.leave_out(devices);
         self
     }
 
-    /// Which of the devices that are there are used. Where nobody says so, all but graphics APIs in software, and devices that
-    /// wgpu reaches through Vulkan where the Vulkan backend has them; both are used where [`Builder::only`] names their API.
+    /// Selects among the available devices. By default all are used except graphics APIs in
+    /// software and devices that wgpu reaches through Vulkan if the Vulkan backend has them; both
+    /// are used if [`Builder::only`] names their API.
     pub fn selection(mut self, selection: Selection) -> Builder {
         let software = self.selection.software || selection.software;
         let doubles = self.selection.doubles || selection.doubles;
@@ -127,17 +161,21 @@ impl Builder {
         self
     }
 
-    /// Begins without what was learned before.
+    /// Starts without the learned profile.
     pub fn without_profile(mut self) -> Builder {
         self.profile = false;
         self
     }
 
-    /// Finds the devices, starts their workers, waits for them to be opened, and has the router begin with what
-    /// `panoply bench --calibrate` has learned about them.
+    /// Finds the devices, starts their workers, waits until they are open, and loads the profile
+    /// that `panoply bench --calibrate` has learned into the router.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        let wanted: Vec<_> = self.backends.iter().map(|one| self.selection.apply(one, &self.backends)).collect();
-        let with_backends = wanted.into_iter().fold(self.inner, panoply_runtime::Builder::backend);
+        let provider = provider::effective(self.open.crypto_provider)?;
+        let open = OpenOptions { crypto_provider: provider, ..self.open };
+        let is_own = |one: &Arc<dyn Backend>| self.own_cpu.as_ref().is_some_and(|own| Arc::ptr_eq(own, one));
+        let wanted = |one| provider::restricted(self.selection.apply(one, &self.backends), provider, is_own(one));
+        let wanted: Vec<_> = self.backends.iter().map(wanted).collect();
+        let with_backends = wanted.into_iter().fold(self.inner.open_options(open), panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
         let runtime = complete.build()?;
         #[cfg_attr(not(feature = "cpu"), expect(unused_mut))]
@@ -148,7 +186,7 @@ impl Builder {
     }
 }
 
-/// What there is to say about a level of vector instructions that does not exist. It changes nothing.
+/// The warning about an unknown level of vector instructions, which has no effect.
 #[cfg(feature = "cpu")]
 fn unheeded_simd(value: Option<&std::ffi::OsStr>) -> Option<String> {
     use panoply_cpu::simd::Simd;

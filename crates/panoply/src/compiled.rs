@@ -1,37 +1,66 @@
-//! The backends of this build, and those that the program registered. The only place that looks at the features.
+//! The backends of this build, and those that the program registered. No other module looks at the
+//! features.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use panoply_core::once::OnceBox;
 use panoply_core::{Absence, Api, Backend};
 
-/// One API that Panoply has code for.
+/// An API that Panoply has code for.
 pub(crate) struct Known {
     pub(crate) api: Api,
-    /// Its backend, or why this build has none.
+    /// The backend, or the reason why this build has none.
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
 }
 
-/// Backends from outside, in the order in which they were registered.
-static REGISTERED: Mutex<Vec<Arc<dyn Backend>>> = Mutex::new(Vec::new());
+/// Registered backends, in the order of registration. They stay until the process ends. No lock
+/// guards the list, so a fork at any moment can read it and append to it.
+static REGISTERED: OnceBox<Registered> = OnceBox::new();
 
-/// Adds a backend from outside to every runtime that this process builds from now on, as if it were one of Panoply's own.
-/// [`Builder::backend`](crate::Builder::backend) adds one to a single runtime.
-pub fn register(backend: Arc<dyn Backend>) {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(backend);
+struct Registered {
+    backend: Arc<dyn Backend>,
+    next: OnceBox<Registered>,
 }
 
-/// The APIs that Panoply has code for, whether or not this build has it, and those that were registered.
+/// Adds a backend to every runtime that this process builds from now on, as if it were built in.
+/// [`Builder::backend`](crate::Builder::backend) adds a backend to a single runtime.
+pub fn register(backend: Arc<dyn Backend>) {
+    append(&REGISTERED, backend);
+}
+
+fn append(list: &OnceBox<Registered>, backend: Arc<dyn Backend>) {
+    let mut end = list;
+    let mut entry = Registered { backend, next: OnceBox::new() };
+    loop {
+        while let Some(taken) = end.get() {
+            end = &taken.next;
+        }
+        match end.set(entry) {
+            Ok(()) => return,
+            // Another thread was faster.
+            Err(unused) => entry = *unused,
+        }
+    }
+}
+
+fn registered(list: &OnceBox<Registered>) -> impl Iterator<Item = &Arc<dyn Backend>> {
+    std::iter::successors(list.get(), |entry| entry.next.get()).map(|entry| &entry.backend)
+}
+
+/// Returns the APIs that Panoply has code for, even if this build lacks it, and the registered
+/// APIs.
 pub fn apis() -> Vec<Api> {
     known().into_iter().map(|known| known.api).collect()
 }
 
-/// The API of this name, where it is one that somebody could mean: Panoply's own and those that were registered. Any word
-/// could be the name of an API.
+/// Finds an API by name among Panoply's own APIs and the registered ones. Parsing alone is not
+/// enough, because any word could be the name of an API.
 pub fn api_named(name: &str) -> Option<Api> {
     name.parse().ok().filter(|api| Api::NAMED.contains(api) || apis().contains(api))
 }
 
-/// Every API that Panoply has code for. Where several devices suit an op equally well, the earlier is taken.
+/// Returns every API that Panoply has code for. If several devices suit an op equally well, the
+/// earlier API wins.
 pub(crate) fn known() -> Vec<Known> {
     let mut known = vec![
         Known { api: Api::CPU, backend: cpu() },
@@ -46,8 +75,8 @@ pub(crate) fn known() -> Vec<Known> {
         Known { api: Api::QAT, backend: qat() },
         af_alg(),
     ];
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    known.extend(registered.into_iter().map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
+    let registered = registered(&REGISTERED).cloned();
+    known.extend(registered.map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
     known
 }
 
@@ -101,7 +130,7 @@ fn opencl() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "opencl" })
 }
 
-/// Under another name where cards are to be simulated.
+/// The API has another name if cards are simulated.
 #[cfg(feature = "fpga")]
 fn fpga() -> Known {
     let backend = panoply_fpga::FpgaBackend::from_environment();
@@ -163,4 +192,23 @@ fn wgpu() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(not(feature = "wgpu"))]
 fn wgpu() -> Result<Arc<dyn Backend>, Absence> {
     Err(Absence::NotCompiled { feature: "wgpu" })
+}
+
+#[cfg(all(test, feature = "cpu"))]
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_threads_register_is_all_there() {
+        let (list, backend) = (OnceBox::new(), cpu().unwrap());
+        assert_eq!(registered(&list).count(), 0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..25).for_each(|_| append(&list, Arc::clone(&backend))));
+            }
+        });
+        assert_eq!(registered(&list).count(), 100);
+        assert!(registered(&list).all(|one| one.api() == Api::CPU));
+    }
 }

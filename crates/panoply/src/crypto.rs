@@ -1,4 +1,4 @@
-//! Ciphers, hashes, signatures and compression: one message, or thousands as one op.
+//! Ciphers, hashes, signatures and compression: a single message, or thousands as one op.
 //!
 //! ```
 //! use panoply::crypto::{AeadAlgorithm, Key, Session};
@@ -22,7 +22,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Thousands of messages are one op, as a list or in one buffer; so are those of callers that share a key and call at the same time.
+//! Thousands of messages are one op, as a list or in one buffer. Messages of concurrent callers
+//! that share a key are batched as well.
 //!
 //! ```
 //! use panoply::crypto::{Format, Hash, HashAlgorithm, Compress, Decompress, Messages};
@@ -42,15 +43,15 @@
 pub use panoply_core::op::crypto::*;
 
 #[cfg(feature = "cpu")]
-pub use made_here::{KeyPair, random};
+pub use made_here::{KeyPair, random, random_session};
 
-/// What needs the system's randomness, and so the CPU backend's library.
+/// Functions that need the system's randomness, and therefore the CPU backend's library.
 #[cfg(feature = "cpu")]
 mod made_here {
-    use panoply_core::op::crypto::SignatureAlgorithm;
+    use panoply_core::op::crypto::{Key, RandomSession, SignatureAlgorithm};
     use panoply_core::{Bytes, Error, Result};
 
-    /// A new pair of keys.
+    /// A new key pair.
     ///
     /// ```
     /// use panoply::crypto::{Key, KeyPair, Sign, SignatureAlgorithm, Verify};
@@ -74,14 +75,36 @@ mod made_here {
     }
 
     impl KeyPair {
-        /// From the system's randomness; `None` where there is none. RSA takes up to seconds.
+        /// Generates a pair from the system's randomness; `None` if there is none. RSA takes up to
+        /// seconds.
         pub fn generate(algorithm: SignatureAlgorithm) -> Option<KeyPair> {
             let made = panoply_crypto::signature::generate(algorithm)?;
             Some(KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) })
         }
     }
 
-    /// Secret bytes of the system's randomness, for keys.
+    /// Returns a session that draws the nonces of each message from the system's randomness, for
+    /// programs that fork or whose virtual machine is resumed from snapshots: see
+    /// [`RandomSession`].
+    ///
+    /// ```
+    /// use panoply::crypto::{AeadAlgorithm, Key, Open, random, random_session};
+    ///
+    /// let runtime = panoply::Runtime::new()?;
+    /// let key = Key::seal(AeadAlgorithm::Aes256Gcm, random(32)?.as_slice()?)?;
+    /// let session = random_session(&key)?;
+    /// let seal = session.seal(b"meet me at noon".to_vec())?;
+    /// // The nonces go with the texts.
+    /// let nonces = seal.nonces().clone();
+    /// let sealed = runtime.run(seal).wait()?.text;
+    /// assert_eq!(runtime.run(Open::new(&key, nonces, sealed)).wait()?.into_one()?.as_slice()?, b"meet me at noon");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn random_session(key: &Key) -> Result<RandomSession> {
+        RandomSession::new(key, panoply_crypto::fill_random_anew)
+    }
+
+    /// Returns secret bytes from the system's randomness, for keys.
     pub fn random(len: usize) -> Result<Bytes> {
         let mut bytes = vec![0; len];
         if !panoply_crypto::fill_random(&mut bytes) {

@@ -1,9 +1,10 @@
-//! What the router has learned, kept in the user's cache folder from one run to the next.
+//! The router's learned profile, kept in the user's cache folder between runs.
 //!
-//! The file holds the figures of every device that was ever calibrated, each with the device's name, its driver and the
-//! version of this library: only figures for which all of these are equal are used. A file that is damaged, or whose figures
-//! are out of date, is not used; the runtime says so and learns anew. The folder is the one of compiled kernels, and follows
-//! the same rules: absolute, the user's own, closed to everybody else, written by renaming.
+//! The file holds the figures of every device that was ever calibrated, each with the device's
+//! name, its driver and the version of this library. Only figures for which all of these match are
+//! used. A damaged file and outdated figures are ignored; the runtime then warns and learns anew.
+//! The folder is shared with the compiled kernels and follows the same rules: an absolute path,
+//! owned by the user, closed to everybody else, files written by renaming.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,19 +15,19 @@ use panoply_runtime::Profile;
 use crate::small_file::read_text;
 
 const FILE_NAME: &str = "profile.txt";
-/// The largest file that is read.
+/// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The file; `None` where the user has no cache folder.
+/// Returns the path of the file; `None` if the user has no cache folder.
 pub fn file() -> Option<PathBuf> {
     Some(user_folder().ok()?.join(FILE_NAME))
 }
 
-/// Has a runtime begin with what the file knows about its devices. Returns what there is to warn about.
+/// Loads the file's figures of the runtime's devices. Returns warnings.
 pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
     let path = match user_folder() {
         Ok(folder) => folder.join(FILE_NAME),
-        // The user has named a folder, and would wonder why it stays empty.
+        // The user has named this folder and would wonder why it stays empty.
         Err(error @ CacheError::NotAbsolute { .. }) => return vec![error.to_string()],
         Err(_) => return Vec::new(),
     };
@@ -56,7 +57,7 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
     warnings
 }
 
-/// Writes what a runtime has learned to the file, beside what the file knows about other devices.
+/// Writes the runtime's learned figures to the file, and keeps the file's figures of other devices.
 pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
     let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
     own_folder(&path)?;
@@ -67,14 +68,15 @@ pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
             profile.devices.push(device);
         }
     }
-    // Written beside and renamed, so that whoever reads it meanwhile sees the one or the other.
+    // Written to a temporary file and renamed, so that a concurrent reader sees either the old or
+    // the new file.
     let beside = path.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&beside, profile.to_text())?;
     std::fs::rename(&beside, &path)?;
     Ok(path)
 }
 
-/// Makes sure that the file's folder is the user's alone.
+/// Makes sure that only the user can access the file's folder.
 fn own_folder(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), |folder| private_folder(folder).map_err(io::Error::other))
 }

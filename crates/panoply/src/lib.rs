@@ -1,7 +1,8 @@
 //! One runtime over every accelerator in a machine.
 //!
-//! A program says *what* it wants done; Panoply finds the hardware that is there, runs the work on it, and says where it
-//! ran. Nothing has to be installed: what is missing at run time is a value that says why.
+//! A program says *what* it wants done. Panoply finds the hardware in the machine, runs the work on
+//! it, and reports where it ran. Nothing has to be installed: a library or device that is missing
+//! at run time is a value with the reason.
 //!
 //! ```
 //! use panoply::prelude::*;
@@ -22,17 +23,19 @@
 //! Where to go from here, in reading order:
 //!
 //! * [`Runtime`] and [`Builder`]: which backends, which bounds.
-//! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: what the router keeps between runs.
+//! * [`settings`]: the same from `panoply.toml` and the environment. [`learned`]: the router's
+//!   profile, kept between runs.
 //! * [`prelude`]: what a program that runs ops needs. [`op`] has every op, by domain.
 //! * [`graph`]: many ops recorded as one.
 //! * [`crypto`]: seal, hash, sign and compress, one message or thousands at once.
 //! * [`signal`]: filters, modems and codes, whole signals or streams in pieces.
-//! * [`store`]: encrypted stores of files: sealed, crash safe, read from any byte.
+//! * [`store`]: encrypted, crash-safe stores of files, readable from any byte.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
-//! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models, pictures and text.
-//! * [`second_opinion`]: models on ONNX Runtime, where it is there.
-//! * [`worker`]: a program's own workers in pools, each with a thread, a state and a queue of its own.
+//! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models,
+//!   pictures and text.
+//! * [`second_opinion`]: models on ONNX Runtime, if its library is named.
+//! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
@@ -40,8 +43,8 @@
 //!
 //! # Features
 //!
-//! A feature selects a backend and nothing else, but for `nn` and `ml`. All of them are on by default, as none needs anything but `cargo` to
-//! build.
+//! All features but `wgpu` are on by default. None needs anything but `cargo` and a C compiler to
+//! build. The smallest useful build has `cpu` alone, and a quarter of the dependencies.
 //!
 //! | feature | backend |
 //! | --- | --- |
@@ -49,21 +52,29 @@
 //! | `cuda` | NVIDIA GPUs; the driver and its libraries are found at run time |
 //! | `hip` | AMD GPUs; ROCm and its libraries are found at run time |
 //! | `vulkan` | GPUs with a driver for Vulkan 1.2 or later, which is found at run time |
-//! | `wgpu` | GPUs through Vulkan, Metal or DX12, whose drivers are found at run time; those of the `vulkan` backend are not opened twice |
-//! | `opencl` | whatever has an OpenCL driver, which is found at run time |
+//! | `wgpu` | GPUs through Vulkan, Metal or DX12, off by default, because on Linux `vulkan` reaches the same devices; the command has it on macOS and Windows |
+//! | `opencl` | any device with an OpenCL driver, which is found at run time |
 //! | `qat` | Intel QuickAssist through qatlib, which is found at run time |
-//! | `af_alg` | ciphers and hashes of the Linux kernel, where `PANOPLY_AF_ALG=1` asks for them |
-//! | `pjrt` | TPUs and whatever else has a PJRT plugin, which is found at run time |
+//! | `af_alg` | ciphers and hashes of the Linux kernel, if `PANOPLY_AF_ALG=1` is set |
+//! | `pjrt` | TPUs and other devices with a PJRT plugin, which is found at run time |
 //! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
-//! | `onnxruntime` | ONNX Runtime, where `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others |
-//! | `nn` | no backend: neural networks and their training |
-//! | `ml` | no backend: models from ONNX files |
+//! | `onnxruntime` | ONNX Runtime, if `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others |
+//!
+//! | feature | part |
+//! | --- | --- |
+//! | `signal` | the signal domain on the CPU; filter design, recordings, datagrams, packets |
+//! | `store` | encrypted stores |
+//! | `vector` | collections of vectors, and files in five families of formats |
+//! | `nn` | neural networks and their training |
+//! | `ml` | models from ONNX files |
+//! | `arrays` | `nn::backend`: typed arrays for other libraries, with conversions from and to `ndarray` |
 
 mod builder;
 mod compiled;
 pub mod crypto;
 pub mod learned;
 pub mod prelude;
+mod provider;
 mod runtime;
 #[cfg(all(feature = "ml", feature = "onnxruntime"))]
 pub mod second_opinion;
@@ -81,13 +92,14 @@ pub use selection::{Pick, Power, Selection};
 pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
-    Absence, Alternative, Api, Bytes, Capabilities, Complex64, DType, Describe, DeviceId, DeviceInfo, DeviceKind,
-    Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation, Outcome, Part, PciAddress,
-    Prediction, Report, Result, Shape, Strides, Tensor, Verdict, bf16, buffer, expr, f16, op, sink,
+    Absence, Alternative, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId, DeviceInfo,
+    DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation, Outcome, Part,
+    PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict, Verification, bf16, buffer, expr, f16,
+    for_each_domain, op, sink,
 };
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
-    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
+    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify,
     WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
 };
 
@@ -117,11 +129,12 @@ pub mod graph {
     pub use panoply_graph::{Facts, Peak, Plan, compile, cost, listing, svg, text};
 }
 
-/// FPGA cards: the op of the smallest core, cards of one's own, and what a core of one's own needs.
+/// FPGA cards: the op of the smallest core, custom cards, and the interface that a custom core
+/// needs.
 #[cfg(feature = "fpga")]
 pub use panoply_fpga as fpga;
 
-/// Encrypted stores: objects under names, compressed, sealed, and safe from crashes.
+/// Encrypted stores: named objects, compressed, sealed and crash-safe.
 ///
 /// ```
 /// use panoply::store::{MasterKey, Options, Store};
@@ -141,6 +154,7 @@ pub use panoply_fpga as fpga;
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[cfg(feature = "store")]
 pub mod store {
     pub use panoply_store::*;
 }
@@ -157,11 +171,13 @@ pub mod store {
 /// assert_eq!(words.search(&[0.1, 0.9], &SearchOptions::new(1))?.hits[0].id, "up");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[cfg(feature = "vector")]
 pub mod vector {
     pub use panoply_vector::*;
 }
 
-/// Neural networks: layers, gradients as graphs, training, and a compute backend for other libraries.
+/// Neural networks: layers, gradients as graphs, training, and (feature `arrays`) a compute backend
+/// for other libraries.
 ///
 /// ```
 /// use panoply::nn::layers::{Linear, Relu};
@@ -193,9 +209,12 @@ pub mod vector {
 #[cfg(feature = "nn")]
 pub mod nn {
     pub use panoply_nn::*;
+
+    #[cfg(feature = "arrays")]
+    pub use panoply_arrays as backend;
 }
 
-/// Models: ONNX files, run on whatever device is there.
+/// Models: ONNX files, run on any available device.
 ///
 /// ```
 /// use panoply::ml::{Array, Model};
@@ -241,17 +260,28 @@ pub mod pipeline {
     pub use panoply_runtime::pipeline::*;
 }
 
-/// For authors of a backend: the traits [`Backend`](backend::Backend) and [`Engine`](backend::Engine), with their
-/// contract and everything that passes through them.
+/// For authors of a backend: the traits [`Backend`](backend::Backend) and
+/// [`Engine`](backend::Engine), with their contract and all types that they exchange.
 pub mod backend {
     pub use panoply_core::backend::*;
     pub use panoply_core::op::{BatchKey, CostClass, Extension, Op};
     pub use panoply_core::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
-    pub use panoply_core::{Object, ObjectTable, Part, PartMut, PartRef, Value};
+    pub use panoply_core::{Object, ObjectTable, Part, PartMut, PartRef, Parts, Value, parts};
     pub use panoply_core::{lease, object, pool};
 }
 
-/// The examples of the README, compiled and run with the doctests.
+/// The examples of the README and of the pages in `docs/`, compiled and run with the doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+
+    #[doc = include_str!("../../../docs/store.md")]
+    struct Store;
+
+    #[doc = include_str!("../../../docs/signals.md")]
+    struct Signals;
+}

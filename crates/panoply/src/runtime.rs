@@ -1,4 +1,4 @@
-//! The runtime as users of the façade hold it.
+//! The façade's runtime.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,40 +9,41 @@ use panoply_runtime::BuildError;
 use crate::builder::Builder;
 use crate::settings::{Settings, SettingsError};
 
-/// The devices of this machine, each behind one worker. Share it by reference or in an `Arc`; dropping it finishes the
-/// ops it has taken.
+/// The devices of this machine, each with one worker. Share a runtime by reference or in an `Arc`.
+/// Dropping it finishes the accepted ops.
 ///
-/// Everything that can be done with it ([`run`](panoply_runtime::Runtime::run),
+/// Its methods ([`run`](panoply_runtime::Runtime::run),
 /// [`try_run`](panoply_runtime::Runtime::try_run), [`devices`](panoply_runtime::Runtime::devices),
-/// [`workers`](panoply_runtime::Runtime::workers), [`shutdown`](panoply_runtime::Runtime::shutdown), …) comes from
-/// [`panoply_runtime::Runtime`], which it derefs to; what is added here is that it knows the backends of this build.
+/// [`workers`](panoply_runtime::Runtime::workers),
+/// [`shutdown`](panoply_runtime::Runtime::shutdown), …) come from [`panoply_runtime::Runtime`], its
+/// `Deref` target. This type adds the backends of this build.
 pub struct Runtime {
     inner: Arc<panoply_runtime::Runtime>,
     warnings: Vec<String>,
 }
 
-/// A runtime with every backend of this build: the same as [`Runtime::new`].
+/// Builds a runtime with every backend of this build, like [`Runtime::new`].
 pub fn runtime() -> Result<Runtime, BuildError> {
     Runtime::new()
 }
 
 impl Runtime {
-    /// A runtime with every backend of this build.
+    /// Builds a runtime with every backend of this build.
     pub fn new() -> Result<Runtime, BuildError> {
         Runtime::builder().build()
     }
 
-    /// Chooses what the runtime is made of, beginning with every backend of this build.
+    /// Returns a builder that starts with every backend of this build.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// A runtime as `panoply.toml` and the environment say; see [`Settings`].
+    /// Builds a runtime with the settings of `panoply.toml` and the environment; see [`Settings`].
     pub fn configured() -> Result<Runtime, SettingsError> {
         Ok(Settings::load()?.builder().build()?)
     }
 
-    /// What its user should know though it is no error, such as that figures learned before are not used.
+    /// Warnings for the user that are not errors, for example that learned figures are not used.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -66,7 +67,7 @@ impl From<panoply_runtime::Runtime> for Runtime {
     }
 }
 
-/// What outlives a borrow, such as a collection of vectors, shares the runtime.
+/// Shares the runtime with objects that outlive a borrow, such as a collection of vectors.
 impl From<&Runtime> for Arc<panoply_runtime::Runtime> {
     fn from(runtime: &Runtime) -> Arc<panoply_runtime::Runtime> {
         Arc::clone(&runtime.inner)

@@ -1,7 +1,9 @@
-//! Models on ONNX Runtime: an answer to compare with, and a way to run a model that [`ml`](crate::ml) refuses.
+//! Models on ONNX Runtime: an answer to compare with, and a way to run a model that
+//! [`ml`](crate::ml) refuses.
 //!
-//! Nothing goes there by itself. A program that wants it loads the model here, and finds `onnxruntime:0` in its list of devices where the
-//! variable `PANOPLY_ONNXRUNTIME` names the library.
+//! No model goes there by itself. A program loads the model through this module. The device
+//! `onnxruntime:0` is in its list of devices if the variable `PANOPLY_ONNXRUNTIME` names the
+//! library.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use panoply_runtime::{RunOptions, Runtime};
 
 pub use panoply_onnxruntime::ONNX_RUNTIME;
 
-/// A model that ONNX Runtime has loaded. Cloning shares it.
+/// A model that ONNX Runtime has loaded. Clones share it.
 #[derive(Clone)]
 pub struct OtherModel {
     runtime: Arc<Runtime>,
@@ -21,12 +23,13 @@ pub struct OtherModel {
 }
 
 impl OtherModel {
-    /// Loads a model; weights beside the file are found. Fails where there is no such device, and says why.
+    /// Loads a model from a file; weights beside the file are found. Fails with the reason if there
+    /// is no ONNX Runtime device.
     pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<OtherModel> {
         OtherModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()))
     }
 
-    /// Loads a model whose weights are all inside it.
+    /// Loads a model that contains all its weights.
     pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<OtherModel> {
         OtherModel::of(runtime.into(), ModelSource::Bytes(Bytes::from_vec(bytes.to_vec())))
     }
@@ -36,12 +39,12 @@ impl OtherModel {
         Ok(OtherModel { runtime, model })
     }
 
-    /// Runs the model on inputs by name, in any order.
+    /// Runs the model with named inputs, in any order.
     pub fn infer(&self, inputs: &[(&str, Array)]) -> Result<Outputs> {
         self.infer_with(inputs, &RunOptions::default())
     }
 
-    /// As [`OtherModel::infer`], as the caller wishes.
+    /// Like [`OtherModel::infer`], with the caller's options.
     pub fn infer_with(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
         let given = inputs.iter().map(|(name, array)| Ok(((*name).to_owned(), given(name, array)?)));
         let inputs = given.collect::<Result<Vec<(String, ModelArray)>>>()?;

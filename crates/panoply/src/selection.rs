@@ -1,36 +1,38 @@
-//! Which of the devices that are there are used: those that were named, and the strong or the frugal ones. GPUs' APIs
-//! in software (Mesa's Vulkan, OpenCL on a processor) are the CPU once more, only slower: they are used where they are named, or where
-//! their API is. So are devices that one API reaches through another that has a backend of its own here.
+//! Selects which devices are used: devices by name, and discrete or integrated GPUs.
+//!
+//! Software implementations of GPU APIs (Mesa's Vulkan, OpenCL on a processor) are the CPU again,
+//! only slower. They are used only if they or their API are named. The same holds for devices that
+//! one API reaches through another API that has its own backend here.
 
 use std::sync::Arc;
 
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Engine, OpenOptions, Result};
 use panoply_core::{Op, Support};
 
-/// A wish for certain devices. The default has none.
+/// A choice of devices. The default has no preference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// Only these devices; all of them where nothing is named.
+    /// Only these devices; all devices if empty.
     pub pick: Vec<Pick>,
-    /// Where an API reaches GPUs of both kinds: only those with memory of their own, or only those that share the host's.
+    /// For an API with both kinds of GPUs: only the discrete ones, or only the integrated ones.
     pub power: Option<Power>,
-    /// Graphics APIs in software as well, where they are not picked by name.
+    /// Also uses software implementations of GPU APIs that are not picked by name.
     pub software: bool,
-    /// Devices that one API reaches through another as well, where the other's own backend has them and they are not picked by
-    /// name: wgpu's adapters that are Vulkan's.
+    /// Also uses devices that one API reaches through another, even if the other API's own backend
+    /// has them and they are not picked by name. Example: wgpu's adapters that run on Vulkan.
     pub doubles: bool,
 }
 
-/// One device, or several.
+/// A device by id, or several by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pick {
-    /// By API and index: `wgpu:1`.
+    /// By API and index, such as `wgpu:1`.
     Id(DeviceId),
-    /// By a part of the name, in letters of any case: `radeon`.
+    /// By a part of the name in any case, such as `radeon`.
     Named(String),
 }
 
-/// What a GPU may cost.
+/// A preference between fast and frugal GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
     /// Discrete GPUs rather than integrated ones.
@@ -40,7 +42,7 @@ pub enum Power {
 }
 
 impl Pick {
-    /// A device's id where the text is one, else a part of a name.
+    /// Parses a device id; any other text is a part of a name.
     pub fn new(text: &str) -> Pick {
         let id = text.parse().ok().filter(|id: &DeviceId| crate::compiled::api_named(id.api.name()).is_some());
         id.map_or_else(|| Pick::Named(text.to_lowercase()), Pick::Id)
@@ -55,7 +57,7 @@ impl Pick {
 }
 
 impl Selection {
-    /// The devices of one API that are wanted, beside those of all others.
+    /// Returns the selected devices of one API. `others` are the devices of all other APIs.
     fn of(&self, mut devices: Vec<DeviceInfo>, others: &[DeviceInfo]) -> Vec<DeviceInfo> {
         if self.pick.is_empty() {
             devices.retain(|device| self.software || device.kind != DeviceKind::SoftwareGpu);
@@ -74,7 +76,7 @@ impl Selection {
         devices
     }
 
-    /// The backend, of whose devices only those that are wanted are seen.
+    /// Wraps the backend such that it shows the selected devices only.
     pub(crate) fn apply(&self, backend: &Arc<dyn Backend>, all: &[Arc<dyn Backend>]) -> Arc<dyn Backend> {
         let backend = Arc::clone(backend);
         if *self == (Selection { software: true, doubles: true, ..Selection::default() }) {
@@ -85,7 +87,7 @@ impl Selection {
     }
 }
 
-/// Whether a device is reached through the API of another, which is the same hardware.
+/// Whether `device` is the same hardware as `other`, reached through the API of `other`.
 fn is_double(device: &DeviceInfo, other: &DeviceInfo) -> bool {
     device.through == Some(other.id.api) && device.is_same_hardware(other)
 }
@@ -97,7 +99,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// The devices of the APIs that these are reached through.
+    /// Returns the devices of the APIs that these devices are reached through.
     fn behind(&self, devices: &[DeviceInfo]) -> Vec<DeviceInfo> {
         let is_behind = |other: &&Arc<dyn Backend>| devices.iter().any(|device| device.through == Some(other.api()));
         self.others.iter().filter(is_behind).flat_map(|other| other.discover().unwrap_or_default()).collect()
@@ -187,7 +189,8 @@ mod tests {
         reached.iter_mut().take(2).for_each(|device| device.through = Some(Api::VULKAN));
         let id = |index| DeviceId { api: Api::VULKAN, index };
         let own = |device: &DeviceInfo| DeviceInfo { id: id(device.id.index), through: None, ..device.clone() };
-        // The first two are Vulkan's, of which its own backend has the first; the third is reached in another way.
+        // The first two are reached through Vulkan, and Vulkan's own backend has the first of them.
+        // The third is reached in another way.
         let others = [own(&reached[0]), own(&reached[2])];
         let software = Selection { software: true, ..Selection::default() };
         let left = |selection: &Selection| {

@@ -1,4 +1,4 @@
-//! Sampled signals: spectra, filters, modems and codes; whole signals, or streams that come in pieces.
+//! Sampled signals: spectra, filters, modems and codes, for whole signals or streams in pieces.
 //!
 //! ```
 //! use panoply::prelude::*;
@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Codes say how much they have mended, and when they could not:
+//! Codes report how many errors they corrected, and when they could not correct them:
 //!
 //! ```
 //! use panoply::prelude::*;
@@ -42,11 +42,11 @@
 
 pub use panoply_core::op::signal::*;
 
-#[cfg(feature = "cpu")]
+#[cfg(feature = "signal")]
 pub use designed_here::*;
 
-/// What is computed where it is called, by the CPU backend's library.
-#[cfg(feature = "cpu")]
+/// Functions that are computed by the caller's thread, from the library of the signal domain.
+#[cfg(feature = "signal")]
 mod designed_here {
     use panoply_core::{Operation, Result};
     use panoply_signal::packets::Runs;

@@ -1,11 +1,12 @@
-//! Files of bounded length, whatever is there under their names.
+//! Reads files of bounded length, even if the path names a device or a pipe.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The text of a regular file of at most so many bytes. A device or a pipe does not say how long it is and may have no end,
-/// so it is refused, before it is opened: that alone could take for ever.
+/// Reads the text of a regular file of at most `bytes_max` bytes. A device or a pipe reports no
+/// length and may have no end. It is refused before it is opened, because opening it could block
+/// forever.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let refused = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     if !std::fs::metadata(path)?.is_file() {

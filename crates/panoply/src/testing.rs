@@ -1,5 +1,5 @@
-//! Virtual devices: simulated hardware that fails on command, to see how a program degrades. They are always labelled
-//! simulated, by their API and by their name; their answers are real.
+//! Virtual devices: simulated hardware that fails on command, to test how a program degrades. They
+//! are always labelled as simulated, by API and by name; their results are real.
 //!
 //! ```
 //! use panoply::prelude::*;
@@ -17,14 +17,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use panoply_conformance::chains;
-pub use panoply_conformance::virtual_device::{Counters, Fault, Rates, Script, VirtualBackend, VirtualControl};
 use panoply_core::{Absence, Api};
+pub use panoply_simulated::{Counters, Fault, Rates, Script, VirtualBackend, VirtualControl, chains};
 
 use crate::compiled;
 
-/// A backend without devices yet, whose devices will answer as the CPU does. A build without the CPU backend has nothing
-/// to answer with.
+/// Returns a backend without devices, to which devices are added. They compute on the CPU backend,
+/// so the function fails in a build without it.
 pub fn virtual_backend() -> Result<VirtualBackend, Absence> {
     let missing = Absence::NotCompiled { feature: "cpu" };
     let cpu = compiled::known().into_iter().find(|known| known.api == Api::CPU).ok_or(missing)?;

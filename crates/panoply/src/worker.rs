@@ -1,7 +1,8 @@
 //! A program's own workers, in pools.
 //!
-//! A [`Worker`] is a state that one thread owns; a [`WorkerPool`] gives each of its workers a thread and a bounded queue,
-//! sends messages by turn, by index or by a [`Partitioner`], brings typed replies back, and replaces workers that fail.
+//! A [`Worker`] is a state that one thread owns. A [`WorkerPool`] gives each of its workers a
+//! thread and a bounded queue. The pool sends messages by turn, by index or by a [`Partitioner`],
+//! returns typed replies, and replaces workers that fail.
 //!
 //! ```
 //! use panoply::worker::{BoxError, Envelope, HashBy, PoolOptions, Worker, WorkerPool};

@@ -1,4 +1,5 @@
-//! The crypto domain through the whole runtime: every op, callers that share a key, errors that are the caller's, secrets, costs.
+//! The crypto domain through the whole runtime: every op, callers that share a key, callers'
+//! errors, secrets and costs.
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -48,7 +49,8 @@ fn every_op_runs_in_every_form_and_says_where() {
     }
 }
 
-/// What an op may write over it does, and others see nothing of it.
+/// An op overwrites a message only if it has the sole handle to the message. Other handles never
+/// see the change.
 #[test]
 fn texts_take_the_place_of_messages_that_nobody_else_has() {
     let runtime = runtime();
@@ -128,7 +130,8 @@ fn nothing_of_a_key_is_left_on_a_runtime_that_is_idle() {
     runtime.run(Seal::new(&key, [1; 12], vec![9; 100])).wait().unwrap();
     let handle = key.downgrade();
     drop(key);
-    // The worker drops the op behind its answer, and nothing comes after it.
+    // The worker drops the op after its answer, and no other event follows that could be waited
+    // for.
     let start = std::time::Instant::now();
     while handle.is_alive() && start.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(1));
@@ -183,7 +186,7 @@ fn compress_seal_and_sign_are_a_pipeline() {
         .run()
         .unwrap();
     assert_eq!(sealed.len(), 50);
-    // Items keep their order; which of them was first at the session is not said.
+    // Items keep their order, but the order in which they reached the session is not specified.
     let mut used = std::collections::HashSet::new();
     for (number, (text, signature)) in sealed.into_iter().enumerate() {
         let verdicts = runtime.run(Verify::new(&public, text.clone(), signature)).wait().unwrap();

@@ -1,4 +1,4 @@
-//! The façade: what a runtime is made of, with and without features.
+//! The façade: the backends and devices of a runtime, with and without features.
 
 use panoply::BuildError;
 use panoply::prelude::*;
@@ -8,7 +8,7 @@ use panoply::prelude::*;
 fn the_backends_of_this_build_are_there() {
     let runtime = Runtime::new().unwrap();
     assert!(runtime.devices().any(|device| device.id.to_string() == "cpu:0"));
-    // Hardware that is not here says why.
+    // Absent hardware has a reason.
     for report in runtime.backends() {
         match &report.devices {
             Ok(devices) => assert!(!devices.is_empty(), "{}", report.api),
@@ -44,8 +44,8 @@ fn the_runtime_is_shared_between_threads() {
     assert_shared::<Runtime>();
 }
 
-/// Everything that a backend answers reaches the router through the façade's choice of devices, also that one device reads
-/// another's memory by itself.
+/// The façade's device selection forwards every property of a backend to the router, including that
+/// one device reads another's memory directly.
 #[test]
 fn devices_that_reach_each_other_are_read_without_a_detour_over_the_host() {
     let emulated = match panoply_c_gpu::EmulatedBackend::new() {

@@ -1,4 +1,5 @@
-//! Training is the same everywhere: equal seeds give equal losses, step by step, on the CPU, on Vulkan and on an emulated device.
+//! Training gives the same result everywhere: equal seeds give equal losses, step by step, on the
+//! CPU, on Vulkan, on CUDA and on an emulated device.
 #![cfg(all(feature = "cpu", feature = "nn"))]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -13,16 +14,17 @@ use panoply::prelude::*;
 
 const STEPS: u64 = 100;
 const BATCH: usize = 16;
-/// Losses of equal steps differ by rounding, which training carries along and enlarges: at most so much of a loss, and so much beside it.
+/// Losses of the same step differ by rounding errors, which training accumulates and amplifies.
+/// These are the largest relative and absolute differences.
 const RELATIVE_MAX: f32 = 2e-3;
 const ABSOLUTE_MAX: f32 = 2e-4;
 
 fn digits() -> Pictures {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../data/digits.u8");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../app/data/digits.u8");
     samples::digits(&std::fs::read(path).unwrap(), 0).unwrap()
 }
 
-/// Every kind of layer that pictures have, random ones among them.
+/// A network with every kind of layer for pictures, including random layers.
 fn recording() -> Recording {
     let layers = Sequential::new("")
         .with(Conv2d::new("conv", 1, 8, 3).padding(1))
@@ -42,7 +44,7 @@ fn recording() -> Recording {
     net.finish(&[("loss", loss)]).unwrap()
 }
 
-/// The losses of a hundred steps on the first device of a runtime, none of which may run elsewhere.
+/// Returns the losses of a hundred steps on the runtime's first device. No step may run elsewhere.
 fn losses(runtime: Runtime, pictures: &Pictures) -> Vec<f32> {
     let device = runtime.devices().next().unwrap().id;
     let options = SessionOptions { seed: 5, devices: vec![device], ..SessionOptions::default() };

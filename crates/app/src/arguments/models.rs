@@ -1,4 +1,4 @@
-//! What was typed behind `panoply infer` and `panoply embed`.
+//! The raw arguments of `panoply infer` and `panoply embed`.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub struct InferArguments {
     /// The model, an ONNX file
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// A PNG or JPEG for the model's picture
+    /// A PNG or JPEG as the model's input picture
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "input"])]
     pub image: Option<PathBuf>,
-    /// Text for the model's pieces of words
+    /// Text as the model's input, split into tokens
     #[arg(long, value_name = "TEXT", conflicts_with = "input")]
     pub text: Option<String>,
     /// An input from a NumPy file, such as x=input.npy; may be given more than once
@@ -28,16 +28,17 @@ pub struct InferArguments {
     /// Writes an output to a NumPy file, such as y=output.npy; may be given more than once
     #[arg(long, value_name = "NAME=FILE.npy", conflicts_with = "image")]
     pub output: Vec<String>,
-    /// The classes that are shown
+    /// The number of classes to show
     #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
     pub top: usize,
-    /// The names of the classes, one a line [default: what the model's file says]
+    /// The names of the classes, one a line [default: those in the model's file]
     #[arg(long, value_name = "FILE", requires = "image")]
     pub labels: Option<PathBuf>,
-    /// How a picture's bytes become numbers: imagenet, unit, signed or bytes [default: imagenet for classes, unit for boxes]
+    /// How pixel bytes become numbers: imagenet, unit, signed or bytes [default: imagenet for
+    /// classes, unit for boxes]
     #[arg(long, value_name = "WAY", requires = "image")]
     pub normalise: Option<String>,
-    /// The least likelihood of an object
+    /// The lowest score of an object to report
     #[arg(long, value_name = "0..1", default_value_t = 0.25)]
     pub score: f32,
     /// Writes the picture with a box around each object
@@ -77,7 +78,8 @@ pub struct EmbedArguments {
     /// The vocabulary [default: tokenizer.json or vocab.txt beside the model]
     #[arg(long, value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
-    /// Puts the vectors into the collection in this folder, which is made where there is none
+    /// Puts the vectors into the collection in this folder; creates the collection if it does not
+    /// exist
     #[arg(long, value_name = "COLLECTION")]
     pub into: Option<PathBuf>,
     /// Prints one JSON object instead of lines

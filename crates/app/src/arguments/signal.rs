@@ -1,4 +1,4 @@
-//! What was typed after `panoply signal`.
+//! The raw arguments of `panoply signal`.
 
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ pub enum SignalCommand {
     Waterfall(WaterfallArguments),
     /// Finds the QPSK packets of a recording and decodes them
     Decode(DecodeArguments),
-    /// Measures bit error rates beside what theory says
+    /// Measures bit error rates beside theory
     Ber(BerArguments),
-    /// Runs a receiver against a clock and counts what comes too late
+    /// Runs a receiver against a clock and counts missed deadlines
     Realtime(RealtimeArguments),
     /// Makes a recording of QPSK packets with noise
     Record(RecordArguments),
@@ -28,7 +28,7 @@ pub enum SignalCommand {
 
 const RECORDINGS: &str = "RECORDING is a WAV file, a SigMF recording by either of its two files, or with --raw a file of samples and nothing else.";
 
-/// A recording, and how its samples lie where it does not say so itself.
+/// A recording, and the layout of its samples if the file does not describe it.
 #[derive(Args, Debug)]
 pub struct RecordingArguments {
     /// The recording
@@ -37,7 +37,7 @@ pub struct RecordingArguments {
     /// The file has samples of this format and nothing else: u8, i8, i16, i16be, i24, i32 or f32
     #[arg(long, value_name = "FORMAT", requires = "rate")]
     pub raw: Option<String>,
-    /// Samples a second of a raw file
+    /// Sample rate of a raw file, in samples a second
     #[arg(long, value_name = "HZ", allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Samples of a raw file are real, not complex
@@ -53,13 +53,13 @@ pub struct RecordingArguments {
 pub struct SpectrumArguments {
     #[command(flatten)]
     pub recording: RecordingArguments,
-    /// Frequencies that are told apart: a power of two
+    /// Frequency bins: a power of two
     #[arg(long, value_name = "N", default_value_t = 1024, allow_negative_numbers = true)]
     pub bins: usize,
-    /// Draws it as SVG as well
+    /// Draws the spectrum as SVG as well
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Draws it as PNG as well
+    /// Draws the spectrum as PNG as well
     #[arg(long, value_name = "FILE.png")]
     pub png: Option<PathBuf>,
     /// Prints one JSON object instead of a picture
@@ -72,16 +72,16 @@ pub struct SpectrumArguments {
 pub struct WaterfallArguments {
     #[command(flatten)]
     pub recording: RecordingArguments,
-    /// Frequencies that are told apart: a power of two
+    /// Frequency bins: a power of two
     #[arg(long, value_name = "N", default_value_t = 512, allow_negative_numbers = true)]
     pub bins: usize,
-    /// Lines of the pictures that are written; the terminal shows fewer
+    /// Lines of the SVG and PNG pictures; the terminal shows fewer
     #[arg(long, value_name = "N", default_value_t = 512, allow_negative_numbers = true)]
     pub rows: usize,
-    /// Draws it as SVG as well
+    /// Draws the waterfall as SVG as well
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Draws it as PNG as well
+    /// Draws the waterfall as PNG as well
     #[arg(long, value_name = "FILE.png")]
     pub png: Option<PathBuf>,
     /// Prints one JSON object instead of a picture
@@ -95,7 +95,8 @@ pub struct WaterfallArguments {
     `panoply signal record` makes others."
 )]
 pub struct DecodeArguments {
-    /// The recording: a SigMF recording by either of its two files, or with --iq a WAV file [default: the command's own]
+    /// The recording: a SigMF recording by either of its two files, or with --iq a WAV file
+    /// [default: the command's own]
     #[arg(value_name = "RECORDING")]
     pub file: Option<PathBuf>,
     /// The two channels of a WAV file are one complex signal
@@ -120,13 +121,13 @@ pub struct BerArguments {
     /// The first point, in decibels
     #[arg(long, value_name = "DB", default_value_t = 0.0, allow_negative_numbers = true)]
     pub from: f64,
-    /// The last point, in decibels [default: where about one bit of 100,000 is wrong]
+    /// The last point, in decibels [default: about where one bit of 100,000 is wrong]
     #[arg(long, value_name = "DB", allow_negative_numbers = true)]
     pub to: Option<f64>,
-    /// From one point to the next, in decibels
+    /// The step between points, in decibels
     #[arg(long, value_name = "DB", default_value_t = 1.0, allow_negative_numbers = true)]
     pub step: f64,
-    /// The most bits of a point
+    /// The most bits to send at one point
     #[arg(long, value_name = "N", default_value_t = 4_000_000, allow_negative_numbers = true)]
     pub bits: u64,
     /// The seed of bits and noise
@@ -146,19 +147,19 @@ pub struct BerArguments {
     one thread before the next begins. The thread runs with SCHED_FIFO and locked memory where the system permits it, else a note says what is missing."
 )]
 pub struct RealtimeArguments {
-    /// A period, and the deadline of its work
+    /// The length of a period, which is also the deadline of its work
     #[arg(long, value_name = "US", default_value_t = 1000, allow_negative_numbers = true)]
     pub period_us: u64,
     /// Complex samples a second
     #[arg(long, value_name = "HZ", default_value_t = 20e6, allow_negative_numbers = true)]
     pub rate: f64,
-    /// How long
+    /// How long to run
     #[arg(long, value_name = "S", default_value_t = 5.0, allow_negative_numbers = true)]
     pub seconds: f64,
-    /// Threads that compute for nothing meanwhile
+    /// Threads that compute meanwhile, as background load
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub busy: usize,
-    /// The CPU that the thread runs on alone
+    /// Pins the thread to this CPU
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpu: Option<usize>,
     /// The real-time priority, 1 to 99; 0 is the usual one
@@ -174,13 +175,14 @@ pub struct RecordArguments {
     /// The recording: a SigMF recording by either of its two files, or a WAV file
     #[arg(value_name = "RECORDING")]
     pub file: PathBuf,
-    /// A packet with this text of up to 63 bytes; may be given more than once [default: some of the command's own]
+    /// A packet with this text of up to 63 bytes; may be given more than once [default: the
+    /// command's own texts]
     #[arg(long, value_name = "TEXT")]
     pub packet: Vec<String>,
-    /// The power of symbols over that of noise, in decibels
+    /// The signal-to-noise ratio of symbols, in decibels
     #[arg(long, value_name = "DB", default_value_t = 9.0, allow_negative_numbers = true)]
     pub snr: f64,
-    /// By how much the carrier is off, in Hz
+    /// The carrier offset, in Hz
     #[arg(long, value_name = "HZ", default_value_t = 180.0, allow_negative_numbers = true)]
     pub offset: f64,
     /// Samples a second
@@ -189,7 +191,7 @@ pub struct RecordArguments {
     /// The seed of noise and gaps
     #[arg(long, value_name = "N", default_value_t = 22)]
     pub seed: u64,
-    /// Replaces files that are there
+    /// Replaces files that exist already
     #[arg(long)]
     pub overwrite: bool,
     /// Prints one JSON object instead of a line

@@ -1,4 +1,4 @@
-//! What was typed after `panoply store`.
+//! The raw arguments of `panoply store`.
 
 use std::path::PathBuf;
 
@@ -28,8 +28,10 @@ pub enum StoreCommand {
     Ls(LsArguments),
     /// Writes objects to the standard output
     Cat(CatArguments),
-    /// Reads everything and says what is damaged
+    /// Reads all data and reports damage
     Verify(VerifyArguments),
+    /// Reports damage and what can be saved; with --apply, repairs
+    Repair(StoreRepairArguments),
     /// Locks the store with another key, without rewriting data
     Rotate(RotateArguments),
     /// Removes objects
@@ -44,28 +46,33 @@ pub struct PlaceArguments {
     /// The store's folder
     #[arg(value_name = "STORE")]
     pub path: PathBuf,
-    /// Knows the newest state of the store, and finds out where an older copy was put back [default: a file in the user's state folder]
+    /// The anchor file: it records the newest state of the store, so that a rollback to an older
+    /// copy is detected [default: a file in the user's state folder]
     #[arg(long, value_name = "FILE", conflicts_with = "no_anchor")]
     pub anchor: Option<PathBuf>,
-    /// Does not look whether an older copy was put back
+    /// Does not check for a rollback to an older copy
     #[arg(long)]
     pub no_anchor: bool,
-    /// Waits up to so long where another process has the store
+    /// Waits up to this long while another process has the store open
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_negative_numbers = true)]
     pub wait: f64,
+    /// Memory that trying a passphrase takes, of a new store or of a new passphrase; and of one that is opened, at most, where that is
+    /// more than four times the default [default: 64]
+    #[arg(long, value_name = "MIB")]
+    pub passphrase_memory: Option<u32>,
 }
 
-/// Where the key comes from.
+/// The source of the key.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("key").args(["key_file", "key_env", "passphrase_file", "passphrase"]))]
 pub struct KeyArguments {
-    /// A file with the key, which nobody but its owner may read
+    /// A file or a pipe with the key, readable by its owner only
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// An environment variable with the key
     #[arg(long, value_name = "NAME")]
     pub key_env: Option<String>,
-    /// A file with the passphrase, which nobody but its owner may read
+    /// A file or a pipe with the passphrase, readable by its owner only
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
     /// Asks for the passphrase on the terminal
@@ -73,7 +80,7 @@ pub struct KeyArguments {
     pub passphrase: bool,
 }
 
-/// Where the new key comes from.
+/// The source of the new key.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("new_key").required(true)
     .args(["new_key_file", "new_key_env", "new_passphrase_file", "new_passphrase"]))]
@@ -98,9 +105,12 @@ pub struct InitArguments {
     pub place: PlaceArguments,
     #[command(flatten)]
     pub key: KeyArguments,
-    /// Makes the key, and the file for it
+    /// Generates the key, and creates the file for it
     #[arg(long, requires = "key_file")]
     pub generate: bool,
+    /// Accepts a passphrase that is easily guessed, with a warning
+    #[arg(long)]
+    pub weak_passphrase: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -108,8 +118,9 @@ pub struct InitArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A file is stored under its name, a folder with all files below it, without links, under names such as folder/file. \
-    Whatever ends the command early, every object that it has named as stored is there, and no half of another one."
+    after_help = "A file is stored under its name, a folder with all files below it under names such as folder/file. Links, empty folders and \
+    special files in it are left out, and a warning says so. Whatever ends the command early, every object that it has named as stored \
+    is there, and no half of another one. --append --at BYTES can be repeated without harm: it appends once."
 )]
 pub struct PutArguments {
     #[command(flatten)]
@@ -119,16 +130,20 @@ pub struct PutArguments {
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub key: KeyArguments,
-    /// The object's name, where one file is stored
+    /// The object's name, if one file is stored
     #[arg(long)]
     pub name: Option<String>,
-    /// Replaces objects that are there already, instead of refusing them
+    /// Replaces objects that exist already, instead of refusing them
     #[arg(long, conflicts_with = "append")]
     pub replace: bool,
-    /// Adds to the end of objects that are there already
+    /// Appends to objects that exist already
     #[arg(long)]
     pub append: bool,
-    /// How hard to compress, 1 to 19; 0 does not compress
+    /// Appends only if the object has exactly this many bytes; does nothing if the object has the
+    /// file's bytes behind them already
+    #[arg(long, value_name = "BYTES", requires = "append")]
+    pub at: Option<u64>,
+    /// The compression level, 1 to 19; 0 does not compress
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub level: i32,
     /// Prints one JSON object
@@ -139,7 +154,8 @@ pub struct PutArguments {
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).args(["name", "all"]))]
 #[command(
-    after_help = "A range is START..END, START.. or ..END, in bytes; END is not part of it. A file appears when it is complete."
+    after_help = "A range is START..END, START.. or ..END, in bytes; END is not part of it. A file appears when it is complete. With --all no \
+    link inside the folder is followed. The store, its key and its anchor are never written to."
 )]
 pub struct StoreGetArguments {
     #[command(flatten)]
@@ -152,13 +168,14 @@ pub struct StoreGetArguments {
     /// Every object
     #[arg(long)]
     pub all: bool,
-    /// The file to write; the folder, with --all; - is the standard output [default: the last part of the object's name; this folder]
+    /// The file to write; the folder, with --all; - is the standard output [default: the last part
+    /// of the object's name; this folder]
     #[arg(long, value_name = "PATH|-")]
     pub to: Option<PathBuf>,
     /// Only these bytes of the object
     #[arg(long, value_name = "START..END", conflicts_with = "all")]
     pub range: Option<String>,
-    /// Replaces files that are there already
+    /// Replaces files that exist already
     #[arg(long)]
     pub overwrite: bool,
     /// Prints one JSON object
@@ -208,6 +225,28 @@ pub struct VerifyArguments {
 
 #[derive(Args, Debug)]
 #[command(
+    after_help = "Head and log have two copies each, so most damage needs no repair. Where both are lost, objects are found again by \
+    the key and the files in the store's folder `data`. Damaged files stay in the folder, with .damaged behind their names."
+)]
+pub struct StoreRepairArguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    #[command(flatten)]
+    pub key: KeyArguments,
+    /// Repairs the store; without this nothing is changed
+    #[arg(long)]
+    pub apply: bool,
+    /// Records the store's present state in the anchor, even if the anchor records a state that the
+    /// store does not contain
+    #[arg(long, requires = "apply")]
+    pub new_anchor: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
     after_help = "Data is not rewritten: its keys are sealed again. What is written from now on has keys that the old one never opened. \
     Whoever has the old key and an old copy of the store can still read that copy."
 )]
@@ -218,9 +257,12 @@ pub struct RotateArguments {
     pub key: KeyArguments,
     #[command(flatten)]
     pub new_key: NewKeyArguments,
-    /// Makes the new key, and the file for it
+    /// Generates the new key, and creates the file for it
     #[arg(long, requires = "new_key_file")]
     pub generate: bool,
+    /// Accepts a passphrase that is easily guessed, with a warning
+    #[arg(long)]
+    pub weak_passphrase: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -246,10 +288,10 @@ pub struct RmArguments {
     done in a folder of its own below FOLDER, which is deleted again."
 )]
 pub struct StoreBenchArguments {
-    /// A folder on the disk to be measured
+    /// A folder on the disk to measure
     #[arg(value_name = "FOLDER")]
     pub path: PathBuf,
-    /// Bytes of all files, in MiB
+    /// The size of all files together, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, allow_negative_numbers = true)]
     pub mib: u64,
     /// Prints one JSON object

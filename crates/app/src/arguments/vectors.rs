@@ -1,4 +1,4 @@
-//! What was typed after `panoply vectors` and `panoply demo`.
+//! The raw arguments of `panoply vectors` and `panoply demo`.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,17 @@ pub struct VectorsArguments {
     pub key: CollectionKeyArguments,
 }
 
-/// Where the key of an encrypted collection comes from. One that is created with any of them is encrypted.
+/// The source of the key of an encrypted collection. A collection that is created with one of these
+/// options is encrypted.
 #[derive(Args, Debug)]
 pub struct CollectionKeyArguments {
-    /// A file with the key of an encrypted collection, which nobody but its owner may read
+    /// A file with the key of an encrypted collection, readable by its owner only
     #[arg(long, value_name = "FILE", global = true)]
     pub key_file: Option<PathBuf>,
     /// An environment variable with the key
     #[arg(long, value_name = "NAME", global = true)]
     pub key_env: Option<String>,
-    /// A file with the passphrase, which nobody but its owner may read
+    /// A file with the passphrase, readable by its owner only
     #[arg(long, value_name = "FILE", global = true)]
     pub passphrase_file: Option<PathBuf>,
     /// Asks for the passphrase on the terminal
@@ -37,9 +38,9 @@ pub enum VectorsCommand {
     Import(ImportArguments),
     /// Finds the records nearest to a vector, or to a record
     Search(SearchArguments),
-    /// Shows what a collection consists of
+    /// Shows the parts and settings of a collection
     Info(InfoArguments),
-    /// Builds the index for approximate searches and measures what it finds
+    /// Builds the index for approximate searches and measures its recall
     Tune(TuneArguments),
     /// Writes every record to a file
     Export(ExportArguments),
@@ -57,7 +58,7 @@ pub enum VectorsCommand {
     Snapshot(SnapshotArguments),
     /// Gives back the space of deleted records
     Compact(CompactArguments),
-    /// Says what is damaged and what mending it would lose; with --apply, mends it
+    /// Reports damage and what a repair would lose; with --apply, repairs
     Repair(RepairArguments),
 }
 
@@ -73,7 +74,7 @@ pub struct CreateArguments {
     /// Components of each vector
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub dimension: usize,
-    /// What near means: dot, cosine or euclidean
+    /// The distance measure: dot, cosine or euclidean
     #[arg(long, value_name = "METRIC", default_value = "cosine")]
     pub metric: String,
     /// How components are stored: f32, f16, bf16 or i8
@@ -82,9 +83,12 @@ pub struct CreateArguments {
     /// The collection's name [default: that of its folder]
     #[arg(long)]
     pub name: Option<String>,
-    /// Encrypts the collection with a new key, and makes the file for it that --key-file names
+    /// Encrypts the collection with a new key, and creates the key file that --key-file names
     #[arg(long)]
     pub generate: bool,
+    /// Accepts a passphrase that is easily guessed, with a warning
+    #[arg(long)]
+    pub weak_passphrase: bool,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -104,22 +108,23 @@ pub struct ImportArguments {
     /// The file of vectors; - is the standard input
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// What the file is, whatever its name: npy, fvecs, bvecs, ivecs, jsonl, parquet or arrow
+    /// The format of the file, regardless of its name: npy, fvecs, bvecs, ivecs, jsonl, parquet or
+    /// arrow
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
     /// JSON lines with the rows' ids and metadata, in the order of the vectors
     #[arg(long, value_name = "FILE.jsonl")]
     pub records: Option<PathBuf>,
-    /// The column of vectors [default: vector, embedding, or the only one that can be]
+    /// The column of vectors [default: vector, embedding, or the only column that can hold vectors]
     #[arg(long, value_name = "COLUMN")]
     pub vector_column: Option<String>,
     /// The column of ids [default: id]
     #[arg(long, value_name = "COLUMN")]
     pub id_column: Option<String>,
-    /// Text that is put in front of every id
+    /// A prefix for every id
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub id_prefix: String,
-    /// Replaces records whose ids are there already, instead of refusing them
+    /// Replaces records whose ids exist already, instead of refusing them
     #[arg(long)]
     pub replace: bool,
     /// Prints one JSON object
@@ -137,29 +142,30 @@ pub struct SearchArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// The query: a JSON list of numbers, or @FILE with one, or with several in any format that can be imported
+    /// The query: a JSON list of numbers, or @FILE with one, or with several in any format that can
+    /// be imported
     #[arg(long, value_name = "JSON|@FILE", allow_hyphen_values = true)]
     pub vector: Option<String>,
-    /// Searches with the vector of this record, which itself is not among the hits
+    /// Searches with the vector of this record, which is left out of the hits
     #[arg(long)]
     pub id: Option<String>,
-    /// How many hits
+    /// The number of hits
     #[arg(short, long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub k: usize,
-    /// Only records whose metadata passes
+    /// Only records whose metadata passes the filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
     /// Searches on this device, such as cpu:0 [default: wherever the rows are]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Searches only so many lists of the index, which `panoply vectors tune` builds
+    /// Searches only N lists of the index, which `panoply vectors tune` builds
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub nprobe: Option<usize>,
-    /// Finds N times as many candidates with eight-bit copies of the vectors, and ranks them by the vectors as they are
-    /// stored; 4 if N is left out
+    /// Finds N times as many candidates with eight-bit copies of the vectors, and ranks them by the
+    /// stored vectors; 4 if N is left out
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "4", allow_negative_numbers = true)]
     pub rerank: Option<usize>,
-    /// Leaves out the first N hits: those of the pages before
+    /// Skips the first N hits: those of earlier pages
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub offset: usize,
     /// Only hits whose score is at least this; under euclidean, at most this
@@ -180,7 +186,7 @@ pub struct InfoArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// Reads everything and compares it with its checksums
+    /// Reads all data and compares it with its checksums
     #[arg(long)]
     pub verify: bool,
     /// Prints one JSON object
@@ -193,16 +199,17 @@ pub struct TuneArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// Lists of the index [default: those of the index that is there, or four times the root of the number of records]
+    /// Lists of the index [default: those of the existing index, or four times the square root of
+    /// the number of records]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub lists: Option<usize>,
-    /// How many lists to search, one or several
+    /// The numbers of lists to search, one or several
     #[arg(long, value_name = "N,N", value_delimiter = ',', allow_negative_numbers = true)]
     pub nprobe: Vec<usize>,
     /// Queries to measure with [default: records of the collection, spread evenly]
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
-    /// Neighbours that count
+    /// The number of neighbours in the recall
     #[arg(short, long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub k: usize,
     /// Prints one JSON object
@@ -221,7 +228,7 @@ pub struct ExportArguments {
     /// JSON lines with the rows' ids and metadata, for a file that cannot hold them
     #[arg(long, value_name = "FILE.jsonl")]
     pub records: Option<PathBuf>,
-    /// Replaces files that are there already
+    /// Replaces files that exist already
     #[arg(long)]
     pub overwrite: bool,
     /// Prints one JSON object; not together with -
@@ -237,10 +244,10 @@ pub struct DeleteArguments {
     /// Deletes this record only; may be given more than once
     #[arg(long, value_name = "ID")]
     pub id: Vec<String>,
-    /// Deletes the records whose metadata passes
+    /// Deletes the records whose metadata passes the filter
     #[arg(long, value_name = "FILTER", conflicts_with = "id")]
     pub filter: Option<String>,
-    /// Deletes the whole collection without asking back
+    /// Deletes the whole collection without confirmation
     #[arg(long, conflicts_with_all = ["id", "filter"])]
     pub yes: bool,
     /// Prints one JSON object
@@ -266,7 +273,7 @@ pub struct CountArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// Only records whose metadata passes
+    /// Only records whose metadata passes the filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
     /// Prints one JSON object
@@ -283,13 +290,13 @@ pub struct IdsArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// Only records whose metadata passes
+    /// Only records whose metadata passes the filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
     /// Begins after this id
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
-    /// At most so many [default: all]
+    /// Lists at most N ids [default: all]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub limit: Option<usize>,
     /// Prints one JSON object
@@ -349,7 +356,7 @@ pub struct RepairArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// Mends it; without this nothing is changed
+    /// Repairs the collection; without this nothing is changed
     #[arg(long)]
     pub apply: bool,
     /// Prints one JSON object

@@ -1,4 +1,4 @@
-//! Which cases suit a device, and how long each may take.
+//! Selects the cases that suit a device, and divides the time among them.
 
 use std::time::{Duration, Instant};
 
@@ -6,39 +6,39 @@ use panoply::DeviceKind;
 
 use super::cases::Scale;
 
-/// The longest time for one case where the time in all is limited.
+/// The longest time for one case when the total time is limited.
 const CASE_TIME_MAX: Duration = Duration::from_secs(1);
 /// The share of a case's time that is measured; the rest is for making its inputs and warming up.
 const MEASURED_SHARE: f64 = 0.4;
 
-/// Which of the cases are measured.
+/// Selects which cases are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Those that suit the device and are quick to prepare.
+    /// Cases that suit the device and are quick to prepare.
     Short,
-    /// Those of the next larger sort as well.
+    /// The cases of the next larger scale as well.
     Full,
-    /// Whatever was asked for by name.
+    /// The cases that were named on the command line.
     Named,
 }
 
-/// How long measuring may take.
+/// Limits the time of measuring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Time {
-    /// So long for each case.
+    /// This time for each case.
     PerCase(Duration),
-    /// So long for all of them.
+    /// This time for all cases together.
     InAll(Duration),
 }
 
 impl Time {
-    /// Whether the time in all is limited.
+    /// Whether the total time is limited.
     pub fn is_budget(self) -> bool {
         matches!(self, Time::InAll(_))
     }
 }
 
-/// Whether a case says something of a device that is worth its time.
+/// Whether a case says enough about a device to be worth its time.
 pub fn suits(scale: Scale, device: DeviceKind, extent: Extent) -> bool {
     let (short, full) = match device {
         DeviceKind::SoftwareGpu => (Scale::Small, Scale::Medium),
@@ -52,7 +52,7 @@ pub fn suits(scale: Scale, device: DeviceKind, extent: Extent) -> bool {
     }
 }
 
-/// Deals out the time that is left among the cases that are left.
+/// Divides the remaining time among the remaining cases.
 pub struct Budget {
     time: Time,
     begun: Instant,
@@ -60,12 +60,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The budget of so many cases.
+    /// Starts the budget for this number of cases.
     pub fn new(time: Time, cases: usize) -> Budget {
         Budget { time, begun: Instant::now(), cases_left: cases }
     }
 
-    /// How long the next case is measured; `None` where no time is left.
+    /// Returns how long the next case is measured. `None` if no time is left.
     pub fn next(&mut self) -> Option<Duration> {
         let share = share(self.time, self.begun.elapsed(), self.cases_left);
         self.cases_left = self.cases_left.saturating_sub(1);

@@ -1,5 +1,6 @@
-//! `panoply bench --calibrate`: copies of several sizes and ops of every class on every device, so that the router learns how
-//! long they take. What it has learned is kept in the user's cache folder.
+//! `panoply bench --calibrate`: runs copies of several sizes and ops of every class on every
+//! device, so that the router learns their times. The learned profile is stored in the user's cache
+//! folder.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +14,17 @@ use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind};
 use crate::screen::Screen;
 
-/// How often each op is run; the first time may include compiling.
+/// How often each op is run. The first run may include compilation.
 const REPEATS: usize = 6;
-/// An op that takes longer than this is the largest of its kind that is run.
+/// After an op that takes longer than this, no larger size of its kind is run.
 const OP_TIME_MAX: Duration = Duration::from_millis(60);
-/// Bytes of the copies by which links are measured.
+/// Sizes in bytes of the copies that measure links.
 const COPY_BYTES: [usize; 5] = [4 << 10, 64 << 10, 1 << 20, 32 << 20, 256 << 20];
-/// The copies of one size are the last ones if they take longer than this, all together.
+/// After copies of one size that take longer than this in total, no larger copies are run.
 const COPIES_TIME_MAX: Duration = Duration::from_millis(500);
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-/// What was learned about one device.
+/// The learned figures of one device.
 #[derive(Serialize)]
 struct Row {
     device: String,
@@ -32,7 +33,7 @@ struct Row {
     /// The best rates of large copies.
     #[serde(flatten)]
     copies: CopyRates,
-    /// What the router expects of a copy.
+    /// The rate and latency that the router predicts for a copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     upload_expected: Option<Expected>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,19 +41,20 @@ struct Row {
     seconds: f64,
 }
 
-/// The best rates of copies between the host and a device; none where they share memory.
+/// The best rates of copies between the host and a device. All are `None` if host and device share
+/// memory.
 #[derive(Debug, Default, Serialize)]
 struct CopyRates {
     #[serde(skip_serializing_if = "Option::is_none")]
     upload_ordinary_gb_per_s: Option<f64>,
-    /// From memory that the device itself downloaded into.
+    /// Rate of uploads from memory that the device itself downloaded into.
     #[serde(skip_serializing_if = "Option::is_none")]
     upload_pinned_gb_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     download_gb_per_s: Option<f64>,
 }
 
-/// What the router's model says about one direction of a link.
+/// The prediction of the router's model for one direction of a link.
 #[derive(Debug, Serialize)]
 struct Expected {
     gb_per_s: f32,
@@ -90,8 +92,9 @@ pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Re
     Ok(())
 }
 
-/// Copies of several sizes, there and back: from ordinary memory, to the host, and up again from where that copy went. A device
-/// that computes in the host's memory has no link.
+/// Runs copies of several sizes in both directions: an upload from ordinary memory, a download to
+/// the host, and an upload from the memory of that download. A device that computes in the host's
+/// memory has no link.
 fn measure_links(runtime: &Runtime, device: &DeviceInfo) -> CopyRates {
     let mut rates = CopyRates::default();
     if device.shares_host_memory {
@@ -101,7 +104,8 @@ fn measure_links(runtime: &Runtime, device: &DeviceInfo) -> CopyRates {
         let Ok(source) = Tensor::zeros(DType::U8, [bytes]) else { break };
         let begun = Instant::now();
         for _ in 0..REPEATS {
-            // A failure is the device's; what it taught the router is that it fails.
+            // A failure belongs to the device, and the router has learned from it that the device
+            // fails.
             if copy_there_and_back(runtime, device.id, &source, &mut rates).is_err() {
                 return rates;
             }
@@ -133,7 +137,7 @@ fn copy_there_and_back(
     copy(Transfer::to_device(&back, device), &mut rates.upload_pinned_gb_per_s).map(drop)
 }
 
-/// One op in growing sizes, until it takes too long or the device does not take it.
+/// Runs one op in growing sizes, until the op takes too long or the device refuses it.
 fn measure_kind(runtime: &Runtime, device: &DeviceInfo, kind: OpKind, dtype: DType) {
     let make = |dims: &[usize]| Normals::new(7).tensor_of(dtype, dims);
     for size in kind.sizes() {
@@ -195,7 +199,7 @@ mod tests {
     use panoply::testing::{Script, virtual_backend};
     use std::sync::Arc;
 
-    /// 50 µs and 250 µs for each MiB are 4.19 GB/s.
+    /// A link with 50 µs of latency and 250 µs for each MiB has 4.19 GB/s.
     #[test]
     fn both_directions_of_a_known_link_are_found() {
         let script = Script::new().resident().link(Duration::from_micros(50), Duration::from_micros(250));

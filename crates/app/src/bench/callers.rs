@@ -1,5 +1,6 @@
-//! `panoply bench --callers`: threads that each send small matrix products and wait for them, with and without batching. What
-//! batching is for shows here: throughput, against the latency that it costs.
+//! `panoply bench --callers`: threads that each send small matrix products and wait for them, with
+//! and without batching. The table shows the throughput that batching gains, and the latency that
+//! it costs.
 
 use std::time::{Duration, Instant};
 
@@ -16,22 +17,23 @@ use crate::screen::Screen;
 
 /// Rows and columns of the matrices.
 const SIZE: usize = 64;
-/// The longest that a strategy may hold an op back.
+/// The longest time that a batching strategy may hold an op back.
 const WAIT_MAX: Duration = Duration::from_micros(500);
-/// How long each way is measured, unless told otherwise.
+/// How long each strategy is measured, unless the user sets a time.
 const TIME_PER_WAY: Duration = Duration::from_secs(1);
-/// Products of each caller before anything is counted: kernels are compiled, pools are filled, the router has learned.
+/// Products of each caller before measuring starts. They compile kernels, fill pools and train the
+/// router.
 const WARM_UPS: usize = 20;
 
-/// One way to serve the callers.
+/// A batching strategy under test.
 struct Way {
     name: &'static str,
     batching: Batching,
-    /// The most ops that an engine gets at once.
+    /// The most ops that an engine gets at once; `None` keeps the setting.
     batch_max: Option<usize>,
 }
 
-/// How one way went on one device.
+/// The result of one strategy on one device.
 #[derive(Serialize)]
 struct Row {
     device: String,
@@ -39,23 +41,23 @@ struct Row {
     callers: usize,
     ops: usize,
     ops_per_second: f64,
-    /// How many times the first way's throughput this is.
+    /// The throughput relative to the first strategy.
     times: f64,
-    /// From the call to the result.
+    /// The latency, from the call to the result.
     p50_us: f64,
     p99_us: f64,
-    /// What the latter shall not exceed: the longest wait that the strategy allows, and one run.
+    /// The limit for `p99_us`: the longest wait that the strategy allows, plus the P99 of a run.
     p99_limit_us: f64,
-    /// From acceptance until the engine got it.
+    /// The wait, from acceptance until the engine got the op.
     wait_p50_us: f64,
     wait_max_us: f64,
-    /// From then until it was finished.
+    /// The run, from there until the op was finished.
     run_p50_us: f64,
     run_p99_us: f64,
     mean_batch: f64,
 }
 
-/// One product as its caller saw it.
+/// The times of one product, as its caller measured them.
 struct Seen {
     latency: Duration,
     queued: Duration,
@@ -63,7 +65,7 @@ struct Seen {
     batch_size: u32,
 }
 
-/// Measures each way on the first device of each API.
+/// Measures each strategy on the first device of each API.
 pub fn run(options: &BenchOptions, callers: usize, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<DeviceId> = {
         let runtime = start_with(options, false, |_| {})?;
@@ -109,7 +111,8 @@ fn ways(callers: usize) -> [Way; 5] {
     ]
 }
 
-/// Has every caller send one product after the other for this long; the inputs are where the device wants them.
+/// Makes every caller send one product after the other for `time`. The inputs are resident on the
+/// device.
 fn serve(
     runtime: &Runtime,
     device: DeviceId,
@@ -126,7 +129,8 @@ fn serve(
     all_at_once(calls.collect(), WARM_UPS, time)
 }
 
-/// Has every caller ask again and again for this long, after a few times that do not count. What they saw, and how long all of it took.
+/// Makes every caller call `ask` repeatedly for `time`, after `warm_ups` calls that do not count.
+/// Returns the callers' results, and the total time.
 pub(super) fn all_at_once<S: Send>(
     callers: Vec<impl FnMut() -> panoply::Result<S> + Send>,
     warm_ups: usize,
@@ -136,7 +140,7 @@ pub(super) fn all_at_once<S: Send>(
     std::thread::scope(|scope| {
         let call = |mut ask: Box<dyn FnMut() -> panoply::Result<S> + Send + '_>| -> panoply::Result<Vec<S>> {
             let warmed = (0..warm_ups).try_for_each(|_| ask().map(drop));
-            // Everybody gets this far, also where something failed.
+            // Every caller reaches the barrier, even if a warm-up call failed.
             barrier.wait();
             warmed?;
             let (start, mut seen) = (Instant::now(), Vec::new());

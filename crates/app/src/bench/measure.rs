@@ -1,15 +1,16 @@
-//! Times one case through the whole runtime: from the call until the output is there and dropped again.
+//! Times one case through the whole runtime: from the call until the output is ready and dropped
+//! again.
 
 use std::time::{Duration, Instant};
 
 use super::place::Runner;
 
-/// The fewest repeats that are timed, however long they take.
+/// The fewest timed repeats, regardless of their duration.
 const REPEATS_MIN: usize = 3;
-/// Runs before the first that is timed.
+/// Runs before the first timed run.
 const WARM_UPS: usize = 3;
-/// How long a GPU is kept busy before the first run that is timed, with a heavy load and then with the case itself: a
-/// device that had nothing to do while inputs were made has slow clocks, and raises them only under load.
+/// How long a GPU is kept busy before the first timed run: with a heavy load, then with the case
+/// itself. An idle GPU lowers its clocks while inputs are made, and raises them only under load.
 const LOAD: Duration = Duration::from_millis(300);
 const GPU_WARM_UP: Duration = Duration::from_millis(200);
 
@@ -18,13 +19,13 @@ const GPU_WARM_UP: Duration = Duration::from_millis(200);
 pub struct Times {
     pub best: Duration,
     pub median: Duration,
-    /// The median of what the device says it worked, where it says so.
+    /// The median of the device's own times, if the device reports them.
     pub device: Option<Duration>,
     pub repeats: usize,
 }
 
-/// Runs the case a few times to warm up, behind a load where the device is a GPU; then until the time or the repeats are
-/// used up.
+/// Runs the case a few times to warm up, on a GPU after a heavy load. Then runs the case until the
+/// time or the repeats are used up.
 pub fn measure(
     runner: &Runner,
     load: Option<&Runner>,
@@ -50,7 +51,7 @@ pub fn measure(
     Ok(Times { best: times[0], median: whole, device: median(&device), repeats: times.len() })
 }
 
-/// Runs something for so long, and a few times at least.
+/// Runs `runner` for this long, and at least `WARM_UPS` times.
 fn run_for(runner: &Runner, time: Duration) -> panoply::Result<()> {
     let (begin, mut runs) = (Instant::now(), 0);
     while runs < WARM_UPS || begin.elapsed() < time {

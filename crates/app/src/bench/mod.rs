@@ -1,10 +1,12 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router, `trace` judges it, `callers` shows what batching brings, `models` has whole models, and `served` those
-//! of many callers. For the rest, [`cases`] says
-//! what there is, [`place`] is where it runs, `budget` says which cases suit a device and how long each may take, `measure`
-//! times one, `row` is how it is written down, and `plot` draws it. Every row is shown as soon as it is there, so that ending
-//! early loses nothing.
+//! `calibrate` teaches the router and `trace` evaluates it. `callers` measures batching, `models`
+//! whole models, and `served` models with many callers.
+//!
+//! [`cases`] lists the cases and [`place`] is where they run. `budget` selects the
+//! cases that suit a device and how long each may take. `measure` times one case, `row` formats its
+//! result, and `plot` draws the results. Every row is printed as soon as it is measured, so that an
+//! early end loses nothing.
 
 pub mod budget;
 mod calibrate;
@@ -36,7 +38,7 @@ use cases::Case;
 use place::{Place, Runner};
 use row::{Measured, Row};
 
-/// Measures what was asked for and prints it.
+/// Measures the selected cases and prints the results.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.list_only {
         return list(options, screen);
@@ -56,7 +58,7 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    // Begun before anything is measured: a path that does not work is found out at once.
+    // Created before anything is measured, so that an unusable path fails at once.
     let chart = options.plot.as_deref().map(|path| Partial::create(path, true)).transpose()?;
     let runtime = Arc::new(start(options, true)?);
     let devices = first_of_each_api(&runtime);
@@ -95,7 +97,7 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     complete(&rows)
 }
 
-/// Says which cases there was no time for, and what measures them.
+/// Warns about cases that got no time, and names the option that measures them.
 fn tell_left_out(left_out: &[String], options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if !left_out.is_empty() {
         crate::failure::warn(format!("no time was left for {}; --full measures everything", left_out.join(", ")));
@@ -119,12 +121,13 @@ fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-/// A runtime as the settings and the options say. `learned`: it begins with what was learned before.
+/// Starts a runtime with the settings and the options. With `learned` it loads the profile of
+/// earlier runs.
 fn start(options: &BenchOptions, learned: bool) -> Result<Runtime, Failure> {
     start_with(options, learned, |_| {})
 }
 
-/// The same with some settings changed.
+/// Like `start`, with some settings changed.
 fn start_with(options: &BenchOptions, learned: bool, change: impl FnOnce(&mut Settings)) -> Result<Runtime, Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.open.threads = options.threads.or(settings.open.threads);
@@ -136,7 +139,7 @@ fn start_with(options: &BenchOptions, learned: bool, change: impl FnOnce(&mut Se
     Ok(runtime)
 }
 
-/// One device of each API: the first that is hardware of its own, or else the first.
+/// Returns one device of each API: the first that is not software, else the first.
 fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
     let is_software = |device: &DeviceInfo| matches!(device.kind, DeviceKind::Cpu | DeviceKind::SoftwareGpu);
     let mut devices: Vec<DeviceInfo> = Vec::new();
@@ -154,15 +157,17 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
     device.kind == DeviceKind::DiscreteGpu
 }
 
-/// What keeps a GPU busy between cases. One that does not run even this says why when the cases are run. CUDA keeps clocks up by
-/// itself, and there the heat of such a load would slow the cases down.
+/// Returns the load that keeps a GPU busy between cases, `None` if no load is needed. If a GPU
+/// cannot even run the load, the reason shows up in its cases. CUDA keeps its clocks up by itself,
+/// and the heat of such a load would slow its cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
     let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
     let wanted = has_own_memory(device) && device.id.api != Api::CUDA;
     if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
 
-/// `None` where the device does not run such an op, and nobody has asked for it by name.
+/// Measures one case. `None` if the device does not support the op and the case was not named on
+/// the command line.
 fn measure_case(
     case: &dyn Case,
     device: &DeviceInfo,
@@ -178,7 +183,8 @@ fn measure_case(
     (!left_out).then(|| Row::new(case, device.id, threads, times))
 }
 
-/// The threads that an engine takes where it is not told: the CPUs near its device, as far as the quota goes.
+/// Returns the default thread count of an engine: the CPUs near its device, limited by the CPU
+/// quota.
 fn default_threads(device: &DeviceInfo) -> usize {
     let topology = Topology::current();
     let node = device.numa_node.and_then(|node| topology.node(node));
@@ -204,7 +210,7 @@ fn progress_bar(steps: usize) -> ProgressBar {
     bar
 }
 
-/// A failure if any of the rows is one; they have been printed already.
+/// Fails if any row failed. The rows have been printed already.
 fn complete(rows: &[Row]) -> Result<(), Failure> {
     let failed = rows.iter().filter(|row| matches!(row.result, Measured::Failed { .. })).count();
     if failed == 0 {

@@ -1,10 +1,13 @@
-//! `panoply bench --models`: whole models out of a folder, from the call until the outputs are there.
+//! `panoply bench --models`: measures the models of a folder, from the call until the outputs are
+//! ready.
 //!
-//! A model is `NAME.onnx`, or `NAME/model.onnx`. Its inputs are those that lie beside it, one folder `b1`, `b8`, … for each batch, with files
-//! `input_0.pb`, `input_1.pb`, … as ONNX's test cases have them; where there are none, random normals are drawn, and zeros and
-//! ones where integers are wanted, and models whose first dimension is fixed have one batch, as it is. Floats are in the device's memory before the clock starts; integers, which are few, come along with each call.
+//! A model is `NAME.onnx`, or `NAME/model.onnx`. A folder `b1`, `b8`, … beside the latter has the
+//! inputs for that batch size, as files `input_0.pb`, `input_1.pb`, … in the format of ONNX's test
+//! cases. Without such folders, floats are random normals and integers are zeros and ones; a model
+//! whose first dimension is fixed is measured with that batch size only. Floats are in the device's
+//! memory before the clock starts. Integers are few and are sent with each call.
 //!
-//! `infer/NAME/bN` is one run, `first/NAME` everything from the file to the first answer.
+//! `infer/NAME/bN` is one run. `first/NAME` is the time from the file to the first answer.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +20,7 @@ use super::random::{Normals, counted};
 use crate::configuration::ModelsOptions;
 use crate::failure::Failure;
 
-/// The inputs of one size.
+/// The source of a case's inputs.
 #[derive(Clone)]
 enum Inputs {
     Saved(PathBuf),
@@ -29,16 +32,17 @@ pub(super) struct ModelCase {
     file: PathBuf,
     batch: usize,
     inputs: Inputs,
-    /// Whether the time from the file to the first answer is measured, instead of that of a run.
+    /// Whether the time from the file to the first answer is measured, instead of the time of a
+    /// run.
     is_first: bool,
 }
 
-/// The cases of a folder, in the order of their names.
+/// Returns the cases of a folder, sorted by name.
 pub fn cases(options: &ModelsOptions) -> Result<Vec<Box<dyn Case>>, Failure> {
     Ok(all(options)?.into_iter().map(|case| Box::new(case) as Box<dyn Case>).collect())
 }
 
-/// One run of each model of a folder with its smallest batch.
+/// Returns one `infer` case for each model of a folder, with its smallest batch.
 pub(super) fn single(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
     let mut cases = all(options)?;
     cases.retain(|case| !case.is_first);
@@ -81,7 +85,7 @@ fn all(options: &ModelsOptions) -> Result<Vec<ModelCase>, Failure> {
     }
 }
 
-/// A size of a dimension that no model has is a slip of the pen.
+/// Refuses a `--size` of a dimension that no model has: the name is probably misspelt.
 fn check_sizes(files: &[(String, PathBuf)], options: &ModelsOptions) -> Result<(), Failure> {
     if options.sizes.is_empty() {
         return Ok(());
@@ -127,7 +131,8 @@ fn cases_of(name: &str, file: &Path, options: &ModelsOptions) -> std::io::Result
     Ok(first.into_iter().chain(batches.iter().map(|(batch, inputs)| case(*batch, inputs, false))).collect())
 }
 
-/// Whether a model takes batches of any size: the first dimension of an input is open. One that cannot be read says so when it is measured.
+/// Whether a model takes batches of any size: the first dimension of an input is open. True for a
+/// file that cannot be read; its cases then report the error.
 fn has_batches(file: &Path, sizes: &[(String, usize)]) -> bool {
     let Ok(network) = Network::load(file) else { return true };
     let is_open =
@@ -175,7 +180,7 @@ impl Case for ModelCase {
 }
 
 impl ModelCase {
-    /// The model, and an array for each of its inputs.
+    /// Loads the model, and an array for each of its inputs.
     pub(super) fn load(&self) -> panoply::Result<(Network, Vec<Array>)> {
         let network = Network::load(&self.file).map_err(refused)?;
         let arrays = network.inputs().iter().enumerate().map(|(index, port)| self.array(index, port));

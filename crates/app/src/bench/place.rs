@@ -1,4 +1,4 @@
-//! Where a case runs: one device of a runtime.
+//! The device of a runtime that a case runs on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use panoply::{Api, Bytes, Describe, DeviceInfo, Error};
 
 use super::random::Normals;
 
-/// Runs the op once, to the end, and drops its output. Tells how long the device itself worked, where it can.
+/// Runs the op once, to completion, and drops its output. Returns the device's own time, if the
+/// device reports it.
 pub type Runner = Box<dyn Fn() -> panoply::Result<Option<Duration>>>;
 
-/// Every case draws its inputs from the same sequence.
+/// Seed of the inputs; every case draws from the same sequence.
 const SEED: u64 = 7;
 
-/// Shorter bytes come along with each op.
+/// Shorter byte strings stay on the host and are sent with each op.
 const RESIDENT_BYTES_MIN: usize = 1 << 10;
 
 /// One device of a runtime.
@@ -26,7 +27,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The numbers that inputs are made of.
+    /// Returns the sequence of random normals for the inputs.
     pub fn normals(&self) -> Normals {
         Normals::new(SEED)
     }
@@ -36,15 +37,17 @@ impl Place {
         self.runtime.run_with(op, RunOptions { device: Some(self.device.id), ..RunOptions::default() })
     }
 
-    /// The output of an op that makes a case's input. The processor's cores run it, as they run every op: the device that is measured
-    /// may verify and not sign, and the runtime may have no other.
+    /// Runs an op that makes a case's input, and returns its output. The op always runs on the CPU
+    /// backend: the measured device may verify but not sign, and the runtime may have no other
+    /// device.
     pub fn made<O: Operation>(&self, op: O) -> panoply::Result<O::Output> {
         let builder = Runtime::builder().only([Api::CPU]).without_profile();
         let maker = builder.build().map_err(|error| Error::Unsupported { op: "bench", reason: error.to_string() })?;
         maker.run(op).wait()
     }
 
-    /// The tensor in the device's own memory; on a device that computes in the host's, the tensor itself.
+    /// Copies the tensor to the device's own memory. On a device that computes in the host's
+    /// memory, returns the tensor itself.
     pub fn resident(&self, tensor: &Tensor) -> panoply::Result<Tensor> {
         if self.device.shares_host_memory {
             return Ok(tensor.clone());
@@ -56,13 +59,13 @@ impl Place {
         Bytes::from_tensor(&self.resident(&bytes.to_tensor()?)?)
     }
 
-    /// Runs the same op each time, with its inputs in the device's memory.
+    /// Returns a runner that runs the same op each time, with its inputs in the device's memory.
     pub fn repeat<O: Operation + Describe + Clone>(&self, mut op: O) -> panoply::Result<Runner> {
         let mut failure = None;
         op.for_each_part_mut(&mut |part| {
             let moved = match part {
                 PartMut::Tensor(tensor) => self.resident(tensor).map(|resident| *tensor = resident),
-                // Secrets stay on the host, and keys that are none.
+                // Secrets and short byte strings stay on the host.
                 PartMut::Bytes(bytes) if !bytes.is_secret() && bytes.len() >= RESIDENT_BYTES_MIN => {
                     self.resident_bytes(bytes).map(|resident| *bytes = resident)
                 }

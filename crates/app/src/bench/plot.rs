@@ -1,5 +1,5 @@
-//! Results as a horizontal bar chart in SVG: one group per unit, each with a scale of its own, as a rate and a time
-//! cannot share one.
+//! Draws results as a horizontal bar chart in SVG. Each unit has its own group and scale, because
+//! rates and times cannot share a scale.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ struct Bar {
     length: f64,
 }
 
-/// The chart of all rows that have figures.
+/// Draws the chart of all rows that have figures.
 pub fn svg(rows: &[Row]) -> String {
     let groups = groups(rows);
     let bars: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
@@ -58,7 +58,7 @@ fn title_text(rows: &[Row]) -> String {
     format!("panoply bench on {}", devices.join("; "))
 }
 
-/// The bars by unit, in the order in which the units come up.
+/// Groups the bars by unit, in the order in which the units first occur.
 fn groups(rows: &[Row]) -> Vec<(&'static str, Vec<Bar>)> {
     let mut groups: Vec<(&'static str, Vec<Bar>)> = Vec::new();
     for row in rows {

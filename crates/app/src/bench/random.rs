@@ -1,4 +1,4 @@
-//! Seeded random normals: the same inputs in every run, on every machine.
+//! Seeded random normals: the inputs are the same in every run, on every machine.
 
 use std::f32::consts::TAU;
 
@@ -10,18 +10,18 @@ pub struct Normals {
 }
 
 impl Normals {
-    /// The sequence that belongs to this seed.
+    /// Starts the sequence of this seed.
     pub fn new(seed: u64) -> Normals {
         Normals { state: seed }
     }
 
-    /// A tensor of f32.
+    /// Draws an f32 tensor.
     pub fn tensor(&mut self, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let count = counted(shape.as_ref(), 1)?;
         Tensor::from_vec(self.values(count), shape)
     }
 
-    /// A tensor of f32, f16, bf16 or complex64, whose two parts are normals.
+    /// Draws a tensor of f32, f16, bf16 or complex64. Both parts of a complex element are normals.
     pub fn tensor_of(&mut self, dtype: DType, shape: impl AsRef<[usize]>) -> Result<Tensor> {
         let count = counted(shape.as_ref(), if dtype == DType::Complex64 { 2 } else { 1 })?;
         let mut values = || self.values(count);
@@ -37,7 +37,7 @@ impl Normals {
         }
     }
 
-    /// So many normals, made by all CPUs; which one is where does not depend on how many there are.
+    /// Draws `count` normals on all CPUs. The result does not depend on the number of CPUs.
     pub fn values(&mut self, count: usize) -> Vec<f32> {
         let mut values = vec![0.0; count];
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -53,7 +53,8 @@ impl Normals {
     }
 }
 
-/// The elements of a shape, whose normals, so many for each, the memory has room for: a model may ask for any.
+/// Returns the number of elements of a shape. Fails if `each` normals per element do not fit in
+/// memory, because a model may request any shape.
 pub fn counted(shape: &[usize], each: usize) -> Result<usize> {
     let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
     let fits = |count: &usize| {
@@ -68,14 +69,15 @@ pub fn counted(shape: &[usize], each: usize) -> Result<usize> {
     })
 }
 
-/// The step of SplitMix64's state.
+/// The increment of SplitMix64's state.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Normals two at a time by the method of Box and Muller, from the pair with number `first` on.
+/// Draws normals in pairs by the Box–Muller method, starting with the pair of index `first`.
 fn fill(values: &mut [f32], state: u64, first: u64) {
     for (pair, number) in values.chunks_mut(2).zip(first..) {
         let bits = mixed(state.wrapping_add(GAMMA.wrapping_mul(number + 1)));
-        // 24 bits each fill an f32; the half keeps the logarithm away from zero.
+        // Each part uses 24 bits, which an f32 holds exactly; the added half keeps the logarithm's
+        // argument above zero.
         let radius = (-2.0 * (((bits >> 40) as f32 + 0.5) / (1_u64 << 24) as f32).ln()).sqrt();
         let (sin, cos) = (TAU * ((bits & 0xff_ffff) as f32 / (1_u64 << 24) as f32)).sin_cos();
         for (value, normal) in pair.iter_mut().zip([radius * cos, radius * sin]) {
@@ -84,7 +86,7 @@ fn fill(values: &mut [f32], state: u64, first: u64) {
     }
 }
 
-/// SplitMix64's mixing of a state into 64 bits.
+/// The mixing function of SplitMix64: a state into 64 bits.
 fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

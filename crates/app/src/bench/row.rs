@@ -1,4 +1,4 @@
-//! One result, as JSON and as a line of the table.
+//! The result of one case, as JSON and as a line of the table.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cases::{Amount, Case};
 use super::measure::Times;
 
-/// What was measured, or why it could not be.
+/// The result of one case on one device: its figures, or the error.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub case: String,
@@ -26,14 +26,15 @@ pub enum Measured {
     Failed { error: String },
 }
 
-/// The figures of one case. Rates are those of the device's time where it tells it, else of the best time.
+/// The figures of one case. Rates are computed from the device's own time if it is reported, else
+/// from the best time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// The best time.
+    /// The best time, in milliseconds.
     pub ms: f64,
-    /// The median time.
+    /// The median time, in milliseconds.
     pub wall_ms: f64,
-    /// The median of what the device says it worked: without queues, launches and waits.
+    /// The median of the device's own times, without queues, launches and waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +47,7 @@ pub struct Figures {
 }
 
 impl Row {
-    /// The row of a case that was run.
+    /// Makes the row of a measured case.
     pub fn new(case: &dyn Case, device: DeviceId, threads: usize, times: Result<Times, Error>) -> Row {
         let result = match times {
             Ok(times) => Measured::Done(Figures::new(case.amount(), times)),
@@ -55,7 +56,7 @@ impl Row {
         Row { case: case.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
     }
 
-    /// The line of the table.
+    /// Formats the line of the table.
     pub fn line(&self, case_width: usize) -> String {
         let (case, device) = (&self.case, &self.device);
         match &self.result {
@@ -73,7 +74,7 @@ impl Row {
     }
 }
 
-/// The head of the table.
+/// Formats the head of the table.
 pub fn head(case_width: usize) -> String {
     format!(
         "{:<case_width$}  {:<8}{:>11}{:>11}{:>11}{:>10} {:<10}{:>8}",
@@ -103,7 +104,7 @@ impl Figures {
         figures
     }
 
-    /// The rate and its unit, where the case has one.
+    /// Returns the rate and its unit, if the case has one.
     pub fn rate(&self) -> Option<(f64, &'static str)> {
         let in_gflops = self.gflops.map(|rate| (rate, "GFLOP/s"));
         let in_bytes = self.gb_per_s.map(|rate| (rate, "GB/s"));
@@ -111,7 +112,7 @@ impl Figures {
     }
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in the unit that suits its size.
 pub fn time_text(ms: f64) -> String {
     if ms < 1.0 {
         format!("{:.2} µs", ms * 1e3)
@@ -122,7 +123,7 @@ pub fn time_text(ms: f64) -> String {
     }
 }
 
-/// A rate with as many decimals as say something.
+/// Formats a rate: two decimals below 100, none above.
 pub fn rate_text(rate: f64) -> String {
     if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.2}") }
 }
@@ -131,7 +132,7 @@ fn milliseconds(time: Duration) -> f64 {
     significant(time.as_secs_f64() * 1e3)
 }
 
-/// Six decimals: a millisecond to the nanosecond.
+/// Rounds to six decimals: milliseconds to the nanosecond.
 fn significant(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
@@ -142,7 +143,7 @@ mod tests {
     use crate::bench::cases::Scale;
     use crate::bench::place::{Place, Runner};
 
-    /// 64 × 64 numbers, read and written.
+    /// A case that reads and writes 64 × 64 elements.
     struct SmallCase;
 
     impl Case for SmallCase {

@@ -1,5 +1,5 @@
-//! `panoply bench --models --callers`: threads that each ask a model for one answer after the other, with inputs on the host, and are
-//! served in batches.
+//! `panoply bench --models --callers`: threads that each send one request after the other to a
+//! model server, which batches them. The inputs are on the host.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::configuration::{BenchOptions, Format, ModelsOptions};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// How long each way is measured, unless told otherwise.
+/// How long each configuration is measured, unless the user sets a time.
 const TIME_PER_WAY: Duration = Duration::from_secs(2);
-/// Answers of each caller before anything is counted.
+/// Answers of each caller before measuring starts.
 const WARM_UPS: usize = 8;
-/// The longest that a request waits for others.
+/// The longest time that a request waits for others.
 const WAIT_MAX: Duration = Duration::from_millis(1);
-/// The most rows of a batch, and how many batches are under way.
+/// Server configurations: the most rows of a batch, and the number of batches in flight.
 const WAYS: [(usize, usize); 4] = [(64, 1), (32, 2), (64, 2), (128, 2)];
 
-/// How one way went.
+/// The result of one configuration.
 #[derive(Serialize)]
 struct Row {
     case: String,
@@ -37,7 +37,7 @@ struct Row {
     instances: usize,
     answers: usize,
     answers_per_second: f64,
-    /// How many times the throughput of one caller without a server this is.
+    /// The throughput relative to one caller without a server.
     times: f64,
     p50_us: f64,
     p99_us: f64,
@@ -141,7 +141,7 @@ fn measure(
     Ok(())
 }
 
-/// Has batches of these sizes compiled before the clock starts.
+/// Runs batches of these sizes, so that they are compiled before the clock starts.
 fn warm_up(
     server: &Server,
     inputs: &[(&str, Array)],
@@ -150,7 +150,7 @@ fn warm_up(
     for size in sizes {
         let (batches, rows) = server.batches();
         if size > 2 && batches == rows {
-            break; // This model's requests do not join.
+            break; // The server does not batch this model's requests.
         }
         let tickets = (0..size).map(|_| server.submit(inputs, &RunOptions::default()));
         let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
@@ -159,7 +159,7 @@ fn warm_up(
     Ok(())
 }
 
-/// Has every caller ask for one answer after the other for this long.
+/// Makes every caller send one request after the other for `time`.
 fn call(
     callers: usize,
     time: Duration,

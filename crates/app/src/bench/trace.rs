@@ -1,9 +1,11 @@
-//! `panoply bench --trace`: a seeded trace of ops of four kinds, with sizes over five decades, arriving in bursts, run by the
-//! router and by its yardsticks: everything on one device, for each device, and an oracle that knows from measurement which
-//! device is best for each op. Inputs are on the host, and outputs are wanted there.
+//! `panoply bench --trace`: runs a seeded trace of ops of four kinds, with sizes over five decades,
+//! which arrive in bursts. The router is compared with two kinds of baselines: each device alone,
+//! and an oracle that knows the measured best device of each op. Inputs start on the host, and
+//! outputs return to the host.
 //!
-//! A policy that would take too long runs the beginning of the trace, and its total is extrapolated from that. While a policy
-//! runs, a thread samples how often a device is idle while another has a queue.
+//! A policy that would take too long runs only the beginning of the trace, and its total is
+//! extrapolated. While a policy runs, a thread samples how often a device is idle while another has
+//! a queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,51 +21,52 @@ use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind, size_text};
 use crate::screen::Screen;
 
-/// How often each op is measured on each device, for the oracle: at least so often, and small ones for this long.
+/// Measurements of each op on each device for the oracle: at least the minimum, and up to the
+/// maximum within the time.
 const MEASURED_TIMES_MIN: usize = 4;
 const MEASURED_TIMES_MAX: usize = 100;
 const MEASURED_TIME: Duration = Duration::from_millis(10);
-/// Each policy may run this long; the rest of the trace is extrapolated.
+/// The longest run of a policy; the rest of the trace is extrapolated.
 const WAY_TIME_MAX: Duration = Duration::from_secs(15);
-/// How often the devices' queues are sampled while a trace runs.
+/// The sampling interval of the devices' queues while a trace runs.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
-/// The longest burst.
+/// The most ops in a burst.
 const BURST_MAX: u64 = 128;
 const SEED: u64 = 2026;
 
-/// One op of the trace's repertoire.
+/// One op of the repertoire.
 struct Piece {
     kind: OpKind,
     size: Vec<usize>,
     op: Op,
-    /// The best time on each device.
+    /// The best time on each device; `None` if the device does not run the op.
     times: Vec<Option<Duration>>,
 }
 
-/// The repertoire, the devices, and the order in which ops arrive.
+/// The repertoire of ops, the devices, and the order in which ops arrive.
 struct Trace {
     pieces: Vec<Piece>,
     devices: Vec<DeviceId>,
-    /// Bursts of indices into the repertoire.
+    /// Bursts of indices into `pieces`.
     bursts: Vec<Vec<usize>>,
 }
 
-/// How one policy did.
+/// The result of one policy.
 #[derive(Serialize)]
 struct Row {
     policy: String,
-    /// The ops of the whole trace, and how many of them were run.
+    /// The ops of the whole trace, and the number of them that ran.
     ops: usize,
     ops_run: usize,
-    /// For the whole trace.
+    /// Seconds for the whole trace, extrapolated if only a part ran.
     seconds: f64,
     /// The share of samples in which a device was idle while another had a queue.
     idle_beside_a_queue: f64,
-    /// How many ops each device ran.
+    /// The number of ops that each device ran.
     shares: Vec<(String, usize)>,
 }
 
-/// Runs the trace by each policy and prints the totals.
+/// Runs the trace with each policy and prints the totals.
 pub fn run(options: &BenchOptions, runtime: &Runtime, fresh: Runtime, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<DeviceId> = runtime.devices().map(|device| device.id).collect();
     let mut trace = Trace { pieces: repertoire()?, devices, bursts: Vec::new() };
@@ -128,7 +131,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Draws the bursts: pieces uniformly, so that sizes are spread evenly over the decades.
+    /// Draws the bursts. Pieces are drawn uniformly, so that sizes are spread evenly over the
+    /// decades.
     fn draw(&mut self, ops: usize) {
         let mut random = Draws(SEED);
         let mut left = ops;
@@ -144,7 +148,8 @@ impl Trace {
         timed.min().map_or(self.devices[0], |(_, device)| device)
     }
 
-    /// Runs the trace, or as much of it as there is time for; each burst is sent at once and waited for.
+    /// Runs the trace, or as much as fits in `WAY_TIME_MAX`. The ops of a burst are all sent,
+    /// then all waited for.
     fn play(&self, runtime: &Runtime, policy: String, options: impl Fn(&Piece) -> RunOptions) -> Result<Row, Failure> {
         let mut shares: Vec<(String, usize)> = Vec::new();
         let (done, start) = (AtomicBool::new(false), Instant::now());
@@ -208,7 +213,8 @@ impl Trace {
     }
 }
 
-/// Counts samples of the queues, and those in which a device was idle while another had a queue.
+/// Samples the queues. Returns the number of samples, and of those in which a device was idle while
+/// another had a queue.
 fn watch(runtime: &Runtime, done: &AtomicBool) -> (usize, usize) {
     let (mut looks, mut idle) = (0, 0);
     while !done.load(Ordering::Relaxed) {
@@ -241,7 +247,7 @@ fn show(rows: &[Row], format: Format, screen: &mut Screen) -> Result<(), Failure
     screen.line(screen.faint("IDLE: share of samples in which a device was idle while another had a queue"))
 }
 
-/// Seeded draws: the same trace in every run.
+/// A seeded generator: it makes the same trace in every run.
 struct Draws(u64);
 
 impl Draws {

@@ -1,4 +1,4 @@
-//! What the arguments of `panoply infer` and `panoply embed` mean.
+//! Validates the arguments of `panoply infer` and `panoply embed`.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 /// The most classes that are shown.
 const TOP_MAX: usize = 1 << 20;
 
-/// What a model is given.
+/// The input of a model.
 #[derive(Debug)]
 pub enum Given {
-    /// Nothing: it is described.
+    /// No input: the command describes the model.
     Nothing,
     Picture(PathBuf),
     Text(String),
@@ -26,7 +26,7 @@ pub enum Given {
 pub struct InferOptions {
     pub model: PathBuf,
     pub given: Given,
-    /// Outputs that are written to files.
+    /// Outputs to write to files, by name.
     pub outputs: Vec<(String, PathBuf)>,
     pub top: usize,
     pub labels: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct EmbedOptions {
 }
 
 impl InferOptions {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: InferArguments) -> Result<InferOptions, Failure> {
         let normalisation = arguments.normalise.as_deref().map(normalisation).transpose()?;
         if !(0.0..=1.0).contains(&arguments.score) {
@@ -86,7 +86,7 @@ impl InferOptions {
 }
 
 impl EmbedOptions {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: EmbedArguments) -> Result<EmbedOptions, Failure> {
         let EmbedArguments { model, text, lines, image, vocabulary, into, json } = arguments;
         if text.is_empty() && lines.is_none() && image.is_empty() {

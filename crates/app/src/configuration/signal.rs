@@ -1,4 +1,4 @@
-//! What the arguments of `panoply signal` mean.
+//! Validates the arguments of `panoply signal`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::arguments::signal::{
 };
 use crate::failure::Failure;
 
-/// The most frequencies, and the most lines of a picture.
+/// The most frequency bins, and the most lines of a picture.
 const BINS_MAX: usize = 1 << 16;
 const ROWS_MAX: usize = 1 << 14;
-/// The most bits of a point, and the most points.
+/// The most bits at a point, and the most points.
 const BITS_MAX: u64 = 1_000_000_000;
 const POINTS_MAX: usize = 200;
-/// The farthest that a point may lie from 0 dB.
+/// The largest distance of a point from 0 dB.
 const DECIBELS_MAX: f64 = 60.0;
 const RATE_HZ_MIN: f64 = 1e-6;
 const RATE_HZ_MAX: f64 = 1e12;
@@ -36,11 +36,11 @@ pub enum SignalOptions {
     Record(RecordOptions),
 }
 
-/// Where samples come from.
+/// The source of the samples.
 #[derive(Debug)]
 pub struct Recording {
     pub file: PathBuf,
-    /// How samples of a file lie that has nothing else.
+    /// The sample layout of a raw file, which has no header.
     pub raw: Option<Layout>,
     pub pairs: bool,
 }
@@ -66,7 +66,7 @@ pub struct WaterfallOptions {
 
 #[derive(Debug)]
 pub struct DecodeOptions {
-    /// `None`: the recording that the command carries.
+    /// `None` selects the recording that the command carries.
     pub recording: Option<Recording>,
     pub format: Format,
 }
@@ -86,7 +86,7 @@ pub struct BerOptions {
 #[derive(Debug)]
 pub struct RealtimeOptions {
     pub period: Duration,
-    /// Samples of a period.
+    /// Samples in one period.
     pub samples: usize,
     pub periods: u64,
     pub busy: usize,
@@ -98,10 +98,10 @@ pub struct RealtimeOptions {
 #[derive(Debug)]
 pub struct RecordOptions {
     pub file: PathBuf,
-    /// Empty: the command's own.
+    /// Texts of the packets; an empty list selects the command's own.
     pub packets: Vec<String>,
     pub snr_db: f64,
-    /// Turns a sample.
+    /// The carrier offset, in cycles per sample.
     pub offset: f64,
     pub rate_hz: f64,
     pub seed: u64,
@@ -110,7 +110,7 @@ pub struct RecordOptions {
 }
 
 impl SignalOptions {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: SignalArguments) -> Result<SignalOptions, Failure> {
         Ok(match arguments.command {
             SignalCommand::Spectrum(arguments) => SignalOptions::Spectrum(spectrum(arguments)?),

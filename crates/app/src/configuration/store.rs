@@ -1,4 +1,4 @@
-//! What the arguments of `panoply store` mean.
+//! Validates the arguments of `panoply store`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,15 +9,18 @@ use crate::arguments::store::{
     StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
 };
 use crate::failure::Failure;
+use crate::store::names;
 
-/// The longest time to wait for another process.
+/// The longest time to wait for another process, in seconds.
 const WAIT_SECONDS_MAX: f64 = 86_400.0;
-/// The hardest compression.
+/// The most memory for a passphrase, in MiB.
+const PASSPHRASE_MIB_MAX: u32 = 2048;
+/// The highest compression level.
 const LEVEL_MAX: i32 = 19;
-/// The most that is measured, in MiB.
+/// The largest amount of data to measure, in MiB.
 const BENCH_MIB_MAX: u64 = 1 << 20;
 
-/// What to do with a store.
+/// The `panoply store` command to run, with its options.
 #[derive(Debug)]
 pub enum StoreOptions {
     Init(InitOptions),
@@ -26,6 +29,7 @@ pub enum StoreOptions {
     Ls(LsOptions),
     Cat(CatOptions),
     Verify(VerifyOptions),
+    Repair(StoreRepairOptions),
     Rotate(RotateOptions),
     Rm(RmOptions),
     Bench(StoreBenchOptions),
@@ -37,27 +41,29 @@ pub struct Place {
     pub path: PathBuf,
     pub anchor: AnchorPlace,
     pub wait: Duration,
+    /// Memory that Argon2id takes for a passphrase; `None`: as usual.
+    pub passphrase_memory_mib: Option<u32>,
 }
 
-/// Where the anchor is.
+/// The location of the anchor.
 #[derive(Debug)]
 pub enum AnchorPlace {
     None,
-    /// A file of the user's state folder, named after the store's path.
+    /// Files in the user's state folder, named after the store's path and after its id.
     StateFolder,
     File(PathBuf),
 }
 
-/// Where a key comes from.
+/// The source of a key.
 #[derive(Debug)]
 pub enum KeySource {
     File(PathBuf),
     Environment(String),
     PassphraseFile(PathBuf),
     PassphraseEnvironment(String),
-    /// Asked for on the terminal; twice where it is a new one.
+    /// The terminal asks for the passphrase, twice if it is a new one.
     Terminal,
-    /// Made now, and written to this file.
+    /// A new key, which is written to this file.
     Generated(PathBuf),
 }
 
@@ -65,6 +71,8 @@ pub enum KeySource {
 pub struct InitOptions {
     pub place: Place,
     pub key: KeySource,
+    /// Whether a passphrase that is easily guessed is accepted.
+    pub weak_passphrase: bool,
     pub format: Format,
 }
 
@@ -74,12 +82,12 @@ pub struct PutOptions {
     pub key: KeySource,
     pub source: PutSource,
     pub mode: PutMode,
-    /// `None`: no compression.
+    /// `None` does not compress.
     pub level: Option<i32>,
     pub format: Format,
 }
 
-/// What is stored.
+/// The data to store.
 #[derive(Debug)]
 pub enum PutSource {
     /// The standard input, under this name.
@@ -90,12 +98,15 @@ pub enum PutSource {
     Paths(Vec<PathBuf>),
 }
 
-/// What becomes of objects that are there already.
+/// The treatment of objects that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
     Refuse,
     Replace,
     Append,
+    /// Appends to an object of exactly this many bytes. Does nothing if that append was done
+    /// already.
+    AppendAt(u64),
 }
 
 #[derive(Debug)]
@@ -107,10 +118,10 @@ pub struct GetOptions {
     pub format: Format,
 }
 
-/// What is read, and where it goes.
+/// The objects to read, and where they go.
 #[derive(Debug)]
 pub enum Wanted {
-    /// Everything, into a folder.
+    /// All objects, into a folder.
     All(PathBuf),
     ToFile {
         name: String,
@@ -123,7 +134,7 @@ pub enum Wanted {
     },
 }
 
-/// Bytes of an object; an end that was not given is the object's.
+/// A range of an object's bytes. Without `end` the range ends where the object ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
     pub start: u64,
@@ -154,10 +165,21 @@ pub struct VerifyOptions {
 }
 
 #[derive(Debug)]
+pub struct StoreRepairOptions {
+    pub place: Place,
+    pub key: KeySource,
+    pub apply: bool,
+    pub new_anchor: bool,
+    pub format: Format,
+}
+
+#[derive(Debug)]
 pub struct RotateOptions {
     pub place: Place,
     pub key: KeySource,
     pub new_key: KeySource,
+    /// Whether a new passphrase that is easily guessed is accepted.
+    pub weak_passphrase: bool,
     pub format: Format,
 }
 
@@ -177,7 +199,7 @@ pub struct StoreBenchOptions {
 }
 
 impl StoreOptions {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: StoreArguments) -> Result<StoreOptions, Failure> {
         Ok(match arguments.command {
             StoreCommand::Init(arguments) => StoreOptions::Init(init(arguments)?),
@@ -195,6 +217,13 @@ impl StoreOptions {
                 key: key(arguments.key),
                 format: format(arguments.json),
             }),
+            StoreCommand::Repair(arguments) => StoreOptions::Repair(StoreRepairOptions {
+                place: place(arguments.place)?,
+                key: key(arguments.key),
+                apply: arguments.apply,
+                new_anchor: arguments.new_anchor,
+                format: format(arguments.json),
+            }),
             StoreCommand::Rotate(arguments) => StoreOptions::Rotate(rotate(arguments)?),
             StoreCommand::Rm(arguments) => StoreOptions::Rm(RmOptions {
                 place: place(arguments.place)?,
@@ -208,13 +237,13 @@ impl StoreOptions {
 }
 
 fn init(arguments: InitArguments) -> Result<InitOptions, Failure> {
-    let InitArguments { place: where_, key: from, generate, json } = arguments;
+    let InitArguments { place: where_, key: from, generate, weak_passphrase, json } = arguments;
     let key = generated(generate, key(from));
-    Ok(InitOptions { place: place(where_)?, key, format: format(json) })
+    Ok(InitOptions { place: place(where_)?, key, weak_passphrase, format: format(json) })
 }
 
 fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
-    let PutArguments { place: where_, files, key: from, name, replace, append, level, json } = arguments;
+    let PutArguments { place: where_, files, key: from, name, replace, append, at, level, json } = arguments;
     if !(0..=LEVEL_MAX).contains(&level) {
         return Err(Failure::Usage(format!("--level: expected 0 to {LEVEL_MAX}, got {level}")));
     }
@@ -229,9 +258,10 @@ fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
         }
         (None, _) => PutSource::Paths(files),
     };
-    let mode = match (replace, append) {
-        (true, _) => PutMode::Replace,
-        (_, true) => PutMode::Append,
+    let mode = match (replace, append, at) {
+        (true, ..) => PutMode::Replace,
+        (_, true, Some(at)) => PutMode::AppendAt(at),
+        (_, true, None) => PutMode::Append,
         _ => PutMode::Refuse,
     };
     let level = Some(level).filter(|level| *level > 0);
@@ -249,7 +279,10 @@ fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
         (Some(name), Some(to)) if is_stream(&to) => Wanted::ToOutput { name, range },
         (Some(name), Some(file)) => Wanted::ToFile { name, range, file },
         (Some(name), None) => {
-            let file = PathBuf::from(name.rsplit('/').next().unwrap_or(&name));
+            let parts = names::parts(&name, cfg!(windows)).map_err(|reason| {
+                Failure::Usage(format!("`{name}` is no name of a file here: {reason}; --to names one"))
+            })?;
+            let file = PathBuf::from(parts.last().copied().unwrap_or_default());
             Wanted::ToFile { name, range, file }
         }
     };
@@ -262,7 +295,7 @@ fn cat(arguments: CatArguments) -> Result<CatOptions, Failure> {
 }
 
 fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
-    let RotateArguments { place: where_, key: from, new_key, generate, json } = arguments;
+    let RotateArguments { place: where_, key: from, new_key, generate, weak_passphrase, json } = arguments;
     let NewKeyArguments { new_key_file, new_key_env, new_passphrase_file, new_passphrase } = new_key;
     let to = KeyArguments {
         key_file: new_key_file,
@@ -271,7 +304,7 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
         passphrase: new_passphrase,
     };
     let new_key = generated(generate, key(to));
-    Ok(RotateOptions { place: place(where_)?, key: key(from), new_key, format: format(json) })
+    Ok(RotateOptions { place: place(where_)?, key: key(from), new_key, weak_passphrase, format: format(json) })
 }
 
 fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
@@ -282,29 +315,31 @@ fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
 }
 
 fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
-    let PlaceArguments { path, anchor, no_anchor, wait } = arguments;
+    let PlaceArguments { path, anchor, no_anchor, wait, passphrase_memory } = arguments;
     if !(0.0..=WAIT_SECONDS_MAX).contains(&wait) {
         return Err(Failure::Usage(format!("--wait: expected 0 to {WAIT_SECONDS_MAX} seconds, got {wait}")));
+    }
+    if let Some(mib) = passphrase_memory.filter(|mib| !(1..=PASSPHRASE_MIB_MAX).contains(mib)) {
+        return Err(Failure::Usage(format!("--passphrase-memory: expected 1 to {PASSPHRASE_MIB_MAX} MiB, got {mib}")));
     }
     let anchor = match (anchor, no_anchor) {
         (Some(file), _) => AnchorPlace::File(file),
         (None, true) => AnchorPlace::None,
         (None, false) => AnchorPlace::StateFolder,
     };
-    Ok(Place { path, anchor, wait: Duration::from_secs_f64(wait) })
+    Ok(Place { path, anchor, wait: Duration::from_secs_f64(wait), passphrase_memory_mib: passphrase_memory })
 }
 
-/// What the environment has, else the terminal.
+/// Returns the key source that the environment gives, else the terminal.
 pub fn key_of_environment() -> KeySource {
     key(KeyArguments { key_file: None, key_env: None, passphrase_file: None, passphrase: false })
 }
 
-/// What was said, else what the environment has, else the terminal.
+/// Returns the key source from the arguments, else from the environment, else the terminal. The
+/// caller must read a secret of the environment once.
 pub fn key(arguments: KeyArguments) -> KeySource {
-    const KEY: &str = "PANOPLY_STORE_KEY";
-    const PASSPHRASE: &str = "PANOPLY_STORE_PASSPHRASE";
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    match arguments {
+    use crate::secrets::{STORE_KEY as KEY, STORE_PASSPHRASE as PASSPHRASE, announce, is_set};
+    let source = match arguments {
         KeyArguments { key_file: Some(file), .. } => KeySource::File(file),
         KeyArguments { key_env: Some(name), .. } => KeySource::Environment(name),
         KeyArguments { passphrase_file: Some(file), .. } => KeySource::PassphraseFile(file),
@@ -312,7 +347,11 @@ pub fn key(arguments: KeyArguments) -> KeySource {
         _ if is_set(KEY) => KeySource::Environment(KEY.to_owned()),
         _ if is_set(PASSPHRASE) => KeySource::PassphraseEnvironment(PASSPHRASE.to_owned()),
         _ => KeySource::Terminal,
+    };
+    if let KeySource::Environment(name) | KeySource::PassphraseEnvironment(name) = &source {
+        announce(name);
     }
+    source
 }
 
 pub fn generated(generate: bool, source: KeySource) -> KeySource {

@@ -1,4 +1,4 @@
-//! What the arguments of `panoply train` mean.
+//! Validates the arguments of `panoply train`.
 
 use std::path::PathBuf;
 
@@ -13,17 +13,17 @@ use crate::failure::Failure;
 const EPOCHS_MAX: u64 = 100_000;
 const BATCH_MAX: usize = 1 << 16;
 
-/// What to train, and how.
+/// The network to train, and the settings of training.
 #[derive(Debug)]
 pub struct TrainOptions {
     pub network: Classifier,
-    /// `None`: the digits that the command carries.
+    /// `None` selects the digits that the command carries.
     pub mnist: Option<PathBuf>,
     pub epochs: u64,
     pub batch: usize,
     pub rate: f64,
     pub precision: DType,
-    /// None: wherever the runtime sends it.
+    /// Empty leaves the choice of the device to the runtime.
     pub devices: Vec<DeviceId>,
     pub seed: u64,
     pub checkpoints: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct TrainOptions {
 }
 
 impl TrainOptions {
-    /// What these arguments mean, or which of them makes no sense.
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: TrainArguments) -> Result<TrainOptions, Failure> {
         let network = match arguments.network.as_str() {
             "mlp" => Classifier::Mlp,

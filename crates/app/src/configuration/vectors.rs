@@ -1,4 +1,4 @@
-//! What the arguments of `panoply vectors` and `panoply demo` mean.
+//! Validates the arguments of `panoply vectors` and `panoply demo`.
 
 use std::path::{Path, PathBuf};
 
@@ -19,19 +19,20 @@ use crate::arguments::vectors::{
 use crate::failure::Failure;
 use crate::partial::is_same_place;
 
-/// The most hits that may be asked for.
+/// The most hits that may be requested.
 const K_MAX: usize = 1 << 16;
-/// The most candidates for each hit that may be asked for.
+/// The most candidates per hit that may be requested.
 const RERANK_MAX: usize = 1 << 10;
 
-/// What to do with a collection, and where its key comes from; `None`: nothing was said.
+/// A command on a collection, and the source of its key. `key` is `None` if no key option was
+/// given.
 #[derive(Debug)]
 pub struct VectorsOptions {
     pub command: VectorsOption,
     pub key: Option<KeySource>,
 }
 
-/// What to do with a collection.
+/// The `panoply vectors` command to run, with its options.
 #[derive(Debug)]
 pub enum VectorsOption {
     Create(CreateOptions),
@@ -54,13 +55,15 @@ pub enum VectorsOption {
 pub struct CreateOptions {
     pub path: PathBuf,
     pub schema: Schema,
+    /// Whether a passphrase that is easily guessed is accepted.
+    pub weak_passphrase: bool,
     pub format: Format,
 }
 
 #[derive(Debug)]
 pub struct ImportOptions {
     pub path: PathBuf,
-    /// `None`: the standard input.
+    /// `None` is the standard input.
     pub file: Option<PathBuf>,
     pub kind: FileKind,
     pub records: Option<PathBuf>,
@@ -84,14 +87,14 @@ pub struct SearchOptions {
     pub format: Format,
 }
 
-/// What is searched for.
+/// The query of a search.
 #[derive(Debug)]
 pub enum Query {
-    /// One vector, as it was typed.
+    /// One vector, given on the command line.
     Vector(Vec<f32>),
     /// The vectors of a file.
     File(PathBuf),
-    /// A record's own vector.
+    /// The vector of a record.
     Record(String),
 }
 
@@ -106,7 +109,7 @@ pub struct InfoOptions {
 pub struct TuneOptions {
     pub path: PathBuf,
     pub lists: Option<usize>,
-    /// Empty: a choice of them.
+    /// Empty selects a default list of values.
     pub nprobes: Vec<usize>,
     pub queries: Option<PathBuf>,
     pub k: usize,
@@ -121,7 +124,7 @@ pub struct ExportOptions {
     pub format: Format,
 }
 
-/// Where records are written to.
+/// The destination of exported records.
 #[derive(Debug)]
 pub enum Target {
     /// JSON lines on the standard output.
@@ -140,7 +143,7 @@ pub struct DeleteOptions {
     pub format: Format,
 }
 
-/// What is deleted.
+/// The records to delete.
 #[derive(Debug)]
 pub enum Doomed {
     Records(Vec<String>),
@@ -202,7 +205,7 @@ pub struct RepairOptions {
 
 #[derive(Debug)]
 pub struct DemoOptions {
-    /// `None`: what the command carries.
+    /// `None` selects the data that the command carries.
     pub data: Option<PathBuf>,
     pub format: Format,
 }
@@ -215,7 +218,7 @@ impl VectorsOptions {
     }
 }
 
-/// Where the key comes from, if anything was said of it.
+/// Returns the source of the key, or `None` if no key option was given.
 fn key_source(arguments: CollectionKeyArguments, generate: bool) -> Result<Option<KeySource>, Failure> {
     let CollectionKeyArguments { key_file, key_env, passphrase_file, passphrase } = arguments;
     let said = [key_file.is_some(), key_env.is_some(), passphrase_file.is_some(), passphrase];
@@ -280,7 +283,8 @@ fn create(arguments: CreateArguments) -> Result<CreateOptions, Failure> {
     let name = arguments.name.clone().or_else(of_folder);
     let name = name.ok_or_else(|| Failure::Usage("COLLECTION: expected a path that ends in a name".to_owned()))?;
     let schema = Schema::new(name, arguments.dimension, metric).storage(storage);
-    Ok(CreateOptions { path: arguments.path, schema, format: format(arguments.json) })
+    let weak_passphrase = arguments.weak_passphrase;
+    Ok(CreateOptions { path: arguments.path, schema, weak_passphrase, format: format(arguments.json) })
 }
 
 fn import(arguments: ImportArguments) -> Result<ImportOptions, Failure> {
@@ -365,7 +369,7 @@ fn update(arguments: UpdateArguments) -> Result<UpdateOptions, Failure> {
     })
 }
 
-/// A vector as it was typed.
+/// Parses a vector from the command line.
 fn vector(text: &str) -> Result<Vec<f32>, Failure> {
     let vector: Vec<f32> = serde_json::from_str(text)
         .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, or @FILE; {error}")))?;
@@ -434,7 +438,7 @@ fn hits(k: usize) -> Result<usize, Failure> {
     within("--k", k, K_MAX).map(|()| k)
 }
 
-/// Refuses a number that is not 1 to `max`.
+/// Refuses a number outside 1 to `max`.
 fn within(argument: &str, got: usize, max: usize) -> Result<(), Failure> {
     match (1..=max).contains(&got) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The demonstration's data: carried in the command, or read from a folder.
+//! The demonstration's data: embedded in the command, or read from a folder.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
@@ -15,14 +15,14 @@ const RECORDS: &str = "debian-packages.jsonl";
 const QUERY_VECTORS: &str = "queries.npy";
 const QUERY_TEXTS: &str = "queries.txt";
 
-/// The same files as the command carries them, 8 MB in all.
-const CARRIED_VECTORS: &[u8] = include_bytes!("../../../../data/debian-packages.npy");
+/// The embedded files, 8 MB in all.
+const CARRIED_VECTORS: &[u8] = include_bytes!("../../data/debian-packages.npy");
 /// Compressed by the build script.
 const CARRIED_RECORDS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/debian-packages.jsonl.lz4"));
-const CARRIED_QUERY_VECTORS: &[u8] = include_bytes!("../../../../data/queries.npy");
-const CARRIED_QUERY_TEXTS: &str = include_str!("../../../../data/queries.txt");
+const CARRIED_QUERY_VECTORS: &[u8] = include_bytes!("../../data/queries.npy");
+const CARRIED_QUERY_TEXTS: &str = include_str!("../../data/queries.txt");
 
-/// Packages and questions about them.
+/// The packages, and questions about them.
 pub struct Data {
     pub dimension: usize,
     pub ids: Vec<String>,
@@ -48,7 +48,7 @@ impl Data {
         Data::assemble(vectors, records, queries, CARRIED_QUERY_TEXTS)
     }
 
-    /// The same four files from a folder.
+    /// Reads the same four files from a folder.
     pub fn of_folder(folder: &Path) -> Result<Data> {
         let open = |name: &str| {
             let path = folder.join(name);
@@ -80,7 +80,7 @@ fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn Reader>> {
     Ok(Box::new(NpyReader::new(stream, None)?))
 }
 
-/// Every row.
+/// Reads all rows.
 fn all(mut reader: Box<dyn Reader>) -> Result<Batch> {
     let mut all = Batch::default();
     while let Some(batch) = reader.next_batch(1 << 12)? {

@@ -1,8 +1,9 @@
-//! `panoply demo`: builds a collection of software packages, asks it a dozen questions in plain words on every device, and
-//! shows the hits, which device answered, how fast, and how the devices compare with each other and with a plain loop.
+//! `panoply demo`: builds a collection of software packages and answers a dozen questions in plain
+//! words on every device. The command shows the hits, the device that answered, its speed, and how
+//! the devices compare with each other and with a plain loop.
 //!
-//! [`data`] reads the data, `trial` searches and measures on one device, `plain` is a plain loop over all rows, which every
-//! device must agree with, `show` prints.
+//! [`data`] reads the data. `trial` searches and measures on one device. `plain` is a plain loop
+//! over all rows, and every device must agree with its hits. `show` prints.
 
 mod data;
 mod plain;
@@ -24,18 +25,19 @@ use crate::vectors::start;
 use data::Data;
 use trial::Trial;
 
-/// Hits that are shown for each question.
+/// Hits shown for each question.
 const HITS: usize = 3;
 
-/// Everything that the demonstration found out, in the form in which it is printed as JSON.
+/// All results of the demonstration, in the form of the JSON output.
 #[derive(Serialize)]
 struct Findings {
     rows: usize,
     dimension: usize,
-    /// Building the collection, from vectors in memory until its rows are where they are searched.
+    /// The time to build the collection: from vectors in memory until the rows are where they are
+    /// searched.
     build_ms: f64,
     questions: Vec<Answer>,
-    /// One search by a plain loop over all rows, on one thread.
+    /// The time of one search by a plain loop over all rows, on one thread.
     plain_loop_ms: f64,
     devices: Vec<Trial>,
     /// Devices that could not take part.
@@ -49,7 +51,7 @@ struct Unfit {
     reason: String,
 }
 
-/// A question and what the first device found.
+/// A question and the hits of the first device.
 #[derive(Serialize)]
 struct Answer {
     text: String,
@@ -112,7 +114,7 @@ fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
     }
 }
 
-/// A failure if no device took part, or if one found something else than the plain loop did.
+/// Fails if no device took part, or if a device's hits differ from those of the plain loop.
 fn all_agree(findings: &Findings) -> Result<(), Failure> {
     if findings.devices.is_empty() {
         return Err(Failure::Run(anyhow::anyhow!("no device could take part")));

@@ -1,11 +1,12 @@
-//! A plain loop on one thread: a dot product with every row, then the best few. Every device must find the same hits, and
-//! is compared with its time.
+//! A plain loop on one thread: a dot product with every row, then the best few. Every device must
+//! find the same hits, and the loop's time is the baseline for the devices.
 
 use std::time::{Duration, Instant};
 
 use super::data::{Data, Question};
 
-/// For each question the places and scores of the best packages, and the median time of a question.
+/// Returns for each question the row indices and scores of the best packages, and the median time
+/// of a question.
 pub fn answers(data: &Data, hits: usize) -> (Vec<Vec<(usize, f32)>>, Duration) {
     let mut times = Vec::new();
     let answer = |question: &Question| {

@@ -1,4 +1,4 @@
-//! The findings as text: the hits, a table of the devices, and bars.
+//! Prints the results as text: the hits, a table of the devices, and bars.
 
 use super::{Answer, Findings, Package};
 use crate::bench::row::time_text;
@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::screen::{Screen, shortened, wrapped};
 use crate::vectors::grouped;
 
-/// The widest that a package's name is shown.
+/// The largest width of a package's name.
 const ID_WIDTH: usize = 18;
-/// The longest bar.
+/// The length of the longest bar.
 const BAR_WIDTH_MAX: usize = 40;
 
-/// Prints everything.
+/// Prints all results.
 pub fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     let rows = grouped(findings.rows as u64);
     let introduction = format!(
@@ -65,7 +65,8 @@ fn print_devices(findings: &Findings, screen: &mut Screen) -> Result<(), Failure
     Ok(())
 }
 
-/// How many questions each answers in a second, one after the other; the longest bar is the quickest.
+/// Prints the questions per second of each device, one after the other and all at once. The fastest
+/// has the longest bar.
 fn print_bars(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     let mut rates = vec![("plain loop".to_owned(), 1e3 / findings.plain_loop_ms.max(1e-6))];
     for trial in &findings.devices {

@@ -1,4 +1,4 @@
-//! One device: the collection on it, its answers, and their times.
+//! The demonstration on one device: the collection on it, the answers, and their times.
 
 use std::time::{Duration, Instant};
 
@@ -13,30 +13,30 @@ use crate::vectors::residency_on;
 
 /// How long each kind of search is measured.
 const MEASURED: Duration = Duration::from_millis(300);
-/// The fewest searches of a kind that are measured.
+/// The fewest measured searches of a kind.
 const REPEATS_MIN: usize = 5;
-/// The most that the same score may differ between a device and the plain loop: the rounding of f16.
+/// The largest difference of a score between a device and the plain loop, from the rounding of f16.
 const SCORE_TOLERANCE: f32 = 2e-3;
 
-/// How a device did.
+/// The result of one device.
 #[derive(Serialize)]
 pub struct Trial {
     pub device: String,
     pub name: String,
-    /// The devices that did the work, as the searches reported it.
+    /// The devices that did the work, as reported by the searches.
     pub answered_by: Vec<String>,
-    /// The median time of one question, from the call until the hits are there.
+    /// The median time of one question, from the call until the hits are ready.
     pub one_ms: f64,
     /// The median time of all questions in one call.
     pub all_ms: f64,
-    /// Questions in a second, all of them in one call.
+    /// Questions per second, with all questions in one call.
     pub queries_per_s: f64,
-    /// Whether its hits are those of the plain loop.
+    /// Whether the hits agree with those of the plain loop.
     pub agrees: bool,
 }
 
-/// Builds the collection with its rows on the device, asks every question, and measures. Gives the trial, the time that
-/// building took, and the hits.
+/// Builds the collection with its rows on the device, asks every question, and measures. Returns
+/// the trial, the build time and the hits.
 pub fn run(
     data: &Data,
     device: &DeviceInfo,
@@ -98,7 +98,8 @@ fn measure(
     Ok((trial, answers))
 }
 
-/// Whether the hits are the packages that the plain loop found. Where two have nearly the same score, either may come first.
+/// Whether the hits are the packages that the plain loop found. Packages with nearly the same score
+/// may come in any order.
 fn same(hits: &[Hit], truth: &[(usize, f32)], data: &Data) -> bool {
     hits.len() == truth.len()
         && hits.iter().zip(truth).all(|(hit, (row, score))| {
@@ -109,7 +110,7 @@ fn same(hits: &[Hit], truth: &[(usize, f32)], data: &Data) -> bool {
         })
 }
 
-/// The median time of a search.
+/// Returns the median time of a search.
 fn median(mut search: impl FnMut() -> Result<()>) -> Result<Duration> {
     search()?;
     let (begin, mut times) = (Instant::now(), Vec::new());

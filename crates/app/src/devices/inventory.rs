@@ -1,10 +1,10 @@
-//! Everything that is known of the devices, in the form in which it is printed as JSON. What an API does not tell is
-//! `null`.
+//! The properties of all devices, in the form of the JSON output. A property that an API does not
+//! report is `null`.
 
 use panoply::{Absence, BackendReport, Circuit, DeviceInfo, HealthReport, Runtime, WorkerReport, WorkerState};
 use serde::Serialize;
 
-/// The whole document.
+/// The whole JSON document.
 #[derive(Serialize)]
 pub struct Inventory {
     /// Panoply's version.
@@ -12,18 +12,18 @@ pub struct Inventory {
     pub backends: Vec<BackendRow>,
 }
 
-/// One API.
+/// One API and its devices.
 #[derive(Serialize)]
 pub struct BackendRow {
     pub api: String,
-    /// Why there is no device; `null` where there are some.
+    /// The reason why there is no device; `null` if there are any.
     pub absent: Option<AbsenceRow>,
     pub devices: Vec<DeviceRow>,
 }
 
 #[derive(Serialize)]
 pub struct AbsenceRow {
-    /// `not_compiled`, `library_missing`, `no_device`, `denied` or `other`.
+    /// `not_compiled`, `library_missing`, `no_device`, `denied`, `left_out` or `other`.
     pub kind: &'static str,
     pub reason: String,
 }
@@ -33,7 +33,7 @@ pub struct DeviceRow {
     pub id: String,
     pub name: String,
     pub kind: &'static str,
-    /// True for a virtual device: no hardware is behind it.
+    /// True for a virtual device, which has no hardware.
     pub simulated: bool,
     pub memory_total_bytes: Option<u64>,
     pub memory_available_bytes: Option<u64>,
@@ -55,26 +55,26 @@ pub struct DeviceRow {
 pub struct WorkerRow {
     /// `opening`, `ready`, `reopening`, `failed` or `stopped`.
     pub state: &'static str,
-    /// Why it is not ready.
+    /// The reason why the worker is not ready.
     pub trouble: Option<String>,
     pub queued: usize,
     pub queue_depth_max: usize,
     pub accepted: u64,
     pub completed: u64,
     pub failed: u64,
-    /// Ops that left it because it failed them.
+    /// Ops that left this worker because its device failed them, or was about to.
     pub fallbacks: u64,
     pub health: HealthRow,
 }
 
 #[derive(Serialize)]
 pub struct HealthRow {
-    /// The part of its capacity that the device has.
+    /// The share of its capacity that the device has at present.
     pub capacity: f32,
     /// `closed`, `half_open` or `open`.
     pub circuit: &'static str,
     pub memory_full: bool,
-    /// How often any of these changed.
+    /// How often the capacity, the circuit or `memory_full` changed.
     pub transitions: u64,
     pub temperature_celsius: Option<f32>,
     pub power_watts: Option<f32>,
@@ -82,7 +82,7 @@ pub struct HealthRow {
     pub throttled: Option<bool>,
 }
 
-/// What this runtime knows of its devices now.
+/// Collects the present state of the runtime's devices.
 pub fn take(runtime: &Runtime) -> Inventory {
     let workers = runtime.workers();
     let backends = runtime.backends().iter().map(|report| backend(report, &workers)).collect();
@@ -106,6 +106,7 @@ fn absence_kind(absence: &Absence) -> &'static str {
         Absence::LibraryMissing { .. } => "library_missing",
         Absence::NoDevice { .. } => "no_device",
         Absence::Denied { .. } => "denied",
+        Absence::LeftOut { .. } => "left_out",
         _ => "other",
     }
 }

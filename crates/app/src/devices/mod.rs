@@ -1,4 +1,4 @@
-//! `panoply devices`: what is in this machine, and for what is not there the reason.
+//! `panoply devices`: lists this machine's devices, and for every absent one the reason.
 
 mod inventory;
 mod table;
@@ -9,7 +9,7 @@ use crate::configuration::{DevicesOptions, Format};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Finds every device and prints what is known of it.
+/// Finds every device and prints its properties.
 pub fn show(options: &DevicesOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.only = options.apis.clone().or(settings.only);

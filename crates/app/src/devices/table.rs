@@ -1,14 +1,15 @@
-//! The devices as a table for people: one line of figures per device, and below it what else is known.
+//! Prints the devices as a table for people: one line of figures per device, and the other details
+//! below.
 
 use super::inventory::{BackendRow, DeviceRow, Inventory, WorkerRow};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
-/// How far the lines below a device's own are set in; also the least width of the first column.
+/// The indentation of the detail lines below a device; also the smallest width of the first column.
 const INDENT: usize = 10;
 const NAME_WIDTH_MIN: usize = 8;
 
-/// Prints every device, then what is not there.
+/// Prints every device, then every absent backend.
 pub fn print(inventory: &Inventory, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<&DeviceRow> = inventory.backends.iter().flat_map(|backend| &backend.devices).collect();
     let mut lines = vec![["DEVICE", "NAME", "KIND", "MEMORY IN USE", "WORKER"].map(str::to_owned)];
@@ -27,7 +28,8 @@ fn cells(device: &DeviceRow) -> [String; 5] {
     [device.id.clone(), device.name.clone(), kind, memory(device), state.to_owned()]
 }
 
-/// The widths of the first four columns. Each is as wide as its widest cell, except the name, which takes what is left.
+/// The widths of the first four columns. Each is as wide as its widest cell, except the name, which
+/// gets the remaining width.
 struct Widths([usize; 4]);
 
 impl Widths {
@@ -67,7 +69,7 @@ fn memory(device: &DeviceRow) -> String {
     }
 }
 
-/// What is known beyond the columns, one line per subject.
+/// Formats the details beyond the columns, one line per subject.
 fn details(device: &DeviceRow) -> Vec<String> {
     let mut parts = Vec::new();
     let mut add = |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
@@ -107,7 +109,7 @@ fn details(device: &DeviceRow) -> Vec<String> {
 
 fn print_absent(backends: &[BackendRow], screen: &mut Screen) -> Result<(), Failure> {
     let mut first = true;
-    // Some names are longer than a device's.
+    // Some names of absent backends are wider than the device column.
     let absent = backends.iter().filter(|backend| backend.absent.is_some());
     let width = absent.map(|backend| backend.api.chars().count() + 1).max().unwrap_or(0).max(INDENT);
     for backend in backends {

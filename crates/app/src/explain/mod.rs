@@ -1,4 +1,5 @@
-//! `panoply explain`: where an op would run, how long each device is expected to take, and why the winner wins.
+//! `panoply explain`: predicts where an op would run and how long each device would take, with the
+//! reason for the choice.
 
 mod plot;
 
@@ -13,7 +14,7 @@ use crate::op_kind::{AnyOp, OpKind, size_text};
 use crate::partial::Partial;
 use crate::screen::Screen;
 
-/// One device for one size, as JSON and as a line of the table.
+/// The prediction for one device and one size, as JSON and as a line of the table.
 #[derive(Serialize)]
 struct Row {
     op: &'static str,
@@ -28,11 +29,11 @@ struct Row {
     run_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_us: Option<f64>,
-    /// Whether the figures were learned from ops that ran there.
+    /// Whether the figures were learned from ops that ran on the device.
     measured: bool,
 }
 
-/// Prints what the router thinks of each size.
+/// Prints the router's prediction for each size.
 pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.only = options.apis.clone().or(settings.only);
@@ -53,7 +54,7 @@ pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure
     Ok(())
 }
 
-/// Predicted finish in seconds by size, for each device.
+/// Predicted finish in seconds by size, for one device.
 pub struct Curve {
     pub device: String,
     pub points: Vec<(f64, f64)>,
@@ -76,7 +77,8 @@ fn curves(runtime: &Runtime, options: &ExplainOptions) -> Result<Vec<Curve>, Fai
     Ok(curves)
 }
 
-/// Asks about inputs that exist in name only: views of one number.
+/// Asks the router for its prediction. The inputs are views of a single number, so that no memory
+/// is needed.
 fn ask(runtime: &Runtime, op: OpKind, size: &[usize], to_host: bool) -> Result<Vec<Alternative>, Failure> {
     let view = |dims: &[usize]| Tensor::scalar(0.0_f32)?.broadcast_to(dims);
     let form = op.size_form();
@@ -126,7 +128,7 @@ fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Res
     screen.line(reason(alternatives))
 }
 
-/// Why the winner won, in a sentence.
+/// Formats the reason for the choice, in a sentence.
 fn reason(alternatives: &[Alternative]) -> String {
     let taken = |device: &&Alternative| matches!(device.verdict, Verdict::Chosen | Verdict::Explored);
     let Some(winner) = alternatives.iter().find(taken) else { return "  no device can run it\n".to_owned() };

@@ -1,4 +1,5 @@
-//! Curves of predicted finish over size as SVG, both logarithmic, with the sizes at which the best device changes.
+//! Draws the predicted finish over size as SVG, both logarithmic, and marks the sizes at which the
+//! best device changes.
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ const STYLE: &str = "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#
     .faint{fill:#4a5568}.grid{stroke:#d5dae3;stroke-width:1}.cross{stroke:#4a5568;stroke-dasharray:4 4}.curve{fill:none;stroke-width:2.5}\
     .ground{fill:#ffffff}@media(prefers-color-scheme:dark){text{fill:#e6e9ef}.faint{fill:#a9b2c3}.grid{stroke:#2c313b}.ground{fill:#16181d}}";
 
-/// Where a value lies between two others, logarithmically, from 0 to 1.
+/// A logarithmic scale: maps a value between `low` and `high` to 0 to 1.
 struct Scale {
     low: f64,
     high: f64,
@@ -34,7 +35,7 @@ impl Scale {
     }
 }
 
-/// The chart.
+/// Draws the chart.
 pub fn svg(op: OpKind, curves: &[Curve]) -> String {
     let points = || curves.iter().flat_map(|curve| curve.points.iter());
     let sizes = Scale::over(points().map(|point| point.0));
@@ -82,7 +83,7 @@ pub fn svg(op: OpKind, curves: &[Curve]) -> String {
     )
 }
 
-/// The sizes between which the best device changes, with the device before and after.
+/// Returns the sizes at which the best device changes, with the devices before and after.
 fn crossovers(curves: &[Curve]) -> Vec<(f64, String, String)> {
     let mut sizes: Vec<f64> = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0)).collect();
     sizes.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! `panoply embed`: texts or pictures as vectors, printed or put into a collection.
+//! `panoply embed`: turns texts or pictures into vectors, and prints them or puts them into a
+//! collection.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,18 +18,18 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::vectors::start;
 
-/// Texts that are embedded at a time, and the pieces of each at most.
+/// The number of texts per batch, and the most tokens of each text.
 const BATCH: usize = 32;
 const PIECES_MAX: usize = 256;
 
-/// A vector with its id and what it was made of.
+/// A vector with its id, and metadata about its source.
 struct Row {
     id: String,
     vector: Vec<f32>,
     metadata: Value,
 }
 
-/// Embeds.
+/// Runs `panoply embed`.
 pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
@@ -94,10 +95,12 @@ fn pictures(model: &Model, options: &EmbedOptions) -> Result<Vec<Row>, Failure> 
     options.pictures.iter().map(row).collect()
 }
 
-/// The first number behind those that are ids: texts have no names of their own, and none may take the place of another.
+/// Returns the next free number as an id. Texts have no names of their own, and a new text must not
+/// replace another.
 fn next_number(collection: &Collection) -> u64 {
     let numbers = collection.iter().filter_map(|entry| entry.id.parse::<u64>().ok());
-    // Ids beyond half of what is possible are names, not numbers: there must be room behind the last number.
+    // Ids in the upper half of the range count as names, not numbers, so that free numbers follow
+    // the last one.
     numbers.filter(|number| *number < u64::MAX / 2).max().map_or(1, |last| last + 1)
 }
 

@@ -1,4 +1,4 @@
-//! `panoply infer`: runs a model once, and says what it found.
+//! `panoply infer`: runs a model once and shows its answer.
 
 use std::time::Instant;
 
@@ -19,28 +19,29 @@ use crate::partial::Partial;
 use crate::screen::{Screen, bytes_text};
 use crate::vectors::start;
 
-/// The pieces of a text that a model is given at most.
+/// The most tokens of a text that a model gets.
 const PIECES_MAX: usize = 512;
-/// The numbers of an output that are printed.
+/// The number of elements of an output that are printed.
 const SHOWN_MAX: usize = 8;
 /// The colours of boxes, by class.
 const COLOURS: [[u8; 3]; 6] =
     [[230, 25, 75], [60, 180, 75], [0, 130, 200], [245, 130, 48], [145, 30, 180], [0, 128, 128]];
 
-/// What a model answered, in the form in which it is printed as JSON.
+/// A model's answer, in the form of the JSON output.
 #[derive(Default, Serialize)]
 struct Findings {
     #[serde(skip_serializing_if = "Value::is_null")]
     model: Value,
     load_ms: f64,
-    /// The device that answered, where it is another runtime, and why it was asked.
+    /// The device of the other runtime, if it answered, and the reason why Panoply refused the
+    /// model.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     infer_ms: Option<f64>,
-    /// The devices that answered, as the runtime reports it.
+    /// The devices that ran the model, as reported by the runtime.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +52,7 @@ struct Findings {
     outputs: Vec<Value>,
 }
 
-/// Runs a model.
+/// Runs `panoply infer`.
 pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     if let (Given::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
         let expected = "expected something to run it on: --input, --image or --text";
@@ -63,7 +64,7 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
         return second_opinion(&runtime, options, None, screen);
     }
     let model = match Model::load(&runtime, &options.model) {
-        // What Panoply refuses another runtime may run, where its user has named one.
+        // Panoply refuses this model. ONNX Runtime may run it, if the user has named its library.
         Err(refused)
             if options.device.is_none()
                 && refused.is_unsupported()
@@ -102,7 +103,7 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-/// Why a model was refused, and why nothing else could be asked.
+/// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
 fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Error {
     let reports = runtime.backends();
     match reports.iter().find(|report| report.api == ONNX_RUNTIME).map(|report| &report.devices) {
@@ -111,8 +112,9 @@ fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Er
     }
 }
 
-/// Runs a model on ONNX Runtime, because the user wants it there or because it was refused here. Inputs are arrays: what else could
-/// be made of a picture or a text, the model's own reader knows.
+/// Runs a model on ONNX Runtime, because the user asked for it or because Panoply refused the
+/// model. Inputs must be arrays: preparing a picture or a text needs knowledge about the model that
+/// only Panoply's own reader has.
 fn second_opinion(
     runtime: &Runtime,
     options: &InferOptions,
@@ -145,7 +147,7 @@ fn second_opinion(
     }
 }
 
-/// The arrays in files, by name.
+/// Reads arrays from files, by name.
 fn arrays(files: &[(String, std::path::PathBuf)]) -> Result<Vec<(String, Array)>, Failure> {
     let read = |(name, file): &(String, std::path::PathBuf)| {
         let array = npy::read(&bytes_of(file)?);
@@ -158,7 +160,7 @@ fn borrowed(arrays: &[(String, Array)]) -> Vec<(&str, Array)> {
     arrays.iter().map(|(name, array)| (name.as_str(), array.clone())).collect()
 }
 
-/// Writes the outputs that are wanted in files.
+/// Writes the requested outputs to files.
 fn write(outputs: &Outputs, options: &InferOptions) -> Result<(), Failure> {
     for (name, file) in &options.outputs {
         let array = outputs.get(name).and_then(npy::write).map_err(anyhow::Error::new)?;
@@ -187,7 +189,7 @@ fn answer(
     Ok(())
 }
 
-/// What to do where the wanted device cannot run a model.
+/// Adds advice to an error when the requested device cannot run the model.
 fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::Error {
     match options.device {
         Some(device) if is_refused(&error) => {
@@ -197,7 +199,7 @@ fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::E
     }
 }
 
-/// Whether no device could run a graph, or a node.
+/// Whether the error means that no device could run a graph or a node.
 fn is_refused(error: &panoply::ml::Error) -> bool {
     match error {
         panoply::ml::Error::Run(panoply::Error::Unsupported { .. }) => true,
@@ -234,7 +236,7 @@ fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut
     Ok(())
 }
 
-/// Whether the first output is a list of boxes: three dimensions.
+/// Whether the first output is a list of boxes: it has three dimensions.
 fn answers_with_boxes(model: &Model) -> bool {
     let first = model.outputs().first().and_then(|port| port.dims.as_ref());
     first.is_some_and(|dims| dims.len() == 3)
@@ -290,12 +292,13 @@ fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), 
     }
 }
 
-/// A number. JSON has none that are not finite: those are texts.
+/// Converts a number to JSON. NaN and infinities become strings, because JSON numbers must be
+/// finite.
 fn told(number: f64) -> Value {
     if number.is_finite() { json!(number) } else { json!(number.to_string()) }
 }
 
-/// The first numbers of outputs, and how long it took.
+/// Prints the first elements of the outputs, and the time.
 fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
         let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();

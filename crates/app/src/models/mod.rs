@@ -12,13 +12,13 @@ use panoply::ml::text::Tokenizer;
 
 use crate::failure::Failure;
 
-/// The largest file of a picture or an array.
+/// The largest file of a picture or an array, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 32;
 
-/// What answers where no device has to.
+/// The name of the host, for models that run on no device.
 const HOST: &str = "host";
 
-/// A file's bytes.
+/// Reads a file's bytes.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable = || format!("{} cannot be read", path.display());
     let size = std::fs::metadata(path).with_context(unreadable)?.len();
@@ -28,13 +28,14 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(std::fs::read(path).with_context(unreadable)?)
 }
 
-/// Where a model's answers came from, as the runtime reports it: its devices, or the host where no graph was made of any node.
+/// Returns the devices that ran the model, as reported by the runtime. If no node became part of a
+/// graph, the host ran everything.
 fn devices_of(model: &Model) -> Vec<String> {
     let devices: Vec<String> = model.devices().iter().map(|(device, _)| device.to_string()).collect();
     if devices.is_empty() { vec![HOST.to_owned()] } else { devices }
 }
 
-/// The same in a sentence.
+/// Formats the devices as a phrase.
 fn spoken(devices: &[String]) -> String {
     let name = |device: &String| if device == HOST { format!("the {HOST}") } else { device.clone() };
     devices.iter().map(name).collect::<Vec<_>>().join(" and ")

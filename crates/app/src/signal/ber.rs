@@ -1,4 +1,4 @@
-//! `panoply signal ber`: bit error rates, measured beside what theory says.
+//! `panoply signal ber`: measures bit error rates and compares them with theory.
 
 use anyhow::Result;
 use panoply::prelude::*;
@@ -15,13 +15,14 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
-/// Wrong bits after which a point is known well enough.
+/// After this many wrong bits a point is accurate enough.
 const WRONG_ENOUGH: u64 = 200;
-/// Frames and bits of a frame that are sent at a time. Their coded bits are whole symbols of every constellation.
+/// Frames sent at a time, and bits in a frame. Their coded bits fill whole symbols of every
+/// constellation.
 const FRAMES: usize = 96;
 const FRAME_BITS: usize = 2048;
 const CODED_BITS: usize = 2 * (FRAME_BITS + 6);
-/// How far a soft bit lies from the middle, of 127, where a symbol is received as it was sent.
+/// The distance of a noiseless soft bit from the middle of the scale; the maximum is 127.
 const SOFT_SIZE: f32 = 64.0;
 
 #[derive(Serialize)]
@@ -29,7 +30,8 @@ struct Findings {
     constellation: &'static str,
     coded: bool,
     points: Vec<Point>,
-    /// By how many decibels theory's curve lies from each point with enough wrong bits, at the most.
+    /// The largest absolute distance of a point from theory's curve, in decibels, among the points
+    /// with enough wrong bits.
     distance_db_max: Option<f64>,
 }
 
@@ -40,11 +42,11 @@ struct Point {
     wrong: u64,
     measured: f64,
     theory: f64,
-    /// By how many decibels theory reaches this rate earlier.
+    /// How many decibels earlier theory reaches the measured rate.
     distance_db: Option<f64>,
 }
 
-/// Measures.
+/// Runs `panoply signal ber`.
 pub fn run(options: &BerOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let bar = progress(Some(options.points.len() as u64), "points");
@@ -69,7 +71,7 @@ pub fn run(options: &BerOptions, screen: &mut Screen) -> Result<(), Failure> {
 fn point(options: &BerOptions, decibels: f64, runtime: &Runtime) -> Result<Point> {
     let bit_to_noise = 10_f64.powf(decibels / 10.0);
     let own_bits = options.constellation.bits() as f64 * if options.coded { 0.5 } else { 1.0 };
-    // The mean power of a symbol is 1.
+    // Assumes a mean symbol power of 1.
     let power = 1.0 / (bit_to_noise * own_bits);
     let mut noise = Noise::new(options.seed ^ decibels.to_bits());
     let (mut bits, mut wrong) = (0, 0);
@@ -95,7 +97,7 @@ fn rate(options: &BerOptions, decibels: f64) -> f64 {
     }
 }
 
-/// Where theory has this rate, in decibels, by halving.
+/// Finds the point in decibels at which theory has this rate, by bisection.
 fn reached(expected: &impl Fn(f64) -> f64, rate: f64) -> f64 {
     let (mut low, mut high) = (-80.0, 80.0);
     for _ in 0..60 {
@@ -105,7 +107,7 @@ fn reached(expected: &impl Fn(f64) -> f64, rate: f64) -> f64 {
     low
 }
 
-/// Symbols of so many bits each, the first bit highest.
+/// Splits `bits` bits into symbols of `each` bits, most significant bit first.
 fn symbols(bytes: &[u8], bits: usize, each: usize) -> Vec<u8> {
     let bit = |at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
     (0..bits / each).map(|at| (0..each).fold(0, |symbol, place| symbol << 1 | bit(at * each + place))).collect()
@@ -143,7 +145,7 @@ fn coded_errors(options: &BerOptions, power: f64, noise: &mut Noise, runtime: &R
     let sent = Tensor::from_vec(noise.bytes(FRAMES * FRAME_BITS / 8), [FRAMES, FRAME_BITS / 8])?;
     let coded = runtime.run(ConvolutionalEncode::new(&sent, FRAME_BITS)).wait()?;
     let line = CODED_BITS.div_ceil(8);
-    // Frames end within a byte; their bits are joined without what fills it up.
+    // Frames end within a byte. Their bits are joined without the padding.
     let bits: Vec<u8> = coded
         .as_slice::<u8>()?
         .chunks(line)
@@ -153,7 +155,8 @@ fn coded_errors(options: &BerOptions, power: f64, noise: &mut Noise, runtime: &R
     let joined = bits.chunks(each).map(|bits| bits.iter().fold(0, |symbol, bit| symbol << 1 | bit)).collect();
     let points = received(options, joined, power, noise, runtime)?;
     let likely = runtime.run(Demodulate::soft(options.constellation.clone(), &points, power as f32)).wait()?;
-    // From the logarithm of a likelihood back to a distance, of which half that of neighbours is 1.
+    // Converts log-likelihood ratios back to distances, in units of half the distance between
+    // neighbouring points.
     let scale = SOFT_SIZE * power as f32 / (4.0 * options.constellation.unit().powi(2));
     let soft = |value: &f32| (128.0 - scale * value).clamp(0.0, 255.0) as u8;
     let softs: Vec<u8> = likely.as_slice::<f32>()?.iter().map(soft).collect();

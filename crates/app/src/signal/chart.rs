@@ -1,4 +1,4 @@
-//! Curves as SVG, and as columns on a terminal.
+//! Draws curves as SVG, and as block columns on a terminal.
 
 use std::fmt::Write;
 
@@ -13,14 +13,14 @@ const STYLE: &str = "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#
     .faint{fill:#4a5568}.grid{stroke:#d5dae3;stroke-width:1}.curve{fill:none;stroke-width:1.8}.ground{fill:#ffffff}\
     @media(prefers-color-scheme:dark){text{fill:#e6e9ef}.faint{fill:#a9b2c3}.grid{stroke:#2c313b}.ground{fill:#16181d}}";
 
-/// One curve, or single points.
+/// A curve, or single points.
 pub struct Curve {
     pub name: String,
     pub points: Vec<(f64, f64)>,
     pub dots: bool,
 }
 
-/// An axis: what it shows, its ends, and its marks with their texts.
+/// An axis: its name, its ends, and its marks with their texts.
 pub struct Axis {
     pub name: String,
     pub from: f64,
@@ -29,7 +29,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From here to there, with about so many marks at equal distances.
+    /// Makes an axis with `marks` equal steps between its marks.
     pub fn even(name: &str, from: f64, to: f64, marks: usize, text: impl Fn(f64) -> String) -> Axis {
         let (from, to) = if from < to { (from, to) } else { (from - 1.0, from + 1.0) };
         let place = |at: usize| from + (to - from) * at as f64 / marks.max(1) as f64;
@@ -42,7 +42,7 @@ impl Axis {
     }
 }
 
-/// The chart.
+/// Draws the chart.
 pub fn svg(title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     let across = |value: f64| LEFT + x.share(value) * (WIDTH - LEFT - RIGHT);
     let up = |value: f64| HEIGHT - BOTTOM - y.share(value) * (HEIGHT - TOP - BOTTOM);
@@ -86,7 +86,7 @@ pub fn svg(title: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
     document(title, WIDTH, HEIGHT, &body)
 }
 
-/// A document of this size with this body.
+/// Makes an SVG document of this size around `body`.
 pub fn document(title: &str, width: f64, height: f64, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
@@ -96,20 +96,20 @@ pub fn document(title: &str, width: f64, height: f64, body: &str) -> String {
     )
 }
 
-/// Text that stands for itself: names of files come from outside.
+/// Escapes text for SVG: file names come from outside.
 fn escaped(text: &str) -> String {
     let safe = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
     safe.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-/// The largest value of each of `count` parts.
+/// Returns the largest value of each of `count` parts.
 pub fn columns(values: &[f32], count: usize) -> Vec<f32> {
     let count = count.clamp(1, values.len().max(1));
     let part = |at: usize| &values[at * values.len() / count..(at + 1) * values.len() / count];
     (0..count).map(|at| part(at).iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect()
 }
 
-/// Columns of blocks, so many lines high, the highest line first.
+/// Draws values as columns of block characters, `lines` lines high, top line first.
 pub fn blocks(values: &[f32], low: f32, high: f32, lines: usize) -> Vec<String> {
     const PARTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let height = |value: f32| ((value - low) / (high - low).max(1e-6)).clamp(0.0, 1.0) * (8 * lines) as f32;

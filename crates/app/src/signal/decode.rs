@@ -1,4 +1,4 @@
-//! `panoply signal decode`: packets out of a recording.
+//! `panoply signal decode`: finds and decodes the packets of a recording.
 
 use anyhow::{Context, Result, bail};
 use panoply::prelude::*;
@@ -13,8 +13,8 @@ use crate::failure::{Failure, warn};
 use crate::screen::{Screen, visible};
 use crate::vectors::{counted, start};
 
-/// The recording that the command carries; `panoply signal record` has made it.
-const OWN: &[u8] = include_bytes!("../../../../data/qpsk-packets.sigmf-data");
+/// The recording that the command carries, made by `panoply signal record`.
+const OWN: &[u8] = include_bytes!("../../data/qpsk-packets.sigmf-data");
 const OWN_RATE_HZ: f64 = 192_000.0;
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct Row {
     text: String,
 }
 
-/// Decodes.
+/// Runs `panoply signal decode`.
 pub fn run(options: &DecodeOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let findings = match &options.recording {

@@ -1,5 +1,5 @@
-//! `panoply signal`: recordings shown and decoded, error rates beside theory, and a receiver against the clock. One module per command; `picture` and
-//! `chart` draw.
+//! `panoply signal`: shows and decodes recordings, compares error rates with theory, and runs a
+//! receiver against the clock. Each command has a module; `picture` and `chart` draw.
 
 mod ber;
 mod chart;
@@ -26,10 +26,10 @@ use crate::screen::Screen;
 
 /// Samples that are read and transformed at a time.
 const BLOCK: usize = 1 << 18;
-/// The weakest power that is shown, in decibels below the strongest.
+/// The range of the displayed power, in decibels below the strongest.
 const DEPTH_DB: f32 = 90.0;
 
-/// Does what was asked for.
+/// Runs the chosen command.
 pub fn run(options: &SignalOptions, screen: &mut Screen) -> Result<(), Failure> {
     match options {
         SignalOptions::Spectrum(options) => spectrum::run(options, screen),
@@ -50,7 +50,7 @@ fn opened(recording: &Recording) -> Result<Reader<BufReader<File>>> {
     reader.with_context(|| format!("{} cannot be read", recording.file.display()))
 }
 
-/// The first signal of a block.
+/// Returns the first signal of a block.
 fn first_line(block: &Tensor) -> Result<Tensor> {
     Ok(match block.shape().rank() {
         1 => block.clone(),
@@ -58,8 +58,8 @@ fn first_line(block: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// The first signal of a block that was read. Where blocks came before one that cannot be read, `None`: what is there is shown, and what is missing
-/// is told.
+/// Returns the first signal of a block. If a block after the first cannot be read, warns and
+/// returns `None`, so that the blocks before it are still shown.
 fn line_of(block: std::result::Result<Tensor, RecordingError>, comes_first: bool) -> Result<Option<Tensor>> {
     match block {
         Ok(block) => first_line(&block).map(Some),
@@ -71,7 +71,8 @@ fn line_of(block: std::result::Result<Tensor, RecordingError>, comes_first: bool
     }
 }
 
-/// A line without what is NaN or infinite: silence stands there, and `found` counts it. One such sample would else spoil every frequency.
+/// Replaces NaN and infinite samples by zeros, and adds their number to `found`. A single such
+/// sample would spoil every frequency.
 fn numbers_only(line: Tensor, found: &mut u64) -> Result<Tensor> {
     let len = line.elements();
     match line.dtype() {
@@ -99,7 +100,7 @@ fn numbers_only(line: Tensor, found: &mut u64) -> Result<Tensor> {
     }
 }
 
-/// Tells how many samples were no numbers.
+/// Warns about samples that are NaN or infinite.
 fn warn_of_odd(found: u64, samples: u64) {
     if found > 0 {
         warn(format!("{found} of {samples} samples are NaN or infinite, and count as silence"));
@@ -111,12 +112,13 @@ fn hann(len: usize) -> Result<Tensor> {
     Ok(Tensor::from_vec(weights, [len])?)
 }
 
-/// Decibels; silence is far below everything.
+/// Converts a power to decibels. Silence becomes -400 dB.
 fn decibels(power: f32) -> f32 {
     if power > 0.0 { (10.0 * power.log10()).max(-400.0) } else { -400.0 }
 }
 
-/// A spectrum in ascending order of frequency, of which the second half is that of negative ones.
+/// Reorders a spectrum by ascending frequency. The second half of a complex signal's bins has the
+/// negative frequencies.
 fn ascending<T: Copy>(bins: &[T], complex: bool) -> Vec<T> {
     match complex {
         true => {
@@ -127,13 +129,13 @@ fn ascending<T: Copy>(bins: &[T], complex: bool) -> Vec<T> {
     }
 }
 
-/// The lowest and the highest frequency of a recording's spectrum.
+/// Returns the lowest and the highest frequency of a recording's spectrum.
 fn frequencies(layout: &Layout) -> (f64, f64) {
     let half = layout.rate_hz / 2.0;
     if layout.complex { (layout.centre_hz - half, layout.centre_hz + half) } else { (0.0, half) }
 }
 
-/// A frequency with a unit that suits its size.
+/// Formats a frequency in the unit that suits its size.
 fn hertz(frequency: f64) -> String {
     match frequency.abs() {
         size if size >= 1e9 => format!("{:.3} GHz", frequency / 1e9),
@@ -143,7 +145,7 @@ fn hertz(frequency: f64) -> String {
     }
 }
 
-/// A progress bar on the error output, where that is a terminal.
+/// A progress bar on the error output; hidden if the error output is not a terminal.
 fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

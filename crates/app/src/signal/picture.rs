@@ -1,4 +1,4 @@
-//! Pictures as PNG: three bytes a pixel, packed and checked by Panoply's own ops.
+//! RGB pictures that are written as PNG files, compressed and checksummed by Panoply's own ops.
 
 use anyhow::Result;
 use panoply::Bytes;
@@ -6,24 +6,24 @@ use panoply::crypto::{Compress, Format};
 use panoply::prelude::*;
 use panoply::signal::{Checksum, Crc};
 
-/// Rows of pixels.
+/// The pixels of a picture, row by row.
 pub struct Picture {
     width: usize,
     pixels: Vec<[u8; 3]>,
 }
 
 impl Picture {
-    /// All of one colour.
+    /// Makes a picture of a single colour.
     pub fn new(width: usize, height: usize, colour: [u8; 3]) -> Picture {
         Picture { width: width.max(1), pixels: vec![colour; width.max(1) * height.max(1)] }
     }
 
-    /// How many pixels a row has, and how many rows there are.
+    /// Returns the width and the height in pixels.
     pub fn size(&self) -> (usize, usize) {
         (self.width, self.pixels.len() / self.width)
     }
 
-    /// Sets a pixel; what lies outside is left out.
+    /// Sets a pixel. Pixels outside the picture are ignored.
     pub fn set(&mut self, x: usize, y: usize, colour: [u8; 3]) {
         if x < self.width
             && let Some(pixel) = self.pixels.get_mut(y * self.width + x)
@@ -32,7 +32,7 @@ impl Picture {
         }
     }
 
-    /// The whole file.
+    /// Encodes the picture as a PNG file.
     pub fn png(&self, runtime: &Runtime) -> Result<Vec<u8>> {
         let (width, height) = self.size();
         let mut rows = Vec::with_capacity((3 * width + 1) * height);
@@ -56,7 +56,8 @@ impl Picture {
     }
 }
 
-/// The colour of a share from 0 to 1: from black over violet and orange to white, ever brighter.
+/// Maps a value from 0 to 1 to a colour: from black over violet and orange to white, with rising
+/// brightness. NaN is black.
 pub fn colour(share: f32) -> [u8; 3] {
     const STEPS: [[f32; 3]; 6] = [
         [4.0, 4.0, 20.0],
@@ -71,7 +72,7 @@ pub fn colour(share: f32) -> [u8; 3] {
     std::array::from_fn(|at| (STEPS[low][at] * (1.0 - part) + STEPS[low + 1][at] * part) as u8)
 }
 
-/// Bytes as text of 64 letters.
+/// Encodes bytes as Base64.
 pub fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,4 +1,5 @@
-//! `panoply signal realtime`: a receiver on one thread, period by period, and what came too late.
+//! `panoply signal realtime`: runs a receiver on one thread, period by period, and counts missed
+//! deadlines.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,16 +22,16 @@ use crate::configuration::signal::RealtimeOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Samples of a symbol, and symbols of its pulse.
+/// Samples per symbol, and the pulse length in symbols.
 const SYMBOL_SAMPLES: usize = 2;
 const PULSE_SYMBOLS: usize = 20;
-/// Frames of the signal, which begins again behind the last, and bits of each.
+/// Frames of the signal, which repeats after the last, and bits per frame.
 const FRAMES: usize = 64;
 const FRAME_BITS: usize = 512;
 const CODED_BITS: usize = 2 * (FRAME_BITS + 6);
-/// The power of noise in each sample; a symbol's own is 1.
+/// The noise power in each sample; the symbol power is 1.
 const NOISE: f64 = 0.1;
-/// Periods before the clock counts, in which memory and tables are made.
+/// Warm-up periods that are not measured, in which memory and tables are allocated.
 const PERIODS_WARM: usize = 20;
 
 #[derive(Serialize)]
@@ -46,21 +47,23 @@ struct Findings {
     missed: u64,
     overruns: u64,
     share_met: f64,
-    /// Of those that were missed or overrun, how many had been met if nothing else had had the CPU.
+    /// The number of missed or overrun periods that would have met their deadline if the thread had
+    /// had the CPU to itself.
     kept_off: u64,
-    /// How long the thread was ready while other threads ran, and how long the host of a virtual machine ran something else than its CPUs that were
-    /// ready; none where the system does not tell.
+    /// How long the thread was ready while other threads ran, and how long the host of a virtual
+    /// machine ran something else while its CPUs were ready. `None` if the system does not report
+    /// it.
     behind_threads_us: Option<u64>,
     behind_host_us: Option<u64>,
-    /// Samples a second, if the thread never waited and had the CPU to itself.
+    /// Samples per second, if the thread never waited and had the CPU to itself.
     capacity_hz: f64,
     bits_decoded: u64,
     bits_wrong: u64,
     jitter_us: Quantiles,
     work_us: Quantiles,
-    /// The time of the CPU that the work took.
+    /// The CPU time of the work.
     own_us: Quantiles,
-    /// Each size of jitter that came, as its upper end in microseconds, and how often.
+    /// The jitter histogram: the upper end of each bucket in microseconds, and its count.
     jitter_histogram: Vec<(f64, u64)>,
 }
 
@@ -72,7 +75,7 @@ struct Quantiles {
     max: f64,
 }
 
-/// Runs it.
+/// Runs `panoply signal realtime`.
 pub fn run(options: &RealtimeOptions, screen: &mut Screen) -> Result<(), Failure> {
     let findings = measured(options)?;
     match options.format {
@@ -103,7 +106,7 @@ fn measured(options: &RealtimeOptions) -> Result<Findings> {
     Ok(findings(options, &received))
 }
 
-/// What became of the receiver's periods.
+/// The receiver's results over all periods.
 struct Received {
     standing: Standing,
     deadlines: Deadlines,
@@ -145,19 +148,19 @@ fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
     })
 }
 
-/// A signal that repeats itself, and a receiver with its state.
+/// A signal that repeats, and a receiver with its state.
 struct ReceiverThread {
     here: Here,
-    /// The samples as a radio gives them, i16, twice over.
+    /// The samples in a radio's format: i16, two per complex sample.
     bytes: Vec<u8>,
     loop_bytes: usize,
     at: usize,
     period_bytes: usize,
     stream: Object,
     sent: Vec<u8>,
-    /// Soft bits of which no frame was decoded yet.
+    /// Soft bits of frames that are not complete yet.
     softs: Vec<u8>,
-    /// Symbols that the pulses' lengths bring before the first.
+    /// Symbols still to skip, because the pulse filters delay the first sent symbol.
     early: usize,
     frame: usize,
     decoded: u64,
@@ -196,7 +199,8 @@ impl ReceiverThread {
         })
     }
 
-    /// One period: read, filtered, demodulated, decoded, compared with what was sent.
+    /// Runs one period: reads, filters, demodulates and decodes the samples, and compares the bits
+    /// with those sent.
     fn period(&mut self) -> Result<()> {
         let mut raw = Vec::with_capacity(self.period_bytes);
         while raw.len() < self.period_bytes {
@@ -232,7 +236,7 @@ impl ReceiverThread {
     }
 }
 
-/// The signal of these frames, which may begin again behind its end.
+/// Makes the signal of the frames, such that it can be repeated without a seam.
 fn samples(here: &mut Here, taps: &Tensor, sent: &[u8]) -> Result<Vec<Complex64>> {
     let coded = here.run(ConvolutionalEncode::new(&Tensor::from_slice(sent, [FRAMES, FRAME_BITS / 8])?, FRAME_BITS))?;
     let frame_symbols =
@@ -323,7 +327,8 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What had the CPU while the thread was ready, as far as the system tells.
+/// Formats the time that the thread lost to other threads and to the host, as far as the system
+/// reports it.
 fn elsewhere(findings: &Findings) -> String {
     let told = |what: &str, time: Option<u64>| time.map(|us| format!("{:.2} ms {what}", us as f64 / 1e3));
     let told =
@@ -332,7 +337,7 @@ fn elsewhere(findings: &Findings) -> String {
     if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) }
 }
 
-/// Sizes joined to powers of two, so that a screen holds them.
+/// Merges histogram buckets into powers of two, so that they fit on a screen.
 fn joined(steps: &[(f64, u64)]) -> Vec<(f64, u64)> {
     let mut joined: Vec<(f64, u64)> = Vec::new();
     for (upper, count) in steps {

@@ -1,6 +1,5 @@
-//! `panoply signal record`: packets with noise, as a recording.
+//! `panoply signal record`: makes a recording of packets with noise.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +12,7 @@ use serde::Serialize;
 use crate::configuration::Format;
 use crate::configuration::signal::RecordOptions;
 use crate::failure::Failure;
+use crate::partial::{self, Scratch};
 use crate::screen::Screen;
 use crate::vectors::{counted, start};
 
@@ -24,7 +24,7 @@ struct Made {
     rate_hz: f64,
 }
 
-/// Makes it.
+/// Runs `panoply signal record`.
 pub fn run(options: &RecordOptions, screen: &mut Screen) -> Result<(), Failure> {
     let made = made(options)?;
     match options.format {
@@ -56,7 +56,7 @@ fn made(options: &RecordOptions) -> Result<Made> {
     let format = if wav { SampleFormat::I16 } else { SampleFormat::I8 };
     let about = format!("QPSK packets with noise, made by panoply signal record --seed {}", options.seed);
     let written = Tensor::from_slice(&samples, [samples.len()])?;
-    replace(&options.file, |beside| {
+    replace(&options.file, options.overwrite, |beside| {
         let mut writer = Writer::create(beside, Layout::complex(format, options.rate_hz), &about)?;
         writer.write(&written)?;
         Ok(writer.finish()?)
@@ -65,7 +65,8 @@ fn made(options: &RecordOptions) -> Result<Made> {
     Ok(Made { recording, packets: packets.len(), samples: samples.len(), rate_hz: options.rate_hz })
 }
 
-/// The files of a recording, in the order in which they are to appear: what describes the samples comes last.
+/// The files of a recording, in the order in which they must appear. The description of the samples
+/// comes last.
 fn files(file: &Path) -> Vec<PathBuf> {
     match file.extension().is_some_and(|extension| extension == "wav") {
         true => vec![file.to_owned()],
@@ -73,17 +74,21 @@ fn files(file: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// Writes a recording beside its place and puts it there when it is whole: what fails leaves nothing, and what was there stays.
-fn replace(file: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let [stem, extension] = [file.file_stem(), file.extension()].map(|part| part.unwrap_or_default().to_string_lossy());
-    let beside = file.with_file_name(format!("{stem}-{}-partial.{extension}", std::process::id()));
-    let (from, to) = (files(&beside), files(file));
-    let moved = || from.iter().zip(&to).try_for_each(|(from, to)| fs::rename(from, to));
-    let done = write(&beside).and_then(|()| Ok(moved()?));
-    if done.is_err() {
-        from.iter().for_each(|path| drop(fs::remove_file(path)));
-    }
-    done.with_context(|| format!("{} cannot be written", file.display()))
+/// Writes a recording in a scratch folder beside its destination, and moves it there when it is
+/// complete. A failure leaves no files behind, and existing files stay. Without `overwrite`, a file
+/// that has appeared meanwhile stays as well.
+fn replace(file: &Path, overwrite: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let cannot = || format!("{} cannot be written", file.display());
+    let name = file.file_name().with_context(cannot)?;
+    let scratch = Scratch::new(partial::folder_of(file), &name.to_string_lossy()).map_err(|failure| match failure {
+        Failure::Run(error) => error,
+        _ => anyhow::anyhow!("no folder could be made beside it"),
+    });
+    let scratch = scratch.with_context(cannot)?;
+    let beside = scratch.path.join(name);
+    write(&beside).with_context(cannot)?;
+    let pairs: Vec<_> = files(&beside).into_iter().zip(files(file)).collect();
+    partial::move_all(&pairs, overwrite)
 }
 
 fn samples(options: &RecordOptions, packets: &[&str]) -> Result<Vec<Complex64>> {

@@ -1,4 +1,4 @@
-//! `panoply signal spectrum`: the mean power of each frequency, by Welch.
+//! `panoply signal spectrum`: shows the mean power of each frequency, by Welch's method.
 
 use anyhow::{Result, bail};
 use panoply::prelude::*;
@@ -17,7 +17,7 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
-/// Lines of the picture on a terminal, and pixels of the one in a file.
+/// Lines of the picture on a terminal, and pixels of the picture in a file.
 const LINES: usize = 14;
 const PIXELS: (usize, usize) = (1024, 400);
 
@@ -33,11 +33,11 @@ struct Findings {
     highest_hz: f64,
     peak_hz: f64,
     peak_db: f32,
-    /// In ascending order of frequency; decibels over a full-scale tone.
+    /// Powers by ascending frequency, in decibels relative to a full-scale tone.
     decibels: Vec<f32>,
 }
 
-/// Shows it.
+/// Runs `panoply signal spectrum`.
 pub fn run(options: &SpectrumOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let findings = found(options, &runtime)?;
@@ -98,7 +98,7 @@ fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
     })
 }
 
-/// The weakest and the strongest power that is shown.
+/// Returns the weakest and the strongest power to show.
 fn range(decibels: &[f32]) -> (f32, f32) {
     let finite = || decibels.iter().copied().filter(|value| value.is_finite());
     let high = finite().fold(f32::NEG_INFINITY, f32::max).max(-300.0);

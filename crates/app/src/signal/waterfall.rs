@@ -1,4 +1,4 @@
-//! `panoply signal waterfall`: the power of each frequency over time.
+//! `panoply signal waterfall`: shows the power of each frequency over time.
 
 use anyhow::{Result, bail};
 use panoply::prelude::*;
@@ -22,12 +22,13 @@ use crate::vectors::start;
 const LINES: usize = 24;
 const SHADES: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-/// Rows of powers, the first in time first, each as many samples long.
+/// Rows of powers in order of time. All rows cover equally many samples, except that the last may
+/// cover fewer.
 struct Rows {
     layout: Layout,
     samples: u64,
     not_finite: u64,
-    /// In decibels, in ascending order of frequency.
+    /// In decibels, by ascending frequency.
     rows: Vec<Vec<f32>>,
 }
 
@@ -48,7 +49,7 @@ struct Findings {
     strongest_db: f32,
 }
 
-/// Shows it.
+/// Runs `panoply signal waterfall`.
 pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let rows = gathered(options, &runtime)?;
@@ -69,7 +70,8 @@ pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failur
     }
 }
 
-/// Mean powers. Rows are joined in twos whenever there would be too many, so that a recording of any length has between half of and all the rows.
+/// Computes the mean powers. Whenever there are too many rows, neighbouring rows are merged in
+/// pairs. A long recording therefore ends with between half of `rows` and `rows` rows.
 fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
     let mut reader = opened(&options.recording)?;
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
@@ -113,7 +115,7 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
     Ok(Rows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
 }
 
-/// Every two rows as one.
+/// Merges neighbouring rows in pairs.
 fn joined(rows: Vec<(Vec<f32>, u32)>) -> Vec<(Vec<f32>, u32)> {
     let mut joined: Vec<(Vec<f32>, u32)> = Vec::with_capacity(rows.len().div_ceil(2));
     for (at, (row, count)) in rows.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! `panoply store bench`: put and get of mixed files, beside the compressor alone and the disk alone, in one run.
+//! `panoply store bench`: put and get of mixed files, next to the compressor alone and the disk
+//! alone, in one run.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -21,26 +22,27 @@ use crate::partial::Scratch;
 use crate::screen::{Screen, bytes_text, padded, spinner};
 use crate::vectors::{counted, path_text};
 
-/// What files repeat: long enough that no chunk sees the same bytes twice.
+/// Length of the repeated pattern of files: long enough that no chunk sees the same bytes twice.
 const PATTERN_BYTES: usize = 8 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
 const BATCH_BYTES: usize = 4 << 20;
-/// Batches under way where the compressor runs alone.
+/// Maximal number of batches in flight when the compressor runs alone.
 const BATCHES_MAX: usize = 3;
-/// Sizes of files, and how many of each come before the next.
+/// File sizes, and how many files of each size come before the next size.
 const SIZES: [(u64, usize); 4] = [(64 << 10, 16), (1 << 20, 8), (16 << 20, 2), (64 << 20, 1)];
 /// Files of one commit.
 const GROUP_FILES: usize = 256;
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failure> {
+    fs::create_dir_all(&options.path).with_context(|| format!("{} cannot be made", options.path.display()))?;
     let folder = Scratch::new(&options.path, "panoply-store-bench")?;
     let (runtime, patterns) = (start()?, Patterns::new());
     let files = files(options.bytes);
     let sign = spinner("measuring");
-    let disk = timed(|| raw_write(&folder.0.join("raw"), &files, &patterns))?;
+    let disk = timed(|| raw_write(&folder.path.join("raw"), &files, &patterns))?;
     let zstd = timed(|| compress_all(&runtime, &files, &patterns))?;
-    let path = folder.0.join("store");
+    let path = folder.path.join("store");
     let mut store = Store::create(&runtime, &path, &MasterKey::generate()?, Options::default())?;
     let put = timed(|| put_all(&mut store, &files, &patterns))?;
     let get = timed(|| {
@@ -90,7 +92,7 @@ fn report(
     Ok(())
 }
 
-/// A file that is made while it is read.
+/// A file that is generated while it is read.
 struct Pretended {
     name: String,
     pattern: usize,
@@ -146,7 +148,7 @@ impl Read for Repeated {
     }
 }
 
-/// Files that have so many bytes together.
+/// Files with this many bytes in total.
 fn files(bytes: u64) -> Vec<Pretended> {
     let sizes = SIZES.iter().flat_map(|(size, count)| std::iter::repeat_n(*size, *count)).cycle();
     let (mut files, mut left) = (Vec::new(), bytes);
@@ -219,7 +221,7 @@ fn put_all(store: &mut Store, files: &[Pretended], patterns: &Patterns) -> Resul
     Ok(())
 }
 
-/// Counts what it is given.
+/// A writer that counts its input.
 #[derive(Default)]
 struct Counter(u64);
 

@@ -1,13 +1,14 @@
-//! `panoply store get` and `panoply store cat`. Files appear when they are complete, and are their owner's alone: what was sealed is not
-//! shown to others by being read.
+//! `panoply store get` and `panoply store cat`. Files appear when they are complete, and are
+//! private to their owner: reading sealed data must not expose it to other users.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
@@ -16,17 +17,21 @@ use panoply::store::{Entry, Error, Store};
 use serde_json::json;
 
 use super::progress::{Counted, bar};
-use super::{is_within, open_to_read, rate_text, start};
+use super::protected::Protected;
+use super::{names, open_to_read, rate_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::{ByteRange, CatOptions, GetOptions, Wanted};
 use crate::failure::{Failure, say_on_interrupt};
-use crate::partial::{self, Partial};
+use crate::folder::Folder;
+use crate::leftovers;
+use crate::partial::{self, GivenUp, Partial};
 use crate::screen::{Screen, bytes_text};
 use crate::vectors::{counted, path_text};
 
-/// Files that are written at the same time.
+/// Maximal number of files that are written at the same time.
 const FILES_AT_ONCE: usize = 3;
-/// Files that wait for the disk at the same time, and those that wait for one of these. A file system writes the notes of several at once.
+/// Maximal number of files that are synced at the same time, and of files that wait for that. A
+/// file system journals several files together.
 const SYNCED_AT_ONCE: usize = 8;
 const UNSYNCED_MAX: usize = 64;
 
@@ -34,40 +39,61 @@ const UNSYNCED_MAX: usize = 64;
 pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let store = open_to_read(&options.place, &options.key, &runtime)?;
+    let protected = Protected::of(&options.place, &options.key);
+    let mut made = BTreeSet::new();
     let jobs = match &options.what {
         Wanted::ToOutput { name, range } => return to_output(&store, std::slice::from_ref(name), *range),
-        Wanted::ToFile { name, range, file } => vec![Job::new(&store, name, *range, file.clone())?],
-        Wanted::All(folder) => {
-            expect_apart(&store, folder)?;
-            let job = |entry: Entry| Job::new(&store, &entry.name, ByteRange::default(), folder.join(&entry.name));
-            store.entries().map(job).collect::<Result<_, _>>()?
-        }
+        Wanted::ToFile { name, range, file } => vec![Job::new(&store, name, *range, Target::File(file.clone()))?],
+        Wanted::All(folder) => jobs_of_all(&store, folder, &protected, &mut made)?,
     };
-    if jobs.iter().any(|job| is_within(&options.place.path, &job.file)) {
-        return Err(Failure::Usage("--to: expected a place outside of the store itself".to_owned()));
-    }
-    say_on_interrupt(|| match partial::remove_all() {
-        true => "interrupted; the file that was being written is removed".to_owned(),
-        false => "interrupted".to_owned(),
-    });
+    // Checked before anything is made. Paths typed by the user are checked again once their folder
+    // exists, since `new/../store` leads nowhere until then.
+    protected.expect_outside("--to", jobs.iter().map(|job| job.target.path()))?;
+    say_on_interrupt(GivenUp::told);
     let (bytes, begun) = (jobs.iter().map(|job| job.end - job.start).sum(), Instant::now());
     let progress = bar(Some(bytes), "reading");
-    let (folders, done) = run_all(&jobs, &store, options.overwrite, &progress);
-    let synced = folders.iter().try_for_each(|folder| partial::sync_folder(folder));
+    let writing = Writing { store: &store, protected: &protected, overwrite: options.overwrite, progress: &progress };
+    let (folders, done) = run_all(&jobs, &writing);
+    let synced = folders.union(&made).try_for_each(|folder| partial::sync_folder(folder));
     progress.finish_and_clear();
     done?;
     synced?;
+    let is = if jobs.len() == 1 { "is" } else { "are" };
+    screen.note_done(format!("{} {is} written", counted(jobs.len() as u64, "file")));
     report(options, &jobs, bytes, begun.elapsed().as_secs_f64(), screen)
 }
 
-/// Writes several files at the same time; others wait for the disk meanwhile. After a failure no other is begun. Says in which folders names
-/// have changed, each of which is synced once.
-fn run_all(
-    jobs: &[Job],
+/// A job for every object, each written below a folder.
+fn jobs_of_all(
     store: &Store,
+    folder: &Path,
+    protected: &Protected,
+    made: &mut BTreeSet<PathBuf>,
+) -> Result<Vec<Job>, Failure> {
+    expect_names(store, folder)?;
+    protected.expect_outside("--to", [folder.join("object")])?;
+    expect_apart(store, folder)?;
+    make_folder(folder, made)?;
+    let opened = Folder::open(folder).with_context(|| format!("{} cannot be opened", folder.display()))?;
+    let opened = Arc::new(opened);
+    let job = |entry: Entry| {
+        let target = Target::Below(Arc::clone(&opened), entry.name.clone());
+        Job::new(store, &entry.name, ByteRange::default(), target)
+    };
+    store.entries().map(job).collect()
+}
+
+/// The data shared by all jobs.
+struct Writing<'a> {
+    store: &'a Store,
+    protected: &'a Protected,
     overwrite: bool,
-    progress: &ProgressBar,
-) -> (BTreeSet<PathBuf>, Result<(), Failure>) {
+    progress: &'a ProgressBar,
+}
+
+/// Writes several files at the same time; others wait for the disk meanwhile. After a failure no
+/// further file is begun. Returns the folders in which names have changed; each is synced once.
+fn run_all(jobs: &[Job], writing: &Writing<'_>) -> (BTreeSet<PathBuf>, Result<(), Failure>) {
     let (next, folders, failed) = (AtomicUsize::new(0), Mutex::default(), Mutex::new(None));
     let (sender, receiver) = sync_channel::<Partial>(UNSYNCED_MAX);
     let receiver = Mutex::new(receiver);
@@ -87,7 +113,7 @@ fn run_all(
         while locked(&failed).is_none()
             && let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
         {
-            let outcome = job.run(store, overwrite, progress, &mut changed).and_then(|written| match &sender {
+            let outcome = job.run(writing, &mut changed).and_then(|written| match &sender {
                 Some(sender) => sender.send(written).or_else(|unsent| unsent.0.complete_unsynced()),
                 None => written.complete_unsynced(),
             });
@@ -102,7 +128,7 @@ fn run_all(
         let sender = lands.then_some(sender);
         for _ in 0..others.min(FILES_AT_ONCE - 1) {
             let sender = sender.clone();
-            // Where no thread can be had this one writes all of them.
+            // If no thread can be started, this one writes all files.
             drop(std::thread::Builder::new().spawn_scoped(scope, || work(sender)));
         }
         work(sender);
@@ -116,48 +142,94 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes objects to the standard output, one after the other.
+/// Writes objects to standard output, one after the other.
 pub fn cat(options: &CatOptions) -> Result<(), Failure> {
     let runtime = start()?;
     let store = open_to_read(&options.place, &options.key, &runtime)?;
     to_output(&store, &options.names, options.range)
 }
 
-/// An object, or a part of it, and the file it goes to.
+/// An object, or a part of it, and its target file.
 struct Job {
     name: String,
     start: u64,
     end: u64,
-    file: PathBuf,
+    target: Target,
+}
+
+/// The target of an object.
+enum Target {
+    /// A path typed by the user. Links in it are followed, except in the last part.
+    File(PathBuf),
+    /// The parts of an object's name below a folder. No link is followed.
+    Below(Arc<Folder>, String),
+}
+
+impl Target {
+    fn path(&self) -> PathBuf {
+        match self {
+            Target::File(path) => path.clone(),
+            Target::Below(folder, name) => folder.path().join(name),
+        }
+    }
+
+    /// The folder of the file (made if missing), and the file's name in it.
+    fn folder(&self, folders: &mut BTreeSet<PathBuf>) -> Result<(Arc<Folder>, OsString), Failure> {
+        match self {
+            Target::File(path) => {
+                let above = partial::folder_of(path);
+                make_folder(above, folders)?;
+                let cannot = || format!("{} cannot be written", path.display());
+                let name = path.file_name().with_context(cannot)?;
+                Ok((Arc::new(Folder::open(above).with_context(cannot)?), name.to_owned()))
+            }
+            Target::Below(folder, name) => {
+                let cannot = || format!("`{name}` cannot be written below {}", folder.path().display());
+                let (above, last) =
+                    name.rsplit_once('/').map_or((None, name.as_str()), |(above, last)| (Some(above), last));
+                let mut folder = Arc::clone(folder);
+                for part in above.into_iter().flat_map(|above| above.split('/')) {
+                    let (below, is_made) = folder.below(OsStr::new(part)).with_context(cannot)?;
+                    if is_made {
+                        folders.insert(folder.path().to_owned());
+                    }
+                    folder = Arc::new(below);
+                }
+                Ok((folder, last.into()))
+            }
+        }
+    }
 }
 
 impl Job {
-    fn new(store: &Store, name: &str, range: ByteRange, file: PathBuf) -> Result<Job, Failure> {
+    fn new(store: &Store, name: &str, range: ByteRange, target: Target) -> Result<Job, Failure> {
         let (start, end) = resolved(store, name, range)?;
-        Ok(Job { name: name.to_owned(), start, end, file })
+        Ok(Job { name: name.to_owned(), start, end, target })
     }
 
-    /// Writes the file, which has neither its name nor reached the disk then.
-    fn run(
-        &self,
-        store: &Store,
-        overwrite: bool,
-        progress: &ProgressBar,
-        folders: &mut BTreeSet<PathBuf>,
-    ) -> Result<Partial, Failure> {
-        make_folder(partial::folder_of(&self.file), folders)?;
-        let partial = Partial::create_private(&self.file, overwrite)?;
-        let file = partial.file().with_context(|| format!("{} cannot be written", self.file.display()))?;
-        let mut out = Counted { inner: file, bar: progress };
-        store
-            .read_range(&self.name, self.start..self.end, &mut out)
-            .with_context(|| format!("{} was not written", self.file.display()))?;
-        folders.insert(partial::folder_of(&self.file).to_owned());
+    /// Writes the file. It is not yet durable, and does not have its final name.
+    fn run(&self, writing: &Writing<'_>, folders: &mut BTreeSet<PathBuf>) -> Result<Partial, Failure> {
+        let path = self.target.path();
+        let partial = match &self.target {
+            Target::File(path) if partial::is_special(path) => Partial::create(path, writing.overwrite)?,
+            target => {
+                let (folder, name) = target.folder(folders)?;
+                if matches!(target, Target::File(_)) {
+                    writing.protected.expect_outside("--to", [path.clone()])?;
+                }
+                folders.insert(folder.path().to_owned());
+                Partial::create_in(&folder, &name, &path, writing.overwrite, true)?
+            }
+        };
+        let cannot = || format!("{} was not written", path.display());
+        let mut out = Counted { inner: partial.file().with_context(cannot)?, bar: writing.progress };
+        writing.store.read_range(&self.name, self.start..self.end, &mut out).with_context(cannot)?;
         Ok(partial)
     }
 }
 
-/// Makes a folder and those above it that are missing, their owner's alone, and notes in which folders names have changed.
+/// Makes a folder and its missing parents, private to their owner, and records the folders in which
+/// names have changed.
 fn make_folder(folder: &Path, changed: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     let missing = folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     changed.extend(missing.map(|folder| partial::folder_of(folder).to_owned()));
@@ -168,7 +240,20 @@ fn make_folder(folder: &Path, changed: &mut BTreeSet<PathBuf>) -> Result<(), Fai
     Ok(builder.create(folder).with_context(|| format!("{} cannot be made", folder.display()))?)
 }
 
-/// Refuses, before anything is written, to write objects to one folder that have no room beside each other there.
+/// Refuses, before anything is written, names that are not valid paths on this system.
+fn expect_names(store: &Store, folder: &Path) -> Result<(), Failure> {
+    let bad = store.entries().find_map(|entry| Some((names::parts(&entry.name, cfg!(windows)).err()?, entry.name)));
+    match bad {
+        Some((reason, name)) => Err(anyhow!(
+            "`{name}` cannot be a file below {}: {reason}; nothing was written: get objects one by one, each with a --to of its own",
+            folder.display()
+        )
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses, before anything is written, objects whose paths in one folder would collide.
 fn expect_apart(store: &Store, folder: &Path) -> Result<(), Failure> {
     let names: Vec<String> = store.entries().map(|entry| entry.name).collect();
     let mut clash = clash(&names, false);
@@ -189,7 +274,8 @@ fn expect_apart(store: &Store, folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Two names of which one is a folder of the other's path, or which are the same where `A` is `a`.
+/// Two names that collide: one is a folder of the other's path, or they are equal (ignoring case if
+/// `folds`).
 fn clash(names: &[String], folds: bool) -> Option<(String, String)> {
     let form = |name: &str| if folds { name.to_lowercase() } else { name.to_owned() };
     let mut forms: BTreeMap<String, &String> = BTreeMap::new();
@@ -205,15 +291,17 @@ fn clash(names: &[String], folds: bool) -> Option<(String, String)> {
     forms.iter().find_map(folder_of)
 }
 
-/// Whether a folder takes `A` for `a`.
+/// Whether a folder ignores case in names.
 fn folds_case(folder: &Path) -> io::Result<bool> {
-    let probe = folder.join(format!(".panoply-{}-case.partial", std::process::id()));
+    // A temporary name, which the next command removes if this process is killed.
+    let name = format!("case{}", leftovers::ending(0));
+    let probe = folder.join(&name);
     File::options().write(true).create_new(true).open(&probe)?;
-    let folds = folder.join(format!(".PANOPLY-{}-CASE.PARTIAL", std::process::id())).exists();
+    let folds = folder.join(name.to_uppercase()).exists();
     fs::remove_file(&probe).map(|()| folds)
 }
 
-/// The bytes that are meant; those of an object that is not there, or beyond its end, are refused.
+/// The requested byte range; fails if the object does not exist or is shorter.
 fn resolved(store: &Store, name: &str, range: ByteRange) -> Result<(u64, u64), Failure> {
     let entry = store.get(name).ok_or_else(|| Error::NoObject { name: name.to_owned() })?;
     let end = range.end.unwrap_or(entry.len);
@@ -228,7 +316,7 @@ fn resolved(store: &Store, name: &str, range: ByteRange) -> Result<(u64, u64), F
 }
 
 fn to_output(store: &Store, names: &[String], range: ByteRange) -> Result<(), Failure> {
-    // All of them are looked up before anything is written.
+    // All objects are looked up before anything is written.
     let ranges = names.iter().map(|name| resolved(store, name, range)).collect::<Result<Vec<_>, _>>()?;
     let mut out = io::stdout().lock();
     for (name, (start, end)) in names.iter().zip(ranges) {
@@ -241,12 +329,12 @@ fn report(options: &GetOptions, jobs: &[Job], bytes: u64, seconds: f64, screen: 
     if options.format == Format::Json {
         let files: Vec<_> = jobs
             .iter()
-            .map(|job| json!({ "name": job.name, "file": path_text(&job.file), "bytes": job.end - job.start }))
+            .map(|job| json!({ "name": job.name, "file": path_text(&job.target.path()), "bytes": job.end - job.start }))
             .collect();
         return screen.json(&json!({ "files": files, "bytes": bytes, "seconds": seconds }));
     }
     match jobs {
-        [job] => screen.line(format!("{}: {}.", job.file.display(), bytes_text(bytes))),
+        [job] => screen.line(format!("{}: {}.", job.target.path().display(), bytes_text(bytes))),
         jobs => screen.line(format!(
             "{}: {}, {}.",
             counted(jobs.len() as u64, "file"),

@@ -1,4 +1,4 @@
-//! Where keys come from.
+//! The sources of keys.
 
 use std::io::{self, IsTerminal};
 
@@ -8,10 +8,11 @@ use panoply::store::key::PASSPHRASE_BYTES_MAX;
 use zeroize::Zeroizing;
 
 use crate::configuration::store::KeySource;
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
+use crate::secrets;
 use crate::terminal::hidden_line;
 
-/// The key of a store that is there.
+/// The key of an existing store.
 pub fn read(source: &KeySource) -> Result<MasterKey, Failure> {
     match source {
         KeySource::Terminal => ask("Passphrase: "),
@@ -19,8 +20,22 @@ pub fn read(source: &KeySource) -> Result<MasterKey, Failure> {
     }
 }
 
-/// The key for a new store, or a new key for one: a passphrase is asked for twice, and what is to be generated is.
-pub fn read_new(source: &KeySource) -> Result<MasterKey, Failure> {
+/// The key for a new store, or a new key for a store: a passphrase is asked for twice, and a key
+/// may be generated. A weak passphrase is refused, or only warned about if `may_be_weak` is set.
+pub fn read_new(source: &KeySource, may_be_weak: bool) -> Result<MasterKey, Failure> {
+    let key = read_any_new(source)?;
+    match key.weakness() {
+        Some(weakness) if may_be_weak => warn(format!("the passphrase is weak: {weakness}")),
+        Some(weakness) => {
+            let advice = "choose a longer one, or insist with --weak-passphrase";
+            return Err(anyhow!("the passphrase is weak: {weakness}; {advice}").into());
+        }
+        None => {}
+    }
+    Ok(key)
+}
+
+fn read_any_new(source: &KeySource) -> Result<MasterKey, Failure> {
     match source {
         KeySource::Terminal => {
             let (first, second) = (secret_line("New passphrase: ")?, secret_line("The same again: ")?);
@@ -31,8 +46,14 @@ pub fn read_new(source: &KeySource) -> Result<MasterKey, Failure> {
         }
         KeySource::Generated(file) => {
             let key = MasterKey::generate()?;
-            key.write_new_file(file)?;
-            Ok(key)
+            let there_before = file.symlink_metadata().is_ok();
+            match key.write_new_file(file) {
+                Err(error) if there_before => {
+                    let advice = "if an earlier attempt made this key and failed, leave --generate out to take it";
+                    Err(anyhow!("{error}; {advice}").into())
+                }
+                written => Ok(written.map(|()| key)?),
+            }
         }
         source => read_silently(source),
     }
@@ -41,9 +62,15 @@ pub fn read_new(source: &KeySource) -> Result<MasterKey, Failure> {
 fn read_silently(source: &KeySource) -> Result<MasterKey, Failure> {
     Ok(match source {
         KeySource::File(file) | KeySource::Generated(file) => MasterKey::from_file(file),
-        KeySource::Environment(name) => MasterKey::from_environment(name),
+        KeySource::Environment(name) => match secrets::taken(name) {
+            Some(text) => MasterKey::from_text(&text, &format!("the environment variable {name}")),
+            None => MasterKey::from_environment(name),
+        },
         KeySource::PassphraseFile(file) => MasterKey::passphrase_from_file(file),
-        KeySource::PassphraseEnvironment(name) => MasterKey::passphrase_from_environment(name),
+        KeySource::PassphraseEnvironment(name) => match secrets::taken(name) {
+            Some(text) => MasterKey::passphrase_from_text(&text),
+            None => MasterKey::passphrase_from_environment(name),
+        },
         KeySource::Terminal => return ask("Passphrase: "),
     }?)
 }
@@ -52,12 +79,12 @@ fn ask(prompt: &str) -> Result<MasterKey, Failure> {
     passphrase(secret_line(prompt)?)
 }
 
-/// The text is wiped, wherever it goes.
+/// Makes a key from a passphrase; the text is wiped.
 fn passphrase(mut text: Zeroizing<Vec<u8>>) -> Result<MasterKey, Failure> {
     Ok(MasterKey::passphrase(std::mem::take(&mut *text))?)
 }
 
-/// A line that is not shown while it is typed.
+/// Reads a line from the terminal without echo.
 fn secret_line(prompt: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     if !io::stderr().is_terminal() {
         let advice = "name its origin: --key-file, --key-env or --passphrase-file";

@@ -54,7 +54,8 @@ pub fn entry_json(entry: &Entry) -> Value {
 /// A time in UTC (RFC 3339).
 fn time_text(seconds: u64) -> String {
     let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Years begin in March, so that the day that some of them have more is their last (the proleptic calendar, from days since 1970).
+    // Years begin in March here, so that a leap day is the last day of its year (proleptic
+    // calendar, from days since 1970).
     let day = days + 719_468;
     let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,6 +1,7 @@
-//! Closes this process to others of the same user, so that keys in its memory stay there.
+//! Closes this process to other processes of the same user, so that keys stay in its memory.
 
-/// No core dumps, and no debugger. Where the system does not take it, the keys are as safe as those of any other program.
+/// Disables core dumps and debuggers. If the system refuses, the keys are as safe as in any other
+/// program.
 pub fn close_process() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);

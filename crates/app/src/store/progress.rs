@@ -1,4 +1,4 @@
-//! How far a command has come: a bar on the error output, where that is a terminal.
+//! Progress bar on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::screen::spinner;
 
-/// A bar of so many bytes; where nobody knows how many come, a sign of life.
+/// A bar for this many bytes; a spinner if the number is unknown.
 pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
     let Some(bytes) = bytes.filter(|_| io::stderr().is_terminal()) else { return spinner(message) };
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
@@ -15,7 +15,7 @@ pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
     bar
 }
 
-/// A source or an output that counts what passes.
+/// A source or an output that counts the bytes passing through.
 pub struct Counted<'a, T> {
     pub inner: T,
     pub bar: &'a ProgressBar,

@@ -1,151 +1,100 @@
 //! `panoply store put`.
 //!
-//! Files are committed in groups, so that many small ones share one wait for the disk. What is named as stored was committed.
+//! Files are committed in groups, so that many small ones share one wait for the disk. A file that
+//! is reported as stored has been committed. A signal during a commit waits for its end, or reports
+//! that its outcome is unknown ([`crate::gate`]).
 
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use indicatif::ProgressBar;
 use panoply::store::{Batch, Entry, Error, Options, Store};
 use serde_json::json;
 
-use super::progress::{Counted, bar};
-use super::{is_within, open, rate_text, start, warn_of_anchor};
+use super::progress::bar;
+use super::sources::{LeftOut, Source, sources};
+use super::{append, commit, open, rate_text, start, warn_of_anchor};
 use crate::configuration::Format;
-use crate::configuration::store::{PutMode, PutOptions, PutSource};
-use crate::failure::{self, Failure, warn};
-use crate::screen::{Screen, bytes_text};
+use crate::configuration::store::{PutMode, PutOptions};
+use crate::failure::{Failure, say_on_interrupt};
+use crate::gate::Gate;
+use crate::screen::{Screen, bytes_text, visible};
 use crate::vectors::{counted, path_text};
 
-/// A group is committed when it has so many objects, or so many bytes.
+/// A group is committed when it has this many objects or bytes.
 const GROUP_OBJECTS: usize = 256;
 const GROUP_BYTES: u64 = 256 << 20;
-/// How deep folders may be nested.
-const DEPTH_MAX: usize = 256;
 
-/// Stores what was named.
+/// The commits so far.
+#[derive(Debug, Default)]
+struct Stored {
+    objects: u64,
+    /// Name and length of the last object.
+    last: Option<(String, u64)>,
+    /// Whether the outcome of the last commit is unclear.
+    is_unclear: bool,
+}
+
+impl Stored {
+    fn text(&self) -> String {
+        let last = self.last.as_ref();
+        let last = last.map_or(String::new(), |(name, len)| format!(", the last one `{name}` of now {len} bytes"));
+        format!("{} stored{last}", counted(self.objects, "object"))
+    }
+}
+
+/// Stores the named files.
 pub fn run(options: &PutOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let sources = sources(&options.source, &options.place.path)?;
+    let (sources, left_out) = sources(&options.source, &options.place.path)?;
+    left_out.tell();
+    if let (PutMode::AppendAt(_), [_, _, ..] | []) = (options.mode, &sources[..]) {
+        let got = counted(sources.len() as u64, "file");
+        return Err(Failure::Usage(format!("--at: expected one file, got {got}")));
+    }
     let runtime = start()?;
     let level = options.level;
     let mut store = open(&options.place, &options.key, Options { level, ..Options::default() }, &runtime)?;
-    let stored = Arc::new(AtomicU64::new(0));
+    let stored: Arc<Gate<Stored>> = Arc::default();
     announce(&stored);
     let bytes = sources.iter().map(|source| source.bytes).sum::<Option<u64>>();
     let (progress, start) = (bar(bytes, "storing"), Instant::now());
-    let outcome = put_all(&mut store, &sources, options.mode, &progress, &stored);
+    let mode = match is_there_already(&store, &sources, options.mode, &progress) {
+        Ok(None) => options.mode,
+        Ok(Some(entry)) => {
+            progress.finish_and_clear();
+            screen.note_done(format!("`{}` had these bytes before", entry.name));
+            return report(
+                &store,
+                &Put { already_there: vec![entry], ..Put::new(left_out, start) },
+                options.format,
+                screen,
+            );
+        }
+        Err(failure) => {
+            progress.finish_and_clear();
+            return Err(failure);
+        }
+    };
+    let outcome = put_all(&mut store, &sources, mode, &progress, &stored);
     progress.finish_and_clear();
-    let entries = outcome.map_err(|failure| with_progress(failure, stored.load(Ordering::Relaxed)))?;
+    let entries = outcome.map_err(|failure| with_progress(failure, stored.pass().objects))?;
+    screen.note_done(stored.pass().text());
     warn_of_anchor(&store);
-    report(&store, &entries, start.elapsed().as_secs_f64(), options.format, screen)
+    report(&store, &Put { entries, ..Put::new(left_out, start) }, options.format, screen)
 }
 
-/// One thing to be stored.
-struct Source {
-    name: String,
-    /// `None`: the standard input.
-    file: Option<PathBuf>,
-    /// `None`: nobody knows.
-    bytes: Option<u64>,
-}
-
-impl Source {
-    fn of_file(name: String, file: &Path) -> Result<Source, Failure> {
-        let metadata = fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        if metadata.is_dir() {
-            return Err(anyhow!("{} is a folder; --name is for a file", file.display()).into());
-        }
-        let bytes = metadata.is_file().then_some(metadata.len());
-        Ok(Source { name, file: Some(file.to_owned()), bytes })
-    }
-
-    /// Its content, counted. It is opened when it is read: of many files, few are open at a time.
-    fn reader<'a>(&'a self, progress: &'a ProgressBar) -> Counted<'a, Opening<'a>> {
-        Counted { inner: Opening { file: self.file.as_deref(), opened: None }, bar: progress }
-    }
-}
-
-/// A file that is opened when it is first read.
-struct Opening<'a> {
-    file: Option<&'a Path>,
-    opened: Option<Box<dyn Read + Send>>,
-}
-
-impl Read for Opening<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let opened = match (&mut self.opened, self.file) {
-            (Some(opened), _) => opened,
-            (none, None) => none.insert(Box::new(io::stdin())),
-            (none, Some(file)) => {
-                let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
-                none.insert(Box::new(File::open(file).map_err(named)?))
-            }
-        };
-        opened.read(bytes)
-    }
-}
-
-fn sources(source: &PutSource, store: &Path) -> Result<Vec<Source>, Failure> {
-    match source {
-        PutSource::Input(name) => Ok(vec![Source { name: name.clone(), file: None, bytes: None }]),
-        PutSource::Named(file, name) => {
-            check_outside(file, store)?;
-            Ok(vec![Source::of_file(name.clone(), file)?])
-        }
-        PutSource::Paths(paths) => {
-            let mut found = Vec::new();
-            for path in paths {
-                check_outside(path, store)?;
-                let name = path.file_name().and_then(|name| name.to_str()).map(ToOwned::to_owned);
-                let name = name.with_context(|| format!("{} has no name; --name gives one", path.display()))?;
-                match path.is_dir() {
-                    true => collect(path, &name, 0, store, &mut found)?,
-                    false => found.push(Source::of_file(name, path)?),
-                }
-            }
-            Ok(found)
-        }
-    }
-}
-
-/// A store does not hold itself, nor its files: they change while they are read.
-fn check_outside(path: &Path, store: &Path) -> Result<(), Failure> {
-    match is_within(store, path) {
-        true => Err(Failure::Usage(format!("{} is in the store itself: expected files outside of it", path.display()))),
-        false => Ok(()),
-    }
-}
-
-/// Every regular file below a folder. Links are not followed: they could lead back. The store itself is left out.
-fn collect(folder: &Path, name: &str, depth: usize, store: &Path, found: &mut Vec<Source>) -> Result<(), Failure> {
-    if depth > DEPTH_MAX {
-        return Err(anyhow!("{} is nested deeper than {DEPTH_MAX} folders", folder.display()).into());
-    }
-    let unreadable = || format!("{} cannot be read", folder.display());
-    let mut entries =
-        fs::read_dir(folder).with_context(unreadable)?.collect::<Result<Vec<_>, _>>().with_context(unreadable)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        let kind = entry.file_type().with_context(|| format!("{} cannot be read", path.display()))?;
-        let own = entry.file_name().into_string();
-        let own = own.map_err(|_| anyhow!("{} is no text; --name gives a file another name", path.display()))?;
-        let name = format!("{name}/{own}");
-        if kind.is_dir() {
-            match is_within(store, &path) {
-                true => warn(format!("{} is the store itself, and is left out", path.display())),
-                false => collect(&path, &name, depth + 1, store, found)?,
-            }
-        } else if kind.is_file() {
-            found.push(Source::of_file(name, &path)?);
-        }
-    }
-    Ok(())
+/// The object that already has the source at its end, for an append at a given position.
+fn is_there_already(
+    store: &Store,
+    sources: &[Source],
+    mode: PutMode,
+    progress: &ProgressBar,
+) -> Result<Option<Entry>, Failure> {
+    let (PutMode::AppendAt(at), [source]) = (mode, sources) else { return Ok(None) };
+    let entry = store.get(&source.name).ok_or_else(|| Error::NoObject { name: source.name.clone() })?;
+    let is_missing = append::is_missing(store, &entry, at, &mut source.reader(progress))?;
+    Ok((!is_missing).then_some(entry))
 }
 
 fn put_all(
@@ -153,7 +102,7 @@ fn put_all(
     sources: &[Source],
     mode: PutMode,
     progress: &ProgressBar,
-    stored: &AtomicU64,
+    stored: &Gate<Stored>,
 ) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::with_capacity(sources.len());
     let mut left = sources;
@@ -161,9 +110,17 @@ fn put_all(
         let (group, rest) = left.split_at(group_len(left));
         let mut batch = store.batch()?;
         let (put, outcome) = put_group(&mut batch, group, mode, progress);
-        // What came before a failure is committed all the same.
-        batch.commit()?;
-        stored.fetch_add(put.len() as u64, Ordering::Relaxed);
+        // The files before a failure are committed nevertheless.
+        let mut known = stored.pass();
+        if let Err(error) = batch.commit() {
+            known.is_unclear = commit::is_unclear(store);
+            let failure = refused(error, known.is_unclear, &put);
+            drop(known);
+            return Err(failure);
+        }
+        known.objects += put.len() as u64;
+        known.last = put.last().map(|entry| (entry.name.clone(), entry.len)).or(known.last.take());
+        drop(known);
         let failed = group.get(put.len()).map_or("", |source| &source.name);
         outcome.with_context(|| format!("`{failed}` was not stored"))?;
         entries.extend(put);
@@ -172,7 +129,15 @@ fn put_all(
     Ok(entries)
 }
 
-/// How many of the first sources are committed together.
+/// The failure of a commit, with the known state of its objects.
+fn refused(error: Error, is_unclear: bool, put: &[Entry]) -> Failure {
+    let (Some(first), true) = (put.first(), is_unclear) else { return error.into() };
+    let others = if put.len() == 1 { String::new() } else { format!(" and {} more", put.len() - 1) };
+    let error = anyhow::Error::new(error);
+    error.context(format!("it is unknown whether `{}`{others} is stored; `panoply store ls` tells", first.name)).into()
+}
+
+/// Number of sources at the front that are committed together.
 fn group_len(sources: &[Source]) -> usize {
     let mut bytes = 0;
     let fits = |source: &&Source| {
@@ -190,7 +155,7 @@ fn put_group(
     mode: PutMode,
     progress: &ProgressBar,
 ) -> (Vec<Entry>, Result<(), Error>) {
-    if mode != PutMode::Append {
+    if !matches!(mode, PutMode::Append | PutMode::AppendAt(_)) {
         let sources = group.iter().map(|source| (source.name.clone(), source.reader(progress)));
         return batch.put_many(sources, mode == PutMode::Replace);
     }
@@ -213,33 +178,60 @@ fn with_progress(failure: Failure, stored: u64) -> Failure {
     }
 }
 
-/// Says on Ctrl-C how far it has come.
-fn announce(stored: &Arc<AtomicU64>) {
+/// Prints the progress if a signal ends the command.
+fn announce(stored: &Arc<Gate<Stored>>) {
+    const UNKNOWN: &str = "interrupted in the middle of a commit: it is unknown whether its objects are stored; \
+                           `panoply store ls` tells, and --append --at BYTES appends nothing twice";
     let stored = Arc::clone(stored);
-    failure::say_on_interrupt(move || {
-        let objects = counted(stored.load(Ordering::Relaxed), "object");
-        format!("interrupted; {objects} stored; nothing else has changed")
+    say_on_interrupt(move |_| {
+        let told = stored.close(|stored| {
+            if stored.is_unclear {
+                return UNKNOWN.to_owned();
+            }
+            format!("interrupted; {}; nothing else has changed", stored.text())
+        });
+        told.unwrap_or_else(|| UNKNOWN.to_owned())
     });
 }
 
-fn report(store: &Store, entries: &[Entry], seconds: f64, format: Format, screen: &mut Screen) -> Result<(), Failure> {
+/// The result of the command.
+struct Put {
+    entries: Vec<Entry>,
+    already_there: Vec<Entry>,
+    left_out: LeftOut,
+    seconds: f64,
+}
+
+impl Put {
+    fn new(left_out: LeftOut, start: Instant) -> Put {
+        Put { entries: Vec::new(), already_there: Vec::new(), left_out, seconds: start.elapsed().as_secs_f64() }
+    }
+}
+
+fn report(store: &Store, put: &Put, format: Format, screen: &mut Screen) -> Result<(), Failure> {
+    let Put { entries, already_there, left_out, seconds } = put;
     let (bytes, files) = (entries.iter().map(|entry| entry.len).sum(), entries.iter().map(|entry| entry.stored).sum());
     if format == Format::Json {
-        let objects: Vec<_> = entries.iter().map(super::ls::entry_json).collect();
+        let listed = |entries: &[Entry]| entries.iter().map(super::ls::entry_json).collect::<Vec<_>>();
         return screen.json(&json!({
             "path": path_text(store.path()),
-            "objects": objects,
+            "objects": listed(entries),
+            "already_there": listed(already_there),
+            "left_out": left_out.json(),
             "bytes": bytes,
             "stored": files,
             "seconds": seconds,
             "generation": store.generation(),
         }));
     }
+    if let [entry] = &already_there[..] {
+        return screen.line(format!("Already there: {} has {}.", visible(&entry.name), bytes_text(entry.len)));
+    }
     screen.line(format!(
         "{} stored: {} in {}, {}.",
         counted(entries.len() as u64, "object"),
         bytes_text(bytes),
         bytes_text(files),
-        rate_text(bytes, seconds)
+        rate_text(bytes, *seconds)
     ))
 }

@@ -1,8 +1,9 @@
 //! `panoply store rm`.
 
-use panoply::store::Options;
+use panoply::store::{Error, Options, Store};
 use serde_json::json;
 
+use super::commit::{self, Commit, Words};
 use super::{open, start, warn_of_anchor};
 use crate::configuration::Format;
 use crate::configuration::store::RmOptions;
@@ -10,13 +11,23 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::vectors::{counted, path_text};
 
+const WORDS: Words = Words {
+    before: "nothing was removed",
+    after: "the objects are removed",
+    unknown: "it is unknown whether the objects are removed; `panoply store ls` tells",
+};
+
 /// Removes objects, all of them or none.
 pub fn run(options: &RmOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let mut store = open(&options.place, &options.key, Options::default(), &runtime)?;
-    let mut batch = store.batch()?;
-    options.names.iter().try_for_each(|name| batch.remove(name))?;
-    batch.commit()?;
+    let removal = Commit::announced(WORDS);
+    let removed = removal.make(|| {
+        let removed = remove(&mut store, &options.names);
+        removed.map_err(|error| (error, commit::is_unclear(&mut store)))
+    });
+    removed.map_err(|(error, is_unclear)| commit::failure(error, is_unclear, WORDS.unknown))?;
+    screen.note_done(WORDS.after);
     warn_of_anchor(&store);
     let left = store.entries().count() as u64;
     match options.format {
@@ -31,4 +42,10 @@ pub fn run(options: &RmOptions, screen: &mut Screen) -> Result<(), Failure> {
             screen.line(format!("{removed} removed; {} left.", counted(left, "object")))
         }
     }
+}
+
+fn remove(store: &mut Store, names: &[String]) -> Result<(), Error> {
+    let mut batch = store.batch()?;
+    names.iter().try_for_each(|name| batch.remove(name))?;
+    batch.commit()
 }

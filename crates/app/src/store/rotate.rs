@@ -3,6 +3,7 @@
 use panoply::store::Options;
 use serde_json::json;
 
+use super::commit::{self, Commit, Words};
 use super::{keys, open, start, warn_of_anchor};
 use crate::configuration::Format;
 use crate::configuration::store::{KeySource, RotateOptions};
@@ -10,12 +11,21 @@ use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::vectors::path_text;
 
+const WORDS: Words = Words {
+    before: "the store opens with the old key",
+    after: "the store opens with the new key alone",
+    unknown: "it is unknown whether the store opens with the old key or with the new one: keep both, and try",
+};
+
 /// Locks the store with another key.
 pub fn run(options: &RotateOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let mut store = open(&options.place, &options.key, Options::default(), &runtime)?;
-    let new_key = keys::read_new(&options.new_key)?;
-    store.rotate(&new_key)?;
+    let new_key = keys::read_new(&options.new_key, options.weak_passphrase)?;
+    let rotated = Commit::announced(WORDS)
+        .make(|| store.rotate(&new_key).map_err(|error| (error, commit::is_unclear(&mut store))));
+    rotated.map_err(|(error, is_unclear)| commit::failure(error, is_unclear, WORDS.unknown))?;
+    screen.note_done(WORDS.after);
     warn_of_anchor(&store);
     if options.format == Format::Json {
         let path = path_text(&options.place.path);

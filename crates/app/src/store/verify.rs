@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, visible};
 use crate::vectors::{counted, path_text};
 
-/// Reads everything. What is damaged is named, and makes the command fail.
+/// Reads everything. Damaged objects are reported, and make the command fail.
 pub fn run(options: &VerifyOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let store = open_to_read(&options.place, &options.key, &runtime)?;

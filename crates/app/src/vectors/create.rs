@@ -9,6 +9,7 @@ use crate::configuration::store::KeySource;
 use crate::configuration::vectors::CreateOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::secrets;
 use crate::store::{keys, private};
 
 /// Makes an empty collection.
@@ -16,12 +17,14 @@ pub fn run(options: &CreateOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let schema = &options.schema;
     private::close_process();
-    // Before anything is made: a file that is there already is refused, and stays.
-    let master_key = key.map(keys::read_new).transpose()?;
+    // Read before the collection is created: if the key file exists already, the command fails here
+    // and the file stays.
+    let master_key = key.map(|key| keys::read_new(key, options.weak_passphrase)).transpose()?;
+    secrets::wipe_unannounced();
     let opened = Options { key: master_key, ..Options::default() };
     let made = Collection::create(&runtime, &options.path, schema.clone(), opened);
     if let (Err(_), Some(KeySource::Generated(file))) = (&made, key) {
-        // A key that opens nothing; the next attempt makes another one.
+        // Removes the new key, which opens nothing. The next attempt makes another one.
         let _ = std::fs::remove_file(file);
     }
     let collection = made?;

@@ -1,6 +1,6 @@
 //! `panoply vectors export`.
 //!
-//! Files appear when they are complete, so that no half file is taken for a whole one.
+//! A file appears only when it is complete, so that a partial file is never taken for a whole one.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -15,14 +15,20 @@ use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{ExportOptions, Target};
 use crate::failure::{Failure, say_on_interrupt};
-use crate::partial::{self, Partial};
+use crate::partial::{GivenUp, Partial};
 use crate::screen::Screen;
+use crate::store::protected::Protected;
 
-/// Writes every record.
+/// Writes all records.
 pub fn run(options: &ExportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
+    if let Target::File { path, records, .. } = &options.target {
+        let protected = Protected::of_collection(&options.path, key);
+        protected.expect_outside("FILE", [path.clone()])?;
+        protected.expect_outside("--records", records.clone())?;
+    }
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;
-    // Everything is read anyway, and damaged vectors are not handed on.
+    // All data is read anyway, and damaged vectors must not be exported.
     collection.verify()?;
     match &options.target {
         Target::Screen => to_screen(&collection),
@@ -51,10 +57,7 @@ fn to_files(
 ) -> Result<(), Failure> {
     let vectors = Partial::create(path, overwrite)?;
     let records = records.map(|records| Partial::create(records, overwrite)).transpose()?;
-    say_on_interrupt(|| match partial::remove_all() {
-        true => "interrupted; no file was written".to_owned(),
-        false => "interrupted".to_owned(),
-    });
+    say_on_interrupt(GivenUp::told);
     let written = (|| {
         let mut writer = formats::create(kind, vectors.file().map_err(io_error)?, collection.schema().dimension)?;
         let lines = records.as_ref().map(Partial::file).transpose().map_err(io_error)?;
@@ -71,7 +74,7 @@ fn to_files(
     records.map_or(Ok(()), Partial::complete)
 }
 
-/// Hands every record to `write`, a batch at a time.
+/// Passes all records to `write`, one batch at a time.
 fn copy(collection: &Collection, mut write: impl FnMut(&Batch) -> Result<(), FormatError>) -> Result<(), FormatError> {
     let rows_max = rows_per_batch(collection.schema().dimension);
     let mut batch = Batch::default();
@@ -87,7 +90,7 @@ fn copy(collection: &Collection, mut write: impl FnMut(&Batch) -> Result<(), For
     if batch.ids.is_empty() { Ok(()) } else { write(&batch) }
 }
 
-/// Ids and metadata in the form that an import takes them in.
+/// Writes ids and metadata in the form that an import reads.
 fn write_records(out: &mut impl Write, batch: &Batch) -> Result<(), FormatError> {
     for (id, metadata) in batch.ids.iter().zip(&batch.metadata) {
         let mut line = Map::from_iter([("id".to_owned(), json!(id))]);

@@ -9,7 +9,7 @@ use crate::configuration::vectors::GetOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, shortened};
 
-/// Shows records. Those that are there are shown even if others are not, which is an error then.
+/// Shows records. If some ids do not exist, the other records are shown and the command fails.
 pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;

@@ -19,7 +19,7 @@ pub fn run(options: &IdsOptions, key: Option<&KeySource>, screen: &mut Screen) -
             let next = ids.last().filter(|_| ids.len() == options.limit);
             screen.json(&json!({"ids": ids, "next": next}))
         }
-        // Blanks at the end of an id are part of it.
+        // Trailing blanks are part of an id.
         Format::Table => ids.iter().try_for_each(|id| screen.text(format!("{}\n", visible(id)).as_bytes())),
     }
 }

@@ -1,7 +1,7 @@
 //! `panoply vectors import`.
 //!
-//! Every batch is acknowledged before the next one is read, so that whatever ends an import (Ctrl-C, a full disk, a damaged
-//! row) leaves a collection with all batches before it.
+//! Each batch is acknowledged before the next one is read. If an import ends early (Ctrl-C, a full
+//! disk, a damaged row), the collection has all batches before that point.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -77,7 +77,7 @@ fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
     Ok(Box::new(Paired::new(vectors, file)))
 }
 
-/// What the vectors come from.
+/// Names the source of the vectors.
 fn name(options: &ImportOptions) -> String {
     options.file.as_ref().map_or_else(|| "the standard input".to_owned(), |file| file.display().to_string())
 }
@@ -120,16 +120,16 @@ fn prefix(batch: &mut Batch, prefix: &str) {
     }
 }
 
-/// Says on Ctrl-C how far the import has come.
+/// Sets the message that reports on Ctrl-C how far the import has come.
 fn announce(taken: &Arc<AtomicU64>) {
     let taken = Arc::clone(taken);
-    failure::say_on_interrupt(move || {
+    failure::say_on_interrupt(move |_| {
         let rows = taken.load(Ordering::Relaxed);
         format!("interrupted; at least {} are in the collection; --replace takes them again", counted(rows, "row"))
     });
 }
 
-/// Counts rows where the file tells how many it has, and bytes otherwise.
+/// Makes a progress bar that counts rows if the file gives their number, else bytes.
 fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
     if !std::io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());
@@ -143,7 +143,7 @@ fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<Progress
     };
     let unit = if reader.rows().is_some() { "{human_pos}/{human_len} rows" } else { "{bytes}/{total_bytes}" };
     if length == 0 {
-        // Nobody knows how much there is to come.
+        // The total is unknown.
         return Ok(spinner("importing"));
     }
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());

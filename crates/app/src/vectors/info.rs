@@ -10,10 +10,10 @@ use crate::configuration::vectors::InfoOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
-/// How wide the names of the figures are.
+/// The width of the column of names.
 const NAME_WIDTH: usize = 12;
 
-/// Shows what a collection consists of.
+/// Shows the parts and settings of a collection.
 pub fn run(options: &InfoOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;

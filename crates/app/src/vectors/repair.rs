@@ -11,7 +11,7 @@ use crate::configuration::vectors::RepairOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Says what is damaged and what mending it loses; mends it where that is asked for.
+/// Reports the damage and what a repair would lose. Repairs only with `--apply`.
 pub fn run(options: &RepairOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let repair = match key_of(&options.path, key)? {
         Some(key) => Collection::repair_encrypted(&start()?, &options.path, &key, options.apply)?,

@@ -18,12 +18,12 @@ use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
 use crate::screen::{Screen, columns, padded, shortened};
 
-/// The widest that an id is shown.
+/// The largest width of an id.
 const ID_WIDTH_MAX: usize = 40;
-/// How wide scores are, and what is left for metadata at least.
+/// The width of scores, and the smallest width left for metadata.
 const SCORE_WIDTH: usize = 9;
 const METADATA_WIDTH_MIN: usize = 8;
-/// The smallest page in which ranked hits of a record other than itself are asked for.
+/// The smallest page size when ranked hits are requested for a record that is itself left out.
 const RANKED_PAGE_MIN: usize = 1000;
 
 /// Searches and prints the hits.
@@ -47,7 +47,8 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
         Query::Record(id) => Some(id.as_str()),
         Query::Vector(_) | Query::File(_) => None,
     };
-    // A record is mostly the nearest to itself, and is left out: so the pages before are left out here, not by the search.
+    // A record is usually its own nearest hit and is left out. Earlier pages are therefore skipped
+    // here, not by the search.
     let (k, offset) = match own_id {
         Some(_) => (options.k.saturating_add(options.offset).saturating_add(1), 0),
         None => (options.k, options.offset),
@@ -89,8 +90,9 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
     }
 }
 
-/// As many ranked hits as an answer without `own_id` takes, from the first on. They come in pages of one size: how hits are ranked
-/// depends on how many are asked for at once, and pages of different sizes would repeat some and leave out others.
+/// Collects the ranked hits from the first on, without `own_id`, until the answer is complete. All
+/// pages have the same size: the ranking depends on the number of requested hits, so pages of
+/// different sizes would repeat some hits and miss others.
 fn others_ranked(
     collection: &Collection,
     query: &[f32],
@@ -116,7 +118,7 @@ fn others_ranked(
 fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> {
     let dimension = collection.schema().dimension;
     match query {
-        // One vector, whatever its length.
+        // One vector; a wrong length is an error.
         Query::Vector(vector) => one_query(vector.clone(), dimension),
         Query::File(path) if FileKind::of(path).is_ok() => queries_of(path, dimension),
         Query::File(path) => one_query(vector_in(path)?, dimension),
@@ -138,11 +140,11 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
     }
 }
 
-/// The vector that a file holds as a JSON list.
+/// Reads a vector from a file with a JSON list.
 fn vector_in(path: &Path) -> Result<Vec<f32>, Failure> {
     const FILE_BYTES_MAX: u64 = 16 << 20;
     let cannot = || format!("{} cannot be read", path.display());
-    // A device has no length, and may never end.
+    // A device has no length and may never end.
     let file = File::open(path).with_context(cannot)?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(cannot)?;
@@ -193,7 +195,7 @@ fn hit_line(hit: &Hit, id_width: usize, screen_width: usize) -> String {
     format!("{:>SCORE_WIDTH$}  {id}  {}", score_text(hit.score), shortened(&metadata, left))
 }
 
-/// A score in so few characters that a column holds it.
+/// Formats a score such that it fits its column.
 fn score_text(score: f32) -> String {
     let plain = score == 0.0 || (1.0e-3..1.0e4).contains(&score.abs());
     if plain { format!("{score:.4}") } else { format!("{score:.2e}") }
@@ -207,7 +209,8 @@ fn summary(found: &FoundMany, ms: f64) -> String {
     let rows = grouped(report.scanned_rows);
     let searched = match found.hits.len() {
         1 => format!("for 1 query among {rows} rows"),
-        // The report's rows are the sum over the queries, which an index sends to different ones.
+        // `scanned_rows` is the sum over the queries. An index sends different queries to different
+        // rows.
         queries => format!("for {queries} queries, with {rows} comparisons in all"),
     };
     let mut text = format!("{} {searched}, on {place}, in {}.", counted(hits as u64, "hit"), time_text(ms));

@@ -9,7 +9,7 @@ use crate::configuration::vectors::SnapshotOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Writes a copy into a new folder, also while somebody writes to the collection.
+/// Writes a copy into a new folder, even while another process writes to the collection.
 pub fn run(options: &SnapshotOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;

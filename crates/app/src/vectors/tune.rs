@@ -1,4 +1,5 @@
-//! `panoply vectors tune`: builds the index, and measures what searches of a few of its lists find.
+//! `panoply vectors tune`: builds the index, and measures the recall of searches in a few of its
+//! lists.
 
 use std::time::Instant;
 
@@ -12,14 +13,14 @@ use crate::configuration::vectors::TuneOptions;
 use crate::failure::Failure;
 use crate::screen::{Screen, spinner};
 
-/// Records of the collection that serve as queries where no others are given.
+/// The most records of the collection that serve as queries if none are given.
 const QUERIES_OWN_MAX: usize = 256;
-/// Columns that the table takes; in fewer it is narrower.
+/// The full width of the table, in columns; on a narrower screen the table is narrower.
 const TABLE_WIDTH: usize = 49;
-/// The recall that is recommended.
+/// The recall that a recommended setting must reach.
 const RECALL_AIM: f64 = 0.95;
 
-/// Builds, measures and prints.
+/// Builds the index, measures and prints.
 pub fn run(options: &TuneOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection =
@@ -61,7 +62,8 @@ pub fn run(options: &TuneOptions, key: Option<&KeySource>, screen: &mut Screen) 
     }
 }
 
-/// The index that was asked for: that which is there, unless another number of lists is wanted.
+/// Returns the existing index, or builds one if there is none or another number of lists is
+/// requested. The flag is true if it was built.
 fn index(collection: &Collection, options: &TuneOptions) -> Result<(IndexReport, bool), Failure> {
     let there = collection.stats().index;
     match there {
@@ -73,13 +75,13 @@ fn index(collection: &Collection, options: &TuneOptions) -> Result<(IndexReport,
     }
 }
 
-/// Vectors of the collection's own records, spread evenly.
+/// Returns vectors of the collection's own records, spread evenly.
 fn own_queries(collection: &Collection) -> Vec<f32> {
     let step = collection.len().div_ceil(QUERIES_OWN_MAX).max(1);
     collection.iter().step_by(step).flat_map(|entry| entry.vector).collect()
 }
 
-/// What was asked for, or powers of two up to half of the lists.
+/// Returns the requested values, else powers of two up to half of the lists.
 fn nprobes(asked: &[usize], lists: usize) -> Vec<usize> {
     if !asked.is_empty() {
         return asked.to_vec();

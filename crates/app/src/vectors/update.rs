@@ -9,7 +9,7 @@ use crate::configuration::vectors::UpdateOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Replaces a record's metadata, or its vector, or both. What is not named stays as it is stored.
+/// Replaces a record's metadata, or its vector, or both. A part that is not given stays as it is.
 pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;

@@ -1,4 +1,4 @@
-//! Odd input: vectors, names, paths and terminals that nobody would choose.
+//! Unusual input: odd vectors, names, paths and terminals.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn tables_fit_narrow_terminals_and_full_disks_are_noticed() {
     assert!(printed(&["--help"]).contains("Examples:"));
 }
 
-/// On a terminal the spinner of `tune` counted to a length that nobody knew.
+/// Regression: on a terminal the spinner of `tune` showed a count of an unknown length.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_spinner_counts_nothing() {
@@ -108,7 +108,7 @@ fn a_spinner_counts_nothing() {
     }
 }
 
-/// JSON holds no path that is not UTF-8; every command that named one ended in a panic.
+/// Regression: JSON cannot hold a path that is not UTF-8, and commands that printed one panicked.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_path_that_is_not_utf_8_can_be_named_in_json() {
@@ -145,7 +145,7 @@ fn offsets_and_files_without_end_are_bounded() {
     );
 }
 
-/// Blanks at the end of an id were left out of the list.
+/// Regression: trailing blanks of an id were missing in the list.
 #[test]
 fn listed_ids_are_whole() {
     let folder = Folder::new("whole-ids");
@@ -155,7 +155,8 @@ fn listed_ids_are_whole() {
     assert!(printed(&["vectors", "ids", &path, "--json"]).contains("\"b\\u202e\""));
 }
 
-/// The command searched for all pages up to the one that was asked for at once, each time among other candidates.
+/// Regression: each page was searched together with all earlier ones, each time among other
+/// candidates.
 #[test]
 fn ranked_pages_repeat_nothing() {
     let folder = Folder::new("ranked-pages");

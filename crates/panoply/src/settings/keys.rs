@@ -1,18 +1,18 @@
-//! Every key, as data: its section, its name, what it accepts, and how it is set.
+//! Every key, as data: its section, its name, the values it accepts, and how it is set.
 
 use std::time::Duration;
 
-use panoply_core::{Api, DeviceId};
-use panoply_runtime::FallbackPolicy;
+use panoply_core::{Api, CryptoProvider, DeviceId, Domain};
+use panoply_runtime::{FallbackPolicy, Verify};
 use toml::Value;
 
 use super::Settings;
 use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
 
-pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health"];
+pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
 
-/// One key. `set` gives `None` for a value that it does not accept.
+/// One key. `set` returns `None` for a value that it does not accept.
 pub(super) struct Key {
     pub(super) section: &'static str,
     pub(super) name: &'static str,
@@ -24,7 +24,10 @@ const COUNT: &str = "a whole number, not negative";
 const NUMBER: &str = "a number";
 const MILLISECONDS: &str = "milliseconds, a whole number";
 
-/// A key that puts a converted value into a field of the settings.
+const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_max_ms` from 1, `time_percent_max` and `domains = [\"crypto\"]` may stand \
+     beside it";
+
+/// A key that stores a converted value in a field of the settings.
 macro_rules! key {
     ($section:literal, $name:literal, $expected:expr, $convert:ident => $($field:ident).+) => {
         Key {
@@ -40,6 +43,7 @@ macro_rules! key {
 }
 
 pub(super) const KEYS: &[Key] = &[
+    key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
     key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
     key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
@@ -58,6 +62,7 @@ pub(super) const KEYS: &[Key] = &[
     key!("routing", "explore_one_in", COUNT, small_count => exploration.one_in),
     key!("routing", "explore_first", COUNT, small_count => exploration.first),
     key!("routing", "profile", "true or false", flag => profile),
+    key!("routing", "verify", VERIFY, verify => verify),
     key!(
         "batching", "strategy",
         "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",
@@ -79,7 +84,7 @@ pub(super) const KEYS: &[Key] = &[
     key!("health", "look_every_ms", MILLISECONDS, milliseconds => health.look_every),
 ];
 
-/// What to write instead of a name that does not exist.
+/// A suggestion for an unknown name.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (distance(wrong, name), *name)).min();
     match nearest {
@@ -88,7 +93,7 @@ pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     }
 }
 
-/// How many letters must be put in, left out or changed to make one word of the other.
+/// The edit distance (Levenshtein) of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -154,12 +159,36 @@ fn picks(value: &Value) -> Option<Vec<Pick>> {
     value.as_array()?.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(Pick::new)).collect()
 }
 
+fn provider(value: &Value) -> Option<CryptoProvider> {
+    CryptoProvider::named(value.as_str()?)
+}
+
 fn power(value: &Value) -> Option<Option<Power>> {
     Some(Some(match value.as_str()? {
         "high" => Power::High,
         "low" => Power::Low,
         _ => return None,
     }))
+}
+
+fn verify(value: &Value) -> Option<Option<Verify>> {
+    let mut verify = Verify::default();
+    let table = value.as_table().filter(|table| table.contains_key("every"))?;
+    for (name, value) in table {
+        match name.as_str() {
+            "every" => verify.every = small_count(value).filter(|every| *every > 0)?,
+            "wait_max_ms" => verify.wait_max = milliseconds(value).filter(|wait| !wait.is_zero())?,
+            "time_percent_max" => verify.time_percent_max = small_count(value).filter(|percent| *percent <= 100)?,
+            "domains" => verify.domains = value.as_array()?.iter().map(domain).collect::<Option<_>>()?,
+            _ => return None,
+        }
+    }
+    Some(Some(verify))
+}
+
+fn domain(value: &Value) -> Option<Domain> {
+    let name = value.as_str()?;
+    Domain::ALL.iter().copied().find(|domain| domain.name() == name)
 }
 
 fn policy(value: &Value) -> Option<FallbackPolicy> {

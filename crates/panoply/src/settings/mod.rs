@@ -1,8 +1,9 @@
 //! Settings from a file and from the environment.
 //!
-//! [`Settings::load`] reads `panoply.toml` in the current folder, or the file that `PANOPLY_CONFIG` names, and then the
-//! environment: `PANOPLY_LIMITS_QUEUE_DEPTH_MAX=64` is the key `queue_depth_max` of the section `[limits]`. What is not
-//! there keeps its default. A key that does not exist is an error that suggests the one that was probably meant.
+//! [`Settings::load`] reads `panoply.toml` in the current folder, or the file that `PANOPLY_CONFIG`
+//! names, and then the environment: `PANOPLY_LIMITS_QUEUE_DEPTH_MAX=64` is the key
+//! `queue_depth_max` of the section `[limits]`. Keys that are not set keep their defaults. An
+//! unknown key is an error that suggests the most similar one.
 //!
 //! ```toml
 //! [devices]
@@ -19,6 +20,7 @@
 //! [routing]
 //! fallback = "alternate"         # none, cpu, or retry:3
 //! profile = true                 # begin with what `panoply bench --calibrate` has learned
+//! verify = { every = 100 }       # compare one of 100 answers of each device with another's; see `Verify`
 //!
 //! [batching]
 //! strategy = "adaptive"          # low-latency, time-or-size, high-throughput
@@ -27,13 +29,16 @@
 //!
 //! [health]
 //! hot_celsius = 85
+//!
+//! [crypto]
+//! provider = "aws-lc"            # ciphers, hashes and signatures in AWS-LC alone; fastest is the default
 //! ```
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use panoply_core::{Api, DeviceId, OpenOptions};
-use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, WorkerLimits};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Verify, WorkerLimits};
 use toml::{Table, Value};
 
 use crate::builder::Builder;
@@ -43,21 +48,21 @@ use crate::small_file::read_text;
 
 mod keys;
 
-/// The file that is looked for where none is named.
+/// The default file.
 const FILE_NAME: &str = "panoply.toml";
-/// Names another file.
+/// The variable that names another file.
 const FILE_VARIABLE: &str = "PANOPLY_CONFIG";
-/// The largest file that is read.
+/// Maximal size of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The APIs whose devices are used; `None` is all of them.
+    /// The APIs whose devices are used; `None` means all of them.
     pub only: Option<Vec<Api>>,
     /// Devices that are not opened.
     pub leave_out: Vec<DeviceId>,
-    /// Which of the devices that are there are used.
+    /// The selection among the available devices.
     pub selection: Selection,
     /// How devices are opened.
     pub open: OpenOptions,
@@ -67,16 +72,18 @@ pub struct Settings {
     pub health: HealthRules,
     /// What happens to an op when its device fails.
     pub fallback: FallbackPolicy,
-    /// How much the router tries out.
+    /// How much the router explores.
     pub exploration: Exploration,
-    /// Whether the router begins with what was learned before.
+    /// Whether the router starts with the learned profile.
     pub profile: bool,
-    /// When ops that could run as one go to an engine.
+    /// The share of results that is compared with another device's; `None` means no comparison.
+    pub verify: Option<Verify>,
+    /// When ops that could run as one are sent to an engine.
     pub batching: Batching,
     strategy: Strategy,
 }
 
-/// The strategy's parts, which may be set in any order.
+/// The parts of the strategy, which may be set in any order.
 #[derive(Clone, Debug)]
 struct Strategy {
     name: String,
@@ -93,7 +100,7 @@ pub enum SettingsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is not TOML.
@@ -111,22 +118,22 @@ pub enum SettingsError {
         origin: String,
         /// The key, with its section.
         key: String,
-        /// The one that was probably meant, or all there are.
+        /// The most similar key, or all keys.
         suggestion: String,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("{origin}: `{key}`: expected {expected}, got {got}")]
     BadValue {
         /// The file or the environment.
         origin: String,
         /// The key, with its section.
         key: String,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: &'static str,
-        /// What was there.
+        /// The given value.
         got: String,
     },
-    /// The settings make sense one by one, but not together, or there is no device.
+    /// The settings are valid individually, but not together, or there is no device.
     #[error(transparent)]
     Build(#[from] BuildError),
 }
@@ -143,6 +150,7 @@ impl Default for Settings {
             fallback: FallbackPolicy::default(),
             exploration: Exploration::default(),
             profile: true,
+            verify: None,
             batching: Batching::default(),
             strategy: Strategy { name: "low-latency".to_owned(), size_max: 64, wait_max: Duration::from_micros(200) },
         }
@@ -150,7 +158,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of the file and the environment.
+    /// Loads the settings of the file and the environment.
     pub fn load() -> Result<Settings, SettingsError> {
         let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
         let mut settings = match &named {
@@ -165,7 +173,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of one file.
+    /// Loads the settings of one file.
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
@@ -178,21 +186,22 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Takes one variable of the environment in, if it is one of ours.
+    /// Applies one environment variable, if it is a setting.
     pub fn set_from_environment(&mut self, name: &str, value: &str) -> Result<(), SettingsError> {
         let Some(rest) = name.strip_prefix("PANOPLY_") else { return Ok(()) };
         let rest = rest.to_ascii_lowercase();
         let section =
             keys::SECTIONS.iter().find(|section| rest.strip_prefix(**section).is_some_and(|r| r.starts_with('_')));
-        // Variables without a section's name are others' (PANOPLY_SIMD, PANOPLY_CONFIG, …).
+        // Variables without a section's name are not settings (`PANOPLY_SIMD`, `PANOPLY_CONFIG`,
+        // …).
         let Some(section) = section else { return Ok(()) };
         let key = &rest[section.len() + 1..];
-        // A value that is no TOML is a plain string.
+        // A value that is not valid TOML is a plain string.
         let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
         self.set(section, key, &parsed.unwrap_or_else(|| Value::String(value.to_owned())), name)
     }
 
-    /// A builder with these settings, beginning with every backend of this build.
+    /// A builder with these settings, starting with every backend of this build.
     pub fn builder(&self) -> Builder {
         let mut builder = Runtime::builder()
             .limits(self.limits.clone())
@@ -203,6 +212,9 @@ impl Settings {
             .batching(self.batching)
             .leave_out(self.leave_out.iter().copied())
             .selection(self.selection.clone());
+        if let Some(verify) = &self.verify {
+            builder = builder.verify(verify.clone());
+        }
         if let Some(apis) = &self.only {
             builder = builder.only(apis);
         }
@@ -275,7 +287,7 @@ mod tests {
              [limits]\nqueue_depth_max = 32\nop_time_max_ms = 1500\n\
              [routing]\nfallback = \"retry:3\"\nprofile = false\nexplore_one_in = 0\n\
              [batching]\nstrategy = \"adaptive\"\nsize_max = 16\nwait_max_us = 90\n\
-             [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n",
+             [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n[crypto]\nprovider = \"aws-lc\"\n",
         )
         .unwrap();
         assert_eq!(settings.only, Some(vec![Api::CPU]));
@@ -286,6 +298,35 @@ mod tests {
         assert_eq!(settings.fallback, FallbackPolicy::Retry { times: 3 });
         assert_eq!(settings.batching, Batching::Adaptive { size_max: 16, wait_max: Duration::from_micros(90) });
         assert_eq!((settings.health.hot_celsius, settings.profile), (70.0, false));
+        assert_eq!(settings.open.crypto_provider, panoply_core::CryptoProvider::AwsLc);
+        assert!(parse("[crypto]\nprovider = \"openssl\"\n").is_err());
+    }
+
+    #[test]
+    fn answers_are_compared_as_the_file_says() {
+        assert_eq!(parse("").unwrap().verify, None);
+        let plain = parse("[routing]\nverify = { every = 7 }\n").unwrap();
+        assert_eq!(plain.verify, Some(Verify::every(7)));
+        let text =
+            "[routing.verify]\nevery = 3\nwait_max_ms = 20\ntime_percent_max = 5\ndomains = [\"crypto\", \"signal\"]\n";
+        let verify = parse(text).unwrap().verify.unwrap();
+        assert_eq!((verify.every, verify.wait_max, verify.time_percent_max), (3, Duration::from_millis(20), 5));
+        assert_eq!(verify.domains, [panoply_core::Domain::Crypto, panoply_core::Domain::Signal]);
+        for wrong in [
+            "{ every = 0 }",
+            "{ every = 1, wait_max_ms = 0 }",
+            "{ evry = 3 }",
+            "{}",
+            "{ every = 1, domains = [\"maths\"] }",
+            "7",
+            "true",
+        ] {
+            let error = parse(&format!("[routing]\nverify = {wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("routing.verify") && error.contains("every = 100"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_ROUTING_VERIFY", "{ every = 5 }").unwrap();
+        assert_eq!(settings.verify, Some(Verify::every(5)));
     }
 
     #[test]

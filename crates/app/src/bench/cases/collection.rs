@@ -1,4 +1,4 @@
-//! Searches through a collection in memory: vectors in, hits with their ids out.
+//! Searches in a collection in memory: from query vectors to hits with their ids.
 
 use panoply::DType;
 use panoply::prelude::Metric;
@@ -10,10 +10,10 @@ use crate::vectors::residency_on;
 
 /// Searches of each caller in one run.
 const SEARCHES_PER_CALLER: usize = 50;
-/// Rows that are inserted at once.
+/// Rows in one insert.
 const ROWS_PER_INSERT: usize = 100_000;
 
-/// Every such case.
+/// All cases of collections.
 pub const CASES: &[&dyn Case] = &[
     &CollectionCase { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1, k: 10 },
     &CollectionCase { dtype: DType::F32, rows: 1_000_000, dims: 128, queries: 1024, k: 10 },
@@ -22,7 +22,7 @@ pub const CASES: &[&dyn Case] = &[
     &CollectionCase { dtype: DType::F16, rows: 10_000_000, dims: 128, queries: 1, k: 10 },
 ];
 
-/// So many queries in one call.
+/// Many queries in one call.
 #[derive(Clone, Copy)]
 struct CollectionCase {
     dtype: DType,
@@ -60,7 +60,8 @@ impl Case for CollectionCase {
     }
 }
 
-/// Threads that each search for one query again and again; a run is as many searches for each.
+/// Threads that each search for one query repeatedly. One run is `SEARCHES_PER_CALLER` searches
+/// per thread.
 #[derive(Clone, Copy)]
 struct CallersCase {
     rows: usize,
@@ -91,7 +92,7 @@ impl Case for CallersCase {
     }
 }
 
-/// Every query in a thread of its own, again and again.
+/// Searches for every query repeatedly, each in its own thread.
 fn search_side_by_side(
     collection: &Collection,
     queries: &[f32],
@@ -109,7 +110,7 @@ fn search_side_by_side(
     })
 }
 
-/// A collection with its rows on the device where that has memory of its own.
+/// Makes a collection. If the device has its own memory, the rows are resident there.
 fn collection(
     place: &Place,
     dtype: DType,
@@ -119,7 +120,7 @@ fn collection(
 ) -> panoply::Result<Collection> {
     let storage = if dtype == DType::F16 { Storage::F16 } else { Storage::F32 };
     let schema = Schema::new("bench", dims, Metric::Dot).storage(storage);
-    // One segment, so that a search is one op.
+    // One segment holds all rows, so that a search is one op.
     let segment_bytes_max = 2 * rows * dims * dtype.size_bytes();
     let options = Options { residency: residency_on(&place.device), segment_bytes_max, ..Options::default() };
     let collection = Collection::in_memory(&*place.runtime, schema, options).map_err(outside)?;
@@ -133,7 +134,7 @@ fn collection(
     Ok(collection)
 }
 
-/// An error of the collection as one of the runtime's.
+/// Converts an error of the collection to an error of the runtime.
 fn outside(error: panoply::vector::Error) -> panoply::Error {
     panoply::Error::invalid("the collection", "an answer", error)
 }

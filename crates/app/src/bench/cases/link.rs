@@ -1,4 +1,4 @@
-//! Copies between the host's memory and the device's.
+//! Cases of copies between host memory and device memory.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use panoply::prelude::{Expr, Map, Tensor, Transfer};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// Batches that are under way at once in an overlapped stream.
+/// Batches in flight in an overlapped stream.
 const STREAM_DEPTH: usize = 6;
 
-/// Every such case.
+/// All cases of copies.
 pub const CASES: &[&dyn Case] = &[
     &UploadCase { pinned: true, bytes: 1 << 30 },
     &UploadCase { pinned: false, bytes: 1 << 30 },
@@ -18,7 +18,7 @@ pub const CASES: &[&dyn Case] = &[
     &StreamCase { overlapped: true, batches: 64, bytes: 64 << 20 },
 ];
 
-/// Host memory to the device.
+/// A copy from host memory to the device.
 struct UploadCase {
     pinned: bool,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Case for UploadCase {
         Scale::Large
     }
 
-    /// Pinned memory is what the device itself downloads into.
+    /// Pinned memory is memory that the device itself downloaded into.
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let mut source = floats(self.bytes)?;
         if self.pinned {
@@ -51,7 +51,7 @@ impl Case for UploadCase {
     }
 }
 
-/// The device's memory to the host.
+/// A copy from device memory to the host.
 struct DownloadCase {
     bytes: usize,
 }

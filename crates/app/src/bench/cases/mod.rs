@@ -1,10 +1,10 @@
-//! What can be measured: one type for each kind of case, with its sizes as data. Each says its name, how much work it is, how
-//! large a device it is meant for, and how it is run.
+//! The cases that can be measured: one type for each kind of case, with its sizes as data. Each
+//! case has a name, an amount of work, the scale of device it is meant for, and a way to run.
 //!
-//! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains, `collection` the searches through a collection of vectors, `link`
-//! the copies between host and device, `pipeline` what stages cost and overlap gains, `nn` training steps. Names are stable, so that figures of different
-//! versions, machines and libraries can
-//! be joined on them.
+//! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains. `collection`
+//! has searches in a collection of vectors, `link` the copies between host and device, `pipeline`
+//! the cost of stages and the gain of overlapping, and `nn` training steps. Names are stable, so
+//! that results of different versions, machines and libraries can be joined on them.
 
 mod collection;
 mod compute;
@@ -20,54 +20,58 @@ use super::place::{Place, Runner};
 /// 1024 · 1024 elements.
 const MI: usize = 1 << 20;
 
-/// What keeps a GPU busy until it is measured.
+/// The load that keeps a GPU busy until it is measured.
 pub const LOAD: &dyn Case = &compute::ScaleAddReluCase { elements: 16 * MI };
 
-/// One op with its sizes. Elements are f32 unless it says otherwise; inputs are seeded random normals.
+/// One op with its sizes. Elements are f32 unless the case says otherwise; inputs are seeded random
+/// normals.
 pub trait Case {
-    /// The name that figures are joined on.
+    /// The name, on which results are joined.
     fn name(&self) -> String;
 
-    /// How much work one run is.
+    /// The amount of work in one run.
     fn amount(&self) -> Amount;
 
-    /// How large a device it is meant for.
+    /// The smallest kind of device that the case is meant for.
     fn scale(&self) -> Scale;
 
-    /// Makes the inputs, in the device's memory where it has its own.
+    /// Makes the inputs, in the device's own memory if it has any.
     fn prepare(&self, place: &Place) -> panoply::Result<Runner>;
 }
 
-/// How much work one run is, in the unit that the case is judged by.
+/// The amount of work in one run, in the unit of the case's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// Additions and multiplications.
+    /// Floating-point additions and multiplications.
     Flops(f64),
-    /// Bytes that must be read and written at the least.
+    /// The fewest bytes that must be read and written.
     Bytes(f64),
     /// Queries answered.
     Queries(f64),
-    /// Nothing to divide the time by that would mean something.
+    /// No meaningful rate; only the time counts.
     TimeOnly,
 }
 
-/// The smallest sort of device of which a case says something.
+/// The smallest kind of device that a case is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scale {
     /// A graphics API that runs on the CPU.
     Small,
     /// A few cores.
     Medium,
-    /// A device with memory of its own.
+    /// A device with its own memory.
     Large,
-    /// The same, where making the inputs takes longer than measuring.
+    /// A device with its own memory, for inputs that take longer to make than to measure.
     Huge,
 }
 
-/// Every case, in the order in which they are measured.
+/// Returns every case, in the order of measurement.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
-    let ops = [compute::CASES, crypto::CASES, signal::CASES, graph::CASES, nn::CASES];
-    let others = [collection::CASES, link::CASES, pipeline::CASES];
+    macro_rules! of_each {
+        ($($domain:ident in $module:ident;)*) => { [$($module::CASES),*] };
+    }
+    let ops = panoply::for_each_domain!(of_each);
+    let others = [nn::CASES, collection::CASES, link::CASES, pipeline::CASES];
     ops.into_iter().chain(others).flatten().copied()
 }
 
@@ -75,12 +79,12 @@ fn f32s(elements: usize) -> Amount {
     Amount::Bytes(4.0 * elements as f64)
 }
 
-/// A number of elements, in multiples of 1024 · 1024 where it is one.
+/// Formats a number of elements, in multiples of 1024 · 1024 if it is one.
 fn count_name(elements: usize) -> String {
     if elements > 0 && elements.is_multiple_of(MI) { format!("{}Mi", elements / MI) } else { elements.to_string() }
 }
 
-/// The scale of a case of so many elements.
+/// The scale of a case with this many elements.
 fn scale_of(elements: usize) -> Scale {
     match elements {
         0..=MI => Scale::Small,

@@ -1,11 +1,11 @@
-//! Attention.
+//! Cases of attention.
 
 use panoply::DType;
 use panoply::prelude::Attention;
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// Attention of sequences with themselves.
+/// Self-attention of a batch of sequences.
 pub struct AttentionCase {
     pub dtype: DType,
     pub batch: usize,
@@ -22,7 +22,7 @@ impl Case for AttentionCase {
         format!("attention/{dtype}/{batch}x{heads}x{length}x{width}{causal}")
     }
 
-    /// Scores and weighted values; a causal one has half of them.
+    /// The scores and the weighted values. Causal attention needs half of them.
     fn amount(&self) -> Amount {
         let all = 4.0 * (self.batch * self.heads * self.length * self.length * self.width) as f64;
         Amount::Flops(if self.is_causal { all / 2.0 } else { all })

@@ -1,4 +1,4 @@
-//! Elementwise expressions.
+//! Cases of elementwise expressions.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use panoply::prelude::{Expr, Map, Pending, Tensor};
 
 use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
 
-/// Small ops that are under way at once.
+/// Small ops in flight at once.
 const MANY_DEPTH: usize = 256;
 
 /// The sum of two vectors.
@@ -19,7 +19,8 @@ impl Case for AddCase {
         format!("add/f32/{}", count_name(self.elements))
     }
 
-    /// What the smallest vectors show is the time of one op, not the speed of memory.
+    /// Small vectors are judged by the time alone: it shows the cost of an op, not the speed of
+    /// memory.
     fn amount(&self) -> Amount {
         if self.elements < MI { Amount::TimeOnly } else { f32s(3 * self.elements) }
     }
@@ -34,7 +35,7 @@ impl Case for AddCase {
     }
 }
 
-/// The sum of two vectors, many times, without waiting for one before the next is asked for.
+/// The sum of two vectors, `count` times, with many ops in flight.
 pub struct AddsCase {
     pub elements: usize,
     pub count: usize,

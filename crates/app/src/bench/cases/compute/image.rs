@@ -1,11 +1,11 @@
-//! Images: convolution and resizing.
+//! Cases of images: convolution and resizing.
 
 use panoply::DType;
 use panoply::prelude::{Conv2d, Resize};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// As many filters as channels, over square images that keep their size.
+/// A convolution with as many filters as channels, over square images that keep their size.
 #[derive(Clone, Copy)]
 pub struct Conv2dCase {
     pub dtype: DType,
@@ -38,7 +38,7 @@ impl Case for Conv2dCase {
     }
 }
 
-/// Images to squares, bilinear.
+/// Bilinear resizing of images to squares.
 #[derive(Clone, Copy)]
 pub struct ResizeCase {
     pub batch: usize,

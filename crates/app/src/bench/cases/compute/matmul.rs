@@ -1,15 +1,15 @@
-//! Matrix products.
+//! Cases of matrix products.
 
 use panoply::DType;
 use panoply::prelude::{Activation, MatMul, Precision};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// What a matrix product multiplies.
+/// The number format of a product's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
     F32,
-    /// f32 numbers, of which the device may round the products' operands to ten bits.
+    /// f32, but the device may round the operands to a 10-bit mantissa.
     Tf32,
     F16,
     BF16,

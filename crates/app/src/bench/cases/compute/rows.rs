@@ -1,4 +1,4 @@
-//! Ops along vectors and along the rows of matrices.
+//! Cases of ops along vectors and along the rows of matrices.
 
 use panoply::prelude::{LayerNorm, Reduce, Scan, Softmax, Sort, TopK, Transpose};
 
@@ -27,7 +27,7 @@ impl Case for SumCase {
     }
 }
 
-/// The sums of a vector's beginnings.
+/// The prefix sums of a vector.
 pub struct ScanCase {
     pub elements: usize,
 }
@@ -50,7 +50,7 @@ impl Case for ScanCase {
     }
 }
 
-/// A vector in ascending order.
+/// A vector, sorted in ascending order.
 pub struct SortCase {
     pub elements: usize,
 }
@@ -97,7 +97,7 @@ impl Case for SoftmaxCase {
     }
 }
 
-/// Each row shifted and scaled to mean 0 and variance 1.
+/// Each row, shifted and scaled to mean 0 and variance 1.
 pub struct LayerNormCase {
     pub rows: usize,
     pub columns: usize,
@@ -121,7 +121,7 @@ impl Case for LayerNormCase {
     }
 }
 
-/// A matrix written out with its axes exchanged.
+/// A matrix, transposed in memory.
 pub struct TransposeCase {
     pub rows: usize,
     pub columns: usize,
@@ -145,7 +145,7 @@ impl Case for TransposeCase {
     }
 }
 
-/// The largest elements of each row, with their positions.
+/// The `k` largest elements of each row, with their indices.
 pub struct TopKCase {
     pub rows: usize,
     pub columns: usize,

@@ -1,11 +1,11 @@
-//! Exact search for the nearest rows.
+//! Cases of the exact search for the nearest rows.
 
 use panoply::DType;
 use panoply::prelude::{Metric, Search};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// The rows with the largest dot products, exactly.
+/// The `k` rows with the largest dot products, by exact search.
 #[derive(Clone, Copy)]
 pub struct SearchCase {
     pub dtype: DType,

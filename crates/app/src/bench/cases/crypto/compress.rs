@@ -1,5 +1,5 @@
-//! Compression of 16 MiB, as one message and in blocks of 64 KiB. `PANOPLY_CORPUS` names a file to take instead of made-up data, so that
-//! others can be measured on the same bytes.
+//! Cases of compression: 16 MiB as one message and in blocks of 64 KiB. `PANOPLY_CORPUS` names a
+//! file to use instead of generated data, so that other programs can be measured on the same bytes.
 
 use std::sync::OnceLock;
 
@@ -9,11 +9,11 @@ use panoply::crypto::{Compress, Decompress, Format, Messages};
 use super::{Amount, Case, KI, MI, Place, Runner, Scale};
 use crate::bench::random::Normals;
 
-/// How long the data is where no file is named.
+/// Length of the data if no file is named.
 const CORPUS_BYTES: usize = 16 * MI;
 const BLOCK_BYTES: usize = 64 * KI;
 
-/// Data compressed.
+/// Compression of the corpus.
 pub struct CompressCase {
     pub name: &'static str,
     pub format: Format,
@@ -21,7 +21,7 @@ pub struct CompressCase {
     pub in_blocks: bool,
 }
 
-/// Data decompressed.
+/// Decompression of the corpus.
 pub struct DecompressCase {
     pub name: &'static str,
     pub format: Format,
@@ -29,7 +29,8 @@ pub struct DecompressCase {
     pub in_blocks: bool,
 }
 
-/// So many blocks, enough for a device with memory of its own: those of the data, over and over.
+/// Decompression of `blocks` blocks, enough for a device with its own memory. The blocks of the
+/// corpus are repeated.
 pub struct DecompressManyCase {
     pub name: &'static str,
     pub format: Format,
@@ -113,7 +114,7 @@ fn corpus() -> &'static Bytes {
     })
 }
 
-/// Records as a program logs them, then measurements that wander.
+/// Generates log records, then slowly varying measurements.
 fn made_up() -> Vec<u8> {
     const WORDS: [&str; 8] = ["router", "device", "engine", "worker", "kernel", "batch", "seal", "stream"];
     let mut normals = Normals::new(7).values(4 * MI).into_iter().cycle();

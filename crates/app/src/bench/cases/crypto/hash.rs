@@ -1,10 +1,10 @@
-//! Hashes.
+//! Cases of hashes.
 
 use panoply::crypto::{Hash, HashAlgorithm};
 
 use super::{Amount, Batch, Case, Place, Runner, Scale};
 
-/// Messages hashed.
+/// Hashes of a batch of messages.
 pub struct HashCase {
     pub algorithm: HashAlgorithm,
     pub batch: Batch,

@@ -19,7 +19,7 @@ const KI: usize = 1 << 10;
 const MI: usize = 1 << 20;
 const SHORT: Batch = Batch { count: 10_000, len: KI };
 const LONG: Batch = Batch { count: 1000, len: 16 * KI };
-/// Enough for a device with memory of its own.
+/// Enough messages for a device with its own memory.
 const MANY: Batch = Batch { count: 65_536, len: 16 * KI };
 
 /// Every case of the domain.
@@ -144,7 +144,7 @@ impl Batch {
         Amount::Bytes((self.count * self.len) as f64)
     }
 
-    /// A short set has the batches of the usual algorithms.
+    /// The scale of a batch. The short set has the batches of the usual algorithms.
     fn scale(&self, is_usual: bool) -> Scale {
         match self.count {
             count if count == MANY.count => Scale::Huge,
@@ -153,13 +153,14 @@ impl Batch {
         }
     }
 
-    /// The messages: one, or many in one buffer.
+    /// Makes the messages: one message, or many in one buffer.
     fn messages(&self) -> panoply::Result<Messages> {
         let bytes = Bytes::from_vec(vec![3; self.count * self.len]);
         if self.count == 1 { Ok(bytes.into()) } else { Messages::split(bytes, self.len) }
     }
 
-    /// So many bytes for each message, no two alike.
+    /// Makes `len_each` bytes for each message; they begin with the message's number, so that no
+    /// two are alike.
     fn numbers(&self, len_each: usize) -> Bytes {
         let mut numbers = vec![0; len_each * self.count];
         for (number, bytes) in (0_u64..).zip(numbers.chunks_mut(len_each)) {
@@ -169,7 +170,7 @@ impl Batch {
     }
 }
 
-/// What a case cannot do without.
+/// The error of a case that lacks something it needs.
 fn missing(what: &str) -> Error {
     Error::Unsupported { op: "bench", reason: what.to_owned() }
 }
@@ -183,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A device that neither signs nor compresses is measured at verifying and decompressing all the same.
+    /// Verifying and decompressing are measured even on a device that neither signs nor compresses.
     #[test]
     fn inputs_are_made_where_the_device_cannot_make_them() {
         let script = Script::new().without("sign").without("compress");

@@ -1,22 +1,22 @@
-//! Ciphers.
+//! Cases of ciphers.
 
 use panoply::crypto::{AeadAlgorithm, CipherAlgorithm, CipherMode, Decrypt, Encrypt, Key, Nonces, Open, Seal};
 
 use super::{Amount, Batch, Case, Place, Runner, Scale};
 
-/// Messages sealed, with tags apart.
+/// Sealing of messages, with detached tags.
 pub struct SealCase {
     pub algorithm: AeadAlgorithm,
     pub batch: Batch,
 }
 
-/// Messages opened.
+/// Opening of messages.
 pub struct OpenCase {
     pub algorithm: AeadAlgorithm,
     pub batch: Batch,
 }
 
-/// Messages encrypted or decrypted with AES-256, without authentication.
+/// Encryption or decryption of messages with AES-256, without authentication.
 pub struct CipherCase {
     pub mode: CipherMode,
     pub decrypt: bool,

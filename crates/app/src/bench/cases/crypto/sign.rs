@@ -1,10 +1,10 @@
-//! Signatures of messages of 32 bytes.
+//! Cases of signatures over messages of 32 bytes.
 
 use panoply::crypto::{EcdsaEncoding, Key, KeyPair, RsaBits, RsaPadding, Sign, SignatureAlgorithm, Verify};
 
 use super::{Amount, Batch, Case, Place, Runner, Scale, missing};
 
-/// Which signatures.
+/// The kind of signature.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Rsa2048,
@@ -41,13 +41,13 @@ impl Kind {
     }
 }
 
-/// Messages signed: the usual number of them, or as many as a device with thousands of threads takes.
+/// Signing of messages: the usual number, or enough for a device with thousands of threads.
 pub struct SignCase {
     pub kind: Kind,
     pub is_many: bool,
 }
 
-/// Signatures verified, so many.
+/// Verification of signatures: the usual number, or enough for a device with thousands of threads.
 pub struct VerifyCase {
     pub kind: Kind,
     pub is_many: bool,

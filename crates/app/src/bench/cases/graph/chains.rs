@@ -1,4 +1,4 @@
-//! Chains of ops, recorded one by one as a program would write them.
+//! Cases of chains of ops, recorded one by one as a program would write them.
 
 use panoply::graph::Graph;
 use panoply::prelude::RunGraph;
@@ -7,7 +7,7 @@ use panoply::{DType, Result};
 
 use super::{Amount, Case, Place, Runner, Scale, count_name, scale_of};
 
-/// Ten elementwise ops of two vectors.
+/// Ten elementwise ops on two vectors.
 pub struct ChainCase {
     pub dtype: DType,
     pub elements: usize,
@@ -18,7 +18,7 @@ impl Case for ChainCase {
         format!("chain10/{}/{}", self.dtype, count_name(self.elements))
     }
 
-    /// Both vectors are read, and one is written.
+    /// Two vectors are read and one is written.
     fn amount(&self) -> Amount {
         Amount::Bytes((3 * self.elements * self.dtype.size_bytes()) as f64)
     }
@@ -39,18 +39,18 @@ impl Case for ChainCase {
     }
 }
 
-/// Which chain of rows.
+/// The kind of chain over rows.
 #[derive(Clone, Copy)]
 pub enum Chain {
     /// `gelu(layer_norm(x + residual))`.
     AddLayerNormGelu,
     /// `softmax(x / 8 + mask)`.
     SoftmaxMask,
-    /// The length of each row.
+    /// The Euclidean length of each row.
     NormRows,
 }
 
-/// A function of rows with elementwise ops before and after it.
+/// An op over rows with elementwise ops before and after it.
 pub struct RowsCase {
     pub chain: Chain,
     pub rows: usize,

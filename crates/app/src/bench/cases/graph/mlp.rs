@@ -1,4 +1,4 @@
-//! A small network: 784, 512, 256 and 10 neurons.
+//! A case of a small network with 784, 512, 256 and 10 neurons.
 
 use panoply::graph::Graph;
 use panoply::prelude::RunGraph;
@@ -8,7 +8,7 @@ use super::{Amount, Case, Place, Runner, Scale};
 
 const LAYERS: [usize; 4] = [784, 512, 256, 10];
 
-/// The network's answers for a batch of images of 28 × 28.
+/// Inference on a batch of images of 28 × 28 pixels.
 pub struct MlpCase {
     pub dtype: DType,
     pub batch: usize,

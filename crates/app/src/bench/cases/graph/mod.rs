@@ -1,4 +1,4 @@
-//! Cases of the graph domain: chains that must become one kernel, and a small network.
+//! Cases of the graph domain: chains that must fuse into one kernel, and a small network.
 
 mod chains;
 mod mlp;

@@ -1,4 +1,5 @@
-//! Training steps of whole networks: forward, backward and the optimiser's step as one op, with everything in the device's memory.
+//! Cases of training steps: forward pass, backward pass and optimiser step as one op, with all data
+//! in the device's memory.
 
 use std::cell::RefCell;
 
@@ -10,7 +11,7 @@ use panoply::{DType, Error, Result, Tensor};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// Every case of networks under training.
+/// All cases of training.
 pub const CASES: &[&dyn Case] = &[
     &TrainCase { network: Network::Mlp, batch: 64 },
     &TrainCase { network: Network::Mlp, batch: 4096 },
@@ -20,18 +21,18 @@ pub const CASES: &[&dyn Case] = &[
     &TrainCase { network: Network::ResNet20, batch: 256 },
 ];
 
-/// A network that is trained.
+/// A network to train.
 #[derive(Clone, Copy, PartialEq)]
 enum Network {
     /// 784, 512, 256 and 10 neurons.
     Mlp,
-    /// Two convolutions and two layers, over images of 28 × 28.
+    /// Two convolutions and two linear layers, over images of 28 × 28.
     Cnn,
-    /// Twenty layers, over images of 32 × 32 in three colours.
+    /// Twenty layers, over images of 32 × 32 with three channels.
     ResNet20,
 }
 
-/// One step with momentum on a batch.
+/// One training step with momentum on a batch.
 struct TrainCase {
     network: Network,
     batch: usize,
@@ -67,7 +68,7 @@ impl Network {
         }
     }
 
-    /// Additions and multiplications of one image forwards.
+    /// Additions and multiplications of the forward pass, per image.
     fn flops(self) -> f64 {
         match self {
             Network::Mlp => 2.0 * (784 * 512 + 512 * 256 + 256 * 10) as f64,
@@ -93,7 +94,7 @@ impl Case for TrainCase {
         format!("nn/{}/train/f32/b{}", self.network.name(), self.batch)
     }
 
-    /// Backwards is twice as much as forwards.
+    /// The backward pass costs twice as much as the forward pass.
     fn amount(&self) -> Amount {
         Amount::Flops(3.0 * self.network.flops() * self.batch as f64)
     }
@@ -108,7 +109,7 @@ impl Case for TrainCase {
 
     fn prepare(&self, place: &Place) -> Result<Runner> {
         let recording = self.network.record().map_err(as_op)?;
-        // The host keeps nothing: what is measured is the device.
+        // The host keeps no copy of the parameters: only the device is measured.
         let options = SessionOptions { devices: vec![place.device.id], copy_every: 0, ..SessionOptions::default() };
         let optimiser = Optimiser::momentum(0.01, 0.9, false);
         let session = Session::new(&*place.runtime, recording, optimiser, None, options).map_err(as_op)?;
@@ -124,7 +125,7 @@ impl Case for TrainCase {
     }
 }
 
-/// An error of training as one of an op.
+/// Converts an error of training to an error of an op.
 fn as_op(error: panoply::nn::Error) -> Error {
     match error {
         panoply::nn::Error::Op(error) => error,

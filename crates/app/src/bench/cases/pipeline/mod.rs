@@ -1,11 +1,11 @@
-//! Pipelines: what a stage costs by itself, and what overlapping copies and kernels gains.
+//! Cases of pipelines: the cost of a stage, and the gain of overlapping copies and kernels.
 
 use panoply::pipeline::{Pipeline, PipelineError};
 use panoply::prelude::{Error, Expr, Map, RunOptions, Tensor, Transfer};
 
 use super::{Amount, Case, Place, Runner, Scale};
 
-/// Every such case.
+/// All cases of pipelines.
 pub const CASES: &[&dyn Case] = &[
     &StagesCase { stages: 10, items: 100_000, parallel: 1 },
     &StagesCase { stages: 10, items: 100_000, parallel: 2 },
@@ -13,11 +13,11 @@ pub const CASES: &[&dyn Case] = &[
     &StreamCase { piped: true, batches: 64, bytes: 64 << 20 },
 ];
 
-/// Ops of a piped stream that are under way at once.
+/// Ops in flight in a piped stream.
 const IN_FLIGHT: usize = 6;
 
-/// Items through stages that do nothing: what the stages themselves cost. With ten stages and 100,000 items the time in
-/// seconds is the cost of one item in one stage in microseconds.
+/// Items through stages that do nothing: the cost of the stages themselves. With ten stages and
+/// 100,000 items, the time in seconds equals the cost of one item in one stage in microseconds.
 struct StagesCase {
     stages: usize,
     items: u64,
@@ -37,7 +37,7 @@ impl Case for StagesCase {
         Scale::Medium
     }
 
-    /// No device has a part in it.
+    /// Runs on the host alone, without any device.
     fn prepare(&self, _place: &Place) -> panoply::Result<Runner> {
         let (stages, items, parallel) = (self.stages, self.items, self.parallel);
         Ok(Box::new(move || {
@@ -77,7 +77,8 @@ impl Case for StreamCase {
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let floats = Tensor::from_vec(vec![1.5_f32; self.bytes / 4], [self.bytes / 4])?;
-        // In memory that the device downloads into, as data that came from a device is.
+        // The source is in memory that the device downloads into, like data that came from a
+        // device.
         let source = place.run(Transfer::to_host(&place.resident(&floats)?)).wait()?;
         let expr = (Expr::input(0) * 2.0 + 1.0).relu().finish().map_err(Error::Expression)?;
         let (place, batches) = (place.clone(), self.batches);
@@ -105,7 +106,7 @@ impl Case for StreamCase {
     }
 }
 
-/// A pipeline's error as the bench tells it.
+/// Converts a pipeline's error to an error of the benchmark.
 fn failed(error: PipelineError) -> Error {
     Error::invalid("pipeline", "a run to its end", error)
 }

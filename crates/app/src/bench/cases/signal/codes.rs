@@ -1,4 +1,4 @@
-//! Codes. Rates count the data's bytes once.
+//! Cases of codes. Rates count the data's bytes once.
 
 use panoply::Bytes;
 use panoply::crypto::Messages;
@@ -11,44 +11,45 @@ use panoply::signal::{
 
 use super::{Amount, Case, MI, Place, Runner, Scale, noise};
 
-/// The checks of messages of one length.
+/// Checksums of messages of one length.
 pub struct CrcCase {
     pub kind: Checksum,
     pub count: usize,
     pub len: usize,
 }
 
-/// Words of the CCSDS code, encoded.
+/// Encoding of words of the CCSDS code.
 pub struct RsEncodeCase {
     pub words: usize,
 }
 
-/// The same, decoded, with so many wrong bytes in each.
+/// Decoding of words of the CCSDS code with `wrong` wrong bytes in each.
 pub struct RsDecodeCase {
     pub words: usize,
     pub wrong: usize,
 }
 
-/// Shards of parity.
+/// Computation of parity shards.
 pub struct ErasureCase {
     pub data: usize,
     pub parity: usize,
     pub bytes: usize,
 }
 
-/// Frames of the code with 64 states, encoded.
+/// Encoding of frames of the convolutional code with 64 states.
 pub struct ConvolutionalCase {
     pub frames: usize,
     pub bits: usize,
 }
 
-/// The same, decoded from soft bits.
+/// Decoding of frames of the convolutional code from soft bits.
 pub struct ViterbiCase {
     pub frames: usize,
     pub bits: usize,
 }
 
-/// Words of the telemetry code with 1024 bits of data, decoded in at most 20 rounds, with noise of which most words are wrong at first.
+/// Decoding of words of the telemetry code with 1024 bits of data, in at most 20 iterations. The
+/// noise makes most words wrong at first.
 pub struct LdpcCase {
     pub words: usize,
 }
@@ -123,7 +124,7 @@ impl Case for RsDecodeCase {
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * CODE.data), [self.words, CODE.data])?;
-        // The device that is measured need not encode.
+        // Encodes on the host, because the measured device may not support encoding.
         let sent = Here::default().run(RsEncode::new(CODE, &data))?;
         let mut words = sent.as_slice::<u8>()?.to_vec();
         for (number, word) in words.chunks_mut(CODE.word()).enumerate() {
@@ -206,12 +207,12 @@ impl Case for LdpcCase {
 
     fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * 128), [self.words, 128])?;
-        // The device that is measured need not encode.
+        // Encodes on the host, because the measured device may not support encoding.
         let sent = Here::default().run(LdpcEncode::new(TELEMETRY, &data))?;
         let disturbed = noise(4 * self.words * TELEMETRY_SENT_BITS);
         let mut disturbed = disturbed.chunks_exact(4);
         let level = |bit: u8| {
-            // The mean of four bytes: as disturbed as the peers' levels are.
+            // The noise is the mean of four uniform bytes, as strong as in the peers' benchmarks.
             let sum: f32 =
                 disturbed.next().map_or(0.0, |four| four.iter().map(|byte| f32::from(*byte) / 128.0 - 1.0).sum());
             10.0 * ((if bit == 0 { 0.6 } else { -0.6 }) + 0.25 * sum)

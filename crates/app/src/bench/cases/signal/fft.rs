@@ -1,23 +1,23 @@
-//! Fourier transforms.
+//! Cases of Fourier transforms.
 
 use panoply::DType;
 use panoply::prelude::{Fft, Ifft};
 
 use super::{Amount, Case, Place, Runner, Scale, f32s, scale_of};
 
-/// The spectra of lines of complex numbers.
+/// The spectra of complex signals, one per line.
 pub struct FftCase {
     pub lines: usize,
     pub len: usize,
 }
 
-/// Half the spectra of lines of real numbers.
+/// The half spectra of real signals, one per line.
 pub struct RealFftCase {
     pub lines: usize,
     pub len: usize,
 }
 
-/// The lines of spectra.
+/// The inverse transforms of spectra, one per line.
 pub struct IfftCase {
     pub lines: usize,
     pub len: usize,
@@ -28,7 +28,7 @@ impl Case for FftCase {
         format!("fft/c64/{}x{}", self.lines, self.len)
     }
 
-    /// The spectrum is as large as the signal, and a complex number is two f32.
+    /// The spectrum is as large as the signal, and a complex element is two f32.
     fn amount(&self) -> Amount {
         f32s(4 * self.lines * self.len)
     }
@@ -47,7 +47,7 @@ impl Case for RealFftCase {
         format!("fft/f32/{}x{}", self.lines, self.len)
     }
 
-    /// Half a spectrum is as large as the signal.
+    /// The half spectrum is as large as the signal.
     fn amount(&self) -> Amount {
         f32s(2 * self.lines * self.len)
     }

@@ -1,24 +1,24 @@
-//! Filters.
+//! Cases of filters.
 
 use panoply::DType;
 use panoply::signal::{Band, Convolve, Fir, Iir, Prototype, recursive};
 
 use super::{Amount, Case, Place, Runner, Scale, count_name, f32s, scale_of};
 
-/// One long signal through a filter of finite response with real taps.
+/// One long signal through a FIR filter with real taps.
 pub struct FirCase {
     pub dtype: DType,
     pub samples: usize,
     pub taps: usize,
 }
 
-/// Signals through a low-pass filter of four sections.
+/// Signals through an IIR low-pass filter with four sections.
 pub struct IirCase {
     pub lines: usize,
     pub len: usize,
 }
 
-/// Where a pattern lies in a signal of complex samples.
+/// Cross-correlation of a signal of complex samples with a pattern.
 pub struct CorrelateCase {
     pub samples: usize,
     pub pattern: usize,
@@ -29,7 +29,7 @@ impl Case for FirCase {
         format!("fir/{}/{}/t{}", self.dtype.name(), count_name(self.samples), self.taps)
     }
 
-    /// A sample is read and one is written.
+    /// Each sample is read once and written once.
     fn amount(&self) -> Amount {
         f32s(2 * self.samples * self.dtype.size_bytes() / 4)
     }

@@ -90,7 +90,7 @@ pub const CASES: &[&dyn Case] = &[
     &LdpcCase { words: 65_536 },
 ];
 
-/// Bytes from a seed.
+/// Generates pseudo-random bytes from a fixed seed.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 7_u64;
     let mut next = || {

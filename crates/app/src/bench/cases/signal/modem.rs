@@ -1,4 +1,4 @@
-//! Modems.
+//! Cases of modulation and demodulation.
 
 use panoply::DType;
 use panoply::prelude::Tensor;
@@ -6,7 +6,7 @@ use panoply::signal::{Constellation, Demodulate, Modulate};
 
 use super::{Amount, Case, MI, Place, Runner, Scale, count_name, noise};
 
-/// What is done with the symbols.
+/// The task of a modem case.
 pub enum Task {
     Modulate,
     Hard,
@@ -30,7 +30,7 @@ impl Case for ModemCase {
         }
     }
 
-    /// A point has eight bytes, a symbol one, a soft bit four.
+    /// A point has eight bytes, a symbol one and a soft bit four.
     fn amount(&self) -> Amount {
         let other = match self.task {
             Task::Modulate | Task::Hard => 1,

@@ -1,0 +1,90 @@
+//! Opens stores, and warns of what is wrong with them.
+
+use panoply::store::{Error, Options, Store};
+use panoply::{Api, Runtime, Settings};
+
+use super::keys;
+use super::places::{BY_ID, state_file, state_folder};
+use crate::configuration::store::{AnchorPlace, KeySource, Place};
+use crate::failure::{Failure, warn};
+
+/// A runtime with the CPU only: the data comes from the host's disk and goes back there.
+pub(super) fn start() -> Result<Runtime, Failure> {
+    let settings = Settings::load().map_err(anyhow::Error::new)?;
+    Ok(settings.builder().only([Api::CPU]).build()?)
+}
+
+/// Opens a store for writing.
+pub(super) fn open(place: &Place, key: &KeySource, options: Options, runtime: &Runtime) -> Result<Store, Failure> {
+    let store = Store::open(runtime, &place.path, &keys::read(key)?, at(place, options))?;
+    warn_of_anchor(&store);
+    warn_of_new_anchor(&store);
+    warn_of_damage(&store);
+    Ok(store)
+}
+
+/// Opens a store read-only, shared with other readers.
+pub(super) fn open_to_read(place: &Place, key: &KeySource, runtime: &Runtime) -> Result<Store, Failure> {
+    let store = Store::open_read_only(runtime, &place.path, &keys::read(key)?, at(place, Options::default()))?;
+    warn_of_anchor(&store);
+    warn_of_new_anchor(&store);
+    warn_of_damage(&store);
+    Ok(store)
+}
+
+/// Adds the anchor's location to the options. Warns if there is none.
+pub(super) fn at(place: &Place, options: Options) -> Options {
+    let (anchor, anchor_folder) = match &place.anchor {
+        AnchorPlace::None => (None, None),
+        AnchorPlace::File(file) => (Some(file.clone()), None),
+        AnchorPlace::StateFolder => match state_folder() {
+            Ok(folder) => (state_file(&folder, &place.path).map_err(warn_of_no_anchor).ok(), Some(folder.join(BY_ID))),
+            Err(reason) => {
+                warn_of_no_anchor(reason);
+                (None, None)
+            }
+        },
+    };
+    let mut passphrase_cost = options.passphrase_cost;
+    passphrase_cost.memory_kib = place.passphrase_memory_mib.map_or(passphrase_cost.memory_kib, |mib| mib << 10);
+    Options { lock_wait: place.wait, anchor, anchor_folder, passphrase_cost, ..options }
+}
+
+pub(super) fn warn_of_anchor(store: &Store) {
+    if let Some(problem) = store.anchor_problem() {
+        warn(format!("nobody will notice where an older copy of the store is put back: {problem}"));
+    }
+}
+
+fn warn_of_no_anchor(reason: String) {
+    warn(format!(
+        "nobody will notice where an older copy of the store is put back: {reason}; --anchor names a file for that, --no-anchor does without"
+    ));
+}
+
+/// Warns about damage that the store was opened in spite of.
+fn warn_of_damage(store: &Store) {
+    for damage in store.damaged_copies() {
+        let comfort = match damage {
+            Error::OlderHead { .. } => "the store is at its newest commit, and nothing is lost",
+            _ => "its other copy is in order, and nothing is lost, but the disk may be failing",
+        };
+        warn(format!("{damage}; {comfort}"));
+    }
+}
+
+/// Warns about a store without an anchor: it was moved, came from elsewhere, or its anchor was
+/// deleted.
+fn warn_of_new_anchor(store: &Store) {
+    if store.had_no_anchor() {
+        let path = store.path().display();
+        warn(format!(
+            "nothing was known so far of a store at {path}: whether it is an older copy cannot be told; from now on it can"
+        ));
+    }
+}
+
+/// A data rate, as text.
+pub(super) fn rate_text(bytes: u64, seconds: f64) -> String {
+    format!("{}/s", crate::screen::bytes_text((bytes as f64 / seconds.max(1e-9)) as u64))
+}

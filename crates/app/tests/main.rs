@@ -1,0 +1,11 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod cli;
+mod demo;
+mod graph;
+mod models;
+mod signal;
+mod store;
+mod store_safety;
+mod train;
+mod vectors;

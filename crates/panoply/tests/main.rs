@@ -1,0 +1,6 @@
+//! Every integration test of the crate that does not need a process of its own, in one program.
+
+mod crypto;
+mod crypto_provider;
+mod facade;
+mod training;

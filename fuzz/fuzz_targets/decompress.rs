@@ -1,4 +1,5 @@
-//! Every decompressor over the same bytes: an answer within the limit, or an error.
+//! Runs every decompressor on the same bytes. Each must return an error, or a result within the
+//! limit.
 #![no_main]
 
 use panoply_core::op::crypto::Format;

@@ -1,4 +1,4 @@
-//! Graphs as text: whatever is read is written and read again, and is the same.
+//! Graphs as text: a graph that can be parsed is written and parsed again, and must stay the same.
 #![no_main]
 
 use panoply_graph::text::{parse, write};

@@ -1,4 +1,4 @@
-//! Models: read and, where they can be read, run on zeros, within low bounds.
+//! Models: files are parsed, and valid ones run on zeros, within low limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Pictures that models are given.
+//! Pictures as inputs of models.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,11 @@
-//! A complete backend outside Panoply's own crates: the abacus, a made-up device that sorts numbers and counts bytes.
+//! A complete backend outside Panoply's own crates: the abacus, an invented device that sorts
+//! numbers and counts bytes.
 //!
-//! It stands for any accelerator that you have a driver for. The "driver" here is a thread with a queue in and a queue out,
-//! which is how most hardware looks from above: `submit` puts work into the one, `poll` takes answers from the other, and
-//! neither waits. The device runs one op of Panoply's own, `Sort` of f32, and brings along one that Panoply does not know,
-//! [`CountBytes`], with a [counter](OpenCounter) that lives on the device.
+//! The abacus stands for any accelerator that you have a driver for. Its "driver" is a thread with
+//! an input queue and an output queue, which is how most hardware looks from above: `submit` puts
+//! work into the first, `poll` takes results from the second, and neither blocks for longer than it
+//! was asked to. The device runs one of Panoply's own ops, `Sort` of f32. It also brings an op that
+//! Panoply does not know, [`CountBytes`], with a [counter](OpenCounter) that lives on the device.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,19 +18,20 @@ use panoply::{
     Tensor,
 };
 
-/// The name under which the device is listed, `abacus:0`.
+/// The API's name; the device is listed as `abacus:0`.
 pub const ABACUS: Api = Api::new("abacus");
 
 /// Makes a counter on the device.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCounter;
 
-/// Counts the bytes of a message on a counter; gives the sums of all messages so far, one for each value of a byte.
+/// Adds the bytes of a message to a counter. Returns the sums of all messages so far, one for each
+/// byte value.
 #[derive(Clone, Debug)]
 pub struct CountBytes {
-    /// Where the sums are.
+    /// The counter with the sums.
     pub counter: Object,
-    /// What is counted.
+    /// The message whose bytes are counted.
     pub message: Bytes,
 }
 
@@ -39,8 +42,7 @@ impl Describe for OpenCounter {
     fn validate(&self) -> Result<()> {
         Ok(())
     }
-    fn for_each_part(&self, _visit: &mut dyn FnMut(PartRef<'_>)) {}
-    fn for_each_part_mut(&mut self, _visit: &mut dyn FnMut(PartMut<'_>)) {}
+    parts!();
 }
 
 impl Describe for CountBytes {
@@ -50,15 +52,8 @@ impl Describe for CountBytes {
     fn validate(&self) -> Result<()> {
         Ok(())
     }
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.counter).into());
-        visit((&self.message).into());
-    }
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.counter).into());
-        visit((&mut self.message).into());
-    }
-    /// Counting a message twice would be wrong: no fallback may run it again.
+    parts!(counter, message);
+    /// Counting a message twice would be wrong, so no fallback may repeat the op.
     fn is_repeatable(&self) -> bool {
         false
     }
@@ -94,7 +89,8 @@ impl Backend for AbacusBackend {
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
         let mut info = DeviceInfo::new(DeviceId { api: ABACUS, index: 0 }, "Example abacus", DeviceKind::Fpga);
-        // Its work lies in the host's memory: nothing has to be moved there, and there is no `Transfer` to implement.
+        // The device works in host memory. Its inputs need no copies, and no `Transfer` has to be
+        // implemented.
         info.shares_host_memory = true;
         info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Extension], features: Vec::new() };
         Ok(vec![info])
@@ -122,11 +118,12 @@ impl Backend for AbacusBackend {
     }
 }
 
-/// What the device understands.
+/// The work items of the device.
 enum Work {
     /// Sorts lines of this length.
     Sort { values: Vec<f32>, line: usize, falls: bool },
-    /// An answer that the engine has already; it keeps its place in the queue.
+    /// A result that the engine has already. It goes through the queue to keep its place in the
+    /// order.
     Known(Box<Result<Value>>),
 }
 
@@ -138,13 +135,13 @@ impl Work {
     }
 }
 
-/// The device itself: takes work in order, and answers in order.
+/// The device itself: takes work in order and returns results in order.
 fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
     while let Ok((shape, work)) = inbox.recv() {
         let answer = match work {
             Work::Known(answer) => *answer,
             Work::Sort { mut values, line, falls } => {
-                // NaN is larger than every number.
+                // NaN counts as larger than every number.
                 let rising = |a: &f32, b: &f32| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
                 let order = |a: &f32, b: &f32| if falls { rising(b, a) } else { rising(a, b) };
                 values.chunks_mut(line).for_each(|line| line.sort_by(order));
@@ -157,7 +154,7 @@ fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
     }
 }
 
-/// The opened device. One thread owns it; counters are in its table, and nowhere else.
+/// The opened device. One thread owns it; the counters are in its table only.
 struct AbacusEngine {
     info: DeviceInfo,
     work: Sender<(Vec<usize>, Work)>,
@@ -176,7 +173,8 @@ impl AbacusEngine {
                     message.as_slice()?.iter().for_each(|byte| sums[usize::from(*byte)] += 1);
                     return Ok(Work::Known(Box::new(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor))));
                 }
-                // The op is the recipe: should the device be lost, the worker opens a new counter, which begins at zero.
+                // The op serves as the recipe: if the device is lost, the worker opens a new
+                // counter, which starts at zero.
                 let counter = self.counters.insert("counter", [0; 256], Some(op))?;
                 Ok(Work::Known(Box::new(Ok(Value::Object(counter)))))
             }
@@ -198,7 +196,7 @@ impl Engine for AbacusEngine {
                 Op::Compute(ComputeOp::Sort(op)) => op.input.shape().to_vec(),
                 _ => Vec::new(),
             };
-            // Where the device is gone `poll` says so.
+            // If the device is gone, `poll` reports it.
             let _ = self.work.send((shape, work));
             self.under_way.push_back(item);
         }

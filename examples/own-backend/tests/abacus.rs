@@ -1,4 +1,5 @@
-//! The abacus in Panoply: found, conforming, routed, health-checked and learned about like every other device.
+//! The abacus in Panoply: the device is found, conforms, is routed to, health-checked and learned
+//! about like every other device.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use own_backend::{ABACUS, AbacusBackend, CountBytes, OpenCounter};
 use panoply::backend::Backend;
 use panoply::op::compute::Sort;
 use panoply::{Bytes, DeviceId, RunOptions, Runtime, Tensor};
-use panoply_conformance::{cases, check_backend};
+use panoply_conformance::{cases, check_backend, wrong_domains};
 
 const DEVICE: DeviceId = DeviceId { api: ABACUS, index: 0 };
 
@@ -21,6 +22,7 @@ fn it_passes_the_conformance_suite_as_far_as_it_claims() {
     let summary = check_backend(&AbacusBackend, &device, &cases()).unwrap();
     assert!(summary.failed.is_empty(), "{summary}");
     assert!(summary.passed >= 10, "{summary}");
+    assert_eq!(wrong_domains(&AbacusBackend, &device), []);
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn its_own_ops_and_objects_work_through_the_runtime() {
     }
 }
 
-/// The command, with the abacus in it: what it printed.
+/// Runs the command that includes the abacus, and returns its output.
 fn command(arguments: &[&str]) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_panoply-abacus")).args(arguments).output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Tensors from and to Burn's, and random numbers.
+//! Conversion of tensors from and to Burn's, and random numbers.
 
 use burn_backend::{Distribution, TensorData};
 use burn_std::{BoolStore, Bytes, DType as BurnType, Shape};
@@ -9,7 +9,7 @@ use crate::error::Error;
 
 const SERVED: &str = "f32, f16, bf16, f64, i32, u32, i8, u8 and bool";
 
-/// The runtime's element type for Burn's. A bool is a byte.
+/// Returns the runtime's element type for Burn's. A bool is a byte.
 pub(crate) fn dtype(burn: BurnType) -> Result<DType, Error> {
     Ok(match burn {
         BurnType::F32 | BurnType::Flex32 => DType::F32,
@@ -24,14 +24,14 @@ pub(crate) fn dtype(burn: BurnType) -> Result<DType, Error> {
     })
 }
 
-/// The bytes of a tensor of this type and shape.
+/// Returns the number of bytes of a tensor of this type and shape.
 pub(crate) fn len_bytes(burn: BurnType, shape: &Shape) -> Result<u64, Error> {
     let size = dtype(burn)?.size_bytes();
     let bytes = shape.iter().try_fold(size as u64, |bytes, dim| bytes.checked_mul(*dim as u64));
     bytes.ok_or(Error::Limit { what: "bytes of a tensor", limit: u64::MAX, got: u64::MAX })
 }
 
-/// A tensor from a message.
+/// Converts the tensor data of a message to a tensor.
 pub(crate) fn from_burn(data: &TensorData) -> Result<Tensor, Error> {
     let dims: Vec<usize> = data.shape().iter().copied().collect();
     let is_bool = matches!(data.dtype(), BurnType::Bool(_));
@@ -53,7 +53,7 @@ pub(crate) fn from_burn(data: &TensorData) -> Result<Tensor, Error> {
     }
 }
 
-/// Bytes of a message need not be aligned, so they are copied.
+/// Copies the bytes of a message, because they need not be aligned.
 fn tensor<T: Element>(bytes: &[u8], dims: &[usize]) -> Result<Tensor, Error> {
     let count = bytes.len() / size_of::<T>();
     let mut values = vec![T::zeroed(); count];
@@ -65,7 +65,8 @@ fn tensor<T: Element>(bytes: &[u8], dims: &[usize]) -> Result<Tensor, Error> {
     Ok(Tensor::from_vec(values, dims)?)
 }
 
-/// A tensor on the host as a message has it, as the type that the client knows it by.
+/// Converts a tensor on the host to the data of a message, with the element type that the client
+/// expects.
 pub(crate) fn to_burn(tensor: &Tensor, wanted: BurnType) -> Result<TensorData, Error> {
     if dtype(wanted)? != tensor.dtype() {
         let (expected, got) = (format!("{wanted:?}"), tensor.dtype().to_string());
@@ -77,7 +78,7 @@ pub(crate) fn to_burn(tensor: &Tensor, wanted: BurnType) -> Result<TensorData, E
     TensorData::try_from_bytes(bytes, shape, wanted).map_err(|error| Error::Protocol(error.to_string()))
 }
 
-/// Random numbers, the same that Burn's own CPU backend makes of the same seed.
+/// Draws random numbers. For the same seed they equal those of Burn's own CPU backend.
 pub(crate) fn random(
     shape: &Shape,
     wanted: BurnType,
@@ -93,7 +94,8 @@ pub(crate) fn random(
         DType::BF16 => TensorData::random::<bf16, _, _>(shape, distribution, rng),
         DType::F64 => TensorData::random::<f64, _, _>(shape, distribution, rng),
         DType::I32 => {
-            // Bounds become integers first, and an empty range between them would be no distribution.
+            // `TensorData::random` first converts the bounds to integers; an empty range between
+            // them is not a distribution.
             if let Distribution::Uniform(low, high) = distribution
                 && (low as i32) >= (high as i32)
             {
@@ -106,7 +108,8 @@ pub(crate) fn random(
     from_burn(&data)
 }
 
-/// Bounds become numbers of 16 bits first: the range between them must still be one, and finite.
+/// Checks the bounds after conversion to 16 bits: the range between them must be non-empty and
+/// finite.
 fn check_narrow(dtype: DType, distribution: Distribution) -> Result<(), Error> {
     let Distribution::Uniform(low, high) = distribution else { return Ok(()) };
     let [low, high] = match dtype {
@@ -121,7 +124,7 @@ fn check_narrow(dtype: DType, distribution: Distribution) -> Result<(), Error> {
     }
 }
 
-/// Parameters outside of what a distribution is defined for would be a panic.
+/// Refuses parameters for which a distribution is undefined: drawing from it would panic.
 fn check(distribution: Distribution) -> Result<(), Error> {
     let fits = match distribution {
         Distribution::Default => true,

@@ -1,8 +1,8 @@
-//! What can go wrong with an operation or a session.
+//! The errors of operations and sessions.
 
 use panoply_core::DType;
 
-/// Why an operation has no result, or why a session ended.
+/// The reason why an operation has no result, or why a session ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,7 +11,7 @@ pub enum Error {
     Unsupported {
         /// The operation, by Burn's name.
         op: String,
-        /// What about it.
+        /// The unsupported part of the operation.
         reason: String,
     },
     /// An operation whose operands do not fit, or that failed when it ran.
@@ -19,47 +19,47 @@ pub enum Error {
     Operation {
         /// The operation, by Burn's name.
         op: String,
-        /// What the runtime said.
+        /// The runtime's error.
         cause: panoply_core::Error,
     },
-    /// The client expects another result than its operands give.
+    /// The client expects another result type than the operands give.
     #[error("{op}: the client expects {expected}, its operands give {got}")]
     Expected {
         /// The operation, by Burn's name.
         op: String,
         /// The element type and shape in the message.
         expected: String,
-        /// The element type and shape that were inferred.
+        /// The inferred element type and shape.
         got: String,
     },
     /// A tensor that the session does not have.
     #[error("tensor {id} does not exist in this session")]
     UnknownTensor {
-        /// Its number.
+        /// The client's number of the tensor.
         id: u64,
     },
     /// An element type that is not served.
     #[error("element type {got} is not served; {expected} are")]
     ElementType {
-        /// Burn's name of it.
+        /// Burn's name of the element type.
         got: String,
-        /// Those that are.
+        /// The served element types.
         expected: &'static str,
     },
-    /// Something is beyond its bound.
+    /// A value is beyond its limit.
     #[error("{what}: at most {limit}, got {got}")]
     Limit {
-        /// What is bounded.
+        /// The name of the limited value.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: u64,
-        /// What was asked for.
+        /// The requested value.
         got: u64,
     },
-    /// Something that is no message, or comes at the wrong time.
+    /// A message that cannot be read, or that comes at the wrong time.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The runtime failed while it brought a tensor to the host, or made one.
+    /// The runtime failed to create a tensor, or to bring a tensor to the host.
     #[error(transparent)]
     Runtime(#[from] panoply_core::Error),
 }
@@ -69,7 +69,7 @@ impl Error {
         Error::Unsupported { op: op.into(), reason: reason.into() }
     }
 
-    /// The error with the operation that it is about.
+    /// Adds the name of the operation to the error.
     pub(crate) fn of(self, op: &str) -> Error {
         match self {
             Error::Runtime(cause) => Error::Operation { op: op.to_owned(), cause },
@@ -80,7 +80,7 @@ impl Error {
     }
 }
 
-/// `f32[2, 3]`.
+/// Formats a type such as `f32[2, 3]`.
 pub(crate) fn type_text(dtype: DType, dims: &[usize]) -> String {
     format!("{dtype}{dims:?}")
 }

@@ -1,8 +1,9 @@
-//! What a session asked for and nobody needed yet: operations whose tensors are numbers in the order in which they came up, so that two
-//! rounds of the same loop are the same recording.
+//! The operations that a session has received but not run yet. Their tensors are numbered in the
+//! order of first occurrence, so that two rounds of the same loop give equal recordings.
 //!
-//! Numbers in operations on floats are taken out ([`lower::MASKED`]). Those that differ between two recordings which are otherwise the same
-//! become inputs of the graph; the others stay what they are, which lets the compiler fold them.
+//! Numbers in operations on floats are taken out ([`lower::MASKED`]). Those that differ between two
+//! otherwise equal recordings become inputs of the graph. The others stay constants, which the
+//! compiler can fold.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,13 +16,13 @@ use panoply_core::{DType, Tensor};
 use crate::error::Error;
 use crate::lower::{self, Lowered, MASKED};
 
-/// Operations that were recorded since the last run.
+/// The operations recorded since the last run.
 #[derive(Default)]
 pub(crate) struct Recording {
     ops: Vec<OperationIr>,
-    /// How many values came up.
+    /// The number of values so far.
     values: usize,
-    /// The values that were there before, with the tensors that they are.
+    /// The values that existed before, with their tensors.
     inputs: Vec<(usize, Tensor)>,
     numbers: Vec<f64>,
 }
@@ -35,7 +36,7 @@ impl Recording {
         self.inputs.len()
     }
 
-    /// A tensor that is there, as a value.
+    /// Adds an existing tensor as a value.
     pub(crate) fn input(&mut self, tensor: Tensor) -> usize {
         let value = self.values;
         self.values += 1;
@@ -43,7 +44,7 @@ impl Recording {
         value
     }
 
-    /// Records an operation over these values; the values of its outputs, in order.
+    /// Records an operation on these values. Returns the values of its outputs, in order.
     pub(crate) fn record(&mut self, mut op: OperationIr, operands: &[usize]) -> Result<Vec<usize>, Error> {
         let first = self.values;
         let is_float = op.outputs().chain(op.inputs()).next().is_some_and(|tensor| {
@@ -61,7 +62,7 @@ impl Recording {
     }
 }
 
-/// Replaces tensors by values and numbers by their places. Inputs are visited before outputs.
+/// Replaces tensors by values, and numbers by their indices. Inputs are visited before outputs.
 struct Renamer<'a> {
     operands: &'a [usize],
     seen: usize,
@@ -97,7 +98,7 @@ impl IrVisitorMut for Renamer<'_> {
     }
 }
 
-/// What a graph is found by.
+/// The key by which a graph is found.
 struct Key {
     ops: Vec<OperationIr>,
     inputs: Vec<(usize, DType, Vec<usize>)>,
@@ -118,7 +119,7 @@ pub(crate) struct Plans {
     count: usize,
     count_max: usize,
     uses: u64,
-    /// Graphs that had to be made.
+    /// The number of graphs that had to be made.
     pub(crate) made: u64,
 }
 
@@ -133,7 +134,7 @@ impl Plans {
         Plans { known: HashMap::new(), count: 0, count_max: count_max.max(1), uses: 0, made: 0 }
     }
 
-    /// The graph that makes these values of a recording.
+    /// Returns the graph that computes the wanted values of a recording.
     pub(crate) fn find(&mut self, recording: Recording, wanted: Vec<usize>) -> Result<Run, Error> {
         let Recording { ops, values, inputs, numbers } = recording;
         let types = inputs.iter().map(|(value, tensor)| (*value, tensor.dtype(), tensor.shape().to_vec()));
@@ -178,7 +179,7 @@ impl Plans {
         Ok(Run { lowered, inputs: given })
     }
 
-    /// Keeps a graph, and lets go of the one that was not used for longest where there are too many.
+    /// Keeps a graph. If there are too many, drops the least recently used one.
     fn keep(&mut self, hash: u64, known: Known) {
         if self.count == self.count_max {
             let all = self.known.iter().flat_map(|(hash, all)| all.iter().map(move |known| (known.last_use, *hash)));

@@ -1,8 +1,11 @@
 //! Sockets, sessions and their bounds.
 //!
-//! 1. A thread accepts; each session has a thread and a socket of its own, and answers messages one after the other.
-//! 2. A client has [`HANDSHAKE_MAX`] to say who it is, however it cuts what it says. Beyond [`Limits::sessions_max`] a connection is closed at once.
-//! 3. Whatever a session does wrong ends it, a panic included, and nothing but it; why is kept ([`Serving::endings`]).
+//! 1. One thread accepts clients. Each session has its own thread and socket, and answers messages
+//!    one after the other.
+//! 2. A client has [`HANDSHAKE_MAX`] to identify itself, even if it sends its greeting in many
+//!    small pieces. Beyond [`Limits::sessions_max`] a connection is closed at once.
+//! 3. Any error in a session, including a panic, ends that session only. The reason is kept
+//!    ([`Serving::endings`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -28,30 +31,31 @@ use crate::wire::{
     TaskResponseContent,
 };
 
-/// How long a client may take to say who it is, and how long one message to it may take.
+/// The longest time for a client's greeting, and for sending one message to a client.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const SEND_MAX: Duration = Duration::from_secs(60);
-/// Bytes of a first message: a credential and a few numbers.
+/// The most bytes of the first message: a credential and a few numbers.
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
-/// Endings of sessions that are kept; of more, the first go.
+/// The number of session endings that are kept; the oldest are dropped first.
 const ENDINGS_MAX: usize = 64;
-/// Messages come as deep as they are nested, which the decoder bounds, not the stack.
+/// Nested messages are decoded recursively. The decoder bounds the depth, and this stack is large
+/// enough for it.
 const STACK_BYTES: usize = 8 << 20;
 
-/// What a client may claim.
+/// The most that a client may use.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Clients at a time.
+    /// The most clients at a time.
     pub sessions_max: usize,
-    /// Bytes of a session's tensors, those that its recording will leave included.
+    /// The most bytes of a session's tensors, including the pending results of its recording.
     pub memory_bytes_max: u64,
-    /// Bytes of one message. A tensor comes as one, and is copied out of it.
+    /// The most bytes of one message. A tensor is sent as one message and copied out of it.
     pub message_bytes_max: usize,
-    /// Operations that are recorded before they are run, whether or not anybody reads something.
+    /// The most recorded operations before they are run, even if no tensor is read.
     pub ops_max: usize,
-    /// Graphs that a session keeps.
+    /// The most graphs that a session keeps.
     pub graphs_max: usize,
-    /// How long a client may say nothing.
+    /// The longest time without a message from a client.
     pub idle_max: Duration,
 }
 
@@ -77,31 +81,31 @@ pub struct Server {
 }
 
 impl Server {
-    /// On wherever the runtime sends graphs.
+    /// Makes a server. The runtime chooses the device of each graph.
     pub fn new(runtime: impl Into<Arc<Runtime>>) -> Server {
         Server { runtime: runtime.into(), options: RunOptions::default(), limits: Limits::default(), token: None }
     }
 
-    /// As these wishes say, for every graph: a device, a deadline, what to do when one fails.
+    /// Sets the run options of every graph: a device, a deadline, the reaction to failures.
     pub fn options(mut self, options: RunOptions) -> Server {
         self.options = options;
         self
     }
 
-    /// Other bounds.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Server {
         self.limits = limits;
         self
     }
 
-    /// Serves only clients that present this token (`RemoteHost::with_credential`). It travels as it is: it keeps strays out, not somebody
-    /// who reads the traffic.
+    /// Serves only clients that present this token (`RemoteHost::with_credential`). The token is
+    /// sent unencrypted: it keeps out stray clients, but not an attacker who reads the traffic.
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Server {
         self.token = Some(token.into());
         self
     }
 
-    /// Begins to serve on a bound socket.
+    /// Starts to serve on a bound socket.
     pub fn spawn(self, listener: TcpListener) -> io::Result<Serving> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -127,7 +131,7 @@ impl Server {
     }
 }
 
-/// A server at work. Dropping it ends every session.
+/// A running server. Dropping it ends every session.
 pub struct Serving {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -135,17 +139,17 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was done so far, by all sessions.
+    /// Returns the counters of all sessions so far.
     pub fn counters(&self) -> Counters {
         self.shared.tally.counters()
     }
 
-    /// Why the last sessions ended that did not end by the client's will.
+    /// Returns the reasons of the last sessions that were not ended by their client.
     pub fn endings(&self) -> Vec<String> {
         locked(&self.shared.endings).iter().cloned().collect()
     }
@@ -154,40 +158,40 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::SeqCst);
-        // Whoever waits for clients is woken by one.
+        // Connects once, to wake the thread that waits for clients.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         let end = || locked(&self.shared.sockets).values().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
         end();
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        // A client that was being taken on meanwhile.
+        // Ends a client that was accepted in the meantime.
         end();
     }
 }
 
-/// What a server did.
+/// The work of a server so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sessions that began.
+    /// Started sessions.
     pub sessions: u64,
-    /// Sessions that a panic ended.
+    /// Sessions that ended in a panic.
     pub panics: u64,
-    /// Operations that were taken on.
+    /// Received operations.
     pub ops: u64,
     /// Operations that the host ran: random numbers.
     pub host_ops: u64,
     /// Graphs that ran.
     pub graphs: u64,
-    /// Graphs that had to be made first.
+    /// Graphs that had to be made before they ran.
     pub graphs_made: u64,
-    /// Graphs that ran elsewhere than they were sent.
+    /// Graphs that ran on another device than they were sent to.
     pub fallbacks: u64,
-    /// Graphs by the device that ran them.
+    /// The number of graphs by the device that ran them.
     pub devices: BTreeMap<String, u64>,
 }
 
-/// The counters, as sessions count.
+/// The counters while sessions update them.
 #[derive(Default)]
 pub(crate) struct Tally {
     sessions: AtomicU64,
@@ -249,7 +253,7 @@ impl Shared {
             let started = accepted.and_then(|(stream, peer)| self.start(number, stream, peer));
             if let Err(error) = started {
                 self.ended(format!("a client could not be taken on: {error}"));
-                // Where there are no more sockets, the next attempt fails at once, too.
+                // If the process is out of sockets, the next attempt would fail at once as well.
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -285,7 +289,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One session from its first byte to its last.
+    /// Runs one session from its first byte to its last.
     fn session(&self, stream: TcpStream) -> Result<(), Error> {
         let limits = &self.server.limits;
         stream.set_nodelay(true).map_err(broken)?;
@@ -320,7 +324,7 @@ impl Shared {
         converse(&mut socket, session, id, limits.idle_max)
     }
 
-    /// Whether a client is served, by its first message.
+    /// Decides from its first message whether a client is served.
     fn admit(&self, message: &[u8]) -> Result<SessionId, (SessionRefusal, String)> {
         let unreadable =
             |reason: String| (SessionRefusal::IncompatibleProtocol { server_version: PROTOCOL_VERSION }, reason);
@@ -355,7 +359,7 @@ impl Shared {
     }
 }
 
-/// Answers a client's messages until it has no more.
+/// Answers a client's messages until it closes the session.
 fn converse(
     socket: &mut WebSocket<Timed>,
     mut session: Session,
@@ -385,8 +389,8 @@ fn converse(
     Ok(())
 }
 
-/// The next message with data in it; none where the client is gone. Each part of it, whatever it is, may take so long; `None`: what is left of the time
-/// before.
+/// Returns the next message with data, or `None` if the client is gone. `part_max` limits the time
+/// for each part of a message, of any kind. With `None`, the time that is left from before applies.
 fn next(socket: &mut WebSocket<Timed>, part_max: Option<Duration>) -> Result<Option<tungstenite::Bytes>, Error> {
     loop {
         if let Some(part_max) = part_max {
@@ -408,8 +412,8 @@ fn send(socket: &mut WebSocket<Timed>, answer: &TaskResponse) -> Result<(), Erro
     socket.send(Message::Binary(bytes.into())).map_err(|error| broken(error.to_string()))
 }
 
-/// There is nothing here but sessions.
-#[allow(clippy::result_large_err)] // The type is the library's.
+/// Accepts the path `/session` only.
+#[allow(clippy::result_large_err)] // The library defines the type.
 fn only_sessions(request: &Request, response: Response) -> Result<Response, ErrorResponse> {
     if request.uri().path() == "/session" {
         return Ok(response);
@@ -419,7 +423,7 @@ fn only_sessions(request: &Request, response: Response) -> Result<Response, Erro
     Err(refusal)
 }
 
-/// Compares without telling by its time how much is the same.
+/// Compares in constant time, so that the duration does not show how many bytes are equal.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

@@ -1,9 +1,12 @@
-//! One client: its tensors, what it asked for and has not run yet, and the graphs that it has met.
+//! One client: its tensors, the operations that have not run yet, and the graphs of its earlier
+//! recordings.
 //!
-//! 1. A client's tensor is there, or a value of the recording, or failed with the operation that should have made it.
-//! 2. An operation's inputs that the client will not use again are forgotten at once; what nobody can name any more when the recording runs
-//!    is not an output of its graph.
-//! 3. Tensors that are there and those that the recording will leave are counted, and together stay below a bound.
+//! 1. A client's tensor exists, or is a value of the recording, or failed with the operation that
+//!    should have made it.
+//! 2. Inputs of an operation that the client will not use again are forgotten at once. Values that
+//!    no client can name any more when the recording runs are not outputs of its graph.
+//! 3. Existing tensors and the pending results of the recording are counted, and together stay
+//!    below a limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,18 +31,19 @@ use crate::recording::{Plans, Recording, Run};
 use crate::server::{Limits, Tally};
 use crate::wire::{RequestId, Task, TaskResponse, TaskResponseContent};
 
-/// Tensors of a session, however small.
+/// The most tensors of a session, regardless of their size.
 const TENSORS_MAX: usize = 1 << 20;
-/// Graphs that a client may register, and operations in all of them.
+/// The most graphs that a client may register, and the most operations in all of them together.
 const REGISTERED_MAX: usize = 4_096;
 const REGISTERED_OPS_MAX: usize = 1 << 20;
-/// The first number for tensors between the operations of a registered graph, beyond what clients count to.
+/// The first number for intermediate tensors of a registered graph; clients' own numbers are
+/// smaller.
 const INTERMEDIATE: u64 = 1 << 63;
 
-/// A client's tensor.
+/// The state of a client's tensor.
 enum Slot {
     There(Tensor, u64),
-    /// A value of the recording, of so many bytes.
+    /// A value of the recording, and its size in bytes.
     Value(usize, u64),
     Failed(Arc<Error>),
 }
@@ -59,13 +63,13 @@ pub(crate) struct Session {
     limits: Limits,
     tally: Arc<Tally>,
     slots: HashMap<u64, Slot>,
-    /// Bytes of all slots, and of tensors that only the recording still has.
+    /// Bytes of all slots, and bytes of tensors that only the recording still holds.
     bytes: u64,
     held: u64,
     recording: Recording,
-    /// Values of the recording that are tensors that were there, by the client's number.
+    /// Existing tensors that are values of the recording, by the client's number.
     values: HashMap<u64, usize>,
-    /// Slots that are values.
+    /// The number of slots that are values.
     pending: usize,
     plans: Plans,
     registered: HashMap<GraphId, Arc<Vec<OperationIr>>>,
@@ -96,7 +100,7 @@ impl Session {
         }
     }
 
-    /// Does what a message asks for; the answer, where it wants one. An error ends the session.
+    /// Handles a message. Returns the answer, if the message needs one. An error ends the session.
     pub(crate) fn task(&mut self, task: Task) -> Result<Option<TaskResponse>, Error> {
         match task {
             Task::Seed(seed) => self.rng = Some(StdRng::seed_from_u64(seed)),
@@ -139,7 +143,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Takes an operation on. What is wrong with it is kept for whoever reads its outputs; an error here ends the session.
+    /// Accepts an operation. An error of the operation itself is stored for readers of its outputs;
+    /// an error returned here ends the session.
     fn operation(&mut self, op: OperationIr) -> Result<(), Error> {
         self.tally.op();
         match &op {
@@ -175,7 +180,7 @@ impl Session {
         Ok(())
     }
 
-    /// The values of an operation's outputs, with their sizes.
+    /// Records an operation. Returns the values of its outputs, with their sizes in bytes.
     fn record(
         &mut self,
         op: OperationIr,
@@ -189,7 +194,7 @@ impl Session {
         }
         let is_full = self.recording.inputs() + operands.len() > room || self.pending + outputs.len() > room;
         if is_full || self.recording.len() >= self.limits.ops_max {
-            // What fails here is known by the tensors that are read.
+            // Failures are stored with the affected tensors.
             let _ = self.run();
         }
         let sizes = outputs.iter().map(|out| convert::len_bytes(out.dtype, &out.shape));
@@ -204,7 +209,7 @@ impl Session {
         Ok(made.into_iter().zip(sizes).collect())
     }
 
-    /// A client's tensor as a value of the recording.
+    /// Returns a client's tensor as a value of the recording.
     fn value(&mut self, id: u64) -> Result<usize, Arc<Error>> {
         match self.slots.get(&id) {
             None => Err(Arc::new(Error::UnknownTensor { id })),
@@ -221,7 +226,7 @@ impl Session {
         }
     }
 
-    /// Runs what was recorded. Whatever goes wrong is kept with the tensors that it concerns.
+    /// Runs the recorded operations. Errors are stored with the tensors that they affect.
     fn run(&mut self) -> Result<(), Error> {
         let recording = std::mem::take(&mut self.recording);
         self.values.clear();
@@ -283,7 +288,8 @@ impl Session {
     fn read(&mut self, tensor: &TensorIr) -> Result<TensorData, Error> {
         let id = tensor.id.value();
         if matches!(self.slots.get(&id), Some(Slot::Value(..))) {
-            // What fails is kept with the tensors that it concerns; this one may be there all the same.
+            // Failures are stored with the affected tensors; the wanted tensor may exist
+            // nevertheless.
             let _ = self.run();
         }
         let there = match self.slots.get(&id) {
@@ -301,7 +307,7 @@ impl Session {
         convert::to_burn(&there, tensor.dtype)
     }
 
-    /// A tensor with its elements.
+    /// Stores a tensor that the client sends with its elements.
     fn given(&mut self, id: TensorId, data: &TensorData) -> Result<(), Error> {
         let slot = match convert::from_burn(data) {
             Ok(tensor) => {
@@ -354,7 +360,7 @@ impl Session {
         Ok(ops)
     }
 
-    /// The operations of a registered graph with the tensors, sizes and numbers of this time.
+    /// Runs the operations of a registered graph with the tensors, sizes and numbers of this call.
     fn replay(&mut self, ops: &[OperationIr], bindings: &GraphBindings) -> Result<(), Error> {
         let mut ids: HashMap<u64, u64> =
             bindings.tensors.iter().map(|(own, bound)| (own.value(), bound.value())).collect();
@@ -367,7 +373,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether so many bytes more fit. What only the recording still has is let go by running it.
+    /// Checks that `bytes` more fit. Tensors that only the recording still holds are released by
+    /// running the recording.
     fn make_room(&mut self, bytes: u64) -> Result<(), Error> {
         let limit = self.limits.memory_bytes_max;
         if self.held > 0 && self.bytes.saturating_add(self.held).saturating_add(bytes) > limit {
@@ -392,7 +399,7 @@ impl Session {
         Ok(())
     }
 
-    /// Another state of a tensor that is known.
+    /// Replaces the state of a known tensor.
     fn replace(&mut self, id: u64, slot: Slot) {
         self.bytes += slot.bytes();
         if let Some(old) = self.slots.insert(id, slot) {
@@ -410,7 +417,7 @@ impl Session {
     }
 }
 
-/// Puts the tensors, sizes, numbers and ranges of one time into an operation of a registered graph.
+/// Puts the tensors, sizes, numbers and ranges of one call into an operation of a registered graph.
 struct Binder<'a> {
     ids: &'a mut HashMap<u64, u64>,
     next: &'a mut u64,
@@ -453,7 +460,7 @@ fn failure(error: Error) -> ExecutionError {
     ExecutionError::WithContext { reason: error.to_string() }
 }
 
-/// What elements of a type can be used for.
+/// Returns the possible uses of an element type.
 fn usage(dtype: BurnType) -> DTypeUsageSet {
     match convert::dtype(dtype) {
         Ok(_) => DTypeUsage::general(),

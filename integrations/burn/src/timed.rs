@@ -1,26 +1,27 @@
-//! A socket whose reads and writes end in time: a client that sends or takes a byte now and then has no more of it than one that is silent.
+//! A socket whose reads and writes have a deadline. A client that sends or takes a single byte now
+//! and then gets no more time than a silent one.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket, and until when it may be used.
+/// A socket and its deadline.
 pub(crate) struct Timed {
     stream: TcpStream,
     until: Option<Instant>,
 }
 
 impl Timed {
-    /// From now on for so long.
+    /// Sets the deadline `most` from now.
     pub(crate) fn new(stream: TcpStream, most: Duration) -> Timed {
         let mut timed = Timed { stream, until: None };
         timed.within(most);
         timed
     }
 
-    /// All that is read and written next may take so long together.
+    /// Gives all following reads and writes together this much time.
     pub(crate) fn within(&mut self, most: Duration) {
-        // A time that no clock reaches is none.
+        // A deadline beyond the clock's range means no deadline.
         self.until = Instant::now().checked_add(most);
     }
 

@@ -1,8 +1,11 @@
-//! The messages of Burn's remote protocol, version 2, which Burn 0.22 speaks: MessagePack over one WebSocket per session.
+//! The messages of Burn's remote protocol, version 2, which Burn 0.22 speaks: MessagePack over one
+//! WebSocket per session.
 //!
-//! Burn keeps these types to itself, so they are written down here as they travel: structs as lists of their fields, enums by the names
-//! of their variants. What they carry (operations, tensors, settings) are Burn's own public types. Both ends compare versions first, so
-//! that a client of another one is told so. What is not served is taken as [`IgnoredAny`].
+//! Burn keeps these types private, so they are defined here in their serialised form: structs as
+//! lists of their fields, enums by the names of their variants. Their contents (operations,
+//! tensors, settings) are Burn's own public types. Both ends compare versions first, so that a
+//! client of another version gets a clear refusal. Parts that are not used are read as
+//! [`IgnoredAny`].
 
 use std::time::Duration;
 
@@ -15,10 +18,11 @@ use serde::{Deserialize, Serialize};
 /// The version that both ends must speak.
 pub(crate) const PROTOCOL_VERSION: u16 = 2;
 
-/// Numbers, names and lists in one message. Each may become a structure many times its size; the bytes of tensors and texts are one.
+/// The most numbers, names and lists in one message. Each may become a structure many times its
+/// size. The bytes of a tensor or a text count as one.
 const TOKENS_MAX: usize = 1 << 21;
 
-/// The messages in these bytes. More tokens than any program sends are refused before anything is made of them.
+/// Decodes the messages in these bytes. Too many tokens are refused before anything is decoded.
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<RemoteMessage>, String> {
     if has_more_tokens(bytes, TOKENS_MAX) {
         return Err(format!("it has more than {TOKENS_MAX} numbers, names and lists"));
@@ -26,7 +30,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Vec<RemoteMessage>, String> {
     rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-/// Whether MessagePack has more than so many tokens. What ends early or is none is left to the decoder.
+/// Whether MessagePack data has more than `most` tokens. Truncated and invalid data is left to the
+/// decoder.
 fn has_more_tokens(bytes: &[u8], most: usize) -> bool {
     let (mut at, mut tokens) = (0_usize, 0);
     while let Some(marker) = bytes.get(at) {
@@ -34,7 +39,8 @@ fn has_more_tokens(bytes: &[u8], most: usize) -> bool {
         if tokens > most {
             return true;
         }
-        // The bytes of a length behind the marker, and those that follow whatever the length says.
+        // The number of length bytes after the marker, and the number of bytes that follow in
+        // addition to that length.
         let (length_bytes, more) = match marker {
             0xa0..=0xbf => (0, usize::from(marker & 0x1f)),
             0xc4 | 0xd9 => (1, 0),
@@ -57,11 +63,11 @@ fn has_more_tokens(bytes: &[u8], most: usize) -> bool {
     false
 }
 
-/// A client's number for an answer it waits for.
+/// A client's number for an answer that it waits for.
 pub(crate) type RequestId = u64;
 
 #[derive(Deserialize)]
-#[allow(clippy::large_enum_variant)] // Most are the large one.
+#[allow(clippy::large_enum_variant)] // Most messages are the large variant.
 pub(crate) enum RemoteMessage {
     Task(Task),
     Init(SessionInit),
@@ -85,7 +91,7 @@ pub(crate) struct SessionInit {
 
 #[derive(Deserialize)]
 #[allow(clippy::large_enum_variant)]
-#[allow(dead_code)] // A message has more in it than is asked for here.
+#[allow(dead_code)] // The messages have more fields than are used here.
 pub(crate) enum Task {
     Seed(u64),
     RegisterOperation(IgnoredAny, OperationIr),
@@ -134,7 +140,7 @@ pub(crate) enum TaskResponseContent {
     ReadTensor(Result<TensorData, ExecutionError>),
     SyncBackend(Result<(), ExecutionError>),
     DTypeUsage(DTypeUsageSet),
-    /// No window: nothing is measured here.
+    /// Always `None`: this server does not measure profiles.
     ProfileStart(Result<Option<ProfileToken>, ExecutionError>),
     ProfileEnd(Result<Option<Duration>, ExecutionError>),
     InitRefused(SessionRefusal),
@@ -145,7 +151,7 @@ pub(crate) struct SessionInfo {
     pub(crate) version: u16,
     pub(crate) settings: DeviceSettings,
     pub(crate) device_count: u32,
-    /// Over a WebSocket nobody has an identity.
+    /// Always `None`: a WebSocket client has no identity.
     pub(crate) peer_id: Option<()>,
 }
 
@@ -173,7 +179,8 @@ mod tests {
                 Some(true),
             );
             let bytes = rmp_serde::to_vec(&parts).unwrap();
-            // The list of five, two lists, and one token for each of the others.
+            // The list of five, two lists with their elements, and one token for each of the
+            // others.
             let tokens = 6 + 2 * long as usize;
             assert!(!has_more_tokens(&bytes, tokens) && has_more_tokens(&bytes, tokens - 1), "{long}");
             assert!(!has_more_tokens(&bytes[..bytes.len() - 1], tokens), "cut short");
@@ -185,7 +192,7 @@ mod tests {
         let mut bytes = vec![0xdd, 0xff, 0xff, 0xff, 0xff];
         bytes.resize(TOKENS_MAX + 5, 0xc0);
         assert!(read(&bytes).is_err_and(|reason| reason.contains("more than")));
-        // A length beyond the end is nothing but a short message.
+        // A length beyond the end is an error of the decoder, not a crash.
         assert!(read(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
     }
 }

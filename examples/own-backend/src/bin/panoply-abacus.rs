@@ -1,4 +1,5 @@
-//! The `panoply` command with the abacus beside the devices that it knows: `panoply-abacus devices`, `panoply-abacus bench`.
+//! The `panoply` command with the abacus as an additional device: `panoply-abacus devices`,
+//! `panoply-abacus bench`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Convolutions of lines and images, and their gradients.
+//! Lowers convolutions of lines and images, and their gradients.
 
 use burn_ir::{ModuleOperationIr, TensorIr};
 use panoply_core::graph::NodeId;
@@ -10,7 +10,7 @@ use super::{Lowering, Result, unserved};
 type Padding<const N: usize> = [(usize, usize); N];
 
 impl Lowering<'_> {
-    /// A convolution of images, or its gradient by the images or the weights.
+    /// Lowers a convolution of images, or its gradient with respect to the images or the weights.
     pub(super) fn convolved(&mut self, op: &ModuleOperationIr) -> Result<NodeId> {
         use ModuleOperationIr as Op;
         Ok(match op {
@@ -39,7 +39,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The same of lines, which are images of one row.
+    /// Like `convolved`, for lines, which are images of one row.
     pub(super) fn convolved_line(&mut self, op: &ModuleOperationIr) -> Result<NodeId> {
         use ModuleOperationIr as Op;
         Ok(match op {
@@ -74,7 +74,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// A transposed convolution: what a convolution's gradient by its images is.
+    /// Lowers a transposed convolution. It equals the gradient of a convolution with respect to its
+    /// images.
     pub(super) fn convolved_back(&mut self, op: &ModuleOperationIr) -> Result<NodeId> {
         use ModuleOperationIr as Op;
         Ok(match op {
@@ -107,14 +108,14 @@ impl Lowering<'_> {
         })
     }
 
-    /// The sum of a gradient for each channel, which is axis 1.
+    /// Sums a gradient per channel (axis 1).
     pub(super) fn bias_share(&mut self, g: &TensorIr) -> Result<NodeId> {
         let g = self.get(g)?;
         let axes: Vec<usize> = (0..self.dims(g)?.len()).filter(|axis| *axis != 1).collect();
         Ok(self.g.reduce(Reduction::Sum, g, &axes)?)
     }
 
-    /// `batch × channels × length` as images of one row.
+    /// Reshapes `batch × channels × length` to images of one row.
     fn as_image(&mut self, x: &TensorIr) -> Result<NodeId> {
         let x = self.get(x)?;
         let mut dims = self.dims(x)?;

@@ -1,4 +1,4 @@
-//! Operations that move elements, whatever they are.
+//! Lowers operations that move elements, regardless of their type.
 
 use burn_ir::BaseOperationIr;
 use panoply_core::DType;
@@ -72,7 +72,7 @@ impl Lowering<'_> {
         Ok(vec![made])
     }
 
-    /// Operations that make elements, choose between them or compare them.
+    /// Lowers operations that create, select or compare elements.
     fn made_or_judged(&mut self, op: &BaseOperationIr) -> Result<NodeId> {
         use BaseOperationIr as Op;
         Ok(match op {
@@ -92,7 +92,7 @@ impl Lowering<'_> {
             Op::NotEqual(desc) => self.compared(desc, |a, b| a.ne(b))?,
             Op::EqualElem(desc) => self.compared_with(desc, |a, b| a.eq(b))?,
             Op::NotEqualElem(desc) => self.compared_with(desc, |a, b| a.ne(b))?,
-            // What an empty tensor has in it is not specified: zeros are as good as anything.
+            // The contents of an empty tensor are unspecified, so zeros are correct.
             Op::Empty(desc) | Op::Zeros(desc) => self.filled(&desc.out, 0.0)?,
             Op::Ones(desc) => self.filled(&desc.out, 1.0)?,
             Op::All(desc) => {
@@ -115,7 +115,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A tensor full of one number.
+    /// Makes a tensor filled with one number.
     pub(super) fn filled(&mut self, out: &burn_ir::TensorIr, value: f64) -> Result<NodeId> {
         let one = self.constant(convert::dtype(out.dtype)?, value)?;
         self.broadcast(one, &out.shape)
@@ -133,7 +133,8 @@ impl Lowering<'_> {
         self.reshape(x, &dims)
     }
 
-    /// Whether all or any elements are not zero, as bytes; with no axis as one element.
+    /// Whether all or any elements are nonzero, as bytes. Without an axis the result has one
+    /// element.
     fn truth(&mut self, x: NodeId, reduction: Reduction, axis: Option<usize>) -> Result<NodeId> {
         let is_true = self.map(&[x], |v| v[0].clone().ne(0.0).cast(DType::U8))?;
         match axis {

@@ -1,7 +1,9 @@
-//! Burn's operations as nodes of a graph: [`elements`] moves elements, [`numeric`] computes with each, [`picks`] takes and puts them by
-//! index, [`module`] has what layers are made of, [`conv`] convolutions, [`pool`] windows of images.
+//! Lowers Burn's operations to nodes of a graph. [`elements`] moves elements, [`numeric`] computes
+//! elementwise, [`picks`] reads and writes elements by index, [`module`] has the building blocks of
+//! layers, [`conv`] convolutions, and [`pool`] pooling of images.
 //!
-//! Nothing here believes a message: a node's type follows from its operands, and is compared with what the client expects.
+//! No message is trusted: a node's type follows from its operands, and is compared with the type
+//! that the client expects.
 
 mod conv;
 mod elements;
@@ -22,25 +24,27 @@ use crate::error::{Error, type_text};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// From this number on, a number in a recorded operation is the place of one that may differ from run to run.
+/// A number in a recorded operation that is at least this large is an index into the recording's
+/// numbers, which may differ from run to run.
 pub(crate) const MASKED: u64 = 1 << 62;
 
-/// What a recording became.
+/// The result of lowering a recording.
 pub(crate) struct Lowered {
-    /// The graph; none where nothing that is wanted could be recorded.
+    /// The graph; `None` if no wanted value could be recorded.
     pub(crate) graph: Option<Graph>,
-    /// The recording's inputs that are the graph's, in order.
+    /// Indices of the recording's inputs that the graph uses, in the order of the graph's inputs.
     pub(crate) inputs: Vec<usize>,
-    /// The numbers that are its last input, in order.
+    /// Indices of the numbers in the graph's last input, in order.
     pub(crate) varying: Vec<usize>,
-    /// The values that are its outputs, in order.
+    /// The values that are the graph's outputs, in order.
     pub(crate) outputs: Vec<usize>,
-    /// Values that are wanted and could not be recorded.
+    /// Wanted values that could not be recorded, with the errors.
     pub(crate) failed: Vec<(usize, Arc<Error>)>,
 }
 
-/// Records what `wanted` needs of these operations, whose tensors are numbers below `values`. An operation that cannot be recorded fails with
-/// what depends on it; the others are recorded.
+/// Lowers the operations that `wanted` depends on. Their tensors are numbers below `values`. An
+/// operation that cannot be recorded fails together with all operations that depend on it; the
+/// others are recorded.
 pub(crate) fn lower(
     ops: &[OperationIr],
     values: usize,
@@ -83,7 +87,7 @@ pub(crate) fn lower(
     Ok(Lowered { graph, inputs: used, varying, outputs, failed })
 }
 
-/// Which operations and values these values depend on.
+/// Returns which operations and values the wanted values depend on.
 fn needed(ops: &[OperationIr], values: usize, wanted: &[usize]) -> (Vec<bool>, Vec<bool>) {
     let mut needed = vec![false; values];
     let mut needed_ops = vec![false; ops.len()];
@@ -97,14 +101,14 @@ fn needed(ops: &[OperationIr], values: usize, wanted: &[usize]) -> (Vec<bool>, V
     (needed_ops, needed)
 }
 
-/// The number of a recorded value.
+/// Returns the number of a recorded value.
 fn number(tensor: &TensorIr) -> usize {
     tensor.id.value() as usize
 }
 
 type Node = std::result::Result<NodeId, Arc<Error>>;
 
-/// A number of an operation: fixed, or a node of one element.
+/// A number in an operation: fixed, or a node of one element.
 #[derive(Clone, Copy)]
 enum Number {
     Fixed(f64),
@@ -136,7 +140,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Every output of an operation, with the type that the client expects.
+    /// Lowers an operation. Returns its outputs, checked against the types that the client expects.
     fn outputs(&mut self, op: &OperationIr) -> Result<Vec<(usize, NodeId)>> {
         let made = match op {
             OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => self.base(op)?,
@@ -176,7 +180,7 @@ impl Lowering<'_> {
         Ok(self.g.type_of(node)?.1.iter().map(|dim| dim.as_fixed().unwrap_or(0)).collect())
     }
 
-    /// The size of an axis, which must exist.
+    /// Returns the size of an axis, which must exist.
     fn size(&self, node: NodeId, axis: usize) -> Result<usize> {
         let dims = self.dims(node)?;
         dims.get(axis).copied().ok_or_else(|| no_axis(dims.len(), axis))
@@ -198,7 +202,7 @@ impl Lowering<'_> {
         if self.dtype(x)? == dtype { Ok(x) } else { Ok(self.g.cast(x, dtype)?) }
     }
 
-    /// One number of this type, without dimensions.
+    /// Makes a scalar constant of this type.
     fn constant(&mut self, dtype: DType, value: f64) -> Result<NodeId> {
         let tensor = match dtype {
             DType::F32 => Tensor::scalar(value as f32)?,
@@ -214,7 +218,7 @@ impl Lowering<'_> {
         Ok(self.g.unnamed_constant(&tensor)?)
     }
 
-    /// A number of an operation beside elements of this type.
+    /// Resolves a number in an operation on elements of type `dtype`.
     fn number(&mut self, scalar: &ScalarIr, dtype: DType) -> Result<Number> {
         let place = match *scalar {
             ScalarIr::UInt(place) if place >= MASKED => (place - MASKED) as usize,
@@ -232,7 +236,7 @@ impl Lowering<'_> {
         Ok(Number::Varying(self.cast(node, dtype)?))
     }
 
-    /// A number that must be the same each time.
+    /// Resolves a number that must not change from run to run.
     fn fixed_number(&mut self, scalar: &ScalarIr) -> Result<f64> {
         match self.number(scalar, DType::F32)? {
             Number::Fixed(value) => Ok(value),
@@ -240,7 +244,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An expression of nodes and a number.
+    /// Maps an expression over nodes and a number.
     fn with_number(
         &mut self,
         operands: &[NodeId],
@@ -258,7 +262,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Dimensions that are numbers.
+/// Converts sizes to fixed dimensions.
 fn fixed(dims: &[usize]) -> Vec<Dim> {
     dims.iter().map(|dim| Dim::fixed(*dim)).collect()
 }
@@ -271,12 +275,12 @@ fn no_axis(rank: usize, axis: usize) -> Error {
     Error::Runtime(panoply_core::Error::OutOfBounds { what: "axis", limit: rank.saturating_sub(1), got: axis })
 }
 
-/// The name of an operation, such as `NumericFloat.Add`.
+/// Returns the name of an operation, such as `NumericFloat.Add`.
 pub(crate) fn name(op: &OperationIr) -> String {
     let text = format!("{op:?}");
     let head = text.split(" {").next().unwrap_or_default();
     let parts: Vec<&str> = head.split(['(', ',', ' ']).filter(|part| !part.is_empty()).collect();
-    // These name the element type first.
+    // For these kinds the element type comes before the name.
     let place = match parts.first() {
         Some(&("NumericFloat" | "NumericInt" | "Float")) => 2,
         _ => 1,

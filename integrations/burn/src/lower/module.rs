@@ -1,4 +1,4 @@
-//! What layers are made of: products, norms, embeddings, attention.
+//! Lowers the building blocks of layers: products, norms, embeddings and attention.
 
 use burn_ir::{AttentionOpIr, BatchNormOpIr, LayerNormOpIr, ModuleOperationIr, TensorIr};
 use panoply_core::expr::Expr;
@@ -78,7 +78,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A tensor as a matrix of its last axis.
+    /// Reshapes a tensor to a matrix whose columns are the last axis.
     fn rows(&mut self, x: NodeId) -> Result<NodeId> {
         let dims = self.dims(x)?;
         let (last, before) = dims.split_last().ok_or_else(|| no_axis(0, 0))?;
@@ -89,7 +89,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// One number for each channel added, where the channels' axis is followed by `rank - 1` others.
+    /// Adds one number per channel. `rank - 1` axes follow the axis of the channels.
     pub(super) fn biased(&mut self, x: NodeId, bias: Option<&TensorIr>, rank: usize) -> Result<NodeId> {
         let Some(bias) = bias else { return Ok(x) };
         let bias = self.get(bias)?;

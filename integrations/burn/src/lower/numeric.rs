@@ -1,4 +1,4 @@
-//! Operations on each element, and reductions of them.
+//! Lowers elementwise operations and reductions.
 
 use burn_ir::{
     ActivationOperationIr, BinaryOpIr, BoolOperationIr, FloatOperationIr, IntOperationIr, NumericOperationIr,
@@ -55,7 +55,7 @@ impl Lowering<'_> {
         Ok(vec![made])
     }
 
-    /// Operations that see several elements at once.
+    /// Lowers operations that combine several elements.
     fn reduced(&mut self, op: &NumericOperationIr) -> Result<Vec<NodeId>> {
         use NumericOperationIr as Op;
         let made = match op {
@@ -124,7 +124,7 @@ impl Lowering<'_> {
         match op {
             Op::Exp(desc) => self.each(desc, Expr::exp),
             Op::Log(desc) => self.each(desc, Expr::log),
-            // Kahan's form, which is exact where 1 + x is not.
+            // Kahan's formula, which is accurate even where 1 + x is rounded.
             Op::Log1p(desc) => self.each(desc, |x| {
                 let sum = x.clone() + 1.0;
                 let rest = sum.clone() - 1.0;
@@ -219,30 +219,30 @@ impl Lowering<'_> {
         Ok(self.g.op(&[x], |t| Softmax { is_log, ..Softmax::new(&t[0]).axis(axis) })?)
     }
 
-    /// A function of each element.
+    /// Maps a function over each element.
     fn each(&mut self, desc: &UnaryOpIr, make: impl FnOnce(Expr) -> Expr) -> Result<NodeId> {
         let x = self.get(&desc.input)?;
         self.map(&[x], |v| make(v[0].clone()))
     }
 
-    /// A function of each pair of elements.
+    /// Maps a function over each pair of elements.
     fn pair(&mut self, desc: &BinaryOpIr, make: impl FnOnce(Expr, Expr) -> Expr) -> Result<NodeId> {
         let (a, b) = (self.get(&desc.lhs)?, self.get(&desc.rhs)?);
         self.map(&[a, b], |v| make(v[0].clone(), v[1].clone()))
     }
 
-    /// A function of each element and a number.
+    /// Maps a function over each element and a number.
     fn scalar(&mut self, desc: &ScalarOpIr, make: impl FnOnce(Expr, Expr) -> Expr) -> Result<NodeId> {
         let x = self.get(&desc.lhs)?;
         self.with_number(&[x], &desc.rhs, |v, number| make(v[0].clone(), number))
     }
 
-    /// A comparison of pairs, as bytes.
+    /// Compares pairs of elements; the result is bytes.
     pub(super) fn compared(&mut self, desc: &BinaryOpIr, make: impl FnOnce(Expr, Expr) -> Expr) -> Result<NodeId> {
         self.pair(desc, |a, b| make(a, b).cast(DType::U8))
     }
 
-    /// A comparison with a number, as bytes.
+    /// Compares elements with a number; the result is bytes.
     pub(super) fn compared_with(&mut self, desc: &ScalarOpIr, make: impl FnOnce(Expr, Expr) -> Expr) -> Result<NodeId> {
         self.scalar(desc, |a, b| make(a, b).cast(DType::U8))
     }
@@ -268,14 +268,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// All elements as one.
+    /// Reduces all elements to one.
     fn all(&mut self, x: &TensorIr, reduction: Reduction) -> Result<NodeId> {
         let x = self.get(x)?;
         let one = self.g.op(&[x], |t| Reduce::new(&t[0], reduction))?;
         self.reshape(one, &[1])
     }
 
-    /// The elements along an axis as one, or the place of one.
+    /// Reduces the elements along an axis to one, or to the index of one.
     fn along(&mut self, desc: &ReduceDimOpIr, reduction: Reduction) -> Result<NodeId> {
         let x = self.get(&desc.input)?;
         let axis = desc.axis;
@@ -308,7 +308,7 @@ impl Lowering<'_> {
         let mut x = self.get(&desc.input)?;
         let PadModeIr::Constant(fill) = &desc.mode else { return Err(unserved("padding by what is at the edge")) };
         let fill = self.fixed_number(fill)?;
-        // The padding is that of the last axes.
+        // The padding belongs to the last axes.
         let first = self.dims(x)?.len().checked_sub(desc.padding.len());
         let first = first.ok_or_else(|| unserved("padding of more axes than there are"))?;
         for (place, (before, after)) in desc.padding.iter().enumerate() {
@@ -322,14 +322,14 @@ impl Lowering<'_> {
     }
 }
 
-/// The remainder with the sign of the divisor.
+/// Computes the remainder with the sign of the divisor.
 fn remainder(a: Expr, b: Expr) -> Expr {
     let rest = a % b.clone();
     let differs = rest.clone().ne(0.0).and(rest.clone().lt(0.0).ne(b.clone().lt(0.0)));
     differs.select(rest.clone() + b, rest)
 }
 
-/// The derivative of `x · Φ(x)`, times a gradient.
+/// Computes the derivative of `x · Φ(x)` (GELU), times a gradient.
 fn gelu_share(x: Expr, g: Expr) -> Expr {
     let phi = ((x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     let density = (x.clone() * x.clone() * -0.5).exp() * 0.398_942_280_401_432_7;

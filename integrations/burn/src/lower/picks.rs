@@ -1,4 +1,4 @@
-//! Elements taken from and put to places: slices, gathers, scatters, joined tensors.
+//! Lowers reads and writes of elements by index: slices, gathers, scatters and concatenation.
 
 use burn_ir::{CatOpIr, GatherOpIr, SelectAssignOpIr, SliceAssignOpIr, SliceOpIr};
 use burn_std::{IndexingUpdateOp, Slice};
@@ -10,13 +10,13 @@ use panoply_core::{DType, Tensor};
 use super::{Lowering, Result, no_axis, unserved};
 use crate::error::Error;
 
-/// Elements of a mask that says where something is put. Beyond this the message asks for more than it can mean.
+/// The most elements of a scatter mask. No sensible message needs more.
 const SPREAD_MAX: usize = 1 << 28;
-/// Places along an axis that are written down one by one.
+/// The most indices along an axis that are listed one by one.
 const PLACES_MAX: usize = 1 << 24;
 
 impl Lowering<'_> {
-    /// Along an axis the elements at these places, and `fill` where there is none.
+    /// Gathers the elements at `places` along an axis, and `fill` at each place that is `None`.
     pub(super) fn picked(&mut self, x: NodeId, axis: usize, places: &[Option<usize>], fill: f64) -> Result<NodeId> {
         let dims = self.dims(x)?;
         let size = self.size(x, axis)?;
@@ -37,7 +37,7 @@ impl Lowering<'_> {
         self.map(&[there, picked], |v| v[0].clone().cast(dtype).select(v[1].clone(), fill))
     }
 
-    /// Bytes that are 1 where `is_there`, along the first of so many axes.
+    /// Makes bytes that are 1 where `is_there`, along the first of `rank` axes.
     fn marks(&mut self, is_there: impl Iterator<Item = bool>, rank: usize) -> Result<NodeId> {
         let marks: Vec<u8> = is_there.map(u8::from).collect();
         let mut along = vec![1; rank];
@@ -63,7 +63,7 @@ impl Lowering<'_> {
         Ok(x)
     }
 
-    /// The value at the places of a slice, the tensor elsewhere.
+    /// Returns the tensor with the elements of a slice replaced by the value.
     pub(super) fn slice_assigned(&mut self, desc: &SliceAssignOpIr) -> Result<NodeId> {
         let (x, mut value) = (self.get(&desc.tensor)?, self.get(&desc.value)?);
         let (dims, dtype) = (self.dims(x)?, self.dtype(x)?);
@@ -98,7 +98,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Single elements by their own indices.
+    /// Gathers single elements, each by its own index.
     pub(super) fn gathered(&mut self, desc: &GatherOpIr) -> Result<NodeId> {
         let (mut x, indices) = (self.get(&desc.tensor)?, self.get(&desc.indices)?);
         let wanted = self.dims(indices)?;
@@ -111,7 +111,7 @@ impl Lowering<'_> {
         Ok(self.g.op(&[x, indices], |t| Gather::along(&t[0], &t[1], axis))?)
     }
 
-    /// Rows added or put where the indices say.
+    /// Adds or writes rows at the given indices.
     pub(super) fn select_assigned(&mut self, desc: &SelectAssignOpIr) -> Result<NodeId> {
         let (x, indices, value) = (self.get(&desc.tensor)?, self.get(&desc.indices)?, self.get(&desc.value)?);
         let (dims, picked) = (self.dims(x)?, self.size(value, desc.dim)?);
@@ -128,7 +128,8 @@ impl Lowering<'_> {
         self.updated_at(x, indices, value, desc.dim, desc.update)
     }
 
-    /// Rows `[n, …]` added up in a table of `count` rows, as `[count, …]`: a product with ones where the index is the row's.
+    /// Adds rows `[n, …]` into a table `[count, …]`, by a product with a matrix that has a one
+    /// where a row's index is the table's row.
     pub(super) fn rows_added(&mut self, rows: NodeId, indices: NodeId, count: usize) -> Result<NodeId> {
         let (dims, dtype) = (self.dims(rows)?, self.dtype(rows)?);
         let picked = dims.first().copied().ok_or_else(|| no_axis(0, 0))?;
@@ -142,7 +143,8 @@ impl Lowering<'_> {
         Ok(self.g.matmul(is_row, rows)?)
     }
 
-    /// Single elements added or put where their indices say. Of several that are put to one place the last is kept.
+    /// Adds or writes single elements at their own indices. If several elements are written to one
+    /// place, the last is kept.
     pub(super) fn updated_at(
         &mut self,
         x: NodeId,
@@ -163,7 +165,7 @@ impl Lowering<'_> {
         let indices = self.counted(indices, size)?;
         apart[axis] = size;
         spread(&apart)?;
-        // The places, and before the values' own axis.
+        // The table's indices, along an axis before the values' own axis.
         let mut along = vec![1; apart.len() - axis];
         along[0] = size;
         let places = self.numbers_below(size, &along)?;
@@ -196,7 +198,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Tensors one after the other along an axis.
+    /// Concatenates tensors along an axis.
     pub(super) fn joined(&mut self, desc: &CatOpIr) -> Result<NodeId> {
         let mut parts = Vec::new();
         let mut total = 0_usize;
@@ -227,7 +229,7 @@ impl Lowering<'_> {
         joined.ok_or_else(|| unserved("joining nothing"))
     }
 
-    /// Indices as u32 that count from the start.
+    /// Converts indices to u32 that count from the start.
     fn counted(&mut self, indices: NodeId, size: usize) -> Result<NodeId> {
         let positive =
             |index: &Expr| index.clone().lt(0).select(index.clone() + size as f64, index.clone()).cast(DType::U32);
@@ -238,14 +240,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// 0, 1, 2, … in this shape.
+    /// Makes 0, 1, 2, … in this shape.
     pub(super) fn numbers_below(&mut self, size: usize, dims: &[usize]) -> Result<NodeId> {
         let numbers: Vec<u32> = (0..bounded(size)? as u32).collect();
         Ok(self.g.unnamed_constant(&Tensor::from_vec(numbers, dims)?)?)
     }
 }
 
-/// Start, end and step of a slice over an axis of this size: `start ≤ end ≤ size`, and the step counts from the end where Burn's is negative.
+/// Returns start, end and step of a slice of an axis with this size, with `start ≤ end ≤ size`. If
+/// Burn's step is negative, the returned step counts from the end.
 fn bounds(slice: &Slice, size: usize) -> Result<(usize, usize, usize)> {
     let place = |index: isize| match index < 0 {
         true => size.saturating_sub(index.unsigned_abs()),
@@ -258,7 +261,7 @@ fn bounds(slice: &Slice, size: usize) -> Result<(usize, usize, usize)> {
     Ok((start, end.max(start), slice.step.unsigned_abs()))
 }
 
-/// So many places, each of which is written down.
+/// Checks the number of listed indices against `PLACES_MAX`.
 pub(super) fn bounded(places: usize) -> Result<usize> {
     match places <= PLACES_MAX {
         true => Ok(places),
@@ -266,7 +269,7 @@ pub(super) fn bounded(places: usize) -> Result<usize> {
     }
 }
 
-/// Refuses a mask beyond what a device should hold.
+/// Refuses a mask that is too large for a device.
 fn spread(dims: &[usize]) -> Result<()> {
     let elements = dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim));
     match elements.filter(|elements| *elements <= SPREAD_MAX) {

@@ -1,4 +1,4 @@
-//! Windows of images: their averages, their largest elements and where these are.
+//! Lowers pooling of images: averages, maxima and their indices.
 
 use burn_ir::{ModuleOperationIr, TensorIr};
 use panoply_core::expr::Expr;
@@ -10,10 +10,10 @@ use super::picks::bounded;
 use super::{Lowering, Result, unserved};
 use crate::convert;
 
-/// Elements of a window, each of which is an input of one expression.
+/// The most elements of a window. Each element is an input of one expression.
 const TAPS_MAX: usize = 49;
 
-/// Windows over images. Pairs are (vertical, horizontal).
+/// The windows over an image. Pairs are (vertical, horizontal).
 #[derive(Clone, Copy)]
 struct Windows {
     image: [usize; 2],
@@ -44,7 +44,7 @@ impl Windows {
                 return Err(wrong());
             }
             output[axis] = if is_ceil { rest.div_ceil(stride[axis]) } else { rest / stride[axis] } + 1;
-            // A window must begin on the image or before it.
+            // A window must begin within the image or its leading padding.
             if is_ceil && (output[axis] - 1) * stride[axis] >= image[axis] + padding[axis] {
                 output[axis] -= 1;
             }
@@ -55,13 +55,14 @@ impl Windows {
         Ok(Windows { image, kernel, stride, padding, dilation, output })
     }
 
-    /// The offset of each element of a window from its first: vertical, horizontal.
+    /// Returns the (vertical, horizontal) offset of each element of a window from its first.
     fn taps(&self) -> Vec<[usize; 2]> {
         let tap = |tap: usize| [tap / self.kernel[1] * self.dilation[0], tap % self.kernel[1] * self.dilation[1]];
         (0..self.kernel[0] * self.kernel[1]).map(tap).collect()
     }
 
-    /// How far the first element of a window is from the one at `tap`, as places of the image are counted.
+    /// Returns the distance of the element at `tap` from the window's first element, in indices of
+    /// the flattened image.
     fn offset(&self, tap: [usize; 2]) -> f64 {
         (tap[0] * self.image[1] + tap[1]) as f64
     }
@@ -97,7 +98,8 @@ impl Lowering<'_> {
                     let pool = Pool2d::average(&t[0], kernel).stride(stride);
                     pool.padding([top, left, top, left]).count_padding(counts)
                 };
-                // Where rounding up means another window, the client's shape is not this one.
+                // If `ceil_mode` adds a window, the client expects another shape than this one,
+                // which is an error.
                 Ok(vec![self.g.op(&[x], pool)?])
             }
             Op::AvgPool2dBackward(desc) => {
@@ -121,7 +123,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Height and width of `batch × channels × height × width` images.
+    /// Returns height and width of `batch × channels × height × width` images.
     fn image(&self, x: &TensorIr) -> Result<[usize; 2]> {
         match self.dims(self.get(x)?)?[..] {
             [_, _, height, width] => Ok([height, width]),
@@ -129,7 +131,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Each element of the windows as an image of its own.
+    /// Returns an image for each element of the windows.
     fn seen(&mut self, x: &TensorIr, windows: &Windows) -> Result<Vec<NodeId>> {
         let mut x = self.get(x)?;
         for axis in 0..2 {
@@ -159,11 +161,13 @@ impl Lowering<'_> {
         self.map(&seen, |v| v[1..].iter().fold(v[0].clone(), |best, next| best.max(next.clone())))
     }
 
-    /// Where the largest element of each window is: the first of equals, counted over the image.
+    /// Returns the index of the largest element of each window in the flattened image. Among equal
+    /// elements the first wins.
     fn place_of_largest(&mut self, x: &TensorIr, windows: &Windows) -> Result<NodeId> {
         let seen = self.seen(x, windows)?;
         let taps = windows.taps();
-        // Sizes are bounded far below what f64 counts exactly; the expression compares in the elements' type, and counts in i32.
+        // The sizes are bounded far below the largest integer that f64 represents exactly. The
+        // expression compares in the elements' type, and counts in i32.
         let tap = self.map(&seen, |v| {
             let (mut best, mut place) = (v[0].clone(), Expr::constant(0.0) * v[0].clone().ne(v[0].clone()));
             for (tap, next) in v.iter().enumerate().skip(1) {
@@ -183,7 +187,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The place of each window's first element, which is before the image where it is padded.
+    /// Returns the index of each window's first element. With padding it may lie before the image.
     fn firsts(&mut self, windows: &Windows) -> Result<NodeId> {
         let [rows, columns] = windows.output;
         let first = |place: usize, axis: usize| (place * windows.stride[axis]) as i64 - windows.padding[axis] as i64;
@@ -195,7 +199,7 @@ impl Lowering<'_> {
         Ok(self.g.unnamed_constant(&Tensor::from_vec(firsts, [rows, columns])?)?)
     }
 
-    /// The gradient of each window at the place that it was taken from.
+    /// Returns the gradient of the image: each window's gradient goes to its largest element.
     fn largest_share(&mut self, g: NodeId, places: NodeId, windows: &Windows) -> Result<NodeId> {
         let dtype = self.dtype(g)?;
         let firsts = self.firsts(windows)?;
@@ -223,7 +227,7 @@ impl Lowering<'_> {
         sum.ok_or_else(|| unserved("windows of nothing"))
     }
 
-    /// Each window's gradient, shared by its elements.
+    /// Divides each window's gradient among its elements.
     fn average_share(&mut self, g: NodeId, windows: &Windows, count_padding: bool) -> Result<NodeId> {
         let [rows, columns] = windows.output;
         let covered = |axis: usize, place: usize| {
@@ -252,7 +256,8 @@ impl Lowering<'_> {
         self.window_sums(g, &Windows { image, kernel, stride, padding, dilation, output })
     }
 
-    /// At each place of the image the sum over the windows that cover it: what a convolution of each channel with ones gives back.
+    /// Returns for each pixel the sum over the windows that cover it. This is the input gradient of
+    /// a depthwise convolution with ones.
     fn window_sums(&mut self, g: NodeId, windows: &Windows) -> Result<NodeId> {
         let (dtype, channels) = (self.dtype(g)?, self.size(g, 1)?);
         let one = self.constant(dtype, 1.0)?;
@@ -269,7 +274,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The windows that cover an image evenly.
+/// Returns the window size if the windows divide the image evenly.
 fn even(image: [usize; 2], output: [usize; 2]) -> Result<[usize; 2]> {
     let fits = (0..2).all(|axis| output[axis] > 0 && image[axis] > 0 && image[axis].is_multiple_of(output[axis]));
     match fits {

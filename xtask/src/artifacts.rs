@@ -1,20 +1,21 @@
-//! The programs that cargo built, as its JSON messages name them.
+//! Finds the programs that cargo built, from its JSON messages.
 
 use std::path::{Path, PathBuf};
 
 use tinyjson::JsonValue;
 
-/// A program with tests.
+/// A test program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TestProgram {
     /// The package that it tests.
     pub package: String,
-    /// `conformance` for `tests/conformance.rs`; for unit tests the library's name, such as `panoply_cpu`.
+    /// `conformance` for `tests/conformance.rs`. For unit tests the library's name, such as
+    /// `panoply_cpu`.
     pub target: String,
     pub path: PathBuf,
 }
 
-/// Every test program in the messages of `cargo test --no-run --message-format=json`.
+/// Returns every test program in the messages of `cargo test --no-run --message-format=json`.
 pub fn test_programs(messages: &str) -> Vec<TestProgram> {
     messages.lines().filter_map(|line| line.parse().ok()).filter_map(|message| test_program(&message)).collect()
 }
@@ -25,7 +26,7 @@ fn test_program(message: &JsonValue) -> Option<TestProgram> {
     let target = text(field(field(message, "target")?, "name")?)?.to_owned();
     let manifest = Path::new(text(field(message, "manifest_path")?)?);
     let package = text(field(message, "package_id")?)?;
-    // `path+file:///folder#name@version`, or without the name where the folder has the same one.
+    // `path+file:///folder#name@version`, or without the name if the folder has the same name.
     let package = match package.rsplit_once('#')?.1.split_once('@') {
         Some((name, _)) => name.to_owned(),
         None => manifest.parent()?.file_name()?.to_str()?.to_owned(),
@@ -33,14 +34,16 @@ fn test_program(message: &JsonValue) -> Option<TestProgram> {
     is_test.then_some(TestProgram { package, target, path })
 }
 
-fn field<'a>(value: &'a JsonValue, name: &str) -> Option<&'a JsonValue> {
+/// The value of an object's field.
+pub fn field<'a>(value: &'a JsonValue, name: &str) -> Option<&'a JsonValue> {
     match value {
         JsonValue::Object(fields) => fields.get(name),
         _ => None,
     }
 }
 
-fn text(value: &JsonValue) -> Option<&str> {
+/// The text of a JSON string.
+pub fn text(value: &JsonValue) -> Option<&str> {
     match value {
         JsonValue::String(text) => Some(text),
         _ => None,

@@ -1,5 +1,6 @@
-//! `cargo xtask bundle`: everything that a host with a GPU and no Rust needs, in one folder: the `panoply` command, the
-//! conformance and unit tests of every GPU backend, and a script that runs them.
+//! `cargo xtask bundle`: puts everything that a host with a GPU and without Rust needs into one
+//! folder: the `panoply` command, the conformance and unit tests of every GPU backend, and a script
+//! that runs them.
 
 use std::fs;
 use std::path::Path;
@@ -10,19 +11,17 @@ use anyhow::{Context, Result, bail};
 use crate::artifacts::test_programs;
 use crate::process::{Workspace, capture, run, say};
 
-/// The backends whose tests travel.
+/// The backends whose tests go into the bundle.
 const BACKENDS: &[&str] = &["cuda", "hip", "vulkan", "wgpu", "opencl"];
-/// What the HIP backend's tests load: HIP's functions over CUDA.
+/// The library that the HIP backend's tests load: HIP's functions on top of CUDA.
 const HIP_TEST_LIBRARY: &str = "libpanoply_hip_test_library.so";
-/// Their integration tests that travel, where they have them.
-const TESTS: &[&str] = &["conformance", "resident", "vectors"];
 const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.
 pub fn command(workspace: &Workspace) -> Result<()> {
     let folder = workspace.target().join("bundle");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
-    run(&mut workspace.cargo("build --release --package panoply-app"))?;
+    run(&mut workspace.cargo("build --release --package panoply-app --features panoply-app/wgpu"))?;
     place(&workspace.target().join("release/panoply"), &folder.join("panoply"))?;
     place_tests(workspace, &folder)?;
     place(&workspace.target().join("release/deps").join(HIP_TEST_LIBRARY), &folder.join(HIP_TEST_LIBRARY))?;
@@ -39,29 +38,30 @@ pub fn command(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds the backends' tests. The command's package is named as well, so that dependencies have the same features as for the
-/// command, and nothing is compiled twice.
+/// Builds the backends' tests. The command's package is named as well, so that dependencies have
+/// the same features as for the command and are not compiled twice.
 fn place_tests(workspace: &Workspace, folder: &Path) -> Result<()> {
-    let mut cargo = workspace.cargo("test --release --no-run --message-format=json --lib --package panoply-app");
+    let mut cargo = workspace
+        .cargo("test --release --no-run --message-format=json --lib --package panoply-app --features panoply-app/wgpu");
     cargo.args(BACKENDS.iter().map(|backend| format!("--package=panoply-{backend}")));
-    cargo.args(TESTS.iter().map(|test| format!("--test={test}")));
+    cargo.arg("--test=main");
     let programs = test_programs(&capture(&mut cargo)?);
     for backend in BACKENDS {
         let package = format!("panoply-{backend}");
         let library = package.replace('-', "_");
         let own: Vec<_> = programs.iter().filter(|program| program.package == package).collect();
-        if !own.iter().any(|program| program.target == "conformance") {
-            bail!("cargo named no conformance tests of {package}");
+        if !own.iter().any(|program| program.target == "main") {
+            bail!("cargo named no integration tests of {package}");
         }
         for program in own {
-            let name = if program.target == library { "units" } else { &program.target };
+            let name = if program.target == library { "units" } else { "tests" };
             place(&program.path, &folder.join(format!("{name}-{backend}")))?;
         }
     }
     Ok(())
 }
 
-/// Copies a program without its symbols, where `strip` is installed.
+/// Copies a program, and removes its symbols if `strip` is installed.
 fn place(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("{} cannot be copied", from.display()))?;
     let stripped = Command::new("strip").arg(to).status();

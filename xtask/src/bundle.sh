@@ -5,6 +5,9 @@
 #
 # `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
 #
+# `check` runs random ops and random graphs too: PANOPLY_SEED repeats those of an earlier run, PANOPLY_OPS and PANOPLY_GRAPHS say how many.
+# `check-cuda` and its like fail without a device; PANOPLY_DEVICE=required has `check` do the same.
+#
 # HIP's tests look for AMD's GPUs; with PANOPLY_HIP_TEST=cuda NVIDIA's run them, behind a library that has HIP's functions.
 #
 # CUDA's libraries are looked for where the toolkit and Python's packages put them; PANOPLY_LIBRARIES adds folders.
@@ -24,29 +27,52 @@ export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 
 failed=0
 
+# Whether a program has tests whose names begin so.
+has() {
+    "$1" --list | grep -q "^$2"
+}
+
 # First a backend that can compiles all its kernels on all CPUs, and says how far it is; they stay in the user's cache. Then a few ops are
 # checked side by side. Each op's line is printed as soon as it is done. Takes the name of one backend, or nothing for all.
 check() {
     logs=$(mktemp -d)
+    PANOPLY_SEED=${PANOPLY_SEED:-$(date +%s)}
+    PANOPLY_OPS=${PANOPLY_OPS:-2000}
+    [ -n "${1:-}" ] && PANOPLY_DEVICE=${PANOPLY_DEVICE:-required}
+    export PANOPLY_SEED PANOPLY_OPS PANOPLY_DEVICE
     cat >"$logs/one.sh" <<'END'
-PANOPLY_CASES=$2/ "$1" --nocapture gpu >"$3/$2.log" 2>&1
+tests=$1 op=$2 logs=$3
+shift 3
+PANOPLY_CASES=$op/ "$tests" --nocapture "$@" >"$logs/$op.log" 2>&1
 status=$?
-echo "== $(basename "$1") $2: $(grep -E ' passed|skipped' "$3/$2.log" | head -n 1)"
+echo "== $(basename "$tests") ${1%%::*} $op: $(grep -E ' passed|skipped' "$logs/$op.log" | head -n 1)"
 if [ $status != 0 ]; then
-    grep -v 'unsupported:' "$3/$2.log"
-    touch "$3/failed"
+    grep -v 'unsupported:' "$logs/$op.log"
+    touch "$logs/failed"
 fi
 END
-    for tests in "$here"/conformance-"${1:-}"*; do
-        "$tests" --nocapture --exact kernels_compile_ahead | sed -un 's/^compiling/== compiling/p'
-        "$tests" --nocapture list_of_ops | sed -n 's/^op //p' >"$logs/ops"
-        xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
+    for tests in "$here"/tests-"${1:-}"*; do
+        "$tests" --nocapture --exact conformance::kernels_compile_ahead | sed -un 's/^compiling/== compiling/p'
+        "$tests" --nocapture --exact conformance::list_of_ops | sed -n 's/^op //p' >"$logs/ops"
+        xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" conformance::every_case_on conformance::every_claimed_case_on <"$logs/ops"
     done
-    for tests in "$here"/resident-"${1:-}"*; do
-        [ -e "$tests" ] && xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" <"$logs/ops"
+    # Random graphs and random ops of every kind. Where one API was named, a device is required.
+    for tests in "$here"/tests-"${1:-}"*; do
+        echo "== $(basename "$tests") random ops with PANOPLY_SEED=$PANOPLY_SEED"
+        "$tests" --nocapture --exact conformance::random_ops_on_every_device || failed=1
+        echo "== $(basename "$tests") graphs: random ones, and of the suite's ops, with PANOPLY_SEED=$PANOPLY_SEED"
+        PANOPLY_GRAPHS=${PANOPLY_GRAPHS:-300} "$tests" --nocapture conformance::random_graphs_on_ conformance::suite_graphs_on_ || failed=1
     done
-    for tests in "$here"/vectors-"${1:-}"* "$here"/units-"${1:-}"*; do
-        [ -e "$tests" ] || continue
+    for tests in "$here"/tests-"${1:-}"*; do
+        has "$tests" resident:: || continue
+        xargs -P 5 -I OP sh "$logs/one.sh" "$tests" OP "$logs" resident::every_case_on resident::a_sample_of_cases_on_every_gpu <"$logs/ops"
+    done
+    for tests in "$here"/tests-"${1:-}"*; do
+        has "$tests" vectors:: || continue
+        echo "== $(basename "$tests") published vectors"
+        "$tests" --test-threads 1 vectors:: || failed=1
+    done
+    for tests in "$here"/units-"${1:-}"*; do
         echo "== $(basename "$tests")"
         "$tests" --test-threads 1 || failed=1
     done

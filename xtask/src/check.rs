@@ -31,7 +31,8 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Unit and integration tests. Benchmarks are measured elsewhere, and `cargo test` would run each of them.
+/// Runs unit and integration tests. Benchmarks are left out: they are measured elsewhere, and
+/// `cargo test` would run each of them.
 fn tests(workspace: &Workspace) -> Result<Outcome> {
     if succeeds(&mut workspace.cargo("nextest --version")) {
         run(&mut workspace.cargo("nextest run --workspace"))?;

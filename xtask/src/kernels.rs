@@ -1,7 +1,9 @@
-//! `cargo xtask check-kernels`: compiles every kernel of the HIP backend for AMD's GPUs, which need not be there.
+//! `cargo xtask check-kernels`: compiles every kernel of the HIP backend for AMD's GPUs, without
+//! the hardware.
 //!
-//! The backend's own tests write the texts out, as hiprtc would be given them; a clang that knows the architecture makes code of each, with
-//! HIP's headers, which are read once for all kernels.
+//! The backend's own tests write the sources to files, as hiprtc would get them. A clang that knows
+//! the architecture compiles each source with HIP's headers, which are precompiled once for all
+//! kernels.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use crate::process::{Workspace, find_program, run, say, succeeds};
 
 const ARCHITECTURES: [&str; 4] = ["gfx90a", "gfx942", "gfx1030", "gfx1100"];
-/// Compilers by the names that systems and ROCm give them, the newest first.
+/// Compiler names on Linux systems and in ROCm, in order of preference.
 const COMPILERS: [&str; 9] = [
     "/opt/rocm/llvm/bin/clang",
     "clang-22",
@@ -28,14 +30,14 @@ const COMPILERS: [&str; 9] = [
     "clang",
     "clang-16",
 ];
-/// Where HIP's headers may be.
+/// Folders that may contain HIP's headers.
 const HEADER_FOLDERS: [&str; 2] = ["/opt/rocm", "/usr"];
-/// Failures that are shown.
+/// The most failures that are shown.
 const SHOWN_MAX: usize = 5;
-/// Lines of each that are shown.
+/// The most lines of a failure that are shown.
 const LINES_MAX: usize = 12;
 
-/// Compiles for every architecture, or for the ones that are named; `--every N` takes every n-th kernel.
+/// Compiles for every architecture, or for the named ones. `--every N` takes every n-th kernel.
 pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     let (wanted, every) = parse(arguments)?;
     let Some(headers) =
@@ -65,7 +67,7 @@ pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The architectures and the step.
+/// Parses the architectures and the step.
 fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, usize)> {
     let (names, every) = match arguments {
         ["--every", step, names @ ..] | [names @ .., "--every", step] => {
@@ -82,7 +84,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, usize)> {
     Ok((if names.is_empty() { ARCHITECTURES.to_vec() } else { names.to_vec() }, every))
 }
 
-/// The first compiler that knows an architecture.
+/// Finds the first compiler that knows an architecture.
 fn compiler_for(architecture: &str) -> Option<PathBuf> {
     let installed = COMPILERS.iter().filter_map(|name| match Path::new(name).is_absolute() {
         true => Some(PathBuf::from(name)).filter(|path| path.is_file()),
@@ -96,13 +98,15 @@ fn compiler_for(architecture: &str) -> Option<PathBuf> {
     installed.into_iter().find(knows)
 }
 
-/// Has the backend's tests write the texts. The user's cache, in which nothing would be compiled anew, is left aside.
+/// Makes the backend's tests write the sources. They use an empty cache, because with the user's
+/// cache no kernel would be compiled anew.
 fn write_out(workspace: &Workspace, folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} cannot be emptied", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("{} cannot be created", folder.display()))?;
-    let mut cargo = workspace.cargo("test --package panoply-hip --test conformance -- --exact kernels_are_written_out");
+    let mut cargo =
+        workspace.cargo("test --package panoply-hip --test main -- --exact conformance::kernels_are_written_out");
     cargo.env("PANOPLY_HIP_KERNELS_OUT", folder).env("PANOPLY_CACHE", folder.join("cache"));
     run(&mut cargo)
 }
@@ -133,7 +137,7 @@ impl Clang<'_> {
         command
     }
 
-    /// HIP's headers, read once.
+    /// Precompiles HIP's headers.
     fn headers(&self, folder: &Path) -> Result<PathBuf> {
         let (text, read) = (folder.join("headers.hip"), folder.join(format!("{}.pch", self.architecture)));
         fs::write(&text, "#include <hip/hip_runtime.h>\n").context("the header's text cannot be written")?;
@@ -146,7 +150,7 @@ impl Clang<'_> {
         Ok(read)
     }
 
-    /// Makes code of one kernel; the error is what the compiler says.
+    /// Compiles one kernel. The error is the compiler's output.
     fn compile(&self, headers: &Path, text: &Path) -> Result<(), String> {
         let mut command = self.command();
         command.args([OsStr::new("-Xclang"), OsStr::new("-include-pch"), OsStr::new("-Xclang"), headers.as_os_str()]);
@@ -156,7 +160,7 @@ impl Clang<'_> {
     }
 }
 
-/// Compiles all kernels of an architecture on all CPUs; how many failed.
+/// Compiles all kernels of an architecture on all CPUs. Returns the number of failures.
 fn check(clang: &Clang<'_>, folder: &Path, every: usize) -> Result<usize> {
     let own = folder.join(clang.architecture);
     let listed = fs::read_dir(&own).with_context(|| format!("no kernels were written to {}", own.display()))?;

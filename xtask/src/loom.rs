@@ -1,7 +1,7 @@
 //! Tests of the lock-free code under every interleaving that loom finds.
 //!
-//! They live in modules behind `cfg(loom)` whose path contains `loom`, and are built in a target folder of their own,
-//! because `--cfg loom` changes every crate.
+//! The tests live in modules behind `cfg(loom)` whose path contains `loom`. They are built in a
+//! separate target folder, because `--cfg loom` changes every crate.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::process::{Workspace, capture, run};
 use crate::steps::Outcome;
 use crate::tidy::{Source, rust_files};
 
-/// The packages that may have such tests, and their folders.
+/// The packages that may have loom tests, and their folders.
 const PACKAGES: [(&str, &str); 2] = [("panoply-core", "crates/core"), ("panoply-runtime", "crates/runtime")];
 
-/// Runs the loom tests. Skipped only where no module is behind `cfg(loom)`; fails where there are modules but no test
-/// is found in them.
+/// Runs the loom tests. Skipped only if no module is behind `cfg(loom)`. Fails if there are such
+/// modules but no test is found in them.
 pub fn step(workspace: &Workspace) -> Result<Outcome> {
     let mut packages = Vec::new();
     for (package, folder) in PACKAGES {
@@ -50,8 +50,8 @@ fn has_loom_module(folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a `mod` stands below an attribute that asks for loom. `not(loom)` and `use` lines do not count: they belong
-/// to code that is merely prepared for loom.
+/// Whether a `mod` follows an attribute that requires loom. `not(loom)` and `use` lines do not
+/// count: they belong to code that is merely prepared for loom.
 fn opens_loom_module(code: &str) -> bool {
     let mut behind_loom = false;
     for line in code.lines().map(str::trim).filter(|line| !line.is_empty()) {

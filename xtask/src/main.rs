@@ -1,16 +1,19 @@
 //! The repository's own tooling: `cargo xtask <command>`.
 //!
-//! It uses little more than the standard library, because every command waits for it to be built. Each command is one
-//! module; [`process`] runs other programs and [`steps`] runs a list of checks and sums them up.
+//! The package uses little more than the standard library, because every command has to wait for
+//! its build. Each command is one module; [`process`] runs other programs, and [`steps`] runs a
+//! list of checks and prints a summary.
 
 mod artifacts;
 mod audit;
 mod bench;
 mod bundle;
 mod check;
+mod dist;
 mod figures;
 mod kernels;
 mod loom;
+mod package;
 mod process;
 mod setup;
 mod steps;
@@ -38,6 +41,8 @@ Usage: cargo xtask <command>
   check-kernels [ARCHITECTURE]... [--every N]
                         compile every kernel of the HIP backend for AMD's GPUs, where a clang for them and HIP's headers are installed
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
+  dist                  an archive for people without Rust: the stripped command, manual pages, completions, licences, a checksum
+  package               pack every published crate, and type-check it from its archive
   bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
   figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
                         from what `sh run.sh figures` of the bundle printed; fails where one fell by more than a tenth;
@@ -69,6 +74,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["check-targets", wanted @ ..] => targets::command(&workspace, wanted),
         ["check-kernels", rest @ ..] => kernels::command(&workspace, rest),
         ["bundle"] => bundle::command(&workspace),
+        ["dist"] => dist::command(&workspace),
+        ["package"] => package::command(&workspace),
         ["bench", rest @ ..] => bench::command(&workspace, rest),
         ["figures", rest @ ..] => figures::command(&workspace, &figures::Options::parse(rest)?),
         ["help" | "--help" | "-h"] => {

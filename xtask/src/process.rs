@@ -1,4 +1,4 @@
-//! Running other programs from the repository's root.
+//! Runs other programs in the repository's root.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,24 +7,25 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The repository, and the way to start programs in it.
+/// The repository, in which programs are started.
 pub struct Workspace {
     /// The folder with the workspace's `Cargo.toml`.
     pub root: PathBuf,
 }
 
 impl Workspace {
-    /// The repository that this program was started in by `cargo xtask`, or was built in.
+    /// Finds the repository in which `cargo xtask` started this program, or in which this program
+    /// was built.
     pub fn find() -> Result<Workspace> {
         let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&package).parent().context("the xtask package has no parent folder")?;
         Ok(Workspace { root: root.to_path_buf() })
     }
 
-    /// `program` with the repository's root as its working directory.
+    /// Returns a command for `program` that runs in the repository's root.
     ///
-    /// What `cargo run` told this program about its own package is taken away: build scripts that look at those
-    /// variables would otherwise run again each time.
+    /// The variables that `cargo run` sets about this program's own package are removed: build
+    /// scripts that watch these variables would otherwise run again each time.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
@@ -34,19 +35,20 @@ impl Workspace {
                 command.env_remove(&name);
             }
         }
-        // A CI run builds everything once, so it does not pay for what makes the next build quick.
+        // A CI run builds everything once, so it skips the incremental data that would speed up the
+        // next build.
         if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
             command.env("CARGO_INCREMENTAL", "0");
         }
         command
     }
 
-    /// Where cargo builds.
+    /// The folder that cargo builds into.
     pub fn target(&self) -> PathBuf {
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), PathBuf::from)
     }
 
-    /// The cargo that started this program, with `arguments` separated by spaces.
+    /// Returns a command for the cargo that started this program, with `arguments` split at spaces.
     pub fn cargo(&self, arguments: &str) -> Command {
         let mut command = self.command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments.split_whitespace());
@@ -54,7 +56,8 @@ impl Workspace {
     }
 }
 
-/// Shows the command, runs it with this program's own input and output, and fails when it fails.
+/// Prints the command, runs it with this program's own input and output, and fails if the command
+/// fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);
     say(&format!("$ {line}"));
@@ -65,7 +68,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Shows the command, runs it and returns what it wrote to its standard output.
+/// Prints the command, runs it and returns its standard output.
 pub fn capture(command: &mut Command) -> Result<String> {
     let line = command_line(command);
     say(&format!("$ {line}"));
@@ -77,7 +80,7 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Whether the command starts and succeeds. Its output is thrown away.
+/// Whether the command starts and succeeds. Its output is discarded.
 pub fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -87,14 +90,14 @@ pub fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Where a program is in the search path.
+/// Finds a program in the search path.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     std::env::split_paths(&paths).map(|folder| folder.join(&file)).find(|path| path.is_file())
 }
 
-/// Prints one line. A reader that has gone away (`| head`) is not an error.
+/// Prints one line. A reader that has closed the pipe (`| head`) is not an error.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask setup`: the tools and system packages that the tests need.
+//! `cargo xtask setup`: checks and installs the tools and system packages that the tests need.
 //!
-//! Missing parts of the toolchain are an error, because nothing can be checked without them. A missing system package
-//! is not: the tests that need it report themselves as skipped, and this step says which ones and how to get it.
+//! Missing parts of the toolchain are an error, because no check can run without them. A missing
+//! system package is not an error: the tests that need it report themselves as skipped, and this
+//! step lists these tests and how to get the package.
 
 use std::path::Path;
 
@@ -13,12 +14,12 @@ use crate::steps::{self, Outcome, Step};
 const SYSTEM_PACKAGES: &str = include_str!("../system-packages.txt");
 const LIBRARY_FOLDERS: [&str; 5] = ["/lib", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"];
 
-/// Runs the set-up step alone.
+/// Runs the setup step alone.
 pub fn command(workspace: &Workspace) -> Result<()> {
     steps::run(workspace, &[Step { name: "setup", work: step }], false)
 }
 
-/// Checks the toolchain and the system packages, and installs what is missing where that is possible.
+/// Checks the toolchain and the system packages, and installs missing ones if possible.
 pub fn step(workspace: &Workspace) -> Result<Outcome> {
     toolchain_component(workspace, "rustfmt", "fmt --version")?;
     toolchain_component(workspace, "clippy", "clippy --version")?;
@@ -82,12 +83,13 @@ fn system_packages(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Partly(format!("missing packages: {names}")))
 }
 
-/// Tries to install the packages. Failure is not an error here; the caller looks at what is still missing.
+/// Tries to install the packages. A failure is not an error here; the caller checks what is still
+/// missing.
 fn install(workspace: &Workspace, missing: &[&SystemPackage<'_>]) {
     let attempt = || {
         let mut command = workspace.command("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // Another installation may be under way: wait for its lock rather than go without the packages.
+        // Another installation may be in progress: waits for its lock instead of giving up.
         command.args(["-o", "DPkg::Lock::Timeout=120", "install", "-y", "--no-install-recommends"]);
         run(command.args(debian_names(missing)))
     };
@@ -108,7 +110,8 @@ fn is_root(workspace: &Workspace) -> bool {
     workspace.command("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Looks in the system's library folders and in their direct subfolders, where Debian puts them per architecture.
+/// Looks in the system's library folders and in their direct subfolders, which Debian uses for each
+/// architecture.
 fn library_exists(file: &str) -> bool {
     LIBRARY_FOLDERS.iter().any(|folder| {
         let subfolders = std::fs::read_dir(folder).into_iter().flatten().flatten();

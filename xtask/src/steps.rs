@@ -1,4 +1,5 @@
-//! A list of checks that run one after the other, each with a heading and its time, and a summary at the end.
+//! Runs a list of checks one after the other, each with a heading and its time, and prints a
+//! summary at the end.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,13 +8,13 @@ use anyhow::{Result, bail};
 
 use crate::process::{Workspace, say};
 
-/// How a step ended, when it did not fail.
+/// The result of a step that did not fail.
 pub enum Outcome {
-    /// Everything ran and was right.
+    /// All checks ran and passed.
     Passed,
-    /// What ran was right, and something could not run here for the reason given.
+    /// The checks that ran passed; some could not run here, for the given reason.
     Partly(String),
-    /// Nothing ran, for the reason given.
+    /// No check ran, for the given reason.
     Skipped(String),
 }
 
@@ -23,7 +24,8 @@ pub struct Step {
     pub work: fn(&Workspace) -> Result<Outcome>,
 }
 
-/// Runs the steps in order. After a failure the rest runs only with `keep_going`. Fails when any step failed.
+/// Runs the steps in order. After a failure the remaining steps run only with `keep_going`. Fails
+/// if any step failed.
 pub fn run(workspace: &Workspace, steps: &[Step], keep_going: bool) -> Result<()> {
     let paint = Paint::for_stdout();
     let started = Instant::now();
@@ -87,7 +89,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Colours, where the output is a terminal.
+/// Adds colours if the output is a terminal.
 struct Paint {
     enabled: bool,
 }

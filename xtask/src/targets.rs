@@ -1,4 +1,5 @@
-//! `cargo xtask check-targets`: type-checks the workspace for machines that are not this one, as far as a toolchain for them is here.
+//! `cargo xtask check-targets`: type-checks the workspace for other kinds of machines, if a
+//! toolchain for them is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,12 +8,12 @@ use anyhow::{Result, bail};
 
 use crate::process::{Workspace, find_program, run, say};
 
-/// A kind of machine, and the packages that are checked for it.
+/// A kind of machine, and the packages to check for it.
 struct Target {
     triple: &'static str,
     packages: &'static [&'static str],
     left_out: &'static str,
-    /// The C compiler with which all packages are checked, where it is installed.
+    /// The C compiler that allows all packages to be checked, if it is installed.
     c_compiler: Option<&'static str>,
 }
 
@@ -63,13 +64,14 @@ const TARGETS: [Target; 3] = [
 /// A cargo that can check for a target.
 struct Toolchain {
     cargo: PathBuf,
-    /// The compiler that it shall use, where it is not the one that it would use.
+    /// The compiler to use, if not cargo's own.
     rustc: Option<PathBuf>,
     /// Whether the standard library is compiled from its source.
     builds_std: bool,
 }
 
-/// Checks every target, or the ones that are named. One without a toolchain is reported, and is no failure.
+/// Checks every target, or the named ones. A target without a toolchain is reported and is not a
+/// failure.
 pub fn command(workspace: &Workspace, wanted: &[&str]) -> Result<()> {
     if let Some(unknown) = wanted.iter().find(|name| !TARGETS.iter().any(|target| target.triple == **name)) {
         let known = TARGETS.map(|target| target.triple).join(", ");
@@ -93,7 +95,7 @@ fn check(workspace: &Workspace, target: &Target, toolchain: &Toolchain) -> Resul
     cargo.args(["check", "--target", target.triple]);
     let has_c = target.c_compiler.is_some_and(|compiler| find_program(compiler).is_some());
     match has_c {
-        // This package runs where cargo does.
+        // The package `xtask` runs only on the machine of cargo itself.
         true => cargo.args(["--workspace", "--exclude", "xtask"]),
         false => cargo.args(target.packages.iter().map(|package| format!("--package={package}"))),
     };
@@ -113,7 +115,8 @@ fn check(workspace: &Workspace, target: &Target, toolchain: &Toolchain) -> Resul
     Ok(())
 }
 
-/// The first way to check for a target: this toolchain with the target's library, with the library's source, or the system's with that.
+/// Finds the first way to check for a target: this toolchain with the target's library, this
+/// toolchain with the library's source, or the system's toolchain with the library's source.
 fn toolchain(workspace: &Workspace, triple: &str) -> Option<Toolchain> {
     let own = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let sysroot = sysroot(workspace.command("rustc"));
@@ -133,16 +136,16 @@ fn toolchain(workspace: &Workspace, triple: &str) -> Option<Toolchain> {
     })
 }
 
-/// The second number of the oldest version that compiles the workspace.
+/// The minor version of the oldest compiler that compiles the workspace.
 const MINOR_MIN: u32 = 95;
 
-/// The second number of a compiler's version.
+/// Returns the minor version of a compiler.
 fn sysroot_version(rustc: &Path) -> Option<u32> {
     let told = Command::new(rustc).arg("--version").output().ok()?;
     String::from_utf8_lossy(&told.stdout).split('.').nth(1)?.parse().ok()
 }
 
-/// Where a compiler has its libraries.
+/// Returns the folder of a compiler's libraries.
 fn sysroot(mut rustc: Command) -> Option<PathBuf> {
     let told = rustc.args(["--print", "sysroot"]).output().ok()?;
     Some(PathBuf::from(String::from_utf8_lossy(&told.stdout).trim()))

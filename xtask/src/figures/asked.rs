@@ -1,38 +1,39 @@
-//! The figures that were asked for, each with its bar: the least ratio that is good enough.
+//! The target figures, each with its bar: the smallest ratio that is good enough.
 
 use super::rows::Rows;
 
-/// One figure.
+/// A target figure.
 pub struct Figure {
     pub name: String,
-    /// The API whose devices it is about.
+    /// The API of the measured devices.
     pub api: &'static str,
-    /// The least ratio that is good enough.
+    /// The smallest ratio that is good enough.
     pub bar: f64,
     measure: Measure,
 }
 
-/// How a ratio is worked out. Larger is better.
+/// How a ratio is computed. Larger is better.
 enum Measure {
-    /// A peer's time over ours, both of one kind.
+    /// A peer's time over ours, both of the same kind.
     Peer { case: String, peer_case: String, time: &'static str },
     /// The time that the hardware allows over the time on our device.
     Floor { case: String },
     /// Our time of another case, or of another API, over ours.
     Beside { case: String, api: &'static str, other: String },
-    /// Our rate over a rate.
+    /// Our rate over a required rate.
     Rate { case: String, gflops: f64 },
-    /// A limit over a number of the runtime's benchmark.
+    /// A limit over a number from the runtime's benchmark.
     Limit { number: &'static str, limit: f64 },
-    /// How many times as many small products 64 callers get as without batching.
+    /// The throughput of 64 callers with small products, relative to the throughput without
+    /// batching.
     Callers { way: &'static str },
-    /// The latency that a batching strategy allows over the one that 99 of 100 callers saw.
+    /// The P99 latency that a batching strategy allows over the measured P99 latency.
     Latency { way: &'static str },
     /// The oracle's time for a trace over the router's.
     Trace,
 }
 
-/// Case, peer, bar; the best time from call to result of each.
+/// Case, peer and bar. Compared are the best times from call to result.
 const CPU_PEERS: &[(&str, &str, f64)] = &[
     ("matmul/f32/256", "numpy", 0.95),
     ("matmul/f32/1024", "numpy", 0.95),
@@ -49,7 +50,7 @@ const CPU_PEERS: &[(&str, &str, f64)] = &[
     ("search/dot/f32/100000x768/q64k10", "faiss, usearch", 4.0),
 ];
 
-/// What, number of the runtime's benchmark, limit.
+/// Name, number in the runtime's benchmark, and limit.
 const RUNTIME_LIMITS: &[(&str, &str, f64)] = &[
     ("add of 64, parked: 5 µs above a round trip", "add64_parked_over_round_trip_us", 5.0),
     ("add of 64, hot: 5 µs", "add64_hot_us", 5.0),
@@ -58,7 +59,7 @@ const RUNTIME_LIMITS: &[(&str, &str, f64)] = &[
     ("telemetry: 3 % of a small op", "telemetry_percent", 3.0),
 ];
 
-/// Case and bar; the time on the device against PyTorch's.
+/// Case and bar. Compared are the times on the device, ours and PyTorch's.
 const CUDA_TORCH: &[(&str, f64)] = &[
     ("matmul/f32/4096", 0.97),
     ("matmul/f32/8192", 0.97),
@@ -87,7 +88,7 @@ const CUDA_TORCH: &[(&str, f64)] = &[
     ("download/pinned/1GiB", 0.97),
 ];
 
-/// Case and bar; the time from call to result against PyTorch's.
+/// Case and bar. Compared are the times from call to result, ours and PyTorch's.
 const CUDA_TORCH_WALL: &[(&str, f64)] = &[
     ("matmul/f32/1024", 1.0),
     ("matmul/tf32/1024", 1.0),
@@ -96,7 +97,7 @@ const CUDA_TORCH_WALL: &[(&str, f64)] = &[
     ("add/f32/1Mi", 1.0),
 ];
 
-/// Case and bar; against what the card's own copy bandwidth allows.
+/// Case and bar. Our time is compared with the floor given by the card's own copy bandwidth.
 const CUDA_FLOOR: &[(&str, f64)] = &[
     ("map/relu(2x+y)/f32/256Mi", 0.9),
     ("reduce/sum/f32/256Mi", 0.9),
@@ -110,9 +111,9 @@ const CUDA_FLOOR: &[(&str, f64)] = &[
 /// The batching strategies, and whether they may hold an op back.
 const STRATEGIES: &[(&str, bool)] =
     &[("low-latency", false), ("adaptive", true), ("time-or-size", true), ("high-throughput", true)];
-/// How many times as many products a strategy shall bring.
+/// The throughput that a strategy must reach, relative to no batching.
 const STRATEGY_BAR: f64 = 4.0;
-/// The router's time for a trace is at most this many times the oracle's.
+/// The router's time for a trace may be at most this many times the oracle's.
 const TRACE_LIMIT: f64 = 1.1;
 
 const WGPU_TORCH: &[(&str, f64)] = &[("scan/sum/f32/256Mi", 0.5), ("sort/f32/64Mi", 0.5)];
@@ -125,11 +126,11 @@ const WGPU_FLOOR: &[(&str, f64)] = &[
 ];
 const WGPU_GFLOPS: &[&str] = &["matmul/f32/4096", "matmul/f32/8192"];
 const WGPU_GFLOPS_LEAST: f64 = 25_000.0;
-/// Case and bar; against CUDA on the same card.
+/// Case and bar. Compared with CUDA on the same card.
 const WGPU_CUDA: &[(&str, f64)] =
     &[("adds/f32/64x10000", 0.5), ("upload/pinned/1GiB", 0.8), ("download/pinned/1GiB", 0.8)];
 
-/// Every figure.
+/// Returns all figures.
 pub fn all() -> Vec<Figure> {
     let mut all = cpu();
     all.extend(cuda());
@@ -137,7 +138,7 @@ pub fn all() -> Vec<Figure> {
     all
 }
 
-/// The cases that a measurement on a CPU must have.
+/// Returns the cases that a measurement on a CPU must include.
 pub fn cpu_cases() -> Vec<&'static str> {
     let mut cases: Vec<&str> = CPU_PEERS.iter().map(|(case, ..)| *case).collect();
     cases.push("matmul/bf16/1024");
@@ -165,7 +166,7 @@ impl Figure {
         Figure::new(name, ours.0, bar, measure)
     }
 
-    /// The ratio, where the rows have what it takes.
+    /// Returns the ratio, if the rows have the necessary numbers.
     pub fn ratio(&self, rows: &Rows) -> Option<f64> {
         let quotient = |over: f64, under: f64| (under > 0.0).then_some(over / under);
         match &self.measure {
@@ -177,7 +178,7 @@ impl Figure {
                 quotient(rows.ours(api, other, "wall_ms")?, rows.ours(self.api, case, "wall_ms")?)
             }
             Measure::Rate { case, gflops } => quotient(rows.ours(self.api, case, "gflops")?, *gflops),
-            // What takes no measurable time is as far below its limit as can be told.
+            // A number too small to measure counts as a hundredth of its limit.
             Measure::Limit { number, limit } => Some(limit / rows.named("number", number, "value")?.max(limit / 100.0)),
             Measure::Callers { way } => rows.named_on(self.api, "way", way, "times"),
             Measure::Latency { way } => quotient(
@@ -192,7 +193,7 @@ impl Figure {
     }
 }
 
-/// Figures of other APIs have their name in front.
+/// Returns the prefix of a figure's name: empty for the CPU, else the API's name.
 fn prefix(api: &str) -> String {
     if api == "cpu" { String::new() } else { format!("{api} ") }
 }

@@ -1,4 +1,5 @@
-//! Measures the figures of this machine's CPU: ours and the peers' take turns, so that both meet the same load.
+//! Measures the figures of this machine's CPU. Our runs and the peers' alternate, so that both meet
+//! the same load.
 
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
@@ -9,12 +10,12 @@ use super::asked;
 use super::rows::Rows;
 use crate::process::{Workspace, capture, run, say};
 
-/// The time for each case in each round.
+/// Seconds for each case in each round.
 const SECONDS: &str = "0.5";
-/// Names another Python, such as that of a virtual environment.
+/// The variable that names another Python, for example of a virtual environment.
 const PYTHON_VARIABLE: &str = "PANOPLY_PYTHON";
 
-/// The rows of each round.
+/// Returns the rows of each round.
 pub fn cpu(workspace: &Workspace, rounds: usize) -> Result<Vec<Rows>> {
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
     let cases = asked::cpu_cases();
@@ -37,7 +38,8 @@ pub fn cpu(workspace: &Workspace, rounds: usize) -> Result<Vec<Rows>> {
     Ok(all)
 }
 
-/// What a command printed. One that fails is told of; its figures are missing then.
+/// Returns a command's output. If the command fails, a message says so, and its figures are
+/// missing.
 fn attempt(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::piped()).output().context("Python cannot be started")?;
     if !output.status.success() {
@@ -48,7 +50,7 @@ fn attempt(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The class of machines that this one belongs to: figures of different classes are not compared.
+/// Returns the class of this machine. Figures of different classes are not compared.
 fn machine() -> String {
     let cpus = available_parallelism().map_or(1, usize::from);
     format!("{}-{}-{cpus}", std::env::consts::ARCH, vector_level())

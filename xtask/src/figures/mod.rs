@@ -1,8 +1,10 @@
-//! `cargo xtask figures`: the speed targets, as ratios to a peer, to a floor or to a limit, beside the ratios that were
-//! kept in `docs/figures.jsonl`. A ratio above 1 is better than its yardstick; larger is always better.
+//! `cargo xtask figures`: compares the speed targets with the ratios recorded in
+//! `docs/figures.jsonl`. A target is a ratio to a peer, to a floor or to a limit. A ratio above 1
+//! is better than the reference; larger is always better.
 //!
-//! `asked` lists the figures, `rows` holds what was measured, `measure` measures on this machine's CPU, `record` is the kept
-//! file. What was measured elsewhere (`sh run.sh figures` of the bundle, on a host with a GPU) is handed in as a file.
+//! `asked` lists the figures, `rows` holds the measured rows, `measure` measures on this machine's
+//! CPU, and `record` is the recorded file. Rows that were measured elsewhere (`sh run.sh figures`
+//! of the bundle, on a host with a GPU) are passed as files.
 
 mod asked;
 mod measure;
@@ -18,17 +20,17 @@ use asked::Figure;
 use record::{Kept, Record};
 use rows::Rows;
 
-/// A ratio below this part of the kept one has fallen.
+/// A ratio below this share of the recorded one has fallen.
 const FALLEN_BELOW: f64 = 0.9;
 const RECORD: &str = "docs/figures.jsonl";
 
-/// What `cargo xtask figures` was told.
+/// The arguments of `cargo xtask figures`.
 pub struct Options<'a> {
-    /// Keeps the new ratios.
+    /// Records the new ratios.
     pub record: bool,
-    /// What was measured elsewhere; nothing is measured here then.
+    /// Files with rows that were measured elsewhere. If there are any, nothing is measured here.
     pub files: Vec<&'a str>,
-    /// How often ours and the peers' take turns.
+    /// The number of rounds, in which our runs and the peers' alternate.
     pub rounds: usize,
 }
 
@@ -52,7 +54,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Measures or reads, compares with the record, and fails where something fell.
+/// Measures or reads the rows, compares them with the record, and fails if a figure fell.
 pub fn command(workspace: &Workspace, options: &Options<'_>) -> Result<()> {
     let rounds = match options.files.as_slice() {
         [] => measure::cpu(workspace, options.rounds)?,
@@ -77,7 +79,7 @@ pub fn command(workspace: &Workspace, options: &Options<'_>) -> Result<()> {
     if fallen.is_empty() { Ok(()) } else { bail!("fallen: {}", fallen.join("; ")) }
 }
 
-/// One figure as it was measured, beside what was kept.
+/// A measured figure beside its recorded ratio.
 struct Verdict {
     figure: Figure,
     machine: String,
@@ -85,7 +87,8 @@ struct Verdict {
     before: Option<f64>,
 }
 
-/// The figures that can be told from the rows. With several rounds a ratio is the median of the rounds' ratios.
+/// Computes the figures that the rows allow. With several rounds a ratio is the median of the
+/// rounds' ratios.
 fn judge(rounds: &[Rows], record: &Record) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for figure in asked::all() {
@@ -103,7 +106,8 @@ fn judge(rounds: &[Rows], record: &Record) -> Vec<Verdict> {
 }
 
 impl Verdict {
-    /// Whether it is more than a tenth below the kept ratio, or below its bar where it was not.
+    /// Whether the ratio is more than a tenth below the recorded ratio, or has dropped below its
+    /// bar.
     fn has_fallen(&self) -> bool {
         let bar = self.figure.bar;
         self.before.is_some_and(|before| self.ratio < FALLEN_BELOW * before || (self.ratio < bar && before >= bar))

@@ -1,4 +1,5 @@
-//! The kept figures: a file with one JSON object per line, so that a change of one figure is a change of one line.
+//! The recorded figures: a file with one JSON object per line, so that changing one figure changes
+//! one line.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,14 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use tinyjson::JsonValue;
 
-/// One figure on one class of machines.
+/// A recorded figure for one class of machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub name: String,
     pub machine: String,
     pub ratio: f64,
     pub bar: f64,
-    /// The day of the measurement: `2026-11-15`.
+    /// The day of the measurement, such as `2026-11-15`.
     pub date: String,
 }
 
@@ -25,7 +26,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads the file; none is an empty one.
+    /// Reads the file. A missing file counts as empty.
     pub fn read(path: &Path) -> Result<Record> {
         if !path.exists() {
             return Ok(Record::default());
@@ -38,12 +39,12 @@ impl Record {
         std::fs::write(path, self.text()).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// The ratio that was kept.
+    /// Returns the recorded ratio.
     pub fn ratio(&self, name: &str, machine: &str) -> Option<f64> {
         self.figures.iter().find(|kept| kept.name == name && kept.machine == machine).map(|kept| kept.ratio)
     }
 
-    /// Puts a figure in the place of the one that was kept, or behind all others.
+    /// Replaces the recorded figure, or appends a new one.
     pub fn keep(&mut self, figure: Kept) {
         let same = |kept: &&mut Kept| kept.name == figure.name && kept.machine == figure.machine;
         match self.figures.iter_mut().find(same) {
@@ -52,7 +53,7 @@ impl Record {
         }
     }
 
-    /// The names of the figures.
+    /// Returns the names of the figures.
     #[cfg(test)]
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.figures.iter().map(|kept| kept.name.as_str())
@@ -73,7 +74,7 @@ impl Record {
     fn text(&self) -> String {
         let mut text = String::new();
         for Kept { name, machine, ratio, bar, date } in &self.figures {
-            // Writing to a String cannot fail. Names have nothing in them that JSON escapes.
+            // Writing to a String cannot fail. Names contain no characters that JSON escapes.
             let _ = writeln!(
                 text,
                 "{{\"name\":\"{name}\",\"machine\":\"{machine}\",\"ratio\":{ratio:.3},\"bar\":{bar},\"date\":\"{date}\"}}"
@@ -97,14 +98,14 @@ fn kept(value: JsonValue) -> Option<Kept> {
     Some(Kept { name, machine, ratio: number("ratio")?, bar: number("bar")?, date })
 }
 
-/// Today in UTC, as `2026-11-15`.
+/// Returns today's date in UTC, such as `2026-11-15`.
 pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / 86_400)
 }
 
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years begin with March here, so that a leap day is the
-/// last one of its year; an era is 400 years.
+/// Returns the date `days` days after 1970-01-01, in the Gregorian calendar. Years begin in March
+/// here, so that a leap day is the last day of its year. An era is 400 years.
 fn date(days: u64) -> String {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

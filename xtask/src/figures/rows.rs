@@ -1,4 +1,5 @@
-//! What was measured: lines of JSON from `panoply bench --json`, the scripts of the peers, and the runtime's benchmark.
+//! The measured rows: lines of JSON from `panoply bench --json`, the peers' scripts, and the
+//! runtime's benchmark.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,17 +7,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tinyjson::JsonValue;
 
-/// The kinds of time that rows have, in the order in which they are preferred.
+/// The kinds of time in rows, in order of preference.
 const TIMES: [&str; 3] = ["device_ms", "wall_ms", "ms"];
 
-/// Rows of one round, ours and the peers'.
+/// The rows of one round, ours and the peers'.
 #[derive(Default)]
 pub struct Rows {
     rows: Vec<HashMap<String, JsonValue>>,
 }
 
 impl Rows {
-    /// Reads files; what is not a JSON object is passed over.
+    /// Reads files. Lines that are not JSON objects are ignored.
     pub fn read<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Rows> {
         let mut rows = Rows::default();
         for path in paths {
@@ -26,7 +27,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The rows of a text.
+    /// Parses the rows of a text.
     #[cfg(test)]
     pub fn parse(text: &str) -> Rows {
         let mut rows = Rows::default();
@@ -43,7 +44,8 @@ impl Rows {
         }
     }
 
-    /// The class of machines that an API's figures are of: a row says so, or a peer names its device.
+    /// Returns the class of machines of an API's figures. Either a row names the class, or the
+    /// device name in a peer's row is used.
     pub fn machine(&self, api: &str) -> Option<String> {
         let told = self.rows.iter().find(|row| text(row, "api") == Some(api) && row.contains_key("machine"));
         let device = || self.rows.iter().find_map(|row| text(row, "device").filter(|_| row.contains_key("torch")));
@@ -51,29 +53,30 @@ impl Rows {
         Some(name.to_lowercase().replace(' ', "-"))
     }
 
-    /// A number of our row of a case.
+    /// Returns a number of our row for a case.
     pub fn ours(&self, api: &str, case: &str, field: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| text(row, "api") == Some(api) && text(row, "case") == Some(case));
         row.and_then(|row| number(row, field))
     }
 
-    /// The best time of all peers, of this kind or of the first kind that they have.
+    /// Returns the best time of all peers: of kind `time` if a peer has it, else of the first kind
+    /// in `TIMES` that they have.
     pub fn peer(&self, case: &str, time: &str) -> Option<f64> {
         let kinds = std::iter::once(time).chain(TIMES);
         kinds.map(|kind| self.of_peers(case, kind)).find(Option::is_some).flatten()
     }
 
-    /// The time that the hardware allows, as a peer's script worked it out.
+    /// Returns the time that the hardware allows, as computed by a peer's script.
     pub fn floor(&self, case: &str) -> Option<f64> {
         self.of_peers(case, "floor_ms")
     }
 
-    /// A number of the row in which `key` has this value.
+    /// Returns a number of the row in which `key` has the value `name`.
     pub fn named(&self, key: &str, name: &str, field: &str) -> Option<f64> {
         self.rows.iter().find(|row| text(row, key) == Some(name)).and_then(|row| number(row, field))
     }
 
-    /// The same on a device whose id begins with the API's name.
+    /// Like `Rows::named`, for rows of devices whose id begins with the API's name.
     pub fn named_on(&self, api: &str, key: &str, name: &str, field: &str) -> Option<f64> {
         let on = |row: &HashMap<_, _>| text(row, "device").and_then(|id| id.split(':').next()) == Some(api);
         let row = self.rows.iter().find(|row| text(row, key) == Some(name) && on(row));

@@ -1,10 +1,12 @@
-//! The commands that documents may name: those of `cargo xtask`, of `panoply`, of the bundle's script, and cargo's targets.
+//! The commands that documents may name: those of `cargo xtask`, of `panoply` and of the bundle's
+//! script, and cargo's targets.
 //!
-//! They are read from the text that defines them, so that tidy needs no build of the command.
+//! The commands are read from the source text that defines them, so that tidy needs no build of
+//! `panoply`.
 
 use std::collections::BTreeMap;
 
-/// Where things are defined.
+/// The files that define the arguments of `panoply`.
 const ARGUMENTS: [&str; 5] = [
     "crates/app/src/arguments.rs",
     "crates/app/src/arguments/vectors.rs",
@@ -13,24 +15,25 @@ const ARGUMENTS: [&str; 5] = [
     "crates/app/src/arguments/models.rs",
 ];
 const SCRIPT: &str = "xtask/src/bundle.sh";
-/// Flags of every command of `panoply`.
+/// Flags that every command of `panoply` has.
 const HELP: [&str; 4] = ["--help", "--version", "-h", "-V"];
 
-/// What can be typed.
+/// All known commands and flags.
 #[derive(Default)]
 pub struct Commands {
     /// The usage text of `cargo xtask`.
     usage: String,
-    /// The flags of each command of `panoply`, by its words: `bench`, `vectors search`.
+    /// The flags of each command of `panoply`, by the command's words, such as `bench` or `vectors
+    /// search`.
     panoply: BTreeMap<String, Vec<String>>,
-    /// The bundle's script.
+    /// The text of the bundle's script.
     script: String,
     packages: Vec<String>,
     files: Vec<String>,
 }
 
 impl Commands {
-    /// Reads the definitions. `read` gives the text of a file of the repository.
+    /// Reads the definitions. `read` returns the text of a file of the repository.
     pub fn new(
         usage: &str,
         packages: Vec<String>,
@@ -44,7 +47,8 @@ impl Commands {
         Ok(Commands { usage: usage.to_owned(), panoply: panoply(&text), script: read(SCRIPT)?, packages, files })
     }
 
-    /// What is wrong with a command line, if it is one of those that are known here.
+    /// Returns the problem of a command line. `None` if the line is correct or not a known kind of
+    /// command.
     pub fn problem_of(&self, line: &str) -> Option<String> {
         let line = line.split(['|', '>']).next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().skip_while(|word| word.contains('=')).collect();
@@ -69,7 +73,7 @@ impl Commands {
         if !known {
             return Some(format!("`cargo xtask {command}` does not exist"));
         }
-        // What follows `bench` is for `panoply bench`.
+        // The arguments after `bench` are passed to `panoply bench`.
         let flags = rest.iter().filter(|word| *command != "bench" && word.starts_with("--"));
         flags
             .into_iter()
@@ -121,7 +125,7 @@ impl Commands {
     }
 }
 
-/// The commands of `panoply` and their flags, from the structs and enums that define them.
+/// Parses the commands of `panoply` and their flags from the structs and enums that define them.
 fn panoply(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut commands = BTreeMap::new();
     for (name, arguments) in variants(text, "CommandArguments") {
@@ -133,7 +137,7 @@ fn panoply(text: &str) -> BTreeMap<String, Vec<String>> {
     commands
 }
 
-/// The variants of an enum of commands: the name as it is typed, and the struct of its arguments.
+/// Returns the variants of an enum of commands: the typed name, and the struct of its arguments.
 fn variants(text: &str, name: &str) -> Vec<(String, String)> {
     let lines = block(text, &format!("pub enum {name} {{"));
     let lines = lines.lines().map(str::trim).filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
@@ -145,7 +149,7 @@ fn variants(text: &str, name: &str) -> Vec<(String, String)> {
     lines.map(split).collect()
 }
 
-/// The flags of a struct of arguments.
+/// Returns the flags of a struct of arguments.
 fn flags(text: &str, name: &str) -> Vec<String> {
     let mut flags = Vec::new();
     let (mut long, mut short, mut flattened) = (false, false, false);
@@ -166,7 +170,7 @@ fn flags(text: &str, name: &str) -> Vec<String> {
     flags
 }
 
-/// The text between a line and the brace that closes it.
+/// Returns the text between a line and the brace that closes the block.
 fn block<'a>(text: &'a str, start: &str) -> &'a str {
     let Some((_, rest)) = text.split_once(start) else { return "" };
     rest.split_once("\n}").map_or(rest, |(inside, _)| inside)

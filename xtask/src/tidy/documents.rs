@@ -1,23 +1,23 @@
-//! Documents name files and commands that exist.
+//! Checks that documents name only files and commands that exist.
 //!
-//! Looked at are words in backticks and the lines of shell blocks. A path may be written from the root or from any folder
-//! above it (`router/links.rs`); what stands behind a placeholder such as `<op>` is not looked at. Commands are in
-//! [`super::commands`].
+//! Checked are words in backticks and the lines of shell blocks. A path may be relative to the root
+//! or to any folder above the file (`router/links.rs`). The part after a placeholder such as `<op>`
+//! is not checked. Commands are checked by [`super::commands`].
 
 use super::commands::Commands;
 use super::report::Report;
 
-/// Files with these endings are ours, or are not named at all.
+/// Words with these endings are treated as paths of the repository.
 const ENDINGS: [&str; 9] = [".rs", ".md", ".py", ".sh", ".c", ".h", ".wgsl", ".npy", ".txt"];
-/// Files of a user's own, of cargo's, and of the bundle.
+/// Files that belong to users or to the bundle.
 const OUTSIDE: [&str; 2] = ["panoply.toml", "run.sh"];
 
 /// Whether a file is a document whose names are checked.
 pub fn is_document(name: &str) -> bool {
-    name.ends_with(".md") && (!name.contains('/') || name.starts_with("docs/") || name.starts_with("data/"))
+    name.ends_with(".md") && (!name.contains('/') || name.starts_with("docs/") || name.starts_with("crates/app/data/"))
 }
 
-/// Checks one document against the names of all files, from the root.
+/// Checks one document against the names of all files, relative to the root.
 pub fn check(name: &str, text: &str, files: &[String], commands: &Commands, report: &mut Report) {
     for (span, line) in spans(text) {
         if let Some(problem) = commands.problem_of(span) {
@@ -33,7 +33,8 @@ pub fn check(name: &str, text: &str, files: &[String], commands: &Commands, repo
     }
 }
 
-/// Words in backticks, and the lines of shell blocks without their comments, each with its line's number.
+/// Returns words in backticks, and lines of shell blocks without their comments, each with its line
+/// number.
 fn spans(text: &str) -> Vec<(&str, usize)> {
     let mut spans = Vec::new();
     let (mut fenced, mut shell) = (false, false);
@@ -64,7 +65,7 @@ fn is_path(word: &str, files: &[String]) -> bool {
     word.chars().all(plain) && (in_a_folder || has_ending || (word.ends_with('/') && !named.is_empty()))
 }
 
-/// Whether this is a folder at the root or a crate.
+/// Whether this is a crate, or a folder at the root.
 fn is_top(folder: &str, files: &[String]) -> bool {
     let starts = |name: &String| {
         let rest = name.strip_prefix("crates/").unwrap_or(name);
@@ -73,7 +74,8 @@ fn is_top(folder: &str, files: &[String]) -> bool {
     !folder.is_empty() && files.iter().any(starts)
 }
 
-/// Whether some file or folder has this path, or ends in it. Braces stand for several.
+/// Whether a file or folder has this path, or a path that ends with it. Braces stand for several
+/// paths.
 fn exists(word: &str, files: &[String]) -> bool {
     if let Some((before, rest)) = word.split_once('{')
         && let Some((choices, after)) = rest.split_once('}')

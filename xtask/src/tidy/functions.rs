@@ -1,4 +1,4 @@
-//! How long the functions are.
+//! Measures the length of functions.
 
 use super::source::{is_word, words};
 
@@ -12,8 +12,8 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// Every function of blanked code (see [`super::Source`]), nested ones included. Declarations without a body and
-/// function pointers are left out.
+/// Returns every function of blanked code (see [`super::Source`]), including nested ones.
+/// Declarations without a body and function pointers are left out.
 pub fn functions(code: &str) -> Vec<Function> {
     let bytes = code.as_bytes();
     let line_starts: Vec<usize> =
@@ -31,7 +31,8 @@ pub fn functions(code: &str) -> Vec<Function> {
         .collect()
 }
 
-/// The name after the keyword (`name`, `r#name`, or `$name` in a macro) and the offset where it ends.
+/// Returns the name after the keyword (`name`, `r#name`, or `$name` in a macro), and the offset of
+/// its end.
 fn name_after(code: &str, from: usize) -> Option<(&str, usize)> {
     let start = from + (code[from..].len() - code[from..].trim_start().len());
     let prefix = code[start..].starts_with('$') as usize + 2 * (code[start..].starts_with("r#") as usize);
@@ -40,8 +41,8 @@ fn name_after(code: &str, from: usize) -> Option<(&str, usize)> {
     (length > 0).then(|| (&code[start..end], end))
 }
 
-/// The brace that opens the body, or `None` where the declaration ends without one. Braces inside the signature (const
-/// expressions) stand within some bracket.
+/// Returns the offset of the brace that opens the body, or `None` if the declaration has no body.
+/// Braces inside the signature (const expressions) always stand within brackets.
 fn body_start(code: &[u8], from: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = from;

@@ -1,16 +1,17 @@
-//! Which crate may depend on which: the arrows of the architecture, as data.
+//! The layers of the architecture, as data: which crate may depend on which.
 
 use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
-/// A layer and the layers that it may use. Tests (`dev-dependencies`) may use anything.
-const LAYERS: [(&str, &[&str]); 18] = [
+/// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
+const LAYERS: [(&str, &[&str]); 21] = [
     ("app", &["panoply"]),
     (
         "panoply",
         &[
             "vector",
             "store",
+            "arrays",
             "nn",
             "ml",
             "runtime",
@@ -18,17 +19,19 @@ const LAYERS: [(&str, &[&str]); 18] = [
             "kernels",
             "crypto",
             "signal",
-            "conformance",
+            "simulated",
             "graph",
             "core",
         ],
     ),
     ("vector", &["store", "runtime", "core"]),
     ("store", &["runtime", "core"]),
+    ("arrays", &["nn", "runtime", "core"]),
     ("nn", &["runtime", "core"]),
     ("ml", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
+    ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
+    ("cpu_kernels", &["cpu_kernels", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),
     ("wgsl_gpu", &["kernels", "graph", "core"]),
     ("graph", &["core"]),
@@ -36,22 +39,23 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("crypto", &["core"]),
     ("signal", &["fourier", "core"]),
     ("kernels", &["core"]),
-    ("conformance", &["core"]),
+    ("conformance", &["simulated", "core"]),
+    ("simulated", &["core"]),
     ("core", &[]),
     ("xtask", &[]),
 ];
 
-/// Folders among the backends that are no backend, but what several of them share: layers of their own.
+/// Folders among the backends that hold code shared by several backends. They are separate layers.
 const SHARED_BY_BACKENDS: [&str; 2] = ["c_gpu", "wgsl_gpu"];
 
-/// Crates that belong to programs: a library has typed errors and leaves the command line alone.
+/// Crates that only programs may use: a library has typed errors and does not parse command lines.
 const PROGRAMS_ONLY: [&str; 2] = ["anyhow", "clap"];
 const PROGRAMS: [&str; 2] = ["app", "xtask"];
 
-/// Checks every arrow between the repository's packages.
+/// Checks every dependency between the repository's packages.
 pub fn check(manifests: &[Manifest], report: &mut Report) {
     for manifest in manifests.iter().filter(|manifest| !manifest.package.is_empty()) {
-        // Examples, fuzz targets and the like stand outside the layers: they may use anything.
+        // Examples, fuzz targets and similar packages are outside the layers and may use anything.
         let Some(layer) = layer_of(&manifest.file) else { continue };
         let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
             report.fail("layers", &manifest.file, 0, format!("the layer `{layer}` is not in the table of layers"));
@@ -83,13 +87,15 @@ fn check_dependency(
     }
 }
 
-/// The layer of the package whose manifest this is: `crates/<layer>/…`, what backends share, or `xtask`.
+/// Returns the layer of a manifest's package: `crates/<layer>/…`, code shared by backends, the
+/// CPU's kernels, or `xtask`.
 fn layer_of(file: &str) -> Option<&str> {
     let mut parts = file.split('/');
     match parts.next()? {
-        "crates" => match (parts.next()?, parts.next()) {
-            ("backends", Some(shared)) if SHARED_BY_BACKENDS.contains(&shared) => Some(shared),
-            (layer, _) => Some(layer),
+        "crates" => match (parts.next()?, parts.next(), parts.next()) {
+            ("backends", Some("cpu"), Some("kernels")) => Some("cpu_kernels"),
+            ("backends", Some(shared), _) if SHARED_BY_BACKENDS.contains(&shared) => Some(shared),
+            (layer, ..) => Some(layer),
         },
         "xtask" => Some("xtask"),
         _ => None,
@@ -100,7 +106,7 @@ fn layer_of(file: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// A repository of packages, each with its folder and what it depends on.
+    /// Checks a repository of packages, each given by its folder, its name and its dependencies.
     fn broken(packages: &[(&str, &str, &[&str])]) -> Vec<String> {
         let manifests: Vec<Manifest> = packages
             .iter()
@@ -127,9 +133,10 @@ mod tests {
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/cuda", "panoply-cuda", &["panoply-core", "panoply-c-gpu"]),
-            ("crates/conformance", "panoply-conformance", &["panoply-core"]),
+            ("crates/simulated", "panoply-simulated", &["panoply-core"]),
+            ("crates/conformance", "panoply-conformance", &["panoply-core", "panoply-simulated"]),
             ("crates/vector", "panoply-vector", &["panoply-runtime"]),
-            ("crates/panoply", "panoply", &["panoply-cpu", "panoply-conformance", "panoply-vector", "panoply-core"]),
+            ("crates/panoply", "panoply", &["panoply-cpu", "panoply-simulated", "panoply-vector", "panoply-core"]),
             ("crates/app", "panoply-app", &["panoply", "clap", "anyhow"]),
             ("examples", "examples", &["panoply", "panoply-cpu", "anyhow"]),
             ("xtask", "xtask", &["anyhow"]),

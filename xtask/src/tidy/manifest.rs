@@ -1,9 +1,9 @@
-//! The dependencies that a `Cargo.toml` names.
+//! Reads the dependencies in a `Cargo.toml`.
 //!
-//! This reads as much of TOML as manifests use (tables, dotted keys, inline tables on one line), which saves every
-//! user of `cargo xtask` the build of a real parser.
+//! Only the part of TOML that manifests use is supported (tables, dotted keys, inline tables on one
+//! line). This saves every user of `cargo xtask` the build of a full parser.
 
-/// A package's name and what it depends on.
+/// A package's name and its dependencies.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// The manifest's path from the repository's root.
@@ -14,17 +14,17 @@ pub struct Manifest {
     pub dependencies: Vec<Dependency>,
 }
 
-/// One dependency.
+/// A dependency.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The package's real name, also where the manifest renames it.
+    /// The package's real name, even if the manifest renames it.
     pub package: String,
     /// The line that names it, counted from one.
     pub line: usize,
 }
 
 impl Manifest {
-    /// Reads a manifest. Lines that are not understood are passed over.
+    /// Reads a manifest. Lines that are not understood are ignored.
     pub fn parse(file: &str, text: &str) -> Manifest {
         let mut manifest = Manifest { file: file.to_string(), package: String::new(), dependencies: Vec::new() };
         let mut table = Table::Other;
@@ -75,7 +75,7 @@ impl Table {
         if name == "package" {
             return Table::Package;
         }
-        // What a workspace offers is not a dependency of anything yet.
+        // Dependencies that a workspace declares for its members are not used by any package yet.
         if name.starts_with("workspace") {
             return Table::Other;
         }

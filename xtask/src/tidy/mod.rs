@@ -1,8 +1,10 @@
-//! `cargo xtask tidy`: what the compiler and clippy do not look at.
+//! `cargo xtask tidy`: checks rules that the compiler and clippy do not cover.
 //!
-//! It shows how the code's sizes drift and fails on hard limits. Every rule works on the text of the files, after
-//! [`Source`] has told code from comments and literals, so it also sees code that this machine's build leaves out.
+//! Tidy shows how the code's sizes drift, and fails on hard limits. Every rule works on the text of
+//! the files, after [`Source`] has separated code from comments and literals. The rules therefore
+//! also see code that this machine's build leaves out.
 
+mod circles;
 mod commands;
 mod documents;
 mod functions;
@@ -11,6 +13,8 @@ mod manifest;
 mod report;
 mod rules;
 mod source;
+mod test_files;
+mod uses;
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +25,10 @@ pub use self::source::Source;
 use crate::process::{Workspace, say};
 use crate::steps::Outcome;
 
-/// Folders that hold no sources of ours.
+/// Folders without sources of the project.
 const FOLDERS_LEFT_OUT: [&str; 4] = ["target", "dist", ".git", "node_modules"];
 
-/// How the report is printed.
+/// The output format of the report.
 #[derive(Clone, Copy)]
 pub enum Format {
     /// For people.
@@ -33,7 +37,7 @@ pub enum Format {
     Json,
 }
 
-/// Prints the report and fails when a hard limit is broken.
+/// Prints the report, and fails if a hard limit is exceeded.
 pub fn command(workspace: &Workspace, format: Format) -> Result<()> {
     let report = examine(&workspace.root)?;
     say(&match format {
@@ -46,13 +50,13 @@ pub fn command(workspace: &Workspace, format: Format) -> Result<()> {
     }
 }
 
-/// The same as a step of `cargo xtask test`.
+/// Runs tidy as a step of `cargo xtask test`.
 pub fn step(workspace: &Workspace) -> Result<Outcome> {
     command(workspace, Format::Plain)?;
     Ok(Outcome::Passed)
 }
 
-/// Every Rust file below `folder`, sorted.
+/// Returns every Rust file below `folder`, sorted.
 pub fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = files_below(folder)?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
@@ -61,7 +65,7 @@ pub fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn examine(root: &Path) -> Result<Report> {
     let mut report = Report::default();
-    let mut manifests = Vec::new();
+    let (mut manifests, mut sources) = (Vec::new(), Vec::new());
     let files = files_below(root)?;
     let name_of = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
     let names: Vec<String> = files.iter().map(name_of).collect();
@@ -73,8 +77,17 @@ fn examine(root: &Path) -> Result<Report> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         if kind == rules::Kind::Manifest {
             manifests.push(manifest::Manifest::parse(name, &text));
+            let read =
+                |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"));
+            test_files::check(name, &text, &names, read, &mut report)?;
         }
         rules::check(name, kind, &text, &mut report);
+        if kind == rules::Kind::Rust {
+            sources.push((name.clone(), text));
+        }
+    }
+    for folder in manifests.iter().filter_map(|manifest| manifest.file.strip_suffix("/Cargo.toml")) {
+        circles::check(folder, &sources, &mut report);
     }
     layers::check(&manifests, &mut report);
     check_documents(root, &names, &manifests, &mut report)?;

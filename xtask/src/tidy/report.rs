@@ -1,8 +1,8 @@
-//! What tidy found, and how it is printed.
+//! Tidy's findings, and how they are printed.
 
 use std::fmt::Write;
 
-/// One broken rule or one remark.
+/// A broken rule or a remark.
 pub struct Finding {
     /// The rule's short name.
     pub rule: &'static str,
@@ -10,13 +10,13 @@ pub struct Finding {
     pub file: String,
     /// The line, counted from one; zero for the whole file.
     pub line: usize,
-    /// What is wrong.
+    /// The problem, in words.
     pub text: String,
-    /// Whether it fails the check, or is only listed.
+    /// Whether the finding fails the check, or is only listed.
     pub fails: bool,
 }
 
-/// Everything that one run found.
+/// All findings of a run.
 #[derive(Default)]
 pub struct Report {
     pub findings: Vec<Finding>,
@@ -37,12 +37,12 @@ impl Report {
         self.findings.push(Finding { rule, file: file.to_string(), line, text, fails: false });
     }
 
-    /// How many rules are broken.
+    /// Returns the number of broken rules.
     pub fn failures(&self) -> usize {
         self.findings.iter().filter(|finding| finding.fails).count()
     }
 
-    /// The report for people: remarks, then failures, then the sizes.
+    /// Formats the report for people: remarks, then failures, then sizes.
     pub fn plain(&self) -> String {
         let mut out = String::new();
         for fails in [false, true] {
@@ -60,7 +60,7 @@ impl Report {
         out
     }
 
-    /// The report for programs.
+    /// Formats the report for programs.
     pub fn json(&self) -> String {
         let findings: Vec<String> = self
             .findings
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// A summary of many lengths, in lines. All zero where there are none.
+/// A summary of many lengths, in lines. All values are zero if there are no lengths.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lengths {
     count: usize,
@@ -98,7 +98,7 @@ impl Lengths {
     fn of(lengths: &[usize]) -> Lengths {
         let mut sorted = lengths.to_vec();
         sorted.sort_unstable();
-        // The smallest length that at least this share of the lengths does not exceed.
+        // The smallest length such that at least `percent` % of the lengths do not exceed it.
         let percentile = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100);
             sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The rules for one file at a time.
+//! The rules that look at one file at a time.
 
 use super::functions::functions;
 use super::report::Report;
@@ -10,31 +10,32 @@ const FILE_LINES_AIM: usize = 300;
 const FILE_LINES_MAX: usize = 600;
 /// A longer function fails.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Between the comment that justifies an `unsafe` and the `unsafe` itself stand at most this many lines of code.
+/// The most lines of code between an `unsafe` and the comment that justifies it.
 const UNSAFE_DISTANCE_LINES_MAX: usize = 5;
 
-/// Names that say nothing about what is inside.
+/// File names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 5] = ["utils", "base", "common", "helpers", "manager"];
 /// Files whose `//!` states the contract of a whole crate or module.
 const MODULE_ROOTS: [&str; 3] = ["lib.rs", "mod.rs", "main.rs"];
-/// The only crate that may depend on features; it is the one that users choose them in.
-const FEATURE_CRATE: &str = "crates/panoply/";
+/// The crates that may depend on features: users choose features in the façade, which passes on the
+/// domains of the CPU backend.
+const FEATURE_CRATES: [&str; 2] = ["crates/panoply/", "crates/backends/cpu/"];
 
-/// What a file is, by its name.
+/// The kind of a file, from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Rust.
     Rust,
     /// A package's `Cargo.toml`.
     Manifest,
-    /// Another language that people write here.
+    /// Another language that the project is written in.
     Script,
-    /// Everything that is not looked at.
+    /// A file that is not checked.
     Other,
 }
 
 impl Kind {
-    /// The kind of the file with this name.
+    /// Returns the kind of the file with this name.
     pub fn of(name: &str) -> Kind {
         match name.rsplit_once('.') {
             Some((_, "rs")) => Kind::Rust,
@@ -45,7 +46,8 @@ impl Kind {
     }
 }
 
-/// Applies every rule that fits the file. `name` is its path from the root, with `/`.
+/// Applies every rule that fits the file. `name` is its path from the root, with `/` as the
+/// separator.
 pub fn check(name: &str, kind: Kind, text: &str, report: &mut Report) {
     match kind {
         Kind::Rust => {
@@ -95,7 +97,7 @@ fn empty_name(name: &str, report: &mut Report) {
 }
 
 fn module_documentation(name: &str, text: &str, report: &mut Report) {
-    // Attributes of the whole file may stand above its documentation.
+    // Attributes of the whole file may come before its documentation.
     let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("#!["));
     if first.is_none_or(|line| line.starts_with("//!")) {
         return;
@@ -108,7 +110,7 @@ fn module_documentation(name: &str, text: &str, report: &mut Report) {
     }
 }
 
-/// Clippy looks at blocks that it compiles; this also sees other targets' code and macros.
+/// Clippy checks only code that it compiles. This rule also checks macros and other targets' code.
 fn unsafe_without_reason(name: &str, source: &Source, report: &mut Report) {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
@@ -126,7 +128,8 @@ fn unsafe_without_reason(name: &str, source: &Source, report: &mut Report) {
     }
 }
 
-/// Looks for the reason on the line itself and upwards, over comments of any length and a few lines of code.
+/// Looks for the reason on the line itself and above it, across comments of any length and a few
+/// lines of code.
 fn has_reason(code: &[&str], comments: &[&str], index: usize) -> bool {
     let mut code_lines = 0;
     for line in (0..=index).rev() {
@@ -144,19 +147,19 @@ fn has_reason(code: &[&str], comments: &[&str], index: usize) -> bool {
 }
 
 fn feature_outside_facade(name: &str, source: &Source, report: &mut Report) {
-    if name.starts_with(FEATURE_CRATE) {
+    if FEATURE_CRATES.iter().any(|folder| name.starts_with(folder)) {
         return;
     }
     for (offset, word) in words(&source.code).filter(|&(_, word)| word == "cfg" || word == "cfg_attr") {
         let after = source.code[offset + word.len()..].trim_start_matches('!');
         if after.starts_with('(') && words(parenthesised(after)).any(|(_, word)| word == "feature") {
             let line = line_index(&source.code, offset) + 1;
-            report.fail("feature", name, line, format!("features are chosen in {FEATURE_CRATE} only"));
+            report.fail("feature", name, line, format!("features are chosen in {} only", FEATURE_CRATES.join(" and ")));
         }
     }
 }
 
-/// The text up to the parenthesis that closes the first one.
+/// Returns the text up to the parenthesis that closes the first one.
 fn parenthesised(text: &str) -> &str {
     let mut depth = 0_usize;
     for (offset, byte) in text.bytes().enumerate() {
@@ -191,7 +194,7 @@ fn line_index(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The rules that a file breaks, with the lines.
+    /// Returns the rules that a file breaks, with the line numbers.
     fn broken(name: &str, text: &str) -> Vec<(&'static str, usize)> {
         let mut report = Report::default();
         check(name, Kind::of(name), text, &mut report);

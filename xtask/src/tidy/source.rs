@@ -1,7 +1,8 @@
-//! Telling Rust code from comments and literals, without parsing it.
+//! Separates Rust code from comments and literals, without parsing it.
 
-/// A Rust file taken apart. Both texts have the file's length and line breaks; what does not belong is blanked, so an
-/// offset or a line number means the same place in either.
+/// A Rust file, split into code and comments. Both texts have the file's length and line breaks;
+/// all other parts are blanked. An offset or a line number therefore means the same position in
+/// both texts.
 pub struct Source {
     /// The code, with comments, strings and character literals blanked.
     pub code: String,
@@ -10,7 +11,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Takes a file apart. Text that is not Rust gives some answer, never a panic.
+    /// Splits a file. Text that is not Rust gives some result, never a panic.
     pub fn scan(text: &str) -> Source {
         let mut scanner = Scanner { text: text.as_bytes(), at: 0, code: Vec::new(), comments: Vec::new() };
         while scanner.at < scanner.text.len() {
@@ -21,7 +22,7 @@ impl Source {
     }
 }
 
-/// The words (identifiers, keywords, numbers) of blanked code with their offsets.
+/// Returns the words (identifiers, keywords, numbers) of blanked code with their offsets.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -82,7 +83,7 @@ impl Scanner<'_> {
         self.text.get(at).copied()
     }
 
-    /// Copies the text up to `end` to where it belongs, and blanks it elsewhere.
+    /// Copies the text up to `end` to the output that it belongs to, and blanks it in the other.
     fn take(&mut self, part: Part, end: usize) {
         let end = end.min(self.text.len());
         for &byte in &self.text[self.at..end] {
@@ -97,7 +98,7 @@ impl Scanner<'_> {
         (start..self.text.len()).find(|&at| self.text[at] == b'\n').unwrap_or(self.text.len())
     }
 
-    /// Block comments nest.
+    /// Returns the end of a block comment. Block comments nest.
     fn block_comment_end(&self, start: usize) -> usize {
         let mut depth = 0;
         let mut at = start;
@@ -126,7 +127,7 @@ impl Scanner<'_> {
         at
     }
 
-    /// The end of a character literal, or `None` for a lifetime or a label.
+    /// Returns the end of a character literal, or `None` for a lifetime or a label.
     fn char_end(&self, start: usize) -> Option<usize> {
         let first = self.byte(start + 1)?;
         if first == b'\\' {
@@ -142,7 +143,7 @@ impl Scanner<'_> {
         (self.byte(start + 1 + width) == Some(b'\'')).then_some(start + 2 + width)
     }
 
-    /// The end of a raw string whose prefix is the word from `start` to `prefix_end`.
+    /// Returns the end of a raw string whose prefix is the word from `start` to `prefix_end`.
     fn raw_string_end(&self, start: usize, prefix_end: usize) -> Option<usize> {
         if !matches!(&self.text[start..prefix_end], b"r" | b"br" | b"cr") {
             return None;

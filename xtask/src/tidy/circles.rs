@@ -1,0 +1,289 @@
+//! Finds circles of files: files of one crate of which each uses all others, directly or through
+//! others. Whoever changes one file of a circle has to understand all of them.
+//!
+//! 1. A file uses another one if it names an item of it: by a path, or by an import. Methods are
+//!    not followed.
+//! 2. An item counts for the file that defines it. A file that only re-exports it is not used, and
+//!    does not use the item's file.
+//! 3. Code that only tests compile does not count.
+
+use std::collections::{HashMap, HashSet};
+
+use super::report::Report;
+use super::source::Source;
+use super::uses::{Path, Uses};
+
+/// A larger circle fails.
+const FILES_MAX: usize = 8;
+/// Crates with a larger circle, and its size. It may not grow; a smaller one is noted, so that the
+/// number follows.
+const KNOWN: [(&str, usize); 9] = [
+    ("crates/backends/cpu/kernels/conv", 13),
+    ("crates/conformance", 19),
+    ("crates/core", 14),
+    ("crates/crypto", 22),
+    ("crates/graph", 19),
+    ("crates/ml", 26),
+    ("crates/signal", 12),
+    ("crates/store", 12),
+    ("crates/vector", 15),
+];
+
+/// Checks the crate in `folder`. `files` are the Rust files of the repository with their text.
+pub fn check(folder: &str, files: &[(String, String)], report: &mut Report) {
+    let source = format!("{folder}/src/");
+    let own = files.iter().filter(|(name, _)| name.starts_with(&source));
+    let own: Vec<(&str, &str)> = own.map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let circles = Crate::new(&source, &own).circles();
+    let allowed = KNOWN.iter().find(|(known, _)| *known == folder).map_or(FILES_MAX, |(_, size)| *size);
+    for circle in circles.iter().filter(|circle| circle.len() > allowed) {
+        let names: Vec<&str> = circle.iter().filter_map(|name| name.strip_prefix(&source)).collect();
+        let text = format!("{} files use each other, at most {allowed}: {}", circle.len(), names.join(", "));
+        report.fail("circle", circle[0], 0, text);
+    }
+    let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
+    if allowed > FILES_MAX && largest < allowed {
+        report.warn("circle", folder, 0, format!("the largest circle has {largest} files, the table says {allowed}"));
+    }
+}
+
+/// The files of one crate.
+struct Crate<'a> {
+    names: Vec<&'a str>,
+    /// The module of each file.
+    modules: Vec<Vec<String>>,
+    uses: Vec<Uses>,
+    /// The file of each module.
+    file_of: HashMap<Vec<String>, usize>,
+}
+
+impl<'a> Crate<'a> {
+    /// `source` is the crate's `src/`, with which the names of all `files` begin.
+    fn new(source: &str, files: &[(&'a str, &str)]) -> Crate<'a> {
+        let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+        let modules: Vec<Vec<String>> = names.iter().map(|name| module_of(&name[source.len()..])).collect();
+        let uses = files.iter().map(|(_, text)| Uses::read(&Source::scan(text).code)).collect();
+        let mut file_of: HashMap<Vec<String>, usize> = HashMap::new();
+        for (file, module) in modules.iter().enumerate() {
+            // `main.rs` beside `lib.rs` is a crate of its own, which nothing uses.
+            if !(names[file].ends_with("src/main.rs") && file_of.contains_key(module)) {
+                file_of.insert(module.clone(), file);
+            }
+        }
+        Crate { names, modules, uses, file_of }
+    }
+
+    /// The circles, with their files in the crate's order.
+    fn circles(&self) -> Vec<Vec<&'a str>> {
+        let used: Vec<HashSet<usize>> = (0..self.names.len()).map(|file| self.used_by(file)).collect();
+        let reached: Vec<HashSet<usize>> = (0..used.len()).map(|file| reached(&used, file)).collect();
+        let mut seen = HashSet::new();
+        let mut circles = Vec::new();
+        for file in 0..used.len() {
+            let circle: Vec<usize> = (0..used.len())
+                .filter(|other| reached[file].contains(other) && reached[*other].contains(&file))
+                .collect();
+            if circle.len() > 1 && seen.insert(circle[0]) {
+                circles.push(circle.into_iter().map(|file| self.names[file]).collect());
+            }
+        }
+        circles
+    }
+
+    /// The other files of which this file names an item.
+    fn used_by(&self, file: usize) -> HashSet<usize> {
+        let uses = &self.uses[file];
+        let mut paths: Vec<Path> = Vec::new();
+        for import in &uses.imports {
+            // A re-export is a use only if the name also occurs elsewhere.
+            if !import.is_public || uses.words.contains_key(&import.name) {
+                paths.push(import.path.clone());
+            }
+        }
+        for path in &uses.paths {
+            // The first segment may be an imported module.
+            let import = uses.imports.iter().find(|import| import.name == path.segments[0]);
+            paths.push(match import {
+                Some(import) => {
+                    let segments = import.path.segments.iter().chain(&path.segments[1..]).cloned().collect();
+                    Path { inside: import.path.inside.clone(), segments }
+                }
+                None => path.clone(),
+            });
+        }
+        let items = paths
+            .iter()
+            .filter_map(|path| self.absolute(file, path))
+            .filter_map(|path| self.item(&path, &mut HashSet::new()));
+        items.filter(|used| *used != file).collect()
+    }
+
+    /// A path from the crate's root; `None` if it leads to another crate.
+    fn absolute(&self, file: usize, Path { inside, segments }: &Path) -> Option<Vec<String>> {
+        let mut module: Vec<String> = self.modules[file].iter().chain(inside).cloned().collect();
+        let mut rest = segments.as_slice();
+        match rest.first()?.as_str() {
+            "crate" => {
+                module.clear();
+                rest = &rest[1..];
+            }
+            "self" => rest = &rest[1..],
+            "super" => {
+                while let Some(("super", more)) = rest.split_first().map(|(first, more)| (first.as_str(), more)) {
+                    module.pop()?;
+                    rest = more;
+                }
+            }
+            first => {
+                module.push(first.to_owned());
+                self.file_of.get(&module)?;
+                rest = &rest[1..];
+            }
+        }
+        module.extend_from_slice(rest);
+        Some(module)
+    }
+
+    /// The file that defines the item of a path; `None` if the path is a module. `seen` has the
+    /// names that were followed so far, because files can import each other's names.
+    fn item(&self, path: &[String], seen: &mut HashSet<(usize, String)>) -> Option<usize> {
+        let (file, rest) =
+            (0..=path.len()).rev().find_map(|len| Some((*self.file_of.get(&path[..len])?, &path[len..])))?;
+        let name = rest.first()?;
+        let uses = &self.uses[file];
+        if uses.defined.contains(name) || name == "*" || !seen.insert((file, name.clone())) {
+            return Some(file);
+        }
+        let follow = |path: &Path, rest: &[String]| -> Option<Vec<String>> {
+            let mut path = self.absolute(file, path)?;
+            path.extend_from_slice(rest);
+            Some(path)
+        };
+        if let Some(import) = uses.imports.iter().find(|import| import.name == *name) {
+            // An item of another crate has no file.
+            return self.item(&follow(&import.path, &rest[1..])?, seen);
+        }
+        for import in uses.imports.iter().filter(|import| import.name == "*") {
+            let Some(mut path) = follow(&import.path, &[]) else { continue };
+            path.pop();
+            path.extend_from_slice(rest);
+            let found = self.item(&path, seen);
+            if let Some(found) = found.filter(|found| self.uses[*found].defined.contains(name)) {
+                return Some(found);
+            }
+        }
+        Some(file)
+    }
+}
+
+/// All files that a file uses, directly or through others.
+fn reached(used: &[HashSet<usize>], file: usize) -> HashSet<usize> {
+    let mut reached = HashSet::new();
+    let mut left = vec![file];
+    while let Some(next) = left.pop() {
+        left.extend(used[next].iter().copied().filter(|used| reached.insert(*used)));
+    }
+    reached
+}
+
+/// The module of a file below `src/`.
+fn module_of(file: &str) -> Vec<String> {
+    let stem = file.strip_suffix(".rs").unwrap_or(file);
+    let mut parts: Vec<String> = stem.split('/').map(str::to_owned).collect();
+    if matches!(parts.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+        parts.pop();
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The circles of a crate, each as the names of its files below `src/`.
+    fn circles(files: &[(&str, &str)]) -> Vec<String> {
+        let named: Vec<(String, &str)> = files.iter().map(|(name, text)| (format!("a/src/{name}"), *text)).collect();
+        let files: Vec<(&str, &str)> = named.iter().map(|(name, text)| (name.as_str(), *text)).collect();
+        let circles = Crate::new("a/src/", &files).circles();
+        let sorted = |circle: &Vec<&str>| {
+            let mut circle = circle.clone();
+            circle.sort_unstable();
+            circle.join(" ").replace("a/src/", "")
+        };
+        circles.iter().map(sorted).collect()
+    }
+
+    #[test]
+    fn files_that_use_each_other_are_a_circle() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c; mod d;"),
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn b() { super::c::d::run(); }"),
+            ("c/mod.rs", "pub mod d;"),
+            ("c/d.rs", "use super::super::a; pub fn run() -> a::A {}"),
+            ("d.rs", "use crate::a::A; pub fn d(a: A) {}"),
+        ];
+        assert_eq!(circles(&files), ["a.rs b.rs c/d.rs"]);
+    }
+
+    #[test]
+    fn a_state_that_names_its_ops_makes_a_circle_and_a_typed_one_does_not() {
+        let op = "use crate::context::Context; pub struct Maps; pub fn run(context: &mut Context) {}";
+        let named = ("context.rs", "use crate::ops::map::Maps; pub struct Context { maps: Maps }");
+        let typed = ("context.rs", "pub struct Context { states: Vec<Box<dyn Any>> }");
+        let with = |context| circles(&[("lib.rs", ""), ("ops/mod.rs", "pub mod map;"), ("ops/map.rs", op), context]);
+        assert_eq!(with(named), ["context.rs ops/map.rs"]);
+        assert_eq!(with(typed), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn reexports_lead_to_the_file_that_defines_the_item() {
+        let files = [
+            ("lib.rs", "pub mod a; pub use a::A; pub use b::*;"),
+            ("a.rs", "use crate::B; pub struct A;"),
+            ("b.rs", "use crate::A; pub struct B;"),
+        ];
+        assert_eq!(circles(&files), ["a.rs b.rs"]);
+        let files = [("lib.rs", "mod a; pub use a::A; pub struct B;"), ("a.rs", "pub struct A(crate::B);")];
+        assert_eq!(circles(&files), [] as [&str; 0]);
+        let files = [("lib.rs", "mod a; pub use a::A; pub struct B(A);"), ("a.rs", "pub struct A(crate::B);")];
+        assert_eq!(circles(&files), ["a.rs lib.rs"]);
+    }
+
+    #[test]
+    fn other_crates_and_tests_do_not_count() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use crate::b::B; use other::Thing; pub struct A;"),
+            ("b.rs", "pub struct B; #[cfg(test)] mod tests { use super::B; use crate::a::A; }"),
+            ("c.rs", "pub use other::a::D; fn e() { super::c::D::new(); }"),
+        ];
+        assert_eq!(circles(&files), [] as [&str; 0]);
+        let inline = [("a.rs", "pub struct A; mod b { use super::A; }"), ("lib.rs", "mod a; pub fn f(a: a::A) {}")];
+        assert_eq!(circles(&inline), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_circle_of_too_many_files_fails() {
+        let ring = |count: usize| -> Vec<(String, String)> {
+            let file = |at: usize| {
+                let next = (at + 1) % count;
+                (format!("crates/x/src/m{at}.rs"), format!("use crate::m{next}::M; pub struct M;"))
+            };
+            (0..count).map(file).collect()
+        };
+        let failures = |count: usize| {
+            let mut report = Report::default();
+            check("crates/x", &ring(count), &mut report);
+            check("crates/y", &ring(count), &mut report);
+            report.findings.into_iter().map(|finding| format!("{}: {}", finding.file, finding.text)).collect::<Vec<_>>()
+        };
+        assert_eq!(failures(FILES_MAX), [] as [&str; 0]);
+        let failed = failures(FILES_MAX + 1);
+        assert_eq!(failed.len(), 1);
+        assert!(
+            failed[0].starts_with("crates/x/src/m0.rs: 9 files use each other, at most 8: m0.rs, m1.rs"),
+            "{failed:?}"
+        );
+    }
+}

@@ -39,7 +39,7 @@ def round_to(value):
     return float(f"{value:.4f}")
 
 
-data = pathlib.Path(__file__).resolve().parents[2] / "data"
+data = pathlib.Path(__file__).resolve().parents[2] / "crates/app/data"
 packages = numpy.load(data / "debian-packages.npy").astype("float32")
 questions = numpy.load(data / "queries.npy").astype("float32")
 faiss.normalize_L2(packages)

@@ -394,13 +394,7 @@ impl<W: Worker> WorkerPool<W> {
         let wait = waits::wait_for(mailbox.key, move || asked.takes_or_refuses()).map_err(itself)?;
         let sent = block_until(None, |context| {
             mailbox.room.wait(context.waker());
-            match send() {
-                // A worker that looked while there was room may wait for this worker by now.
-                Poll::Pending => {
-                    wait.check().map_or_else(|circle| Poll::Ready(Err(itself(circle))), |()| Poll::Pending)
-                }
-                sent => sent,
-            }
+            wait.attempt(&mut send).map(|sent| sent.map_err(itself).flatten())
         });
         sent.unwrap_or(Err(WorkerError::Stopped))
     }

@@ -12,8 +12,11 @@
 //! 3. A note includes a function that tells whether its wait is over. A thread that has its reply,
 //!    or room, goes on as soon as it wakes, so its note no longer closes a circle, even though it
 //!    is still in the table.
-//! 4. A wait that turns out not to be over, because another thread has taken the room, is checked
-//!    again before the thread continues to wait: others may have begun to wait for it meanwhile.
+//! 4. A thread that looks for room does so in an attempt ([`Wait::attempt`]). Its note closes no
+//!    circle while the attempt runs, nor after the attempt succeeded: the queue is full again once
+//!    the thread's own message is in it, and the note is only removed a moment later. An attempt
+//!    that fails, because another thread has taken the room, is followed by another check before
+//!    the thread continues to wait: others may have begun to wait for it meanwhile.
 //! 5. A wait with a time limit ends by itself and is not noted. Neither is the wait of an executor
 //!    that a worker runs: a worker that blocks on a reply with its own executor instead of `wait`
 //!    is not detected.
@@ -21,8 +24,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 
 use crate::process::PerProcess;
 
@@ -36,6 +40,21 @@ struct Note {
     /// Whether the wait is over, even if its thread has not woken yet. Called with the table
     /// locked.
     is_over: Box<dyn Fn() -> bool + Send>,
+    /// Whether an attempt runs or has succeeded (rule 4).
+    attempts: Arc<AtomicBool>,
+}
+
+impl Note {
+    /// Whether the worker waits, and nothing has happened so far that ends its wait.
+    fn blocks(&self) -> bool {
+        if (self.is_over)() {
+            return false;
+        }
+        // If `is_over` saw the message of an attempt, the flag of that attempt is seen here: this
+        // fence follows the look at the queue, and the fence in `attempt` precedes the message.
+        fence(Ordering::SeqCst);
+        !self.attempts.load(Ordering::Relaxed)
+    }
 }
 
 type Table = BTreeMap<WorkerKey, Note>;
@@ -66,20 +85,28 @@ pub(crate) struct Circle;
 
 /// A noted wait. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Wait(Option<WorkerKey>);
+pub(crate) struct Wait(Option<Noted>);
+
+/// The key of a note in the table, and its flag.
+#[derive(Debug)]
+struct Noted {
+    own: WorkerKey,
+    attempts: Arc<AtomicBool>,
+}
 
 /// Notes that the calling thread waits for `target`, with a function that tells whether the wait is
 /// over. Threads that run no worker may wait for any worker.
 pub(crate) fn wait_for(target: WorkerKey, is_over: impl Fn() -> bool + Send + 'static) -> Result<Wait, Circle> {
     let Some(own) = CURRENT.try_with(Cell::get).ok().flatten() else { return Ok(Wait(None)) };
-    let note = Note { target, is_over: Box::new(is_over) };
+    let attempts = Arc::new(AtomicBool::new(false));
+    let note = Note { target, is_over: Box::new(is_over), attempts: Arc::clone(&attempts) };
     let mut waits = table();
     // The other worker may have made room between the caller's look and this one.
-    if leads_to(&waits, target, own) && !(note.is_over)() {
+    if leads_to(&waits, target, own) && note.blocks() {
         return Err(Circle);
     }
     waits.insert(own, note);
-    Ok(Wait(Some(own)))
+    Ok(Wait(Some(Noted { own, attempts })))
 }
 
 /// Whether the chain of waits from `next` leads to this worker.
@@ -91,7 +118,7 @@ fn leads_to(waits: &Table, mut next: WorkerKey, own: WorkerKey) -> bool {
             return true;
         }
         match waits.get(&next) {
-            Some(note) if !(note.is_over)() => next = note.target,
+            Some(note) if note.blocks() => next = note.target,
             _ => return false,
         }
     }
@@ -99,19 +126,25 @@ fn leads_to(waits: &Table, mut next: WorkerKey, own: WorkerKey) -> bool {
 }
 
 impl Wait {
-    /// Checks again whether the wait can end. Called when the awaited room was there, but another
-    /// thread has taken it.
-    pub(crate) fn check(&self) -> Result<(), Circle> {
-        let Some(own) = self.0 else { return Ok(()) };
+    /// Attempts to end the wait (rule 4). An attempt that is not ready is followed by a check
+    /// whether the wait can still end.
+    pub(crate) fn attempt<T>(&self, attempt: impl FnOnce() -> Poll<T>) -> Poll<Result<T, Circle>> {
+        let Some(Noted { own, attempts }) = &self.0 else { return attempt().map(Ok) };
+        attempts.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if let Poll::Ready(done) = attempt() {
+            return Poll::Ready(Ok(done));
+        }
+        attempts.store(false, Ordering::Relaxed);
         let waits = table();
-        let closed = waits.get(&own).is_some_and(|note| !(note.is_over)() && leads_to(&waits, note.target, own));
-        if closed { Err(Circle) } else { Ok(()) }
+        let closed = waits.get(own).is_some_and(|note| note.blocks() && leads_to(&waits, note.target, *own));
+        if closed { Poll::Ready(Err(Circle)) } else { Poll::Pending }
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let note = self.0.and_then(|own| table().remove(&own));
+        let note = self.0.as_ref().and_then(|noted| table().remove(&noted.own));
         // The note is dropped without the lock.
         drop(note);
     }
@@ -151,8 +184,6 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_over_closes_no_circle_until_it_is_not() {
-        use std::sync::Arc;
-        use std::sync::atomic::AtomicBool;
         let [a, b] = [WorkerKey::new(), WorkerKey::new()];
         let room = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&room);
@@ -164,11 +195,26 @@ mod tests {
         assert!(matches!(begin(b, a), Err(Circle)));
         room.store(true, Ordering::SeqCst);
         let second = begin(b, a).unwrap();
-        assert_eq!((first.check(), second.check()), (Ok(()), Ok(())));
+        let fails = || Poll::<()>::Pending;
+        assert_eq!((first.attempt(fails), second.attempt(fails)), (Poll::Pending, Poll::Pending));
         // Another thread has taken the room: a check now finds that no worker can go on.
         room.store(false, Ordering::SeqCst);
-        assert_eq!((first.check(), second.check()), (Err(Circle), Err(Circle)));
+        let refused = Poll::Ready(Err(Circle));
+        assert_eq!((first.attempt(fails), second.attempt(fails)), (refused, refused));
         drop(second);
-        assert_eq!(first.check(), Ok(()));
+        assert_eq!(first.attempt(fails), Poll::Pending);
+    }
+
+    #[test]
+    fn an_attempt_that_succeeds_closes_no_circle_though_it_takes_the_room() {
+        let [a, b] = [WorkerKey::new(), WorkerKey::new()];
+        let first = begin(a, b).unwrap();
+        // `begin` waits for something that is never over, like room that the attempt itself takes.
+        let during = first.attempt(|| Poll::Ready(begin(b, a)));
+        let Poll::Ready(Ok(Ok(second))) = during else { panic!("refused during the attempt: {during:?}") };
+        drop(second);
+        assert!(begin(b, a).is_ok(), "the note of the first wait is still in the table");
+        assert_eq!(first.attempt(|| Poll::<()>::Pending), Poll::Pending);
+        assert!(matches!(begin(b, a), Err(Circle)));
     }
 }

@@ -49,14 +49,14 @@ pub use designed_here::*;
 #[cfg(feature = "signal")]
 mod designed_here {
     use panoply_core::{Operation, Result};
-    use panoply_signal::packets::Runs;
+    use panoply_cpu_signal::packets::Runs;
 
-    pub use panoply_signal::design::{Band, ORDER_MAX, Prototype, recursive, response, windowed_sinc};
-    pub use panoply_signal::equiripple::{Demand, EQUIRIPPLE_TAPS_MAX, equiripple};
-    pub use panoply_signal::pulse::{PULSE_TAPS_MAX, resampler, root_raised_cosine};
-    pub use panoply_signal::samples::write as write_samples;
-    pub use panoply_signal::window::{KAISER_BETA_MAX, WINDOW_LEN_MAX, Window, kaiser_beta};
-    pub use panoply_signal::{datagrams, hamming, packets, recording, synthetic};
+    pub use panoply_cpu_signal::design::{Band, ORDER_MAX, Prototype, recursive, response, windowed_sinc};
+    pub use panoply_cpu_signal::equiripple::{Demand, EQUIRIPPLE_TAPS_MAX, equiripple};
+    pub use panoply_cpu_signal::pulse::{PULSE_TAPS_MAX, resampler, root_raised_cosine};
+    pub use panoply_cpu_signal::samples::write as write_samples;
+    pub use panoply_cpu_signal::window::{KAISER_BETA_MAX, WINDOW_LEN_MAX, Window, kaiser_beta};
+    pub use panoply_cpu_signal::{datagrams, hamming, packets, recording, synthetic};
 
     impl Runs for &crate::Runtime {
         fn run<O: Operation>(&mut self, op: O) -> Result<O::Output> {

@@ -21,10 +21,10 @@ const KNOWN: [(&str, usize); 9] = [
     ("crates/backends/cpu/kernels/conv", 13),
     ("crates/conformance", 19),
     ("crates/core", 14),
-    ("crates/crypto", 22),
+    ("crates/backends/cpu/kernels/crypto", 22),
     ("crates/graph", 19),
     ("crates/ml", 26),
-    ("crates/signal", 12),
+    ("crates/backends/cpu/kernels/signal", 12),
     ("crates/store", 12),
     ("crates/vector", 15),
 ];

@@ -4,7 +4,7 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("app", &["panoply"]),
     (
         "panoply",
@@ -16,9 +16,8 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "ml",
             "runtime",
             "backends",
+            "cpu_kernels",
             "kernels",
-            "crypto",
-            "signal",
             "simulated",
             "graph",
             "core",
@@ -30,14 +29,11 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("nn", &["runtime", "core"]),
     ("ml", &["runtime", "core"]),
     ("runtime", &["core"]),
-    ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
+    ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "graph", "core"]),
     ("cpu_kernels", &["cpu_kernels", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),
     ("wgsl_gpu", &["kernels", "graph", "core"]),
     ("graph", &["core"]),
-    ("fourier", &[]),
-    ("crypto", &["core"]),
-    ("signal", &["fourier", "core"]),
     ("kernels", &["core"]),
     ("conformance", &["simulated", "core"]),
     ("simulated", &["core"]),

@@ -4,25 +4,26 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("app", &["panoply"]),
     (
         "panoply",
         &[
             "vector",
+            "radio",
             "store",
             "arrays",
             "nn",
             "ml",
             "runtime",
             "backends",
-            "cpu_kernels",
             "kernels",
             "simulated",
             "graph",
             "core",
         ],
     ),
+    ("radio", &["runtime", "core"]),
     ("vector", &["store", "runtime", "core"]),
     ("store", &["runtime", "core"]),
     ("arrays", &["nn", "runtime", "core"]),

@@ -5,8 +5,8 @@
 //! [`backend`] finds devices, `engine` runs ops in order, and `ops` maps each op to a kernel (one
 //! file per op). Every kernel is a folder of pure functions over slices that take the
 //! [`simd::Simd`] level and the team as arguments. The kernels that take long to compile are crates
-//! of their own in `kernels/`, which compile at the same time. [`keys`] is for callers without an
-//! engine.
+//! of their own in `kernels/`, which compile at the same time. [`keys`] and `Here` are for
+//! callers without an engine.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod attention;
@@ -32,6 +32,8 @@ pub use backend::CpuBackend;
 use panoply_cpu_conv::{conv, pool2d};
 use panoply_cpu_gemm::gemm;
 pub use panoply_cpu_machine::simd;
+#[cfg(feature = "signal")]
+pub use panoply_cpu_signal::Here;
 use panoply_cpu_machine::{extents, lanes, memory, parts, scratch, team};
 use panoply_cpu_map::map;
 use panoply_cpu_order::{search, sort, topk};

@@ -5,12 +5,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use panoply_core::op::crypto::Messages;
+use panoply_core::op::Runs;
 use panoply_core::op::signal::*;
 use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor};
-use panoply_cpu_signal::design::{Band, Prototype, recursive};
-use panoply_cpu_signal::packets::{Here, Runs};
-use panoply_cpu_signal::synthetic::Noise;
-use panoply_cpu_signal::{Level, OneThread, Workspace};
+use panoply_radio::design::{Band, Prototype, recursive};
+use panoply_radio::synthetic::Noise;
+use panoply_cpu_signal::{Here, Level, OneThread, Workspace};
 
 const MI: usize = 1 << 20;
 

@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::level::Level;
-    use crate::synthetic::Noise;
+    use panoply_radio::synthetic::Noise;
 
     fn softs(coded: &[u8]) -> Vec<u8> {
         let bit = |at: usize| coded[at / 8] >> (7 - at % 8) & 1;

@@ -428,7 +428,7 @@ mod tests {
     use panoply_core::OneThread;
 
     use super::*;
-    use crate::design::{Band, Prototype, recursive};
+    use panoply_radio::design::{Band, Prototype, recursive};
     use crate::threads::tests::Scoped;
 
     fn numbers(count: usize) -> Vec<f32> {

@@ -118,7 +118,7 @@ fn has_equal_before(values: &[f32], columns: usize, distance: usize, place: usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::Noise;
+    use panoply_radio::synthetic::Noise;
 
     #[test]
     fn running_maxima_are_those_of_the_windows() {

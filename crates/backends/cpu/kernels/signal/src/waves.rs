@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use num_complex::{Complex32, Complex64};
 
-use crate::turning::turned;
+use panoply_core::op::signal::oscillator::turned;
 
 /// Tones of equal spacing, one for each symbol.
 pub struct Tones {

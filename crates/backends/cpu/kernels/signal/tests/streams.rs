@@ -10,7 +10,7 @@ use panoply_core::op::signal::{
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
 };
-use panoply_cpu_signal::design::{Band, Prototype, recursive};
+use panoply_radio::design::{Band, Prototype, recursive};
 use panoply_cpu_signal::{Level, OneThread, Threads, Workspace};
 
 const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
@@ -135,7 +135,7 @@ fn numbers_of(filter: &Filter, samples: &[Complex64], cuts: &[usize]) -> Vec<f32
 
 #[test]
 fn every_stream_gives_what_the_whole_gives_however_it_is_cut() {
-    let mut noise = panoply_cpu_signal::synthetic::Noise::new(6);
+    let mut noise = panoply_radio::synthetic::Noise::new(6);
     let mut samples = complex(3000, 7);
     for round in 0..24 {
         let len = [0, 1, 2, 97, 3000][round % 5];
@@ -177,7 +177,7 @@ fn bytes_of<T: Element>(filter: &Filter, desired: Option<&[Complex64]>, samples:
 /// Checks that cut streams give bit for bit the same result as the whole. Returns the bytes of the
 /// whole.
 fn same_however_cut<T: Element>(name: &str, filter: &Filter, desired: Option<&[Complex64]>, samples: &[T]) -> Vec<u8> {
-    let mut noise = panoply_cpu_signal::synthetic::Noise::new(16);
+    let mut noise = panoply_radio::synthetic::Noise::new(16);
     let len = samples.len();
     let whole = bytes_of(filter, desired, samples, &[0, len]);
     for round in 0..12 {
@@ -260,7 +260,7 @@ fn frames_wait_for_what_fills_them() {
         );
         same_however_cut("stft of real samples", &Filter::Stft(frames), None, &numbers(777, 19));
     }
-    let raw = panoply_cpu_signal::synthetic::Noise::new(20).bytes(1203);
+    let raw = panoply_radio::synthetic::Noise::new(20).bytes(1203);
     for (format, complex) in [(SampleFormat::I16, true), (SampleFormat::I8, true), (SampleFormat::I24, false)] {
         let got = same_however_cut("read", &Filter::ReadSamples { format, complex }, None, &raw);
         let whole = raw.len() / (format.size_bytes() * if complex { 2 } else { 1 });
@@ -298,7 +298,7 @@ fn samples_come_of_spectra_as_soon_as_no_frame_adds_to_them() {
 
 #[test]
 fn bits_go_on_through_registers_and_trellises() {
-    let data = panoply_cpu_signal::synthetic::Noise::new(22).bytes(2500);
+    let data = panoply_radio::synthetic::Noise::new(22).bytes(2500);
     let mut space = workspace();
     for scrambler in [Scrambler::wifi(0x5b), Scrambler::DVB, Scrambler::V34] {
         let sent = same_however_cut("scramble", &Filter::Scramble { scrambler, inverse: false }, None, &data);

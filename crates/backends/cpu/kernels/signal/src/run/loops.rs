@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use num_complex::Complex32;
+use panoply_core::op::signal::oscillator::Oscillator;
 use panoply_core::op::signal::{Adapt, Channelize, Mix, Target, Track, Tracker};
 use panoply_core::{DType, Result, Shape, Tensor, Threads, Value};
 
@@ -12,7 +13,6 @@ use crate::bank::Bank;
 use crate::learn::{Aim, adapt as learn};
 use crate::threads::{for_each_piece, share};
 use crate::track::Tracking;
-use crate::turning::Oscillator;
 
 /// The least number of samples in one turn of a thread.
 const TURN_SAMPLES_MIN: usize = 4096;

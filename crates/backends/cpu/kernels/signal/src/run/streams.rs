@@ -1,6 +1,7 @@
 //! Filters with their memory of a stream.
 
 use num_complex::Complex32;
+use panoply_core::op::signal::oscillator::Oscillator;
 use panoply_core::op::signal::{Filter, StartFilter, StreamFilter, Wave};
 use panoply_core::{DType, Error, Result, Shape, Tensor, Threads, Value};
 
@@ -13,7 +14,6 @@ use crate::level::Level;
 use crate::rates::Rates;
 use crate::spectral::Plans;
 use crate::track::Tracking;
-use crate::turning::Oscillator;
 use crate::waves::frequency_demodulate;
 
 /// A stream of one or several signals.

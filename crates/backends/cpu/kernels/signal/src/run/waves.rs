@@ -6,7 +6,6 @@ use panoply_core::{DType, Error, Result, Threads, Value};
 
 use super::filtering::each_line;
 use super::{Output, TakeMemory, Workspace, numbers};
-use crate::samples;
 use crate::threads::{for_each_piece, share};
 use crate::waves::{Tones, frequency_demodulate, frequency_modulate};
 
@@ -127,7 +126,7 @@ pub(super) fn read_samples(op: &ReadSamples, threads: &dyn Threads, take: TakeMe
     let mut output = Output::take(dtype, shape, take)?;
     let each = share(bytes.len() / size, threads.count(), 4 * TURN_SAMPLES_MIN);
     for_each_piece(threads, output.numbers(), each, &|turn, part| {
-        samples::read(op.format, &bytes[turn * each * size..][..part.len() * size], part);
+        op.format.read(&bytes[turn * each * size..][..part.len() * size], part);
     });
     output.value()
 }

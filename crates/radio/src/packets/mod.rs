@@ -13,15 +13,14 @@ mod receive;
 mod send;
 
 use panoply_core::op::signal::{Interleaver, Scrambler};
-use panoply_core::{Api, Describe, DeviceId, Error, HostBufferMut, OneThread, Operation, Result, Tensor};
+use panoply_core::{Result, Tensor};
 
 pub use capture::{Capture, TEXTS};
+pub use panoply_core::op::Runs;
 pub use receive::{Packet, Receiver};
 pub use send::Sender;
 
-use crate::level::Level;
 use crate::pulse::root_raised_cosine;
-use crate::run::Workspace;
 
 /// The largest payload of a packet, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 63;
@@ -40,43 +39,6 @@ const ROLL_OFF: f64 = 0.35;
 const PULSE_SYMBOLS: usize = 10;
 /// The seed of the preamble's symbols.
 const PREAMBLE_SEED: u64 = 0x5eed;
-
-/// Runs ops: a runtime, or [`Here`].
-pub trait Runs {
-    /// Runs an op and waits for its output.
-    fn run<O: Operation>(&mut self, op: O) -> Result<O::Output>;
-}
-
-/// Runs ops on the calling thread.
-pub struct Here(Workspace);
-
-impl Here {
-    /// Uses the best instructions of this CPU.
-    pub fn new() -> Here {
-        Here(Workspace::new(Level::best()))
-    }
-
-    /// As `Here::new`, with streams that are kept here.
-    pub fn with_streams() -> Here {
-        let mut here = Here::new();
-        here.0.keep_streams(DeviceId { api: Api::CPU, index: 0 });
-        here
-    }
-}
-
-impl Default for Here {
-    fn default() -> Here {
-        Here::new()
-    }
-}
-
-impl Runs for Here {
-    fn run<O: Operation>(&mut self, op: O) -> Result<O::Output> {
-        let op = op.into_op()?;
-        let ran = crate::run(&op, &mut self.0, &OneThread, &mut HostBufferMut::zeroed);
-        O::output(ran.ok_or_else(|| Error::invalid("packets: op", "one of the signal domain", op.name()))??)
-    }
-}
 
 /// The pulse of a symbol.
 fn pulse() -> Result<Tensor> {

@@ -8,7 +8,6 @@ use num_complex::Complex32;
 use panoply_core::{DType, Tensor};
 
 use super::{Layout, RecordingError, Result, sigmf, wav};
-use crate::samples;
 
 /// A writer of a recording, block by block: the sink of a pipeline. The recording is complete after
 /// [`Writer::finish`].
@@ -80,7 +79,7 @@ impl Writer {
         for frame in 0..len {
             for channel in 0..channels {
                 let at = (channel * len + frame) * each;
-                samples::write(self.layout.format, &numbers[at..at + each], &mut bytes);
+                self.layout.format.write(&numbers[at..at + each], &mut bytes);
             }
         }
         self.bytes += bytes.len() as u64;

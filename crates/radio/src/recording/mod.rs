@@ -23,8 +23,6 @@ use panoply_core::op::signal::SampleFormat;
 pub use error::RecordingError;
 pub use write::Writer;
 
-use crate::samples;
-
 /// The largest number of signals in a recording.
 pub const CHANNELS_MAX: usize = 256;
 /// The largest number of samples of a block.
@@ -193,7 +191,7 @@ impl<R: Read> Reader<R> {
     fn tensor(&self, bytes: &[u8]) -> Result<Tensor> {
         let (layout, size) = (self.layout, self.layout.format.size_bytes());
         let mut numbers = vec![0.0_f32; bytes.len() / size];
-        samples::read(layout.format, bytes, &mut numbers);
+        layout.format.read(bytes, &mut numbers);
         let frames = numbers.len() / layout.numbers();
         if layout.channels == 1 {
             return tensor_of(layout.complex, numbers, &[frames]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::Error;
 use panoply_core::op::signal::SampleFormat;
-use panoply_cpu_signal::datagrams::Datagrams;
+use panoply_radio::datagrams::Datagrams;
 
 /// How long a child may take. Whoever waits for a thread that is not there waits for ever.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use panoply_core::op::signal::SampleFormat;
 use panoply_core::{Complex64, DType, Tensor};
-use panoply_cpu_signal::recording::{Layout, Reader, RecordingError, Writer};
+use panoply_radio::recording::{Layout, Reader, RecordingError, Writer};
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("panoply-recording-{name}-{}", std::process::id()));

@@ -24,8 +24,6 @@ use panoply_core::op::signal::SampleFormat;
 use panoply_core::process::Process;
 use panoply_core::{Error, Result, Tensor};
 
-use crate::samples;
-
 /// Maximal number of waiting datagrams.
 pub const WAITING_MAX: usize = 1 << 16;
 /// Maximal length of a datagram in bytes.
@@ -129,7 +127,7 @@ impl Datagrams {
 
     fn samples(&self, bytes: &[u8]) -> Result<Tensor> {
         let mut numbers = vec![0.0; bytes.len() / self.format.size_bytes()];
-        samples::read(self.format, bytes, &mut numbers);
+        self.format.read(bytes, &mut numbers);
         let pairs = numbers.as_chunks::<2>().0.iter().map(|[re, im]| Complex32::new(*re, *im));
         Tensor::from_vec(pairs.collect::<Vec<_>>(), [numbers.len() / 2])
     }
@@ -217,7 +215,7 @@ impl DatagramSink {
         let each = SENT_BYTES / (2 * self.format.size_bytes());
         for part in samples.as_slice::<Complex32>()?.chunks(each) {
             let mut bytes = Vec::with_capacity(SENT_BYTES);
-            samples::write(self.format, bytemuck::cast_slice(part), &mut bytes);
+            self.format.write(bytemuck::cast_slice(part), &mut bytes);
             let sent = self.socket.send(&bytes);
             sent.map_err(|error| Error::invalid("datagram", "a network that takes it", error))?;
         }

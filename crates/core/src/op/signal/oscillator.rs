@@ -1,4 +1,5 @@
-//! An oscillator: signals shifted from one frequency to another.
+//! An oscillator: signals shifted from one frequency to another. The op `Mix` on the CPU and synthetic
+//! signals share it.
 
 use std::f64::consts::TAU;
 
@@ -28,6 +29,7 @@ impl Oscillator {
 
     /// Multiplies the samples from time `time` on. The result for a sample does not depend on how
     /// the signal was split into pieces.
+    #[inline]
     pub fn mix(&self, time: u64, samples: &mut [Complex32]) {
         let mut at = 0;
         while at < samples.len() {

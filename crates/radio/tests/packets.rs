@@ -3,9 +3,10 @@
 
 use panoply_core::op::signal::SampleFormat;
 use panoply_core::{Complex64, Tensor};
-use panoply_cpu_signal::packets::{Capture, Here, PAYLOAD_BYTES_MAX, Packet, Receiver, Sender, TEXTS};
-use panoply_cpu_signal::recording::{Layout, Reader, Writer};
-use panoply_cpu_signal::synthetic::{Channel, Noise};
+use panoply_cpu_signal::Here;
+use panoply_radio::packets::{Capture, PAYLOAD_BYTES_MAX, Packet, Receiver, Sender, TEXTS};
+use panoply_radio::recording::{Layout, Reader, Writer};
+use panoply_radio::synthetic::{Channel, Noise};
 
 /// Packets with silence between them, as a channel delivers them.
 fn stream(payloads: &[Vec<u8>], channel: Channel) -> (Vec<Complex64>, Vec<u64>) {
@@ -97,7 +98,7 @@ fn beyond_the_codes_power_packets_are_reported_as_damaged() {
 /// Checks the project's own recording; `PANOPLY_RECORD=1` writes it again.
 #[test]
 fn the_recording_that_the_command_carries_is_what_its_seed_makes() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../app/data/qpsk-packets.sigmf-meta");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../app/data/qpsk-packets.sigmf-meta");
     let capture = Capture { snr_db: 9.0, offset: 180.0 / 192_000.0, seed: 22 };
     let samples = capture.samples(&mut Here::new(), TEXTS.iter().map(|text| text.as_bytes())).unwrap();
     if std::env::var_os("PANOPLY_RECORD").is_some() {

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use panoply_cpu_signal::design::{Band, Prototype, recursive, response, windowed_sinc};
-use panoply_cpu_signal::equiripple::{Demand, equiripple};
-use panoply_cpu_signal::window::Window;
+use panoply_radio::design::{Band, Prototype, recursive, response, windowed_sinc};
+use panoply_radio::equiripple::{Demand, equiripple};
+use panoply_radio::window::Window;
 
 fn figures() -> HashMap<&'static str, Vec<f64>> {
     let lines = include_str!("design_figures.txt").lines().filter(|line| !line.starts_with('#'));

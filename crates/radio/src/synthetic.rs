@@ -3,9 +3,8 @@
 use std::f64::consts::TAU;
 
 use num_complex::{Complex32, Complex64};
+use panoply_core::op::signal::oscillator::{Oscillator, turned};
 use panoply_core::{Error, Result, Tensor};
-
-use crate::turning::{Oscillator, turned};
 
 /// Number of waves whose sum models a fading path.
 const FADING_WAVES: usize = 16;

@@ -7,7 +7,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use panoply_core::op::crypto::{AeadAlgorithm, NonceBytes, TAG_BYTES};
 use zeroize::Zeroize;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::lanes::{ChaChaLanes, GCM_BYTES_MAX, GcmLanes, KEYED_LANES, TagKeys};
 
 /// Shorter messages are faster with the library's functions.

@@ -7,7 +7,7 @@ use aws_lc_rs::cipher::{
 use panoply_core::op::crypto::CipherAlgorithm;
 use zeroize::Zeroize;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::lanes::{AesLanes, CHAINED_LANES, CHAINED_LANES_WIDE};
 
 /// Length of a block in bytes.

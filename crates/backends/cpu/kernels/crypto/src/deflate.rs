@@ -11,7 +11,7 @@ use libdeflater::{CompressionLvl, Compressor};
 use panoply_core::op::crypto::Format;
 
 use self::fast::Fast;
-use crate::Failure;
+use crate::failure::Failure;
 
 mod bits;
 mod code;

@@ -3,7 +3,7 @@
 use aws_lc_rs::{digest, hkdf, hmac};
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Writes the digest of a message; `out` has the length of the algorithm's digest.
 pub fn hash(algorithm: HashAlgorithm, message: &[u8], out: &mut [u8]) {

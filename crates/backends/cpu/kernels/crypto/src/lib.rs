@@ -24,52 +24,20 @@ pub mod aead;
 pub mod cipher;
 pub mod deflate;
 mod edwards;
+mod failure;
 pub mod hash;
 pub mod keys;
 pub mod lanes;
 pub mod lz4;
 pub mod pack;
+mod random;
 mod rsa;
 mod run;
 pub mod signature;
 mod signature_lanes;
 pub mod spread;
 
+pub use failure::Failure;
 pub use panoply_core::{OneThread, Threads};
+pub use random::{fill_random, fill_random_anew};
 pub use run::{State, TakeMemory, estimate_ns, is_in_place, run, run_in_place, signing_ns};
-
-/// Why one message of an op failed, without details: see [`panoply_core::Error::Rejected`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// It is not authentic, or its padding or compressed data is invalid.
-    Rejected,
-    /// The output would exceed its limit.
-    Limit,
-    /// With it the output of all messages would exceed their limit.
-    TotalLimit,
-    /// No memory for this many bytes.
-    Memory(usize),
-}
-
-/// Fills `bytes` from the system's randomness. Returns false if there is none.
-pub fn fill_random(bytes: &mut [u8]) -> bool {
-    aws_lc_rs::rand::fill(bytes).is_ok()
-}
-
-/// Like `fill_random`, with bytes mixed in that the system draws at this call: the library's
-/// random state in memory is duplicated if a virtual machine is resumed from a snapshot.
-pub fn fill_random_anew(bytes: &mut [u8]) -> bool {
-    #[cfg(unix)]
-    {
-        use std::io::Read;
-        let mut drawn = zeroize::Zeroizing::new(vec![0; bytes.len()]);
-        let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut drawn));
-        if read.is_err() || !fill_random(bytes) {
-            return false;
-        }
-        bytes.iter_mut().zip(drawn.iter()).for_each(|(byte, drawn)| *byte ^= drawn);
-        true
-    }
-    #[cfg(not(unix))]
-    fill_random(bytes)
-}

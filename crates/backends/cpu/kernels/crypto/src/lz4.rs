@@ -11,7 +11,7 @@ use lz4_flex::block::{
 };
 use twox_hash::XxHash32;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 const MAGIC: u32 = 0x184d_2204;
 /// Sixteen magic numbers of frames that are skipped.

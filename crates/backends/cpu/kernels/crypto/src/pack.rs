@@ -4,7 +4,8 @@ use panoply_core::op::crypto::{Format, OUTPUT_BYTES_DEFAULT_MAX};
 use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::deflate::{Deflater, Inflater};
-use crate::{Failure, deflate, lz4};
+use crate::failure::Failure;
+use crate::{deflate, lz4};
 
 /// Number of levels of Deflate.
 const LEVELS: usize = 13;

@@ -7,7 +7,8 @@ use panoply_core::op::crypto::{CryptoOp, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Threads, Value};
 
 use crate::pack::Packer;
-use crate::{Failure, lanes};
+use crate::failure::Failure;
+use crate::lanes;
 
 mod digests;
 mod in_place;

@@ -137,7 +137,7 @@ impl SignLanes {
     pub fn sign(&self, messages: &[&[u8]]) -> Vec<Fixed> {
         let Some((lanes, _)) = self.0.as_ref().filter(|_| messages.len() >= SIGNED_MIN) else { return Vec::new() };
         let mut random = vec![[0; HASH_BYTES]; messages.len()];
-        if !crate::fill_random(random.as_flattened_mut()) {
+        if !crate::random::fill_random(random.as_flattened_mut()) {
             return Vec::new();
         }
         let mut made = vec![[0; 64]; messages.len()];

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use panoply_core::Threads;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Less work is not worth a second thread.
 const SPREAD_NS_MIN: f64 = 15_000.0;

@@ -16,7 +16,8 @@ use zeroize::Zeroizing;
 
 use crate::hash::hash as hash_into;
 use crate::lanes::{RSA_LANES, RsaPrivate, RsaPrivateParts, RsaPublic, detected_for_rsa};
-use crate::{Failure, fill_random};
+use crate::failure::Failure;
+use crate::random::fill_random;
 
 mod der;
 mod encoding;

@@ -4,7 +4,7 @@ use panoply_core::op::crypto::{Hash, HashAlgorithm, Hkdf, Hmac, Messages, Purpos
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
-use crate::Failure;
+use crate::failure::Failure;
 use crate::hash::{Derivation, hash};
 use crate::keys::Expanded;
 use crate::lanes::{HASHED_LANES, detected_for_hash, hash_alike};

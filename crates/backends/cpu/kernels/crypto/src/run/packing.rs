@@ -9,7 +9,7 @@ use panoply_core::{Bytes, Error, Result, Threads};
 use super::{
     COMPRESS_NS_PER_BYTE, DECOMPRESS_NS_PER_BYTE, State, TakeMemory, failure, finished, free_packer, offsets_of,
 };
-use crate::Failure;
+use crate::failure::Failure;
 use crate::pack::{bound, first_tries};
 use crate::spread::{Slot, Slots, spread};
 

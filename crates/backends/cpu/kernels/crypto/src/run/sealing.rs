@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 use super::{
     CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
 };
-use crate::Failure;
+use crate::failure::Failure;
 use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
 use crate::keys::Expanded;

@@ -6,7 +6,7 @@ use panoply_core::op::crypto::{CryptoOp, Messages, Purpose, Sign, SignatureAlgor
 use panoply_core::{Bytes, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
-use crate::Failure;
+use crate::failure::Failure;
 use crate::keys::Expanded;
 use crate::lanes::{detected_for_curves, detected_for_rsa, detected_for_rsa_integers};
 use crate::rsa::{RSA_GROUP, RSA_GROUP_COST, is_sooner_in_groups};

@@ -15,7 +15,7 @@ use super::limbs::{self, LIMB_BITS, LIMB_MASK, Limbs};
 use super::modulus::{Modulus, SecretExponent};
 use super::numbers::{LANES, Numbers, Vector};
 use super::public::{BYTES_MAX, RsaPublic};
-use crate::fill_random;
+use crate::random::fill_random;
 use panoply_core::process::Process;
 
 /// Maximal number of uses of a blinding pair.

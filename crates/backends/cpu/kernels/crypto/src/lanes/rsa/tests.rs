@@ -7,7 +7,7 @@ use std::io::Write;
 use super::arithmetic::Kind;
 use super::numbers::LANES;
 use super::{RsaPrime, RsaPublic};
-use crate::fill_random;
+use crate::random::fill_random;
 
 fn random(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];

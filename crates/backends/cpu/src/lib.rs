@@ -32,12 +32,12 @@ pub use backend::CpuBackend;
 use panoply_cpu_conv::{conv, pool2d};
 use panoply_cpu_gemm::gemm;
 pub use panoply_cpu_machine::simd;
-#[cfg(feature = "signal")]
-pub use panoply_cpu_signal::Here;
 use panoply_cpu_machine::{extents, lanes, memory, parts, scratch, team};
 use panoply_cpu_map::map;
 use panoply_cpu_order::{search, sort, topk};
 use panoply_cpu_rows::{layernorm, reduce, scan, softmax};
+#[cfg(feature = "signal")]
+pub use panoply_cpu_signal::Here;
 
 /// Key pairs and random bytes, made by the calling thread.
 pub mod keys {

@@ -271,7 +271,8 @@ fn one_bad_message_fails_its_op_alone() {
 fn failures_of_the_device_are_typed_and_pass() {
     let bench = Bench::new("failures");
     let mut engine = bench.open();
-    let generated = panoply_cpu_crypto::signature::generate(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss));
+    let generated =
+        panoply_cpu_crypto::signature::generate(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss));
     let private = Key::sign(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss), &generated.unwrap().pkcs8);
     let sign = Sign::new(&private.unwrap(), vec![1; 50]).into_op().unwrap();
     let pack = Compress::new(Format::Gzip, vec![1; 5000]).into_op().unwrap();

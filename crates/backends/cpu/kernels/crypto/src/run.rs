@@ -6,9 +6,9 @@ use panoply_core::op::Describe;
 use panoply_core::op::crypto::{CryptoOp, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Threads, Value};
 
-use crate::pack::Packer;
 use crate::failure::Failure;
 use crate::lanes;
+use crate::pack::Packer;
 
 mod digests;
 mod in_place;

@@ -6,8 +6,8 @@ use aws_lc_rs::rsa::{KeySize, PublicEncryptingKey};
 use aws_lc_rs::signature::{self as library, KeyPair, ParsedPublicKey};
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding, SignatureAlgorithm};
 
-use crate::failure::Failure;
 use crate::edwards::{encoded_point, is_public_key};
+use crate::failure::Failure;
 use crate::rsa::{Encoding, RSA_GROUP, RsaSigningKey, RsaVerifyingKey};
 use crate::signature_lanes::{SignLanes, VerifyLanes};
 

@@ -466,7 +466,8 @@ fn an_op_that_was_never_validated_seals_nothing_with_a_nonce_that_it_does_not_ha
     let key = Key::seal(AeadAlgorithm::Aes128Gcm, &[1; 16]).unwrap();
     let messages = || vec![Bytes::from_vec(vec![5; 20]); 3];
     let distinct: Vec<u8> = (0..36).collect();
-    let mut raw = |op: CryptoOp| panoply_cpu_crypto::run(&op, &mut state, &OneThread, &mut HostBufferMut::zeroed).map(drop);
+    let mut raw =
+        |op: CryptoOp| panoply_cpu_crypto::run(&op, &mut state, &OneThread, &mut HostBufferMut::zeroed).map(drop);
     let seal = |nonces: &[u8]| CryptoOp::Seal(Seal::new(&key, Nonces::Given(nonces.to_vec().into()), messages()));
     assert_eq!(raw(seal(&distinct)), Ok(()));
     for short in [0, 12, 24, 35] {

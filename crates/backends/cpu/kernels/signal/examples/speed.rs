@@ -4,13 +4,13 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use panoply_core::op::crypto::Messages;
 use panoply_core::op::Runs;
+use panoply_core::op::crypto::Messages;
 use panoply_core::op::signal::*;
 use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor};
+use panoply_cpu_signal::{Here, Level, OneThread, Workspace};
 use panoply_radio::design::{Band, Prototype, recursive};
 use panoply_radio::synthetic::Noise;
-use panoply_cpu_signal::{Here, Level, OneThread, Workspace};
 
 const MI: usize = 1 << 20;
 
@@ -66,8 +66,8 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     let megabits = 512.0 * 223.0 * 8.0 / 1e6;
     let encode = RsEncode::new(shape, &data).into_op()?;
     let (mut space, take) = (Workspace::new(Level::best()), &mut HostBufferMut::zeroed);
-    let words =
-        panoply_cpu_signal::run(&encode, &mut space, &OneThread, take).map_or_else(no_op, |value| value?.into_tensor())?;
+    let words = panoply_cpu_signal::run(&encode, &mut space, &OneThread, take)
+        .map_or_else(no_op, |value| value?.into_tensor())?;
     run("rs_encode/255-223/512", megabits, "Mb/s", encode);
     run("rs_decode/255-223/512/e0", megabits, "Mb/s", RsDecode::new(shape, &words).into_op()?);
     let mut wrong = words.as_slice::<u8>()?.to_vec();
@@ -85,8 +85,8 @@ fn codes(run: &dyn Fn(&str, f64, &str, Op)) -> Result<()> {
     let code = Ldpc::Telemetry { data: 1024, rate: TelemetryRate::Half };
     let data = bytes(16 * 128, |at| (at * 77) as u8, &[16, 128])?;
     let encode = LdpcEncode::new(code, &data).into_op()?;
-    let sent =
-        panoply_cpu_signal::run(&encode, &mut space, &OneThread, take).map_or_else(no_op, |value| value?.into_tensor())?;
+    let sent = panoply_cpu_signal::run(&encode, &mut space, &OneThread, take)
+        .map_or_else(no_op, |value| value?.into_tensor())?;
     // The noise of the compared libraries' benchmarks: the mean of four uniformly distributed
     // numbers, added to levels of ±0.6.
     let mut noise = Noise::new(7);

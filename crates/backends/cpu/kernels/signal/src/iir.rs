@@ -428,8 +428,8 @@ mod tests {
     use panoply_core::OneThread;
 
     use super::*;
-    use panoply_radio::design::{Band, Prototype, recursive};
     use crate::threads::tests::Scoped;
+    use panoply_radio::design::{Band, Prototype, recursive};
 
     fn numbers(count: usize) -> Vec<f32> {
         let mut state = 7_u32;

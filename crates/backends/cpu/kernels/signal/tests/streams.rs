@@ -10,8 +10,8 @@ use panoply_core::op::signal::{
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
 };
-use panoply_radio::design::{Band, Prototype, recursive};
 use panoply_cpu_signal::{Level, OneThread, Threads, Workspace};
+use panoply_radio::design::{Band, Prototype, recursive};
 
 const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 

@@ -14,9 +14,9 @@ use panoply_core::once::OnceBox;
 use panoply_core::op::crypto::{HashAlgorithm, RsaPadding};
 use zeroize::Zeroizing;
 
+use crate::failure::Failure;
 use crate::hash::hash as hash_into;
 use crate::lanes::{RSA_LANES, RsaPrivate, RsaPrivateParts, RsaPublic, detected_for_rsa};
-use crate::failure::Failure;
 use crate::random::fill_random;
 
 mod der;

@@ -11,9 +11,9 @@ use zeroize::Zeroize;
 use super::{
     CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
 };
-use crate::failure::Failure;
 use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
 use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
+use crate::failure::Failure;
 use crate::keys::Expanded;
 use crate::lanes::CHAINED_LANES_WIDE;
 use crate::spread::{Run, Slot, Slots, spread, spread_prepared, spread_runs};

@@ -8,7 +8,8 @@ use panoply_core::op::signal::{
 };
 use panoply_core::{Bytes, DType, Element, Error, Result, Tensor, Threads, Value};
 
-use super::{Output, TakeMemory, Workspace, free};
+use super::output::{Output, TakeMemory};
+use super::space::{Space, free};
 use crate::crc;
 use crate::erasure::{Weights, survivors};
 use crate::reed_solomon::BeyondRepair;
@@ -47,7 +48,7 @@ pub(super) fn crc(op: &Crc, threads: &dyn Threads, take: TakeMemory<'_>) -> Resu
 
 pub(super) fn rs_encode(
     op: &RsEncode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -63,7 +64,7 @@ pub(super) fn rs_encode(
 
 pub(super) fn rs_decode(
     op: &RsDecode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -92,7 +93,7 @@ pub(super) fn rs_decode(
 
 pub(super) fn erasure_encode(
     op: &ErasureEncode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -107,7 +108,7 @@ pub(super) fn erasure_encode(
 
 pub(super) fn erasure_rebuild(
     op: &ErasureRebuild,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -142,7 +143,7 @@ fn combined(
 
 pub(super) fn convolutional_encode(
     op: &ConvolutionalEncode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -173,12 +174,7 @@ pub(super) fn convolutional_encode(
     output.value()
 }
 
-pub(super) fn viterbi(
-    op: &Viterbi,
-    space: &mut Workspace,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Value> {
+pub(super) fn viterbi(op: &Viterbi, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let is_circle = op.ending == Ending::TailBiting && op.bits <= EXACT_TAIL_BITS_MAX;
     match op.input.dtype() {
         DType::F32 => one_by_one::<u32>(op, space, threads, take),
@@ -190,7 +186,7 @@ pub(super) fn viterbi(
 /// Decodes frames of any type of soft bits, one by one.
 fn one_by_one<C: Cost<Soft: Element> + Send + Sync>(
     op: &Viterbi,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -217,7 +213,7 @@ fn one_by_one<C: Cost<Soft: Element> + Send + Sync>(
 }
 
 /// Decodes frames of byte soft bits, one in each lane.
-fn side_by_side(op: &Viterbi, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+fn side_by_side(op: &Viterbi, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, trellis) = (op.input.contiguous()?, space.trellis(op.code));
     let softs = input.as_slice::<u8>()?;
     let (bytes, coded) = (op.bits.div_ceil(8), op.coded_bits());

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use panoply_core::op::signal::{Interleave, LdpcDecode, LdpcEncode, Scramble, Scrambler};
 use panoply_core::{DType, Result, Threads, Value};
 
-use super::{Output, TakeMemory, Workspace};
+use super::output::{Output, TakeMemory};
+use super::space::Space;
 use crate::ldpc::LANES;
 use crate::threads::{for_each_piece, share};
 use crate::whiten::scramble as scramble_line;
@@ -15,7 +16,7 @@ const TURN_BYTES_MIN: usize = 64 << 10;
 
 pub(super) fn ldpc_encode(
     op: &LdpcEncode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -33,7 +34,7 @@ pub(super) fn ldpc_encode(
 
 pub(super) fn ldpc_decode(
     op: &LdpcDecode,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {

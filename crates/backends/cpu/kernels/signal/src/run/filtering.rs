@@ -4,7 +4,8 @@ use num_complex::Complex32;
 use panoply_core::op::signal::{Convolve, Fir, Iir};
 use panoply_core::{DType, OneThread, Result, Tensor, Threads, Value};
 
-use super::{Output, TakeMemory, Workspace, numbers};
+use super::output::{Output, TakeMemory, numbers};
+use super::space::Space;
 use crate::fir::Taps;
 use crate::iir::Sections;
 use crate::level::{Kind, Level};
@@ -198,7 +199,7 @@ pub(super) fn step_of(tensor: &Tensor) -> usize {
     if tensor.dtype() == DType::Complex64 { 2 } else { 1 }
 }
 
-pub(super) fn fir(op: &Fir, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn fir(op: &Fir, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, taps, step) = (op.input.contiguous()?, AnyTaps::of(&op.taps)?, step_of(&op.input));
     let (shape, len) = (op.output_shape()?, input.shape().last().copied().unwrap_or(0));
     let (line, out_line) = (len * step, shape.last().copied().unwrap_or(0) * step);
@@ -232,7 +233,7 @@ pub(super) fn rates(level: Level, taps: &AnyTaps, up: usize, down: usize, step: 
     }
 }
 
-pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn iir(op: &Iir, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, step) = (op.input.contiguous()?, step_of(&op.input));
     let mut output = Output::take(input.dtype(), *input.shape(), take)?;
     let len = input.shape().last().copied().unwrap_or(0);
@@ -251,12 +252,7 @@ pub(super) fn iir(op: &Iir, space: &mut Workspace, threads: &dyn Threads, take: 
     output.value()
 }
 
-pub(super) fn convolve(
-    op: &Convolve,
-    space: &mut Workspace,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Value> {
+pub(super) fn convolve(op: &Convolve, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, step) = (op.input.contiguous()?, step_of(&op.input));
     let taps = AnyTaps::of(&op.kernel)?;
     let taps = if op.correlation { taps.turned() } else { taps };

@@ -5,11 +5,12 @@ use std::ops::Range;
 use panoply_core::op::signal::{
     DemodulateWave, Frames, Interleave, Interleaver, Istft, ModulateWave, ReadSamples, SampleFormat, Stft, Wave,
 };
-use panoply_core::{DType, HostBufferMut, Op, Operation, Result, Tensor, Threads, Value};
+use panoply_core::{DType, Describe, Error, HostBufferMut, Op, Operation, Result, Tensor, Threads, Value};
 
-use super::sessions::Session;
-use super::streams::unwanted;
-use super::{TakeMemory, Workspace, homeless, run};
+use super::output::TakeMemory;
+use super::session::{Session, unwanted};
+use super::space::Space;
+use super::whole::run_whole;
 use crate::level::Level;
 
 /// The op that is applied to whole frames.
@@ -31,7 +32,7 @@ pub(super) struct Framed {
     /// Number of elements to skip before the next frame, if the frame begins after the elements so
     /// far.
     ahead: usize,
-    space: Workspace,
+    space: Space,
 }
 
 /// The use of a line's available elements. Elements before `begin` are skipped, the next `used`
@@ -105,7 +106,7 @@ impl Block {
 impl Framed {
     /// A stream before its first piece.
     pub(super) fn new(level: Level, block: Block, dtype: DType, lines: usize) -> Framed {
-        Framed { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Workspace::new(level) }
+        Framed { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Space::new(level) }
     }
 }
 
@@ -132,8 +133,13 @@ impl Session for Framed {
             rest.push(all);
         }
         let whole = Tensor::from_host(self.dtype, piece.shape().with_dim(last, cut.used)?, frames.freeze())?;
-        let ran = run(&self.block.op(&whole)?, &mut self.space, threads, take);
-        let mut value = ran.unwrap_or_else(|| Err(homeless()))?;
+        let op = self.block.op(&whole)?;
+        let ran = match &op {
+            Op::Signal(op) => run_whole(op, &mut self.space, threads, take),
+            _ => None,
+        };
+        let unknown = || Error::invalid("filter stream: op", "one over whole frames", op.name());
+        let mut value = ran.unwrap_or_else(|| Err(unknown()))?;
         if let Some(given) = cut.given {
             let all = value.into_tensor()?;
             value = Value::Tensor(all.slice(last, given.start, given.end)?.contiguous()?);

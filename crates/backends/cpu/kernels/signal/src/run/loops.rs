@@ -8,7 +8,8 @@ use panoply_core::op::signal::{Adapt, Channelize, Mix, Target, Track, Tracker};
 use panoply_core::{DType, Result, Shape, Tensor, Threads, Value};
 
 use super::filtering::{each_line, step_of};
-use super::{Output, TakeMemory, Workspace, numbers};
+use super::output::{Output, TakeMemory, numbers};
+use super::space::Space;
 use crate::bank::Bank;
 use crate::learn::{Aim, adapt as learn};
 use crate::threads::{for_each_piece, share};
@@ -95,7 +96,7 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
 
 pub(super) fn channelize(
     op: &Channelize,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {

@@ -6,7 +6,8 @@ use num_complex::Complex32;
 use panoply_core::op::signal::{Decision, Demodulate, Modulate};
 use panoply_core::{DType, Error, Result, Threads, Value};
 
-use super::{Output, TakeMemory, Workspace};
+use super::output::{Output, TakeMemory};
+use super::space::Space;
 use crate::modem::Modem;
 use crate::streaming::{self, Stream};
 use crate::threads::{for_each_piece, share};
@@ -16,12 +17,7 @@ const TILE_SYMBOLS: usize = 256;
 /// The least number of symbols in one turn of a thread.
 const TURN_SYMBOLS_MIN: usize = 8192;
 
-pub(super) fn modulate(
-    op: &Modulate,
-    space: &mut Workspace,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Value> {
+pub(super) fn modulate(op: &Modulate, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let input = op.input.contiguous()?;
     let symbols = input.as_slice::<u8>()?;
     let mut output = Output::take(DType::Complex64, *input.shape(), take)?;
@@ -45,7 +41,7 @@ pub(super) fn modulate(
 
 pub(super) fn demodulate(
     op: &Demodulate,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {

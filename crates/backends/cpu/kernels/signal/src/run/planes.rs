@@ -7,7 +7,9 @@ use panoply_core::op::signal::{Convolve2, Fft2, FindPeaks};
 use panoply_core::{DType, HostBufferMut, Result, Tensor, Threads, Value};
 
 use super::filtering::{AnyTaps, Linear, each_line, step_of};
-use super::{Output, TakeMemory, Workspace, numbers, spectra};
+use super::output::{Output, TakeMemory, numbers};
+use super::space::Space;
+use super::spectra;
 use crate::peaks::{Peak, peaks};
 use crate::threads::{for_each_piece, share};
 
@@ -18,7 +20,7 @@ const PRODUCTS_OF_STEP: usize = 24;
 
 pub(super) fn convolve2(
     op: &Convolve2,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -84,7 +86,7 @@ fn by_rows(
     op: &Convolve2,
     input: &Tensor,
     kernel: &Tensor,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     output: &mut Output,
 ) -> Result<()> {
@@ -116,7 +118,7 @@ fn spectral(
     op: &Convolve2,
     input: &Tensor,
     kernel: &Tensor,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     output: &mut Output,
 ) -> Result<()> {
@@ -150,7 +152,7 @@ fn spectral(
     Ok(())
 }
 
-fn spectrum(op: &Fft2, space: &mut Workspace, threads: &dyn Threads) -> Result<Tensor> {
+fn spectrum(op: &Fft2, space: &mut Space, threads: &dyn Threads) -> Result<Tensor> {
     spectra::fft2(op, space, threads, &mut HostBufferMut::zeroed)?.into_tensor()
 }
 

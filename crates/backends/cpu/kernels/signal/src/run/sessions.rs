@@ -1,7 +1,4 @@
 //! Streams of bits and of frames, and adaptive filters: their memory between two pieces.
-//!
-//! A session changes its memory at the very end of a piece, when nothing can fail any more. After
-//! an error or a panic the memory is unchanged.
 
 use std::sync::Arc;
 
@@ -10,9 +7,9 @@ use panoply_core::op::signal::{Filter, Learning, Scrambler, Wave};
 use panoply_core::{DType, Element, Error, Result, Tensor, Threads, Value};
 
 use super::framed::{Block, Framed};
-use super::streams::unwanted;
+use super::output::{Output, TakeMemory};
+use super::session::{Session, unwanted};
 use super::waves::check_symbols;
-use super::{Output, TakeMemory};
 use crate::coded_stream::{Decoder, Encoder};
 use crate::learn::{Aim, adapt};
 use crate::level::Level;
@@ -20,19 +17,6 @@ use crate::viterbi::Trellis;
 use crate::viterbi::frame::Cost;
 use crate::waves::{Tones, frequency_modulate};
 use crate::whiten::scramble_on;
-
-/// A stream of one or several signals, with its memory between two pieces.
-pub(super) trait Session: Send {
-    /// Processes the next piece, `[samples]` or `[lines, samples]`: contiguous, with the stream's
-    /// element type and number of lines. After an error the memory is unchanged.
-    fn next(
-        &mut self,
-        piece: &Tensor,
-        desired: Option<&Tensor>,
-        threads: &dyn Threads,
-        take: TakeMemory<'_>,
-    ) -> Result<Value>;
-}
 
 /// A session before its first piece.
 pub(super) fn session(level: Level, filter: &Filter, dtype: DType, lines: usize) -> Result<Box<dyn Session>> {

@@ -7,7 +7,8 @@ use panoply_core::op::signal::{Dct, Fft2, Hilbert, Istft, PowerScale, Psd, Stft}
 use panoply_core::{DType, Result, Threads, Value};
 
 use super::filtering::{each_line, step_of};
-use super::{Output, TakeMemory, Workspace, numbers};
+use super::output::{Output, TakeMemory, numbers};
+use super::space::Space;
 use crate::cosine::{Cosine, Scratch};
 use crate::framing::{Framing, mirror};
 use crate::threads::{for_each_piece, share};
@@ -15,7 +16,7 @@ use crate::threads::{for_each_piece, share};
 /// The least number of input numbers for the transforms in one turn of a thread.
 const TURN_MIN: usize = 8192;
 
-pub(super) fn dct(op: &Dct, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn dct(op: &Dct, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let input = op.input.contiguous()?;
     let len = input.shape().last().copied().unwrap_or(0);
     let mut output = Output::take(DType::F32, *input.shape(), take)?;
@@ -32,12 +33,7 @@ pub(super) fn dct(op: &Dct, space: &mut Workspace, threads: &dyn Threads, take: 
     output.value()
 }
 
-pub(super) fn hilbert(
-    op: &Hilbert,
-    space: &mut Workspace,
-    threads: &dyn Threads,
-    take: TakeMemory<'_>,
-) -> Result<Value> {
+pub(super) fn hilbert(op: &Hilbert, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let input = op.input.contiguous()?;
     let len = input.shape().last().copied().unwrap_or(0);
     let mut output = Output::take(DType::Complex64, *input.shape(), take)?;
@@ -58,7 +54,7 @@ pub(super) fn hilbert(
     output.value()
 }
 
-pub(super) fn stft(op: &Stft, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn stft(op: &Stft, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, step, shape) = (op.input.contiguous()?, step_of(&op.input), op.output_shape()?);
     let mut output = Output::take(DType::Complex64, shape, take)?;
     if shape.elements() == 0 {
@@ -80,7 +76,7 @@ pub(super) fn stft(op: &Stft, space: &mut Workspace, threads: &dyn Threads, take
     output.value()
 }
 
-pub(super) fn istft(op: &Istft, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn istft(op: &Istft, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, shape) = (op.input.contiguous()?, op.output_shape()?);
     let mut output = Output::take(op.output_dtype(), shape, take)?;
     output.numbers().fill(0.0);
@@ -107,7 +103,7 @@ pub(super) fn istft(op: &Istft, space: &mut Workspace, threads: &dyn Threads, ta
     output.value()
 }
 
-pub(super) fn psd(op: &Psd, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn psd(op: &Psd, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, step, shape) = (op.input.contiguous()?, step_of(&op.input), op.output_shape()?);
     let mut output = Output::take(DType::F32, shape, take)?;
     if shape.elements() == 0 {
@@ -150,7 +146,7 @@ pub(super) fn psd(op: &Psd, space: &mut Workspace, threads: &dyn Threads, take: 
     output.value()
 }
 
-pub(super) fn fft2(op: &Fft2, space: &mut Workspace, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
+pub(super) fn fft2(op: &Fft2, space: &mut Space, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Value> {
     let (input, shape) = (op.input.contiguous()?, op.output_shape()?);
     let mut output = Output::take(DType::Complex64, shape, take)?;
     if shape.elements() == 0 {

@@ -6,8 +6,9 @@ use panoply_core::op::signal::{Filter, StartFilter, StreamFilter, Wave};
 use panoply_core::{DType, Error, Result, Shape, Tensor, Threads, Value};
 
 use super::filtering::{AnyTaps, Linear, rates, step_of};
-use super::sessions::{Session, session};
-use super::{Output, TakeMemory, numbers};
+use super::output::{Output, TakeMemory, numbers};
+use super::session::{Session, unwanted};
+use super::sessions::session;
 use crate::bank::Bank;
 use crate::iir::{Sections, State};
 use crate::level::Level;
@@ -252,16 +253,6 @@ impl Piece<'_, '_> {
             *before = own.last().copied().unwrap_or(*before);
         }
         Ok((out.value()?, Next::Before(next)))
-    }
-}
-
-/// Refuses a desired signal for filters that do not learn from it.
-pub(super) fn unwanted(desired: Option<&Tensor>) -> Result<()> {
-    match desired {
-        Some(_) => {
-            Err(Error::invalid("stream_filter: desired signal", "none: the filter does not learn from one", "one"))
-        }
-        None => Ok(()),
     }
 }
 

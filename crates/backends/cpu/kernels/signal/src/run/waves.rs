@@ -5,7 +5,8 @@ use panoply_core::op::signal::{DemodulateWave, ModulateWave, ReadSamples, Wave};
 use panoply_core::{DType, Error, Result, Threads, Value};
 
 use super::filtering::each_line;
-use super::{Output, TakeMemory, Workspace, numbers};
+use super::output::{Output, TakeMemory, numbers};
+use super::space::Space;
 use crate::threads::{for_each_piece, share};
 use crate::waves::{Tones, frequency_demodulate, frequency_modulate};
 
@@ -14,7 +15,7 @@ const TURN_SAMPLES_MIN: usize = 8192;
 
 pub(super) fn modulate(
     op: &ModulateWave,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {
@@ -76,7 +77,7 @@ pub(super) fn check_symbols(symbols: &[u8], tones: &Tones) -> Result<()> {
 
 pub(super) fn demodulate(
     op: &DemodulateWave,
-    space: &mut Workspace,
+    space: &mut Space,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
 ) -> Result<Value> {

@@ -28,7 +28,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("store", &["runtime", "core"]),
     ("arrays", &["nn", "runtime", "core"]),
     ("nn", &["runtime", "core"]),
-    ("ml", &["runtime", "core"]),
+    // The steps of recurrent layers, as pure functions over slices: these kernels know no backend.
+    ("ml", &["cpu_kernels", "runtime", "core"]),
     ("runtime", &["core"]),
     ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "graph", "core"]),
     ("cpu_kernels", &["cpu_kernels", "core"]),

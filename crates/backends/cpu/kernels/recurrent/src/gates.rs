@@ -1,22 +1,23 @@
 //! The activations of recurrent cells, computed on many units at a time.
-#![allow(unsafe_code)] // Functions compiled for vector instructions.
 
-use super::product::Level;
+use crate::product::Level;
 
 /// A kind of cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gates {
+pub enum Gates {
     /// Input, output, forget and cell; sigmoid and tanh.
     Lstm,
     /// Update, reset and hidden, the reset after the product; sigmoid and tanh.
     Gru,
+    /// One gate; tanh.
     Tanh,
+    /// One gate; the larger of the sum and 0.
     Relu,
 }
 
 impl Gates {
     /// Number of sums for each unit.
-    pub(crate) fn count(self) -> usize {
+    pub fn count(self) -> usize {
         match self {
             Gates::Lstm => 4,
             Gates::Gru => 3,
@@ -27,13 +28,13 @@ impl Gates {
 
 /// The sums of one row: those of the input and those of the state. Each is stored gate by gate,
 /// with its stride between gates.
-pub(super) struct Sums<'a> {
-    pub(super) input: (&'a [f32], usize),
-    pub(super) state: (&'a [f32], usize),
+pub(crate) struct Sums<'a> {
+    pub(crate) input: (&'a [f32], usize),
+    pub(crate) state: (&'a [f32], usize),
 }
 
 /// One step of a row. Updates `hidden` and, for an LSTM, `cells`.
-pub(super) fn step(level: Level, gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
+pub(crate) fn step(level: Level, gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
     let _ = level;
     #[cfg(target_arch = "x86_64")]
     match level {
@@ -182,8 +183,8 @@ fn tanh<const FUSED: bool>(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::product::levels;
     use super::*;
+    use crate::product::levels;
 
     fn numbers() -> Vec<f32> {
         let mut numbers: Vec<f32> = (-4000..=4000).map(|step| step as f32 * 0.005).collect();

@@ -1,5 +1,4 @@
 //! The product of a few rows with a constant matrix: most of the work of a recurrent layer's step.
-#![allow(unsafe_code)] // Vector instructions.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::gates::{Gates, Sums, step};
-use super::product::{Level, Panels};
+use crate::gates::{Gates, Sums, step};
+use crate::product::{Level, Panels};
 
 /// The number of products per task below which a thread costs more than it saves.
 const TASK_WORK_MIN: usize = 4 << 20;
@@ -29,7 +29,7 @@ const WEIGHT_BYTES_CLOSE: usize = 1 << 20;
 const SPINS_MAX: u32 = 20_000;
 
 /// A recurrent layer.
-pub(crate) struct Layer {
+pub struct Layer {
     gates: Gates,
     hidden: usize,
     steps: usize,
@@ -52,20 +52,25 @@ struct Part {
 }
 
 /// The inputs of a run. Missing states are zeros.
-pub(crate) struct Given<'a> {
+pub struct Given<'a> {
     /// Products of the weights with the input plus biases, ordered by steps, rows, directions,
     /// gates and units.
-    pub(crate) sums: &'a [f32],
-    pub(crate) hidden: Option<&'a [f32]>,
-    pub(crate) cells: Option<&'a [f32]>,
+    pub sums: &'a [f32],
+    /// The first hidden states, ordered by directions, rows and units.
+    pub hidden: Option<&'a [f32]>,
+    /// The first cells of an LSTM, in the same order.
+    pub cells: Option<&'a [f32]>,
 }
 
 /// The outputs of a run: all hidden states if they are wanted, the last states, and the cells. The
 /// last two hold the initial values at the start.
-pub(crate) struct Made<'a> {
-    pub(crate) all: Option<&'a mut [f32]>,
-    pub(crate) last: &'a mut [f32],
-    pub(crate) cells: &'a mut [f32],
+pub struct Made<'a> {
+    /// Ordered by steps, directions, rows and units.
+    pub all: Option<&'a mut [f32]>,
+    /// Ordered by directions, rows and units.
+    pub last: &'a mut [f32],
+    /// In the same order; only an LSTM writes them.
+    pub cells: &'a mut [f32],
 }
 
 /// One direction of some rows.
@@ -93,7 +98,7 @@ struct Share {
 impl Layer {
     /// A layer with `gates · hidden` rows by `hidden` columns of state weights for each direction,
     /// and as many biases as rows.
-    pub(crate) fn new(
+    pub fn new(
         gates: Gates,
         (steps, hidden): (usize, usize),
         lengths: Vec<usize>,
@@ -134,7 +139,7 @@ impl Layer {
     }
 
     /// Runs all steps.
-    pub(crate) fn run(&self, given: &Given<'_>, made: &mut Made<'_>) {
+    pub fn run(&self, given: &Given<'_>, made: &mut Made<'_>) {
         let mut tasks = self.tasks(given);
         let products = self.steps * self.gates.count() * self.hidden * self.hidden;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);

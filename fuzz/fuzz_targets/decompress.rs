@@ -3,7 +3,7 @@
 #![no_main]
 
 use panoply_core::op::crypto::Format;
-use panoply_crypto::pack::{Packer, first_try};
+use panoply_cpu_crypto::pack::{Packer, first_try};
 
 const LIMIT_BYTES: usize = 1 << 16;
 

@@ -18,7 +18,7 @@ struct Target {
 }
 
 /// Packages with C code (crypto, and what depends on it) need a C compiler for the target as well.
-const C_CODE: &str = "what is built with C code (panoply-crypto, panoply-cpu and all above them): that needs a C compiler for the target";
+const C_CODE: &str = "what is built with C code (panoply-cpu-crypto, panoply-cpu and all above them): that needs a C compiler for the target";
 
 const TARGETS: [Target; 3] = [
     Target {

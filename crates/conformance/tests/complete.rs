@@ -11,8 +11,16 @@ use panoply_core::{Domain, Op};
 /// Ops that cannot be in the suite, each with the file that checks them, and the reason.
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("Sign", "crates/conformance/src/vectors/mod.rs", "the reference has no signatures; published vectors have"),
-    ("StartFilter", "crates/signal/tests/streams.rs", "a stream lives on a device, and the reference has none"),
-    ("StreamFilter", "crates/signal/tests/streams.rs", "a stream lives on a device, and the reference has none"),
+    (
+        "StartFilter",
+        "crates/backends/cpu/kernels/signal/tests/streams.rs",
+        "a stream lives on a device, and the reference has none",
+    ),
+    (
+        "StreamFilter",
+        "crates/backends/cpu/kernels/signal/tests/streams.rs",
+        "a stream lives on a device, and the reference has none",
+    ),
 ];
 
 /// Whether an op is checked outside the suite.

@@ -45,7 +45,7 @@ pub use panoply_core::op::crypto::*;
 #[cfg(feature = "cpu")]
 pub use made_here::{KeyPair, random, random_session};
 
-/// Functions that need the system's randomness, and therefore the CPU backend's library.
+/// Functions that need the system's randomness, and therefore the CPU backend.
 #[cfg(feature = "cpu")]
 mod made_here {
     use panoply_core::op::crypto::{Key, RandomSession, SignatureAlgorithm};
@@ -78,7 +78,7 @@ mod made_here {
         /// Generates a pair from the system's randomness; `None` if there is none. RSA takes up to
         /// seconds.
         pub fn generate(algorithm: SignatureAlgorithm) -> Option<KeyPair> {
-            let made = panoply_crypto::signature::generate(algorithm)?;
+            let made = panoply_cpu::keys::generate(algorithm)?;
             Some(KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) })
         }
     }
@@ -101,13 +101,13 @@ mod made_here {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn random_session(key: &Key) -> Result<RandomSession> {
-        RandomSession::new(key, panoply_crypto::fill_random_anew)
+        RandomSession::new(key, panoply_cpu::keys::fill_random_anew)
     }
 
     /// Returns secret bytes from the system's randomness, for keys.
     pub fn random(len: usize) -> Result<Bytes> {
         let mut bytes = vec![0; len];
-        if !panoply_crypto::fill_random(&mut bytes) {
+        if !panoply_cpu::keys::fill_random(&mut bytes) {
             let (expected, got) = ("the system's randomness", "none");
             return Err(Error::invalid("random bytes", expected, got));
         }

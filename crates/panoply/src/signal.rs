@@ -45,18 +45,30 @@ pub use panoply_core::op::signal::*;
 #[cfg(feature = "signal")]
 pub use designed_here::*;
 
-/// Functions that are computed by the caller's thread, from the library of the signal domain.
+/// Functions that are computed by the caller's thread.
 #[cfg(feature = "signal")]
 mod designed_here {
+    use panoply_core::op::Runs;
+    use panoply_core::op::signal::SampleFormat;
     use panoply_core::{Operation, Result};
-    use panoply_signal::packets::Runs;
 
-    pub use panoply_signal::design::{Band, ORDER_MAX, Prototype, recursive, response, windowed_sinc};
-    pub use panoply_signal::equiripple::{Demand, EQUIRIPPLE_TAPS_MAX, equiripple};
-    pub use panoply_signal::pulse::{PULSE_TAPS_MAX, resampler, root_raised_cosine};
-    pub use panoply_signal::samples::write as write_samples;
-    pub use panoply_signal::window::{KAISER_BETA_MAX, WINDOW_LEN_MAX, Window, kaiser_beta};
-    pub use panoply_signal::{datagrams, hamming, packets, recording, synthetic};
+    pub use panoply_radio::design::{Band, ORDER_MAX, Prototype, recursive, response, windowed_sinc};
+    pub use panoply_radio::equiripple::{Demand, EQUIRIPPLE_TAPS_MAX, equiripple};
+    pub use panoply_radio::pulse::{PULSE_TAPS_MAX, resampler, root_raised_cosine};
+    pub use panoply_radio::window::{KAISER_BETA_MAX, WINDOW_LEN_MAX, Window, kaiser_beta};
+    pub use panoply_radio::{datagrams, hamming, recording, synthetic};
+
+    /// Packets over a noisy channel: QPSK after a known preamble, with a convolutional code.
+    pub mod packets {
+        #[cfg(feature = "cpu")]
+        pub use panoply_cpu::Here;
+        pub use panoply_radio::packets::*;
+    }
+
+    /// Appends numbers to `bytes`, as [`SampleFormat::write`] does.
+    pub fn write_samples(format: SampleFormat, numbers: &[f32], bytes: &mut Vec<u8>) {
+        format.write(numbers, bytes);
+    }
 
     impl Runs for &crate::Runtime {
         fn run<O: Operation>(&mut self, op: O) -> Result<O::Output> {

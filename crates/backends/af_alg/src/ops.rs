@@ -2,8 +2,8 @@
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
-use panoply_crypto::cipher::{pad, unpadded_len};
-use panoply_crypto::hash;
+use panoply_cpu_crypto::cipher::{pad, unpadded_len};
+use panoply_cpu_crypto::hash;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::socket::{Control, Family, Operation, Transform, Trouble};

@@ -67,9 +67,10 @@ fn texts_longer_than_a_piece_are_those_of_the_host() {
 /// What the kernel answers, which is what the host answers.
 fn agreed(engine: &mut dyn Engine, op: Op) -> Value {
     let Op::Crypto(crypto) = &op else { panic!() };
-    let mut state = panoply_crypto::State::default();
+    let mut state = panoply_cpu_crypto::State::default();
     let expected =
-        panoply_crypto::run(crypto, &mut state, &panoply_crypto::OneThread, &mut HostBufferMut::zeroed).unwrap();
+        panoply_cpu_crypto::run(crypto, &mut state, &panoply_cpu_crypto::OneThread, &mut HostBufferMut::zeroed)
+            .unwrap();
     let got = run_one(engine, op).unwrap();
     let bytes = |value: &Value| Messages::from_value(value.clone()).unwrap().into_list().unwrap();
     for (got, expected) in bytes(&got).iter().zip(bytes(&expected)) {

@@ -70,7 +70,7 @@ impl Backend for CpuBackend {
         let guess = FirstGuess::of(device);
         let threads = device.compute_units.map_or(1, |units| units as usize);
         match op {
-            Op::Crypto(crypto) => match panoply_crypto::signing_ns(crypto, threads) {
+            Op::Crypto(crypto) => match panoply_cpu_crypto::signing_ns(crypto, threads) {
                 Some(time_ns) => FirstGuess { work_unit_ns: (time_ns / op.work().max(1) as f64) as f32, ..guess },
                 None => guess,
             },

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use panoply_core::buffer::HOST_ALIGN_BYTES;
 use panoply_core::op::HostStates;
 use panoply_core::{CryptoProvider, DType, Element, Error, HostBufferMut, Result, Shape, Tensor, Value};
-use panoply_crypto::State;
+use panoply_cpu_crypto::State;
 use panoply_graph::Order;
 
 use crate::attention::Scratch;

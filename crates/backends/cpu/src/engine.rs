@@ -46,7 +46,7 @@ impl Engine for CpuEngine {
             batch.drain(..).for_each(|item| self.run_alone(item));
             return;
         }
-        let in_place = |item: &mut Item| matches!(&item.op, Op::Crypto(op) if panoply_crypto::is_in_place(op));
+        let in_place = |item: &mut Item| matches!(&item.op, Op::Crypto(op) if panoply_cpu_crypto::is_in_place(op));
         batch.extract_if(.., in_place).for_each(|item| self.run_alone(item));
         if batch.is_empty() {
             return;

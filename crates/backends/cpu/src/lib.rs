@@ -5,7 +5,8 @@
 //! [`backend`] finds devices, `engine` runs ops in order, and `ops` maps each op to a kernel (one
 //! file per op). Every kernel is a folder of pure functions over slices that take the
 //! [`simd::Simd`] level and the team as arguments. The kernels that take long to compile are crates
-//! of their own in `kernels/`, which compile at the same time.
+//! of their own in `kernels/`, which compile at the same time. [`keys`] and `Here` are for
+//! callers without an engine.
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod attention;
@@ -35,3 +36,11 @@ use panoply_cpu_machine::{extents, lanes, memory, parts, scratch, team};
 use panoply_cpu_map::map;
 use panoply_cpu_order::{search, sort, topk};
 use panoply_cpu_rows::{layernorm, reduce, scan, softmax};
+#[cfg(feature = "signal")]
+pub use panoply_cpu_signal::Here;
+
+/// Key pairs and random bytes, made by the calling thread.
+pub mod keys {
+    pub use panoply_cpu_crypto::signature::{Generated, generate};
+    pub use panoply_cpu_crypto::{fill_random, fill_random_anew};
+}

@@ -5,7 +5,7 @@ use panoply_conformance::run_one;
 use panoply_core::op::crypto::{AeadAlgorithm, Hash, HashAlgorithm, Key, Nonces, Seal};
 use panoply_core::{Backend, Bytes, CryptoProvider, OpenOptions, Operation};
 use panoply_cpu::CpuBackend;
-use panoply_crypto::lanes;
+use panoply_cpu_crypto::lanes;
 
 /// The number of entries into the lanes for three batches: hashes, messages to seal, and messages
 /// to seal in place.

@@ -3,7 +3,7 @@
 
 use panoply_core::Result;
 use panoply_core::op::crypto::{Key, Purpose, SignatureAlgorithm};
-use panoply_crypto::signature::{PrivateKey, PublicKey};
+use panoply_cpu_crypto::signature::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use crate::der::{Reader, padded};

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use libloading::Library;
 use panoply_core::op::crypto::Format;
-use panoply_crypto::deflate::checksum;
+use panoply_cpu_crypto::deflate::checksum;
 
 use crate::library::QatError;
 use crate::request::{Answer, Completion, Completions};

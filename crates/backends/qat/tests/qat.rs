@@ -237,8 +237,8 @@ fn a_large_batch_goes_over_all_instances_and_a_long_queue_is_told() {
     assert_eq!(finished.iter().map(|done| done.token).collect::<Vec<_>>(), [1, 2]);
     for done in finished {
         let Op::Crypto(op) = &done.op else { panic!() };
-        let mut state = panoply_crypto::State::default();
-        let expected = panoply_crypto::run(op, &mut state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
+        let mut state = panoply_cpu_crypto::State::default();
+        let expected = panoply_cpu_crypto::run(op, &mut state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
         let bytes = |value: Value| Messages::from_value(value).unwrap().into_list().unwrap();
         let (got, expected) = (bytes(done.result.unwrap()), bytes(expected));
         assert!(got.iter().zip(&expected).all(|(got, expected)| got.as_slice() == expected.as_slice()));
@@ -271,7 +271,8 @@ fn one_bad_message_fails_its_op_alone() {
 fn failures_of_the_device_are_typed_and_pass() {
     let bench = Bench::new("failures");
     let mut engine = bench.open();
-    let generated = panoply_crypto::signature::generate(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss));
+    let generated =
+        panoply_cpu_crypto::signature::generate(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss));
     let private = Key::sign(SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pss), &generated.unwrap().pkcs8);
     let sign = Sign::new(&private.unwrap(), vec![1; 50]).into_op().unwrap();
     let pack = Compress::new(Format::Gzip, vec![1; 5000]).into_op().unwrap();
@@ -312,12 +313,12 @@ fn a_signature_that_is_wrong_does_not_leave() {
     let bench = Bench::new("wrong");
     let mut engine = bench.open();
     let algorithm = SignatureAlgorithm::rsa(RsaBits::Bits2048, RsaPadding::Pkcs1);
-    let private = Key::sign(algorithm, &panoply_crypto::signature::generate(algorithm).unwrap().pkcs8).unwrap();
+    let private = Key::sign(algorithm, &panoply_cpu_crypto::signature::generate(algorithm).unwrap().pkcs8).unwrap();
     bench.fault(WRONG_RSA);
     let error = run_one(&mut *engine, Sign::new(&private, vec![1]).into_op().unwrap()).unwrap_err();
     assert!(error.to_string().contains("a signature does not verify"), "{error}");
     for algorithm in [EcdsaEncoding::Fixed, EcdsaEncoding::Der].map(SignatureAlgorithm::EcdsaP256) {
-        let private = Key::sign(algorithm, &panoply_crypto::signature::generate(algorithm).unwrap().pkcs8).unwrap();
+        let private = Key::sign(algorithm, &panoply_cpu_crypto::signature::generate(algorithm).unwrap().pkcs8).unwrap();
         let error = run_one(&mut *engine, Sign::new(&private, vec![1]).into_op().unwrap()).unwrap_err();
         assert!(error.to_string().contains("a signature does not verify"), "{error}");
     }
@@ -409,8 +410,8 @@ fn qatzip_compresses_where_no_instance_does() {
         assert!(backend.supports(&devices[0], &op).is_yes());
         let packed = Messages::from_value(run_one(&mut *engine, op).unwrap()).unwrap();
         let Op::Crypto(back) = Decompress::new(format, packed).into_op().unwrap() else { panic!() };
-        let mut state = panoply_crypto::State::default();
-        let back = panoply_crypto::run(&back, &mut state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
+        let mut state = panoply_cpu_crypto::State::default();
+        let back = panoply_cpu_crypto::run(&back, &mut state, &OneThread, &mut HostBufferMut::zeroed).unwrap();
         let back = Messages::from_value(back).unwrap().into_list().unwrap();
         assert!(back.iter().zip(lens).all(|(back, len)| back.as_slice().unwrap() == text(len)), "{format:?}");
     }

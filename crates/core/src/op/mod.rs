@@ -47,6 +47,12 @@ pub trait Operation: Send + 'static {
     fn output(value: Value) -> Result<Self::Output>;
 }
 
+/// Runs ops one after another: a runtime, or kernels on the calling thread.
+pub trait Runs {
+    /// Runs an op and waits for its output.
+    fn run<O: Operation>(&mut self, op: O) -> Result<O::Output>;
+}
+
 /// The description of an op, independent of its domain. Every op implements the first four methods.
 /// The others have defaults that suit most ops.
 pub trait Describe {

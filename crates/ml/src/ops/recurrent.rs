@@ -1,12 +1,7 @@
 //! `RNN`, `GRU` and `LSTM`, in f32 (f64 for models in f64). The form for graphs, with constant
-//! weights and the default activations, is in `steps`.
+//! weights and the default activations, is in `panoply-cpu-recurrent`.
 
-mod gates;
-mod product;
-mod steps;
-
-pub(crate) use gates::Gates;
-pub(crate) use steps::{Given, Layer, Made};
+pub(crate) use panoply_cpu_recurrent::{Gates, Given, Layer, Made};
 
 use super::call::Call;
 use crate::array::{Array, host_count};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use panoply_core::op::signal::half_spectrum_len;
 use panoply_core::{Complex64, Error, Result};
-use panoply_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
+use panoply_cpu_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
 
 use crate::parts::Parts;
 use crate::team::Team;
@@ -161,12 +161,12 @@ impl FftWorkspace {
             room.map_err(|_| out_of_memory(bytes))?;
         }
         let plan = match kind {
-            Kind::Forward => Plan::Complex(panoply_fourier::forward(len)),
-            Kind::Inverse => Plan::Complex(panoply_fourier::inverse(len)),
-            Kind::RealForward => Plan::FromReal(panoply_fourier::forward_real(len)),
-            Kind::RealInverse => Plan::ToReal(panoply_fourier::inverse_real(len)),
-            Kind::WideForward => Plan::Wide(panoply_fourier::forward_wide(len)),
-            Kind::WideInverse => Plan::Wide(panoply_fourier::inverse_wide(len)),
+            Kind::Forward => Plan::Complex(panoply_cpu_fourier::forward(len)),
+            Kind::Inverse => Plan::Complex(panoply_cpu_fourier::inverse(len)),
+            Kind::RealForward => Plan::FromReal(panoply_cpu_fourier::forward_real(len)),
+            Kind::RealInverse => Plan::ToReal(panoply_cpu_fourier::inverse_real(len)),
+            Kind::WideForward => Plan::Wide(panoply_cpu_fourier::forward_wide(len)),
+            Kind::WideInverse => Plan::Wide(panoply_cpu_fourier::inverse_wide(len)),
         };
         if self.plans.len() >= PLANS_MAX || self.plan_bytes.saturating_add(bytes) > PLAN_BYTES_MAX {
             self.plans.clear();

@@ -13,7 +13,7 @@ use panoply_core::op::compute::{ComputeOp, Search};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::op::signal::SignalOp;
 use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Operation, Result, Tensor, Value};
-use panoply_crypto::is_in_place;
+use panoply_cpu_crypto::is_in_place;
 
 use super::compute::search;
 use super::crypto;
@@ -159,7 +159,7 @@ fn size(op: &Op) -> (Size, f64) {
             graded(op.input_bytes() as f64, MAP_BYTES_TINY as f64, MAP_BYTES_MEDIUM as f64, 0.1)
         }
         Op::Compute(ComputeOp::Search(op)) => graded(op.work() as f64, SEARCH_TINY as f64, SEARCH_MEDIUM as f64, 0.1),
-        Op::Crypto(op) => graded(panoply_crypto::estimate_ns(op), CRYPTO_NS_TINY, CRYPTO_NS_MEDIUM, 1.0),
+        Op::Crypto(op) => graded(panoply_cpu_crypto::estimate_ns(op), CRYPTO_NS_TINY, CRYPTO_NS_MEDIUM, 1.0),
         Op::Compute(ComputeOp::Transfer(_)) | Op::Graph(_) => (Size::Large, 0.0),
         // Ops from outside the list keep their states in the engine's own context.
         Op::Extension(_) => (Size::Large, 0.0),

@@ -2,7 +2,7 @@
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Error, Result, Value};
-use panoply_crypto::{fill_random, hash};
+use panoply_cpu_crypto::{fill_random, hash};
 use zeroize::Zeroizing;
 
 use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};

@@ -2,8 +2,8 @@
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
-use panoply_crypto::cipher::unpadded_len;
-use panoply_crypto::hash;
+use panoply_cpu_crypto::cipher::unpadded_len;
+use panoply_cpu_crypto::hash;
 use zeroize::Zeroizing;
 
 use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use panoply_core::op::crypto::Format;
-use panoply_crypto::Failure;
-use panoply_crypto::deflate::{Deflater, Inflater};
+use panoply_cpu_crypto::Failure;
+use panoply_cpu_crypto::deflate::{Deflater, Inflater};
 
 use crate::sys::*;
 use crate::{Place, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
@@ -141,7 +141,7 @@ unsafe fn begin(
 
 fn checksum(setup: &DcSetup, bytes: &[u8]) -> u32 {
     let format = if setup.checksum == DC_ADLER32 { Format::Zlib } else { Format::Gzip };
-    panoply_crypto::deflate::checksum(format, bytes)
+    panoply_cpu_crypto::deflate::checksum(format, bytes)
 }
 
 fn compressed(setup: &DcSetup, message: &[u8], room: &mut [u8]) -> DcResults {

@@ -3,9 +3,9 @@
 use std::ffi::c_void;
 
 use panoply_core::op::crypto::{AeadAlgorithm, CipherAlgorithm, HashAlgorithm};
-use panoply_crypto::aead::AeadKey;
-use panoply_crypto::cipher::CipherKey;
-use panoply_crypto::hash::{self, HmacKey};
+use panoply_cpu_crypto::aead::AeadKey;
+use panoply_cpu_crypto::cipher::CipherKey;
+use panoply_cpu_crypto::hash::{self, HmacKey};
 
 use crate::sys::*;
 use crate::{NO_SESSION, Place, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};

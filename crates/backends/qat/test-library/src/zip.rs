@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_uint};
 use std::time::Duration;
 
 use panoply_core::op::crypto::Format;
-use panoply_crypto::deflate::Deflater;
+use panoply_cpu_crypto::deflate::Deflater;
 
 use crate::zip_sys::*;
 use crate::{

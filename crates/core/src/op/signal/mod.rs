@@ -6,7 +6,7 @@
 //! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Convolve2`]:
 //!   filters over planes. [`FindPeaks`]: the positions of the strongest elements. [`Adapt`]:
 //!   adaptive filters. [`StartFilter`] and [`StreamFilter`]: filters over a stream in pieces.
-//! * [`Mix`]: frequency shifts. [`Track`]: loops for gain, carrier and timing. [`ReadSamples`]: the
+//! * [`Mix`]: frequency shifts, by an [`oscillator`]. [`Track`]: loops for gain, carrier and timing. [`ReadSamples`]: the
 //!   sample formats of radios.
 //! * [`Modulate`] and [`Demodulate`]: between symbols and points of the complex plane.
 //!   [`ModulateWave`] and [`DemodulateWave`]: between messages and waves.
@@ -33,6 +33,7 @@ mod ifft;
 mod iir;
 mod ldpc;
 mod modem;
+pub mod oscillator;
 mod peaks;
 mod reed_solomon;
 mod samples;

@@ -334,3 +334,18 @@ fn codes_that_lose_bits_are_refused() {
     assert!(encode(18).is_err_and(|error| error.to_string().contains("loses bits")));
     assert!(encode(0).is_ok() && encode(17).is_ok() && encode(20).is_ok());
 }
+
+#[test]
+fn samples_that_are_written_are_read_again() {
+    let numbers: Vec<f32> = vec![0.0, 0.5, -1.0, 0.25, -0.125, 0.992_187_5];
+    for format in SampleFormat::ALL {
+        let (mut bytes, mut again) = (Vec::new(), vec![0.0; numbers.len()]);
+        format.write(&numbers, &mut bytes);
+        assert_eq!(bytes.len(), numbers.len() * format.size_bytes());
+        format.read(&bytes, &mut again);
+        assert_eq!(again, numbers, "{format:?}");
+    }
+    let mut bytes = Vec::new();
+    SampleFormat::I16.write(&[9.0, -9.0, f32::NAN], &mut bytes);
+    assert_eq!(bytes, [0xff, 0x7f, 0x00, 0x80, 0, 0]);
+}

@@ -186,7 +186,7 @@ fn special_shapes(base: ConvShape) -> Vec<ConvShape> {
     ]
 }
 
-trait Float: Stored + PartialEq + std::fmt::Debug {
+trait Float: ConvElement + PartialEq + std::fmt::Debug {
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
     const EPSILON: f64;

@@ -1,6 +1,6 @@
 //! Pooling against plain loops.
 
-use panoply_cpu_conv::conv::Stored;
+use panoply_cpu_conv::conv::ConvElement;
 use panoply_cpu_conv::pool2d::*;
 use panoply_cpu_machine::simd::Simd;
 use panoply_cpu_machine::team::Team;
@@ -71,7 +71,7 @@ fn naive(shape: &PoolShape, kind: PoolKind, input: &[f64]) -> Vec<f64> {
 const KINDS: [PoolKind; 3] =
     [PoolKind::Max, PoolKind::Average { count_padding: false }, PoolKind::Average { count_padding: true }];
 
-fn check<S: Stored>(of: fn(f64) -> S, value: fn(S) -> f64, relative: f64)
+fn check<S: ConvElement>(of: fn(f64) -> S, value: fn(S) -> f64, relative: f64)
 where
     S::Real: Number,
 {

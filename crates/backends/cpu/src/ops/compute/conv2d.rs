@@ -10,8 +10,8 @@ use panoply_graph::fuse::images::CHANNELS_LAST;
 use crate::context::Context;
 use crate::conv::channels_last::{self, Pixels};
 use crate::conv::{
-    Activate, ConvShape, ConvWorkspace, Epilogue, PackedWeights, Stored, activate, backward_input, backward_weight,
-    forward_kept,
+    Activate, ConvElement, ConvShape, ConvWorkspace, Epilogue, PackedWeights, activate, backward_input,
+    backward_weight, forward_kept,
 };
 use crate::gemm::Accumulator;
 use crate::map::Ranged;
@@ -125,7 +125,7 @@ fn run_channels_last(op: &Conv2d, behind: Option<Activate<'_, f32>>, context: &m
     })
 }
 
-fn run_forward<S: Element + Stored>(
+fn run_forward<S: Element + ConvElement>(
     op: &Conv2d,
     behind: Option<Activate<'_, S::Real>>,
     context: &mut Context,
@@ -150,7 +150,7 @@ struct Engine<'a> {
 
 /// Runs `forward` with the op's weights, their packed forms, the epilogue, and an output of this
 /// shape.
-fn run_into<S: Element + Stored>(
+fn run_into<S: Element + ConvElement>(
     op: &Conv2d,
     behind: Option<Activate<'_, S::Real>>,
     shape: Shape,
@@ -186,7 +186,7 @@ fn constant_filters(weights: &Tensor, shape: &ConvShape) -> Option<Filters> {
     Some(Filters { start, offset: weights.offset(), dtype: weights.dtype(), dims, groups })
 }
 
-fn input_gradient<S: Element + Stored>(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
+fn input_gradient<S: Element + ConvElement>(op: &Conv2dBackwardInput, context: &mut Context) -> Result<Value> {
     let shape = op.conv_shape()?;
     let gradient = context.contiguous::<S>(&op.gradient)?;
     let weights = context.contiguous::<S>(&op.weights)?;
@@ -196,7 +196,7 @@ fn input_gradient<S: Element + Stored>(op: &Conv2dBackwardInput, context: &mut C
     output.into_tensor().map(Value::Tensor)
 }
 
-fn weight_gradient<S: Element + Stored>(op: &Conv2dBackwardWeight, context: &mut Context) -> Result<Value> {
+fn weight_gradient<S: Element + ConvElement>(op: &Conv2dBackwardWeight, context: &mut Context) -> Result<Value> {
     let shape = op.conv_shape()?;
     let input = context.contiguous::<S>(&op.input)?;
     let gradient = context.contiguous::<S>(&op.gradient)?;

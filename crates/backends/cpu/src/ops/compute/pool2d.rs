@@ -5,7 +5,7 @@ use panoply_core::{DType, Element, Error, Result, Shape, Value, bf16, f16};
 use panoply_graph::fuse::images::{CHANNELS_LAST, is_channels_last};
 
 use crate::context::Context;
-use crate::conv::Stored;
+use crate::conv::ConvElement;
 use crate::pool2d::{Number, pool2d, pool2d_pixels};
 
 pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
@@ -21,7 +21,7 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
     }
 }
 
-fn pool<S: Element + Stored>(op: &Pool2d, context: &mut Context) -> Result<Value>
+fn pool<S: Element + ConvElement>(op: &Pool2d, context: &mut Context) -> Result<Value>
 where
     S::Real: Number,
 {

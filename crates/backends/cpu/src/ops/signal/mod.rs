@@ -1,9 +1,9 @@
 //! The signal domain: Fourier transforms are implemented here, all other ops in the crate
-//! `panoply-signal`, with the node's threads and memory.
+//! `panoply-cpu-signal`, with the node's threads and memory.
 
 use panoply_core::op::signal::SignalOp;
 use panoply_core::{DeviceId, Error, Result, Value};
-use panoply_signal::{Level, Workspace};
+use panoply_cpu_signal::{Level, Workspace};
 
 use crate::context::Context;
 use crate::fft::FftWorkspace;
@@ -55,7 +55,7 @@ pub(super) fn run(op: &SignalOp, context: &mut Context) -> Result<Value> {
         SignalOp::Ifft(op) => fft::run_inverse(op, context),
         other => {
             let Context { signal, team, memory, .. } = context;
-            let ran = panoply_signal::run_op(other, &mut signal.others, team, &mut |bytes| memory.take(bytes));
+            let ran = panoply_cpu_signal::run_op(other, &mut signal.others, team, &mut |bytes| memory.take(bytes));
             let unknown = || Error::Unsupported { op: other.describe().name(), reason: "it has no kernel".to_owned() };
             ran.unwrap_or_else(|| Err(unknown()))
         }

@@ -3,8 +3,12 @@
 use half::{bf16, f16};
 use panoply_cpu_machine::compile_once;
 
-use super::forward::{self, Epilogue};
-use super::{ConvShape, ConvWorkspace, PackedWeights, Stored, weight};
+use super::epilogue::Epilogue;
+use super::packed::PackedWeights;
+use super::real::Stored;
+use super::workspace::ConvWorkspace;
+use super::{ConvShape, weight};
+use crate::pool2d;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -20,7 +24,7 @@ compile_once! {
             kept: Option<&mut PackedWeights>,
             epilogue: &Epilogue<'_, Self>,
             output: &mut [Self],
-        ) = forward::forward_kept;
+        ) = super::forward::forward_kept;
         fn run_backward_input(
             simd: Simd,
             team: &Team,
@@ -28,7 +32,7 @@ compile_once! {
             shape: &ConvShape,
             operands: (&[Self], &[Self]),
             input_gradient: &mut [Self],
-        ) = forward::backward_input;
+        ) = super::forward::backward_input;
         fn run_backward_weight(
             simd: Simd,
             team: &Team,
@@ -40,8 +44,13 @@ compile_once! {
     } for f32, f64, f16, bf16
 }
 
+/// A stored element for which convolutions and pooling are compiled.
+pub trait ConvElement: Stored + Compiled + pool2d::Compiled {}
+
+impl<S: Stored + Compiled + pool2d::Compiled> ConvElement for S {}
+
 /// `output[n][f] = activate(bias[f] + Σ input[n][c] ⋆ weights[f][c])`, with every element of `output` overwritten.
-pub fn forward<S: Stored>(
+pub fn forward<S: ConvElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,
@@ -54,7 +63,7 @@ pub fn forward<S: Stored>(
 }
 
 /// As [`forward`], with constant weights: `kept` holds the weights in packed form.
-pub fn forward_kept<S: Stored>(
+pub fn forward_kept<S: ConvElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,
@@ -68,7 +77,7 @@ pub fn forward_kept<S: Stored>(
 }
 
 /// The gradient of the input: the derivative of the sum of `gradient * output` by each pixel.
-pub fn backward_input<S: Stored>(
+pub fn backward_input<S: ConvElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,
@@ -81,7 +90,7 @@ pub fn backward_input<S: Stored>(
 
 /// Computes the gradient of the weights: the derivative of the sum of `gradient * output` by each
 /// weight.
-pub fn backward_weight<S: Stored>(
+pub fn backward_weight<S: ConvElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,

@@ -7,8 +7,8 @@
 //! others use the general algorithm.
 
 use super::ConvShape;
-use super::correlate::PRODUCTS_FOR_TEAM_MIN;
-use super::forward::Epilogue;
+use super::correlation::PRODUCTS_FOR_TEAM_MIN;
+use super::epilogue::Epilogue;
 use super::plane_tile::{Plane, PlaneKernel};
 use super::real::Stored;
 use super::tile::RealKernels as _;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::blocks::block;
-use super::correlate::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
+use super::correlation::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
 use super::filter_tile::{FilterKernel, FilterTile, TILE_PIXELS_MAX, tile_pixels};
 use super::packed::{Blocks, PackedWeights, packed};
 use super::panel::{PanelLayout, Stencil};

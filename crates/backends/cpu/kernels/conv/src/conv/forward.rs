@@ -1,7 +1,9 @@
 //! The forward convolution and the gradient of its input. Both set up a stencil that `correlate`
 //! runs.
 
-use super::correlate::{Activate, Correlation, Placement, WeightView, correlate};
+use super::correlate::correlate;
+use super::correlation::{Correlation, Placement, WeightView};
+use super::epilogue::Epilogue;
 use super::packed::{PackedWeights, all_finite};
 use super::real::Stored;
 use super::tile::Real;
@@ -12,21 +14,6 @@ use crate::team::Team;
 
 /// Minimum number of pixels that a thread gathers: fewer are done before another thread is awake.
 const GATHERED_PIXELS_MIN: usize = 16 << 10;
-
-/// The fused epilogue of a forward convolution, applied before the sums are stored.
-pub struct Epilogue<'a, S: Stored> {
-    /// One number for each filter, added first.
-    pub bias: Option<&'a [S]>,
-    /// Applied to the sums, in the type that they are computed in.
-    pub activate: Option<Activate<'a, S::Real>>,
-}
-
-impl<S: Stored> Epilogue<'_, S> {
-    /// Neither bias nor activation.
-    pub fn none() -> Self {
-        Epilogue { bias: None, activate: None }
-    }
-}
 
 /// The convolution; `kept` holds constant weights in packed form.
 pub(super) fn forward_kept<S: Stored>(

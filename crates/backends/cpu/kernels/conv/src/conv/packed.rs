@@ -2,7 +2,7 @@
 
 use super::ConvShape;
 use super::blocks::{block, largest};
-use super::correlate::{Correlation, WeightView};
+use super::correlation::{Correlation, WeightView};
 use super::real::Stored;
 use super::tile::{Real, filter_blocks};
 use super::winograd_tile::{POINTS, points};

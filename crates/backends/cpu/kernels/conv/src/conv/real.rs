@@ -1,13 +1,12 @@
 //! Stored element types, and the type in which each is computed.
 
-use super::compiled::Compiled;
 use super::tile::Real;
 use super::workspace::HasScratch;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A stored element: f32 and f64 are computed in their own type, f16 and bf16 in f32.
-pub trait Stored: Compiled + crate::pool2d::Compiled + Copy + Default + Send + Sync + 'static {
+pub trait Stored: Copy + Default + Send + Sync + 'static {
     /// The type of weights, sums and panels.
     type Real: Real + HasScratch;
 

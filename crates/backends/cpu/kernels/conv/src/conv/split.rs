@@ -1,7 +1,7 @@
 //! Splitting of a correlation: images into bands of rows, filters into chunks, channels into
 //! blocks.
 
-use super::correlate::{Correlation, Placement};
+use super::correlation::{Correlation, Placement};
 use super::panel::{PanelLayout, Stencil};
 use super::real::Stored;
 use super::tile::{RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, filter_blocks};

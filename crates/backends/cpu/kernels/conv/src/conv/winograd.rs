@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::ConvShape;
 use super::blocks::{block, largest};
-use super::correlate::PRODUCTS_FOR_TEAM_MIN;
-use super::forward::Epilogue;
+use super::correlation::PRODUCTS_FOR_TEAM_MIN;
+use super::epilogue::Epilogue;
 use super::packed::{PackedWeights, transformed};
 use super::real::Stored;
 use super::tile::{Kernel, LaneRun, RealKernels as _, TILE_VECTORS, Tile, filter_blocks};

@@ -27,8 +27,14 @@ use join::{Average, Join, Max};
 pub use pixels::pool2d_pixels;
 
 /// Pools every plane of `input` into `output`.
-pub fn pool2d<S: Stored>(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[S], output: &mut [S])
-where
+pub fn pool2d<S: Stored + Compiled>(
+    simd: Simd,
+    team: &Team,
+    shape: &PoolShape,
+    kind: PoolKind,
+    input: &[S],
+    output: &mut [S],
+) where
     S::Real: Number,
 {
     S::run(simd, team, shape, kind, input, output);

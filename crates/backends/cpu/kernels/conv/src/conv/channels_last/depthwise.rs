@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use super::super::ConvShape;
-use super::super::correlate::{Activate, PRODUCTS_FOR_TEAM_MIN};
+use super::super::correlation::PRODUCTS_FOR_TEAM_MIN;
+use super::super::epilogue::Activate;
 use super::super::real::Stored;
 use super::super::vector::{LaneMask, Plain, Vector};
 use super::super::workspace::SharedSlice;

@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::ConvShape;
 use super::blocks::block;
-use super::correlate::PRODUCTS_FOR_TEAM_MIN;
-use super::forward::Epilogue;
+use super::correlation::PRODUCTS_FOR_TEAM_MIN;
+use super::epilogue::Epilogue;
 use super::packed::{PackedWeights, Way, all_finite, in_order};
 use super::winograd_tile::POINTS;
 use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, Slot, at_least};

@@ -4,7 +4,7 @@
 //! The other algorithms skip the padding, which is equivalent only for finite weights. Non-finite
 //! weights come from a failed training, so this module need not be fast.
 
-use super::super::forward::Epilogue;
+use super::super::epilogue::Epilogue;
 use super::super::workspace::SharedSlice;
 use super::{ConvShape, Pixels};
 use crate::team::Team;

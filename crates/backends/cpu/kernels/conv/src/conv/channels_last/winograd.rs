@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::ConvShape;
 use super::super::blocks::block;
-use super::super::forward::Epilogue;
+use super::super::epilogue::Epilogue;
 use super::super::real::Stored as _;
 use super::super::vector::{LaneMask, Vector};
 use super::super::winograd_tile::{POINTS, TILE_IN, TILE_OUT, forward, inverse, points};

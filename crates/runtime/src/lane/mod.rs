@@ -54,7 +54,7 @@ use opinions::Opinions;
 use panoply_lockfree::CacheLine;
 use panoply_lockfree::foreign::tell;
 use panoply_lockfree::sleeper::Sleeper;
-use panoply_lockfree::slot::{Receiver, Remains, Ticket, slot};
+use panoply_lockfree::slot::{Receiver, Remains, Ticket};
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub(crate) use task::{Forecast, Leg, Task};
 use warm_ups::WarmUps;
@@ -348,6 +348,7 @@ impl Lane {
 pub(crate) mod tests {
     use panoply_core::op::compute::Transpose;
     use panoply_core::{CostClass, DType, Operation, Tensor};
+    use panoply_lockfree::slot::slot;
 
     use super::*;
     use crate::options::{FallbackPolicy, Wishes};

@@ -12,7 +12,7 @@ use crate::steps::Outcome;
 use crate::tidy::{Source, rust_files};
 
 /// The packages that may have loom tests, and their folders.
-const PACKAGES: [(&str, &str); 2] = [("panoply-core", "crates/core"), ("panoply-runtime", "crates/runtime")];
+const PACKAGES: [(&str, &str); 2] = [("panoply-core", "crates/core"), ("panoply-lockfree", "crates/lockfree")];
 
 /// Runs the loom tests. Skipped only if no module is behind `cfg(loom)`. Fails if there are such
 /// modules but no test is found in them.

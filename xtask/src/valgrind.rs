@@ -25,8 +25,9 @@ const CORE: Target<'static> = Target {
     filters: &[],
     skipped: &["a_graph_of_many_nodes_is_recorded_and_instantiated", "a_fork_waits_for_no_thread_of_its_parent"],
 };
-const RUNTIME: Target<'static> =
-    Target { library: "panoply_runtime", filters: &["queue::", "slot::", "sleeper::", "flights::"], skipped: &[] };
+const LOCKFREE: Target<'static> =
+    Target { library: "panoply_lockfree", filters: &["queue::", "slot::", "sleeper::"], skipped: &[] };
+const RUNTIME: Target<'static> = Target { library: "panoply_runtime", filters: &["flights::"], skipped: &[] };
 const CPU: Target<'static> = Target { library: "panoply_cpu_machine", filters: &["team", "memory"], skipped: &[] };
 
 /// The number of cases that property tests draw here. Memcheck makes each case about thirty times
@@ -39,17 +40,17 @@ pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");
     }
-    let targets = if filters.is_empty() { vec![CORE, RUNTIME, CPU] } else { vec![Target { filters, ..CPU }] };
+    let targets = if filters.is_empty() { vec![CORE, LOCKFREE, RUNTIME, CPU] } else { vec![Target { filters, ..CPU }] };
     memcheck(workspace, &targets).map(drop)
 }
 
-/// Runs the tests of the core crate and of the runtime's lock-free parts. Skipped if valgrind is
-/// missing.
+/// Runs the tests of the core crate, of the lock-free parts and of the runtime's table of flights.
+/// Skipped if valgrind is missing.
 pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
     if find_program("valgrind").is_none() {
         return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
     }
-    memcheck(workspace, &[CORE, RUNTIME])
+    memcheck(workspace, &[CORE, LOCKFREE, RUNTIME])
 }
 
 fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {

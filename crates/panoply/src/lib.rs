@@ -97,10 +97,11 @@ pub use panoply_core::{
     PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict, Verification, bf16, buffer, expr, f16,
     for_each_domain, op, sink,
 };
+pub use panoply_placement as placement;
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
     HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify,
-    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, placement, telemetry,
+    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, telemetry,
 };
 
 /// Graphs: many ops recorded as one, compiled and fused for the device that runs them.
@@ -257,7 +258,7 @@ pub mod ml {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod pipeline {
-    pub use panoply_runtime::pipeline::*;
+    pub use panoply_pipeline::*;
 }
 
 /// For authors of a backend: the traits [`Backend`](backend::Backend) and

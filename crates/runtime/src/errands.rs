@@ -18,8 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_core::once::OnceBox;
+use panoply_lockfree::foreign::contain;
 
-use crate::foreign::contain;
 use crate::process::Process;
 use crate::threads::{self, Owner};
 

@@ -20,138 +20,75 @@
 //! * [`telemetry`]: the runtime's public metrics.
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and
 //!   supervision.
-//! * [`pipeline`]: chains of overlapping stages, on the CPU and on devices.
-//! * [`placement`]: which CPUs workers run on.
-//! * `queue`, `sleeper`, `slot`: the three lock-free parts that everything above is made of.
-//!   `uneven_fence` makes waking cheap. `tenure` and `flight_table` make it possible to replace a
-//!   stuck driver.
-//! * [`process`]: detects forks, in which none of the threads exist.
-//! * `foreign`: how foreign code is called. `errands`: where foreign code is called for the ops of
-//!   a stuck or ended worker.
+//! * [`stepped`]: a runtime without threads, for simulations of the layers above it.
+//! * `errands`: where foreign code is called for the ops of a stuck or ended worker. `timers`: where
+//!   wakers are called at a time. `threads`: the threads of a runtime.
 //! * `address_space`: whether there is memory for large queues and for threads.
+//!
+//! Two crates below this one are parts of it: `panoply_lockfree` has the queue, slot, sleeper and
+//! tenure that everything here is made of, and [`placement`] says which CPUs workers run on. Pipelines
+//! are above it, in `panoply_pipeline`.
 //!
 //! A module knows the modules below it, and none above:
 //!
 //! ```text
-//! pipeline
-//! runtime
+//! runtime         stepped
 //! verifier
 //! relay, pending, telemetry
 //! router          device_worker
 //! lane
 //! options   batcher   health   learned   metrics   verify
-//! slot, queue, sleeper, wakes, tenure, flight_table, threads, process, foreign, time,
-//! address_space
+//! threads, timers, errands, room, time, address_space
+//! panoply_lockfree, panoply_placement
 //! ```
 //!
 //! The crate knows no backend: backends are passed in as `dyn Backend`.
-// The lock-free queue, slot, sleeper and table of flights, and the scheduler's system calls.
-#![allow(unsafe_code)]
 
-#[cfg(not(loom))]
+#[allow(unsafe_code)] // Maps memory, to learn whether the system would give it.
 mod address_space;
-#[cfg(not(loom))]
 pub mod batcher;
-#[cfg(not(loom))]
-mod blocking;
-#[cfg(not(loom))]
 pub mod device_worker;
-#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod errands;
-#[cfg_attr(loom, allow(dead_code))]
-mod flight_table;
-mod foreign;
-#[cfg(not(loom))]
 pub mod health;
-#[cfg(not(loom))]
 mod lane;
-#[cfg(not(loom))]
 mod learned;
-#[cfg(not(loom))]
 mod metrics;
-#[cfg(not(loom))]
 pub mod options;
-#[cfg(not(loom))]
 pub mod partition;
-#[cfg(not(loom))]
 pub mod pending;
-#[cfg(not(loom))]
-pub mod pipeline;
-/// Under the model checker: the places where a pipeline's threads meet.
-#[cfg(loom)]
-#[allow(dead_code)]
-mod pipeline {
-    mod bell;
-    mod ring;
-}
-#[cfg(not(loom))]
-pub mod placement;
-#[cfg(not(loom))]
 pub mod pool;
-#[cfg(not(loom))]
-#[doc(hidden)]
-pub mod process;
-mod queue;
-#[cfg(not(loom))]
 mod relay;
-#[cfg(not(loom))]
 mod room;
-#[cfg(not(loom))]
 pub mod router;
-#[cfg(not(loom))]
 pub mod runtime;
-#[cfg_attr(loom, allow(dead_code))] // Under the model checker only the lock-free parts are built.
-mod sleeper;
-#[cfg_attr(loom, allow(dead_code))]
-mod slot;
-mod sync;
-#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod stepped;
 pub mod telemetry;
-#[cfg_attr(loom, allow(dead_code))]
-mod tenure;
-#[cfg(not(loom))]
-mod threads;
-#[cfg(not(loom))]
-mod time;
-#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod threads;
+#[doc(hidden)]
+pub mod time;
 mod timers;
-mod uneven_fence;
-#[cfg(not(loom))]
 mod verifier;
-#[cfg(not(loom))]
 pub mod verify;
-#[cfg_attr(loom, allow(dead_code))]
-mod wakes;
-#[cfg(not(loom))]
 pub mod worker;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod simulation;
 
-#[cfg(not(loom))]
 pub use batcher::Batching;
-#[cfg(not(loom))]
 pub use device_worker::supervisor::Shutdown;
-#[cfg(not(loom))]
 pub use device_worker::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
-#[cfg(not(loom))]
 pub use health::{Circuit, HealthReport, HealthRules};
-#[cfg(not(loom))]
 pub use options::{FallbackPolicy, Goal, Priority, RunOptions};
-#[cfg(not(loom))]
+#[doc(hidden)]
+pub use panoply_lockfree::process;
+pub use panoply_placement as placement;
 pub use pending::{Pending, PendingOutcome};
-#[cfg(not(loom))]
-pub use pipeline::Pipeline;
-#[cfg(not(loom))]
 pub use pool::{PoolOptions, WorkerPool};
-#[cfg(not(loom))]
 pub use router::Exploration;
-#[cfg(not(loom))]
 pub use router::profile::{Profile, ProfileError};
-#[cfg(not(loom))]
 pub use runtime::{BackendReport, BuildError, Builder, DeviceChange, Rediscovery, Runtime};
-#[cfg(not(loom))]
 pub use verify::Verify;
-#[cfg(not(loom))]
 pub use worker::{Envelope, Worker, WorkerError};

@@ -203,7 +203,8 @@ impl Wishes {
 
 impl RunOptions {
     /// Returns an error if two wishes contradict each other.
-    pub(crate) fn check(&self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<()> {
         if self.verify_every == Some(0) {
             return Err(Error::invalid("verify_every", "at least 1", 0));
         }

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use panoply_core::once::OnceBox;
 use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
+use panoply_lockfree::sleeper::SPIN_US_MAX;
+use panoply_lockfree::slot::TimedOut;
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
-use crate::sleeper::SPIN_US_MAX;
-use crate::slot::TimedOut;
 use crate::timers::{Alarm, Timers};
 
 /// An op in flight. Its output comes from `.await` or from [`Pending::wait`]. Dropping it cancels
@@ -335,7 +335,7 @@ fn typed<T>(answer: OpAnswer, convert: fn(Value) -> Result<T>) -> Result<Outcome
     Ok(Outcome { output: convert(output).map_err(fault)?, report })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::{Error, Result};
+use panoply_lockfree::foreign::contain;
+use panoply_lockfree::tenure::Tenure;
 
-use crate::foreign::contain;
 use crate::lane::inlet::RELAY_DEPTH_MAX;
 use crate::lane::{InParts, Inlet, OpRemains, OpTicket, Task};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
-use crate::tenure::Tenure;
 use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
 use crate::time::nanoseconds;
 

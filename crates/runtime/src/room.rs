@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::task::Waker;
 
-use crate::foreign::contain;
+use panoply_lockfree::foreign::contain;
 
 /// The wakers of callers that wait for room in a full queue.
 #[derive(Default)]

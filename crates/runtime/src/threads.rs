@@ -14,8 +14,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use panoply_lockfree::foreign::contain;
+
 use crate::address_space;
-use crate::foreign::contain;
 
 /// How many threads of one kind may be stuck in foreign code that does not return. Each of them
 /// costs its stack, and code that blocks this many would block any number. Beyond that, no stuck
@@ -56,7 +57,7 @@ impl Owner {
 }
 
 /// A thread that was started.
-pub(crate) struct Thread {
+pub struct Thread {
     id: ThreadId,
     end: Arc<End>,
 }
@@ -69,7 +70,7 @@ struct End {
 }
 
 /// Starts a thread. A panic ends only this thread, and its message is kept.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     address_space::check_room_for_thread()?;
     let end = Arc::new(End::default());
     let there = Arc::clone(&end);
@@ -84,7 +85,7 @@ pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::
 
 impl Thread {
     /// Whether this is the calling thread.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         self.id == std::thread::current().id()
     }
 
@@ -100,7 +101,7 @@ impl Thread {
 
     /// Waits for the thread to end, for `time_max` at the longest. Returns false if it does not
     /// end, or if it is the calling thread.
-    pub(crate) fn ends_within(&self, time_max: Duration) -> bool {
+    pub fn ends_within(&self, time_max: Duration) -> bool {
         !self.is_current() && wait_until(time_max, || self.is_finished())
     }
 }

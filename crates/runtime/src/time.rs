@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The instant after this wait. Waits are capped at a hundred years.
-pub(crate) fn later(now: Instant, wait: Duration) -> Instant {
+#[inline]
+pub fn later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(NEVER)).unwrap_or(now)
 }
 
 /// The earlier of two optional times.
-pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+#[inline]
+pub fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
@@ -19,7 +21,8 @@ pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 }
 
 /// A duration in whole nanoseconds.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
+#[inline]
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

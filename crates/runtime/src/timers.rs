@@ -14,7 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::foreign::{contain, discard};
+use panoply_lockfree::foreign::{contain, discard};
+
 use crate::process::Process;
 use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
 

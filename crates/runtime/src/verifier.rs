@@ -24,9 +24,9 @@ use panoply_core::op::compute::Transfer;
 use panoply_core::{
     DeviceId, Error, FirstGuess, Location, Op, Operation, Outcome, PartRef, Result, Value, Verification,
 };
+use panoply_lockfree::foreign::contain;
 
 use crate::errands::Errands;
-use crate::foreign::contain;
 use crate::health::Circuit;
 use crate::lane::Lane;
 use crate::lane::opinions::{HandedOut, Job, Opinions};

@@ -14,7 +14,6 @@ use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Error, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::pipeline::{Pipeline, PipelineError};
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerError, WorkerPool};
 use support::{poll_for, unpark};
@@ -163,48 +162,6 @@ fn a_pool_refuses_messages_in_a_fork_and_is_dropped_at_once() {
     });
     assert_eq!(right, Some(true));
     assert_eq!((under_way.unwrap().wait(), pool.unwrap().request_to(1, 2).unwrap().wait()), (Ok(300), Ok(2)));
-}
-
-#[test]
-fn a_pipeline_ends_in_a_fork_with_the_reason() {
-    let (sender, source) = Pipeline::builder().channel::<u64>(8);
-    let slow = |value: u64| {
-        std::thread::sleep(Duration::from_millis(20));
-        value + 1
-    };
-    let running = source.map("slow", slow).collect().start().unwrap();
-    (0..4).for_each(|value| sender.send(value).unwrap());
-    let (mut running, mut sender) = (Some(running), Some(sender));
-    let right = in_child(|| {
-        let sender = sender.take().unwrap();
-        let refused = sender.send(9).is_err();
-        drop(sender);
-        let running = running.take().unwrap();
-        running.handle().cancel();
-        matches!(running.wait().result, Err(PipelineError::Forked(_))) && refused
-    });
-    assert_eq!(right, Some(true));
-    drop(sender.take());
-    assert_eq!(running.unwrap().wait().result.unwrap(), [1, 2, 3, 4]);
-}
-
-#[test]
-fn a_pipeline_that_was_built_before_a_fork_does_nothing_there() {
-    let done = Arc::new(AtomicBool::new(false));
-    let effect = Arc::clone(&done);
-    let pipeline = Pipeline::builder().source(0..10_u64).map("effect", move |value| {
-        effect.store(true, Ordering::SeqCst);
-        value
-    });
-    let mut pipeline = Some(pipeline.collect());
-    let right = in_child(|| {
-        let started = pipeline.take().unwrap().start();
-        std::thread::sleep(Duration::from_millis(100));
-        matches!(started, Err(PipelineError::Forked(_))) && !done.load(Ordering::SeqCst)
-    });
-    assert_eq!(right, Some(true));
-    let ended = pipeline.unwrap().start().unwrap().wait();
-    assert_eq!(ended.result.unwrap().len(), 10, "the parent's own run");
 }
 
 #[test]

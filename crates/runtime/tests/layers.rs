@@ -7,26 +7,16 @@ use std::path::Path;
 
 /// The layers, from the lowest to the highest. Modules of one layer do not know each other, unless
 /// they are in one group.
-const LAYERS: [&[&[&str]]; 11] = [
-    &[
-        &["sync"],
-        &["foreign"],
-        &["time"],
-        &["process"],
-        &["placement"],
-        &["partition"],
-        &["blocking"],
-        &["address_space"],
-    ],
-    &[&["uneven_fence"], &["queue"], &["wakes"], &["tenure"], &["threads"], &["room"]],
-    &[&["sleeper"], &["timers"], &["errands"]],
-    &[&["slot"], &["options"], &["batcher"], &["health"], &["learned"], &["metrics"], &["verify"]],
-    &[&["flight_table"], &["lane"], &["worker", "pool"]],
+const LAYERS: [&[&[&str]]; 10] = [
+    &[&["time"], &["process"], &["partition"], &["address_space"]],
+    &[&["threads"], &["room"]],
+    &[&["timers"], &["errands"]],
+    &[&["options"], &["batcher"], &["health"], &["learned"], &["metrics"], &["verify"]],
+    &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
     &[&["verifier"]],
-    &[&["runtime"]],
-    &[&["pipeline"]],
+    &[&["runtime"], &["stepped"]],
     &[&["simulation"]],
 ];
 

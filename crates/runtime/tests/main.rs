@@ -5,8 +5,6 @@ mod fallback;
 mod faults;
 mod graphs;
 mod layers;
-mod pipeline;
-mod pipeline_threads;
 mod reentry;
 mod routing;
 mod support;

@@ -20,6 +20,8 @@ mod moods;
 mod notary;
 #[path = "parts/recipes.rs"]
 mod recipes;
+#[path = "parts/search.rs"]
+mod search;
 #[path = "parts/secrets.rs"]
 mod secrets;
 

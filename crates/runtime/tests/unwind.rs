@@ -4,6 +4,8 @@
 #![allow(unsafe_code)] // The shared module contains a counting allocator.
 
 mod support;
+#[path = "support/traps.rs"]
+mod traps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,8 +22,8 @@ use panoply_runtime::{
     Envelope, FallbackPolicy, HealthRules, PoolOptions, RunOptions, Runtime, Worker, WorkerError, WorkerLimits,
     WorkerPool, WorkerState,
 };
-use support::traps::{self, Listener, PLACES, Place, TrappedBackend, Traps};
 use support::{eventually, poll_for, unpark};
+use traps::{Listener, PLACES, Place, TrappedBackend, Traps};
 
 const OPS: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use panoply_placement::affinity::RealtimePriority;
 use panoply_runtime::partition::{ConsistentHash, HashBy, RangeBy};
-use panoply_runtime::placement::affinity::RealtimePriority;
 use panoply_runtime::pool::{WORKERS_MAX, WorkerStatus};
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};

@@ -4,7 +4,7 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("app", &["panoply"]),
     (
         "panoply",
@@ -15,7 +15,9 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "arrays",
             "nn",
             "ml",
+            "pipeline",
             "runtime",
+            "placement",
             "backends",
             "kernels",
             "simulated",
@@ -27,10 +29,13 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("vector", &["store", "runtime", "core"]),
     ("store", &["runtime", "core"]),
     ("arrays", &["nn", "runtime", "core"]),
-    ("nn", &["runtime", "core"]),
+    ("nn", &["pipeline", "runtime", "core"]),
     // The steps of recurrent layers, as pure functions over slices: these kernels know no backend.
     ("ml", &["cpu_kernels", "runtime", "core"]),
-    ("runtime", &["core"]),
+    ("pipeline", &["runtime", "lockfree", "core"]),
+    ("runtime", &["lockfree", "placement", "core"]),
+    ("lockfree", &["core"]),
+    ("placement", &["core"]),
     ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "graph", "core"]),
     ("cpu_kernels", &["cpu_kernels", "core"]),
     ("c_gpu", &["kernels", "graph", "core"]),
@@ -127,7 +132,10 @@ mod tests {
         let found = broken(&[
             ("crates/core", "panoply-core", &["half"]),
             ("crates/kernels", "panoply-kernels", &["panoply-core"]),
-            ("crates/runtime", "panoply-runtime", &["panoply-core"]),
+            ("crates/lockfree", "panoply-lockfree", &["panoply-core"]),
+            ("crates/placement", "panoply-placement", &["panoply-core"]),
+            ("crates/runtime", "panoply-runtime", &["panoply-core", "panoply-lockfree", "panoply-placement"]),
+            ("crates/pipeline", "panoply-pipeline", &["panoply-runtime", "panoply-lockfree"]),
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/cuda", "panoply-cuda", &["panoply-core", "panoply-c-gpu"]),
@@ -147,7 +155,14 @@ mod tests {
         let core = ("crates/core", "panoply-core", &[] as &[&str]);
         let cpu = ("crates/backends/cpu", "panoply-cpu", &[] as &[&str]);
         let found = broken(&[core, cpu, ("crates/runtime", "panoply-runtime", &["panoply-core", "panoply-cpu"])]);
-        assert_eq!(found, ["crates/runtime/Cargo.toml: `runtime` must not depend on `panoply-cpu`; it may use: core"]);
+        let may_use = "it may use: lockfree, placement, core";
+        assert_eq!(
+            found,
+            [format!("crates/runtime/Cargo.toml: `runtime` must not depend on `panoply-cpu`; {may_use}")]
+        );
+        let runtime = ("crates/runtime", "panoply-runtime", &[] as &[&str]);
+        let found = broken(&[runtime, ("crates/lockfree", "panoply-lockfree", &["panoply-runtime"])]);
+        assert_eq!(found.len(), 1, "the lock-free parts know no runtime");
         let found = broken(&[cpu, ("crates/backends/cuda", "panoply-cuda", &["panoply-cpu"])]);
         assert_eq!(found.len(), 1, "backends do not know each other");
         let found = broken(&[cpu, ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-cpu"])]);

@@ -13,7 +13,7 @@ use panoply_core::op::compute::{Kernel, KernelProgram, LaunchSize, Scalar, Scala
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Api, Backend, DType, DeviceId, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::pipeline::Pipeline;
+use panoply_pipeline::Pipeline;
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 const ELEMENTS: usize = 100;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use panoply_core::{DType, Element, Tensor};
-use panoply_runtime::pipeline::{Pipeline, Receiver, Running};
+use panoply_pipeline::{Pipeline, Receiver, Running};
 
 use crate::error::{Error, Result};
 use crate::random::Random;

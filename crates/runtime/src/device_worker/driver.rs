@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions};
+use panoply_lockfree::foreign::{contain, discard, tell};
 use tracing::Level;
 
 use super::flights::Flights;
 use super::landing::Landing;
 use super::visit::{Generation, Interrupted, aside, inside};
 use crate::batcher::Batcher;
-use crate::foreign::{contain, discard, tell};
 use crate::health::Circuit;
 use crate::lane::{Lane, WorkerState};
 use crate::time::later;

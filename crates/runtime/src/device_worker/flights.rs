@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::Times;
 use crate::lane::{Leg, OpAnswer, OpTicket, Task};
 
-pub(crate) type FlightTable = crate::flight_table::FlightTable<Task, OpAnswer>;
+pub(crate) type FlightTable = panoply_lockfree::flight_table::FlightTable<Task, OpAnswer>;
 
 /// The worker's side of the table.
 pub(crate) struct Flights {

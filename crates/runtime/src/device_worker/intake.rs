@@ -7,11 +7,11 @@ use std::time::Instant;
 use panoply_core::op::BatchKey;
 use panoply_core::sink::Watch;
 use panoply_core::{Describe, Error, Item, Op};
+use panoply_lockfree::foreign::discard;
 
 use super::driver::Driver;
 use super::flights::Flight;
 use super::visit::{Interrupted, inside};
-use crate::foreign::discard;
 use crate::health::Mark;
 use crate::lane::{Lane, Leg, OpTicket, Task, task};
 use crate::options::{Goal, Priority};

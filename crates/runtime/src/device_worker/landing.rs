@@ -7,17 +7,17 @@ use std::time::Instant;
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{DeviceId, Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
+use panoply_lockfree::foreign::{contain, discard, tell};
+use panoply_lockfree::wakes::Caller;
 
 use super::Times;
 use super::flights::{Flight, Flights, Landed};
 use super::visit::Generation;
-use crate::foreign::{contain, discard, tell};
 use crate::health::Mark;
 use crate::lane::task::{Forecast, stands_for, transfer_to_host};
 use crate::lane::{Lane, Leg, OpTicket, Task};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
-use crate::wakes::Caller;
 
 /// The largest fraction of an op's time that is attributed to a transfer that the engine did not
 /// report.

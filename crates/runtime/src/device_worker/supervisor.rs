@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
+use panoply_lockfree::foreign::contain;
+use panoply_placement::affinity::{pin_current, sleep_precisely};
 
 use super::driver::{Driver, Opener, Step};
 use super::vigil::{Look, Vigil};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
-use crate::foreign::contain;
 use crate::lane::{Lane, OpTicket, WorkerState};
-use crate::placement::affinity::{pin_current, sleep_precisely};
 use crate::process::Process;
 use crate::threads::{self, Owner, Thread};
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use panoply_lockfree::foreign::{contain, discard};
+use panoply_lockfree::tenure::Tenure;
+use panoply_lockfree::wakes::Board;
+
 use super::flights::FlightTable;
-use crate::foreign::{contain, discard};
 use crate::lane::OpTicket;
-use crate::tenure::Tenure;
 use crate::time::nanoseconds;
-use crate::wakes::Board;
 
 /// The part of a driver that its supervisor can see.
 pub(crate) struct Generation {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use panoply_core::{DeviceId, Error, ErrorKind, Report};
+use panoply_lockfree::CacheLine;
+use panoply_lockfree::foreign::{discard, tell};
 use tracing::Level;
 
 use super::task::{Seat, Task};
 use super::{ABORT, Lane, OpRemains, OpTicket, WorkerCounters, WorkerReport};
-use crate::foreign::{discard, tell};
 use crate::health::Mark;
 use crate::process;
-use crate::sync::CacheLine;
 
 #[derive(Default)]
 pub(crate) struct Counts {

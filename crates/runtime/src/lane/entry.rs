@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use panoply_core::{Error, Result};
+use panoply_lockfree::queue::PushError;
 
 use super::line::Line;
 use super::{Lane, OpTicket};
 use crate::health::Mark;
 use crate::options::Priority;
-use crate::queue::PushError;
 
 /// Of this many ops taken from mixed queues, one comes from the patient queue first.
 const TURNS: u32 = 8;

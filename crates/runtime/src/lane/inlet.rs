@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use panoply_core::{DeviceId, Error, Result};
+use panoply_lockfree::queue::{PushError, Queue};
+use panoply_lockfree::sleeper::Sleeper;
 
 use super::OpTicket;
-use crate::queue::{PushError, Queue};
-use crate::sleeper::Sleeper;
 
 /// How many tickets may wait for the relay. The relay itself may hold the same number again.
 pub(crate) const RELAY_DEPTH_MAX: usize = 8192;

@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 
+use panoply_lockfree::queue::{PushError, Queue};
+
 use super::OpTicket;
-use crate::queue::{PushError, Queue};
 
 /// One queue of ops with its waiting callers. See the module's rules.
 pub(crate) struct Line {

@@ -24,16 +24,12 @@ use tracing::Level;
 
 use crate::address_space;
 use crate::batcher::Batching;
-use crate::foreign::tell;
 use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
 use crate::learned::model::{Key, Model};
 use crate::metrics::LaneMetrics;
 use crate::options::Priority;
 use crate::process::Process;
-use crate::sleeper::Sleeper;
-use crate::slot::{Receiver, Remains, Ticket};
-use crate::sync::CacheLine;
 use crate::time::nanoseconds;
 
 mod books;
@@ -55,6 +51,10 @@ pub(crate) use inlet::Inlet;
 use line::Line;
 pub(crate) use objects::Objects;
 use opinions::Opinions;
+use panoply_lockfree::CacheLine;
+use panoply_lockfree::foreign::tell;
+use panoply_lockfree::sleeper::Sleeper;
+use panoply_lockfree::slot::{Receiver, Remains, Ticket};
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub(crate) use task::{Forecast, Leg, Task};
 use warm_ups::WarmUps;
@@ -348,6 +348,7 @@ impl Lane {
 pub(crate) mod tests {
     use panoply_core::op::compute::Transpose;
     use panoply_core::{CostClass, DType, Operation, Tensor};
+    use panoply_lockfree::slot::slot;
 
     use super::*;
     use crate::options::{FallbackPolicy, Wishes};
@@ -387,6 +388,6 @@ pub(crate) mod tests {
         let wishes = Wishes::none(FallbackPolicy::None);
         let (accepted, load_ns, keep, verify, session) = (Instant::now(), 0, false, false, false);
         let (op, seat, history) = (Some(op), None, None);
-        crate::slot::slot(Task { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history })
+        slot(Task { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history })
     }
 }

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use panoply_core::{DeviceId, Error, Fallback, Op, Outcome, Report, Value, Verification};
+use panoply_lockfree::foreign::tell;
+use panoply_lockfree::queue::{PushError, Queue};
+use panoply_lockfree::sleeper::Sleeper;
 use tracing::Level;
 
 use super::{Lane, OpAnswer, OpRemains, OpTicket};
-use crate::foreign::tell;
 use crate::health::{Mark, WINDOW};
-use crate::queue::{PushError, Queue};
-use crate::sleeper::Sleeper;
 use crate::time::{later, nanoseconds};
 use crate::verify::Verify;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use panoply_core::{Describe, Op};
+use panoply_lockfree::foreign::discard;
+use panoply_lockfree::queue::Queue;
 
-use crate::foreign::discard;
 use crate::learned::model::Key;
-use crate::queue::Queue;
 
 /// How many ops may wait for their kernels to be compiled.
 const WARM_UPS_MAX: usize = 16;

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use panoply_core::{CostClass, DType, Describe, Op};
+use panoply_lockfree::CacheLine;
 
 use crate::process::Process;
-use crate::sync::CacheLine;
 
 /// The most curves that one device's model keeps: room for every op of the list with every element
 /// type and with none, and as much again for cost classes and extensions, so that a key finds a

@@ -29,16 +29,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use panoply_core::cpu_set::CpuSet;
+use panoply_lockfree::blocking::block_until;
+use panoply_lockfree::foreign::discard;
+use panoply_lockfree::queue::{PushError, QUEUE_DEPTH_MAX, Queue};
+use panoply_lockfree::sleeper::{SPIN_US_MAX, spin};
+use panoply_lockfree::slot::{Receiver, slot};
+use panoply_placement::PlacementError;
+use panoply_placement::affinity::{RealtimePriority, pin_current, set_realtime};
 
 use crate::address_space;
-use crate::blocking::block_until;
-use crate::foreign::discard;
 use crate::partition::{Partitioner, RoundRobin, choose};
-use crate::placement::PlacementError;
-use crate::placement::affinity::{RealtimePriority, pin_current, set_realtime};
 use crate::process::{self, Process};
-use crate::queue::{PushError, QUEUE_DEPTH_MAX, Queue};
-use crate::slot::{Receiver, slot};
 use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
 use crate::worker::waits::{self, WorkerKey};
 use crate::worker::{Worker, WorkerError};
@@ -384,7 +385,7 @@ impl<W: Worker> WorkerPool<W> {
                 Poll::Pending
             }
         };
-        if crate::sleeper::spin(crate::sleeper::SPIN_US_MAX, &mut || mailbox.queue.has_room_for_a_run())
+        if spin(SPIN_US_MAX, &mut || mailbox.queue.has_room_for_a_run())
             && let Poll::Ready(result) = send()
         {
             return result;

@@ -8,9 +8,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use panoply_lockfree::foreign::{contain, tell};
+
 use super::lanes::Candidate;
 use super::{Router, choice};
-use crate::foreign::{contain, tell};
 use crate::health::Circuit;
 use crate::lane::inlet::BACKLOG_NS_MIN;
 use crate::lane::{Forecast, Lane, OpTicket, Task, WorkerState};

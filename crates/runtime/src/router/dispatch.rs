@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use panoply_core::{Describe, Error, Op, Result};
+use panoply_lockfree::slot::slot;
 
 use super::Router;
 use crate::lane::{Lane, OpReceiver, OpTicket, Task};
 use crate::options::{FallbackPolicy, Wishes};
-use crate::slot::slot;
 
 /// An op that was sent, or that waits for room.
 pub(crate) struct Sent {

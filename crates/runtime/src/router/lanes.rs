@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use panoply_core::{Backend, DeviceId, Error, FirstGuess, Op, Result, Support, Warmth};
+use panoply_lockfree::foreign::contain;
 
-use crate::foreign::contain;
 use crate::lane::{Lane, Place, WorkerState};
 
 /// The most devices that a runtime serves at once. A set of devices is a bit mask in a number.
@@ -61,7 +61,6 @@ impl LaneList {
     }
 
     /// Adds a lane in a slot of its own. Returns the reason if there is no room.
-    #[cfg(test)]
     pub(crate) fn add(
         &self,
         backend: &Arc<dyn Backend>,

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use panoply_core::{Op, Result};
+use panoply_lockfree::CacheLine;
 
 use crate::lane::task::Seat;
 use crate::lane::{Forecast, Lane, Task};
 use crate::options::Wishes;
-use crate::sync::CacheLine;
 
 mod account;
 pub(crate) mod balance;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
+use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
 
 use super::discovery::Search;
 use super::{BackendReport, Control, Runtime};
@@ -17,7 +18,6 @@ use crate::lane::opinions::Opinions;
 use crate::lane::{Inlet, LaneSetup, WorkerLimits, WorkerState};
 use crate::options::FallbackPolicy;
 use crate::process::Process;
-use crate::queue::QUEUE_DEPTH_MAX;
 use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 use crate::threads::Owner;

@@ -6,14 +6,14 @@ use std::thread::ThreadId;
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+use panoply_lockfree::foreign::contain;
+use panoply_placement::Topology;
 
 use super::{BackendReport, Control, Runtime};
 use crate::device_worker::driver::Opener;
 use crate::device_worker::supervisor::NotAgain;
 use crate::errands::Errand;
-use crate::foreign::contain;
 use crate::lane::{Lane, WorkerState};
-use crate::placement::Topology;
 use crate::router::profile::Identity;
 use crate::router::{Candidate, LANES_MAX};
 

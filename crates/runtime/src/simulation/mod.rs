@@ -28,7 +28,6 @@ use panoply_cpu::CpuBackend;
 
 use crate::device_worker::driver::{Driver, Opener};
 use crate::device_worker::visit::Generation;
-use crate::foreign::discard;
 use crate::health::Circuit;
 use crate::lane::Inlet;
 use crate::lane::{Lane, LaneSetup, OpAnswer, OpReceiver, PlaceInLine, WorkerState};
@@ -37,12 +36,12 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 mod hooks;
-mod pipelines;
 mod setup;
 mod steps;
 mod trace;
 mod uneven;
 
+use panoply_lockfree::foreign::discard;
 use setup::{random_batching, random_lack, random_limits, random_script, rules};
 use steps::{finish, misbehave, random_step, recover};
 

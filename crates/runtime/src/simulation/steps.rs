@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use panoply_core::Error;
 use panoply_core::clock::Clock;
+use panoply_lockfree::foreign::discard;
 
 use super::{DEVICES, Shared, hooks};
 use crate::device_worker::driver::Step;
-use crate::foreign::discard;
 use crate::lane::WorkerState;
 
 /// Makes foreign code panic and keep its callers, with random frequency.

@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
+use panoply_lockfree::CacheLine;
+use panoply_lockfree::foreign::{contain, discard};
+use panoply_lockfree::queue::Queue;
+use panoply_lockfree::sleeper::Sleeper;
+use panoply_lockfree::slot::Ticket;
+
 use super::waits::WorkerKey;
 use super::{BoxError, Envelope, Worker, WorkerError};
-use crate::foreign::{contain, discard};
 use crate::pool::{PoolOptions, WorkerStatus};
-use crate::queue::Queue;
 use crate::room::Room;
-use crate::sleeper::Sleeper;
-use crate::slot::Ticket;
-use crate::sync::CacheLine;
 use crate::time::later;
 
 /// How many letters are taken from the queue at once.

@@ -1,60 +1,15 @@
 //! A secret part leaves no copy behind: after its last handle is dropped, the memory of the process
 //! is searched for it.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use panoply_core::{Bytes, Error, Object, Result};
-use panoply_runtime::pipeline::Pipeline;
 use panoply_runtime::{Batching, FallbackPolicy, RunOptions, Runtime, WorkerLimits};
 
 use crate::notary::{Break, Notary, Office, OpenSession, Stamp};
-
-const KEY_BYTES: usize = 48;
-const CHUNK_BYTES: usize = 1 << 20;
-
-/// One byte of a test's key, computed on use, so that the search itself keeps no copy.
-fn key_byte(test: u32, index: usize) -> u8 {
-    let mixed = (index as u32 ^ 0x5bd1_e995 ^ test << 16).wrapping_mul(0x9e37_79b1).rotate_left(13);
-    (mixed.wrapping_mul(0x85eb_ca6b) >> 24) as u8
-}
-
-fn key(test: u32) -> Bytes {
-    Bytes::secret((0..KEY_BYTES).map(|index| key_byte(test, index)).collect()).unwrap()
-}
-
-fn is_key(test: u32, window: &[u8]) -> bool {
-    window.iter().enumerate().all(|(index, byte)| *byte == key_byte(test, index))
-}
-
-/// How often a test's key occurs in the memory that this process can read.
-fn copies(test: u32) -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let mut memory = File::open("/proc/self/mem").unwrap();
-    let mut chunk = vec![0_u8; CHUNK_BYTES];
-    let own = chunk.as_ptr() as u64..chunk.as_ptr() as u64 + CHUNK_BYTES as u64;
-    let mut found = 0;
-    for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with("rw"))) {
-        let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
-        let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
-        let mut at = start;
-        while at < end {
-            let len = CHUNK_BYTES.min((end - at) as usize);
-            // Some mappings, such as those of devices, cannot be read.
-            if memory.seek(SeekFrom::Start(at)).is_ok() && memory.read_exact(&mut chunk[..len]).is_ok() {
-                let places = chunk[..len].windows(KEY_BYTES).enumerate().filter(|(_, window)| is_key(test, window));
-                found += places.filter(|(offset, _)| !own.contains(&(at + *offset as u64))).count();
-            }
-            // Windows overlap, so that a key across two windows is found.
-            at += if len == CHUNK_BYTES { (CHUNK_BYTES - KEY_BYTES + 1) as u64 } else { len as u64 };
-        }
-    }
-    chunk.fill(0);
-    found
-}
+use crate::search::{copies, key, key_byte};
 
 #[test]
 #[cfg(target_os = "linux")]
@@ -86,10 +41,6 @@ enum Fate {
     Dropped,
     /// Their deadlines pass before they are started.
     Late,
-    /// They are made by a pipeline.
-    Piped,
-    /// They are made by a pipeline that is cancelled.
-    Cut,
     /// Their device is lost, and makes their sessions again.
     Lost,
     /// Their engine panics.
@@ -100,18 +51,8 @@ enum Fate {
     Aborted,
 }
 
-const FATES: [Fate; 10] = [
-    Fate::Joined,
-    Fate::Moved,
-    Fate::Dropped,
-    Fate::Late,
-    Fate::Piped,
-    Fate::Cut,
-    Fate::Lost,
-    Fate::Panicked,
-    Fate::Stuck,
-    Fate::Aborted,
-];
+const FATES: [Fate; 8] =
+    [Fate::Joined, Fate::Moved, Fate::Dropped, Fate::Late, Fate::Lost, Fate::Panicked, Fate::Stuck, Fate::Aborted];
 
 const OPS: u64 = 24;
 
@@ -171,20 +112,6 @@ fn meet(fate: Fate, test: u32) -> u64 {
             let answers = all(RunOptions::default().deadline(Instant::now() + Duration::from_millis(20)));
             assert!(answers.iter().any(|answer| matches!(answer, Err(Error::DeadlineExceeded { .. }))));
             answers
-        }
-        Fate::Piped => {
-            let numbers = Pipeline::builder().source(0..OPS);
-            let sessions = numbers.op("open", Arc::clone(&runtime), move |_| open()).in_flight(4).collect();
-            sessions.run().unwrap().0.into_iter().map(Ok).collect()
-        }
-        Fate::Cut => {
-            slow_ms(2);
-            let sessions = Pipeline::builder().source(0_u64..).map("key", move |_| open());
-            let sessions = sessions.op("open", Arc::clone(&runtime), OpenSession::clone).in_flight(8).collect();
-            let running = sessions.start().unwrap();
-            crate::eventually("sessions are made", || office.made.load(Ordering::Relaxed) >= OPS);
-            drop(running);
-            (0..OPS).map(|_| Err(Error::Cancelled)).collect()
         }
         Fate::Lost => {
             let sessions = all(RunOptions::default());

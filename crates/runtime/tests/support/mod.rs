@@ -1,11 +1,9 @@
-//! Shared parts of several tests: a counting allocator, foreign code that fails on command, a
-//! minimal executor, and the number of pipeline threads.
+//! Shared parts of several tests, of this crate and of the pipelines above it: a counting allocator
+//! and a minimal executor.
 #![allow(dead_code)] // Each test uses a part of it.
 #![allow(unsafe_code)] // The allocator that counts.
 
 pub mod counting;
-pub mod pipelines;
-pub mod traps;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -32,7 +32,7 @@
 //! * [`store`]: encrypted, crash-safe stores of files, readable from any byte.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
-//! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models,
+//! * [`models`]: models from ONNX files: inference, batches of many callers, folders of models,
 //!   pictures and text.
 //! * [`second_opinion`]: models on ONNX Runtime, if its library is named.
 //! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
@@ -217,7 +217,7 @@ pub mod nn {
 /// Models: ONNX files, run on any available device.
 ///
 /// ```
-/// use panoply::ml::{Array, Model};
+/// use panoply::models::{Array, Model};
 ///
 /// # // A graph of one node, as an ONNX file has it: y = Relu(x), x being two numbers.
 /// # let relu = b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
@@ -232,8 +232,8 @@ pub mod nn {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(feature = "ml")]
-pub mod ml {
-    pub use panoply_ml::*;
+pub mod models {
+    pub use panoply_models::*;
 }
 
 /// Pipelines: chains of stages, on the CPU and on devices, that run overlapped.

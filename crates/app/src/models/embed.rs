@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use panoply::Runtime;
-use panoply::ml::picture::Normalisation;
-use panoply::ml::{Model, tasks};
+use panoply::models::picture::Normalisation;
+use panoply::models::{Model, tasks};
 use panoply::vector::{Collection, Metric, Options, Residency, Schema};
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::ml::picture::{Normalisation, Picture};
-use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
-use panoply::ml::{Array, Model, Outputs, Port, npy};
+use panoply::models::picture::{Normalisation, Picture};
+use panoply::models::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
+use panoply::models::{Array, Model, Outputs, Port, npy};
 use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
 use panoply::{RunOptions, Runtime};
 use serde::Serialize;
@@ -104,7 +104,7 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 /// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
-fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Error {
+fn without_another(runtime: &Runtime, refused: panoply::models::Error) -> anyhow::Error {
     let reports = runtime.backends();
     match reports.iter().find(|report| report.api == ONNX_RUNTIME).map(|report| &report.devices) {
         Some(Err(absence)) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
@@ -118,7 +118,7 @@ fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Er
 fn second_opinion(
     runtime: &Runtime,
     options: &InferOptions,
-    refused: Option<&panoply::ml::Error>,
+    refused: Option<&panoply::models::Error>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let Given::Arrays(files) = &options.given else {
@@ -190,7 +190,7 @@ fn answer(
 }
 
 /// Adds advice to an error when the requested device cannot run the model.
-fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::Error {
+fn refused_there(options: &InferOptions, error: panoply::models::Error) -> anyhow::Error {
     match options.device {
         Some(device) if is_refused(&error) => {
             anyhow::anyhow!("{error}\nwithout --device {device} what it has no kernel for runs elsewhere")
@@ -200,10 +200,10 @@ fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::E
 }
 
 /// Whether the error means that no device could run a graph or a node.
-fn is_refused(error: &panoply::ml::Error) -> bool {
+fn is_refused(error: &panoply::models::Error) -> bool {
     match error {
-        panoply::ml::Error::Run(panoply::Error::Unsupported { .. }) => true,
-        panoply::ml::Error::Node { cause, .. } => is_refused(cause),
+        panoply::models::Error::Run(panoply::Error::Unsupported { .. }) => true,
+        panoply::models::Error::Node { cause, .. } => is_refused(cause),
         _ => false,
     }
 }

@@ -73,7 +73,7 @@ impl Array {
     }
 
     /// An array of numbers that uses all bytes of a buffer.
-    pub(crate) fn from_buffer(kind: ElementType, dims: &[usize], buffer: HostBuffer) -> Result<Array> {
+    pub fn from_buffer(kind: ElementType, dims: &[usize], buffer: HostBuffer) -> Result<Array> {
         let (expected, got) = (bytes_of(kind, dims)?, buffer.bytes().len());
         match kind != ElementType::String && got == expected {
             true => Ok(Array { kind, dims: dims.into(), data: Data::Bytes { buffer, start: 0 } }),
@@ -166,7 +166,7 @@ impl Array {
     }
 
     /// Bytes of memory that the elements take.
-    pub(crate) fn size_bytes(&self) -> u64 {
+    pub fn size_bytes(&self) -> u64 {
         match &self.data {
             Data::Bytes { .. } => (self.len() * self.kind.size_bytes()) as u64,
             Data::Strings(texts) => texts.iter().map(|text| (text.len() + size_of::<String>()) as u64).sum(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a model cannot be loaded or run. All variants except `Busy` and `Run` are the
-/// fault of the model's file or of the caller.
+/// The reason why a model cannot be loaded or run. All variants except `Run` are the fault of
+/// the model's file or of the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -63,14 +63,6 @@ pub enum Error {
         op: String,
         /// The problem.
         cause: Box<Error>,
-    },
-    /// There is no room at the moment. The caller may try again.
-    #[error("{what}: there is no room for more than {limit}")]
-    Busy {
-        /// The queue or memory that is full.
-        what: &'static str,
-        /// The bound.
-        limit: u64,
     },
     /// Running on a device failed.
     #[error(transparent)]

@@ -4,8 +4,6 @@
 use crate::bounds::lowered;
 use crate::model::zeros_of;
 use crate::network::Network;
-use crate::picture::Picture;
-use crate::text::Tokenizer;
 
 /// Number of bits by which bounds are lowered: arrays of at most 256 KiB.
 const LOWERED_BITS: u32 = 14;
@@ -24,16 +22,4 @@ pub fn model(bytes: &[u8]) -> (bool, bool) {
 /// Reads an array in NumPy's format. Returns whether that succeeded.
 pub fn npy(bytes: &[u8]) -> bool {
     lowered(LOWERED_BITS, || crate::npy::read(bytes).is_ok())
-}
-
-/// Decodes a picture. Returns whether that succeeded.
-pub fn picture(bytes: &[u8]) -> bool {
-    Picture::decode(bytes).is_ok()
-}
-
-/// Reads a vocabulary in each format and encodes the same text with it. Returns whether one format
-/// succeeded.
-pub fn vocabulary(text: &str) -> bool {
-    let known = [Tokenizer::from_lines(text), Tokenizer::from_json(text)];
-    known.into_iter().flatten().any(|tokenizer| tokenizer.encode(&[text], 64).is_ok())
 }

@@ -7,10 +7,8 @@
 //!    each form of the inputs, and replays the trace afterwards.
 //! 4. [`Network`] is a parsed file. [`Model`] is a network with its runtime, and the type that a
 //!    program holds.
-//! 5. [`serve`] batches the requests of many callers, [`Repository`] keeps a folder of models
-//!    ready, [`Ensemble`] chains models and stages.
-//! 6. [`picture`] and [`text`] make inputs from pictures and text, [`tasks`] makes answers from
-//!    outputs.
+//! 5. For programs that chain or batch models: [`Live`] values stay where they were computed,
+//!    [`rows`] cuts and joins arrays, and a network of [`NewNode`]s comes from no file.
 //!
 //! Nothing is approximated silently. A feature that a model needs and this crate lacks is an error
 //! that names the node.
@@ -18,7 +16,6 @@
 mod array;
 mod bounds;
 mod element;
-mod ensemble;
 mod error;
 mod exec;
 #[doc(hidden)]
@@ -27,24 +24,20 @@ mod lower;
 mod model;
 mod narrow;
 mod network;
+mod nodes;
 pub mod npy;
 mod onnx;
 mod ops;
-pub mod picture;
 mod program;
-mod repository;
-pub mod serve;
-pub mod tasks;
-pub mod text;
+pub mod rows;
 mod value;
 
 pub use array::{Array, Scalar};
 pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
-pub use ensemble::{Ensemble, Member, Stage};
 pub use error::{Error, Result};
+pub use exec::{Context, Live};
 pub use model::{Held, Model, Outputs};
 pub use network::{Dimension, Network, Port};
-pub use repository::{ModelState, Repository, RepositoryOptions};
-
+pub use nodes::{NewNode, Setting};
 pub use value::Value;

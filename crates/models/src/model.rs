@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// As [`Model::infer_with`], with values that stay on their devices.
-    pub(crate) fn infer_live(&self, inputs: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+    pub fn infer_live(&self, inputs: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
         self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
     }
 

@@ -14,7 +14,8 @@ use panoply_runtime::{RunOptions, Runtime};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::exec::{Context, Executable, Kept, Live, count_in};
-use crate::onnx::{GraphMessage, ModelMessage, NodeMessage, PortMessage, PortType, read_value};
+use crate::nodes::NewNode;
+use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
 use crate::program::build::{Built, build};
 use crate::value::Value;
@@ -92,12 +93,8 @@ impl Network {
 
     /// A network of these nodes, with ops of the newest known version. Inputs and outputs have any
     /// type and shape.
-    pub(crate) fn of_nodes(
-        name: &str,
-        nodes: Vec<NodeMessage<'_>>,
-        inputs: &[&str],
-        outputs: &[&str],
-    ) -> Result<Network> {
+    pub fn of_nodes(name: &str, nodes: Vec<NewNode>, inputs: &[&str], outputs: &[&str]) -> Result<Network> {
+        let nodes = nodes.into_iter().map(NewNode::message).collect();
         let port = |name: &&str| PortMessage { name: (*name).to_owned(), ..PortMessage::default() };
         let (inputs, outputs) = (inputs.iter().map(port).collect(), outputs.iter().map(port).collect());
         let graph = GraphMessage { name: name.to_owned(), nodes, inputs, outputs, ..GraphMessage::default() };
@@ -203,7 +200,7 @@ impl Network {
     }
 
     /// As [`Network::infer_values`], with values that stay where they were computed.
-    pub(crate) fn run_live(&self, context: &Context<'_>, inputs: &[(&str, Live)]) -> Result<Vec<Live>> {
+    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, Live)]) -> Result<Vec<Live>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
             return Err(Error::invalid("an input", self.input_names(), format!("{name:?}")));
         }

@@ -10,14 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bench::{Tolerance, Verdict, compare, saved_models, verdict_on};
-use crate::each::{completed, completes, numbers, on_each, weights};
+use crate::each::{completed, completes, numbers, on_each, pictures, weights};
 use crate::onnx::*;
 use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::{Backend, DeviceId};
 use panoply_cpu::CpuBackend;
-use panoply_models::picture::{Fit, Frame, Normalisation, Picture};
-use panoply_models::tasks::{DetectOptions, Detector, boxes, suppress};
-use panoply_models::{Array, ElementType, Ensemble, Member, Model, Network, Stage, Value};
+use panoply_models::{Array, ElementType, Network, Value};
 use panoply_runtime::{RunOptions, Runtime};
 
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-4 };
@@ -27,33 +25,6 @@ const TOLERANCE_INT8: Tolerance = Tolerance { relative: 2e-3, absolute: 0.05 };
 const TIME_TO_COMPILE: Duration = Duration::from_secs(60);
 /// The models that a software device runs within seconds.
 const SMALL: [&str; 6] = ["chars2vec", "lcnet-orientation", "ppocr-cls", "silero-vad", "wake-embedding", "wake-jarvis"];
-
-/// A network of convolutions, normalisation, pools and a classifier.
-fn pictures() -> (Message, Vec<(&'static str, Value)>) {
-    let nodes = [
-        node("Conv", &["x", "w1", "b1"], &["c1"], &[ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])]),
-        node("BatchNormalization", &["c1", "scale", "b1", "b1", "variance"], &["n1"], &[]),
-        node("Relu", &["n1"], &["r1"], &[]),
-        node("Conv", &["r1", "w2"], &["c2"], &[int("group", 8), ints("pads", &[1, 1, 1, 1])]),
-        node("HardSwish", &["c2"], &["h2"], &[]),
-        node("MaxPool", &["h2"], &["p2"], &[ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])]),
-        node("GlobalAveragePool", &["p2"], &["mean"], &[]),
-        node("Flatten", &["mean"], &["flat"], &[]),
-        node("Gemm", &["flat", "w3"], &["logits"], &[int("transB", 1)]),
-        node("Softmax", &["logits"], &["y"], &[int("axis", 1)]),
-    ];
-    let constants = [
-        weights("w1", &[8, 3, 3, 3], 1),
-        weights("b1", &[8], 2),
-        f32s("scale", &[8], &[1.5; 8]),
-        f32s("variance", &[8], &[0.7; 8]),
-        weights("w2", &[8, 1, 3, 3], 3),
-        weights("w3", &[5, 8], 4),
-    ];
-    let ports = [port("x", ElementType::F32, &[-1, 3, 16, 16])];
-    let given = Array::from_slice(&numbers(2 * 3 * 256, 5), [2, 3, 16, 16]).unwrap();
-    (model(18, &graph(&nodes, &constants, &ports, &[any("y")])), vec![("x", given.into())])
-}
 
 /// A network of an embedding, attention with a mask, normalisation and dense layers.
 fn sentences() -> (Message, Vec<(&'static str, Value)>) {
@@ -261,132 +232,4 @@ fn a_model_larger_than_a_devices_memory_goes_elsewhere() {
     // More rows than any device has memory for: the error has both figures, for the largest device.
     let refused = network.infer_values(&runtime, &given(40_000), &RunOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("bytes") && refused.contains("104857600"), "{refused}");
-}
-
-/// Values between members of an ensemble stay on the device: each member runs one graph there, and
-/// each output is copied back once.
-#[test]
-fn values_between_members_stay_on_their_device() {
-    on_each(|runtime, device| {
-        let model = Model::from_bytes(Arc::clone(runtime), &pictures().0.0).unwrap();
-        let frame = Frame::of(&model.inputs()[0], None).unwrap();
-        let members = vec![
-            Member::stage(Stage::decode()),
-            Member::stage(Stage::fit(frame, Fit::Crop)),
-            Member::stage(Stage::normalise(frame, Normalisation::Signed).unwrap()).writes("array", "x"),
-            Member::new(&model),
-            Member::stage(Stage::softmax(-1).unwrap()).reads("x", "y").writes("y", "likely"),
-            Member::stage(Stage::top_k(3, -1).unwrap()).reads("x", "likely").writes("indices", "classes"),
-        ];
-        let chain = Ensemble::new("pictures", &["file"], &["values", "classes"], members).unwrap();
-        let bytes: Vec<u8> = (0..32 * 24 * 3_u32).map(|place| (place * 7 % 251) as u8).collect();
-        let picture = Picture::from_rgb(32, 24, bytes).unwrap();
-        let file = picture.encode(false).unwrap();
-        let file = Array::from_slice(&file, [file.len()]).unwrap();
-        let (array, _) = picture.array(&frame, Fit::Crop, Normalisation::Signed).unwrap();
-        let scores = model.reference(&[("x", array.into())]).unwrap()[0].array().unwrap().to_floats().unwrap();
-        let sum: f64 = scores.iter().map(|score| score.exp()).sum();
-        let mut expected: Vec<(f64, i64)> = scores.iter().map(|score| score.exp() / sum).zip(0..).collect();
-        expected.sort_by(|a, b| b.0.total_cmp(&a.0));
-        for turn in 0..2 {
-            let before = completed(runtime, device);
-            let outputs = chain.infer(&[("file", file.clone())], &RunOptions::require(device)).unwrap();
-            let (values, classes) = (outputs.get("values").unwrap(), outputs.get("classes").unwrap());
-            assert_eq!(classes.to_i64s().unwrap(), expected[..3].iter().map(|(_, class)| *class).collect::<Vec<_>>());
-            for (got, (likely, _)) in values.to_floats().unwrap().iter().zip(&expected) {
-                assert!((got - likely).abs() < 1e-4, "{got}, expected {likely}");
-            }
-            let (graphs, copies) = (4, 2);
-            assert!(completes(runtime, device, before + graphs + copies), "turn {turn} on {device}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert_eq!(completed(runtime, device) - before, graphs + copies, "turn {turn} on {device}");
-        }
-    });
-}
-
-/// Random detector outputs in all three layouts: the device's boxes equal the host's.
-fn check_boxes(runtime: &Arc<Runtime>, device: DeviceId) {
-    let identity = [node("Identity", &["x"], &["y"], &[])];
-    let ports = [port("x", ElementType::F32, &[-1])];
-    let some =
-        Model::from_bytes(Arc::clone(runtime), &model(18, &graph(&identity, &[], &ports, &[any("y")])).0).unwrap();
-    let detector = Detector::new(&some);
-    let run = RunOptions::require(device);
-    let mut kept = 0;
-    for (seed, dims) in [[1_usize, 7, 90], [1, 400, 8], [1, 300, 6], [1, 5, 70], [1, 70, 5]].into_iter().enumerate() {
-        let across = dims[2] > dims[1];
-        let (count, width) = if across { (dims[2], dims[1]) } else { (dims[1], dims[2]) };
-        let raw = numbers(count * width, seed as u32 + 11);
-        let mut values = vec![0.0_f32; count * width];
-        for (place, raw) in raw.iter().enumerate() {
-            let (object, part) = (place / width, place % width);
-            let value = match part {
-                0 | 1 => (raw + 0.5) * 60.0,
-                2 | 3 if width == 6 && !across => 40.0 + (raw + 0.5) * 60.0,
-                2 | 3 => 8.0 + (raw + 0.5) * 30.0,
-                5 if width == 6 && !across => ((raw + 0.5) * 3.0).floor(),
-                _ => raw + 0.5,
-            };
-            values[if across { part * count + object } else { place }] = value;
-        }
-        // A box with NaN does not count.
-        values[0] = f32::NAN;
-        let output = Array::from_slice(&values, dims).unwrap();
-        for (score_min, overlap_max) in [(0.25, 0.45), (0.05, 0.1), (0.9, 0.7), (1.5, 0.5)] {
-            let options = DetectOptions { score_min, overlap_max, ..DetectOptions::default() };
-            let expected = suppress(boxes(&output, score_min).unwrap(), &options);
-            let got = detector.boxes(&output, &options, &run).unwrap();
-            let short = |list: &[panoply_models::tasks::Detection]| -> Vec<(usize, i64)> {
-                list.iter().map(|object| (object.class, (object.score * 1e4) as i64)).collect()
-            };
-            assert_eq!(short(&got), short(&expected), "{dims:?} on {device} with {options:?}");
-            for (got, expected) in got.iter().zip(&expected) {
-                let near = got.corners.iter().zip(&expected.corners).all(|(a, b)| (a - b).abs() < 1e-3);
-                assert!(near, "{got:?}, expected {expected:?}");
-            }
-            kept += got.len();
-        }
-    }
-    assert!(kept > 100, "{kept} boxes were kept");
-}
-
-#[test]
-fn boxes_are_suppressed_on_the_cpu() {
-    let runtime = Arc::new(bench::runtime());
-    let device = runtime.devices().next().unwrap().id;
-    check_boxes(&runtime, device);
-}
-
-#[test]
-fn boxes_are_suppressed_on_devices() {
-    on_each(|runtime, device| {
-        let before = completed(runtime, device);
-        check_boxes(runtime, device);
-        assert!(completed(runtime, device) > before + 20, "boxes were not suppressed on {device}");
-    });
-}
-
-/// A chain in which every box hides the next needs the largest number of rounds.
-#[test]
-fn a_long_chain_of_boxes_needs_many_rounds() {
-    let runtime = Arc::new(bench::runtime());
-    let device = runtime.devices().next().unwrap().id;
-    let some = Model::from_bytes(
-        runtime,
-        &model(
-            18,
-            &graph(&[node("Identity", &["x"], &["y"], &[])], &[], &[port("x", ElementType::F32, &[-1])], &[any("y")]),
-        )
-        .0,
-    )
-    .unwrap();
-    let rows = (0..200).flat_map(|place| {
-        let left = place as f32 * 4.0;
-        [left, 0.0, left + 10.0, 10.0, 1.0 - place as f32 * 1e-3, 0.0]
-    });
-    let output = Array::from_slice(&rows.collect::<Vec<f32>>(), [1, 200, 6]).unwrap();
-    let options = DetectOptions { overlap_max: 0.3, count_max: 500, ..DetectOptions::default() };
-    let got = Detector::new(&some).boxes(&output, &options, &RunOptions::prefer(device)).unwrap();
-    assert_eq!(got, suppress(boxes(&output, 0.25).unwrap(), &options));
-    assert_eq!(got.len(), 100, "every second one");
 }

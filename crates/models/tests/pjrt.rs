@@ -38,8 +38,9 @@ impl Saved {
         let input = |(place, port): (usize, &panoply_models::Port)| {
             (port.name.clone(), port.read_value(&read(format!("input_{place}.pb"))).unwrap())
         };
-        let output =
-            |(place, port): (usize, &panoply_models::Port)| port.read_value(&read(format!("output_{place}.pb"))).unwrap();
+        let output = |(place, port): (usize, &panoply_models::Port)| {
+            port.read_value(&read(format!("output_{place}.pb"))).unwrap()
+        };
         let inputs = network.inputs().iter().enumerate().map(input).collect();
         let expected = network.outputs().iter().enumerate().map(output).collect();
         Saved { network, inputs, expected }

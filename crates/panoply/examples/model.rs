@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use panoply::RunOptions;
-use panoply::models::serve::{ServeOptions, Server};
 use panoply::models::{Array, Dimension, Model};
+use panoply::serve::{ServeOptions, Server};
 
 const REQUESTS: usize = 50;
 

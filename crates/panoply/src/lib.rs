@@ -32,8 +32,9 @@
 //! * [`store`]: encrypted, crash-safe stores of files, readable from any byte.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
-//! * [`models`]: models from ONNX files: inference, batches of many callers, folders of models,
-//!   pictures and text.
+//! * [`models`]: models from ONNX files, on every device.
+//! * [`inputs`]: pictures and texts as a model's inputs; classes, boxes and vectors of its outputs.
+//! * [`serve`]: models for many callers: batches, folders of models, ensembles; common tasks.
 //! * [`second_opinion`]: models on ONNX Runtime, if its library is named.
 //! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
@@ -66,7 +67,7 @@
 //! | `store` | encrypted stores |
 //! | `vector` | collections of vectors, and files in five families of formats |
 //! | `nn` | neural networks and their training |
-//! | `ml` | models from ONNX files |
+//! | `ml` | models from ONNX files, pictures and texts for them, and servers |
 //! | `arrays` | `nn::backend`: typed arrays for other libraries, with conversions from and to `ndarray` |
 
 mod builder;
@@ -234,6 +235,28 @@ pub mod nn {
 #[cfg(feature = "ml")]
 pub mod models {
     pub use panoply_models::*;
+}
+
+/// Inputs and answers of models: pictures, texts, classes, boxes and vectors.
+///
+/// ```
+/// use panoply::inputs::text::Tokenizer;
+///
+/// let tokenizer = Tokenizer::from_lines("[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld")?;
+/// let tokens = tokenizer.encode(&["Hello world", "hello"], 8)?;
+/// assert_eq!((tokens.rows, tokens.len), (2, 4));
+/// assert_eq!(tokens.ids, [2, 4, 5, 3, 2, 4, 3, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "ml")]
+pub mod inputs {
+    pub use panoply_inputs::*;
+}
+
+/// Models for many callers: servers that batch, folders of models, ensembles, and common tasks.
+#[cfg(feature = "ml")]
+pub mod serve {
+    pub use panoply_serve::*;
 }
 
 /// Pipelines: chains of stages, on the CPU and on devices, that run overlapped.

@@ -4,7 +4,7 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("app", &["panoply"]),
     (
         "panoply",
@@ -13,7 +13,9 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "store",
             "arrays",
             "nn",
+            "inputs",
             "models",
+            "serve",
             "runtime",
             "backends",
             "kernels",
@@ -28,7 +30,9 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("store", &["runtime", "core"]),
     ("arrays", &["nn", "runtime", "core"]),
     ("nn", &["runtime", "core"]),
+    ("serve", &["models", "inputs", "runtime", "core"]),
     ("models", &["runtime", "core"]),
+    ("inputs", &["core"]),
     ("runtime", &["core"]),
     ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "kernels", "fourier", "crypto", "signal", "graph", "core"]),
     ("cpu_kernels", &["cpu_kernels", "core"]),

@@ -226,9 +226,9 @@ impl ModelCase {
     }
 }
 
-pub(super) fn refused(error: panoply::models::Error) -> Error {
-    match error {
-        panoply::models::Error::Run(error) => error,
+pub(super) fn refused(error: impl Into<panoply::serve::Error>) -> Error {
+    match error.into() {
+        panoply::serve::Error::Run(error) => error,
         other => Error::Unsupported { op: "a model", reason: other.to_string() },
     }
 }

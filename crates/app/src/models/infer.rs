@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::models::picture::{Normalisation, Picture};
-use panoply::models::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
+use panoply::inputs::picture::{Normalisation, Picture};
+use panoply::inputs::tasks::{Class, DetectOptions, Detection, Labels};
 use panoply::models::{Array, Model, Outputs, Port, npy};
 use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
+use panoply::serve::tasks::{self, Detector};
 use panoply::{RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -190,7 +191,8 @@ fn answer(
 }
 
 /// Adds advice to an error when the requested device cannot run the model.
-fn refused_there(options: &InferOptions, error: panoply::models::Error) -> anyhow::Error {
+fn refused_there(options: &InferOptions, error: impl Into<panoply::serve::Error>) -> anyhow::Error {
+    let error = error.into();
     match options.device {
         Some(device) if is_refused(&error) => {
             anyhow::anyhow!("{error}\nwithout --device {device} what it has no kernel for runs elsewhere")
@@ -200,10 +202,17 @@ fn refused_there(options: &InferOptions, error: panoply::models::Error) -> anyho
 }
 
 /// Whether the error means that no device could run a graph or a node.
-fn is_refused(error: &panoply::models::Error) -> bool {
+fn is_refused(error: &panoply::serve::Error) -> bool {
+    fn is_refused_node(error: &panoply::models::Error) -> bool {
+        match error {
+            panoply::models::Error::Run(panoply::Error::Unsupported { .. }) => true,
+            panoply::models::Error::Node { cause, .. } => is_refused_node(cause),
+            _ => false,
+        }
+    }
     match error {
-        panoply::models::Error::Run(panoply::Error::Unsupported { .. }) => true,
-        panoply::models::Error::Node { cause, .. } => is_refused(cause),
+        panoply::serve::Error::Run(panoply::Error::Unsupported { .. }) => true,
+        panoply::serve::Error::Model(error) => is_refused_node(error),
         _ => false,
     }
 }
@@ -211,7 +220,7 @@ fn is_refused(error: &panoply::models::Error) -> bool {
 fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut Findings) -> Result<(), Failure> {
     let labels = match &options.labels {
         Some(file) => Labels::load(file).map_err(anyhow::Error::new)?,
-        None => Labels::of(model),
+        None => Labels::of(model.metadata()),
     };
     if !answers_with_boxes(model) {
         let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);

@@ -6,9 +6,9 @@ pub mod infer;
 use std::path::Path;
 
 use anyhow::Context;
+use panoply::inputs::picture::Picture;
+use panoply::inputs::text::Tokenizer;
 use panoply::models::Model;
-use panoply::models::picture::Picture;
-use panoply::models::text::Tokenizer;
 
 use crate::failure::Failure;
 

@@ -54,9 +54,10 @@ pub(crate) const RUN_BYTES_MAX: usize = 1 << 34;
 const LISTS_MAX: usize = 64;
 
 /// The environment of a run: runtime, options and counters.
-pub(crate) struct Context<'a> {
+pub struct Context<'a> {
     /// The runtime whose devices run graphs. Without a runtime everything runs on the host.
     pub runtime: Option<&'a Runtime>,
+    /// The options of every graph that is run.
     pub options: RunOptions,
     turns: Cell<u64>,
     bytes: Cell<u64>,
@@ -65,7 +66,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
+    /// The environment of a run that starts now.
+    pub fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
         let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
         Context { runtime, options, turns, bytes, devices }
     }
@@ -81,7 +83,7 @@ impl<'a> Context<'a> {
     }
 
     /// Fails after the deadline.
-    pub(crate) fn in_time(&self) -> Result<()> {
+    pub fn in_time(&self) -> Result<()> {
         match self.options.deadline {
             Some(deadline) if Instant::now() >= deadline => {
                 let late_by = deadline.elapsed();
@@ -122,7 +124,7 @@ impl<'a> Context<'a> {
     }
 
     /// The value, copied to the host if it is on a device.
-    pub(crate) fn fetch(&self, live: &Live) -> Result<Value> {
+    pub fn fetch(&self, live: &Live) -> Result<Value> {
         match live {
             Live::Value(value) => Ok(value.clone()),
             Live::Tensor(tensor, kind) if tensor.location() == Location::Host => {
@@ -147,7 +149,8 @@ pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, gra
 
 /// A value of a run, on the host or in the memory where a graph left it.
 #[derive(Clone)]
-pub(crate) enum Live {
+pub enum Live {
+    /// A value on the host.
     Value(Value),
     /// A tensor that holds elements of this type, in as many bits or fewer.
     Tensor(Tensor, ElementType),
@@ -155,7 +158,7 @@ pub(crate) enum Live {
 
 impl Live {
     /// The value as a tensor for graphs.
-    pub(crate) fn tensor(&self) -> Result<Tensor> {
+    pub fn tensor(&self) -> Result<Tensor> {
         match self {
             Live::Value(value) => value.array()?.tensor(),
             Live::Tensor(tensor, _) => Ok(tensor.clone()),

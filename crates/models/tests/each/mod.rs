@@ -8,10 +8,11 @@ use panoply_c_gpu::EmulatedBackend;
 use panoply_core::{Backend, DeviceId};
 use panoply_cpu::CpuBackend;
 use panoply_cuda::CudaBackend;
+use panoply_models::{Array, ElementType, Value};
 use panoply_runtime::Runtime;
 use panoply_vulkan::VulkanBackend;
 
-use crate::onnx::{Message, f32s};
+use crate::onnx::{Message, any, f32s, graph, int, ints, model, node, port};
 
 /// Runs a test on each available device, with a runtime that has the device and, for ops that the
 /// device lacks, the CPU.
@@ -66,4 +67,31 @@ pub fn numbers(count: usize, seed: u32) -> Vec<f32> {
 
 pub fn weights(name: &str, dims: &[i64], seed: u32) -> Message {
     f32s(name, dims, &numbers(dims.iter().product::<i64>() as usize, seed))
+}
+
+/// A network of convolutions, normalisation, pools and a classifier.
+pub fn pictures() -> (Message, Vec<(&'static str, Value)>) {
+    let nodes = [
+        node("Conv", &["x", "w1", "b1"], &["c1"], &[ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])]),
+        node("BatchNormalization", &["c1", "scale", "b1", "b1", "variance"], &["n1"], &[]),
+        node("Relu", &["n1"], &["r1"], &[]),
+        node("Conv", &["r1", "w2"], &["c2"], &[int("group", 8), ints("pads", &[1, 1, 1, 1])]),
+        node("HardSwish", &["c2"], &["h2"], &[]),
+        node("MaxPool", &["h2"], &["p2"], &[ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])]),
+        node("GlobalAveragePool", &["p2"], &["mean"], &[]),
+        node("Flatten", &["mean"], &["flat"], &[]),
+        node("Gemm", &["flat", "w3"], &["logits"], &[int("transB", 1)]),
+        node("Softmax", &["logits"], &["y"], &[int("axis", 1)]),
+    ];
+    let constants = [
+        weights("w1", &[8, 3, 3, 3], 1),
+        weights("b1", &[8], 2),
+        f32s("scale", &[8], &[1.5; 8]),
+        f32s("variance", &[8], &[0.7; 8]),
+        weights("w2", &[8, 1, 3, 3], 3),
+        weights("w3", &[5, 8], 4),
+    ];
+    let ports = [port("x", ElementType::F32, &[-1, 3, 16, 16])];
+    let given = Array::from_slice(&numbers(2 * 3 * 256, 5), [2, 3, 16, 16]).unwrap();
+    (model(18, &graph(&nodes, &constants, &ports, &[any("y")])), vec![("x", given.into())])
 }

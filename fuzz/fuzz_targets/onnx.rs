@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    panoply_ml::fuzzing::model(bytes);
+    panoply_models::fuzzing::model(bytes);
 });

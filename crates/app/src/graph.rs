@@ -8,7 +8,7 @@ use panoply::graph::cost::Rates;
 use panoply::graph::listing::{Listing, Row};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
 use panoply::graph::{Facts, Graph, Peak, SYMBOLS_MAX, SymbolSizes, text};
-use panoply::ml::Model;
+use panoply::models::Model;
 use serde::Serialize;
 
 use crate::configuration::{Format, GraphOptions};

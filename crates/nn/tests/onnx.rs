@@ -9,7 +9,7 @@ use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{ConvOptions, Reduction};
 use panoply_core::{DType, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_ml::{Array, Model};
+use panoply_models::{Array, Model};
 use panoply_nn::layers::{
     AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dropout, Embedding, Flatten, GlobalAvgPool2d, Gru, LayerNorm,
     Linear, Lstm, MaxPool2d, MultiHeadAttention, Relu,

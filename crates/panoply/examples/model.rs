@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use panoply::RunOptions;
-use panoply::ml::serve::{ServeOptions, Server};
-use panoply::ml::{Array, Dimension, Model};
+use panoply::models::{Array, Dimension, Model};
+use panoply::serve::{ServeOptions, Server};
 
 const REQUESTS: usize = 50;
 

@@ -32,8 +32,9 @@
 //! * [`store`]: encrypted, crash-safe stores of files, readable from any byte.
 //! * [`vector`]: collections of vectors: exact and approximate search, durable, on every device.
 //! * [`nn`]: neural networks, their training, and a compute backend for other libraries.
-//! * [`ml`]: models from ONNX files: inference, batches of many callers, folders of models,
-//!   pictures and text.
+//! * [`models`]: models from ONNX files, on every device.
+//! * [`inputs`]: pictures and texts as a model's inputs; classes, boxes and vectors of its outputs.
+//! * [`serve`]: models for many callers: batches, folders of models, ensembles; common tasks.
 //! * [`second_opinion`]: models on ONNX Runtime, if its library is named.
 //! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
@@ -66,7 +67,7 @@
 //! | `store` | encrypted stores |
 //! | `vector` | collections of vectors, and files in five families of formats |
 //! | `nn` | neural networks and their training |
-//! | `ml` | models from ONNX files |
+//! | `ml` | models from ONNX files, pictures and texts for them, and servers |
 //! | `arrays` | `nn::backend`: typed arrays for other libraries, with conversions from and to `ndarray` |
 
 mod builder;
@@ -218,7 +219,7 @@ pub mod nn {
 /// Models: ONNX files, run on any available device.
 ///
 /// ```
-/// use panoply::ml::{Array, Model};
+/// use panoply::models::{Array, Model};
 ///
 /// # // A graph of one node, as an ONNX file has it: y = Relu(x), x being two numbers.
 /// # let relu = b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
@@ -233,8 +234,30 @@ pub mod nn {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(feature = "ml")]
-pub mod ml {
-    pub use panoply_ml::*;
+pub mod models {
+    pub use panoply_models::*;
+}
+
+/// Inputs and answers of models: pictures, texts, classes, boxes and vectors.
+///
+/// ```
+/// use panoply::inputs::text::Tokenizer;
+///
+/// let tokenizer = Tokenizer::from_lines("[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld")?;
+/// let tokens = tokenizer.encode(&["Hello world", "hello"], 8)?;
+/// assert_eq!((tokens.rows, tokens.len), (2, 4));
+/// assert_eq!(tokens.ids, [2, 4, 5, 3, 2, 4, 3, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "ml")]
+pub mod inputs {
+    pub use panoply_inputs::*;
+}
+
+/// Models for many callers: servers that batch, folders of models, ensembles, and common tasks.
+#[cfg(feature = "ml")]
+pub mod serve {
+    pub use panoply_serve::*;
 }
 
 /// Pipelines: chains of stages, on the CPU and on devices, that run overlapped.

@@ -1,5 +1,5 @@
 //! Models on ONNX Runtime: an answer to compare with, and a way to run a model that
-//! [`ml`](crate::ml) refuses.
+//! [`models`](crate::models) refuses.
 //!
 //! No model goes there by itself. A program loads the model through this module. The device
 //! `onnxruntime:0` is in its list of devices if the variable `PANOPLY_ONNXRUNTIME` names the
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use panoply_core::{Bytes, Object};
-use panoply_ml::{Array, ElementType, Error, Outputs, Result};
+use panoply_models::{Array, ElementType, Error, Outputs, Result};
 use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, RunModel};
 use panoply_runtime::{RunOptions, Runtime};
 

@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use panoply::ml::{Array, Dimension, ElementType, Held, Model, Network, Port};
+use panoply::models::{Array, Dimension, ElementType, Held, Model, Network, Port};
 use panoply::{DType, Error, RunOptions};
 
 use super::cases::{Amount, Case, Scale};
@@ -226,9 +226,9 @@ impl ModelCase {
     }
 }
 
-pub(super) fn refused(error: panoply::ml::Error) -> Error {
-    match error {
-        panoply::ml::Error::Run(error) => error,
+pub(super) fn refused(error: impl Into<panoply::serve::Error>) -> Error {
+    match error.into() {
+        panoply::serve::Error::Run(error) => error,
         other => Error::Unsupported { op: "a model", reason: other.to_string() },
     }
 }

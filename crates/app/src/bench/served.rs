@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use panoply::ml::serve::{ServeOptions, Server};
-use panoply::ml::{Array, Model};
+use panoply::models::{Array, Model};
+use panoply::serve::{ServeOptions, Server};
 use panoply::{DeviceId, RunOptions, Runtime};
 use serde::Serialize;
 
@@ -146,7 +146,7 @@ fn warm_up(
     server: &Server,
     inputs: &[(&str, Array)],
     sizes: impl Iterator<Item = usize>,
-) -> Result<(), panoply::ml::Error> {
+) -> Result<(), panoply::serve::Error> {
     for size in sizes {
         let (batches, rows) = server.batches();
         if size > 2 && batches == rows {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use panoply::DeviceId;
-use panoply::ml::picture::Normalisation;
+use panoply::inputs::picture::Normalisation;
 
 use super::{Format, format};
 use crate::arguments::models::{EmbedArguments, InferArguments};

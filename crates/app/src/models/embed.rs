@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use panoply::Runtime;
-use panoply::ml::picture::Normalisation;
-use panoply::ml::{Model, tasks};
+use panoply::inputs::picture::Normalisation;
+use panoply::models::Model;
+use panoply::serve::tasks;
 use panoply::vector::{Collection, Metric, Options, Residency, Schema};
 use serde_json::{Value, json};
 

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::ml::picture::{Normalisation, Picture};
-use panoply::ml::tasks::{self, Class, DetectOptions, Detection, Detector, Labels};
-use panoply::ml::{Array, Model, Outputs, Port, npy};
+use panoply::inputs::picture::{Normalisation, Picture};
+use panoply::inputs::tasks::{Class, DetectOptions, Detection, Labels};
+use panoply::models::{Array, Model, Outputs, Port, npy};
 use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
+use panoply::serve::tasks::{self, Detector};
 use panoply::{RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -104,7 +105,7 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 /// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
-fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Error {
+fn without_another(runtime: &Runtime, refused: panoply::models::Error) -> anyhow::Error {
     let reports = runtime.backends();
     match reports.iter().find(|report| report.api == ONNX_RUNTIME).map(|report| &report.devices) {
         Some(Err(absence)) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
@@ -118,7 +119,7 @@ fn without_another(runtime: &Runtime, refused: panoply::ml::Error) -> anyhow::Er
 fn second_opinion(
     runtime: &Runtime,
     options: &InferOptions,
-    refused: Option<&panoply::ml::Error>,
+    refused: Option<&panoply::models::Error>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let Given::Arrays(files) = &options.given else {
@@ -190,7 +191,8 @@ fn answer(
 }
 
 /// Adds advice to an error when the requested device cannot run the model.
-fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::Error {
+fn refused_there(options: &InferOptions, error: impl Into<panoply::serve::Error>) -> anyhow::Error {
+    let error = error.into();
     match options.device {
         Some(device) if is_refused(&error) => {
             anyhow::anyhow!("{error}\nwithout --device {device} what it has no kernel for runs elsewhere")
@@ -200,10 +202,17 @@ fn refused_there(options: &InferOptions, error: panoply::ml::Error) -> anyhow::E
 }
 
 /// Whether the error means that no device could run a graph or a node.
-fn is_refused(error: &panoply::ml::Error) -> bool {
+fn is_refused(error: &panoply::serve::Error) -> bool {
+    fn is_refused_node(error: &panoply::models::Error) -> bool {
+        match error {
+            panoply::models::Error::Run(panoply::Error::Unsupported { .. }) => true,
+            panoply::models::Error::Node { cause, .. } => is_refused_node(cause),
+            _ => false,
+        }
+    }
     match error {
-        panoply::ml::Error::Run(panoply::Error::Unsupported { .. }) => true,
-        panoply::ml::Error::Node { cause, .. } => is_refused(cause),
+        panoply::serve::Error::Run(panoply::Error::Unsupported { .. }) => true,
+        panoply::serve::Error::Model(error) => is_refused_node(error),
         _ => false,
     }
 }
@@ -211,7 +220,7 @@ fn is_refused(error: &panoply::ml::Error) -> bool {
 fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut Findings) -> Result<(), Failure> {
     let labels = match &options.labels {
         Some(file) => Labels::load(file).map_err(anyhow::Error::new)?,
-        None => Labels::of(model),
+        None => Labels::of(model.metadata()),
     };
     if !answers_with_boxes(model) {
         let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);

@@ -6,9 +6,9 @@ pub mod infer;
 use std::path::Path;
 
 use anyhow::Context;
-use panoply::ml::Model;
-use panoply::ml::picture::Picture;
-use panoply::ml::text::Tokenizer;
+use panoply::inputs::picture::Picture;
+use panoply::inputs::text::Tokenizer;
+use panoply::models::Model;
 
 use crate::failure::Failure;
 

@@ -1,0 +1,375 @@
+//! Running a program.
+//!
+//! 1. The first run with inputs of certain types and shapes is traced node by node. Nodes that
+//!    depend only on constants and shapes are computed once and their results kept. Nodes that
+//!    devices have ops for are recorded into a graph. Every other node is a step on the host. A
+//!    graph is as large as possible: it ends only when a step on the host needs a value of the
+//!    graph.
+//! 2. The trace is a list of [`Step`]s. Later runs with the same types and shapes replay the list
+//!    without decisions.
+//! 3. If shapes depend on values (`NonZero`, a slice with computed bounds), or a value decides an
+//!    `If`, the list ends in a branch. A branch has one further list for each outcome seen, keyed
+//!    by the outcome. A new outcome is traced from there.
+//! 4. Bodies of `Loop`, `Scan` and `SequenceMap` are programs with lists of their own.
+//! 5. The number of lists is bounded; the oldest is dropped first. The total size of all lists of a
+//!    model is bounded too ([`KEPT_MAX`]). A program whose lists exceed it drops them. A program
+//!    that still finds no room traces every run. The lock on the lists is held for look-ups only,
+//!    never while a step runs.
+//! 6. The iterations of all loops of a run are bounded in total, and so are the bytes that the run
+//!    holds on the host.
+
+mod bodies;
+mod kept;
+mod replay;
+mod state;
+mod tracer;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use std::time::Instant;
+
+use panoply_core::graph::Graph;
+use panoply_core::op::compute::Transfer;
+use panoply_core::op::graph::RunGraph;
+use panoply_core::{DeviceId, Location, Tensor};
+use panoply_runtime::{RunOptions, Runtime};
+
+use crate::array::Array;
+use crate::bounds::bound;
+use crate::element::ElementType;
+use crate::error::{Error, Result};
+use crate::program::{Body, Node, ValueId};
+use crate::value::Value;
+pub(crate) use kept::Kept;
+use kept::Share;
+use state::State;
+
+/// The most iterations of all loops of one run in total. A condition that never becomes false has
+/// to end.
+pub(crate) const TURNS_MAX: usize = 1 << 20;
+/// The most bytes that the values of one run take on the host at a time, without graphs.
+pub(crate) const RUN_BYTES_MAX: usize = 1 << 34;
+/// The most lists kept for one program, and the most further lists of one branch.
+const LISTS_MAX: usize = 64;
+
+/// The environment of a run: runtime, options and counters.
+pub struct Context<'a> {
+    /// The runtime whose devices run graphs. Without a runtime everything runs on the host.
+    pub runtime: Option<&'a Runtime>,
+    /// The options of every graph that is run.
+    pub options: RunOptions,
+    turns: Cell<u64>,
+    bytes: Cell<u64>,
+    /// The devices that ran graphs, as reported by the runtime, each with its number of graphs.
+    devices: RefCell<Vec<(DeviceId, u64)>>,
+}
+
+impl<'a> Context<'a> {
+    /// The environment of a run that starts now.
+    pub fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
+        let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
+        Context { runtime, options, turns, bytes, devices }
+    }
+
+    /// Counts an iteration of a loop. Fails beyond the bound or after the deadline.
+    fn turn(&self) -> Result<()> {
+        self.turns.set(self.turns.get() + 1);
+        if self.turns.get() > bound(TURNS_MAX) as u64 {
+            let (what, limit) = ("the turns of a run's loops", TURNS_MAX as u64);
+            return Err(Error::Limit { what, limit, got: self.turns.get() });
+        }
+        self.in_time()
+    }
+
+    /// Fails after the deadline.
+    pub fn in_time(&self) -> Result<()> {
+        match self.options.deadline {
+            Some(deadline) if Instant::now() >= deadline => {
+                let late_by = deadline.elapsed();
+                Err(Error::Run(panoply_core::Error::DeadlineExceeded { late_by }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a value's bytes to those held by the run.
+    fn hold(&self, bytes: u64) -> Result<()> {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        let limit = bound(RUN_BYTES_MAX) as u64;
+        match self.bytes.get() <= limit {
+            true => Ok(()),
+            false => Err(Error::Limit { what: "the bytes of a run's values", limit, got: self.bytes.get() }),
+        }
+    }
+
+    fn let_go(&self, live: Option<Live>) {
+        self.bytes.set(self.bytes.get().saturating_sub(live.map_or(0, |live| live.bytes())));
+    }
+
+    fn run_graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let runtime = self.runtime.ok_or_else(|| Error::unsupported("a graph without a runtime"))?;
+        let outcome = runtime.run_with(RunGraph::new(graph, inputs), self.options.clone()).with_report().wait()?;
+        // Parts of a split graph ran on other devices.
+        let mut devices = self.devices.borrow_mut();
+        count_in(&mut devices, outcome.report.device, 1);
+        outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
+        Ok(outcome.output)
+    }
+
+    /// The devices that ran graphs so far, each with its number of graphs. Parts of split graphs
+    /// count as graphs.
+    pub(crate) fn devices(&self) -> Vec<(DeviceId, u64)> {
+        self.devices.borrow().clone()
+    }
+
+    /// The value, copied to the host if it is on a device.
+    pub fn fetch(&self, live: &Live) -> Result<Value> {
+        match live {
+            Live::Value(value) => Ok(value.clone()),
+            Live::Tensor(tensor, kind) if tensor.location() == Location::Host => {
+                Array::from_carrier(tensor, *kind).map(Value::Array)
+            }
+            Live::Tensor(tensor, kind) => {
+                let runtime = self.runtime.ok_or_else(|| Error::unsupported("a device without a runtime"))?;
+                let tensor = runtime.run(Transfer::to_host(tensor)).wait()?;
+                Array::from_carrier(&tensor, *kind).map(Value::Array)
+            }
+        }
+    }
+}
+
+/// Adds `graphs` to the count of a device.
+pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, graphs: u64) {
+    match devices.iter_mut().find(|(known, _)| *known == device) {
+        Some((_, count)) => *count += graphs,
+        None => devices.push((device, graphs)),
+    }
+}
+
+/// A value of a run, on the host or in the memory where a graph left it.
+#[derive(Clone)]
+pub enum Live {
+    /// A value on the host.
+    Value(Value),
+    /// A tensor that holds elements of this type, in as many bits or fewer.
+    Tensor(Tensor, ElementType),
+}
+
+impl Live {
+    /// The value as a tensor for graphs.
+    pub fn tensor(&self) -> Result<Tensor> {
+        match self {
+            Live::Value(value) => value.array()?.tensor(),
+            Live::Tensor(tensor, _) => Ok(tensor.clone()),
+        }
+    }
+
+    /// The bytes that the value takes on the host. The runtime accounts for device memory.
+    fn bytes(&self) -> u64 {
+        match self {
+            Live::Value(value) => value.bytes(),
+            Live::Tensor(..) => 0,
+        }
+    }
+
+    fn form(&self, form: &mut Vec<u64>) {
+        match self {
+            Live::Value(value) => value.form(form),
+            Live::Tensor(tensor, kind) => {
+                form.extend([kind.code() as u64, tensor.shape().rank() as u64]);
+                form.extend(tensor.shape().iter().map(|dim| *dim as u64));
+            }
+        }
+    }
+}
+
+/// The origin of a step's operand.
+#[derive(Clone)]
+enum Source {
+    Missing,
+    Static(Value),
+    Slot(usize),
+}
+
+/// The body of a node, and the slots of the surrounding values that it reads.
+type Inner = (Arc<Executable>, Vec<usize>);
+
+/// One step of a run.
+enum Step {
+    /// A graph on a device.
+    Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)> },
+    /// A node on the host.
+    Host { node: Arc<Node>, inputs: Vec<Source>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
+    /// Converts indices to the form that devices read: 32 bits, counted from the front, checked
+    /// against an axis of this length.
+    Indices { input: usize, output: usize, len: usize },
+}
+
+/// A list of steps and its end.
+pub(crate) struct Segment {
+    steps: Vec<Step>,
+    /// For each step, the slots that are not needed after it.
+    frees: Vec<Vec<usize>>,
+    end: End,
+}
+
+impl Segment {
+    /// Its size in the budget: the steps, plus the outputs or, for a branch, the size of its state.
+    fn size(&self) -> usize {
+        let left = match &self.end {
+            End::Done(outputs) => outputs.len(),
+            End::Branch(branch) => branch.state.size(),
+        };
+        kept::SEGMENT_SIZE + self.steps.len() + left
+    }
+}
+
+enum End {
+    Done(Vec<Source>),
+    Branch(Box<Branch>),
+}
+
+/// The value that decides how a run continues.
+enum Outcome {
+    /// The types and shapes in these slots.
+    Forms(Vec<usize>),
+    /// The condition of an `If`, in the first slot. The second number is the entry of the `If` in
+    /// the state.
+    Truth(usize, usize),
+}
+
+struct Branch {
+    outcome: Outcome,
+    state: State,
+    lists: Lists,
+}
+
+/// Lists with their keys.
+type Known = Vec<(Vec<u64>, Arc<Segment>)>;
+
+#[derive(Default)]
+struct Lists(RwLock<Known>);
+
+impl Lists {
+    fn find(&self, key: &[u64]) -> Option<Arc<Segment>> {
+        let known = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known.iter().find(|(known, _)| known == key).map(|(_, segment)| Arc::clone(segment))
+    }
+
+    fn insert(&self, key: Vec<u64>, segment: Arc<Segment>) {
+        let mut known = self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known.retain(|(other, _)| *other != key);
+        if known.len() >= LISTS_MAX {
+            known.remove(0);
+        }
+        known.push((key, segment));
+    }
+
+    /// Visits every step of every list, lists behind branches included.
+    fn visit(&self, visit: &mut dyn FnMut(&Step)) {
+        let known: Vec<Arc<Segment>> = {
+            let known = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+            known.iter().map(|(_, segment)| Arc::clone(segment)).collect()
+        };
+        for segment in known {
+            segment.steps.iter().for_each(&mut *visit);
+            if let End::Branch(branch) = &segment.end {
+                branch.lists.visit(visit);
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+}
+
+/// A program with its traced lists.
+pub(crate) struct Executable {
+    body: Arc<Body>,
+    /// Values of the surrounding graph that never change.
+    statics: HashMap<ValueId, Value>,
+    /// Values of the surrounding graph that each run passes after the inputs.
+    dynamics: Vec<ValueId>,
+    lists: Lists,
+    share: Share,
+}
+
+impl Executable {
+    pub(crate) fn new(
+        body: Arc<Body>,
+        statics: HashMap<ValueId, Value>,
+        dynamics: Vec<ValueId>,
+        kept: &Arc<Kept>,
+    ) -> Executable {
+        Executable { body, statics, dynamics, lists: Lists::default(), share: Share::of(kept) }
+    }
+
+    /// Drops every list, and with them the graphs and the data that devices keep for these graphs.
+    pub(crate) fn forget(&self) {
+        self.lists.clear();
+        self.share.give_back();
+    }
+
+    /// Stores a list in `lists` if there is room for it.
+    fn keep(&self, lists: &Lists, key: Vec<u64>, segment: &Arc<Segment>) {
+        let size = segment.size();
+        if !self.share.take(size) {
+            self.forget();
+            // The branch that owns `lists` was just dropped, so a list stored there would never be
+            // found.
+            if !std::ptr::eq(lists, &self.lists) || !self.share.take(size) {
+                return;
+            }
+        }
+        lists.insert(key, Arc::clone(segment));
+    }
+
+    /// Describes the lists: the number of graphs, and each op on the host with its count.
+    pub(crate) fn steps(&self) -> String {
+        let (mut graphs, mut nodes, mut hosts) = (0, 0, std::collections::BTreeMap::<String, usize>::new());
+        self.lists.visit(&mut |step| match step {
+            Step::Graph { graph, .. } => {
+                graphs += 1;
+                nodes += graph.nodes().len();
+            }
+            Step::Host { node, .. } => *hosts.entry(node.op.clone()).or_default() += 1,
+            Step::Indices { .. } => *hosts.entry("indices".to_owned()).or_default() += 1,
+        });
+        let hosts: Vec<String> = hosts.into_iter().map(|(op, count)| format!("{count} {op}")).collect();
+        let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
+        format!("{graphs} graphs of {nodes} nodes, on the host {hosts}")
+    }
+
+    /// The graphs of all lists.
+    pub(crate) fn graphs(&self) -> Vec<Graph> {
+        let mut graphs = Vec::new();
+        self.lists.visit(&mut |step| {
+            if let Step::Graph { graph, .. } = step {
+                graphs.push(graph.clone());
+            }
+        });
+        graphs
+    }
+
+    /// Runs on these inputs: those of the body, followed by the surrounding values. Outputs stay
+    /// where they were computed.
+    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<Live>) -> Result<Vec<Live>> {
+        let expected = self.body.inputs.len() + self.dynamics.len();
+        if inputs.len() != expected {
+            return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
+        }
+        // Lists traced without devices have every step on the host, so the key holds this too.
+        let mut form = vec![u64::from(context.runtime.is_some())];
+        inputs.iter().for_each(|input| input.form(&mut form));
+        let live: Vec<Option<Live>> = inputs.into_iter().map(Some).collect();
+        match self.lists.find(&form) {
+            Some(segment) => replay::replay(context, self, segment, live),
+            None => {
+                let state = State::new(&self.body, &self.statics, &self.dynamics);
+                replay::trace(context, self, state, live, &self.lists, form)
+            }
+        }
+    }
+}

@@ -47,3 +47,4 @@ mod strides;
 pub use devices::{Devices, GpuBackend};
 pub use emulated::EmulatedBackend;
 pub use engine::GpuEngine;
+pub use ops::graph::GRAPH_TARGET;

@@ -4,10 +4,9 @@
 use std::io::Read;
 
 use anyhow::{Context, anyhow};
-use panoply::graph::cost::Rates;
 use panoply::graph::listing::{Listing, Row};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
-use panoply::graph::{Facts, Graph, Peak, SYMBOLS_MAX, SymbolSizes, text};
+use panoply::graph::{Graph, Peak, SYMBOLS_MAX, SymbolSizes, Target, gpu_target, processor_target, text};
 use panoply::models::Model;
 use serde::Serialize;
 
@@ -51,7 +50,8 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
 }
 
 fn listing(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions) -> Result<Listing, Failure> {
-    let (facts, rates) = if options.for_gpu { (Facts::C_GPU, Rates::GPU) } else { (Facts::CPU, Rates::CPU) };
+    let target = if options.for_gpu { gpu_target() } else { processor_target() };
+    let Target { facts, rates } = target.map_err(anyhow::Error::new)?;
     Ok(Listing::new(graph, sizes, &facts, &rates).context("the graph cannot run with these sizes")?)
 }
 

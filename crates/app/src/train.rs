@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lz4_flex::frame::FrameDecoder;
 use panoply::graph::svg::bytes_text;
-use panoply::graph::{Facts, SymbolSizes, compile};
+use panoply::graph::{SymbolSizes, compile, processor_target, target_of};
 use panoply::nn::samples::{self, Pictures};
 use panoply::nn::train::{Checkpoints, Progress, Session, SessionOptions, Summary, Trainer, curve};
 use panoply::nn::{Mode, Optimiser, Schedule, files};
-use panoply::{Api, DType, Runtime};
+use panoply::{DType, DeviceInfo, Runtime};
 use serde::Serialize;
 
 use crate::configuration::Format;
@@ -134,9 +134,9 @@ fn session(runtime: &Runtime, pictures: &Pictures, options: &TrainOptions) -> Re
 
 /// Returns the peak memory of the step's plan, for the kind of device that runs the step.
 fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions) -> Result<u64> {
-    let device = options.devices.first().copied().or_else(|| runtime.devices().next().map(|device| device.id));
-    let facts = if device.is_none_or(|device| device.api == Api::CPU) { Facts::CPU } else { Facts::C_GPU };
-    let plan = compile(session.graph(), &SymbolSizes([options.batch, 1, 1, 1]), &facts)?;
+    let is_chosen = |device: &&DeviceInfo| options.devices.first().is_none_or(|chosen| device.id == *chosen);
+    let target = runtime.devices().find(is_chosen).map_or_else(processor_target, target_of)?;
+    let plan = compile(session.graph(), &SymbolSizes([options.batch, 1, 1, 1]), &target.facts)?;
     Ok(plan.peak.bytes(false))
 }
 

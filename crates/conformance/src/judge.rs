@@ -3,6 +3,7 @@
 use panoply_core::{Op, PartRef, Tensor, Value};
 
 use crate::reference::flushed_references;
+pub use crate::tolerance::Tolerance;
 use crate::values::{difference, elements_that_differ, to_f64};
 
 /// Compares an engine's result with the reference's.
@@ -24,20 +25,6 @@ pub enum Judge {
     /// A check of the case's own, of the op, the reference's result and the engine's, which returns
     /// the fault: a signature verifies, a compressed block decompresses to its input.
     Own(fn(&Op, &Value, &Value) -> Option<String>),
-}
-
-/// Tolerance of an element.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Tolerance {
-    /// The same number (zeros of either sign are equal; NaN equals NaN).
-    Exact,
-    /// `|expected - got| ≤ absolute + relative · |expected|`.
-    Close {
-        /// The relative part.
-        relative: f64,
-        /// The absolute part.
-        absolute: f64,
-    },
 }
 
 impl Judge {
@@ -101,22 +88,6 @@ impl Judge {
 impl From<Tolerance> for Judge {
     fn from(tolerance: Tolerance) -> Judge {
         Judge::Within(tolerance)
-    }
-}
-
-impl Tolerance {
-    /// Whether `got` is close enough to `expected`.
-    pub fn accepts(self, expected: f64, got: f64) -> bool {
-        if expected.is_nan() || got.is_nan() {
-            return expected.is_nan() && got.is_nan();
-        }
-        if expected.is_infinite() || got.is_infinite() {
-            return expected == got;
-        }
-        match self {
-            Tolerance::Exact => expected == got,
-            Tolerance::Close { relative, absolute } => (expected - got).abs() <= absolute + relative * expected.abs(),
-        }
     }
 }
 

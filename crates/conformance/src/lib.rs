@@ -5,7 +5,7 @@
 //!   against it.
 //! * [`suite`]: the cases: every op with every element type and difficult shapes, each with its
 //!   judge.
-//! * [`judge`]: the criteria for a result.
+//! * [`judge`], [`tolerance`]: the criteria for a result.
 //! * [`chains`]: graphs as in programs, which must be fused into one kernel.
 //! * [`check`]: runs cases on an engine and compares.
 //! * [`random_graph`]: thousands of graphs of random ops, for [`check::check_graphs`].
@@ -32,11 +32,12 @@ pub mod repeat;
 pub mod required;
 pub mod suite;
 pub mod suite_graph;
+pub mod tolerance;
 pub mod values;
 pub mod vectors;
 
 pub use check::{Summary, check_backend, check_graphs, wrong_domains};
-pub use judge::{Judge, Tolerance};
+pub use judge::Judge;
 pub use panoply_simulated as virtual_device;
 pub use panoply_simulated::{chains, run_one, run_there};
 pub use random_graph::Seeds;
@@ -44,3 +45,4 @@ pub use random_op::{OpSeeds, check_ops, run_ops};
 pub use repeat::check_suite_graphs;
 pub use required::{devices, discovered};
 pub use suite::{Case, cases, op_names, print_op_names};
+pub use tolerance::Tolerance;

@@ -7,10 +7,10 @@ use panoply_core::op::compute::{Reduce, Reduction, SortPairs, TopK, Transpose};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Operation, Result, Tensor};
 
-use crate::judge::Tolerance;
 use crate::reference::reference;
 use crate::repeat::RUNS;
 use crate::suite_graph::SuiteGraph;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 /// Number of input sets of each graph.

@@ -9,7 +9,7 @@ use panoply_core::op::compute::{
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Result, Tensor};
 
-use crate::judge::Tolerance;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor};
 
 /// The element types of inputs; some are more frequent than others.

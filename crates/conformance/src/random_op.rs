@@ -10,10 +10,10 @@ use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Backend, Capabilities, DType, Describe, DeviceInfo, Op, OpenOptions, Result, Support, Tensor};
 
 use crate::check::{Summary, check_case};
-use crate::judge::Tolerance;
 use crate::layout::spread;
 use crate::required::devices;
 use crate::suite::{Case, cases};
+use crate::tolerance::Tolerance;
 use crate::values::{Random, tensor_of};
 
 /// Special values that every op must handle.

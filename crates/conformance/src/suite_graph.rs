@@ -16,11 +16,12 @@ use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Describe, Error, HostBufferMut, Op, Operation, Part, PartRef, Result, Tensor, Value};
 
-use crate::judge::{Judge, Tolerance};
+use crate::judge::Judge;
 use crate::layout::{laid_out_like, spread, without_subnormals};
 use crate::reference::reference;
 use crate::repeat::RUNS;
 use crate::suite::{Case, cases};
+use crate::tolerance::Tolerance;
 use crate::values::{Random, tensor_of, to_f64};
 
 /// Cases whose tensors have more bytes in total are skipped if the op has smaller ones: graphs run

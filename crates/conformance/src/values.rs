@@ -5,7 +5,7 @@ use panoply_core::{Complex64, DType, Element, Result, Tensor, bf16, f16};
 
 pub use panoply_simulated::Random;
 
-use crate::judge::Tolerance;
+use crate::tolerance::Tolerance;
 
 /// A contiguous tensor of random values suited to the element type: floats between -2 and 2, small
 /// integers.

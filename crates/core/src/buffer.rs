@@ -18,12 +18,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::device::DeviceId;
+use crate::device_id::{DeviceId, Location};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::locked::Locked;
-use crate::tensor::Location;
 
 /// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector
 /// register.

@@ -4,33 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use crate::api::Api;
+pub use crate::device_id::DeviceId;
 use crate::error::Error;
 use crate::op::Domain;
-
-/// The id of a device: its API and its index there, written `cuda:0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceId {
-    /// The API that reaches the device.
-    pub api: Api,
-    /// The device's index among the devices of that API.
-    pub index: u32,
-}
-
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}:{}", self.api, self.index))
-    }
-}
-
-impl FromStr for DeviceId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<DeviceId, Error> {
-        let (api, index) = text.split_once(':').unwrap_or((text, "0"));
-        let index = index.parse().map_err(|_| Error::invalid("device", "API:INDEX, such as cpu:0", text))?;
-        Ok(DeviceId { api: api.parse()?, index })
-    }
-}
 
 /// The sort of hardware that a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,6 +140,8 @@ pub struct DeviceInfo {
     pub runs_on_cores: bool,
     /// Whether only one process at a time can open it.
     pub is_exclusive: bool,
+    /// Whether it is a virtual device of the test kit.
+    pub is_virtual: bool,
     /// The capabilities of the device.
     pub capabilities: Capabilities,
 }
@@ -182,6 +160,9 @@ impl Capabilities {
     /// The feature of devices that may flush subnormal numbers: their arithmetic treats a subnormal
     /// f32 or bf16 operand or result as zero of the same sign (rule 11 of [`crate::expr`]).
     pub const FLUSHES_SUBNORMALS: &str = "flushes-subnormals";
+    /// The feature of devices that keep their clocks up while they wait for ops. Other GPUs answer
+    /// the first ops after a pause more slowly.
+    pub const KEEPS_CLOCKS: &str = "keeps-clocks";
 
     /// Whether the device has the feature of this name.
     pub fn has(&self, feature: &str) -> bool {
@@ -211,6 +192,7 @@ impl DeviceInfo {
             computes_in_submit: false,
             runs_on_cores: false,
             is_exclusive: false,
+            is_virtual: false,
             capabilities: Capabilities::default(),
         }
     }
@@ -250,7 +232,7 @@ impl DeviceInfo {
 
     /// Whether this is a virtual device of the test kit.
     pub fn is_simulated(&self) -> bool {
-        self.id.api == Api::SIMULATED
+        self.is_virtual
     }
 }
 

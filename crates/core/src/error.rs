@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::device::DeviceId;
+use crate::device_id::DeviceId;
 use crate::dtype::DType;
 
 /// The result of every fallible function of Panoply.
@@ -104,6 +104,19 @@ pub enum Error {
         node: String,
         /// The cause.
         cause: Box<Error>,
+    },
+    /// A dimension of a graph has a symbol to which no input gives a size.
+    #[error(
+        "graph: the symbol {symbol}: expected an input with {symbol} by itself as a dimension, got none, and {node} \
+         has the shape {got}; give an input this dimension, or put a number in place of the symbol"
+    )]
+    UnboundSymbol {
+        /// The symbol's name.
+        symbol: String,
+        /// The first node that has the symbol: its name, its op, and the types of its operands.
+        node: String,
+        /// The element type and dimensions of the node.
+        got: String,
     },
     /// A caller's kernel does not compile.
     #[error("the kernel {kernel} does not compile as {language}: {message}")]
@@ -314,6 +327,7 @@ impl Error {
             | Error::OutOfBounds { .. }
             | Error::InvalidArgument { .. }
             | Error::Expression(_)
+            | Error::UnboundSymbol { .. }
             | Error::KernelSource { .. }
             | Error::KernelFault { .. }
             | Error::NotContiguous { .. }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut, out_of_memory};
-use crate::device::DeviceId;
+pub use crate::device_id::Location;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Reach, Shape, Strides, TENSOR_BYTES_MAX};
@@ -17,24 +17,6 @@ pub struct Tensor {
     shape: Shape,
     strides: Strides,
     dtype: DType,
-}
-
-/// Location of a tensor's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Location {
-    /// In the host's memory.
-    Host,
-    /// In this device's memory.
-    Device(DeviceId),
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Location::Host => f.pad("host"),
-            Location::Device(device) => device.fmt(f),
-        }
-    }
 }
 
 impl Tensor {

@@ -25,11 +25,6 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Two server cores and their memory.
-    pub const CPU: Rates = Rates { bytes_per_ns: 20.0, flops_per_ns: 120.0, launch_ns: 1_000.0 };
-    /// A large GPU.
-    pub const GPU: Rates = Rates { bytes_per_ns: 4_000.0, flops_per_ns: 50_000.0, launch_ns: 2_000.0 };
-
     /// The time of a step in nanoseconds: the launch, plus the time for its bytes or its
     /// operations, whichever is longer.
     pub fn time_ns(&self, cost: &Cost) -> f64 {

@@ -32,12 +32,13 @@
 //! keeps an engine's data for plans; [`run`] executes a plan with the engine's [`Executor`].
 //! [`cost`] estimates the bytes, operations and time of each step. [`text`] reads and writes
 //! graphs, [`listing`] and [`svg`] show them. Nothing here runs ops itself. A device is known only
-//! by its [`Facts`].
+//! by its [`Facts`], which its backend gives.
 //!
 //! [`RowMap`]: panoply_core::op::compute::RowMap
 
 pub mod cost;
 mod execute;
+mod facts;
 mod fold;
 pub mod fuse;
 mod joined;
@@ -53,6 +54,7 @@ mod views;
 mod work;
 
 pub use execute::{Destination, Executor, Held, Plans, Ready, Room, run};
+pub use facts::{Facts, Target};
 pub use joined::{join_rows, split_rows};
 pub use plan::{Joined, Order, Peak, Place, Plan, PlanSlot, Tail};
 
@@ -61,97 +63,6 @@ use std::sync::Arc;
 use panoply_core::graph::{Graph, SymbolSizes};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DeviceInfo, Result, Support};
-
-/// The properties of a device that fusion depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Facts {
-    /// The most inputs of one map.
-    pub map_inputs_max: usize,
-    /// The most nodes of one map's expression.
-    pub map_nodes_max: usize,
-    /// The longest row kept between the parts of a fused row function. 0 disables this fusion.
-    pub row_len_max: usize,
-    /// The most inputs of a fused row function.
-    pub row_inputs_max: usize,
-    /// The most elements of an operand or of the result of fused attention. 0 disables this fusion.
-    pub attention_elements_max: usize,
-    /// Whether convolutions of 16-bit numbers read and write channels-last images, and products
-    /// take residuals and activations.
-    pub channels_last: bool,
-    /// Whether ops of f32 read and write channels-last images.
-    pub channels_last_f32: bool,
-    /// Whether attention writes the heads of a row next to each other, and products of one tensor
-    /// with several constants are joined.
-    pub joins_heads: bool,
-    /// Whether sums of sums are joined: reductions share a long sum among many threads in any
-    /// layout.
-    pub joins_sums: bool,
-    /// Maps of at most this many elements that only the graph's outputs wait for run last. 0 keeps
-    /// the order of steps.
-    pub last_elements_max: usize,
-    /// Whether convolutions of f32 can apply any map to their sums.
-    pub takes_tails: bool,
-}
-
-impl Facts {
-    /// No fusion: ops run as they were recorded.
-    pub const UNFUSED: Facts = Facts {
-        map_inputs_max: 0,
-        map_nodes_max: 0,
-        row_len_max: 0,
-        row_inputs_max: 0,
-        attention_elements_max: 0,
-        channels_last: false,
-        channels_last_f32: false,
-        joins_heads: false,
-        joins_sums: false,
-        last_elements_max: 0,
-        takes_tails: false,
-    };
-
-    /// The CPU: a map's blocks of scratch memory stay in the first-level cache, and rows in the
-    /// second.
-    pub const CPU: Facts = Facts {
-        map_inputs_max: 12,
-        map_nodes_max: 128,
-        row_len_max: 1 << 16,
-        row_inputs_max: 12,
-        attention_elements_max: usize::MAX,
-        channels_last: false,
-        channels_last_f32: true,
-        joins_heads: false,
-        joins_sums: false,
-        last_elements_max: 0,
-        takes_tails: true,
-    };
-
-    /// GPUs of the C dialect: a map with more nodes would process one element per thread, longer
-    /// rows do not fit registers, and kernels use 32-bit indices.
-    pub const C_GPU: Facts = Facts {
-        map_inputs_max: 12,
-        map_nodes_max: 64,
-        row_len_max: 1 << 14,
-        row_inputs_max: 12,
-        attention_elements_max: u32::MAX as usize,
-        channels_last: false,
-        channels_last_f32: false,
-        joins_heads: true,
-        joins_sums: true,
-        last_elements_max: 1 << 20,
-        takes_tails: false,
-    };
-
-    /// A hash of the facts.
-    fn sort(&self) -> u64 {
-        let Facts { map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, .. } = *self;
-        let flags = [self.channels_last, self.channels_last_f32, self.joins_heads, self.joins_sums, self.takes_tails];
-        let flags = flags.into_iter().fold(self.last_elements_max, |flags, flag| flags << 1 | usize::from(flag));
-        let words = [map_inputs_max, map_nodes_max, row_len_max, row_inputs_max, attention_elements_max, flags];
-        words
-            .into_iter()
-            .fold(7, |hash: u64, word| (hash ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
-    }
-}
 
 /// The plan of an op's graph for a device with these facts. It is made on first use, and kept with
 /// the graph's instance.

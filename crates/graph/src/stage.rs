@@ -281,7 +281,8 @@ fn destination(plan: &Plan, slot: usize) -> Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Facts, plan_of};
+    use crate::plan_of;
+    use crate::tests::PROCESSOR;
     use panoply_core::Operation;
     use panoply_core::graph::GraphBuilder;
 
@@ -291,7 +292,7 @@ mod tests {
         let graph = g.finish().unwrap();
         let op = RunGraph::new(&graph, &[&Tensor::zeros(DType::F32, [4, 4]).unwrap()]);
         op.clone().into_op().unwrap();
-        let plan = plan_of(&op, &Facts::CPU).unwrap();
+        let plan = plan_of(&op, &PROCESSOR).unwrap();
         (Stage::new(&plan, &graph, op.instance().unwrap(), &HashMap::new()), plan)
     }
 

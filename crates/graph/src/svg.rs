@@ -115,8 +115,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::Rates;
-    use crate::{Facts, text};
+    use crate::tests::{PROCESSOR, RATES};
+    use crate::text;
     use panoply_core::graph::SymbolSizes;
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
              h = matmul(x, w)\nh1 = add(h, v)\ny = relu(h1)\noutput y",
         );
         let graph = graph.unwrap();
-        let listing = Listing::new(&graph, &SymbolSizes([4, 1, 1, 1]), &Facts::CPU, &Rates::CPU).unwrap();
+        let listing = Listing::new(&graph, &SymbolSizes([4, 1, 1, 1]), &PROCESSOR, &RATES).unwrap();
         assert_eq!((listing.before.len(), listing.after.len()), (3, 1));
         assert_eq!(listing.after[0].op, "matmul + bias + relu");
         assert_eq!(listing.before[1].reads, [0]);

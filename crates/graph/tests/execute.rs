@@ -13,6 +13,8 @@ use panoply_core::{
 };
 use panoply_graph::{Destination, Executor, Facts, Plans, Room, fits, plan_of, run};
 
+use crate::targets::{GPU, PROCESSOR};
+
 /// Runs steps with the reference, and counts the calls.
 #[derive(Default)]
 struct Counting {
@@ -80,9 +82,9 @@ fn on(graph: &Graph, batch: usize) -> RunGraph {
 fn a_graph_whose_peak_does_not_fit_is_refused_before_any_work() {
     let (graph, mut plans) = (network(), Plans::default());
     let op = on(&graph, 64);
-    let peak = plan_of(&op, &Facts::CPU).unwrap().peak.bytes(false);
+    let peak = plan_of(&op, &PROCESSOR).unwrap().peak.bytes(false);
     let mut executor = Counting { free_bytes: Some(peak - 1), ..Counting::default() };
-    let refused = plans.get(&op, &Facts::CPU, &mut executor).err().unwrap();
+    let refused = plans.get(&op, &PROCESSOR, &mut executor).err().unwrap();
     assert!(
         matches!(&refused, Error::OutOfMemory { asked, free, .. } if (*asked, *free) == (peak, peak - 1)),
         "{refused}"
@@ -90,11 +92,11 @@ fn a_graph_whose_peak_does_not_fit_is_refused_before_any_work() {
     assert!(refused.to_string().contains("network") && refused.to_string().contains("between steps"), "{refused}");
     assert_eq!((executor.constants, executor.steps), (0, 0));
     executor.free_bytes = Some(peak);
-    assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
+    assert!(plans.get(&op, &PROCESSOR, &mut executor).is_ok());
     // A cached plan already has its memory.
     executor.free_bytes = Some(0);
-    assert!(plans.get(&op, &Facts::CPU, &mut executor).is_ok());
-    assert!(plans.get(&on(&graph, 65), &Facts::CPU, &mut executor).is_err());
+    assert!(plans.get(&op, &PROCESSOR, &mut executor).is_ok());
+    assert!(plans.get(&on(&graph, 65), &PROCESSOR, &mut executor).is_err());
 }
 
 #[test]
@@ -102,14 +104,14 @@ fn a_device_that_is_too_small_says_so() {
     let (graph, id) = (network(), DeviceId { api: Api::CPU, index: 0 });
     let op = on(&graph, 64);
     let mut device = DeviceInfo::new(id, "small", DeviceKind::DiscreteGpu);
-    assert_eq!(fits(&op, &Facts::CPU, &device), Support::Yes, "nobody knows how much it has");
-    let peak = plan_of(&op, &Facts::CPU).unwrap().peak;
+    assert_eq!(fits(&op, &PROCESSOR, &device), Support::Yes, "nobody knows how much it has");
+    let peak = plan_of(&op, &PROCESSOR).unwrap().peak;
     for shares_host_memory in [false, true] {
         device.shares_host_memory = shares_host_memory;
         device.memory_total_bytes = Some(peak.bytes(shares_host_memory));
-        assert_eq!(fits(&op, &Facts::CPU, &device), Support::Yes);
+        assert_eq!(fits(&op, &PROCESSOR, &device), Support::Yes);
         device.memory_total_bytes = Some(peak.bytes(shares_host_memory) - 1);
-        let Support::No(reason) = fits(&op, &Facts::CPU, &device) else { panic!("it is too small") };
+        let Support::No(reason) = fits(&op, &PROCESSOR, &device) else { panic!("it is too small") };
         assert!(reason.contains("at its peak"), "{reason}");
     }
 }
@@ -120,11 +122,11 @@ fn plans_are_made_once_for_a_sort_of_device() {
     let (first, again) = (on(&graph, 3), on(&graph, 3));
     let same =
         |a: &Facts, b: &Facts| std::sync::Arc::ptr_eq(&plan_of(&first, a).unwrap(), &plan_of(&again, b).unwrap());
-    assert!(same(&Facts::CPU, &Facts::CPU) && !same(&Facts::CPU, &Facts::C_GPU) && same(&Facts::C_GPU, &Facts::C_GPU));
+    assert!(same(&PROCESSOR, &PROCESSOR) && !same(&PROCESSOR, &GPU) && same(&GPU, &GPU));
     let (mut plans, mut executor) = (Plans::default(), Counting::default());
     for batch in [3, 3, 4, 3] {
         let op = on(&graph, batch);
-        let ready = plans.get(&op, &Facts::CPU, &mut executor).unwrap();
+        let ready = plans.get(&op, &PROCESSOR, &mut executor).unwrap();
         run(ready, &op, &mut executor).unwrap();
     }
     assert_eq!(executor.constants, 1, "all sizes share it");
@@ -175,7 +177,7 @@ fn runs_that_are_repeated_give_their_own_answers() {
             let inputs = inputs(salt);
             let op = RunGraph::new(op.graph(), &inputs.iter().collect::<Vec<_>>());
             let expected = reference(&op.clone().into_op().unwrap()).unwrap();
-            let ready = plans.get(&op, &Facts::CPU, &mut executor).unwrap();
+            let ready = plans.get(&op, &PROCESSOR, &mut executor).unwrap();
             let got = run(ready, &op, &mut executor).unwrap();
             for (expected, got) in expected.tensors().zip(got.tensors()) {
                 assert_eq!(difference(expected, got, tolerance), None, "seed {seed}, run {salt}");
@@ -197,7 +199,7 @@ fn results_of_constants_that_depend_on_sizes_are_computed_for_each() {
     let y = g.mul(x, sum).unwrap();
     g.output("y", y).unwrap();
     let graph = g.finish().unwrap();
-    for facts in [Facts::CPU, Facts::C_GPU, Facts::UNFUSED] {
+    for facts in [PROCESSOR, GPU, Facts::UNFUSED] {
         let mut plans = Plans::default();
         [2, 5, 3, 2].into_iter().for_each(|size| expect_answer(&mut plans, &facts, &on(&graph, size)));
     }
@@ -224,7 +226,7 @@ fn weights_that_are_joined_twice_are_joined_with_their_own() {
         let graph = g.finish().unwrap();
         let inputs = [7, 8].map(|seed| random_tensor(DType::F32, &[4, 16], seed));
         let op = RunGraph::new(&graph, &[&inputs[0], &inputs[1]]);
-        [Facts::CPU, Facts::C_GPU].iter().for_each(|facts| expect_answer(&mut Plans::default(), facts, &op));
+        [PROCESSOR, GPU].iter().for_each(|facts| expect_answer(&mut Plans::default(), facts, &op));
     }
 }
 
@@ -240,9 +242,9 @@ fn a_view_of_a_constant_that_no_step_reads_is_handed_out_contiguous() {
     let graph = g.finish().unwrap();
     let op = on(&graph, 4);
     let (mut plans, mut executor) = (Plans::default(), Counting::default());
-    let ready = plans.get(&op, &Facts::C_GPU, &mut executor).unwrap();
+    let ready = plans.get(&op, &GPU, &mut executor).unwrap();
     assert!(run(ready, &op, &mut executor).unwrap().tensors().all(Tensor::is_contiguous));
-    expect_answer(&mut plans, &Facts::C_GPU, &op);
+    expect_answer(&mut plans, &GPU, &op);
 }
 
 fn expect_answer(plans: &mut Plans, facts: &Facts, op: &RunGraph) {

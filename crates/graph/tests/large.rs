@@ -5,6 +5,9 @@
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
+#[allow(dead_code)] // The facts of GPUs.
+#[path = "support/targets.rs"]
+mod targets;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +15,8 @@ use counting::{Counting, allocations, live_bytes};
 use panoply_core::expr::BinaryOp;
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId, SymbolSizes};
 use panoply_core::{DType, Result, Tensor};
-use panoply_graph::{Facts, Plan, compile, text};
+use panoply_graph::{Plan, compile, text};
+use targets::PROCESSOR;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -79,7 +83,7 @@ fn built(form: Form, count: usize) -> Graph {
 }
 
 fn compiled(graph: &Graph) -> Plan {
-    compile(graph, &SymbolSizes([1; 4]), &Facts::CPU).unwrap()
+    compile(graph, &SymbolSizes([1; 4]), &PROCESSOR).unwrap()
 }
 
 /// This is one test, because the allocator counts for the whole process.

@@ -7,6 +7,8 @@
 
 #[path = "support/peak.rs"]
 mod peak;
+#[path = "support/targets.rs"]
+mod targets;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Op, Result, Tensor, Value};
 use panoply_graph::{Destination, Executor, Facts, Plans, Room};
 use peak::{PeakCounting, forget_peak, live_bytes, peak_bytes};
+use targets::{GPU, PROCESSOR};
 
 #[global_allocator]
 static ALLOCATOR: PeakCounting = PeakCounting;
@@ -130,7 +133,7 @@ impl Executor for Nothing {
 #[test]
 fn planning_is_linear_and_lean() {
     for (name, form, bytes_max) in FORMS {
-        for (device, facts) in [("CPU", Facts::CPU), ("GPU", Facts::C_GPU)] {
+        for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
             let (_, half, _) = measured(form, NODES / 2, &facts);
             let (recorded, whole, bytes) = measured(form, NODES, &facts);
             let mib = bytes as f64 / f64::from(1 << 20);
@@ -147,7 +150,7 @@ fn planning_is_linear_and_lean() {
 #[ignore = "a claim about speed: run it alone, in a release build"]
 fn a_hundred_thousand_nodes_are_planned_in_a_second() {
     for (name, form, _) in FORMS {
-        for (device, facts) in [("CPU", Facts::CPU), ("GPU", Facts::C_GPU)] {
+        for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
             let (recorded, planned, bytes) = measured(form, NODES, &facts);
             let mib = bytes as f64 / f64::from(1 << 20);
             println!("{name} for a {device}: recorded in {recorded:?}, planned in {planned:?}, {mib:.1} MiB at most");

@@ -13,8 +13,7 @@ use std::time::Instant;
 use panoply_core::graph::SymbolSizes;
 use panoply_core::{DType, Describe, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_graph::Facts;
-use panoply_graph::cost::Rates;
+use panoply_graph::Target;
 use panoply_graph::listing::Listing;
 use panoply_nn::random::Random;
 use panoply_nn::samples::{Classifier, resnet20};
@@ -56,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &Facts::CPU)?;
+    let plan =
+        panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &panoply_cpu::GRAPH_TARGET.facts)?;
     println!(
         "{{\"case\": \"nn/{network}/train/f32/b{batch}\", \"ms\": {median:.4}, \"best_ms\": {:.4}, \"peak_mib\": {}, \"step_mib\": {}}}",
         times[0],
@@ -68,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Prints the plans of a step for a CPU and for GPUs.
 fn show_plans(session: &Session, batch: usize) -> Result<(), Box<dyn Error>> {
-    for (device, facts) in [("cpu", Facts::CPU), ("gpu", Facts::C_GPU)] {
+    for (device, target) in [("cpu", panoply_cpu::GRAPH_TARGET), ("gpu", panoply_c_gpu::GRAPH_TARGET)] {
+        let Target { facts, rates } = target;
         let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts)?;
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         plan.steps.iter().for_each(|step| *names.entry(step.op.name()).or_default() += 1);
@@ -81,7 +82,7 @@ fn show_plans(session: &Session, batch: usize) -> Result<(), Box<dyn Error>> {
             mib(plan.live_bytes_max as u64),
         );
         if std::env::args().any(|argument| argument == "--steps") {
-            let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &Rates::GPU)?;
+            let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &rates)?;
             listing
                 .after
                 .iter()

@@ -362,7 +362,7 @@ fn a_checkpointed_segment_gives_the_same_gradients_for_less_memory() {
         }
         let graph = g.finish().unwrap();
         let sizes = panoply_core::graph::SymbolSizes([256, 1, 1, 1]);
-        peaks.push(panoply_graph::compile(&graph, &sizes, &panoply_graph::Facts::CPU).unwrap().arena_bytes);
+        peaks.push(panoply_graph::compile(&graph, &sizes, &panoply_cpu::GRAPH_TARGET.facts).unwrap().arena_bytes);
         let options = SessionOptions::default();
         let mut session = Session::new(cpu(), recording, Optimiser::adam(0.005), None, options).unwrap();
         curves.push(losses(&mut session, &batch, 5));

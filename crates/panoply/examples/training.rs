@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use panoply::graph::{Facts, SymbolSizes, cost::Rates, listing::Listing};
+use panoply::graph::{SymbolSizes, Target, listing::Listing, target_of};
 use panoply::nn::random::Random;
 use panoply::nn::samples::{Classifier, resnet20};
 use panoply::nn::train::{Session, SessionOptions};
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let runtime = Runtime::new()?;
     let device = runtime.devices().find(|device| device.id.to_string().starts_with(&api)).ok_or("no such device")?.id;
-    let host = runtime.devices().find(|device| device.id.to_string().starts_with("cpu")).ok_or("no CPU")?.id;
+    let host = runtime.devices().find(|device| device.is_processor()).ok_or("no CPU")?.id;
     let mut random = Random::new(7, "step");
     let count = batch * image.iter().product::<usize>();
     let x = Tensor::from_vec((0..count).map(|_| random.normal()).collect(), [batch, image[0], image[1], image[2]])?;
@@ -63,8 +63,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         mib(figures.as_ref().map_or(0, |figures| figures.memory.peak_bytes)),
     );
     if arguments.iter().any(|argument| argument == "--plan") {
-        let facts = if api == "cpu" { Facts::CPU } else { Facts::C_GPU };
-        let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &Rates::GPU)?;
+        let info = runtime.devices().find(|info| info.id == device).ok_or("the device is gone")?;
+        let Target { facts, rates } = target_of(info)?;
+        let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &rates)?;
         for (number, row) in listing.after.iter().enumerate() {
             println!("{number:3} {} {} = {} reads {:?}", row.node, row.output, row.op, row.reads);
         }

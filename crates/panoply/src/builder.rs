@@ -50,7 +50,7 @@ impl Builder {
         for known in compiled::known() {
             match known.backend {
                 Ok(backend) => {
-                    if backend.api() == Api::CPU {
+                    if known.is_own_cpu {
                         builder.own_cpu = Some(Arc::clone(&backend));
                     }
                     builder.backends.push(backend);

@@ -4,13 +4,30 @@
 use std::sync::Arc;
 
 use panoply_core::once::OnceBox;
-use panoply_core::{Absence, Api, Backend};
+use panoply_core::{Absence, Api, Backend, DeviceInfo};
+use panoply_graph::Target;
+
+// Backends of one dialect have one target.
+#[cfg(feature = "cuda")]
+use panoply_cuda::GRAPH_TARGET as GPU_TARGET;
+#[cfg(all(feature = "hip", not(feature = "cuda")))]
+use panoply_hip::GRAPH_TARGET as GPU_TARGET;
+#[cfg(all(feature = "opencl", not(any(feature = "cuda", feature = "hip"))))]
+use panoply_opencl::GRAPH_TARGET as GPU_TARGET;
 
 /// An API that Panoply has code for.
 pub(crate) struct Known {
     pub(crate) api: Api,
     /// The backend, or the reason why this build has none.
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
+    /// Whether it is the CPU backend of this build.
+    pub(crate) is_own_cpu: bool,
+}
+
+impl Known {
+    fn new(api: Api, backend: Result<Arc<dyn Backend>, Absence>) -> Known {
+        Known { api, backend, is_own_cpu: false }
+    }
 }
 
 /// Registered backends, in the order of registration. They stay until the process ends. No lock
@@ -63,21 +80,51 @@ pub fn api_named(name: &str) -> Option<Api> {
 /// earlier API wins.
 pub(crate) fn known() -> Vec<Known> {
     let mut known = vec![
-        Known { api: Api::CPU, backend: cpu() },
-        Known { api: Api::CUDA, backend: cuda() },
-        Known { api: Api::ROCM, backend: hip() },
-        Known { api: Api::VULKAN, backend: vulkan() },
-        Known { api: Api::WGPU, backend: wgpu() },
-        Known { api: Api::OPENCL, backend: opencl() },
-        Known { api: Api::PJRT, backend: pjrt() },
+        Known { api: Api::CPU, backend: cpu(), is_own_cpu: true },
+        Known::new(Api::CUDA, cuda()),
+        Known::new(Api::ROCM, hip()),
+        Known::new(Api::VULKAN, vulkan()),
+        Known::new(Api::WGPU, wgpu()),
+        Known::new(Api::OPENCL, opencl()),
+        Known::new(Api::PJRT, pjrt()),
         fpga(),
         onnxruntime(),
-        Known { api: Api::QAT, backend: qat() },
+        Known::new(Api::QAT, qat()),
         af_alg(),
     ];
     let registered = registered(&REGISTERED).cloned();
-    known.extend(registered.map(|backend| Known { api: backend.api(), backend: Ok(backend) }));
+    known.extend(registered.map(|backend| Known::new(backend.api(), Ok(backend))));
     known
+}
+
+/// The graph compiler's target for a device: what it knows of the processor, or of GPUs. Devices
+/// whose limits only their driver knows get the target of the kind that is nearest.
+pub fn target_of(device: &DeviceInfo) -> Result<Target, Absence> {
+    if device.is_processor() { processor_target() } else { gpu_target() }
+}
+
+/// The graph compiler's target for the processor.
+#[cfg(feature = "cpu")]
+pub fn processor_target() -> Result<Target, Absence> {
+    Ok(panoply_cpu::GRAPH_TARGET)
+}
+
+/// The graph compiler's target for the processor.
+#[cfg(not(feature = "cpu"))]
+pub fn processor_target() -> Result<Target, Absence> {
+    Err(Absence::NotCompiled { feature: "cpu" })
+}
+
+/// The graph compiler's target for large GPUs.
+#[cfg(any(feature = "cuda", feature = "hip", feature = "opencl"))]
+pub fn gpu_target() -> Result<Target, Absence> {
+    Ok(GPU_TARGET)
+}
+
+/// The graph compiler's target for large GPUs.
+#[cfg(not(any(feature = "cuda", feature = "hip", feature = "opencl")))]
+pub fn gpu_target() -> Result<Target, Absence> {
+    Err(Absence::NotCompiled { feature: "cuda" })
 }
 
 #[cfg(feature = "cpu")]
@@ -134,23 +181,23 @@ fn opencl() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(feature = "fpga")]
 fn fpga() -> Known {
     let backend = panoply_fpga::FpgaBackend::from_environment();
-    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+    Known::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "fpga"))]
 fn fpga() -> Known {
-    Known { api: Api::FPGA, backend: Err(Absence::NotCompiled { feature: "fpga" }) }
+    Known::new(Api::FPGA, Err(Absence::NotCompiled { feature: "fpga" }))
 }
 
 #[cfg(feature = "onnxruntime")]
 fn onnxruntime() -> Known {
     let backend = panoply_onnxruntime::OnnxRuntimeBackend::from_environment();
-    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+    Known::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "onnxruntime"))]
 fn onnxruntime() -> Known {
-    Known { api: Api::new("onnxruntime"), backend: Err(Absence::NotCompiled { feature: "onnxruntime" }) }
+    Known::new(Api::new("onnxruntime"), Err(Absence::NotCompiled { feature: "onnxruntime" }))
 }
 
 #[cfg(feature = "qat")]
@@ -166,12 +213,12 @@ fn qat() -> Result<Arc<dyn Backend>, Absence> {
 #[cfg(feature = "af_alg")]
 fn af_alg() -> Known {
     let backend = panoply_af_alg::AfAlgBackend::from_environment();
-    Known { api: backend.api(), backend: Ok(Arc::new(backend)) }
+    Known::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "af_alg"))]
 fn af_alg() -> Known {
-    Known { api: Api::new("af_alg"), backend: Err(Absence::NotCompiled { feature: "af_alg" }) }
+    Known::new(Api::new("af_alg"), Err(Absence::NotCompiled { feature: "af_alg" }))
 }
 
 #[cfg(feature = "vulkan")]

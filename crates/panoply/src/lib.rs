@@ -127,8 +127,9 @@ pub use panoply_runtime::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod graph {
+    pub use crate::compiled::{gpu_target, processor_target, target_of};
     pub use panoply_core::graph::*;
-    pub use panoply_graph::{Facts, Peak, Plan, compile, cost, listing, svg, text};
+    pub use panoply_graph::{Facts, Peak, Plan, Target, compile, cost, listing, svg, text};
 }
 
 /// FPGA cards: the op of the smallest core, custom cards, and the interface that a custom core

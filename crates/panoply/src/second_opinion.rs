@@ -8,12 +8,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use panoply_core::{Bytes, Object};
+use panoply_core::{Absence, Bytes, Object};
 use panoply_models::{Array, ElementType, Error, Outputs, Result};
 use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, RunModel};
 use panoply_runtime::{RunOptions, Runtime};
 
-pub use panoply_onnxruntime::ONNX_RUNTIME;
+pub use panoply_onnxruntime::{ONNX_RUNTIME, is_onnxruntime};
+
+/// Whether the runtime has an ONNX Runtime device, or the reason why not.
+pub fn presence(runtime: &Runtime) -> std::result::Result<(), Absence> {
+    if runtime.devices().any(|device| is_onnxruntime(device.id.api)) {
+        return Ok(());
+    }
+    let report = runtime.backends().into_iter().find(|report| is_onnxruntime(report.api));
+    let unused = || Absence::NoDevice { reason: "the runtime was built without it".to_owned() };
+    Err(report.and_then(|report| report.devices.err()).unwrap_or_else(unused))
+}
 
 /// A model that ONNX Runtime has loaded. Clones share it.
 #[derive(Clone)]

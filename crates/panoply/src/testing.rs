@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use panoply_core::{Absence, Api};
+use panoply_core::Absence;
 pub use panoply_simulated::{Counters, Fault, Rates, Script, VirtualBackend, VirtualControl, chains};
 
 use crate::compiled;
@@ -26,6 +26,6 @@ use crate::compiled;
 /// so the function fails in a build without it.
 pub fn virtual_backend() -> Result<VirtualBackend, Absence> {
     let missing = Absence::NotCompiled { feature: "cpu" };
-    let cpu = compiled::known().into_iter().find(|known| known.api == Api::CPU).ok_or(missing)?;
+    let cpu = compiled::known().into_iter().find(|known| known.is_own_cpu).ok_or(missing)?;
     cpu.backend.map(VirtualBackend::new)
 }

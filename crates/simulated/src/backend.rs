@@ -155,6 +155,7 @@ impl Backend for VirtualBackend {
             info.shares_host_memory = control.script.in_host_memory;
             info.computes_in_submit = false;
             info.runs_on_cores = false;
+            info.is_virtual = true;
             info.kind = control.script.kind.unwrap_or(info.kind);
             info.pci_address = control.script.pci_address;
             info.memory_total_bytes = control.script.memory_bytes.or(info.memory_total_bytes);

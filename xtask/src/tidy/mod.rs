@@ -4,6 +4,7 @@
 //! the files, after [`Source`] has separated code from comments and literals. The rules therefore
 //! also see code that this machine's build leaves out.
 
+mod api_names;
 mod circles;
 mod commands;
 mod documents;
@@ -83,6 +84,7 @@ fn examine(root: &Path) -> Result<Report> {
         }
         rules::check(name, kind, &text, &mut report);
         if kind == rules::Kind::Rust {
+            api_names::check(name, &text, &mut report);
             sources.push((name.clone(), text));
         }
     }

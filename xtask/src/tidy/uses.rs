@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Splits code into words, `::`, and single other characters. Raw identifiers lose their prefix.
-fn tokens(code: &str) -> Vec<&str> {
+pub fn tokens(code: &str) -> Vec<&str> {
     let bytes = code.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -188,7 +188,7 @@ fn tokens(code: &str) -> Vec<&str> {
 }
 
 /// Leaves out items that only tests compile.
-fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+pub fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while at < tokens.len() {

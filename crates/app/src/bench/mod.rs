@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::placement::Topology;
-use panoply::{Api, DeviceInfo, DeviceKind, Error, Runtime, Settings};
+use panoply::{Capabilities, DeviceInfo, DeviceKind, Error, Runtime, Settings};
 
 use crate::configuration::{BenchOptions, Format};
 use crate::failure::Failure;
@@ -158,11 +158,11 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 }
 
 /// Returns the load that keeps a GPU busy between cases, `None` if no load is needed. If a GPU
-/// cannot even run the load, the reason shows up in its cases. CUDA keeps its clocks up by itself,
-/// and the heat of such a load would slow its cases down.
+/// cannot even run the load, the reason shows up in its cases. Where a GPU keeps its clocks up by
+/// itself, the heat of such a load would slow its cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
     let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
-    let wanted = has_own_memory(device) && device.id.api != Api::CUDA;
+    let wanted = has_own_memory(device) && !device.capabilities.has(Capabilities::KEEPS_CLOCKS);
     if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
 

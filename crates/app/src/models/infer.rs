@@ -6,7 +6,7 @@ use anyhow::Context;
 use panoply::inputs::picture::{Normalisation, Picture};
 use panoply::inputs::tasks::{Class, DetectOptions, Detection, Labels};
 use panoply::models::{Array, Model, Outputs, Port, npy};
-use panoply::second_opinion::{ONNX_RUNTIME, OtherModel};
+use panoply::second_opinion::{ONNX_RUNTIME, OtherModel, is_onnxruntime, presence};
 use panoply::serve::tasks::{self, Detector};
 use panoply::{RunOptions, Runtime};
 use serde::Serialize;
@@ -61,16 +61,12 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
     let runtime = start()?;
     let started = Instant::now();
-    if options.device.is_some_and(|device| device.api == ONNX_RUNTIME) {
+    if options.device.is_some_and(|device| is_onnxruntime(device.api)) {
         return second_opinion(&runtime, options, None, screen);
     }
     let model = match Model::load(&runtime, &options.model) {
         // Panoply refuses this model. ONNX Runtime may run it, if the user has named its library.
-        Err(refused)
-            if options.device.is_none()
-                && refused.is_unsupported()
-                && runtime.devices().any(|device| device.id.api == ONNX_RUNTIME) =>
-        {
+        Err(refused) if options.device.is_none() && refused.is_unsupported() && presence(&runtime).is_ok() => {
             return second_opinion(&runtime, options, Some(&refused), screen);
         }
         Err(refused) if options.device.is_none() && refused.is_unsupported() => {
@@ -106,10 +102,9 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
 
 /// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
 fn without_another(runtime: &Runtime, refused: panoply::models::Error) -> anyhow::Error {
-    let reports = runtime.backends();
-    match reports.iter().find(|report| report.api == ONNX_RUNTIME).map(|report| &report.devices) {
-        Some(Err(absence)) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
-        _ => anyhow::Error::new(refused),
+    match presence(runtime) {
+        Err(absence) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
+        Ok(()) => anyhow::Error::new(refused),
     }
 }
 

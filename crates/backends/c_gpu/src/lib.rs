@@ -4,7 +4,7 @@
 //!
 //! * `driver` defines the required operations of a device (memory, streams, events, launches),
 //!   `compile` the compilation of a kernel's text to a loadable image, and `library` the optional
-//!   operations of a vendor's libraries. `loading` explains why a library is not loaded.
+//!   operations of a vendor's libraries, whose plans `kept_plans` keeps. `loading` explains why a library is not loaded.
 //! * `devices` is the state shared by a backend's engines; `engine` submits ops and collects
 //!   finished ones. Three streams overlap upload, kernels and download.
 //! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops
@@ -34,6 +34,7 @@ pub mod devices;
 pub mod driver;
 pub mod emulated;
 pub mod engine;
+pub mod kept_plans;
 mod kernels;
 pub mod layout;
 pub mod library;
@@ -47,3 +48,4 @@ mod strides;
 pub use devices::{Devices, GpuBackend};
 pub use emulated::EmulatedBackend;
 pub use engine::GpuEngine;
+pub use ops::graph::GRAPH_TARGET;

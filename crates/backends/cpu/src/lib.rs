@@ -29,6 +29,7 @@ pub mod transpose;
 mod weights;
 
 pub use backend::CpuBackend;
+pub use ops::graph::GRAPH_TARGET;
 use panoply_cpu_conv::{conv, pool2d};
 use panoply_cpu_gemm::gemm;
 pub use panoply_cpu_machine::simd;

@@ -10,7 +10,8 @@ use panoply_core::op::compute::{ConvOptions, Kernel, KernelCall};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, Error, OpenOptions, Operation, Result, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_graph::{Facts, plan_of};
+use panoply_cpu::GRAPH_TARGET;
+use panoply_graph::plan_of;
 
 fn engine() -> Box<dyn Engine> {
     let backend = CpuBackend::new();
@@ -81,7 +82,7 @@ fn maps_behind_convolutions_are_theirs() {
     let close = Tolerance::Close { relative: 2e-4, absolute: 2e-4 };
     for (sizes, (name, behind)) in SIZES.into_iter().flat_map(|sizes| BEHIND.map(|behind| (sizes, behind))) {
         let op = network(sizes, behind);
-        let plan = plan_of(&op, &Facts::CPU).unwrap();
+        let plan = plan_of(&op, &GRAPH_TARGET.facts).unwrap();
         assert_eq!(plan.tails.iter().flatten().count(), 1, "{sizes:?}, {name}");
         let op = op.into_op().unwrap();
         let expected = reference(&op).unwrap();

@@ -102,6 +102,7 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     info.uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
     let mut features = library_features();
     features.push(cache_feature());
+    features.push(Capabilities::KEEPS_CLOCKS.to_owned());
     if major >= 7 {
         features.push("tensor-cores".to_owned());
     }

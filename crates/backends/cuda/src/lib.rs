@@ -25,3 +25,4 @@ mod quirks;
 
 pub use backend::CudaBackend;
 pub use compiler::Nvrtc;
+pub use panoply_c_gpu::GRAPH_TARGET;

@@ -31,3 +31,4 @@ mod sys;
 
 pub use backend::HipBackend;
 pub use compiler::Hiprtc;
+pub use panoply_c_gpu::GRAPH_TARGET;

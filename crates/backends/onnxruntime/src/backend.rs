@@ -17,6 +17,11 @@ pub const ONNX_RUNTIME: Api = Api::new("onnxruntime");
 /// The environment variable that names the library or its folder.
 pub const VARIABLE: &str = "PANOPLY_ONNXRUNTIME";
 
+/// Whether this is the API of [`OnnxRuntimeBackend`].
+pub fn is_onnxruntime(api: Api) -> bool {
+    api == ONNX_RUNTIME
+}
+
 /// The ONNX Runtime backend.
 pub struct OnnxRuntimeBackend {
     named: Option<PathBuf>,

@@ -33,4 +33,5 @@ mod warp_tests;
 mod warps;
 
 pub use backend::OpenClBackend;
+pub use panoply_c_gpu::GRAPH_TARGET;
 pub use platform::Limits;

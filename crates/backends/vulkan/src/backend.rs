@@ -7,13 +7,14 @@ use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOpt
 use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
 use panoply_wgsl_gpu::fault::Faults;
+use panoply_wgsl_gpu::quirks::known_ways;
 use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 
 use crate::adapter::{Adapter, look, preference};
 use crate::driver::VulkanDriver;
 use crate::gpu::Gpu;
 use crate::loader::{Loader, Wish};
-use crate::quirks::{KNOWN_WAYS, Limits, Ways, ways};
+use crate::quirks::{KNOWN_WAYS, Limits, WAYS, Ways};
 
 pub use crate::validation::Messages;
 
@@ -133,7 +134,7 @@ impl VulkanBackend {
         let found = self.found().map_err(|absence| unavailable(absence.to_string()))?;
         let adapter = self.adapter(device).ok_or_else(|| unavailable("there is no such device".to_owned()))?;
         let profile = adapter.profile.clone();
-        let ways = self.ways.unwrap_or_else(|| ways(KNOWN_WAYS, &profile.name, &profile.driver));
+        let ways = self.ways.or_else(|| known_ways(KNOWN_WAYS, &profile.name, &profile.driver)).unwrap_or(WAYS);
         let faults = Arc::new(Faults::new(device.id));
         let gpu = Gpu::open(&found.loader, adapter, &faults, ways.copies);
         let mut gpu = gpu.map_err(|error| unavailable(format!("it does not open: {error}")))?;

@@ -2,7 +2,7 @@
 //! fastest ways to transfer bytes.
 
 use panoply_wgsl_gpu::driver::Transfers;
-use panoply_wgsl_gpu::quirks::Quirk;
+use panoply_wgsl_gpu::quirks::{KnownWays, Quirk};
 
 /// All known faults. Each entry was seen on the device that it names.
 pub const QUIRKS: &[Quirk] = &[];
@@ -123,21 +123,8 @@ pub const WAYS: Ways = Ways {
     in_place: true,
 };
 
-/// The ways of one device with one driver that were measured to be faster than the default.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownWays {
-    /// Part of the device's name; empty for all.
-    pub adapter: &'static str,
-    /// Part of the driver's name and version; empty for all.
-    pub driver: &'static str,
-    /// The ways to use.
-    pub ways: Ways,
-    /// The measured figures.
-    pub reason: &'static str,
-}
-
 /// The known ways, measured by the test `transfer_rate`.
-pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
+pub const KNOWN_WAYS: &[KnownWays<Ways>] = &[KnownWays {
     adapter: "NVIDIA",
     driver: "",
     ways: Ways {
@@ -148,24 +135,9 @@ pub const KNOWN_WAYS: &[KnownWays] = &[KnownWays {
     reason: "H200, driver 580, through wgpu: 1 GiB up 43.7 GB/s imported, 39.5 cached; down 52.0 and 50.3",
 }];
 
-/// The ways for this device and driver.
-pub(crate) fn ways(known: &[KnownWays], adapter: &str, driver: &str) -> Ways {
-    let applies = |known: &&KnownWays| adapter.contains(known.adapter) && driver.contains(known.driver);
-    known.iter().find(applies).map_or(WAYS, |known| known.ways)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn measured_ways_are_those_of_their_device_and_driver() {
-        let fast = Ways { up: Memory::Uncached, ..WAYS };
-        let known = [KnownWays { adapter: "Example", driver: "1.2", ways: fast, reason: "40 GB/s instead of 30" }];
-        assert_eq!(ways(&known, "Example GPU", "driver 1.2.3"), fast);
-        assert_eq!(ways(&known, "Example GPU", "driver 1.3"), WAYS);
-        assert_eq!(ways(&known, "Other GPU", "driver 1.2.3"), WAYS);
-    }
 
     #[test]
     fn limits_that_do_not_hold_are_lowered_and_none_is_raised() {

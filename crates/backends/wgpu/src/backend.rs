@@ -7,12 +7,13 @@ use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::profile::Profile;
+use panoply_wgsl_gpu::quirks::known_ways;
 use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 
 use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
 use crate::driver::{Parts, WgpuDriver};
 use crate::fault::{at_once, translate};
-use crate::quirks::{KNOWN_WAYS, Ways, ways};
+use crate::quirks::{KNOWN_WAYS, WAYS, Ways};
 use crate::vulkan;
 
 /// An opened adapter.
@@ -150,7 +151,7 @@ impl WgpuBackend {
             faults,
             immediate_words_max: profile.immediate_words_max,
             cache: cache.clone().map(|cache| (cache, profile.cache_name("pipelines"))),
-            ways: self.ways.unwrap_or_else(|| ways(KNOWN_WAYS, &profile.name, &profile.driver)),
+            ways: self.ways.or_else(|| known_ways(KNOWN_WAYS, &profile.name, &profile.driver)).unwrap_or(WAYS),
         });
         let opening = Opening {
             info: info.clone(),

@@ -5,8 +5,8 @@
 use panoply_core::{Op, Operation, Result, Value};
 
 use crate::judge::Judge;
-pub use crate::judge::Tolerance;
 use crate::reference::reference;
+pub use crate::tolerance::Tolerance;
 
 mod compute;
 mod crypto;

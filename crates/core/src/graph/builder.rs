@@ -55,7 +55,8 @@ impl GraphBuilder {
         GraphBuilder { builder, name: name.to_owned(), nodes, inputs, outputs, names, templates }
     }
 
-    /// Declares a symbol: a dimension whose size is known only when the graph runs. If rows are
+    /// Declares a symbol: a dimension whose size is known only when the graph runs. The inputs tell
+    /// the size, so at least one input has the symbol as a dimension by itself. If rows are
     /// independent of each other, the first symbol counts the rows of a batch.
     pub fn symbol(&mut self, name: &str) -> Result<Dim> {
         check_name("graph: a symbol", name)?;
@@ -228,11 +229,13 @@ impl GraphBuilder {
         Ok((self.nodes.list[index].dtype, &self.nodes.list[index].dims))
     }
 
-    /// Finishes the graph. Fails if it has no output.
+    /// Finishes the graph. Fails if it has no output, or if a node has a symbol that no input has as
+    /// a dimension by itself: such a symbol would have no size when the graph runs.
     pub fn finish(self) -> Result<Graph> {
         if self.outputs.is_empty() {
             return Err(Error::invalid("graph: outputs", "at least one", "none"));
         }
+        self.nodes.check_symbols(&self.inputs)?;
         Ok(Graph::new(self.name, self.nodes, self.inputs, self.outputs))
     }
 

@@ -163,6 +163,25 @@ impl Nodes {
         Ok(())
     }
 
+    /// Checks that the inputs bind every symbol that a node has (see [`Nodes::bind`]).
+    pub(super) fn check_symbols(&self, inputs: &[usize]) -> Result<()> {
+        let mut is_bound = [false; SYMBOLS_MAX];
+        for dim in inputs.iter().flat_map(|input| &*self.list[*input].dims) {
+            if let Some(symbol) = dim.as_symbol() {
+                is_bound[symbol] = true;
+            }
+        }
+        for (index, node) in self.list.iter().enumerate() {
+            let is_unbound =
+                |symbol: &usize| !is_bound[*symbol] && node.dims.iter().any(|dim| dim.powers()[*symbol] > 0);
+            if let Some(symbol) = (0..SYMBOLS_MAX).find(is_unbound) {
+                let symbol = self.symbols.get(symbol).cloned().unwrap_or_default();
+                return Err(Error::UnboundSymbol { symbol, node: self.text(index), got: self.type_text(index) });
+            }
+        }
+        Ok(())
+    }
+
     /// Compares a tensor that is given for an input with the node's shape.
     pub(super) fn compare(&self, node: usize, tensor: &Tensor, sizes: &SymbolSizes) -> Result<()> {
         let expected = Nodes::shape(&self.list[node].dims, sizes)?;

@@ -107,6 +107,38 @@ fn errors_name_the_node() {
     assert_eq!(g.finish().unwrap().nodes().len(), 4);
 }
 
+/// Such a symbol counted as one without a word.
+#[test]
+fn a_symbol_that_no_input_binds_is_refused() {
+    let stretched = |dims: &[Dim], make: &dyn Fn(&mut GraphBuilder, NodeId, Dim) -> Result<NodeId>| {
+        let mut g = Graph::builder("test");
+        let (batch, seq) = (g.symbol("batch").unwrap(), g.symbol("seq").unwrap());
+        let dims: Vec<Dim> = dims.iter().copied().chain([batch]).collect();
+        let x = g.input("x", DType::F32, &dims).unwrap();
+        let y = make(&mut g, x, seq).unwrap();
+        g.output("y", y).unwrap();
+        g.finish()
+    };
+    let refused = stretched(&[1.into()], &|g, x, seq| g.broadcast(x, &[seq, Dim::symbol(0)])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Caller);
+    assert!(matches!(&refused, Error::UnboundSymbol { symbol, .. } if symbol == "seq"), "{refused:?}");
+    let message = refused.to_string();
+    assert!(message.contains("broadcast(x: f32[1, batch])") && message.contains("f32[seq, batch]"), "{message}");
+    // A node that no output needs, a reshape without elements, and a product of symbols.
+    let unused = stretched(&[1.into()], &|g, x, seq| g.broadcast(x, &[seq, Dim::symbol(0)]).and(Ok(x)));
+    let empty = stretched(&[0.into()], &|g, x, seq| g.reshape(x, &[seq, 0.into()]));
+    let product = stretched(&[], &|g, x, seq| g.input("z", DType::F32, &[seq * Dim::symbol(0)]).and(Ok(x)));
+    for refused in [unused, empty, product] {
+        assert!(matches!(&refused, Err(Error::UnboundSymbol { symbol, .. }) if symbol == "seq"), "{refused:?}");
+    }
+    // A symbol without nodes has no meaning, and a second input may bind it.
+    assert!(stretched(&[1.into()], &|_, x, _| Ok(x)).is_ok());
+    let bound = stretched(&[], &|g, x, seq| {
+        g.input("z", DType::F32, &[seq]).and_then(|z| g.reshape(z, &[seq, 1.into()])).and_then(|z| g.add(x, z))
+    });
+    assert!(bound.is_ok());
+}
+
 #[test]
 fn inputs_are_checked_when_the_graph_runs() {
     let mut g = Graph::builder("test");

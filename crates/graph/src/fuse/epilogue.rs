@@ -50,8 +50,8 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
         {
             return None;
         }
-        // The CPU adds a scaled tensor in a separate pass, which takes longer than the map.
-        if *facts == Facts::CPU && changes.iter().any(|change| matches!(change, Change::AddTimes(..))) {
+        // A device that adds a scaled tensor in a separate pass takes longer than with the map.
+        if !facts.adds_scaled && changes.iter().any(|change| matches!(change, Change::AddTimes(..))) {
             return None;
         }
         // An elementwise function is the same in every shape.
@@ -62,7 +62,7 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
             |change: &Change<'_>| matches!(change, Change::Activate(activation) if *activation != Activation::Relu);
         let is_half = matches!(input.dtype(), DType::F16 | DType::BF16);
         let stays = facts.joins_heads && is_half && shape.elements() > ROUNDED_LATE_MAX && changes.iter().any(rounds);
-        let takes_any = facts.channels_last || *facts == Facts::CPU;
+        let takes_any = facts.channels_last || facts.activates_any_shape;
         let takes_shape = is_same || takes_any && only_activates && is_product;
         if is_product && stays || !takes_shape {
             return None;

@@ -6,8 +6,7 @@ use panoply_core::op::compute::{Gather, Softmax};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Error, Tensor};
 
-use super::{FACTS, planned, run};
-use crate::cost::Rates;
+use super::{FACTS, RATES, planned, run};
 use crate::listing::Listing;
 use crate::{compile, text};
 
@@ -184,6 +183,6 @@ fn hostile_files_are_refused_with_their_line() {
     let doubled = text::parse(&after(&format!("y = {doubling}")));
     assert!(doubled.is_ok() || doubled.unwrap_err().line == 2);
     let huge = text::parse("symbol b\ninput x f32 [b, 1152921504606846975]\ny = softmax(x)\nz = softmax(y)\noutput z");
-    let listed = huge.map(|graph| Listing::new(&graph, &SymbolSizes([9; 4]), &FACTS, &Rates::CPU));
+    let listed = huge.map(|graph| Listing::new(&graph, &SymbolSizes([9; 4]), &FACTS, &RATES));
     assert!(listed.is_err() || listed.is_ok_and(|listing| listing.is_err()));
 }

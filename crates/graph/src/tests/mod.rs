@@ -15,10 +15,11 @@ use panoply_core::op::compute::ConvOptions;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
 
+use crate::cost::Rates;
 use crate::execute::join;
 use crate::{Facts, Place, Plan, compile};
 
-const FACTS: Facts = Facts {
+pub(crate) const FACTS: Facts = Facts {
     map_inputs_max: 8,
     map_nodes_max: 64,
     row_len_max: 1 << 14,
@@ -26,11 +27,17 @@ const FACTS: Facts = Facts {
     attention_elements_max: 1 << 20,
     channels_last: true,
     channels_last_f32: true,
+    adds_scaled: true,
+    activates_any_shape: true,
     joins_heads: true,
     joins_sums: true,
     last_elements_max: 1 << 20,
     takes_tails: true,
 };
+/// A device without the fusions of GPUs.
+pub(crate) const PROCESSOR: Facts =
+    Facts { channels_last: false, joins_heads: false, joins_sums: false, last_elements_max: 0, ..FACTS };
+pub(crate) const RATES: Rates = Rates { bytes_per_ns: 20.0, flops_per_ns: 120.0, launch_ns: 1_000.0 };
 
 /// Runs a plan with the reference's ops.
 fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
 use panoply_core::op::compute::{Map, RowFunction, RowMap};
-use panoply_core::{DType, Shape};
+use panoply_core::{DType, Error, Shape};
 
 use super::fields::needed;
 use super::lexer::{Line, clipped};
@@ -29,7 +29,19 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
             reader.statement(&mut line).map_err(|reason| TextError { line: last, reason })?;
         }
     }
-    reader.builder.finish().map_err(|error| TextError { line: last, reason: error.to_string() })
+    reader.builder.finish().map_err(|error| {
+        let declared = match &error {
+            Error::UnboundSymbol { symbol, .. } => text.lines().position(|line| declares(line, symbol)),
+            _ => None,
+        };
+        TextError { line: declared.map_or(last, |index| index + 1), reason: error.to_string() }
+    })
+}
+
+/// Whether a line declares this symbol.
+fn declares(line: &str, symbol: &str) -> bool {
+    let mut line = Line::new(line);
+    line.name() == Some("symbol") && line.name() == Some(symbol)
 }
 
 struct Reader<'a> {

@@ -136,6 +136,7 @@ impl Backend for EmulatedBackend {
         let info = |index| {
             let id = DeviceId { api: Api::SIMULATED, index };
             let mut info = DeviceInfo::new(id, name.clone(), DeviceKind::DiscreteGpu);
+            info.is_virtual = true;
             info.capabilities = Capabilities { domains: ops::DOMAINS.to_vec(), features: Vec::new() };
             info
         };

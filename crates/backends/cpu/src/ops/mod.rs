@@ -9,7 +9,7 @@ use crate::context::Context;
 
 pub(crate) mod compute;
 mod crypto;
-mod graph;
+pub(crate) mod graph;
 #[cfg(feature = "signal")]
 pub(crate) mod signal;
 #[cfg(not(feature = "signal"))]

@@ -4,8 +4,7 @@
 //! The library is column-major. Row-major D = A·B is column-major Dᵀ = Bᵀ·Aᵀ in the same memory, so
 //! our B is its first operand and our A its second.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
@@ -14,6 +13,7 @@ use cudarc::cublaslt::{result, sys};
 use panoply_core::{DType, DeviceId, Error, Result};
 
 use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
 
 /// The most workspace that the library may use.
@@ -21,7 +21,7 @@ const WORKSPACE_BYTES: usize = 64 << 20;
 /// The most algorithms to ask for, and the fewest multiplications for which they are timed.
 const WAYS_MAX: usize = 8;
 const TIMED_PRODUCTS_MIN: usize = 1 << 24;
-/// The most plans that are kept; when the table is full it is emptied.
+/// The most plans that are kept.
 const PLANS_MAX: usize = 4096;
 
 /// A problem, its epilogue, and whether C is added.
@@ -32,7 +32,7 @@ pub(crate) struct Cublas {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
-    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+    plans: KeptPlans<Key, Plan>,
 }
 
 /// The algorithms for a problem, with their descriptors.
@@ -59,22 +59,14 @@ impl Cublas {
             return Err("libcublasLt was not found".to_owned());
         }
         let handle = result::create_handle().map_err(|error| format!("cublasLtCreate: {error}"))?;
-        Ok(Cublas { device, handle, stream, plans: RefCell::default() })
+        Ok(Cublas { device, handle, stream, plans: KeptPlans::new(PLANS_MAX) })
     }
 }
 
 impl Products for Cublas {
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let key = (*problem, epilogue, has_c);
-        if let Some(plan) = self.plans.borrow().get(&key) {
-            return plan.clone().map(|plan| plan as Rc<dyn ProductPlan>);
-        }
-        let plan = Plan::new(self, problem, epilogue).ok().map(Rc::new);
-        let mut plans = self.plans.borrow_mut();
-        if plans.len() >= PLANS_MAX {
-            plans.clear();
-        }
-        plans.insert(key, plan.clone());
+        let plan = self.plans.get(key, || Plan::new(self, problem, epilogue).ok());
         plan.map(|plan| plan as Rc<dyn ProductPlan>)
     }
 }
@@ -110,7 +102,7 @@ impl ProductPlan for Plan {
 
 impl Drop for Cublas {
     fn drop(&mut self) {
-        self.plans.borrow_mut().clear();
+        self.plans.clear();
         // SAFETY: `open` created the handle, which is not used again.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }

@@ -1,8 +1,6 @@
 //! cuFFT: Fourier transforms of contiguous lines, with one plan for each length, batch and kind.
 //! The library's work area is the op's scratch memory, so a kept plan uses little memory.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::rc::Rc;
 
@@ -10,9 +8,10 @@ use cudarc::cufft::{result, sys};
 use panoply_core::{DeviceId, Error, Result};
 
 use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
 
-/// The most plans that are kept; when the table is full it is emptied.
+/// The most plans that are kept.
 const PLANS_MAX: usize = 256;
 
 const FORWARD: c_int = -1;
@@ -25,7 +24,7 @@ type Key = (usize, usize, TransformKind, bool);
 pub(crate) struct Cufft {
     device: DeviceId,
     stream: sys::cudaStream_t,
-    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+    plans: KeptPlans<Key, Plan>,
 }
 
 /// A transform of a batch of lines.
@@ -44,7 +43,7 @@ impl Cufft {
         if !unsafe { sys::is_culib_present() } {
             return Err("libcufft was not found".to_owned());
         }
-        Ok(Cufft { device, stream, plans: RefCell::default() })
+        Ok(Cufft { device, stream, plans: KeptPlans::new(PLANS_MAX) })
     }
 }
 
@@ -60,15 +59,7 @@ impl Transforms for Cufft {
 
 impl Cufft {
     fn planned(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
-        if let Some(plan) = self.plans.borrow().get(&key) {
-            return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
-        }
-        let plan = Plan::new(self.device, self.stream, key).ok().map(Rc::new);
-        let mut plans = self.plans.borrow_mut();
-        if plans.len() >= PLANS_MAX {
-            plans.clear();
-        }
-        plans.insert(key, plan.clone());
+        let plan = self.plans.get(key, || Plan::new(self.device, self.stream, key).ok());
         plan.map(|plan| plan as Rc<dyn TransformPlan>)
     }
 }

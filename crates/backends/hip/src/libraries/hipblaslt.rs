@@ -6,14 +6,13 @@
 
 #![allow(non_snake_case)] // The functions keep their libraries' names.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
 use libloading::Library;
 use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
 use panoply_core::{DType, DeviceId, Error, Result};
 
@@ -22,7 +21,7 @@ use crate::sys::{Handle, functions};
 
 /// Maximum size of the library's workspace.
 const WORKSPACE_BYTES: u64 = 64 << 20;
-/// Maximum number of cached plans. The table is cleared when it is full.
+/// Maximum number of cached plans.
 const PLANS_MAX: usize = 4096;
 /// The first version whose data types have the numbers below: 0.6.0, of ROCm 6.0.
 const VERSION_MIN: c_int = 600;
@@ -113,7 +112,7 @@ type Key = (ProductProblem, Epilogue, bool);
 /// The library on the engine's stream.
 pub(crate) struct HipBlasLt {
     opened: Rc<Opened>,
-    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+    plans: KeptPlans<Key, Plan>,
 }
 
 /// The library's handle, shared by all plans.
@@ -151,7 +150,7 @@ impl HipBlasLt {
         if version < VERSION_MIN {
             return Err(format!("hipBLASLt {version} is older than {VERSION_MIN}, and numbers its types otherwise"));
         }
-        Ok(HipBlasLt { opened: Rc::new(opened), plans: RefCell::default() })
+        Ok(HipBlasLt { opened: Rc::new(opened), plans: KeptPlans::new(PLANS_MAX) })
     }
 }
 
@@ -165,15 +164,7 @@ impl Drop for Opened {
 impl Products for HipBlasLt {
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let key = (*problem, epilogue, has_c);
-        if let Some(plan) = self.plans.borrow().get(&key) {
-            return plan.clone().map(|plan| plan as Rc<dyn ProductPlan>);
-        }
-        let plan = Plan::new(&self.opened, problem, epilogue).map(Rc::new);
-        let mut plans = self.plans.borrow_mut();
-        if plans.len() >= PLANS_MAX {
-            plans.clear();
-        }
-        plans.insert(key, plan.clone());
+        let plan = self.plans.get(key, || Plan::new(&self.opened, problem, epilogue));
         plan.map(|plan| plan as Rc<dyn ProductPlan>)
     }
 }

@@ -4,21 +4,20 @@
 
 #![allow(non_snake_case)] // The functions keep their libraries' names.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
 use libloading::Library;
 use panoply_c_gpu::driver::Address;
+use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
 use panoply_core::{DeviceId, Error, Result};
 
 use crate::runtime::first_whole;
 use crate::sys::{Handle, functions};
 
-/// Maximum number of cached plans. The table is cleared when it is full.
+/// Maximum number of cached plans.
 const PLANS_MAX: usize = 256;
 
 const FORWARD: c_int = -1;
@@ -69,7 +68,7 @@ pub(crate) struct HipFft {
     device: DeviceId,
     stream: Handle,
     functions: Functions,
-    plans: RefCell<HashMap<Key, Option<Rc<Plan>>>>,
+    plans: KeptPlans<Key, Plan>,
     /// Held so that the functions stay loaded. Dropped last.
     _library: Rc<Library>,
 }
@@ -90,19 +89,11 @@ impl HipFft {
     pub(crate) fn open(names: &[String], device: DeviceId, stream: Handle) -> Result<HipFft, String> {
         let found = first_whole(names, "hipFFT", Functions::find);
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
-        Ok(HipFft { device, stream, functions, plans: RefCell::default(), _library: Rc::new(library) })
+        Ok(HipFft { device, stream, functions, plans: KeptPlans::new(PLANS_MAX), _library: Rc::new(library) })
     }
 
     fn plan_of(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
-        if let Some(plan) = self.plans.borrow().get(&key) {
-            return plan.clone().map(|plan| plan as Rc<dyn TransformPlan>);
-        }
-        let plan = Plan::new(self, key).ok().map(Rc::new);
-        let mut plans = self.plans.borrow_mut();
-        if plans.len() >= PLANS_MAX {
-            plans.clear();
-        }
-        plans.insert(key, plan.clone());
+        let plan = self.plans.get(key, || Plan::new(self, key).ok());
         plan.map(|plan| plan as Rc<dyn TransformPlan>)
     }
 }

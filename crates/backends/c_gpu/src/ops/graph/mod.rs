@@ -4,6 +4,8 @@ mod recording;
 mod replay;
 mod run_graph;
 
+pub use run_graph::GRAPH_TARGET;
+
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{DeviceInfo, Result, Support, Value};
 

@@ -12,12 +12,35 @@ use panoply_core::graph::NOWHERE;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
-use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room};
+use panoply_graph::cost::Rates;
+use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room, Target};
 
 use super::replay::Replays;
 use crate::context::{Context, DeviceState, PlannedOutput, PlannedPlace, Replay};
 use crate::driver::Address;
 use crate::ops::compute::map::waiting::Waiting;
+
+/// The GPUs of the C dialect for the graph compiler: a map with more nodes would process one
+/// element per thread, longer rows do not fit registers, and kernels use 32-bit indices. The rates
+/// are those of a large GPU.
+pub const GRAPH_TARGET: Target = Target {
+    facts: Facts {
+        map_inputs_max: 12,
+        map_nodes_max: 64,
+        row_len_max: 1 << 14,
+        row_inputs_max: 12,
+        attention_elements_max: u32::MAX as usize,
+        channels_last: false,
+        channels_last_f32: false,
+        adds_scaled: true,
+        activates_any_shape: false,
+        joins_heads: true,
+        joins_sums: true,
+        last_elements_max: 1 << 20,
+        takes_tails: false,
+    },
+    rates: Rates { bytes_per_ns: 4_000.0, flops_per_ns: 50_000.0, launch_ns: 2_000.0 },
+};
 
 /// Plans, their kept data, and the block that they share.
 #[derive(Default)]
@@ -57,13 +80,13 @@ pub(super) fn supports(op: &RunGraph) -> Support {
 
 /// Whether a device has enough memory for the graph, or how much is missing.
 pub(super) fn fits(op: &RunGraph, device: &DeviceInfo) -> Support {
-    panoply_graph::fits(op, &Facts::C_GPU, device)
+    panoply_graph::fits(op, &GRAPH_TARGET.facts, device)
 }
 
 /// The device's fusion facts: images are channels-last if a library prefers that.
 fn facts(context: &Context) -> Facts {
     let channels_last = context.driver.convolutions().is_some_and(|library| library.fuses());
-    Facts { channels_last, ..Facts::C_GPU }
+    Facts { channels_last, ..GRAPH_TARGET.facts }
 }
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {

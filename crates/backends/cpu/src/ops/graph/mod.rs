@@ -2,6 +2,8 @@
 
 mod run_graph;
 
+pub use run_graph::GRAPH_TARGET;
+
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{DeviceInfo, Result, Support, Value};
 

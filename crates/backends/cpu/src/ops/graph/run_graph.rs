@@ -7,7 +7,8 @@ use std::sync::Arc;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value};
-use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail};
+use panoply_graph::cost::Rates;
+use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail, Target};
 
 use crate::context::{Announced, Arena, Context};
 use crate::health::available_bytes;
@@ -18,6 +19,28 @@ use crate::ops::compute::search::contiguous;
 /// An arena of at most this size is kept for the next graph.
 const ARENA_BYTES_MAX: usize = 256 << 20;
 
+/// The CPU for the graph compiler: a map's blocks of scratch memory stay in the first-level cache,
+/// and rows in the second. A scaled tensor is added in a separate pass. The rates are those of two
+/// server cores and their memory.
+pub const GRAPH_TARGET: Target = Target {
+    facts: Facts {
+        map_inputs_max: 12,
+        map_nodes_max: 128,
+        row_len_max: 1 << 16,
+        row_inputs_max: 12,
+        attention_elements_max: usize::MAX,
+        channels_last: false,
+        channels_last_f32: true,
+        adds_scaled: false,
+        activates_any_shape: true,
+        joins_heads: false,
+        joins_sums: false,
+        last_elements_max: 0,
+        takes_tails: true,
+    },
+    rates: Rates { bytes_per_ns: 20.0, flops_per_ns: 120.0, launch_ns: 1_000.0 },
+};
+
 /// Plans, their kept data, and the arena that they share: one graph runs at a time.
 #[derive(Default)]
 struct Graphs {
@@ -27,7 +50,7 @@ struct Graphs {
 
 /// Whether the node has enough memory for the graph; it runs every op.
 pub(crate) fn supports(op: &RunGraph, device: &DeviceInfo) -> Support {
-    panoply_graph::fits(op, &Facts::CPU, device)
+    panoply_graph::fits(op, &GRAPH_TARGET.facts, device)
 }
 
 pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
@@ -45,7 +68,7 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
 fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result<Value> {
     context.weights.begin(op.graph());
     let Graphs { plans, arena } = graphs;
-    let ready = plans.get(op, &Facts::CPU, &mut Steps { context, arena })?;
+    let ready = plans.get(op, &GRAPH_TARGET.facts, &mut Steps { context, arena })?;
     let ran = panoply_graph::run(ready, op, &mut Steps { context, arena });
     *arena = context.arena.take().filter(|arena| arena.bytes() <= ARENA_BYTES_MAX);
     ran

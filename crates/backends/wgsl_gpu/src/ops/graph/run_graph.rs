@@ -28,6 +28,8 @@ fn facts(profile: &Profile) -> Facts {
         attention_elements_max: profile.binding_bytes_max as usize / WORD_BYTES / 2,
         channels_last: false,
         channels_last_f32: false,
+        adds_scaled: true,
+        activates_any_shape: false,
         joins_heads: false,
         joins_sums: false,
         last_elements_max: 0,

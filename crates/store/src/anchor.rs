@@ -150,9 +150,9 @@ pub(crate) fn remove_leftovers(anchor: &Path) {
     for entry in entries.take(NAMES_MAX).flatten() {
         if entry.file_name().to_str().is_some_and(|other| is_new(other, name)) {
             let path = entry.path();
-            // The lock is held until the file is removed, so that its writer does not lock it meanwhile.
-            let file = open_file(&path, Access::Write).ok().filter(|file| file.try_lock().is_ok());
-            if file.is_some_and(|file| is_same_file(&file, &path)) {
+            let Ok(file) = open_file(&path, Access::Write) else { continue };
+            // `file` stays locked until the name is gone, so that its writer cannot lock it before.
+            if file.try_lock().is_ok() && is_same_file(&file, &path) {
                 let _ = fs::remove_file(&path);
             }
         }

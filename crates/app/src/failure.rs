@@ -21,8 +21,8 @@ type Say = dyn Fn(Option<GivenUp>) -> String + Send;
 
 static LAST_WORDS: LastWords = LastWords(Gate::new(None));
 
-/// The final message of a command, once it has announced one. A command announces its message
-/// before it changes anything; a signal that comes earlier keeps it from doing so.
+/// The final message of a command. A command announces its own before it changes anything but files
+/// of [`partial`]; a signal that comes earlier keeps it from doing so.
 struct LastWords(Gate<Option<Box<Say>>>);
 
 impl LastWords {
@@ -32,9 +32,10 @@ impl LastWords {
         self.0.pass().get_or_insert_with(|| Box::new(say));
     }
 
-    /// The message, if there is one. From now on no command can announce one.
-    fn close(&self, given_up: Option<GivenUp>) -> Option<String> {
-        self.0.close(|say| say.as_ref().map(|say| say(given_up))).flatten()
+    /// The message. From now on no command can announce one.
+    fn close(&self, given_up: Option<GivenUp>) -> String {
+        let said = self.0.close(|say| say.as_ref().map_or_else(|| unannounced(given_up), |say| say(given_up)));
+        said.unwrap_or_else(|| "interrupted".to_owned())
     }
 }
 
@@ -115,6 +116,14 @@ pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
+/// The final message of a command that has announced none.
+fn unannounced(given_up: Option<GivenUp>) -> String {
+    match given_up {
+        Some(GivenUp { completed: 0, .. }) => "interrupted; nothing was changed".to_owned(),
+        given_up => GivenUp::told(given_up),
+    }
+}
+
 /// Joins an error and its causes in one line. A cause whose text already ends the line is left out.
 fn described(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -134,16 +143,15 @@ pub fn end_on_interrupt() {
     signals::on_end(|signal| {
         crate::terminal::show_again();
         let given_up = partial::give_up();
-        if let Some(last_words) = LAST_WORDS.close(given_up) {
-            complain(last_words);
-        }
+        complain(LAST_WORDS.close(given_up));
         std::process::exit(SIGNALLED + signal)
     });
 }
 
 /// Sets the final message that is printed when a signal ends the process. The message is made from
-/// the fate of the partial files. Only the first call counts. After a signal this blocks until the
-/// process has ended, so a command that calls it before its first change makes none unannounced.
+/// the fate of the partial files. Only the first call counts. Until it is called, the message says
+/// that nothing was changed. After a signal this blocks until the process has ended, so a command
+/// that calls it before its first change makes none unannounced.
 pub fn say_on_interrupt(last_words: impl Fn(Option<GivenUp>) -> String + Send + 'static) {
     LAST_WORDS.announce(last_words);
 }
@@ -178,7 +186,8 @@ mod tests {
     #[test]
     fn a_command_that_a_signal_has_ended_announces_nothing_more() {
         let words = Arc::new(LastWords(Gate::new(None)));
-        assert!(words.close(None).is_none());
+        let nothing = Some(GivenUp { completed: 0, unfinished: 1 });
+        assert_eq!(words.close(nothing), "interrupted; nothing was changed");
         let (other, went_on) = (Arc::clone(&words), Arc::new(AtomicBool::new(false)));
         let told = Arc::clone(&went_on);
         std::thread::spawn(move || {
@@ -190,6 +199,12 @@ mod tests {
         let words = LastWords(Gate::new(None));
         words.announce(|_| "first".to_owned());
         words.announce(|_| "second".to_owned());
-        assert_eq!(words.close(None).unwrap(), "first");
+        assert_eq!(words.close(None), "first");
+    }
+
+    #[test]
+    fn files_that_are_complete_are_told() {
+        let words = LastWords(Gate::new(None));
+        assert_eq!(words.close(Some(GivenUp { completed: 1, unfinished: 0 })), "interrupted; 1 file complete");
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::configuration::Format;
 use crate::configuration::train::TrainOptions;
-use crate::failure::Failure;
+use crate::failure::{Failure, say_on_interrupt};
 use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
@@ -75,6 +75,9 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let mut session = session(&runtime, &pictures, options)?;
     let used = options.network.record(&pictures, Mode::Use, options.precision).map_err(anyhow::Error::new)?;
+    if options.checkpoints.is_some() || options.save.is_some() {
+        say_on_interrupt(|_| "interrupted; files that were written so far are complete".to_owned());
+    }
     let checkpoints = options.checkpoints.as_ref().map(|folder| Checkpoints::new(folder, CHECKPOINTS)).transpose();
     let checkpoints = checkpoints.map_err(anyhow::Error::new)?;
     let trainer = Trainer {

@@ -246,6 +246,52 @@ fn a_store_is_repaired_from_its_data() {
     assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "a.txt"])), b"meet me at noon");
 }
 
+/// Regression: a repair that could not save an object ended with success.
+#[test]
+fn a_repair_that_loses_something_fails_and_names_it() {
+    let folder = Folder::new("lossy-repair");
+    let repair = |arguments: &[&str]| {
+        let output = folder.run(&Folder::keyed(&[&["repair", "safe"], arguments].concat()));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let data = || {
+        let names = fs::read_dir(folder.path("safe/data")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> = names.filter(|path| path.file_name().unwrap().len() == 64).collect();
+        files.sort();
+        files
+    };
+    folder.write("kept", "kept");
+    folder.printed(&Folder::keyed(&["put", "safe", "kept"]));
+    let kept = data();
+    folder.write("gone", "gone");
+    folder.printed(&Folder::keyed(&["put", "safe", "gone"]));
+    let gone = data().into_iter().find(|file| !kept.contains(file)).unwrap();
+    let bytes = fs::read(&gone).unwrap();
+    fs::remove_file(&gone).unwrap();
+    // Head and log are in order: the object is known, and nothing can save it.
+    for arguments in [&[][..], &["--apply"], &["--json"]] {
+        let (code, printed, complaint) = repair(arguments);
+        assert!(code == Some(1) && complaint.contains("cannot be saved whole: `gone`"), "{code:?} {complaint}");
+        assert!(printed.contains("gone") && !complaint.contains("kept"), "{printed}");
+    }
+    fs::write(&gone, &bytes).unwrap();
+    assert_eq!(repair(&[]).0, Some(0));
+    // Head and log are lost, and with a damaged file the name of its object.
+    let files: Vec<PathBuf> = fs::read_dir(folder.path("safe")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.iter().filter(|file| file.is_file()).for_each(|file| fs::remove_file(file).unwrap());
+    assert_eq!(repair(&[]).0, Some(0), "all of it can be saved");
+    fs::write(&gone, &bytes[..40]).unwrap();
+    let (code, printed, complaint) = repair(&["--json"]);
+    let found: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((code, found["files_unreadable"].as_u64(), found["objects"].as_u64()), (Some(1), Some(1), Some(1)));
+    assert!(complaint.contains("1 data file cannot be read"), "{complaint}");
+    let (code, printed, complaint) = repair(&["--apply", "--new-anchor"]);
+    assert!(code == Some(1) && printed.contains("1 object is saved"), "{printed}{complaint}");
+    assert_eq!(repair(&[]).0, Some(0), "what is left is in order");
+    assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "kept"])), b"kept");
+}
+
 /// Without a place for the anchor, and where there was none so far, an older copy is not noticed: that is said.
 #[test]
 fn an_anchor_that_is_not_there_is_told() {

@@ -115,10 +115,11 @@ fn due(round: u64, is_changed: impl Fn() -> bool) -> impl Fn() -> bool {
 }
 
 /// Whether a command that was ended by a signal has said that it changed something. `None`: it said that nobody knows,
-/// since the disk did not answer for seconds. One that says nothing had not begun.
+/// since the disk did not answer for seconds. One that a signal ended before it listened to signals had not begun.
 fn has_said((code, complaint): &(Option<i32>, String), before: &str, after: &str) -> Option<bool> {
     match code {
-        Some(130) | None if !complaint.contains("interrupted") => Some(false),
+        None if complaint.is_empty() => Some(false),
+        Some(130) if complaint.contains("interrupted; nothing was changed") => Some(false),
         Some(130) if complaint.contains("it is unknown") => None,
         Some(130) if complaint.contains(after) => Some(true),
         Some(130) if complaint.contains(before) => Some(false),
@@ -267,6 +268,37 @@ fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     for mib in ["0", "2049"] {
         let (code, complaint) = memory("ls", Some(mib));
         assert!(code == Some(2) && complaint.contains("expected 1 to 2048 MiB"), "{complaint}");
+    }
+}
+
+/// Regression: a signal before a command's first change ended it without a word. Here the command waits for the store.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_before_the_first_change_is_answered() {
+    let folder = Folder::new("nothing-yet");
+    folder.write("file", "content");
+    let held = File::open(folder.path("safe")).unwrap();
+    held.lock().unwrap();
+    // Whether the process has handlers for these signals.
+    let listens = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        [Signal::INT, Signal::TERM].iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    for command in [&["put", "safe", "file"][..], &["rm", "safe", "file"], &["ls", "safe"]] {
+        for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+            let command = Folder::keyed(&[command, &["--wait", "3600"]].concat());
+            let mut child = folder.command(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            while !listens(child.id()) {
+                assert!(child.try_wait().unwrap().is_none());
+            }
+            signal(&child, sent);
+            let output = child.wait_with_output().unwrap();
+            assert!(output.stdout.is_empty());
+            let complaint = "error: interrupted; nothing was changed\n".to_owned();
+            assert_eq!(told(&output), (Some(code), complaint), "{command:?}, {sent:?}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 mod odd_input;
+mod repair;
 
 /// A folder for one test, removed at its end.
 struct Folder(PathBuf);
@@ -490,38 +491,6 @@ fn a_collection_is_searched_while_another_process_writes() {
     drop(feed);
     assert!(child.wait().unwrap().success());
     assert_eq!(records(&path), 5);
-}
-
-#[test]
-fn damage_is_told_and_repaired_on_request() {
-    let folder = Folder::new("repair");
-    let path = folder.collection(COLOURS);
-    assert!(printed(&["vectors", "repair", &path]).contains("Nothing is damaged; 4 records are there."));
-    let log = Path::new(&path).join("segment-000000.log");
-    let mut bytes = fs::read(&log).unwrap();
-    let end = bytes.len();
-    bytes[end / 2] ^= 1;
-    fs::write(&log, &bytes).unwrap();
-    for command in ["info", "count", "compact"] {
-        let message = refused(&["vectors", command, &path], 1);
-        assert!(
-            message.contains("segment-000000.log is damaged at byte") && message.contains("vectors repair"),
-            "{message}"
-        );
-    }
-    let found = json_of(&["vectors", "repair", &path, "--json"]);
-    assert_eq!((found["damaged"].as_bool(), found["applied"].as_bool()), (Some(true), Some(false)));
-    assert_eq!((found["rows_lost"].as_u64(), fs::read(&log).unwrap()), (Some(4), bytes));
-    let text = printed(&["vectors", "repair", &path]);
-    assert!(text.contains("0 records would be kept, and 4 rows lost") && text.contains("--apply"), "{text}");
-    let text = printed(&["vectors", "repair", &path, "--apply"]);
-    assert!(text.contains(".damaged behind their names"), "{text}");
-    assert_eq!(records(&path), 0);
-    assert!(printed(&["vectors", "repair", &path]).contains("Nothing is damaged"));
-    printed(&["vectors", "import", &path, &folder.path("rows.jsonl")]);
-    assert_eq!(records(&path), 4);
-    printed(&["vectors", "delete", &path, "--yes"]);
-    assert!(!Path::new(&path).exists());
 }
 
 /// An encrypted collection opens for every command with its key, and for none without it.

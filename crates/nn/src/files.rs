@@ -5,9 +5,11 @@
 //! completely or not at all.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use panoply_core::{DType, HostBufferMut, Shape, Tensor, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -17,6 +19,12 @@ use crate::parameters::Parameters;
 
 /// The largest file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
+
+/// Ending of the temporary name of a file that is being written.
+pub(crate) const UNFINISHED: &str = ".tmp";
+/// Number of attempts to lock a temporary file, and the pause between two.
+const ATTEMPTS_MAX: usize = 50;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The contents of a file.
 #[derive(Clone, Debug, Default)]
@@ -114,7 +122,9 @@ fn check_size(parameters: &Parameters) -> Result<(), String> {
     }
 }
 
-/// Writes a temporary file beside the path, syncs it to the disk and renames it to the path.
+/// Writes a temporary file beside the path, syncs it to the disk and renames it to the path. The
+/// temporary file is locked meanwhile, so two writers of one path do not mix their bytes. If a
+/// writer is killed, the next one of this path overwrites its temporary file.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let refused = |error: std::io::Error| Error::file(path, error);
     // If the path is a link, the file that it points to is replaced, and not the link. Devices,
@@ -123,10 +133,11 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Error::file(path, "it is there, and is no file"));
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".tmp");
+    let mut beside: OsString = path.as_os_str().to_owned();
+    beside.push(UNFINISHED);
     let beside = Path::new(&beside);
-    let written = File::create(beside).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    let mut file = unfinished(beside).map_err(refused)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if let Err(error) = written.and_then(|()| std::fs::rename(beside, path)) {
         // Remove the incomplete file; it would only take space, possibly on a full disk.
         let _ = std::fs::remove_file(beside);
@@ -136,6 +147,49 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { Ok(()) };
     synced.map_err(refused)
+}
+
+/// Opens, locks and empties a temporary file.
+fn unfinished(beside: &Path) -> io::Result<File> {
+    for _ in 0..ATTEMPTS_MAX {
+        let file = File::options().write(true).create(true).truncate(false).open(beside)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            // Another writer may have renamed the file, or removed it, before it was locked here.
+            _ if !is_same_file(&file, beside) => {}
+            // A file system without locks is no error.
+            _ => return file.set_len(0).map(|()| file),
+        }
+    }
+    Err(io::Error::new(ErrorKind::ResourceBusy, "another process is writing it"))
+}
+
+/// Removes the temporary file of a killed writer. One that is being written stays.
+pub(crate) fn remove_unfinished(beside: &Path) {
+    // Opening a pipe would wait for its other end.
+    if !std::fs::symlink_metadata(beside).is_ok_and(|metadata| metadata.is_file()) {
+        return;
+    }
+    let Ok(file) = File::options().write(true).open(beside) else { return };
+    // The lock is held until the name is gone, so that no writer takes the file meanwhile.
+    if file.try_lock().is_ok() && is_same_file(&file, beside) {
+        let _ = std::fs::remove_file(beside);
+    }
+}
+
+/// Whether the path names the open file.
+#[cfg(unix)]
+fn is_same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let (own, other) = (file.metadata().map(place), std::fs::symlink_metadata(path).map(place));
+    own.is_ok_and(|own| other.is_ok_and(|other| own == other))
+}
+
+/// On other systems an open file cannot be renamed or removed by others.
+#[cfg(not(unix))]
+fn is_same_file(_: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 impl Parameters {
@@ -254,6 +308,27 @@ mod tests {
         std::fs::create_dir_all(path.join("inside")).unwrap();
         assert!(save(&path, &sample(), HashMap::new()).is_err());
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Regression: two writers of one path wrote into the same temporary file.
+    #[test]
+    fn the_temporary_file_of_a_living_writer_is_not_touched() {
+        let folder = std::env::temp_dir().join(format!("panoply-nn-unfinished-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, beside) = (folder.join("file"), folder.join("file.tmp"));
+        let held = unfinished(&beside).unwrap();
+        remove_unfinished(&beside);
+        assert!(beside.exists());
+        assert!(replace(&path, b"theirs").unwrap_err().to_string().contains("another process"));
+        // A killed writer leaves its file, without a lock.
+        drop(held);
+        std::fs::write(&beside, b"longer than what follows").unwrap();
+        replace(&path, b"whole").unwrap();
+        assert_eq!((std::fs::read(&path).unwrap(), beside.exists()), (b"whole".to_vec(), false));
+        std::fs::write(&beside, b"left").unwrap();
+        remove_unfinished(&beside);
+        assert!(!beside.exists() && path.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -109,7 +109,8 @@ fn training_goes_on_from_the_newest_whole_checkpoint() {
     let last = bytes.len() - 3;
     bytes[last] ^= 1;
     std::fs::write(&files[2], &bytes).unwrap();
-    std::fs::write(folder.join("checkpoint-000000009999.safetensors.tmp"), &bytes[..100]).unwrap();
+    let half = folder.join("checkpoint-000000009999.safetensors.tmp");
+    std::fs::write(&half, &bytes[..100]).unwrap();
     let mut again = session(&runtime, &pictures, &plan);
     let rest = Trainer { checkpoints: Some(&checkpoints), ..Trainer::new(&pictures.train, plan.batch, plan.epochs) };
     let summary = rest.run(&runtime, &mut again, &mut |_| {}).unwrap();
@@ -117,6 +118,7 @@ fn training_goes_on_from_the_newest_whole_checkpoint() {
     assert!(summary.refused[0].to_string().contains("checksum"), "{}", summary.refused[0]);
     let (got, wanted) = (summary.epochs.last().unwrap().loss, expected.epochs.last().unwrap().loss);
     assert!((got - wanted).abs() < 1e-5, "{got} and {wanted}: the same as without a stop");
+    assert!(!half.exists(), "the next checkpoint removes it");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

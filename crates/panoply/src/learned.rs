@@ -61,8 +61,17 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
 pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
     let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
     own_folder(&path)?;
-    let mut profile = runtime.profile();
-    let before = read_text(&path, FILE_BYTES_MAX).ok().and_then(|text| text.parse::<Profile>().ok());
+    write(&path, runtime.profile())?;
+    Ok(path)
+}
+
+/// Writes a profile to the file, and keeps the file's figures of other devices.
+fn write(path: &Path, mut profile: Profile) -> io::Result<()> {
+    // Held until the file is renamed: another process adds its figures to these, and the temporary
+    // file of a killed process is overwritten by the next. Without locks the last writer counts.
+    let lock = std::fs::File::create(path.with_extension("lock"))?;
+    let _ = lock.lock();
+    let before = read_text(path, FILE_BYTES_MAX).ok().and_then(|text| text.parse::<Profile>().ok());
     for device in before.into_iter().flat_map(|before| before.devices) {
         if profile.devices.iter().all(|newer| newer.identity != device.identity) {
             profile.devices.push(device);
@@ -70,13 +79,31 @@ pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
     }
     // Written to a temporary file and renamed, so that a concurrent reader sees either the old or
     // the new file.
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    let beside = path.with_extension("tmp");
     std::fs::write(&beside, profile.to_text())?;
-    std::fs::rename(&beside, &path)?;
-    Ok(path)
+    std::fs::rename(&beside, path)
 }
 
 /// Makes sure that only the user can access the file's folder.
 fn own_folder(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), |folder| private_folder(folder).map_err(io::Error::other))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+mod tests {
+    use super::*;
+
+    /// Regression: each killed process left a temporary file of its own name behind.
+    #[test]
+    fn the_next_write_takes_over_the_temporary_file_of_a_killed_process() {
+        let folder = std::env::temp_dir().join(format!("panoply-learned-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(FILE_NAME);
+        std::fs::write(folder.join("profile.tmp"), "left").unwrap();
+        write(&path, Profile::default()).unwrap();
+        assert!(read_text(&path, FILE_BYTES_MAX).unwrap().parse::<Profile>().is_ok());
+        assert!(!folder.join("profile.tmp").exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

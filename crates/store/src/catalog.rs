@@ -10,7 +10,6 @@ use panoply_core::op::crypto::TAG_BYTES;
 
 use crate::encode::{Fields, put_counted};
 use crate::error::{Error, Result};
-use crate::merkle::Digest;
 
 /// Maximal length of an object name.
 pub const NAME_BYTES_MAX: usize = 1024;
@@ -34,6 +33,9 @@ const EXTENT_FILE_BYTES_MAX: u64 = 4096;
 const PUT_BYTES: usize = 1 + 4 + 16 + 8 + 32 + 4;
 const EXTENT_BYTES: usize = 32 + 4 + 4 + 8 + 8 + 32;
 const POINT_BYTES: usize = 8 + TAG_BYTES;
+
+/// A SHA-256 digest.
+pub(crate) type Digest = [u8; 32];
 
 /// A point of the log's chain. It identifies the state of a store after one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,6 +63,11 @@ pub(crate) fn hex_digits(bytes: &[u8]) -> impl Iterator<Item = char> {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)]))
 }
 
+/// Whether all characters are digits that [`hex`] writes.
+pub(crate) fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Decodes hexadecimal text.
 pub(crate) fn from_hex<const N: usize>(text: &[u8]) -> Option<zeroize::Zeroizing<[u8; N]>> {
     let mut bytes = zeroize::Zeroizing::new([0; N]);

@@ -23,14 +23,15 @@
 //!    writer. Folders are never deleted.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::catalog::Extent;
-use crate::encode::{from_hex, hex};
+use crate::encode::{from_hex, hex, is_hex};
 use crate::error::{Error, Result};
+use crate::files::{Access, open_file, read_file, sync_folder};
 use crate::head::HEAD_BYTES_MAX;
 use crate::key::random;
 use crate::lock::{LOCK, Lock};
@@ -357,82 +358,6 @@ impl Folder {
     }
 }
 
-/// How a file is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Read only.
-    Read,
-    /// Read and write.
-    Write,
-    /// Write; created if missing.
-    Make,
-    /// Write; must not exist.
-    New,
-}
-
-/// Opens a regular file. Links, devices and other kinds are refused. A new file is private to its
-/// owner.
-pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
-    open_shared(path, access, true)
-}
-
-/// Like `open_file`, for a file that must keep its name while it is open (a lock, or a file that
-/// is appended to), where the system can ensure that.
-pub(crate) fn open_kept(path: &Path, access: Access) -> Result<File> {
-    open_shared(path, access, false)
-}
-
-fn open_shared(path: &Path, access: Access, may_be_deleted: bool) -> Result<File> {
-    let mut options = File::options();
-    options.read(true).write(access != Access::Read).create(access == Access::Make).create_new(access == Access::New);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        // Non-blocking: opening a pipe would wait for its other end.
-        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        // Unix cannot keep a name; the locks detect a deleted file.
-        let _ = may_be_deleted;
-    }
-    #[cfg(windows)]
-    if !may_be_deleted {
-        // FILE_SHARE_READ and FILE_SHARE_WRITE, without FILE_SHARE_DELETE.
-        std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 1 | 2);
-    }
-    let strange = || Error::NotAFile { path: path.to_owned() };
-    let file = options.open(path).map_err(|error| match error.raw_os_error() {
-        #[cfg(unix)]
-        Some(libc::ELOOP | libc::EISDIR | libc::ENXIO) => strange(),
-        _ if error.kind() == ErrorKind::NotFound => Error::damaged(path, "it is missing"),
-        _ => Error::io(if access == Access::New { "create" } else { "open" }, path, error),
-    })?;
-    let metadata = file.metadata().map_err(|error| Error::io("open", path, error))?;
-    if metadata.is_file() { Ok(file) } else { Err(strange()) }
-}
-
-/// Reads a whole file of at most `bytes_max` bytes.
-pub(crate) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = open_file(path, Access::Read)?.take(bytes_max + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::io("read", path, error))?;
-    if bytes.len() as u64 > bytes_max { Err(Error::damaged(path, "it is too long")) } else { Ok(bytes) }
-}
-
-/// Reads a file that the store can do without; `None` if it is damaged or missing.
-pub(crate) fn read_intact(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
-    match read_file(path, bytes_max) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.is_damage() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(path: &Path) -> Result<()> {
-    let synced: io::Result<()> =
-        if cfg!(unix) { File::open(path).and_then(|folder| folder.sync_all()) } else { Ok(()) };
-    synced.map_err(|error| Error::io("sync", path, error))
-}
-
 /// Refuses a link to a folder: it may lead to files of others, which would be deleted as left over.
 fn expect_folder(path: &Path) -> Result<()> {
     match path.symlink_metadata() {
@@ -506,20 +431,4 @@ fn is_extent(name: &str) -> bool {
 /// Whether this is a new head, or new keys, that was never renamed to its final name.
 fn is_new(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(NEW))
-}
-
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Whether an open file has more than one name (hard links).
-#[cfg(unix)]
-pub(crate) fn has_other_names(file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    file.metadata().is_ok_and(|metadata| metadata.nlink() > 1)
-}
-
-#[cfg(not(unix))]
-pub(crate) fn has_other_names(_: &File) -> bool {
-    false
 }

@@ -16,7 +16,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::encode::{Fields, from_hex, hex_digits};
 use crate::error::{Error, Result};
-use crate::folder::sync_folder;
+use crate::files::{folder_of, sync_folder};
 use crate::pipe;
 
 /// Length of a key in bytes.
@@ -182,7 +182,7 @@ impl MasterKey {
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         written.map_err(|error| Error::io("write", path, error))?;
         // The file's name must be durable too before anything depends on it.
-        sync_folder(path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+        sync_folder(folder_of(path))
     }
 
     /// The kind of key, for errors.

@@ -23,9 +23,9 @@
 //! * [`vault`]: the same keys and sealing for the files of another folder, such as a vector
 //!   collection's.
 //! * [`repair`]: recovers objects of a store whose head or log is damaged in both copies.
-//! * `folder`: files. [`lock`]: who may write, here and to other folders. `reserve`: space for
-//!   removals on a full disk. `syncing`: makes files durable. `anchor`: detects the rollback of a
-//!   whole store.
+//! * `folder`: the files of a store's folder. `files`: single files. [`lock`]: who may write, here
+//!   and to other folders. `reserve`: space for removals on a full disk. `syncing`: makes files
+//!   durable. `anchor`: detects the rollback of a whole store.
 //!
 //! # Why no nonce is ever used twice
 //!
@@ -44,6 +44,7 @@ mod catalog;
 mod encode;
 pub mod error;
 mod extent;
+mod files;
 mod folder;
 mod head;
 pub mod key;

@@ -15,7 +15,7 @@
 //!    counters. The lock remembers its process and refuses any other. The owner unlocks explicitly
 //!    when it drops the lock: closing alone would leave it locked for as long as a child lives.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use panoply_core::process::Process;
 
 use crate::error::{Error, Result};
-use crate::folder::{Access, open_kept};
+use crate::files::{Access, is_same_file, leads_to, open_kept};
 
 /// The file that is locked in addition to the folder.
 pub(crate) const LOCK: &str = "LOCK";
@@ -219,30 +219,6 @@ fn open_folder(path: &Path) -> Result<Option<File>> {
 #[cfg(not(unix))]
 fn open_folder(_: &Path) -> Result<Option<File>> {
     Ok(None)
-}
-
-/// Whether the path names the open file directly, not through a link.
-pub(crate) fn is_same_file(file: &File, path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|other| is_same(file, &other))
-}
-
-/// Whether the path, following links, leads to the open folder.
-fn leads_to(path: &Path, folder: &File) -> bool {
-    fs::metadata(path).is_ok_and(|other| is_same(folder, &other))
-}
-
-#[cfg(unix)]
-fn is_same(file: &File, other: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let place = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().is_ok_and(|metadata| place(&metadata) == place(other))
-}
-
-/// On other systems the compared files are opened so that they cannot be deleted
-/// ([`crate::folder::open_kept`]).
-#[cfg(not(unix))]
-fn is_same(_: &File, _: &fs::Metadata) -> bool {
-    true
 }
 
 #[cfg(all(test, unix))]

@@ -14,12 +14,9 @@ use panoply_core::Bytes;
 use panoply_core::op::crypto::{Hash, HashAlgorithm, Messages};
 use panoply_runtime::Runtime;
 
-use crate::catalog::Extent;
+use crate::catalog::{Digest, Extent};
 use crate::error::Result;
 use crate::extent::index::ChunkEntry;
-
-/// A SHA-256 digest.
-pub(crate) type Digest = [u8; 32];
 
 /// The root of an extent, from the digests of its sealed chunks.
 pub(crate) fn extent_root(runtime: &Runtime, extent: &Extent, chunks: &[ChunkEntry]) -> Result<Digest> {

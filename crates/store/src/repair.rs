@@ -29,7 +29,8 @@ use crate::anchor::{self, Known};
 use crate::catalog::{Catalog, Object};
 use crate::error::{Error, Result};
 use crate::extent::owner::{Identified, identify};
-use crate::folder::{Folder, read_file, read_intact};
+use crate::files::{read_file, read_intact};
+use crate::folder::Folder;
 use crate::head::{GENERATION_MAX, HEAD_BYTES_MAX, Head, Identity, Source, State};
 use crate::key::MasterKey;
 use crate::lock::Alone;
@@ -63,6 +64,9 @@ pub struct Repair {
     pub lost: Vec<(String, &'static str)>,
     /// Number of data files that belong to no recoverable object. They are set aside.
     pub files_aside: u64,
+    /// Number of those that cannot be read, so that nobody knows whether and to which object they
+    /// belonged. Objects of unknown names may be lost.
+    pub files_unreadable: u64,
     /// Whether head and log are authentic to their end. Otherwise the last changes may be missing,
     /// changes in progress may be there, and removed objects may come back.
     pub is_proved: bool,
@@ -117,6 +121,7 @@ impl Store {
         found.generation = found.generation.max(remembered.unwrap_or(0));
         if wanted.apply {
             anchors.iter().try_for_each(|file| anchor::expect_replaceable(file))?;
+            anchors.iter().for_each(|file| anchor::remove_leftovers(file));
         }
         if wanted.apply && !found.report.findings.is_empty() {
             apply(&runtime, &folder, locked, &mut found)?;
@@ -158,6 +163,7 @@ fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) 
         // An older head does not tell which commit was the last.
         let last = state.as_ref().filter(|_| !is_older_head).map_or(u64::MAX, |state| state.generation);
         let unnamed = find_extents(runtime, folder, &identity, &catalog, &mut aside)?.into_iter();
+        report.files_unreadable = aside.len() as u64;
         let may_count = |found: &Identified| (complete + 1..=last).contains(&found.owner.generation);
         let (unnamed, others): (Vec<Identified>, Vec<Identified>) = unnamed.partition(may_count);
         let (unnamed, forged) = by_epochs(&identity, known, unnamed)?;

@@ -11,7 +11,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::error::Result;
-use crate::folder::{Access, has_other_names, open_file, sync_folder};
+use crate::files::{Access, has_other_names, open_file, sync_folder};
 use crate::key::random;
 
 /// The name of the file.

@@ -30,7 +30,8 @@ use crate::encode::hex;
 use crate::error::{Error, Result};
 use crate::extent::object_secret;
 use crate::extent::read::ExtentReader;
-use crate::folder::{Failure, Folder, read_file, read_intact};
+use crate::files::{read_file, read_intact};
+use crate::folder::{Failure, Folder};
 use crate::head::{HEAD_BYTES_MAX, Head, Identity, MAGIC, Source, State};
 use crate::key::MasterKey;
 use crate::log::{self, Log};
@@ -123,6 +124,7 @@ impl Store {
         };
         store.folder.complete_reserve();
         store.write_anchor();
+        anchor::files(&store.options, &store.identity.store).iter().for_each(|file| anchor::remove_leftovers(file));
         Ok(store)
     }
 
@@ -208,6 +210,7 @@ impl Store {
         if known.iter().any(|known| *known != Known::This) {
             store.write_anchor();
         }
+        anchors.iter().for_each(|file| anchor::remove_leftovers(file));
         Ok(store)
     }
 

@@ -127,6 +127,12 @@ fn found(folder: &Path, model: &Model) -> Model {
         opened => (opened.unwrap(), model.key),
     };
     assert!(is_intact(&store));
+    let (anchor, above) = (anchor(folder), folder.parent().unwrap());
+    let anchor = anchor.file_name().unwrap().to_str().unwrap();
+    let is_left = |name: &str| name.starts_with(anchor) && name != anchor;
+    let names = std::fs::read_dir(above).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_str().is_some_and(is_left)).collect();
+    assert!(left.is_empty(), "new anchors of the killed writer: {left:?}");
     let extents: usize = store.entries().map(|entry| entry.extents).sum();
     assert_eq!(files(folder).len(), 4 + extents, "no file is left that nobody names");
     Model { objects: contents(&store), key }

@@ -1,5 +1,6 @@
 //! Every integration test of the crate that does not need a process of its own, in one program.
 
+mod anchors;
 mod crash;
 mod damage;
 mod full_disk;

@@ -257,7 +257,7 @@ impl Compactor<'_> {
         let mut batch = Encoded { count: part.len(), ..Encoded::default() };
         for (place, row) in part {
             let view = &old[*place as usize];
-            batch.push_row(&self.shared.schema, view, *row);
+            view.copy_row(*row, &mut batch);
             let (id, text) = view.entry(*row).unwrap_or_default();
             batch.push_entry(id, |entries| entries.extend_from_slice(text));
         }

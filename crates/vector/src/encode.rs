@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::schema::{ID_BYTES_MAX, METADATA_BYTES_MAX, Schema, Storage};
-use crate::segment::SegmentView;
 
 /// Maximum nesting depth of metadata. Reading it back stops at about twice this depth.
 const METADATA_DEPTH_MAX: usize = 64;
@@ -296,17 +295,6 @@ fn encode_ids<I: AsRef<str>>(
 }
 
 impl Encoded {
-    /// Adds a stored row as it is: re-encoding would round it twice.
-    pub(crate) fn push_row(&mut self, schema: &Schema, from: &SegmentView, row: u32) {
-        self.rows.extend_from_slice(from.row(row));
-        if schema.has_norms() {
-            self.norms.push(from.norm_of(row));
-        }
-        if schema.has_scales() {
-            self.scales.push(from.scale_of(row));
-        }
-    }
-
     /// Adds an entry: an id, and a text that `write` appends. Returns the result of `write` and the
     /// length of the text.
     pub(crate) fn push_entry<T>(&mut self, id: &str, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {

@@ -18,7 +18,7 @@ use crate::ivf::Lists;
 use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_mark, write_record};
 use crate::region::{Elements, Region, View};
 use crate::schema::{Schema, Storage};
-use crate::search::residency::Resident;
+use crate::search::resident::Resident;
 use crate::search::{CodesCache, FilterCache, ScalesCache};
 
 /// Maximum size of a group of rows that is also copied into the log, and so reaches the disk with
@@ -410,6 +410,17 @@ impl SegmentView {
     pub(crate) fn norm_of(&self, row: u32) -> f32 {
         let norms = self.norms.as_ref().and_then(|norms| norms.as_slice::<f32>().ok());
         norms.and_then(|norms| norms.get(row as usize).copied()).unwrap_or(1.0)
+    }
+
+    /// Adds a stored row to a batch as it is: re-encoding would round it twice.
+    pub(crate) fn copy_row(&self, row: u32, batch: &mut Encoded) {
+        batch.rows.extend_from_slice(self.row(row));
+        if self.norms.is_some() {
+            batch.norms.push(self.norm_of(row));
+        }
+        if self.scales.is_some() {
+            batch.scales.push(self.scale_of(row));
+        }
     }
 
     /// The components of a row.

@@ -15,7 +15,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, TryLockError};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use panoply_core::DeviceId;
+use panoply_core::{DeviceId, DeviceKind};
 use panoply_runtime::Runtime;
 use panoply_runtime::process::Process;
 
@@ -83,7 +83,7 @@ impl Shared {
         Shared {
             schema,
             options,
-            hosts: crate::search::residency::host_devices(&runtime),
+            hosts: host_devices(&runtime),
             runtime,
             folder,
             hasher: DefaultHashBuilder::default(),
@@ -289,4 +289,10 @@ impl Index {
     pub(crate) fn clear(&mut self) {
         self.table.clear();
     }
+}
+
+/// The devices that search rows on the host.
+fn host_devices(runtime: &Runtime) -> Vec<DeviceId> {
+    let cpus = runtime.devices().filter(|info| info.kind == DeviceKind::Cpu && !info.is_simulated());
+    cpus.map(|info| info.id).collect()
 }

@@ -15,12 +15,6 @@ use super::uses::{Path, Uses};
 
 /// A larger circle fails.
 const FILES_MAX: usize = 8;
-/// Crates with a larger circle, and its size. It may not grow; a smaller one is noted, so that the
-/// number follows.
-const KNOWN: &[(&str, usize)] = &[
-    ("crates/store", 12),
-    ("crates/vector", 15),
-];
 
 /// Checks the crate in `folder`. `files` are the Rust files of the repository with their text.
 pub fn check(folder: &str, files: &[(String, String)], report: &mut Report) {
@@ -28,15 +22,10 @@ pub fn check(folder: &str, files: &[(String, String)], report: &mut Report) {
     let own = files.iter().filter(|(name, _)| name.starts_with(&source));
     let own: Vec<(&str, &str)> = own.map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let circles = Crate::new(&source, &own).circles();
-    let allowed = KNOWN.iter().find(|(known, _)| *known == folder).map_or(FILES_MAX, |(_, size)| *size);
-    for circle in circles.iter().filter(|circle| circle.len() > allowed) {
+    for circle in circles.iter().filter(|circle| circle.len() > FILES_MAX) {
         let names: Vec<&str> = circle.iter().filter_map(|name| name.strip_prefix(&source)).collect();
-        let text = format!("{} files use each other, at most {allowed}: {}", circle.len(), names.join(", "));
+        let text = format!("{} files use each other, at most {FILES_MAX}: {}", circle.len(), names.join(", "));
         report.fail("circle", circle[0], 0, text);
-    }
-    let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
-    if allowed > FILES_MAX && largest < allowed {
-        report.warn("circle", folder, 0, format!("the largest circle has {largest} files, the table says {allowed}"));
     }
 }
 

@@ -226,7 +226,8 @@ pub struct VerifyArguments {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Head and log have two copies each, so most damage needs no repair. Where both are lost, objects are found again by \
-    the key and the files in the store's folder `data`. Damaged files stay in the folder, with .damaged behind their names."
+    the key and the files in the store's folder `data`. Damaged files stay in the folder, with .damaged behind their names. The exit \
+    code is 1 if something cannot be saved. Contents are not read: `panoply store verify` does that."
 )]
 pub struct StoreRepairArguments {
     #[command(flatten)]

@@ -350,7 +350,7 @@ pub struct CompactArguments {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Whatever can be read is kept, also behind the damage. Damaged files stay in the folder, with .damaged \
-    behind their names, until the collection is deleted."
+    behind their names, until the collection is deleted. The exit code is 1 if rows or removals cannot be saved."
 )]
 pub struct RepairArguments {
     /// The collection's folder

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::random::Normals;
 use crate::configuration::{BenchOptions, Format};
-use crate::failure::Failure;
+use crate::failure::{Failure, say_on_interrupt};
 use crate::op_kind::{AnyOp, OpKind};
 use crate::screen::Screen;
 
@@ -85,6 +85,7 @@ pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Re
         }
         screen.flush()?;
     }
+    say_on_interrupt(|_| "interrupted; what was measured is kept, or what was kept before".to_owned());
     let path = learned::store(runtime).map_err(|error| anyhow::anyhow!("what was learned cannot be kept: {error}"))?;
     if options.format == Format::Table {
         screen.line(format!("kept in {}", path.display()))?;

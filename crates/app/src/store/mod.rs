@@ -7,7 +7,7 @@
 
 mod append;
 mod bench;
-mod commit;
+pub mod commit;
 mod get;
 mod init;
 pub mod keys;

@@ -1,5 +1,6 @@
 //! `panoply store repair`.
 
+use anyhow::anyhow;
 use panoply::store::{Options, Repair, RepairOptions, Store};
 use serde_json::{Value, json};
 
@@ -17,7 +18,11 @@ const WORDS: Words = Words {
     unknown: "it is unknown how far the repair came, and nothing was deleted; `panoply store repair` tells",
 };
 
-/// Reports the damage and what can be recovered; repairs the store if requested.
+/// Maximal number of lost objects that the error names; all are in the report.
+const NAMES_SHOWN: usize = 5;
+
+/// Reports the damage and what can be recovered; repairs the store if requested. Fails if something
+/// is lost.
 pub fn run(options: &StoreRepairOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let (key, place) = (keys::read(&options.key)?, at(&options.place, Options::default()));
@@ -34,9 +39,35 @@ pub fn run(options: &StoreRepairOptions, screen: &mut Screen) -> Result<(), Fail
         screen.note_done(WORDS.after);
     }
     match options.format {
-        Format::Json => screen.json(&document(&repair, options)),
-        Format::Table => print(&repair, options, screen),
+        Format::Json => screen.json(&document(&repair, options))?,
+        Format::Table => print(&repair, options, screen)?,
     }
+    match losses(&repair) {
+        None => Ok(()),
+        Some(losses) => {
+            screen.flush()?;
+            Err(anyhow!(losses).into())
+        }
+    }
+}
+
+/// The losses as an error's text; `None` if nothing is known to be lost.
+fn losses(repair: &Repair) -> Option<String> {
+    let mut losses = Vec::new();
+    if !repair.lost.is_empty() {
+        let names: Vec<String> = repair.lost.iter().take(NAMES_SHOWN).map(|(name, _)| format!("`{name}`")).collect();
+        let more = match repair.lost.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let verb = if repair.applied { "not saved whole" } else { "cannot be saved whole" };
+        losses.push(format!("{verb}: {}{more}", names.join(", ")));
+    }
+    if repair.files_unreadable > 0 {
+        let files = counted(repair.files_unreadable, "data file");
+        losses.push(format!("{files} cannot be read, and with them objects may be lost whose names nobody knows"));
+    }
+    (!losses.is_empty()).then(|| losses.join("; "))
 }
 
 fn document(repair: &Repair, options: &StoreRepairOptions) -> Value {
@@ -49,6 +80,7 @@ fn document(repair: &Repair, options: &StoreRepairOptions) -> Value {
         "bytes": repair.bytes,
         "found": repair.found,
         "lost": lost.collect::<Vec<_>>(),
+        "files_unreadable": repair.files_unreadable,
         "files_aside": repair.files_aside,
         "proved": repair.is_proved,
         "anchored": repair.is_anchored,

@@ -21,9 +21,10 @@ const WORDS: Words = Words {
 pub fn run(options: &RotateOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let mut store = open(&options.place, &options.key, Options::default(), &runtime)?;
+    // Announced before a key file is made.
+    let rotation = Commit::announced(WORDS);
     let new_key = keys::read_new(&options.new_key, options.weak_passphrase)?;
-    let rotated = Commit::announced(WORDS)
-        .make(|| store.rotate(&new_key).map_err(|error| (error, commit::is_unclear(&mut store))));
+    let rotated = rotation.make(|| store.rotate(&new_key).map_err(|error| (error, commit::is_unclear(&mut store))));
     rotated.map_err(|(error, is_unclear)| commit::failure(error, is_unclear, WORDS.unknown))?;
     screen.note_done(WORDS.after);
     warn_of_anchor(&store);

@@ -6,7 +6,7 @@ use super::{counted, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::CompactOptions;
-use crate::failure::Failure;
+use crate::failure::{Failure, say_on_interrupt};
 use crate::screen::{Screen, bytes_text, spinner};
 
 /// Gives back the space of deleted records, and joins small segments.
@@ -14,6 +14,8 @@ pub fn run(options: &CompactOptions, key: Option<&KeySource>, screen: &mut Scree
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     let before = collection.stats();
+    let words = "interrupted; no record is changed; the space of deleted ones may not be free yet";
+    say_on_interrupt(move |_| words.to_owned());
     let waiting = spinner("compacting");
     let done = collection.compact()?;
     waiting.finish_and_clear();

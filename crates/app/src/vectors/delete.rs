@@ -9,6 +9,13 @@ use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{DeleteOptions, Doomed};
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::store::commit::{Commit, Words};
+
+const WORDS: Words = Words {
+    before: "nothing was deleted",
+    after: "what was to be deleted is deleted",
+    unknown: "it is unknown whether it is deleted; `panoply vectors info` tells",
+};
 
 /// Deletes records, or the whole collection.
 pub fn run(options: &DeleteOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
@@ -24,7 +31,8 @@ fn delete_collection(options: &DeleteOptions, confirmed: bool, screen: &mut Scre
         let path = options.path.display();
         return Err(Failure::Usage(format!("this deletes {path} and every record in it; say --yes to go on")));
     }
-    Collection::destroy(&options.path)?;
+    let destroy = || Collection::destroy(&options.path).map_err(|error| (error, true));
+    Commit::announced(WORDS).make(destroy).map_err(|(error, _)| error)?;
     let (path, folder_stays) = (options.path.display(), options.path.exists());
     match options.format {
         Format::Json => screen
@@ -44,7 +52,8 @@ fn delete_records(
 ) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
-    let removed = remove(&collection)?;
+    let remove = || remove(&collection).map_err(|error| (error, true));
+    let removed = Commit::announced(WORDS).make(remove).map_err(|(error, _)| error)?;
     let left = collection.len() as u64;
     match options.format {
         Format::Json => screen.json(&json!({"path": path_text(&options.path), "removed": removed, "records": left})),

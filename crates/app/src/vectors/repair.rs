@@ -1,5 +1,6 @@
 //! `panoply vectors repair`.
 
+use anyhow::anyhow;
 use panoply::vector::repair::Finding;
 use panoply::vector::{Collection, Repair};
 use serde_json::{Value, json};
@@ -10,17 +11,58 @@ use crate::configuration::store::KeySource;
 use crate::configuration::vectors::RepairOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::store::commit::{Commit, Words};
 
-/// Reports the damage and what a repair would lose. Repairs only with `--apply`.
+const WORDS: Words = Words {
+    before: "nothing was repaired",
+    after: "the collection is repaired",
+    unknown: "it is unknown how far the repair came, and nothing was deleted; `panoply vectors repair` tells",
+};
+
+/// Reports the damage and what a repair would lose. Repairs only with `--apply`. Fails if something
+/// is lost that cannot be made again.
 pub fn run(options: &RepairOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
-    let repair = match key_of(&options.path, key)? {
-        Some(key) => Collection::repair_encrypted(&start()?, &options.path, &key, options.apply)?,
-        None => Collection::repair(&options.path, options.apply)?,
+    let key = key_of(&options.path, key)?;
+    let runtime = if key.is_some() { Some(start()?) } else { None };
+    let repair = || match (&key, &runtime) {
+        (Some(key), Some(runtime)) => Collection::repair_encrypted(runtime, &options.path, key, options.apply),
+        _ => Collection::repair(&options.path, options.apply),
     };
-    match options.format {
-        Format::Json => screen.json(&document(&repair, options)),
-        Format::Table => print(&repair, options, screen),
+    let repair = match options.apply {
+        // If it fails, the outcome is unclear.
+        true => {
+            Commit::announced(WORDS).make(|| repair().map_err(|error| (error, true))).map_err(|(error, _)| error)?
+        }
+        false => repair()?,
+    };
+    if repair.applied {
+        screen.note_done(WORDS.after);
     }
+    match options.format {
+        Format::Json => screen.json(&document(&repair, options))?,
+        Format::Table => print(&repair, options, screen)?,
+    }
+    match losses(&repair) {
+        None => Ok(()),
+        Some(losses) => {
+            screen.flush()?;
+            Err(anyhow!(losses).into())
+        }
+    }
+}
+
+/// The losses as an error's text; `None` if nothing is lost. An index can be built again.
+fn losses(repair: &Repair) -> Option<String> {
+    let (rows, applied) = (counted(repair.rows_lost, "row"), repair.applied);
+    let rows = match (repair.rows_lost, applied) {
+        (0, _) => None,
+        (1, true) => Some(format!("{rows} is lost")),
+        (_, true) => Some(format!("{rows} are lost")),
+        (_, false) => Some(format!("{rows} cannot be saved")),
+    };
+    let removals = repair.removals_lost.then(|| "removals may be lost".to_owned());
+    let losses: Vec<String> = rows.into_iter().chain(removals).collect();
+    (!losses.is_empty()).then(|| losses.join("; "))
 }
 
 fn document(repair: &Repair, options: &RepairOptions) -> Value {

@@ -10,7 +10,7 @@ use super::{counted, grouped, key_of, queries_of, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::TuneOptions;
-use crate::failure::Failure;
+use crate::failure::{Failure, say_on_interrupt};
 use crate::screen::{Screen, spinner};
 
 /// The most records of the collection that serve as queries if none are given.
@@ -69,6 +69,8 @@ fn index(collection: &Collection, options: &TuneOptions) -> Result<(IndexReport,
     match there {
         Some(index) if options.lists.is_none_or(|lists| lists == index.lists) => Ok((index, false)),
         _ => {
+            let words = "interrupted; no record is changed; `panoply vectors info` tells which index there is";
+            say_on_interrupt(move |_| words.to_owned());
             let index = collection.build_index(&IndexOptions { lists: options.lists, ..IndexOptions::default() })?;
             Ok((index, true))
         }

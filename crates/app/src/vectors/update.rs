@@ -8,12 +8,20 @@ use crate::configuration::store::KeySource;
 use crate::configuration::vectors::UpdateOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::store::commit::{Commit, Words};
+
+const WORDS: Words = Words {
+    before: "nothing was updated",
+    after: "the record is updated",
+    unknown: "it is unknown whether the record is updated; `panoply vectors get` tells",
+};
 
 /// Replaces a record's metadata, or its vector, or both. A part that is not given stays as it is.
 pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
-    collection.update(&options.id, options.vector.as_deref(), options.metadata.clone())?;
+    let update = || collection.update(&options.id, options.vector.as_deref(), options.metadata.clone());
+    Commit::announced(WORDS).make(|| update().map_err(|error| (error, true))).map_err(|(error, _)| error)?;
     match options.format {
         Format::Json => screen.json(&json!({
             "path": path_text(&options.path),

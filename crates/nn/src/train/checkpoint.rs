@@ -2,7 +2,8 @@
 //!
 //! A checkpoint is written to a temporary file, synced to the disk, and only then renamed to its
 //! final name, so a file with that name is complete. If a file gets damaged all the same, its
-//! checksum reveals it: the file is refused with the reason, and the previous one is used.
+//! checksum reveals it: the file is refused with the reason, and the previous one is used. The next
+//! checkpoint removes the temporary files of killed writers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -83,6 +84,7 @@ impl Checkpoints {
         let checksum = checksum(&all, &notes).map_err(|reason| Error::file(&path, reason))?;
         notes.insert(CHECKSUM.to_owned(), checksum.to_string());
         files::save(&path, &all, notes)?;
+        self.remove_unfinished();
         let until_this = self.list()?.into_iter().rev().filter(|(step, _)| *step <= position.step);
         for (_, old) in until_this.skip(self.keep) {
             // A checkpoint that cannot be deleted does no harm.
@@ -115,15 +117,29 @@ impl Checkpoints {
     /// The files with their steps, the oldest first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))?;
-        let number = |path: &Path| {
-            let name = path.file_name()?.to_str()?;
-            name.strip_prefix("checkpoint-")?.strip_suffix(".safetensors")?.parse::<u64>().ok()
-        };
+        let step = |entry: &std::fs::DirEntry| step_of(entry.file_name().to_str()?);
         let mut found: Vec<(u64, PathBuf)> =
-            entries.flatten().filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect();
+            entries.flatten().filter_map(|entry| Some((step(&entry)?, entry.path()))).collect();
         found.sort();
         Ok(found)
     }
+
+    /// Removes the temporary files of killed writers. What cannot be removed does no harm.
+    fn remove_unfinished(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_str().and_then(|name| name.strip_suffix(files::UNFINISHED));
+            if name.is_some_and(|name| step_of(name).is_some()) {
+                files::remove_unfinished(&entry.path());
+            }
+        }
+    }
+}
+
+/// The step in the name of a checkpoint.
+fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix("checkpoint-")?.strip_suffix(".safetensors")?.parse().ok()
 }
 
 fn read(path: &Path) -> Result<Checkpoint> {

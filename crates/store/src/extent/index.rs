@@ -9,11 +9,10 @@ use panoply_runtime::Runtime;
 
 use super::form::Form;
 use super::judged;
-use super::read::read_at;
-use crate::catalog::chunk_len;
+use crate::catalog::{Digest, chunk_len};
 use crate::encode::Fields;
 use crate::error::{Error, Result};
-use crate::merkle::Digest;
+use crate::files::read_at;
 
 const ENTRY_BYTES: u64 = 4 + 32;
 

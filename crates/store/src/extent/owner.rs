@@ -19,12 +19,12 @@ use panoply_core::op::crypto::{Key, Nonces, Open, Seal, TAG_BYTES};
 use panoply_runtime::Runtime;
 
 use super::index::{self, COUNT_BYTES, index_bytes};
-use super::read::read_at;
 use super::{MAGIC, extent_key, judged, object_secret};
 use crate::catalog::{CHUNK_BYTES, CHUNKS_MAX, Extent, NAME_BYTES_MAX, check_name};
 use crate::encode::{Fields, put_counted};
 use crate::error::{Error, Result};
-use crate::folder::{Access, Folder, open_file};
+use crate::files::{Access, open_file, read_at};
+use crate::folder::Folder;
 use crate::head::{GENERATION_MAX, Identity};
 use crate::merkle;
 use crate::sealing::{Label, derive_seal};

@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -23,7 +22,8 @@ use super::owner::{epoch_of, read_front};
 use super::{associated, chunk_nonces, chunks_per_batch, extent_key, judged};
 use crate::catalog::Extent;
 use crate::error::{Error, Result};
-use crate::folder::{Access, Folder, open_file};
+use crate::files::{Access, open_file, read_at};
+use crate::folder::Folder;
 use crate::merkle::{self, digests};
 
 /// Maximal number of batches that are being opened, and that are being decompressed, at the same
@@ -204,17 +204,5 @@ impl<'a> ExtentReader<'a> {
 
     fn damaged(&self, reason: &'static str) -> Error {
         Error::damaged(&self.path, reason)
-    }
-}
-
-/// Reads `len` bytes of a file from `start` on.
-pub(super) fn read_at(file: &mut File, path: &std::path::Path, start: u64, len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
-    let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.take(len as u64).read_to_end(&mut bytes));
-    match read {
-        Ok(read) if read == len => Ok(bytes),
-        Ok(_) => Err(Error::damaged(path, "it is cut short")),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(Error::damaged(path, "it is cut short")),
-        Err(error) => Err(Error::io("read", path, error)),
     }
 }

@@ -23,7 +23,8 @@ use super::owner::Owner;
 use super::{associated, chunk_nonces, chunks_per_batch, extent_key};
 use crate::catalog::{CHUNKS_MAX, Extent};
 use crate::error::{Error, Result};
-use crate::folder::{Access, Folder, open_file};
+use crate::files::{Access, open_file};
+use crate::folder::Folder;
 use crate::key::random;
 use crate::merkle::{self, digests};
 

@@ -13,7 +13,7 @@ use crate::compact::Compaction;
 use crate::error::Result;
 use crate::ivf::tune::RecallRow;
 use crate::ivf::{IndexOptions, IndexReport};
-use crate::search::residency::Effort;
+use crate::search::resident::Effort;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::task::{Task, spawn};
 use crate::writer::PutMode;

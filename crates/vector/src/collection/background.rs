@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::compact::{Compactor, wants_compaction};
-use crate::search::residency::{self, Effort};
+use crate::search::residency;
+use crate::search::resident::Effort;
 use crate::state::Shared;
 use crate::writer::Command;
 use crate::writer::recover::{self, CHECKED_BYTES_MAX};

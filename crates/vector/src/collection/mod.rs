@@ -47,7 +47,7 @@ use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
 use crate::schema::Schema;
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
-use crate::search::residency::Effort;
+use crate::search::resident::Effort;
 use crate::search::run::Findings;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::state::{Shared, Snapshot};
@@ -190,7 +190,7 @@ impl Collection {
             stats.dead_rows += u64::from(segment.dead);
             stats.row_bytes += row_bytes;
             stats.stored_bytes += row_bytes + segment.log.bytes().len() as u64;
-            let resident = segment.shared.resident.state_in(&self.inner.shared);
+            let resident = residency::blocks(&self.inner.shared, segment);
             stats.spilled_rows += u64::from(resident.spilled());
             for block in &resident.blocks {
                 match resident_rows.iter_mut().find(|(device, _)| *device == block.device) {

@@ -16,9 +16,9 @@ use std::io::Read;
 
 use serde_json::{Map, Value};
 
+use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
-use super::error::FormatError;
-use super::{Batch, ColumnNames, Reader, Result, dimension_within_bounds, expect_finite, numbered};
+use super::error::{FormatError, Result};
 use array::Array;
 use body::Body;
 use columns::{Column, Plan};

@@ -3,6 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+/// The result of reading and writing files.
+pub type Result<T, E = FormatError> = std::result::Result<T, E>;
+
 /// The reason why a file could not be read or written. Rows are counted from zero, as in array
 /// libraries. JSON lines are counted from one, as in editors.
 #[derive(Clone, Debug, thiserror::Error)]

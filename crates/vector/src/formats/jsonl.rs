@@ -10,8 +10,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::error::FormatError;
-use super::{Batch, Reader, Result, Writer, dimension_within_bounds, expect_finite};
+use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite};
+use super::error::{FormatError, Result};
 use line::Line;
 
 /// Maximum length of a line, in bytes.

@@ -9,9 +9,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use half::f16;
 
+use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
-use super::error::FormatError;
-use super::{Batch, Reader, Result, Writer, dimension_within_bounds, expect_finite, numbered};
+use super::error::{FormatError, Result};
 use header::{ElementType, Header};
 
 const FORMAT: &str = "npy";

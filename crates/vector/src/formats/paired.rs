@@ -3,9 +3,9 @@
 
 use std::io::Read;
 
-use super::error::FormatError;
+use super::batch::{Batch, Reader};
+use super::error::{FormatError, Result};
 use super::jsonl::RecordsReader;
-use super::{Batch, Reader, Result};
 
 /// The vectors of one file with the records of another.
 pub struct Paired<R> {

@@ -20,8 +20,8 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
-use super::error::FormatError;
-use super::{Batch, ColumnNames, Reader, Result, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
+use super::error::{FormatError, Result};
 use cells::{Leaf, read_leaf};
 use pages::{BoundedPages, Budget, guarded};
 use plan::{Field, Plan};

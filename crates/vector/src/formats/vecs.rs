@@ -4,9 +4,9 @@
 
 use std::io::{Read, Write};
 
+use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
-use super::error::FormatError;
-use super::{Batch, Reader, Result, Writer, dimension_within_bounds, expect_finite, numbered};
+use super::error::{FormatError, Result};
 
 /// Bytes of the dimension in front of each row.
 const DIMENSION_BYTES: usize = 4;

@@ -5,22 +5,27 @@
 //! * `bits`: the rows that a filter accepts.
 //! * `scales`: eight-bit rows under euclidean, grouped by scale.
 //! * `direct`: scores of a few rows on the caller's thread.
-//! * `residency`: the rows that each device stores.
-//! * `rerank`: candidates from eight-bit copies of the rows, ranked by the stored rows.
+//! * `resident`: the blocks of one segment's rows on devices. `residency`: what is uploaded to which
+//!   device.
+//! * `codes`: eight-bit copies of the rows. `rerank`: candidates from these copies, ranked by the
+//!   stored rows.
 //! * `ties`: hits of equal score, oldest first.
 //! * `gather`: single queries of many callers are batched.
 
 mod bits;
+mod codes;
 pub(crate) mod direct;
 pub(crate) mod gather;
 mod rerank;
 pub(crate) mod residency;
+pub(crate) mod resident;
 pub(crate) mod run;
 mod scales;
 pub(crate) mod ties;
 
 pub(crate) use bits::{FilterCache, Passing, passes, passing};
-pub(crate) use rerank::{CodesCache, exact_score};
+pub(crate) use codes::CodesCache;
+pub(crate) use rerank::exact_score;
 pub(crate) use scales::ScalesCache;
 
 use panoply_core::DeviceId;

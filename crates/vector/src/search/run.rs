@@ -14,8 +14,9 @@ use panoply_core::{DeviceId, ErrorKind, Location, Outcome, Tensor};
 use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime};
 
 use super::bits::{Passing, passing, slice_bits};
-use super::rerank::{Codes, exact_score};
-use super::residency::Block;
+use super::codes::Codes;
+use super::rerank::exact_score;
+use super::resident::Block;
 use super::scales::Scales;
 use super::ties::keep_nearest;
 use super::{FoundMany, Hit, SearchOptions, SearchReport};

@@ -120,7 +120,7 @@ impl Writer {
                     None => {
                         // The row's vector stays the same, to the bit.
                         let mut batch = encode_without_rows(hasher, &[id], &[metadata])?;
-                        batch.push_row(schema, segment, slot.row);
+                        segment.copy_row(slot.row, &mut batch);
                         batch
                     }
                 };

@@ -8,8 +8,8 @@ use half::f16;
 use polars_arrow_format::ipc::Precision;
 use serde_json::{Map, Value};
 
-use super::super::error::FormatError;
-use super::super::{Result, double_json, float_json};
+use super::super::batch::{double_json, float_json};
+use super::super::error::{FormatError, Result};
 use super::FORMAT;
 use super::body::{Body, Buffer};
 use super::columns::Kind;

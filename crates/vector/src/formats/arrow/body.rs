@@ -6,8 +6,7 @@ use std::ops::Range;
 use lz4_flex::frame::FrameDecoder;
 use polars_arrow_format::ipc::CompressionType;
 
-use super::super::Result;
-use super::super::error::FormatError;
+use super::super::error::{FormatError, Result};
 use super::FORMAT;
 
 /// Maximum size of a decompressed buffer.

@@ -2,8 +2,8 @@
 
 use polars_arrow_format::ipc::{DateUnit, FieldRef, Precision, TypeRef};
 
-use super::super::error::FormatError;
-use super::super::{ColumnNames, Result};
+use super::super::batch::ColumnNames;
+use super::super::error::{FormatError, Result};
 use super::FORMAT;
 use super::array::Array;
 use super::message::damaged;

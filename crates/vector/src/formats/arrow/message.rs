@@ -9,9 +9,8 @@ use std::io::Read;
 use polars_arrow_format::ipc::planus::ReadAsRoot;
 use polars_arrow_format::ipc::{Endianness, MessageHeaderRef, MessageRef, RecordBatchRef, SchemaRef};
 
-use super::super::Result;
 use super::super::bytes::ByteSource;
-use super::super::error::FormatError;
+use super::super::error::{FormatError, Result};
 use super::FORMAT;
 use super::array::{Array, Layout};
 use super::body::{Body, Compression};

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::Writer;
+use super::super::batch::Writer;
 use super::*;
 
 /// Made by `fixtures/arrow.py` with Arrow's own library: two record batches, with a column of every

@@ -9,8 +9,8 @@ use polars_arrow_format::ipc::{
     MetadataVersion, Precision, RecordBatch, Schema, Type,
 };
 
-use super::super::error::FormatError;
-use super::super::{Batch, Result, Writer};
+use super::super::batch::{Batch, Writer};
+use super::super::error::{FormatError, Result};
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Alignment of headers and buffers.

@@ -11,7 +11,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::schema::types::ColumnDescPtr;
 use serde_json::Value;
 
-use super::super::{double_json, float_json};
+use super::super::batch::{double_json, float_json};
 
 /// The levels and values read from a column.
 pub struct Leaf {

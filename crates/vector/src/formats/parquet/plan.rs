@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
-use super::super::error::FormatError;
-use super::super::{ColumnNames, Result};
+use super::super::batch::ColumnNames;
+use super::super::error::{FormatError, Result};
 
 /// The accepted names of a column of vectors.
 const VECTOR_NAMES: [&str; 2] = ["vector", "embedding"];

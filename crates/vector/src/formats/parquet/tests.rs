@@ -9,7 +9,7 @@ use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::Writer;
+use super::super::batch::Writer;
 use super::*;
 
 fn open(bytes: &[u8]) -> Result<ParquetReader<Bytes>> {

@@ -11,8 +11,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 
-use super::super::error::FormatError;
-use super::super::{Batch, Result, Writer};
+use super::super::batch::{Batch, Writer};
+use super::super::error::{FormatError, Result};
 use super::FORMAT;
 
 const SCHEMA: &str = "message vectors {

@@ -1,4 +1,4 @@
-//! Callers that wait for room in a full queue. On the path of an op this costs one fence and one
+//! Callers that wait for room in a full queue, or for the end of a pipeline. On the path of an op this costs one fence and one
 //! load: the list is locked only while a caller waits. A waiter registers, passes a sequentially
 //! consistent fence, and looks once more. A consumer takes an item out, passes the same fence, and
 //! looks for waiters. So one of them sees the other.
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::task::Waker;
 
 use crate::foreign::contain;
+use crate::process::{self, Process};
 
 /// The wakers of callers that wait for room in a full queue.
 #[derive(Default)]
@@ -19,9 +20,9 @@ pub(crate) struct Room {
 
 impl Room {
     /// Registers `waker` to be woken when an item is taken out. The caller must look once more
-    /// after this.
-    pub(crate) fn wait(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    /// after this. Does nothing in a fork of the process `made_in`, where nobody wakes it.
+    pub(crate) fn wait(&self, made_in: Process, waker: &Waker) {
+        let Some(mut wakers) = process::lock(&self.wakers, made_in) else { return };
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push_back(waker.clone());
         }

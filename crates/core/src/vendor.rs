@@ -91,10 +91,11 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         let found = if self.found_nothing { 0 } else { LOADED };
-        let ended = |note: u64| {
+        if !self.process.is_current() {
             // In a fork the note stays the parent's, and refuses.
-            (note >> TAG_SHIFT == tag(self.process) && note & COUNT > 0).then(|| (note - 1) | found)
-        };
+            return;
+        }
+        let ended = |note: u64| (note & COUNT > 0).then(|| (note - 1) | found);
         let _ = self.note.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended);
     }
 }

@@ -382,7 +382,10 @@ mod tests {
     #[test]
     fn a_limit_ends_the_wait_and_a_dropped_receiver_is_seen() {
         let (ticket, mut receiver) = slot::<(), u32>(());
-        assert_eq!(receiver.wait(Process::current(), Some(Instant::now() + Duration::from_millis(2))), Err(Unanswered::TimedOut));
+        assert_eq!(
+            receiver.wait(Process::current(), Some(Instant::now() + Duration::from_millis(2))),
+            Err(Unanswered::TimedOut)
+        );
         assert!(!ticket.is_cancelled());
         drop(receiver);
         assert!(ticket.is_cancelled());

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op, OpenOptions,
     Result, Support, vendor,
 };
-use panoply_core::vendor::Loading;
 
 use crate::card::simulated::build::{NoSimulation, library};
 use crate::card::simulated::{SimulatedCard, Simulation};

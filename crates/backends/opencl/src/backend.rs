@@ -7,8 +7,7 @@ use panoply_c_gpu::devices::DEVICES_MAX;
 use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
 use panoply_core::backend::FirstGuess;
 use panoply_core::{
-    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
-    vendor,
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
 };
 
 use panoply_core::expr::{Node, Program};

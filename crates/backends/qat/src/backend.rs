@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
     OpenOptions, PciAddress, Result, Support, vendor,
 };
-use panoply_core::vendor::Loading;
 
 use crate::engine::QatEngine;
 use crate::instance::{Does, OpenInstance, abilities};

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor};
+use panoply_core::{
+    Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
+};
 use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
 use panoply_wgsl_gpu::fault::Faults;

@@ -536,7 +536,10 @@ mod tests {
         let answer = first.poll(&Context::from_waker(Waker::noop()));
         let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
         assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");
-        assert!(matches!(second.wait(Process::current(), Some(Instant::now() + Duration::from_secs(10))), Ok(Some(Ok(_)))));
+        assert!(matches!(
+            second.wait(Process::current(), Some(Instant::now() + Duration::from_secs(10))),
+            Ok(Some(Ok(_)))
+        ));
         assert_eq!(lane.report().counters.replaced, 1);
         drop(lane.drain());
         assert!(shared.wait_for_threads(Duration::from_secs(10)));

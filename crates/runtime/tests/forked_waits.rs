@@ -50,7 +50,8 @@ fn end(is_forked: bool, otherwise: impl std::fmt::Debug) -> End {
 /// parent's wait. Returns whether the child's wait ended as it should, and the parent's end.
 fn fork_inside(wait: impl FnOnce() -> End + Send, release: impl FnOnce()) -> (Option<bool>, End) {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() }; // SAFETY: a struct of numbers.
+    // SAFETY: a struct of numbers.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = fork_here as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: the handler calls `fork` and writes an atomic number.

@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(receiver.wait(Process::current(), None), Ok(Some(5)));
         // A receiver that blocks is woken at once, and a receiver that is gone does no harm.
         let (ticket, mut receiver) = slot::<(), u32>(());
-        let blocked = std::thread::spawn(move || receiver.wait_for(None, 0));
+        let blocked = std::thread::spawn(move || receiver.wait_for(Process::current(), None, 0));
         while ticket.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::SeqCst) & WAITER == 0) {
             std::thread::yield_now();
         }

@@ -67,6 +67,14 @@ fn fork_inside(wait: impl FnOnce() -> End + Send, release: impl FnOnce()) -> (Op
                 // SAFETY: ends this process at once.
                 unsafe { libc::_exit(if end == End::Forked { 7 } else { 8 }) };
             }
+            // A wait that has ended before the signal: there is a thread for it all the same.
+            while CHILD.load(Ordering::SeqCst) == 0 {
+                if std::process::id() != parent {
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(7) };
+                }
+                std::thread::yield_now();
+            }
             end
         });
         while thread.load(Ordering::SeqCst) == 0 {
@@ -182,7 +190,7 @@ fn building_a_runtime_ends() {
 
 /// Holds whoever passes it until it is opened.
 #[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
+struct Gate(Arc<(Mutex<bool>, Condvar, AtomicBool)>);
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, bool> {
@@ -190,9 +198,17 @@ impl Gate {
     }
 
     fn pass(&self) {
+        self.0.2.store(true, Ordering::SeqCst);
         let mut is_open = self.lock();
         while !*is_open {
             is_open = self.0.1.wait(is_open).unwrap();
+        }
+    }
+
+    /// Waits until somebody has come to the gate.
+    fn wait_for_one(&self) {
+        while !self.0.2.load(Ordering::SeqCst) {
+            std::thread::yield_now();
         }
     }
 
@@ -206,7 +222,6 @@ impl Gate {
 struct Held {
     gate: Gate,
     in_init: bool,
-    entered: Arc<AtomicBool>,
 }
 
 impl Worker for Held {
@@ -221,7 +236,6 @@ impl Worker for Held {
     }
 
     fn handle(&mut self, envelope: Envelope<u64>) -> Result<u64, BoxError> {
-        self.entered.store(true, Ordering::SeqCst);
         self.gate.pass();
         Ok(envelope.message)
     }
@@ -233,14 +247,11 @@ fn options() -> PoolOptions {
 
 /// A pool whose worker is inside a message, with an empty queue.
 fn pool(gate: &Gate) -> WorkerPool<Held> {
-    let entered = Arc::new(AtomicBool::new(false));
-    let (gate, there) = (gate.clone(), Arc::clone(&entered));
-    let make = move |_| Held { gate: gate.clone(), in_init: false, entered: Arc::clone(&there) };
+    let held = gate.clone();
+    let make = move |_| Held { gate: held.clone(), in_init: false };
     let pool = WorkerPool::start(options(), make).unwrap();
     pool.send(0).unwrap();
-    while !entered.load(Ordering::SeqCst) {
-        std::thread::yield_now();
-    }
+    gate.wait_for_one();
     pool
 }
 
@@ -297,7 +308,7 @@ fn a_wait_for_a_pool_to_stop_ends() {
 fn a_wait_for_a_pool_to_start_ends() {
     let gate = Gate::default();
     let held = gate.clone();
-    let make = move |_| Held { gate: held.clone(), in_init: true, entered: Arc::default() };
+    let make = move |_| Held { gate: held.clone(), in_init: true };
     let wait = || {
         let started = WorkerPool::start(options(), make).map(drop);
         end(is_forked(&started), started)
@@ -349,6 +360,7 @@ fn a_wait_for_the_end_of_a_pipeline_ends() {
     for waits in [true, false] {
         let gate = Gate::default();
         let running = Pipeline::builder().source(0..10_u64).map("held", held(&gate)).collect().start().unwrap();
+        gate.wait_for_one();
         let handle = running.handle();
         let here = std::process::id();
         let wait = || {

@@ -1,7 +1,7 @@
-//! Callers that wait for room in a full queue, or for the end of a pipeline. On the path of an op this costs one fence and one
-//! load: the list is locked only while a caller waits. A waiter registers, passes a sequentially
-//! consistent fence, and looks once more. A consumer takes an item out, passes the same fence, and
-//! looks for waiters. So one of them sees the other.
+//! Callers that wait for room in a full queue, or for the end of a pipeline. On the path of an op
+//! this costs one fence and one load: the list is locked only while a caller waits. A waiter
+//! registers, passes a sequentially consistent fence, and looks once more. A consumer takes an item
+//! out, passes the same fence, and looks for waiters. So one of them sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -42,7 +42,8 @@ pub trait Backend: Send + Sync {
     fn api(&self) -> Api;
 
     /// The devices that are present now, or the reason why there are none. Never panics, and keeps
-    /// no device open.
+    /// no device open. A backend that loads a vendor's library does so through [`crate::vendor`],
+    /// here and in [`Backend::open`]: in a forked process the library may be half loaded.
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence>;
 
     /// Whether this device runs this op, with these element types and shapes. Called on the thread
@@ -237,6 +238,13 @@ pub enum Absence {
         /// The missing permission.
         reason: String,
     },
+    /// This process was forked from one that had loaded vendors' libraries, or was loading some on
+    /// another thread. They do not work in a copy of a process.
+    #[error(
+        "this process was forked from one that had loaded drivers, or was loading some: \
+         fork before the first driver is loaded, or start a program (exec) in the child"
+    )]
+    Forked,
     /// The API has devices that the runtime does not serve.
     #[error("left out: {devices}: {reason}")]
     LeftOut {

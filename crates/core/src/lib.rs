@@ -13,6 +13,7 @@
 //! * [`outcome`], [`error`]: the results;
 //! * [`clock`]: time, real or virtual;
 //! * [`process`]: identifies the process, and distinguishes it from its forks;
+//! * [`vendor`]: which processes can load vendors' libraries;
 //! * [`once`]: values that are made once, without a lock that a fork could copy;
 //! * [`threads`]: threads that a backend lends to one op.
 #![allow(unsafe_code)] // Shared buffers over raw memory, calls about memory and forks, and the lock-free places of leases and values made once.
@@ -43,6 +44,7 @@ pub mod sink;
 mod sync;
 pub mod tensor;
 pub mod threads;
+pub mod vendor;
 
 pub use backend::{
     Absence, Backend, CryptoProvider, Engine, Finished, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support,

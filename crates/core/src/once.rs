@@ -4,6 +4,7 @@
 //! state but not the thread, so the child would wait for ever. With a [`OnceBox`] nobody waits:
 //! threads that find no value each make one, the first is kept, and the others are dropped.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -58,6 +59,12 @@ impl<T: Send + Sync> OnceBox<T> {
 impl<T: Send + Sync> Default for OnceBox<T> {
     fn default() -> OnceBox<T> {
         OnceBox::new()
+    }
+}
+
+impl<T: fmt::Debug + Send + Sync> fmt::Debug for OnceBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceBox").field(&self.get()).finish()
     }
 }
 

@@ -52,6 +52,14 @@ impl Process {
     pub fn id(self) -> u32 {
         self.id
     }
+
+    /// A number that no ancestor has, as far as the system detects forks; never zero in practice.
+    pub(crate) fn tag(self) -> u32 {
+        match self.generation {
+            0 => self.id,
+            own => own as u32,
+        }
+    }
 }
 
 fn generation() -> u64 {

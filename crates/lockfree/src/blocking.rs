@@ -1,17 +1,33 @@
 //! Blocking on a future without an executor. Each thread has one waker, which unparks it and is
 //! created when the thread first waits. The runtime knows that calling this waker takes no time and
 //! harms no other thread; it knows this of no other waker (see [`unparks`]).
+//!
+//! A signal handler may fork while a thread is parked. The child's copy of the thread parks on, and
+//! nobody there unparks it: an interrupted park is resumed, not ended. So a thread parks for
+//! [`FORK_LOOK_EVERY`] at the longest, and then looks whether it is still in the process whose
+//! threads it waits for. In a fork it polls no more, since a thread that does not exist there may
+//! hold a lock.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use panoply_core::once::OnceBox;
 
-/// The limit passed before the answer came.
+use crate::process::Process;
+
+/// How long a child that was forked in the middle of a wait goes on waiting, at the longest.
+const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a wait ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut;
+pub enum Unanswered {
+    /// The limit passed before the answer came.
+    TimedOut,
+    /// The caller is a fork of the process whose threads would answer.
+    Forked,
+}
 
 struct Unpark(Thread);
 
@@ -45,24 +61,28 @@ pub fn unparks(waker: &Waker) -> bool {
     OURS.get().is_some_and(|ours| std::ptr::eq(*ours, waker.vtable()))
 }
 
-/// Calls `poll` until it is ready. Parks in between, until `limit` at the longest.
-pub fn block_until<T>(limit: Option<Instant>, mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> Result<T, TimedOut> {
+/// Calls `poll` until it is ready. Parks in between, until `limit` at the longest, and no longer
+/// than the caller is in the process `made_in`.
+pub fn block_until<T>(
+    made_in: Process,
+    limit: Option<Instant>,
+    mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
+) -> Result<T, Unanswered> {
     // A thread that is ending has already lost its waker, but destructors of its thread-locals may
     // still block.
     let waker = WAKER.try_with(Waker::clone).unwrap_or_else(|_| waker());
     let context = Context::from_waker(&waker);
-    loop {
+    while made_in.is_here() {
         if let Poll::Ready(value) = poll(&context) {
             return Ok(value);
         }
-        match limit {
-            None => std::thread::park(),
-            Some(limit) => match limit.checked_duration_since(Instant::now()) {
-                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
-                _ => return Err(TimedOut),
-            },
+        let left = limit.map_or(FORK_LOOK_EVERY, |limit| limit.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(Unanswered::TimedOut);
         }
+        std::thread::park_timeout(left.min(FORK_LOOK_EVERY));
     }
+    Err(Unanswered::Forked)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //!   driver that is stuck can be replaced.
 //! * [`ring`], [`bell`]: the buffer between two stages of a pipeline, and how the pipeline's threads
 //!   sleep. Both have a lock, which is held for a few instructions.
+//! * `room`: callers that wait for room in a full queue.
 //! * [`foreign`]: how foreign code is called. [`process`]: detects forks, in which none of the
 //!   threads exist.
 //! * `sync`: the primitives, and [`CacheLine`].
@@ -29,6 +30,8 @@ pub mod foreign;
 pub mod process;
 pub mod queue;
 pub mod ring;
+#[cfg(not(loom))] // It wakes callers of the runtime, and is tested with them.
+pub mod room;
 pub mod sleeper;
 pub mod slot;
 mod sync;

@@ -10,6 +10,9 @@
 //!    ends. Device memory belongs to the parent and is not released.
 //! 3. In a fork a lock may stay locked for ever, so [`lock`] gives up there after a while. State of
 //!    the whole process, rather than of one runtime, is made anew in a fork: see [`PerProcess`].
+//! 4. A signal handler may fork while the interrupted thread waits. The child returns into a wait
+//!    that no thread will end. So callers wait in parts, and look between two parts whether they
+//!    are still in the process: see [`crate::blocking`] and [`lock`].
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -19,6 +22,10 @@ use panoply_core::Error;
 
 /// How long a fork waits for a lock that a thread of its parent may have held.
 const FORK_LOCK_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// The pauses between two tries to take a lock.
+const LOCK_PAUSE_MIN: Duration = Duration::from_micros(20);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// The process in which something was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,18 +111,21 @@ impl<T: Default + Send + Sync> PerProcess<T> {
     }
 }
 
-/// Takes a lock. `None` in a fork if a thread that does not exist there holds it.
+/// Takes a lock. `None` in a fork if a thread that does not exist there holds it, even if the fork
+/// happens during this call.
 pub fn lock<T>(mutex: &Mutex<T>, made_in: Process) -> Option<MutexGuard<'_, T>> {
-    if made_in.is_here() {
-        return Some(mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    }
-    let start = Instant::now();
+    let mut forked_since: Option<Instant> = None;
+    let mut pause = LOCK_PAUSE_MIN;
     loop {
         match mutex.try_lock() {
             Ok(guard) => return Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if start.elapsed() > FORK_LOCK_WAIT_MAX => return None,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => {}
         }
+        if !made_in.is_here() && forked_since.get_or_insert_with(Instant::now).elapsed() > FORK_LOCK_WAIT_MAX {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOCK_PAUSE_MAX);
     }
 }

@@ -28,6 +28,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::foreign::{contain, discard};
+#[cfg(not(loom))]
+use crate::process::Process;
 use crate::sync::{Arc, AtomicU8, Ordering, UnsafeCell};
 use crate::wakes::{Caller, Wakes, unparks};
 
@@ -286,21 +288,28 @@ impl<Q, A> Receiver<Q, A> {
         if before & DONE != 0 { Poll::Ready(self.take()) } else { Poll::Pending }
     }
 
-    /// Waits for the answer: spins briefly, then parks. `Err(TimedOut)` if it did not arrive by the
-    /// limit.
+    /// Waits for the answer: spins briefly, then parks. Fails if it did not arrive by the limit, or
+    /// if the caller is in a fork of the process `made_in`, which has the ticket.
     #[cfg(not(loom))]
-    pub fn wait(&mut self, limit: Option<Instant>) -> Result<Option<A>, TimedOut> {
-        self.wait_for(limit, crate::sleeper::SPIN_US_MAX)
+    pub fn wait(&mut self, made_in: Process, limit: Option<Instant>) -> Result<Option<A>, Unanswered> {
+        self.wait_for(made_in, limit, crate::sleeper::SPIN_US_MAX)
     }
 
     /// [`Receiver::wait`] that spins for `spin_us_max` before it parks: spinning pays only for an
     /// answer that comes soon.
     #[cfg(not(loom))]
-    pub fn wait_for(&mut self, limit: Option<Instant>, spin_us_max: u64) -> Result<Option<A>, TimedOut> {
+    pub fn wait_for(
+        &mut self,
+        made_in: Process,
+        limit: Option<Instant>,
+        spin_us_max: u64,
+    ) -> Result<Option<A>, Unanswered> {
         if self.spin(spin_us_max) {
             return Ok(self.take());
         }
-        crate::blocking::block_until(limit, |context| self.poll(context))
+        let answer = crate::blocking::block_until(made_in, limit, |context| self.poll(context));
+        // An answer that came before the fork belongs to the child too.
+        if answer.is_err() && self.is_done() { Ok(self.take()) } else { answer }
     }
 
     /// Looks for the answer repeatedly for `spin_us_max`, and returns whether it has arrived.
@@ -337,7 +346,7 @@ impl<Q, A> Receiver<Q, A> {
 }
 
 #[cfg(not(loom))]
-pub use crate::blocking::TimedOut;
+pub use crate::blocking::Unanswered;
 
 impl<Q, A> Drop for Receiver<Q, A> {
     fn drop(&mut self) {
@@ -358,8 +367,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
             ticket.answer(question + 1);
         });
-        assert_eq!(receiver.wait(None), Ok(Some(21)));
-        assert_eq!(receiver.wait(None), Ok(None));
+        assert_eq!(receiver.wait(Process::current(), None), Ok(Some(21)));
+        assert_eq!(receiver.wait(Process::current(), None), Ok(None));
         worker.join().unwrap();
     }
 
@@ -367,13 +376,16 @@ mod tests {
     fn an_abandoned_ticket_answers_too() {
         let (ticket, mut receiver) = slot::<(), u32>(());
         drop(ticket);
-        assert_eq!(receiver.wait(None), Ok(None));
+        assert_eq!(receiver.wait(Process::current(), None), Ok(None));
     }
 
     #[test]
     fn a_limit_ends_the_wait_and_a_dropped_receiver_is_seen() {
         let (ticket, mut receiver) = slot::<(), u32>(());
-        assert_eq!(receiver.wait(Some(Instant::now() + Duration::from_millis(2))), Err(TimedOut));
+        assert_eq!(
+            receiver.wait(Process::current(), Some(Instant::now() + Duration::from_millis(2))),
+            Err(Unanswered::TimedOut)
+        );
         assert!(!ticket.is_cancelled());
         drop(receiver);
         assert!(ticket.is_cancelled());
@@ -404,10 +416,10 @@ mod tests {
         assert!(receiver.is_done() && notes.lock().unwrap().is_empty());
         drop(remains);
         assert_eq!(*notes.lock().unwrap(), ["woken", "question dropped"]);
-        assert_eq!(receiver.wait(None), Ok(Some(5)));
+        assert_eq!(receiver.wait(Process::current(), None), Ok(Some(5)));
         // A receiver that blocks is woken at once, and a receiver that is gone does no harm.
         let (ticket, mut receiver) = slot::<(), u32>(());
-        let blocked = std::thread::spawn(move || receiver.wait_for(None, 0));
+        let blocked = std::thread::spawn(move || receiver.wait_for(Process::current(), None, 0));
         while ticket.slot.as_ref().is_some_and(|slot| slot.state.load(Ordering::SeqCst) & WAITER == 0) {
             std::thread::yield_now();
         }
@@ -425,7 +437,7 @@ mod tests {
         let raw = ticket.into_raw();
         // SAFETY: `raw` was made above and is used once.
         unsafe { Ticket::<(), u32>::from_raw(raw) }.answer(5);
-        assert_eq!(receiver.wait(None), Ok(Some(5)));
+        assert_eq!(receiver.wait(Process::current(), None), Ok(Some(5)));
     }
 }
 

@@ -21,19 +21,20 @@ pub fn rare() -> bool {
 
 #[cfg(all(target_os = "linux", not(loom)))]
 mod system {
-    use std::sync::OnceLock;
     use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+    use panoply_core::once::OnceBox;
 
     // From linux/membarrier.h.
     const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
 
-    /// Whether this process may use `membarrier`. Asked once, before the first fence of either
-    /// kind.
+    /// Whether this process may use `membarrier`. Asked before the first fence of either kind; all
+    /// threads go by one answer.
     #[inline]
     fn available() -> bool {
-        static AVAILABLE: OnceLock<bool> = OnceLock::new();
-        *AVAILABLE.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED))
+        static AVAILABLE: OnceBox<bool> = OnceBox::new();
+        *AVAILABLE.get_or_make(|| membarrier(REGISTER_PRIVATE_EXPEDITED))
     }
 
     fn membarrier(command: libc::c_long) -> bool {

@@ -1,7 +1,7 @@
 //! Floats of eight and four bits. Each format has at most 256 values. A table holds the value of
 //! every code, and encoding searches the table for the nearest finite value.
 
-use std::sync::OnceLock;
+use panoply_core::once::OnceBox;
 
 use crate::element::ElementType;
 
@@ -94,21 +94,21 @@ fn encode_power(value: f32) -> u8 {
 }
 
 fn format_of(kind: ElementType) -> &'static Format {
-    static FORMATS: [OnceLock<Format>; 5] = [const { OnceLock::new() }; 5];
+    static FORMATS: [OnceBox<Format>; 5] = [const { OnceBox::new() }; 5];
     let plain = |exponent, fraction, bias, finite: usize, nan, infinity| {
         let magnitudes = magnitudes(exponent, fraction, bias, finite);
         Format { magnitudes, sign: 0x80, nan, infinity, has_negative_zero: true }
     };
     match kind {
-        ElementType::F8E4M3 => FORMATS[0].get_or_init(|| plain(4, 3, 7, 0x7f, 0x7f, None)),
+        ElementType::F8E4M3 => FORMATS[0].get_or_make(|| plain(4, 3, 7, 0x7f, 0x7f, None)),
         ElementType::F8E4M3Uz => {
-            FORMATS[1].get_or_init(|| Format { has_negative_zero: false, ..plain(4, 3, 8, 0x80, 0x80, None) })
+            FORMATS[1].get_or_make(|| Format { has_negative_zero: false, ..plain(4, 3, 8, 0x80, 0x80, None) })
         }
-        ElementType::F8E5M2 => FORMATS[2].get_or_init(|| plain(5, 2, 15, 0x7c, 0x7f, Some(0x7c))),
+        ElementType::F8E5M2 => FORMATS[2].get_or_make(|| plain(5, 2, 15, 0x7c, 0x7f, Some(0x7c))),
         ElementType::F8E5M2Uz => {
-            FORMATS[3].get_or_init(|| Format { has_negative_zero: false, ..plain(5, 2, 16, 0x80, 0x80, None) })
+            FORMATS[3].get_or_make(|| Format { has_negative_zero: false, ..plain(5, 2, 16, 0x80, 0x80, None) })
         }
-        _ => FORMATS[4].get_or_init(|| Format { sign: 8, ..plain(2, 1, 1, 8, 0xff, None) }),
+        _ => FORMATS[4].get_or_make(|| Format { sign: 8, ..plain(2, 1, 1, 8, 0xff, None) }),
     }
 }
 

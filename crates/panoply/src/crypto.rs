@@ -107,7 +107,7 @@ mod made_here {
     /// Returns secret bytes from the system's randomness, for keys.
     pub fn random(len: usize) -> Result<Bytes> {
         let mut bytes = vec![0; len];
-        if !panoply_cpu::keys::fill_random(&mut bytes) {
+        if !panoply_cpu::keys::fill_random_anew(&mut bytes) {
             let (expected, got) = ("the system's randomness", "none");
             return Err(Error::invalid("random bytes", expected, got));
         }

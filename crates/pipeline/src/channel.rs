@@ -54,7 +54,7 @@ impl<T: Send + 'static> Sender<T> {
             Err(TrySendError::Closed(value)) => return Err(Closed(value)),
             Err(TrySendError::Full(value)) => Some(value),
         };
-        let sent = block_until(None, |context| {
+        let sent = block_until(self.0.signals.process, None, |context| {
             self.0.ring.wait_for_room(context.waker());
             match unsent.take().map(|value| self.try_send(value)) {
                 None | Some(Ok(())) => Poll::Ready(Ok(())),
@@ -65,7 +65,8 @@ impl<T: Send + 'static> Sender<T> {
                 }
             }
         });
-        sent.unwrap_or(Ok(()))
+        // In a fork the value is still here, unless it was sent before.
+        sent.unwrap_or_else(|_| unsent.take().map_or(Ok(()), |value| Err(Closed(value))))
     }
 
     /// Sends an item if there is room now.
@@ -122,7 +123,9 @@ impl<T: Send + 'static> Receiver<T> {
 
     /// Waits for the next item. `None` after the last one, or if the pipeline was stopped.
     pub fn recv(&mut self) -> Option<T> {
-        let received = block_until(None, |context| self.poll_item(&mut Context::from_waker(context.waker())));
+        let received = block_until(self.signals.process, None, |context| {
+            self.poll_item(&mut Context::from_waker(context.waker()))
+        });
         received.unwrap_or(None)
     }
 

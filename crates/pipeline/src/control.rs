@@ -3,13 +3,14 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
 use panoply_lockfree::bell::Bell;
 use panoply_lockfree::foreign::discard;
 use panoply_lockfree::process::Process;
+use panoply_lockfree::room::Room;
 use panoply_runtime::time::{later, sooner};
 
 use super::error::{Cause, DeadLetter, PipelineError};
@@ -32,8 +33,9 @@ pub(crate) struct Signals {
     failure: Mutex<Option<PipelineError>>,
     pub(crate) bell: Bell,
     pub(crate) ending: Mutex<Ending>,
-    /// Notified when the run was stopped, and when its report is available.
-    pub(crate) ended: Condvar,
+    /// Those who wait for the end: woken when the run was stopped, and when its report is
+    /// available.
+    pub(crate) ended: Room,
     /// The process that has the run's threads.
     pub(crate) process: Process,
 }
@@ -59,10 +61,7 @@ impl Signals {
             self.flags.fetch_or(STOPPED, Ordering::SeqCst);
         }
         self.bell.ring_all();
-        // A thread that waits for the end holds this lock until it waits, so it receives the
-        // notification.
-        drop(lock(&self.ending));
-        self.ended.notify_all();
+        self.ended.wake_all();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

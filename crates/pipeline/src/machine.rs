@@ -10,9 +10,12 @@
 //! away (see the rules of `bell`). A simulation takes the steps itself instead, in any order.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use panoply_lockfree::bell::Duty;
+use panoply_lockfree::blocking::{Unanswered, block_until};
+use panoply_lockfree::process;
 use panoply_runtime::time::sooner;
 
 use super::control::{Control, lock};
@@ -207,13 +210,12 @@ impl Machine {
     }
 
     /// Waits until every thread has ended, for `grace` after the end of the run at the longest.
-    /// Returns how many threads have not ended.
+    /// Returns how many threads have not ended; in a fork, at once.
     pub(crate) fn wait(&self, grace: Duration) -> usize {
-        let signals = &self.control.signals;
         let mut over_since: Option<Instant> = None;
-        let mut ending = lock(&signals.ending);
-        while ending.report.is_none() {
-            let limit = if self.is_over() {
+        loop {
+            let was_over = self.is_over();
+            let limit = if was_over {
                 let left = grace.saturating_sub(over_since.get_or_insert_with(Instant::now).elapsed());
                 if left.is_zero() {
                     break;
@@ -222,25 +224,35 @@ impl Machine {
             } else {
                 // All threads may be inside a program's code, so the waiting thread watches the
                 // time too.
-                drop(ending);
                 let limit = self.watch().map(|limit| limit.saturating_duration_since(self.control.now()));
-                ending = lock(&signals.ending);
-                if ending.report.is_some() || self.is_over() {
-                    continue;
-                }
                 limit.map(|limit| limit.max(WATCH_EVERY_MIN))
             };
-            ending = match limit {
-                Some(limit) => signals.ended.wait_timeout(ending, limit).unwrap_or_else(|p| p.into_inner()).0,
-                None => signals.ended.wait(ending).unwrap_or_else(|p| p.into_inner()),
-            };
+            let limit = limit.and_then(|limit| Instant::now().checked_add(limit));
+            match self.wait_for_news(was_over, limit) {
+                Ok(true) => break,
+                Ok(false) | Err(Unanswered::TimedOut) => {}
+                Err(Unanswered::Forked) => return 0,
+            }
         }
-        let (left, given_up) = (ending.threads, ending.report.is_none());
-        drop(ending);
+        let (left, given_up) = {
+            let ending = lock(&self.control.signals.ending);
+            (ending.threads, ending.report.is_none())
+        };
         if given_up {
             self.finish();
         }
         left
+    }
+
+    /// Waits until the report is available, and returns true; or until the run is over although it
+    /// was not, and returns false.
+    fn wait_for_news(&self, was_over: bool, limit: Option<Instant>) -> Result<bool, Unanswered> {
+        let signals = &self.control.signals;
+        block_until(signals.process, limit, |context| {
+            signals.ended.wait(signals.process, context.waker());
+            let has_report = process::lock(&signals.ending, signals.process).is_some_and(|it| it.report.is_some());
+            if has_report || (!was_over && self.is_over()) { Poll::Ready(has_report) } else { Poll::Pending }
+        })
     }
 
     /// The report of the run as it is now, or as it was when it ended.
@@ -276,7 +288,7 @@ impl Machine {
         }
         let report = self.read();
         lock(&self.control.signals.ending).report.get_or_insert(report);
-        self.control.signals.ended.notify_all();
+        self.control.signals.ended.wake_all();
     }
 
     fn too_late(&self, after: Duration) -> PipelineError {

@@ -159,8 +159,7 @@ impl<R> Running<R> {
     pub fn wait(mut self) -> Ended<R> {
         let machine = Arc::clone(&self.handle.0);
         if !self.handle.is_here() {
-            let result = Err(PipelineError::Forked(machine.control.signals.process.refusal("the pipeline")));
-            return Ended { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 };
+            return self.forked();
         }
         if self.is_on_own_thread() {
             // The run cannot end before the thread that waits for it.
@@ -169,6 +168,10 @@ impl<R> Running<R> {
             machine.control.signals.stop(PipelineError::Failed { stage, item: 0, attempts: 1, cause });
         }
         let threads_left = machine.wait(self.grace());
+        if !self.handle.is_here() {
+            // A signal handler has forked meanwhile.
+            return self.forked();
+        }
         self.join();
         let failure = machine.control.signals.failure();
         let result = match failure {
@@ -182,6 +185,12 @@ impl<R> Running<R> {
             trace: machine.control.tracer.as_ref().map(|tracer| tracer.finish(&machine.names)),
             threads_left,
         }
+    }
+
+    /// The end of a run of another process.
+    fn forked(&self) -> Ended<R> {
+        let result = Err(PipelineError::Forked(self.handle.0.control.signals.process.refusal("the pipeline")));
+        Ended { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 }
     }
 
     fn is_on_own_thread(&self) -> bool {
@@ -212,13 +221,15 @@ impl<R> Drop for Running<R> {
         if self.threads.is_empty() {
             return;
         }
+        if self.handle.is_here() {
+            self.handle.cancel();
+            self.handle.0.wait(self.grace());
+        }
         if !self.handle.is_here() {
             // The threads belong to the parent process, and so does the state they share: it is
             // leaked.
-            return std::mem::forget(self.handle.clone());
+            return std::mem::forget((self.handle.clone(), std::mem::take(&mut self.threads)));
         }
-        self.handle.cancel();
-        self.handle.0.wait(self.grace());
         self.join();
     }
 }

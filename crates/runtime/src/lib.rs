@@ -59,7 +59,6 @@ pub mod partition;
 pub mod pending;
 pub mod pool;
 mod relay;
-mod room;
 pub mod router;
 pub mod runtime;
 #[doc(hidden)]

@@ -11,7 +11,7 @@ use std::time::Instant;
 use panoply_core::once::OnceBox;
 use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 use panoply_lockfree::sleeper::SPIN_US_MAX;
-use panoply_lockfree::slot::TimedOut;
+use panoply_lockfree::slot::Unanswered;
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::timers::{Alarm, Timers};
@@ -59,6 +59,9 @@ const CPUS_PER_PATIENT: usize = 4;
 /// on 16 CPUs, batches by time or size: 1.6 times the throughput of single ops where each spun for
 /// 100 µs, 2.2 for 50 µs.)
 const FIRST_SPIN_US_MAX: u64 = 4;
+
+/// What a fork of the process names as the object that it cannot use.
+const OPS_RUNTIME: &str = "the op's runtime";
 
 /// How long a caller spins for an op with this much input. The caller of a larger op on the CPU
 /// does not spin: it would only take a core from the threads that compute the op.
@@ -187,7 +190,7 @@ impl Sent {
     /// parent.
     fn lost_in_fork(&self) -> Option<Error> {
         let process = self.lane.process;
-        (!process.is_here() && !self.receiver.is_done()).then(|| process.refusal("the op's runtime"))
+        (!process.is_here() && !self.receiver.is_done()).then(|| process.refusal(OPS_RUNTIME))
     }
 
     fn wait(&mut self) -> OpAnswer {
@@ -199,9 +202,10 @@ impl Sent {
         if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
             self.spin_among(waiting.callers(), limit);
         }
-        match self.receiver.wait_for(limit, 0) {
+        match self.receiver.wait_for(self.lane.process, limit, 0) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
-            Err(TimedOut) => Err(self.too_late()),
+            Err(Unanswered::TimedOut) => Err(self.too_late()),
+            Err(Unanswered::Forked) => Err(self.lane.process.refusal(OPS_RUNTIME)),
         }
     }
 

@@ -8,12 +8,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use panoply_runtime::errands::{Errand, Errands};
 use panoply_runtime::process::Process;
 
 use crate::error::{Error, Result};
 use crate::state::COLLECTION;
+
+/// How long a child that was forked in the middle of a wait goes on waiting, at the longest.
+const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// An operation that a collection has accepted. Its result comes from `.await` or from
 /// [`Task::wait`]; dropping the task does not undo the operation.
@@ -54,14 +58,18 @@ impl<T> Task<T> {
         task
     }
 
-    /// Blocks until the result is available.
+    /// Blocks until the result is available. A child that a signal handler forks meanwhile gets an
+    /// error.
     pub fn wait(self) -> Result<T> {
-        self.cell.process.check(COLLECTION)?;
-        let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match slot.result.take() {
-                Some(result) => return result,
-                None => slot = self.cell.arrived.wait(slot).unwrap_or_else(PoisonError::into_inner),
+            self.cell.process.check(COLLECTION)?;
+            let mut slot = self.cell.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if slot.result.is_none() {
+                let waited = self.cell.arrived.wait_timeout(slot, FORK_LOOK_EVERY);
+                slot = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if let Some(result) = slot.result.take() {
+                return result;
             }
         }
     }

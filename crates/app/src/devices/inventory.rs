@@ -106,6 +106,7 @@ fn absence_kind(absence: &Absence) -> &'static str {
         Absence::LibraryMissing { .. } => "library_missing",
         Absence::NoDevice { .. } => "no_device",
         Absence::Denied { .. } => "denied",
+        Absence::Forked => "forked",
         Absence::LeftOut { .. } => "left_out",
         _ => "other",
     }

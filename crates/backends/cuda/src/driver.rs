@@ -17,7 +17,7 @@ use panoply_c_gpu::driver::{
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
-use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Error, PciAddress, Result};
+use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Error, PciAddress, Result, vendor};
 
 use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
@@ -33,8 +33,12 @@ pub(crate) fn discover() -> Result<Vec<DeviceInfo>, Absence> {
     (0..count()?).map(|index| info(index).map_err(absent)).collect()
 }
 
-/// Number of GPUs, at least one.
+/// Number of GPUs, at least one. Everything else is called after this.
 fn count() -> Result<c_int, Absence> {
+    vendor::load(load_and_count)
+}
+
+fn load_and_count() -> Result<c_int, Absence> {
     // SAFETY: looks for the driver's library by name, which only runs its initialisers.
     if !unsafe { sys::is_culib_present() } {
         // SAFETY: as above.

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op, OpenOptions,
-    Result, Support,
+    Result, Support, vendor,
 };
 
 use crate::card::simulated::build::{NoSimulation, library};
@@ -244,6 +245,10 @@ impl XrtCards {
     }
 
     fn xrt(&self) -> Result<Arc<Xrt>, Absence> {
+        vendor::load(|| self.load())
+    }
+
+    fn load(&self) -> Result<Arc<Xrt>, Absence> {
         if let Some(xrt) = self.xrt.get() {
             return Ok(xrt.clone());
         }
@@ -279,6 +284,15 @@ pub struct Simulated {
 impl Simulated {
     /// Returns the simulation's library. Builds it first if necessary.
     pub fn simulation(&self) -> Result<Arc<Simulation>, NoSimulation> {
+        let loading = Loading::begin().map_err(|absence| CardError::system("the simulation", absence))?;
+        let made = self.load();
+        if let Err(NoSimulation::ProgramMissing { .. }) = made {
+            loading.found_nothing();
+        }
+        made
+    }
+
+    fn load(&self) -> Result<Arc<Simulation>, NoSimulation> {
         if let Some(simulation) = self.simulation.get() {
             return Ok(simulation.clone());
         }
@@ -289,6 +303,7 @@ impl Simulated {
 
 impl Find for Simulated {
     fn find(&self) -> Result<Vec<Found>, Absence> {
+        vendor::check()?;
         self.simulation().map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
         Ok(vec![Found { number: 0, name: "simulated card (Verilator)".to_owned() }])
     }

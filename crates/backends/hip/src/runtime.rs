@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libloading::Library;
 use panoply_c_gpu::loading;
-use panoply_core::Absence;
+use panoply_core::{Absence, vendor};
 
 use crate::sys::{self, Functions, Status};
 
@@ -111,6 +111,14 @@ fn none_is_shown() -> String {
 
 /// Loads the first of these libraries that exists and has every function.
 pub(crate) fn first_whole<T>(
+    names: &[String],
+    what: &str,
+    find: impl Fn(&Library) -> Result<T, &'static str>,
+) -> Result<(Library, T), Absence> {
+    vendor::load(|| load_first_whole(names, what, find))
+}
+
+fn load_first_whole<T>(
     names: &[String],
     what: &str,
     find: impl Fn(&Library) -> Result<T, &'static str>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Op, OpenOptions,
-    Result, Support,
+    Result, Support, vendor,
 };
 
 use crate::engine::OnnxRuntimeEngine;
@@ -42,19 +42,24 @@ impl OnnxRuntimeBackend {
     }
 
     fn library(&self) -> Result<Arc<Library>, Absence> {
+        let missing = || Absence::NoDevice { reason: format!("{VARIABLE} names no library of ONNX Runtime") };
+        let files = files(self.named.as_ref().ok_or_else(missing)?);
+        vendor::load(|| self.load(&files))
+    }
+
+    /// Loads the first of these files that exists, unless one was loaded before.
+    fn load(&self, files: &[PathBuf]) -> Result<Arc<Library>, Absence> {
         if let Some(library) = self.library.get() {
             return Ok(Arc::clone(library));
         }
-        let missing = || Absence::NoDevice { reason: format!("{VARIABLE} names no library of ONNX Runtime") };
-        let tried = files(self.named.as_ref().ok_or_else(missing)?);
         let mut found = None;
-        for file in &tried {
+        for file in files {
             found = Library::load(file).map_err(|trouble| Absence::NoDevice { reason: trouble.0 })?;
             if found.is_some() {
                 break;
             }
         }
-        let tried = || Absence::LibraryMissing { tried: tried.iter().map(|file| file.display().to_string()).collect() };
+        let tried = || Absence::LibraryMissing { tried: files.iter().map(|file| file.display().to_string()).collect() };
         let library = found.ok_or_else(tried)?;
         Ok(Arc::clone(self.library.get_or_init(|| library)))
     }

@@ -7,7 +7,7 @@ use panoply_c_gpu::devices::DEVICES_MAX;
 use panoply_c_gpu::{Devices, GpuBackend, GpuEngine, ops};
 use panoply_core::backend::FirstGuess;
 use panoply_core::{
-    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
 };
 
 use panoply_core::expr::{Node, Program};
@@ -91,6 +91,10 @@ impl OpenClBackend {
     /// The devices as they were first found. An absence is not remembered: a driver may be
     /// installed later.
     fn machine(&self) -> Result<Machine, Absence> {
+        vendor::load(|| self.load_machine())
+    }
+
+    fn load_machine(&self) -> Result<Machine, Absence> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*machine {
             return Ok(known.clone());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use panoply_core::backend::FirstGuess;
 use panoply_core::op::compute::ComputeOp;
+use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, Op, OpenOptions,
     Result, Support, Warmth,
@@ -65,6 +66,8 @@ impl PjrtBackend {
     /// Opens a device, like [`Backend::open`].
     pub fn open_engine(&self, info: &DeviceInfo) -> Result<PjrtEngine> {
         let unavailable = |error: PjrtError| Error::DeviceUnavailable { device: info.id, reason: error.to_string() };
+        let refused = |absence: Absence| Error::DeviceUnavailable { device: info.id, reason: absence.to_string() };
+        let _loading = Loading::begin().map_err(refused)?;
         let (plugin, number) = self.seen(info.id)?;
         let client = self.client(&plugin).map_err(unavailable)?;
         let devices = client.devices().map_err(unavailable)?;
@@ -179,6 +182,7 @@ impl Backend for PjrtBackend {
                 reasons.push(format!("{}: neither /dev/accel* nor /dev/vfio/* is there", path.display()));
                 continue;
             }
+            let _loading = Loading::begin()?;
             match self.devices(path) {
                 Ok(found) => devices.extend(found),
                 Err(error) => {

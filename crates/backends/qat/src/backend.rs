@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
-    OpenOptions, PciAddress, Result, Support,
+    OpenOptions, PciAddress, Result, Support, vendor,
 };
 
 use crate::engine::QatEngine;
@@ -102,6 +103,28 @@ impl QatBackend {
             reason: format!("{error}; qatlib needs virtual functions on vfio-pci, and this user in the group qat"),
         };
         self.start.get(&self.qat()?).map_err(hint)
+    }
+
+    /// The devices of the library on these places of the bus.
+    fn devices(&self, endpoints: &[Endpoint]) -> Result<Vec<DeviceInfo>, Absence> {
+        let started = self.started()?;
+        let (found, reasons) = instances_of(&started, endpoints);
+        let (mut devices, mut has_zip) = (Vec::new(), false);
+        for (endpoint, found) in endpoints.iter().filter_map(|it| Some((it, found.get(&it.address)?))) {
+            let mut does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
+            // QATzip chooses its instances itself, so only the first device that needs it offers
+            // it.
+            does.zip = !does.deflate && !has_zip && self.zip().is_ok();
+            has_zip |= does.zip;
+            devices.push(self.describe(endpoint, found, does));
+        }
+        match devices.is_empty() {
+            false => Ok(devices),
+            true if reasons.is_empty() => {
+                Err(Absence::NoDevice { reason: "the library has no instance of any device on the bus".to_owned() })
+            }
+            true => Err(Absence::NoDevice { reason: reasons.join("; ") }),
+        }
     }
 
     fn index_of(&self, address: PciAddress) -> u32 {
@@ -202,24 +225,7 @@ impl Backend for QatBackend {
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
         let endpoints = self.endpoints()?;
-        let started = self.started()?;
-        let (found, reasons) = instances_of(&started, &endpoints);
-        let (mut devices, mut has_zip) = (Vec::new(), false);
-        for (endpoint, found) in endpoints.iter().filter_map(|it| Some((it, found.get(&it.address)?))) {
-            let mut does = found.iter().fold(Does::default(), |all, found| all.or(found.does));
-            // QATzip chooses its instances itself, so only the first device that needs it offers
-            // it.
-            does.zip = !does.deflate && !has_zip && self.zip().is_ok();
-            has_zip |= does.zip;
-            devices.push(self.describe(endpoint, found, does));
-        }
-        match devices.is_empty() {
-            false => Ok(devices),
-            true if reasons.is_empty() => {
-                Err(Absence::NoDevice { reason: "the library has no instance of any device on the bus".to_owned() })
-            }
-            true => Err(Absence::NoDevice { reason: reasons.join("; ") }),
-        }
+        vendor::load(|| self.devices(&endpoints))
     }
 
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
@@ -234,6 +240,7 @@ impl Backend for QatBackend {
 
     fn open(&self, device: &DeviceInfo, _options: &OpenOptions) -> Result<Box<dyn Engine>> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        let _loading = Loading::begin().map_err(|absence| unavailable(absence.to_string()))?;
         let instances = self.instances(device).map_err(unavailable)?;
         let zipper = match Does::from_features(&device.capabilities.features).zip {
             true => Some(self.zip().and_then(|zip| Zipper::new(&zip)).map_err(|error| unavailable(error.to_string()))?),

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
-use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
+use panoply_core::{
+    Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
+};
 use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
 use panoply_wgsl_gpu::fault::Faults;
@@ -85,7 +87,7 @@ impl VulkanBackend {
     }
 
     fn found(&self) -> Result<&Found, Absence> {
-        self.found.get_or_init(|| self.find()).as_ref().map_err(Absence::clone)
+        vendor::load(|| self.found.get_or_init(|| self.find()).as_ref().map_err(Absence::clone))
     }
 
     fn find(&self) -> Result<Found, Absence> {
@@ -155,7 +157,9 @@ impl VulkanBackend {
     }
 
     fn adapter(&self, device: &DeviceInfo) -> Option<&Adapter> {
-        self.found().ok()?.adapters.iter().find(|adapter| adapter.info.id == device.id)
+        // Asked for every op, after the devices were found.
+        let found = self.found.get().map_or_else(|| self.found().ok(), |found| found.as_ref().ok());
+        found?.adapters.iter().find(|adapter| adapter.info.id == device.id)
     }
 }
 

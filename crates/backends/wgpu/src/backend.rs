@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth};
+use panoply_core::{
+    Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
+};
 use panoply_kernels::cache::{Cache, CacheError};
 use panoply_kernels::warm::Warm;
 use panoply_wgsl_gpu::fault::Faults;
@@ -72,35 +74,37 @@ impl WgpuBackend {
         self.cache.get_or_init(|| Cache::open("wgpu").map(Arc::new))
     }
 
-    fn found(&self) -> &Found {
-        self.found.get_or_init(|| {
-            let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-            descriptor.backends = self.backends;
-            descriptor.flags = wgpu::InstanceFlags::empty();
-            let instance = wgpu::Instance::new(descriptor);
-            let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
-            // Callers that choose no device get the first one.
-            adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
-            let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
-            for adapter in adapters {
-                let info = adapter.get_info();
-                let limits = self.limits_of(&adapter);
-                match shortcoming(&adapter, &limits) {
-                    Some(reason) => found.refused.push(format!("{}: {reason}", info.name)),
-                    None => {
-                        let id = device_id(found.adapters.len());
-                        let mut device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
-                        if let Err(error) = self.cache() {
-                            device.capabilities.features.push(format!("no kernel cache: {error}"));
-                        }
-                        let matrices = adapter.cooperative_matrix_properties();
-                        let profile = profile(id, &info, &limits, adapter.features(), &matrices);
-                        found.adapters.push((adapter, profile, device));
+    fn found(&self) -> Result<&Found, Absence> {
+        vendor::load(|| Ok(self.found.get_or_init(|| self.find())))
+    }
+
+    fn find(&self) -> Found {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = self.backends;
+        descriptor.flags = wgpu::InstanceFlags::empty();
+        let instance = wgpu::Instance::new(descriptor);
+        let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
+        // Callers that choose no device get the first one.
+        adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
+        let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
+        for adapter in adapters {
+            let info = adapter.get_info();
+            let limits = self.limits_of(&adapter);
+            match shortcoming(&adapter, &limits) {
+                Some(reason) => found.refused.push(format!("{}: {reason}", info.name)),
+                None => {
+                    let id = device_id(found.adapters.len());
+                    let mut device = describe(id, &info, &limits, adapter.features(), vulkan::identity(&adapter));
+                    if let Err(error) = self.cache() {
+                        device.capabilities.features.push(format!("no kernel cache: {error}"));
                     }
+                    let matrices = adapter.cooperative_matrix_properties();
+                    let profile = profile(id, &info, &limits, adapter.features(), &matrices);
+                    found.adapters.push((adapter, profile, device));
                 }
             }
-            found
-        })
+        }
+        found
     }
 
     fn limits_of(&self, adapter: &wgpu::Adapter) -> wgpu::Limits {
@@ -110,6 +114,7 @@ impl WgpuBackend {
     /// Opens a device.
     pub(crate) fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<WgpuEngine> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: device.id, reason };
+        vendor::check().map_err(|absence| unavailable(absence.to_string()))?;
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
         let wanted = wgpu::Features::PIPELINE_CACHE
@@ -168,7 +173,9 @@ impl WgpuBackend {
     }
 
     fn adapter(&self, device: &DeviceInfo) -> Option<&(wgpu::Adapter, Profile, DeviceInfo)> {
-        self.found().adapters.iter().find(|(_, profile, _)| profile.id == device.id)
+        // Asked for every op, after the adapters were found.
+        let found = self.found.get().map_or_else(|| self.found().ok(), Some);
+        found?.adapters.iter().find(|(_, profile, _)| profile.id == device.id)
     }
 }
 
@@ -184,7 +191,7 @@ impl Backend for WgpuBackend {
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
-        let found = self.found();
+        let found = self.found()?;
         if found.adapters.is_empty() {
             let reason = match found.refused.as_slice() {
                 [] => "no adapter that Vulkan, Metal or DX12 reaches; is a driver installed?".to_owned(),

@@ -1,7 +1,7 @@
 //! Instances: a graph with fixed symbol sizes, as a flat list of ops over placeholders.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Graph;
 use super::cut::Parts;
@@ -13,6 +13,7 @@ use crate::device::DeviceId;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
+use crate::once::OnceBox;
 use crate::op::compute::{ComputeOp, Map};
 use crate::op::{Describe, Op};
 use crate::part::Value;
@@ -25,7 +26,7 @@ const VERDICTS_MAX: usize = 32;
 const COMPILED_MAX: usize = 8;
 
 /// A cached value for a list of devices, or for a sort of device.
-type Made<K, V> = OnceLock<(K, Arc<V>)>;
+type Made<K, V> = OnceBox<(K, Arc<V>)>;
 
 /// The contents of one slot while an instance runs: a contiguous tensor.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ pub struct Instance {
     /// The outputs: views of slots.
     pub outputs: Vec<Tensor>,
     work: u64,
-    verdicts: [OnceLock<(DeviceId, Support)>; VERDICTS_MAX],
+    verdicts: [OnceBox<(DeviceId, Support)>; VERDICTS_MAX],
     parts: [Made<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
     compiled: [Made<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
@@ -114,9 +115,9 @@ impl Instance {
         };
         let outputs: Vec<Tensor> = graph.outputs().iter().map(output).collect::<Result<_>>()?;
         let work = making.steps.iter().fold(0_u64, |sum, step| sum.saturating_add(step.op.work()));
-        let verdicts = [const { OnceLock::new() }; VERDICTS_MAX];
-        let parts = [const { OnceLock::new() }; VERDICTS_MAX];
-        let compiled = [const { OnceLock::new() }; COMPILED_MAX];
+        let verdicts = [const { OnceBox::new() }; VERDICTS_MAX];
+        let parts = [const { OnceBox::new() }; VERDICTS_MAX];
+        let compiled = [const { OnceBox::new() }; COMPILED_MAX];
         let Making { mut slots, mut steps, .. } = making;
         slots.shrink_to_fit();
         steps.shrink_to_fit();
@@ -140,9 +141,16 @@ impl Instance {
             Support::Yes
         };
         for place in &self.verdicts {
-            let (known, support) = place.get_or_init(|| (device, decide()));
-            if *known == device {
-                return support.clone();
+            match place.get() {
+                Some((known, support)) if *known == device => return support.clone(),
+                Some(_) => {}
+                None => {
+                    // Another thread may have filled this slot for another device. Then this verdict
+                    // is not cached.
+                    let support = decide();
+                    let _ = place.set((device, support.clone()));
+                    return support;
+                }
             }
         }
         decide()
@@ -212,7 +220,7 @@ fn readers(graph: &Graph) -> Vec<usize> {
 }
 
 /// The cached value under a key, or a new value, which is cached if there is a free slot.
-fn kept<K, V: ?Sized>(
+fn kept<K: Send + Sync, V: Send + Sync + ?Sized>(
     places: &[Made<K, V>],
     is_it: impl Fn(&K) -> bool,
     key: impl Fn() -> K,
@@ -226,7 +234,7 @@ fn kept<K, V: ?Sized>(
                 let made = make()?;
                 // Another thread may have filled this slot with another key. Then this value is not
                 // cached; the next call finds a free slot.
-                let (known, value) = place.get_or_init(|| (key(), Arc::clone(&made)));
+                let (known, value) = place.get_or_make(|| (key(), Arc::clone(&made)));
                 return Ok(if is_it(known) { Arc::clone(value) } else { made });
             }
         }

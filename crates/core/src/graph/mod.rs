@@ -33,9 +33,10 @@ mod shorthands;
 mod templates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
+use crate::once::OnceBox;
 use crate::tensor::Tensor;
 
 pub use builder::GraphBuilder;
@@ -79,7 +80,7 @@ struct Inner {
     outputs: Vec<(String, usize)>,
     /// Whether the first symbol counts rows that are independent of each other.
     has_rows: bool,
-    instances: [OnceLock<Arc<Instance>>; INSTANCES_MAX],
+    instances: [OnceBox<Arc<Instance>>; INSTANCES_MAX],
 }
 
 impl Graph {
@@ -93,7 +94,7 @@ impl Graph {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let has_rows = rows::has_rows(&nodes, &inputs, &outputs);
         let hash = nodes.hash(&outputs);
-        let instances = [const { OnceLock::new() }; INSTANCES_MAX];
+        let instances = [const { OnceBox::new() }; INSTANCES_MAX];
         Graph(Arc::new(Inner { id, hash, name, nodes, inputs, outputs, has_rows, instances }))
     }
 
@@ -183,7 +184,7 @@ impl Graph {
                 Some(_) => {}
                 None => {
                     let made = Arc::new(Instance::new(self, sizes)?);
-                    let kept = place.get_or_init(|| Arc::clone(&made));
+                    let kept = place.get_or_make(|| Arc::clone(&made));
                     // Another thread may have filled this slot with other sizes. Then this instance
                     // is not cached; the next call finds a free slot.
                     return Ok(if kept.sizes == *sizes { Arc::clone(kept) } else { made });

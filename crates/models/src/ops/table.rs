@@ -2,7 +2,8 @@
 //! outputs.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+
+use panoply_core::once::OnceBox;
 
 use super::{
     cast, conv, elementwise, gather, linear, loss, make, norm, pool, quantize, recurrent, reduce, resize, scatter,
@@ -44,8 +45,8 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Result<OpKind> {
 }
 
 fn known(domain: &str, op: &str) -> Option<OpKind> {
-    static TABLE: OnceLock<HashMap<(&'static str, &'static str), OpKind>> = OnceLock::new();
-    TABLE.get_or_init(table).get(&(domain, op)).copied()
+    static TABLE: OnceBox<HashMap<(&'static str, &'static str), OpKind>> = OnceBox::new();
+    TABLE.get_or_make(table).get(&(domain, op)).copied()
 }
 
 fn table() -> HashMap<(&'static str, &'static str), OpKind> {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
 use panoply_lockfree::foreign::contain;
+use panoply_lockfree::slot::slot;
 use panoply_placement::affinity::{pin_current, sleep_precisely};
 
 use super::driver::{Driver, Opener, Step};
@@ -31,7 +32,7 @@ use super::vigil::{Look, Vigil};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::threads::{self, Owner, Thread};
 
 /// How long one poll of an engine may wait for the device before the worker looks at its queue
@@ -181,12 +182,15 @@ impl Supervisor {
     }
 
     /// Drains every worker for at most `drain_time_max`, then aborts the rest. Returns when every
-    /// accepted op is answered.
+    /// accepted op is answered, or at once in a fork.
     pub(crate) fn shut_down(&mut self, drain_time_max: Duration) -> Shutdown {
         let lanes: Vec<Arc<Lane>> = self.shared.lock_posts().iter().map(|post| Arc::clone(&post.lane)).collect();
         let errands = Arc::clone(&self.shared.errands);
         lanes.iter().for_each(|lane| errands.drop_all(lane.drain()));
         let drained = self.shared.wait_for_threads(drain_time_max);
+        if !self.shared.process.is_here() {
+            return Shutdown { drained: false, threads_left: 0 };
+        }
         if !drained {
             lanes.iter().for_each(|lane| errands.drop_all(lane.abort()));
             self.shared.wait_for_threads(ABORT_GRACE);
@@ -243,7 +247,7 @@ impl Shared {
     fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<Hand, Error> {
         // The driver never leaves its thread; only the part that the supervisor may see is sent
         // back.
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let (ticket, mut receiver) = slot(());
         let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
         let spawned = self.owner.spawn(format!("panoply-{}", lane.info.id), move || {
             if let Some(cpus) = &cpus {
@@ -254,13 +258,16 @@ impl Shared {
             // pauses are slightly longer.
             let _ = sleep_precisely();
             let driver = Driver::new(lane_there, opener, epoch);
-            let _ = sender.send(driver.generation());
+            ticket.answer(driver.generation());
             drive(driver);
         });
         let thread = spawned.map_err(|error| no_thread(lane, &error))?;
-        let ended =
-            |_| Error::DeviceUnavailable { device: lane.info.id, reason: "its thread ended at once".to_owned() };
-        Ok(Hand { generation: receiver.recv().map_err(ended)?, thread, vigil: Vigil::default() })
+        let reason = "its thread ended at once".to_owned();
+        let ended = Error::DeviceUnavailable { device: lane.info.id, reason };
+        match receiver.wait_for(self.process, None, 0) {
+            Ok(generation) => Ok(Hand { generation: generation.ok_or(ended)?, thread, vigil: Vigil::default() }),
+            Err(_) => Err(self.process.refusal("the runtime")),
+        }
     }
 
     fn watch(&self) {
@@ -346,13 +353,16 @@ impl Shared {
 
     /// Waits until every worker's thread has ended, except the calling one. Returns false if
     /// `time_max` passes first. A thread that has died does not count as ended: it is still to be
-    /// replaced.
+    /// replaced. Returns at once in a fork, even one that happens meanwhile.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
         let running = |post: &Post| {
             let busy = |hand: &Hand| !hand.thread.is_current() && !hand.has_left();
             post.current.as_ref().is_some_and(busy)
         };
-        threads::wait_until(time_max, || !self.lock_posts().iter().any(running))
+        let posts = || process::lock(&self.posts, self.process);
+        threads::wait_until(time_max, || {
+            !self.process.is_here() || posts().is_none_or(|posts| !posts.iter().any(running))
+        })
     }
 }
 
@@ -526,7 +536,10 @@ mod tests {
         let answer = first.poll(&Context::from_waker(Waker::noop()));
         let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
         assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");
-        assert!(matches!(second.wait(Some(Instant::now() + Duration::from_secs(10))), Ok(Some(Ok(_)))));
+        assert!(matches!(
+            second.wait(Process::current(), Some(Instant::now() + Duration::from_secs(10))),
+            Ok(Some(Ok(_)))
+        ));
         assert_eq!(lane.report().counters.replaced, 1);
         drop(lane.drain());
         assert!(shared.wait_for_threads(Duration::from_secs(10)));

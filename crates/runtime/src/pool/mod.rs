@@ -20,6 +20,7 @@
 //! # Ok::<(), panoply_runtime::WorkerError>(())
 //! ```
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ use panoply_lockfree::blocking::block_until;
 use panoply_lockfree::foreign::discard;
 use panoply_lockfree::queue::{PushError, QUEUE_DEPTH_MAX, Queue};
 use panoply_lockfree::sleeper::{SPIN_US_MAX, spin};
-use panoply_lockfree::slot::{Receiver, slot};
+use panoply_lockfree::slot::{Receiver, Ticket, Unanswered, slot};
 use panoply_placement::PlacementError;
 use panoply_placement::affinity::{RealtimePriority, pin_current, set_realtime};
 
@@ -134,7 +135,7 @@ pub struct WorkerHealth {
 /// Workers of one kind, each with its own thread and queue. Dropping the pool stops it.
 pub struct WorkerPool<W: Worker> {
     mailboxes: Vec<Arc<Mailbox<W>>>,
-    threads: Mutex<Vec<(WorkerKey, JoinHandle<()>)>>,
+    threads: Mutex<Vec<PoolThread>>,
     partitioner: Box<dyn Partitioner<W::Message>>,
     turn: AtomicUsize,
     timestamps: bool,
@@ -296,7 +297,8 @@ impl<W: Worker> WorkerPool<W> {
     where
         F: Fn(usize) -> W + Send + Sync + 'static,
     {
-        let (started, hears) = std::sync::mpsc::sync_channel(1);
+        let (started, mut hears) = slot(());
+        let (ends, ended) = slot(());
         let (mailbox, options, make) = (Arc::clone(&self.mailboxes[index]), options.clone(), Arc::clone(make));
         let key = mailbox.key;
         let init_failed = |reason: String| WorkerError::InitFailed { worker: index, reason };
@@ -305,15 +307,21 @@ impl<W: Worker> WorkerPool<W> {
         let thread = std::thread::Builder::new()
             .name(format!("{}-{index}", options.name))
             .spawn(move || {
+                // Dropped last, on every way out.
+                let _ends: Ticket<(), ()> = ends;
                 if let Err(error) = settle(index, &options) {
-                    let _ = started.send(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
+                    started.answer(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
                     return;
                 }
-                Keeper::new(index, mailbox, options, make).run(&started);
+                Keeper::new(index, mailbox, options, make).run(started);
             })
             .map_err(no_thread)?;
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((key, thread));
-        hears.recv().unwrap_or_else(|_| Err(init_failed("its thread ended".to_owned())))
+        let thread = PoolThread { key, thread, ended };
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+        match hears.wait_for(self.process, None, 0) {
+            Ok(answer) => answer.unwrap_or_else(|| Err(init_failed("its thread ended".to_owned()))),
+            Err(_) => Err(forked(self.process)),
+        }
     }
 
     fn pending(&self, receiver: ReplyReceiver<W>, worker: usize) -> PendingReply<W> {
@@ -393,11 +401,11 @@ impl<W: Worker> WorkerPool<W> {
         let itself = |_| WorkerError::WaitsForItself { worker };
         let asked = Arc::clone(mailbox);
         let wait = waits::wait_for(mailbox.key, move || asked.takes_or_refuses()).map_err(itself)?;
-        let sent = block_until(None, |context| {
-            mailbox.room.wait(context.waker());
+        let sent = block_until(self.process, None, |context| {
+            mailbox.room.wait(self.process, context.waker());
             wait.attempt(&mut send).map(|sent| sent.map_err(itself).flatten())
         });
-        sent.unwrap_or(Err(WorkerError::Stopped))
+        sent.unwrap_or_else(|_| Err(forked(self.process)))
     }
 
     fn check_process(&self) -> Result<(), WorkerError> {
@@ -419,13 +427,18 @@ impl<W: Worker> WorkerPool<W> {
         }
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        for (key, thread) in threads {
+        let mut threads = VecDeque::from(threads);
+        while let Some(PoolThread { key, thread, mut ended }) = threads.pop_front() {
             // A worker that stops its own pool, or drops its last handle, joins neither its own
             // thread nor a thread that waits for it. These threads end by themselves. A thread that
             // has ended waits for no other, so this wait is not part of a circle.
             if let Ok(_wait) = waits::wait_for(key, || false) {
-                // The keeper contains the worker's panics, so the result of the join carries no
-                // information.
+                if ended.wait_for(self.process, None, 0) == Err(Unanswered::Forked) {
+                    // The handles are the parent's.
+                    return std::mem::forget((thread, threads));
+                }
+                // The thread has ended but for its locals' destructors. The keeper contains the
+                // worker's panics, so the result of the join carries no information.
                 let _ = thread.join();
             }
         }
@@ -434,13 +447,22 @@ impl<W: Worker> WorkerPool<W> {
 
 impl<W: Worker> Drop for WorkerPool<W> {
     fn drop(&mut self) {
+        self.close_and_join();
         if self.process.is_here() {
-            return self.close_and_join();
+            return;
         }
         // The threads belong to the parent process, and so does the state they share: it is leaked.
         let threads = self.threads.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         std::mem::forget((std::mem::take(&mut self.mailboxes), std::mem::take(threads)));
     }
+}
+
+/// The thread of a worker.
+struct PoolThread {
+    key: WorkerKey,
+    thread: JoinHandle<()>,
+    /// Its ticket is dropped when the thread's main function returns.
+    ended: Receiver<(), ()>,
 }
 
 type ReplyReceiver<W> = Receiver<Postmark, Result<<W as Worker>::Reply, WorkerError>>;
@@ -477,8 +499,9 @@ impl<W: Worker> PendingReply<W> {
         if let Some(Err(waits::Circle)) = wait {
             return Err(WorkerError::WaitsForItself { worker: self.worker });
         }
-        match self.receiver.wait(None) {
+        match self.receiver.wait(self.process, None) {
             Ok(Some(reply)) => reply,
+            Err(Unanswered::Forked) => Err(forked(self.process)),
             _ => Err(WorkerError::Stopped),
         }
     }
@@ -488,10 +511,11 @@ impl<W: Worker> PendingReply<W> {
         if let Some(error) = self.lost_in_fork() {
             return Err(error);
         }
-        match self.receiver.wait(Instant::now().checked_add(time_max)) {
+        match self.receiver.wait(self.process, Instant::now().checked_add(time_max)) {
             Ok(Some(reply)) => reply,
             Ok(None) => Err(WorkerError::Stopped),
-            Err(_) => Err(WorkerError::TimedOut { worker: self.worker }),
+            Err(Unanswered::Forked) => Err(forked(self.process)),
+            Err(Unanswered::TimedOut) => Err(WorkerError::TimedOut { worker: self.worker }),
         }
     }
 }

@@ -189,7 +189,8 @@ impl Builder {
         runtime.rediscover()?;
         runtime.control().reports.extend(self.absent);
         runtime.start_threads(opinions, Relay::new(inlet, Arc::clone(&router), clock))?;
-        wait_until_open(&router);
+        wait_until_open(&router, runtime.process);
+        runtime.process.check("the runtime")?;
         Ok(runtime)
     }
 
@@ -255,10 +256,10 @@ impl Runtime {
     }
 }
 
-fn wait_until_open(router: &Router) {
+fn wait_until_open(router: &Router, process: Process) {
     let start = Instant::now();
     let opening = || router.lanes.iter().any(|candidate| candidate.lane.state() == WorkerState::Opening);
-    while opening() && start.elapsed() < OPEN_WAIT_MAX {
+    while opening() && process.is_here() && start.elapsed() < OPEN_WAIT_MAX {
         std::thread::sleep(Duration::from_micros(50));
     }
 }

@@ -14,6 +14,7 @@ use crate::device_worker::driver::Opener;
 use crate::device_worker::supervisor::NotAgain;
 use crate::errands::Errand;
 use crate::lane::{Lane, WorkerState};
+use crate::process::{self, Process};
 use crate::router::profile::Identity;
 use crate::router::{Candidate, LANES_MAX};
 
@@ -84,7 +85,7 @@ impl Runtime {
     /// A backend that calls this itself gets an error.
     pub fn rediscover(&self) -> Result<Rediscovery, Error> {
         self.process.check("the runtime")?;
-        let _search = self.search.begin()?;
+        let _search = self.search.begin(self.process)?;
         let topology = Topology::current();
         let (backends, leave_out) = {
             let control = self.control();
@@ -254,33 +255,33 @@ pub(super) struct Search {
 /// The permission to search for devices.
 pub(super) struct Turn<'a> {
     thread: &'a Mutex<Option<ThreadId>>,
+    process: Process,
     _turn: MutexGuard<'a, ()>,
 }
 
 impl Search {
-    fn begin(&self) -> Result<Turn<'_>, Error> {
+    fn begin(&self, process: Process) -> Result<Turn<'_>, Error> {
         let here = std::thread::current().id();
-        if *lock(&self.thread) == Some(here) {
+        let forked = || process.refusal("the runtime");
+        if *process::lock(&self.thread, process).ok_or_else(forked)? == Some(here) {
             return Err(Error::invalid(
                 "rediscover",
                 "a call that is not made by a backend's `discover`",
                 "such a call",
             ));
         }
-        let turn = lock(&self.turn);
-        *lock(&self.thread) = Some(here);
-        Ok(Turn { thread: &self.thread, _turn: turn })
+        let turn = process::lock(&self.turn, process).ok_or_else(forked)?;
+        *process::lock(&self.thread, process).ok_or_else(forked)? = Some(here);
+        Ok(Turn { thread: &self.thread, process, _turn: turn })
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *lock(self.thread) = None;
+        if let Some(mut thread) = process::lock(self.thread, self.process) {
+            *thread = None;
+        }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them

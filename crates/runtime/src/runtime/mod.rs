@@ -50,6 +50,9 @@ const ERRANDS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
 
+/// The result of ending a runtime of another process.
+const FORKED: Shutdown = Shutdown { drained: false, threads_left: 0 };
+
 /// The devices of this machine, each behind one worker. Share it by reference or in an `Arc`.
 /// Dropping it drains it.
 ///
@@ -217,11 +220,11 @@ impl Runtime {
     /// there this call aborts.
     pub fn shutdown(&self, drain_time_max: Duration) -> Shutdown {
         if !self.process.is_here() {
-            return Shutdown { drained: false, threads_left: 0 };
+            return FORKED;
         }
         self.closing.store(true, Ordering::SeqCst);
         if !self.owner.is_here() {
-            let _ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Some(_ending) = process::lock(&self.ending, self.process) else { return FORKED };
             return self.parts_to_end().end(drain_time_max);
         }
         match self.ending.try_lock() {
@@ -235,7 +238,7 @@ impl Runtime {
     /// that finish first.
     pub fn abort(&self) -> Shutdown {
         if !self.process.is_here() {
-            return Shutdown { drained: false, threads_left: 0 };
+            return FORKED;
         }
         self.closing.store(true, Ordering::SeqCst);
         for candidate in self.router.lanes.all() {
@@ -259,6 +262,7 @@ impl Runtime {
             supervisor: control.supervisor.take(),
             relay: control.relay.take(),
             verifier: control.verifier.take(),
+            process: self.process,
         }
     }
 
@@ -301,6 +305,10 @@ impl Drop for Runtime {
         }
         if !self.owner.is_here() {
             self.shutdown(DROP_DRAIN_MAX);
+            if !self.process.is_here() {
+                // A signal handler has forked meanwhile.
+                self.leave_to_parent();
+            }
             return;
         }
         // A waker has dropped the last handle, on a thread that the draining needs. So another
@@ -327,29 +335,38 @@ struct Ending {
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
     verifier: Option<VerifierThread>,
+    process: Process,
 }
 
 impl Ending {
     /// Ends everything. No foreign code is called on this thread: ending a runtime must not wait
-    /// for ever for a foreign waker.
-    fn end(self, drain_time_max: Duration) -> Shutdown {
-        let Ending { router, inlet, timers, errands, supervisor, relay, verifier } = self;
-        if supervisor.is_none() && relay.is_none() {
+    /// for ever for a foreign waker. A fork in the middle of it leaves everything to the parent.
+    fn end(mut self, drain_time_max: Duration) -> Shutdown {
+        if self.supervisor.is_none() && self.relay.is_none() {
             // It was ended before. Threads that are still stuck from then are not waited for.
             return Shutdown { drained: true, threads_left: 0 };
         }
         let start = Instant::now();
-        let quiet = || inlet.count() == 0 && router.lanes.all().all(|candidate| candidate.lane.is_quiet());
+        let quiet = || self.inlet.count() == 0 && self.router.lanes.all().all(|candidate| candidate.lane.is_quiet());
         // Ops that go from one device to another must find the second one open.
-        while !quiet() && start.elapsed() < drain_time_max {
+        while !quiet() && start.elapsed() < drain_time_max && self.process.is_here() {
             std::thread::sleep(Duration::from_micros(50));
         }
-        inlet.close();
+        if !self.process.is_here() {
+            std::mem::forget(self);
+            return FORKED;
+        }
+        self.inlet.close();
         let left = drain_time_max.saturating_sub(start.elapsed());
-        let shutdown = match supervisor {
+        let shutdown = match self.supervisor.take() {
             Some(mut supervisor) => supervisor.shut_down(left),
             None => Shutdown { drained: true, threads_left: 0 },
         };
+        if !self.process.is_here() {
+            std::mem::forget(self);
+            return FORKED;
+        }
+        let Ending { router, inlet: _, timers, errands, supervisor: _, relay, verifier, process: _ } = self;
         if let Some(verifier) = verifier {
             // Devices no longer answer, so none of the verifier's waits takes long. But a backend
             // may hold it up.

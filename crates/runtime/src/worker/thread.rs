@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use panoply_lockfree::CacheLine;
@@ -20,7 +19,7 @@ use panoply_lockfree::slot::Ticket;
 use super::waits::WorkerKey;
 use super::{BoxError, Envelope, Worker, WorkerError};
 use crate::pool::{PoolOptions, WorkerStatus};
-use crate::room::Room;
+use panoply_lockfree::room::Room;
 use crate::time::later;
 
 /// How many letters are taken from the queue at once.
@@ -117,7 +116,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
     }
 
     /// The main function of the thread. `started` receives the result of the first start.
-    pub(crate) fn run(mut self, started: &SyncSender<Result<(), WorkerError>>) {
+    pub(crate) fn run(mut self, started: Ticket<(), Result<(), WorkerError>>) {
         self.mailbox.key.settle();
         if let Err(reason) = contain(|| self.serve(started)) {
             // In any case, no caller may wait for an answer from a thread that is gone.
@@ -125,14 +124,14 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
         }
     }
 
-    fn serve(&mut self, started: &SyncSender<Result<(), WorkerError>>) {
-        let mut first = true;
+    fn serve(&mut self, started: Ticket<(), Result<(), WorkerError>>) {
+        let mut started = Some(started);
         loop {
             let worker = self.start();
-            if std::mem::take(&mut first) {
+            if let Some(started) = started.take() {
                 let report = worker.as_ref().map(drop).map_err(|failure| self.init_failed(failure));
                 let failed = report.is_err();
-                let _ = started.send(report);
+                started.answer(report);
                 if failed {
                     return self.leave(WorkerError::Stopped);
                 }

@@ -1,24 +1,15 @@
 //! Random bytes of the system.
 
-/// Fills `bytes` from the system's randomness. Returns false if there is none.
+/// Fills `bytes` from AWS-LC's generator, which the system's randomness seeds. Returns false if
+/// there is none. For threads that run ops: in a child that a signal handler has forked in the
+/// middle of a draw, the library ends the process.
 pub fn fill_random(bytes: &mut [u8]) -> bool {
     aws_lc_rs::rand::fill(bytes).is_ok()
 }
 
-/// Like `fill_random`, with bytes mixed in that the system draws at this call: the library's
-/// random state in memory is duplicated if a virtual machine is resumed from a snapshot.
+/// Fills `bytes` with what the system draws at this call, and returns false if there is none. No
+/// state of a library lies in between: it would be duplicated if a virtual machine is resumed from
+/// a snapshot, and half changed if a signal handler forks in the middle of a draw.
 pub fn fill_random_anew(bytes: &mut [u8]) -> bool {
-    #[cfg(unix)]
-    {
-        use std::io::Read;
-        let mut drawn = zeroize::Zeroizing::new(vec![0; bytes.len()]);
-        let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut drawn));
-        if read.is_err() || !fill_random(bytes) {
-            return false;
-        }
-        bytes.iter_mut().zip(drawn.iter()).for_each(|(byte, drawn)| *byte ^= drawn);
-        true
-    }
-    #[cfg(not(unix))]
-    fill_random(bytes)
+    getrandom::fill(bytes).is_ok()
 }

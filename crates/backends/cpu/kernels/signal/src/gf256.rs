@@ -3,7 +3,9 @@
 //! A product with a constant is linear in the bits of the other factor: one instruction on a CPU
 //! with GFNI, two look-ups of half a byte on others.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use panoply_core::once::OnceBox;
 
 use crate::level::{Kind, Level};
 
@@ -67,8 +69,8 @@ const ROW_BYTES: usize = 32;
 impl Field {
     /// The field of erasure codes. It is made once.
     pub fn common() -> Option<Arc<Field>> {
-        static COMMON: OnceLock<Option<Arc<Field>>> = OnceLock::new();
-        COMMON.get_or_init(|| Field::new(POLYNOMIAL_COMMON).map(Arc::new)).clone()
+        static COMMON: OnceBox<Option<Arc<Field>>> = OnceBox::new();
+        COMMON.get_or_make(|| Field::new(POLYNOMIAL_COMMON).map(Arc::new)).clone()
     }
 
     /// The field of a polynomial of degree eight. `None` if its root does not generate the field.

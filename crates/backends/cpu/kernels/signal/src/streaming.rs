@@ -1,7 +1,7 @@
 //! Non-temporal copies, which bypass the caches. A copy larger than the caches would not be found
 //! there again.
 
-use std::sync::OnceLock;
+use panoply_core::once::OnceBox;
 
 /// The least size of a non-temporal copy in bytes. It is also the size if the caches' size is not
 /// known.
@@ -10,8 +10,8 @@ const BYTES_MIN: usize = 16 << 20;
 /// The size in bytes from which a non-temporal copy is faster: half of the largest cache, but at
 /// least `BYTES_MIN`.
 pub(crate) fn bytes_min() -> usize {
-    static KNOWN: OnceLock<usize> = OnceLock::new();
-    *KNOWN.get_or_init(|| {
+    static KNOWN: OnceBox<usize> = OnceBox::new();
+    *KNOWN.get_or_make(|| {
         let size = |index: usize| {
             let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
             std::fs::read_to_string(path).ok().and_then(|text| size_of_cache(&text))

@@ -1,27 +1,28 @@
-//! Callers that wait for room in a full queue. On the path of an op this costs one fence and one
-//! load: the list is locked only while a caller waits. A waiter registers, passes a sequentially
-//! consistent fence, and looks once more. A consumer takes an item out, passes the same fence, and
-//! looks for waiters. So one of them sees the other.
+//! Callers that wait for room in a full queue, or for the end of a pipeline. On the path of an op
+//! this costs one fence and one load: the list is locked only while a caller waits. A waiter
+//! registers, passes a sequentially consistent fence, and looks once more. A consumer takes an item
+//! out, passes the same fence, and looks for waiters. So one of them sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::task::Waker;
 
-use panoply_lockfree::foreign::contain;
+use crate::foreign::contain;
+use crate::process::{self, Process};
 
 /// The wakers of callers that wait for room in a full queue.
 #[derive(Default)]
-pub(crate) struct Room {
+pub struct Room {
     waiting: AtomicUsize,
     wakers: Mutex<VecDeque<Waker>>,
 }
 
 impl Room {
     /// Registers `waker` to be woken when an item is taken out. The caller must look once more
-    /// after this.
-    pub(crate) fn wait(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    /// after this. Does nothing in a fork of the process `made_in`, where nobody wakes it.
+    pub fn wait(&self, made_in: Process, waker: &Waker) {
+        let Some(mut wakers) = process::lock(&self.wakers, made_in) else { return };
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push_back(waker.clone());
         }
@@ -30,7 +31,7 @@ impl Room {
     }
 
     /// Wakes all waiters. Called after an item was taken out, or the queue was closed.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,9 +1,7 @@
-//! Shared parts of several tests: a counting allocator, foreign code that fails on command, a
+//! Shared parts of several tests: foreign code that fails on command, a
 //! minimal executor, and the number of pipeline threads.
 #![allow(dead_code)] // Each test uses a part of it.
-#![allow(unsafe_code)] // The allocator that counts.
 
-pub mod counting;
 pub mod pipelines;
 pub mod traps;
 

@@ -4,7 +4,7 @@ use super::manifest::{Dependency, Manifest};
 use super::report::Report;
 
 /// A layer, and the layers that it may use. Tests (`dev-dependencies`) may use any layer.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("app", &["panoply"]),
     (
         "panoply",
@@ -40,7 +40,9 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("signal", &["fourier", "core"]),
     ("kernels", &["core"]),
     ("conformance", &["simulated", "core"]),
+    ("gpu_testing", &["c_gpu", "wgsl_gpu", "conformance", "runtime", "backends", "kernels", "core"]),
     ("simulated", &["core"]),
+    ("counting_allocator", &[]),
     ("core", &[]),
     ("xtask", &[]),
 ];
@@ -87,13 +89,14 @@ fn check_dependency(
     }
 }
 
-/// Returns the layer of a manifest's package: `crates/<layer>/…`, code shared by backends, the
-/// CPU's kernels, or `xtask`.
+/// Returns the layer of a manifest's package: `crates/<layer>/…`, code or tests shared by backends,
+/// the CPU's kernels, or `xtask`.
 fn layer_of(file: &str) -> Option<&str> {
     let mut parts = file.split('/');
     match parts.next()? {
         "crates" => match (parts.next()?, parts.next(), parts.next()) {
             ("backends", Some("cpu"), Some("kernels")) => Some("cpu_kernels"),
+            ("backends", Some(_), Some("testing")) => Some("gpu_testing"),
             ("backends", Some(shared), _) if SHARED_BY_BACKENDS.contains(&shared) => Some(shared),
             (layer, ..) => Some(layer),
         },
@@ -133,6 +136,7 @@ mod tests {
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/cuda", "panoply-cuda", &["panoply-core", "panoply-c-gpu"]),
+            ("crates/backends/c_gpu/testing", "panoply-c-gpu-testing", &["panoply-c-gpu", "panoply-cpu"]),
             ("crates/simulated", "panoply-simulated", &["panoply-core"]),
             ("crates/conformance", "panoply-conformance", &["panoply-core", "panoply-simulated"]),
             ("crates/vector", "panoply-vector", &["panoply-runtime"]),

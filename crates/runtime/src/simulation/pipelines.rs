@@ -31,7 +31,7 @@ use crate::pipeline::{ErrorPolicy, Pipeline, PipelineError};
 use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
-const SCHEDULES_DEFAULT: u64 = 4000;
+const SCHEDULES_DEFAULT: u64 = 1500;
 const DEVICES: usize = 3;
 
 /// The totals of all schedules, so that a run that tests nothing is noticed.

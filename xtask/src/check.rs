@@ -1,24 +1,65 @@
 //! `cargo xtask test`: everything that must pass before a change lands.
+//!
+//! Long tests take their number of rounds from an environment variable, and run few rounds without
+//! it. `--all` sets all these variables, so nothing runs in one of the two commands alone.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::process::{Workspace, run, say, succeeds};
 use crate::steps::{self, Outcome, Step};
 use crate::{loom, setup, tidy, valgrind};
 
+/// The variables of long tests, and their values for `--all`. A variable that is set already keeps
+/// its value.
+const LONG_TESTS: [(&str, &str); 7] = [
+    // What `panoply_conformance::few_or_all` reads.
+    ("PANOPLY_TESTS", "all"),
+    ("PANOPLY_SCHEDULES", "10000"),
+    ("PANOPLY_PIPELINE_SCHEDULES", "4000"),
+    ("PANOPLY_STORM_SECONDS", "20"),
+    ("PANOPLY_MEMORY_OPS", "200000"),
+    ("PANOPLY_FUZZ_MUTATIONS", "20000"),
+    ("PANOPLY_DAMAGE_SAMPLES", "40"),
+];
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Runs the long tests with many rounds.
+    all: bool,
+    /// Runs the remaining steps after a failure.
+    keep_going: bool,
+}
+
+impl Options {
+    /// Parses the arguments of `cargo xtask test`.
+    pub fn parse(arguments: &[&str]) -> Result<Options> {
+        let mut options = Options::default();
+        for argument in arguments {
+            match *argument {
+                "--all" => options.all = true,
+                "--keep-going" => options.keep_going = true,
+                other => bail!("`test` has no option `{other}`"),
+            }
+        }
+        Ok(options)
+    }
+}
+
 /// Runs every check in order, cheapest first.
-pub fn everything(workspace: &Workspace, keep_going: bool) -> Result<()> {
+pub fn command(workspace: &Workspace, options: &Options) -> Result<()> {
+    let all = options.all;
     let steps = [
         Step { name: "setup", work: setup::step },
         Step { name: "format", work: format },
         Step { name: "clippy", work: clippy },
         Step { name: "tidy", work: tidy::step },
-        Step { name: "tests", work: tests },
+        Step { name: "tests", work: if all { all_tests } else { tests } },
         Step { name: "doctests", work: doctests },
-        Step { name: "loom", work: loom::step },
-        Step { name: "valgrind", work: valgrind::short_step },
+        Step { name: "loom", work: if all { loom::whole_step } else { loom::short_step } },
+        Step { name: "valgrind", work: if all { valgrind::whole_step } else { valgrind::short_step } },
     ];
-    steps::run(workspace, &steps, keep_going)
+    steps::run(workspace, &steps, options.keep_going)
 }
 
 fn format(workspace: &Workspace) -> Result<Outcome> {
@@ -31,19 +72,44 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+fn tests(workspace: &Workspace) -> Result<Outcome> {
+    run_tests(workspace, &[])
+}
+
+fn all_tests(workspace: &Workspace) -> Result<Outcome> {
+    run_tests(workspace, &LONG_TESTS)
+}
+
 /// Runs unit and integration tests. Benchmarks are left out: they are measured elsewhere, and
 /// `cargo test` would run each of them.
-fn tests(workspace: &Workspace) -> Result<Outcome> {
-    if succeeds(&mut workspace.cargo("nextest --version")) {
-        run(&mut workspace.cargo("nextest run --workspace"))?;
+fn run_tests(workspace: &Workspace, variables: &[(&str, &str)]) -> Result<Outcome> {
+    let has_nextest = succeeds(&mut workspace.cargo("nextest --version"));
+    let mut command = if has_nextest {
+        let profile = if variables.is_empty() { "" } else { " --profile all" };
+        workspace.cargo(&format!("nextest run --workspace{profile}"))
     } else {
         say("cargo-nextest is not installed: using `cargo test`");
-        run(&mut workspace.cargo("test --workspace --lib --bins --tests --examples --no-fail-fast"))?;
-    }
+        workspace.cargo("test --workspace --lib --bins --tests --examples --no-fail-fast")
+    };
+    command.envs(variables.iter().copied().filter(|(name, _)| std::env::var_os(name).is_none()));
+    run(&mut command)?;
     Ok(Outcome::Passed)
 }
 
 fn doctests(workspace: &Workspace) -> Result<Outcome> {
     run(&mut workspace.cargo("test --doc --workspace"))?;
     Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_parsed_in_any_order() {
+        let both = Options { all: true, keep_going: true };
+        assert_eq!(Options::parse(&["--keep-going", "--all"]).unwrap(), both);
+        assert_eq!(Options::parse(&[]).unwrap(), Options::default());
+        assert!(Options::parse(&["--everything"]).is_err());
+    }
 }

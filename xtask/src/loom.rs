@@ -14,9 +14,23 @@ use crate::tidy::{Source, rust_files};
 /// The packages that may have loom tests, and their folders.
 const PACKAGES: [(&str, &str); 2] = [("panoply-core", "crates/core"), ("panoply-lockfree", "crates/lockfree")];
 
+/// The number of preemptions in one schedule for [`short_step`]. A schedule that breaks something
+/// rarely needs more, and every further one multiplies the schedules.
+const PREEMPTIONS_MAX: &str = "3";
+
+/// Runs the loom tests over every schedule with few preemptions.
+pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
+    step(workspace, Some(PREEMPTIONS_MAX))
+}
+
+/// Runs the loom tests over every schedule, but for tests that have a bound of their own.
+pub fn whole_step(workspace: &Workspace) -> Result<Outcome> {
+    step(workspace, None)
+}
+
 /// Runs the loom tests. Skipped only if no module is behind `cfg(loom)`. Fails if there are such
 /// modules but no test is found in them.
-pub fn step(workspace: &Workspace) -> Result<Outcome> {
+fn step(workspace: &Workspace, preemptions_max: Option<&str>) -> Result<Outcome> {
     let mut packages = Vec::new();
     for (package, folder) in PACKAGES {
         if has_loom_module(&workspace.root.join(folder))? {
@@ -30,6 +44,11 @@ pub fn step(workspace: &Workspace) -> Result<Outcome> {
     let test = |last: &[&str]| {
         let mut command = workspace.cargo("test --release --lib --target-dir target/loom");
         command.env("RUSTFLAGS", flags.trim()).args(&packages).arg("loom").args(last);
+        if let Some(bound) = preemptions_max
+            && std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none()
+        {
+            command.env("LOOM_MAX_PREEMPTIONS", bound);
+        }
         command
     };
     let names = capture(&mut test(&["--", "--list"]))?;

@@ -30,7 +30,9 @@ use crate::process::Workspace;
 const USAGE: &str = "\
 Usage: cargo xtask <command>
 
-  test [--keep-going]   set up, then run every check; stops at the first failure unless told to keep going
+  test [--all] [--keep-going]
+                        set up, then run every check; --all runs the long tests with many rounds, where `test` runs a few;
+                        stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, circles of files, names of APIs, unsafe without a reason, unfinished work, names in documents that do not exist
   valgrind [FILTER]...  under memcheck: unit tests of the core crate, the lock-free parts, and the CPU backend's team and memory;
@@ -64,8 +66,7 @@ fn main() -> ExitCode {
 fn dispatch(arguments: &[&str]) -> Result<()> {
     let workspace = Workspace::find()?;
     match arguments {
-        ["test"] => check::everything(&workspace, false),
-        ["test", "--keep-going"] => check::everything(&workspace, true),
+        ["test", options @ ..] => check::command(&workspace, &check::Options::parse(options)?),
         ["setup"] => setup::command(&workspace),
         ["tidy"] => tidy::command(&workspace, tidy::Format::Plain),
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),

@@ -45,7 +45,8 @@ impl Workspace {
 
     /// The folder that cargo builds into.
     pub fn target(&self) -> PathBuf {
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), PathBuf::from)
+        // Cargo runs in the root, so a relative folder is relative to it.
+        self.root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
     }
 
     /// Returns a command for the cargo that started this program, with `arguments` split at spaces.

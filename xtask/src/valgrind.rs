@@ -47,10 +47,19 @@ pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
 /// Runs the tests of the core crate, of the lock-free parts and of the runtime's table of flights.
 /// Skipped if valgrind is missing.
 pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
+    step(workspace, &[CORE, LOCKFREE, RUNTIME])
+}
+
+/// Runs every target. Skipped if valgrind is missing.
+pub fn whole_step(workspace: &Workspace) -> Result<Outcome> {
+    step(workspace, &[CORE, LOCKFREE, RUNTIME, CPU])
+}
+
+fn step(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
     if find_program("valgrind").is_none() {
         return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
     }
-    memcheck(workspace, &[CORE, LOCKFREE, RUNTIME])
+    memcheck(workspace, targets)
 }
 
 fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {

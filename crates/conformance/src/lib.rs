@@ -21,6 +21,7 @@
 //!   crate of their own, `panoply-simulated`, which programs use without the suite.
 
 pub mod check;
+pub mod extent;
 pub mod fixture;
 pub mod judge;
 mod layout;
@@ -37,6 +38,7 @@ pub mod values;
 pub mod vectors;
 
 pub use check::{Summary, check_backend, check_graphs, wrong_domains};
+pub use extent::few_or_all;
 pub use judge::Judge;
 pub use panoply_simulated as virtual_device;
 pub use panoply_simulated::{chains, run_one, run_there};

@@ -1,20 +1,17 @@
 //! Graphs of a hundred thousand nodes of every form: time and memory grow linearly with the nodes,
 //! and nothing is recursive.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // A counting allocator.
 
-#[path = "../../runtime/tests/support/counting.rs"]
-mod counting;
 #[allow(dead_code)] // The facts of GPUs.
 #[path = "support/targets.rs"]
 mod targets;
 
 use std::time::{Duration, Instant};
 
-use counting::{Counting, allocations, live_bytes};
 use panoply_core::expr::BinaryOp;
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId, SymbolSizes};
 use panoply_core::{DType, Result, Tensor};
+use panoply_counting_allocator::{Counting, allocations, live_bytes};
 use panoply_graph::{Plan, compile, text};
 use targets::PROCESSOR;
 

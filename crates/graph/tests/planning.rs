@@ -3,10 +3,7 @@
 //!
 //! How fast a release build is: `cargo test --release -p panoply-graph --test planning -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
 
-#[path = "support/peak.rs"]
-mod peak;
 #[path = "support/targets.rs"]
 mod targets;
 
@@ -17,12 +14,12 @@ use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
 use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Op, Result, Tensor, Value};
+use panoply_counting_allocator::{Counting, forget_peak, live_bytes, peak_bytes};
 use panoply_graph::{Destination, Executor, Facts, Plans, Room};
-use peak::{PeakCounting, forget_peak, live_bytes, peak_bytes};
 use targets::{GPU, PROCESSOR};
 
 #[global_allocator]
-static ALLOCATOR: PeakCounting = PeakCounting;
+static ALLOCATOR: Counting = Counting;
 
 /// So many nodes are planned within the bounds below.
 const NODES: usize = 100_000;

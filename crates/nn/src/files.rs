@@ -73,7 +73,8 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 pub fn from_bytes(bytes: &[u8]) -> Result<Loaded, String> {
     let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
-    let mut loaded = Loaded { notes: head.metadata().clone().unwrap_or_default(), ..Loaded::default() };
+    let notes = head.metadata().iter().flatten().map(|(name, note)| (name.clone(), note.clone())).collect();
+    let mut loaded = Loaded { notes, ..Loaded::default() };
     for (name, view) in file.iter() {
         match dtype_of(view.dtype()) {
             Some(dtype) => {
@@ -103,7 +104,7 @@ pub fn to_bytes(parameters: &Parameters, notes: HashMap<String, String>) -> Resu
         let view = TensorView::new(dtype, tensor.shape().to_vec(), bytes).map_err(|error| error.to_string())?;
         views.push((*name, view));
     }
-    let notes = if notes.is_empty() { None } else { Some(notes) };
+    let notes = if notes.is_empty() { None } else { Some(notes.into_iter().collect()) };
     safetensors::serialize(views, notes).map_err(|error| error.to_string())
 }
 

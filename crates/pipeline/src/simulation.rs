@@ -27,7 +27,7 @@ use crate::machine::Machine;
 use crate::stage::Step;
 use crate::{ErrorPolicy, Pipeline, PipelineError};
 
-const SCHEDULES_DEFAULT: u64 = 4000;
+const SCHEDULES_DEFAULT: u64 = 1500;
 const DEVICES: usize = 3;
 
 /// The totals of all schedules, so that a run that tests nothing is noticed.

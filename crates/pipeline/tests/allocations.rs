@@ -1,7 +1,6 @@
 //! A pipeline in its steady state allocates no memory for closures, at any parallelism, and for ops
 //! no more than the ops themselves.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
 
 #[path = "../../runtime/tests/support/mod.rs"]
 mod support;
@@ -15,10 +14,10 @@ use std::time::Duration;
 
 use panoply_core::op::compute::Map;
 use panoply_core::{DType, Tensor};
+use panoply_counting_allocator::{Counting, allocations};
 use panoply_cpu::CpuBackend;
 use panoply_pipeline::{IN_FLIGHT_DEFAULT, Pipeline};
 use panoply_runtime::{PendingOutcome, RunOptions, Runtime};
-use support::counting::{Counting, allocations};
 use support::unpark;
 
 #[global_allocator]

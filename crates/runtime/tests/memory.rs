@@ -1,7 +1,6 @@
 //! Memory use is flat: after a million ops with deadlines, and after a million dropped futures, as
 //! much memory is in use as before. `PANOPLY_MEMORY_OPS` sets the number of each.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
 
 mod support;
 
@@ -13,9 +12,9 @@ use std::time::{Duration, Instant};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_core::{DType, Error, Tensor};
+use panoply_counting_allocator::{Counting, live_bytes};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
-use support::counting::{Counting, live_bytes};
 use support::{asked_for, eventually, poll_for, unpark};
 
 #[global_allocator]

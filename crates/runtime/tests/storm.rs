@@ -1,7 +1,6 @@
 //! Sixty-four callers that drop their futures at random, on devices that fail at random: every
 //! accepted op is answered, and all memory is freed. `PANOPLY_STORM_SECONDS` sets the duration.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The allocator that counts.
 
 mod support;
 
@@ -14,9 +13,9 @@ use panoply_conformance::values::Random;
 use panoply_conformance::virtual_device::{Rates, Script, VirtualBackend};
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_core::{DType, Error, Tensor};
+use panoply_counting_allocator::{Counting, live_bytes};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{FallbackPolicy, HealthRules, Priority, RunOptions, Runtime, WorkerLimits};
-use support::counting::{Counting, live_bytes};
 use support::{asked_for, eventually, poll_for, unpark};
 
 #[global_allocator]

@@ -22,10 +22,8 @@ struct Dependency {
 /// Lists every crate that the command is built from, with its licence, and prints each licence
 /// text once, below the crates that it covers. Fails if a crate names no licence.
 pub fn of_dependencies(workspace: &Workspace) -> Result<String> {
-    let tree = capture(
-        &mut workspace
-            .cargo("tree --locked --package panoply-app --edges normal --prefix none --format {p} --target all"),
-    )?;
+    let tree =
+        capture(&mut workspace.cargo("tree --locked --package panoply-app --edges normal --prefix none --format {p}"))?;
     let used: BTreeSet<(String, String)> = tree.lines().filter_map(name_and_version).collect();
     let metadata: JsonValue = capture(&mut workspace.cargo("metadata --locked --format-version 1"))?
         .parse()

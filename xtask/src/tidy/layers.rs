@@ -47,7 +47,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("graph", &["core"]),
     ("kernels", &["core"]),
     ("conformance", &["simulated", "core"]),
+    ("gpu_testing", &["c_gpu", "wgsl_gpu", "conformance", "runtime", "backends", "kernels", "core"]),
     ("simulated", &["core"]),
+    ("counting_allocator", &[]),
     ("core", &[]),
     ("xtask", &[]),
 ];
@@ -94,13 +96,14 @@ fn check_dependency(
     }
 }
 
-/// Returns the layer of a manifest's package: `crates/<layer>/…`, code shared by backends, the
-/// CPU's kernels, or `xtask`.
+/// Returns the layer of a manifest's package: `crates/<layer>/…`, code or tests shared by backends,
+/// the CPU's kernels, or `xtask`.
 fn layer_of(file: &str) -> Option<&str> {
     let mut parts = file.split('/');
     match parts.next()? {
         "crates" => match (parts.next()?, parts.next(), parts.next()) {
             ("backends", Some("cpu"), Some("kernels")) => Some("cpu_kernels"),
+            ("backends", Some(_), Some("testing")) => Some("gpu_testing"),
             ("backends", Some(shared), _) if SHARED_BY_BACKENDS.contains(&shared) => Some(shared),
             (layer, ..) => Some(layer),
         },
@@ -143,6 +146,7 @@ mod tests {
             ("crates/backends/cpu", "panoply-cpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/c_gpu", "panoply-c-gpu", &["panoply-core", "panoply-kernels"]),
             ("crates/backends/cuda", "panoply-cuda", &["panoply-core", "panoply-c-gpu"]),
+            ("crates/backends/c_gpu/testing", "panoply-c-gpu-testing", &["panoply-c-gpu", "panoply-cpu"]),
             ("crates/simulated", "panoply-simulated", &["panoply-core"]),
             ("crates/conformance", "panoply-conformance", &["panoply-core", "panoply-simulated"]),
             ("crates/vector", "panoply-vector", &["panoply-runtime"]),

@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/chaos.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod chaos;
-
 use std::sync::Arc;
 
 use panoply_c_gpu::EmulatedBackend;
+use panoply_c_gpu_testing::chaos;
 
 #[test]
 fn a_hundred_deaths_lose_nothing() {

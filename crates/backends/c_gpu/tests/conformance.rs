@@ -4,19 +4,17 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/graphs.rs"]
-mod graphs;
-#[path = "bench/suite.rs"]
-mod suite;
-
 use panoply_c_gpu::EmulatedBackend;
-use panoply_conformance::{Case, cases};
+use panoply_c_gpu_testing::{graphs, larger, suite};
+use panoply_conformance::{Case, cases, few_or_all};
 use panoply_core::{Absence, Backend};
 
-/// The emulated device runs every n-th case; with wide warps, which differ only in a few families,
-/// fewer.
+/// The emulated device runs every n-th case, and fewer in a short run; with wide warps, which differ
+/// only in a few families, fewer as well.
 const SAMPLE: usize = 17;
+const SHORT_SAMPLE: usize = 47;
 const WIDE_SAMPLE: usize = 41;
+const SHORT_WIDE_SAMPLE: usize = 113;
 
 fn with(backend: Result<EmulatedBackend, Absence>, test: impl FnOnce(&EmulatedBackend)) {
     match backend {
@@ -27,24 +25,26 @@ fn with(backend: Result<EmulatedBackend, Absence>, test: impl FnOnce(&EmulatedBa
 
 #[test]
 fn a_sample_of_cases_on_the_emulated_device() {
-    with(EmulatedBackend::new(), |backend| suite::run(backend, SAMPLE));
+    with(EmulatedBackend::new(), |backend| suite::run(backend, few_or_all(SHORT_SAMPLE, SAMPLE)));
 }
 
 #[test]
 fn a_sample_of_cases_with_warps_of_64() {
-    with(EmulatedBackend::new().map(EmulatedBackend::wide_warps), |backend| suite::run(backend, WIDE_SAMPLE));
+    with(EmulatedBackend::new().map(EmulatedBackend::wide_warps), |backend| {
+        suite::run(backend, few_or_all(SHORT_WIDE_SAMPLE, WIDE_SAMPLE))
+    });
 }
 
 /// Each structure has separate kernels, which take long to compile, so graphs share a few
 /// structures.
 #[test]
 fn random_graphs_on_the_emulated_device() {
-    with(EmulatedBackend::new(), |backend| graphs::random(backend, 120, 12));
+    with(EmulatedBackend::new(), |backend| graphs::random(backend, 120, few_or_all(5, 12)));
 }
 
 #[test]
 fn suite_graphs_on_the_emulated_device() {
-    with(EmulatedBackend::new(), |backend| graphs::of_the_suite(backend, 24));
+    with(EmulatedBackend::new(), |backend| graphs::of_the_suite(backend, few_or_all(12, 24)));
 }
 
 /// A case that is too slow for the sample: a transform by tiles, and its inverse.
@@ -52,7 +52,7 @@ fn suite_graphs_on_the_emulated_device() {
 fn a_long_transform_on_the_emulated_device() {
     with(EmulatedBackend::new(), |backend| {
         let device = backend.discover().unwrap().remove(0);
-        suite::check(backend, &device, &suite::larger::transforms()[..2]);
+        suite::check(backend, &device, &larger::transforms()[..2]);
     });
 }
 
@@ -61,7 +61,7 @@ fn a_long_transform_on_the_emulated_device() {
 fn long_filters_on_the_emulated_device() {
     with(EmulatedBackend::new().map(EmulatedBackend::warp_groups), |backend| {
         let device = backend.discover().unwrap().remove(0);
-        suite::check(backend, &device, &suite::larger::filters());
+        suite::check(backend, &device, &larger::filters());
     });
 }
 

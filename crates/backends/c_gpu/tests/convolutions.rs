@@ -2,12 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/convolutions.rs"]
-#[allow(dead_code)] // The emulated device has no library, so nothing is chosen on it.
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod convolutions;
-
 use panoply_c_gpu::{EmulatedBackend, GpuBackend};
+use panoply_c_gpu_testing::convolutions;
 use panoply_core::{Backend, OpenOptions};
 
 #[test]

@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/faults.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod faults;
-
 use panoply_c_gpu::EmulatedBackend;
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::driver::Launch;
+use panoply_c_gpu_testing::faults;
 use panoply_core::Backend;
 use panoply_kernels::c::Kernel;
 
@@ -23,33 +20,13 @@ fn backends() -> Vec<EmulatedBackend> {
     }
 }
 
-macro_rules! on_each_device {
-    ($($test:ident,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                for backend in backends() {
-                    faults::$test(&backend, &backend.discover().unwrap()[0]);
-                }
-            }
-        )*
-    };
+fn on_each_device(test: faults::Test) {
+    for backend in backends() {
+        test(&backend, &backend.discover().unwrap()[0]);
+    }
 }
 
-on_each_device! {
-    out_of_memory_is_typed_and_passes,
-    a_kernel_that_does_not_compile_says_where,
-    a_tensor_of_an_engine_that_is_gone_is_refused,
-    ops_come_back_once_and_in_order,
-    equal_ops_run_together,
-    equal_maps_are_one_launch,
-    a_bad_op_fails_alone,
-    searches_with_other_lengths_stay_apart,
-    engines_of_one_thread_do_not_mix,
-    constants_share_a_kernel,
-    sizes_beyond_a_kernel_are_refused,
-    kernels_are_compiled_ahead,
-}
+panoply_c_gpu_testing::fault_tests!(on_each_device);
 
 /// Set in the child process whose kernel uses a misaligned address.
 const MISALIGN: &str = "PANOPLY_TEST_MISALIGN";

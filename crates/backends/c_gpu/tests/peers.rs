@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/peers.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod peers;
-
 use std::sync::Arc;
 
 use panoply_c_gpu::EmulatedBackend;
+use panoply_c_gpu_testing::peers;
 
 /// Two devices. If there are none, prints the reason.
 fn backend() -> Option<EmulatedBackend> {

@@ -2,19 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/resident.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod resident;
-
 use panoply_c_gpu::EmulatedBackend;
+use panoply_c_gpu_testing::resident;
+use panoply_conformance::few_or_all;
 
-/// The emulated device runs every n-th case.
+/// The emulated device runs every n-th case, and fewer in a short run.
 const SAMPLE: usize = 37;
+const SHORT_SAMPLE: usize = 101;
 
 #[test]
 fn a_sample_of_cases_on_the_emulated_device() {
     match EmulatedBackend::new() {
-        Ok(backend) => resident::run(&backend, SAMPLE),
+        Ok(backend) => resident::run(&backend, few_or_all(SHORT_SAMPLE, SAMPLE)),
         Err(absence) => println!("skipped: {absence}"),
     }
 }

@@ -2,11 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-#[path = "bench/vectors.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod vectors;
-
 use panoply_c_gpu::EmulatedBackend;
+use panoply_c_gpu_testing::vectors;
 
 #[test]
 fn every_published_vector_on_the_emulated_device() {

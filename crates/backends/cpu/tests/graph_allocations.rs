@@ -1,19 +1,15 @@
 //! A graph that has run before makes the same few allocations for any number of steps: no planning,
 //! no copies of ops, no memory between steps.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
-#![allow(unsafe_code)] // The counting allocator.
-
-#[path = "../../../runtime/tests/support/counting.rs"]
-mod counting;
 
 use std::time::Duration;
 
-use counting::{Counting, allocations, live_bytes};
 use panoply_core::expr::BinaryOp;
 use panoply_core::graph::{Graph, GraphBuilder, NodeId};
 use panoply_core::op::compute::{ConvOptions, LayerNorm, Reduction};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, Item, OpenOptions, Operation, Result, Tensor, Value};
+use panoply_counting_allocator::{Counting, allocations, live_bytes};
 use panoply_cpu::CpuBackend;
 
 #[global_allocator]

@@ -1,12 +1,9 @@
 //! Fault tests on GPUs.
 
-#[path = "../../c_gpu/tests/bench/faults.rs"]
-#[allow(clippy::unwrap_used)] // A test panics on an unexpected value.
-mod faults;
-
 use panoply_c_gpu::GpuBackend;
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::driver::{Address, Launch};
+use panoply_c_gpu_testing::faults;
 use panoply_conformance::run_one;
 use panoply_core::op::compute::Map;
 use panoply_core::{Backend, DeviceInfo, Engine, Error, OpenOptions, Operation, Tensor};
@@ -22,31 +19,11 @@ fn devices() -> Vec<DeviceInfo> {
     })
 }
 
-macro_rules! on_each_device {
-    ($($test:ident,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                devices().iter().for_each(|info| faults::$test(&CudaBackend::new(), info));
-            }
-        )*
-    };
+fn on_each_device(test: faults::Test) {
+    devices().iter().for_each(|info| test(&CudaBackend::new(), info));
 }
 
-on_each_device! {
-    out_of_memory_is_typed_and_passes,
-    a_kernel_that_does_not_compile_says_where,
-    a_tensor_of_an_engine_that_is_gone_is_refused,
-    ops_come_back_once_and_in_order,
-    equal_ops_run_together,
-    equal_maps_are_one_launch,
-    a_bad_op_fails_alone,
-    searches_with_other_lengths_stay_apart,
-    engines_of_one_thread_do_not_mix,
-    constants_share_a_kernel,
-    sizes_beyond_a_kernel_are_refused,
-    kernels_are_compiled_ahead,
-}
+panoply_c_gpu_testing::fault_tests!(on_each_device);
 
 /// Set in the child process that loses its GPU.
 const SPOIL: &str = "PANOPLY_TEST_SPOIL";

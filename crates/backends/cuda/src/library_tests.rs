@@ -1,11 +1,8 @@
 //! Tests of cuDNN's convolutions, on every GPU.
 
-#[path = "../../c_gpu/tests/bench/convolutions.rs"]
-#[allow(clippy::unwrap_used)] // A test panics on an unexpected value.
-mod convolutions;
-
 use panoply_c_gpu::GpuBackend;
 use panoply_c_gpu::context::Context;
+use panoply_c_gpu_testing::convolutions;
 use panoply_core::{Backend, OpenOptions};
 
 use crate::CudaBackend;

@@ -2,12 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
-#[path = "../../c_gpu/tests/bench/chaos.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod chaos;
-
 use std::sync::Arc;
 
+use panoply_c_gpu_testing::chaos;
 use panoply_cuda::CudaBackend;
 
 #[test]

@@ -3,14 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-#[path = "../../c_gpu/tests/bench/graphs.rs"]
-mod graphs;
-#[path = "../../c_gpu/tests/bench/suite.rs"]
-mod suite;
-
 use std::sync::Arc;
 
 use panoply_c_gpu::EmulatedBackend;
+use panoply_c_gpu_testing::{graphs, suite};
 use panoply_conformance::print_op_names;
 use panoply_core::Backend;
 use panoply_cuda::{CudaBackend, Nvrtc};

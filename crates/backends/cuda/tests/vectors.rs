@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test panics on an unexpected value.
 
-#[path = "../../c_gpu/tests/bench/vectors.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod vectors;
-
+use panoply_c_gpu_testing::vectors;
 use panoply_cuda::CudaBackend;
 
 #[test]

@@ -1,14 +1,12 @@
 //! Fault tests through the test library: HIP's C functions over an emulated device, or over CUDA.
 
-#[path = "../../c_gpu/tests/bench/faults.rs"]
-#[allow(clippy::unwrap_used)] // Tests panic on unexpected results.
-pub(crate) mod faults;
 #[path = "../tests/test_library/mod.rs"]
 mod test_library;
 
 use std::sync::OnceLock;
 
 use panoply_c_gpu::GpuBackend;
+pub(crate) use panoply_c_gpu_testing::faults;
 use panoply_conformance::run_one;
 use panoply_core::op::compute::Map;
 use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Operation, Result, Tensor};
@@ -34,31 +32,11 @@ fn devices() -> Vec<DeviceInfo> {
     })
 }
 
-macro_rules! on_each_device {
-    ($($test:ident,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                devices().iter().for_each(|info| faults::$test(&through(), info));
-            }
-        )*
-    };
+fn on_each_device(test: faults::Test) {
+    devices().iter().for_each(|info| test(&through(), info));
 }
 
-on_each_device! {
-    out_of_memory_is_typed_and_passes,
-    a_kernel_that_does_not_compile_says_where,
-    a_tensor_of_an_engine_that_is_gone_is_refused,
-    ops_come_back_once_and_in_order,
-    equal_ops_run_together,
-    equal_maps_are_one_launch,
-    a_bad_op_fails_alone,
-    searches_with_other_lengths_stay_apart,
-    engines_of_one_thread_do_not_mix,
-    constants_share_a_kernel,
-    sizes_beyond_a_kernel_are_refused,
-    kernels_are_compiled_ahead,
-}
+panoply_c_gpu_testing::fault_tests!(on_each_device);
 
 fn sum(engine: &mut dyn Engine, elements: usize) -> Result<Vec<f32>> {
     let ones = Tensor::from_vec(vec![1.0_f32; elements], [elements])?;

@@ -3,13 +3,10 @@
 #![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
-#[path = "../../c_gpu/tests/bench/chaos.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod chaos;
-
 use std::sync::Arc;
 
 use crate::test_library::TestLibrary;
+use panoply_c_gpu_testing::chaos;
 use panoply_hip::HipBackend;
 
 #[test]

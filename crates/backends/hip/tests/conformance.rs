@@ -5,21 +5,17 @@
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 #![allow(unsafe_code)] // The test library is a C library.
 
-#[path = "../../c_gpu/tests/bench/graphs.rs"]
-mod graphs;
-#[path = "../../c_gpu/tests/bench/suite.rs"]
-mod suite;
-#[path = "../../c_gpu/tests/bench/vectors.rs"]
-mod vectors;
-
 use crate::test_library::{TestLibrary, is_cuda};
 use panoply_c_gpu::GpuBackend;
-use panoply_conformance::print_op_names;
+use panoply_c_gpu_testing::{graphs, suite, vectors};
+use panoply_conformance::{few_or_all, print_op_names};
 use panoply_core::{Backend, OpenOptions};
 use panoply_hip::{HipBackend, Hiprtc};
 
-/// The emulated device gets every n-th case; that with narrow warps, which differ in a few families alone, fewer.
+/// The emulated device gets every n-th case, and fewer in a short run; that with narrow warps, which differ in a few families alone,
+/// fewer as well.
 const SAMPLE: usize = 401;
+const SHORT_SAMPLE: usize = 797;
 const NARROW_SAMPLE: usize = 1201;
 /// hiprtc gets the kernels of every n-th case.
 const COMPILED_SAMPLE: usize = 997;
@@ -75,7 +71,7 @@ fn kernels_compile_ahead() {
 
 #[test]
 fn cases_through_the_test_library() {
-    emulated(None, SAMPLE);
+    emulated(None, few_or_all(SHORT_SAMPLE, SAMPLE));
 }
 
 #[test]

@@ -3,13 +3,11 @@
 #![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
-#[path = "../../c_gpu/tests/bench/peers.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod peers;
 mod test_library;
 
 use std::sync::Arc;
 
+use panoply_c_gpu_testing::peers;
 use panoply_hip::HipBackend;
 use test_library::TestLibrary;
 

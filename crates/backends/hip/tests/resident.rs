@@ -4,11 +4,8 @@
 #![allow(clippy::unwrap_used)] // Tests panic on unexpected results.
 #![allow(unsafe_code)] // The test library is a C library.
 
-#[path = "../../c_gpu/tests/bench/resident.rs"]
-#[allow(clippy::module_inception)] // Its file is shared with other backends.
-mod resident;
-
 use crate::test_library::{TestLibrary, is_cuda};
+use panoply_c_gpu_testing::resident;
 use panoply_hip::HipBackend;
 
 /// The emulated device runs every n-th case.

@@ -4,13 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
 
-#[path = "../../c_gpu/tests/bench/graphs.rs"]
-mod graphs;
-#[allow(dead_code)] // Processors and GPUs have samples of their own here.
-#[path = "../../c_gpu/tests/bench/suite.rs"]
-mod suite;
-
 use panoply_c_gpu::GpuBackend;
+use panoply_c_gpu_testing::{graphs, suite};
 use panoply_conformance::print_op_names;
 use panoply_core::{Backend, DeviceInfo};
 use panoply_opencl::{Limits, OpenClBackend};

@@ -13,10 +13,10 @@ use panoply_core::op::compute::{Map, Softmax, Transfer};
 use panoply_core::{Backend, DeviceInfo, Engine, Error, OpenOptions, Result, Tensor};
 
 use crate::backend::{Messages, VulkanBackend, VulkanEngine};
-use crate::driver_tests::fault::run;
 use crate::gpu::Gpu;
 use crate::loader::{Loader, Wish};
 use crate::quirks::{Copies, Memory, WAYS, Ways};
+use panoply_wgsl_gpu_testing::fault::run;
 
 /// A call that fails: its name, how many calls succeed first, which error it returns, and whether
 /// it then fails for good.

@@ -22,8 +22,8 @@ use crate::backend::{Messages, VulkanBackend, VulkanEngine};
 use crate::buffer::VulkanBuffer;
 use crate::commands::VulkanCommands;
 use crate::driver::VulkanDriver;
-use crate::driver_tests::fault::run;
 use crate::gpu::Gpu;
+use panoply_wgsl_gpu_testing::fault::run;
 
 /// Set in the environment of a child process that runs a test.
 const CHILD: &str = "PANOPLY_VULKAN_TEST_CHILD";

@@ -8,8 +8,8 @@ use panoply_core::op::compute::{Map, Transfer};
 use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 
 use crate::backend::VulkanBackend;
-use crate::driver_tests::fault::run;
 use crate::gpu::Gpu;
+use panoply_wgsl_gpu_testing::fault::run;
 
 const ROUNDS: usize = 2000;
 const WAIT_MAX: Duration = Duration::from_secs(1);

@@ -36,8 +36,9 @@ mod validation;
 #[cfg(test)]
 mod attack_tests;
 #[cfg(test)]
-#[path = "../../wgsl_gpu/driver_tests/mod.rs"]
-mod driver_tests;
+mod driver_tests {
+    panoply_wgsl_gpu_testing::driver_tests!(crate::backend::VulkanBackend::new);
+}
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]

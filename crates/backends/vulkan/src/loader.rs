@@ -1,9 +1,11 @@
 //! Loads Vulkan's library at run time and makes an instance.
 
 use std::ffi::{CStr, OsString, c_char};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use ash::vk;
+use libloading::Library;
 use panoply_core::Absence;
 
 use crate::validation::{Listener, Messages};
@@ -38,12 +40,14 @@ pub(crate) struct Loader {
     pub(crate) version: u32,
     /// Receives errors for as long as the instance lives.
     listener: Option<Listener>,
+    /// Stays loaded for good: threads that drivers have started may still be in it.
+    _library: ManuallyDrop<Library>,
 }
 
 impl Loader {
     /// Loads the library and makes an instance, or returns what is missing.
     pub(crate) fn open(wish: &Wish) -> Result<Loader, Absence> {
-        let entry = load(wish)?;
+        let (library, entry) = load(wish)?;
         // SAFETY: the function belongs to the loader and only reads its version.
         let version = unsafe { entry.try_enumerate_instance_version() }.ok().flatten().unwrap_or(vk::API_VERSION_1_0);
         if version < vk::API_VERSION_1_2 {
@@ -83,7 +87,7 @@ impl Loader {
             other => none(format!("Vulkan did not start: {other}")),
         })?;
         let listener = wish.messages.as_ref().map(|messages| Listener::new(&entry, &instance, messages));
-        Ok(Loader { entry, instance, version, listener })
+        Ok(Loader { entry, instance, version, listener, _library: ManuallyDrop::new(library) })
     }
 
     /// All devices of all drivers.
@@ -99,12 +103,11 @@ impl Drop for Loader {
         drop(self.listener.take());
         // SAFETY: all objects that were made from the instance hold this loader, so they are gone.
         unsafe { self.instance.destroy_instance(None) };
-        // The library stays loaded: threads that drivers have started may still be in it.
-        std::mem::forget(self.entry.clone());
     }
 }
 
-fn load(wish: &Wish) -> Result<ash::Entry, Absence> {
+/// The library, which must outlive every call through the entry.
+fn load(wish: &Wish) -> Result<(Library, ash::Entry), Absence> {
     let named: Vec<OsString> = match &wish.library {
         Some(library) => vec![library.clone()],
         None => LIBRARIES.iter().map(OsString::from).collect(),
@@ -112,9 +115,13 @@ fn load(wish: &Wish) -> Result<ash::Entry, Absence> {
     for library in &named {
         // SAFETY: loading a library runs its initialisers; this is Vulkan's loader, which the user
         // has installed.
-        if let Ok(entry) = unsafe { ash::Entry::load_from(library) } {
-            return Ok(entry);
-        }
+        let Ok(loaded) = (unsafe { Library::new(library) }) else { continue };
+        // SAFETY: every version of Vulkan's loader exports this function with this type.
+        let function = unsafe { loaded.get::<vk::PFN_vkGetInstanceProcAddr>(b"vkGetInstanceProcAddr\0") };
+        let Ok(get_instance_proc_addr) = function.map(|symbol| *symbol) else { continue };
+        // SAFETY: the function is Vulkan's, and the caller keeps the library with the entry.
+        let entry = unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
+        return Ok((loaded, entry));
     }
     Err(Absence::LibraryMissing { tried: named.iter().map(|name| name.to_string_lossy().into_owned()).collect() })
 }

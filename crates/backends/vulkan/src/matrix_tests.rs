@@ -12,7 +12,7 @@ use panoply_wgsl_gpu::internals::{SMALL_WIDE_TILE, TEST_WIDE_TILE, Tuning, WIDE_
 use panoply_wgsl_gpu::profile::WideMatrices;
 
 use crate::backend::{VulkanBackend, VulkanEngine};
-use crate::driver_tests::form;
+use panoply_wgsl_gpu_testing::form;
 
 const TOLERANCE: Tolerance = Tolerance::Close { relative: 1e-2, absolute: 5e-2 };
 

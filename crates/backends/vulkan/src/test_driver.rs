@@ -2,12 +2,11 @@
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
 use panoply_wgsl_gpu::Driver;
+use panoply_wgsl_gpu_testing::{Limited, Losable, TestBackend, TestEngine};
 
-use crate::backend::{VulkanBackend, VulkanEngine};
+use crate::backend::VulkanBackend;
+use crate::driver::VulkanDriver;
 use crate::quirks::{Limits, UNLIMITED};
-
-pub(crate) type TestBackend = VulkanBackend;
-pub(crate) type TestEngine = VulkanEngine;
 
 /// The smallest limits that kernels are written for.
 const SMALL: Limits = Limits {
@@ -19,35 +18,25 @@ const SMALL: Limits = Limits {
     immediate_bytes_max: 128,
 };
 
-/// Limits of a simulated device; limits that are not given are small.
-#[derive(Default)]
-pub(crate) struct Limited {
-    pub(crate) binding_bytes_max: Option<u64>,
-    pub(crate) workgroup_bytes_max: Option<u32>,
-    pub(crate) without_immediates: bool,
+impl TestBackend for VulkanBackend {
+    fn limited(&self, limited: Limited) -> Box<dyn TestBackend> {
+        Box::new(VulkanBackend::with_limits(Limits {
+            binding_bytes_max: limited.binding_bytes_max.unwrap_or(SMALL.binding_bytes_max),
+            workgroup_bytes_max: limited.workgroup_bytes_max.unwrap_or(SMALL.workgroup_bytes_max),
+            immediate_bytes_max: if limited.without_immediates { 0 } else { SMALL.immediate_bytes_max },
+            ..SMALL
+        }))
+    }
+
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn TestEngine>> {
+        Ok(Box::new(VulkanBackend::open_engine(self, device, options)?))
+    }
 }
 
-pub(crate) fn backend() -> TestBackend {
-    VulkanBackend::new()
-}
-
-/// A backend whose devices have at most these limits.
-pub(crate) fn limited(limited: Limited) -> TestBackend {
-    VulkanBackend::with_limits(Limits {
-        binding_bytes_max: limited.binding_bytes_max.unwrap_or(SMALL.binding_bytes_max),
-        workgroup_bytes_max: limited.workgroup_bytes_max.unwrap_or(SMALL.workgroup_bytes_max),
-        immediate_bytes_max: if limited.without_immediates { 0 } else { SMALL.immediate_bytes_max },
-        ..SMALL
-    })
-}
-
-pub(crate) fn open_engine(backend: &TestBackend, device: &DeviceInfo, options: &OpenOptions) -> Result<TestEngine> {
-    backend.open_engine(device, options)
-}
-
-/// Marks the device as lost from here on.
-pub(crate) fn lose(engine: &mut TestEngine) {
-    engine.context().driver.faults().lose("a test says so".to_owned());
+impl Losable for VulkanDriver {
+    fn lose(&self) {
+        self.faults().lose("a test says so".to_owned());
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{VulkanBackend, VulkanEngine};
-use crate::driver_tests::fault::run;
-use crate::driver_tests::transfer::{bytes, there_and_back};
 use crate::quirks::{Copies, Memory, WAYS, Ways};
+use panoply_wgsl_gpu_testing::fault::run;
+use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
 const KINDS: [Memory; 4] = [Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
 /// Number of times that each transfer is timed; the fastest counts. The first also allocates the

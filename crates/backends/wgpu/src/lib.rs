@@ -22,8 +22,9 @@ mod staging;
 mod vulkan;
 
 #[cfg(test)]
-#[path = "../../wgsl_gpu/driver_tests/mod.rs"]
-mod driver_tests;
+mod driver_tests {
+    panoply_wgsl_gpu_testing::driver_tests!(crate::backend::WgpuBackend::new);
+}
 #[cfg(test)]
 mod test_driver;
 #[cfg(test)]

@@ -1,46 +1,37 @@
 //! The hooks that the engine's tests need from this backend, and tests of finding adapters.
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
+use panoply_wgsl_gpu_testing::{Limited, Losable, TestBackend, TestEngine};
 
-use crate::backend::{WgpuBackend, WgpuEngine};
+use crate::backend::WgpuBackend;
+use crate::driver::WgpuDriver;
 
-pub(crate) type TestBackend = WgpuBackend;
-pub(crate) type TestEngine = WgpuEngine;
-
-/// Limits of a simulated device; limits that are not given are WebGPU's defaults.
-#[derive(Default)]
-pub(crate) struct Limited {
-    pub(crate) binding_bytes_max: Option<u64>,
-    pub(crate) workgroup_bytes_max: Option<u32>,
-    pub(crate) without_immediates: bool,
-}
-
-pub(crate) fn backend() -> TestBackend {
-    WgpuBackend::new()
-}
-
-/// A backend whose devices have these limits.
-pub(crate) fn limited(limited: Limited) -> TestBackend {
-    let mut limits = wgpu::Limits::defaults();
-    if let Some(bytes) = limited.binding_bytes_max {
-        limits.max_storage_buffer_binding_size = bytes;
+/// Limits that are not given are WebGPU's defaults.
+impl TestBackend for WgpuBackend {
+    fn limited(&self, limited: Limited) -> Box<dyn TestBackend> {
+        let mut limits = wgpu::Limits::defaults();
+        if let Some(bytes) = limited.binding_bytes_max {
+            limits.max_storage_buffer_binding_size = bytes;
+        }
+        if let Some(bytes) = limited.workgroup_bytes_max {
+            limits.max_compute_workgroup_storage_size = bytes;
+        }
+        if limited.without_immediates {
+            limits.max_immediate_size = 0;
+        }
+        Box::new(WgpuBackend::with_limits(limits))
     }
-    if let Some(bytes) = limited.workgroup_bytes_max {
-        limits.max_compute_workgroup_storage_size = bytes;
+
+    fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn TestEngine>> {
+        Ok(Box::new(WgpuBackend::open_engine(self, device, options)?))
     }
-    if limited.without_immediates {
-        limits.max_immediate_size = 0;
-    }
-    WgpuBackend::with_limits(limits)
 }
 
-pub(crate) fn open_engine(backend: &TestBackend, device: &DeviceInfo, options: &OpenOptions) -> Result<TestEngine> {
-    backend.open_engine(device, options)
-}
-
-/// Destroys the device, so that it is lost from here on.
-pub(crate) fn lose(engine: &mut TestEngine) {
-    engine.context().driver.device.destroy();
+impl Losable for WgpuDriver {
+    /// Destroys the device.
+    fn lose(&self) {
+        self.device.destroy();
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{WgpuBackend, WgpuEngine};
-use crate::driver_tests::transfer::{bytes, there_and_back};
 use crate::quirks::{Memory, WAYS, Ways};
+use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
 const KINDS: [Memory; 5] = [Memory::Mapped, Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
 /// Number of times that each transfer is timed; the fastest counts. The first also allocates the

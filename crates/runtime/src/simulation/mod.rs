@@ -46,7 +46,7 @@ use setup::{random_batching, random_lack, random_limits, random_script, rules};
 use steps::{finish, misbehave, random_step, recover};
 
 /// The number of schedules without `PANOPLY_SCHEDULES`.
-const SCHEDULES_DEFAULT: u64 = 10_000;
+const SCHEDULES_DEFAULT: u64 = 3_000;
 /// The deepest nesting of stuck calls.
 const DEPTH_MAX: usize = 3;
 const DEVICES: usize = 3;

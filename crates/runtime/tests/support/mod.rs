@@ -1,9 +1,5 @@
-//! Shared parts of several tests, of this crate and of the pipelines above it: a counting allocator
-//! and a minimal executor.
+//! Shared parts of several tests, of this crate and of the pipelines above it: a minimal executor.
 #![allow(dead_code)] // Each test uses a part of it.
-#![allow(unsafe_code)] // The allocator that counts.
-
-pub mod counting;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use panoply_core::op::crypto::{AeadAlgorithm, Hash, HashAlgorithm, Key, Nonces, 
 use panoply_core::op::signal::{Biquad, Convolve, Fft, Fir, Ifft, Iir};
 use panoply_core::{Bytes, Complex64, DType, Tensor};
 
-pub(crate) fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     long_lines().into_iter().chain(products()).chain(convolutions()).chain(messages()).chain(filters()).collect()
 }
 
@@ -40,7 +40,7 @@ fn messages() -> Vec<Case> {
     cases
 }
 
-pub(crate) fn filters() -> Vec<Case> {
+pub fn filters() -> Vec<Case> {
     let complex = |len: usize, seed: u64| {
         let parts = random_tensor(DType::F32, &[2 * len], seed).to_vec::<f32>().unwrap();
         let values: Vec<Complex64> = parts.chunks(2).map(|pair| Complex64::new(pair[0], pair[1])).collect();
@@ -202,7 +202,7 @@ const SEARCHES: [[usize; 4]; 8] = [
     [100_000, 16, 6, 1],
 ];
 
-pub(crate) fn searches() -> Vec<Case> {
+pub fn searches() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I8] {
         for metric in [Metric::Dot, Metric::Euclidean] {
@@ -236,7 +236,7 @@ pub(crate) fn searches() -> Vec<Case> {
 const TRANSFORMS: [(usize, u32); 6] = [(3, 18), (2, 19), (1, 20), (5, 20), (1, 21), (1, 22)];
 
 /// Each transform, and its inverse.
-pub(crate) fn transforms() -> Vec<Case> {
+pub fn transforms() -> Vec<Case> {
     TRANSFORMS.into_iter().flat_map(|(lines, len_log2)| transform(lines, len_log2)).collect()
 }
 

@@ -1,10 +1,9 @@
 //! Checks the claimed support for tensors just within a kernel's reach and just beyond it, on the
 //! simulated adapter.
 
-use crate::test_driver::TestEngine;
+use panoply_conformance::Tolerance;
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{difference, random_tensor};
-use panoply_conformance::{Tolerance, run_one};
 use panoply_core::op::compute::{
     Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, LayerNorm, Normalize, Pool2d, Resize, Scan, Softmax, Sort, TopK,
     Transpose,
@@ -12,14 +11,14 @@ use panoply_core::op::compute::{
 use panoply_core::{DType, Describe, Op, Operation, Tensor};
 use panoply_wgsl_gpu::ops::support;
 
-use super::piece::{engine, here};
+use crate::piece::{engine, here};
+use crate::{TestBackend, TestEngine, run_one};
 
 /// Around the sizes at which tensors go out of reach, the adapter runs every op that it claims to
 /// run, also on views that do not begin at windows. All other ops are refused before anything is
 /// recorded.
-#[test]
-fn what_is_claimed_around_the_limit_runs() {
-    let Some(mut engine) = engine() else { return };
+pub fn what_is_claimed_around_the_limit_runs(backend: &dyn TestBackend) {
+    let Some(mut engine) = engine(backend) else { return };
     let (mut ran, mut refused) = (0, 0);
     // The size that the adapter binds, the size that a kernel sees at any offset, and the same
     // sizes in carriers of four bytes.
@@ -28,7 +27,7 @@ fn what_is_claimed_around_the_limit_runs() {
     {
         for line in [most, most + 1] {
             let large = random_tensor(dtype, &[3 * line + 65], 1);
-            let moved = here(&mut engine, &large);
+            let moved = here(&mut *engine, &large);
             for (first, lines) in [(0, 1), (65, 1), (3, 2)] {
                 let part = |tensor: &Tensor| tensor.slice(0, first, first + lines * line).unwrap();
                 let (here, there) = (part(&moved), part(&large));
@@ -36,7 +35,7 @@ fn what_is_claimed_around_the_limit_runs() {
                     around_the_limit(&here, lines, line).into_iter().zip(around_the_limit(&there, lines, line))
                 {
                     let what = format!("{} of {lines} x {line} {dtype} at {first}", op.name());
-                    if runs_as_claimed(&mut engine, op, &same, &what) { ran += 1 } else { refused += 1 }
+                    if runs_as_claimed(&mut *engine, op, &same, &what) { ran += 1 } else { refused += 1 }
                 }
             }
         }
@@ -46,8 +45,8 @@ fn what_is_claimed_around_the_limit_runs() {
 
 /// Returns whether the op is claimed to run. If so it must give the same result as on the host,
 /// otherwise it must be refused.
-fn runs_as_claimed(engine: &mut TestEngine, op: Op, same: &Op, what: &str) -> bool {
-    let claimed = support(&engine.context().profile, &op).is_ok();
+fn runs_as_claimed(engine: &mut dyn TestEngine, op: Op, same: &Op, what: &str) -> bool {
+    let claimed = support(&engine.profile(), &op).is_ok();
     let answer = run_one(engine, op);
     assert_eq!(answer.is_ok(), claimed, "{what}: {answer:?}");
     if let Ok(answer) = answer {

@@ -13,6 +13,9 @@ use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::driver::Launch;
 use panoply_c_gpu::{GpuBackend, GpuEngine};
 
+/// A test for one device.
+pub type Test = fn(&dyn GpuBackend, &DeviceInfo);
+
 pub fn open(backend: &dyn GpuBackend, info: &DeviceInfo) -> GpuEngine {
     backend.open_engine(info, &OpenOptions::default()).unwrap()
 }
@@ -29,7 +32,6 @@ const OTHER: &str = "PANOPLY_TEST_OTHER_PROCESS";
 
 /// Works on a device while another process does the same. The other process runs this test again by
 /// its name.
-#[allow(dead_code)] // The emulated device belongs to its process.
 pub fn shares_a_device(backend: &dyn GpuBackend, info: &DeviceInfo, test: &str) {
     let mut engine = open(backend, info);
     assert_works(&mut engine);

@@ -8,8 +8,7 @@ use panoply_c_gpu::GpuBackend;
 use panoply_conformance::{Case, cases, check_backend, wrong_domains};
 use panoply_core::DeviceInfo;
 
-#[path = "larger.rs"]
-pub mod larger;
+use crate::larger;
 
 /// Interval of progress output.
 const TOLD_EVERY: Duration = Duration::from_secs(2);

@@ -19,8 +19,8 @@ use panoply_lockfree::slot::Ticket;
 use super::waits::WorkerKey;
 use super::{BoxError, Envelope, Worker, WorkerError};
 use crate::pool::{PoolOptions, WorkerStatus};
-use panoply_lockfree::room::Room;
 use crate::time::later;
+use panoply_lockfree::room::Room;
 
 /// How many letters are taken from the queue at once.
 const LETTERS_AT_ONCE: usize = 256;

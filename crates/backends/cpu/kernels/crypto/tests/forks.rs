@@ -79,7 +79,7 @@ fn a_fork_in_the_middle_of_a_draw_ends_no_process() {
             // SAFETY: returns the calling thread's own handle.
             thread.store(unsafe { libc::pthread_self() } as u64, Ordering::SeqCst);
             while !over.load(Ordering::SeqCst) {
-                let filled = panoply_crypto::fill_random_anew(&mut bytes);
+                let filled = panoply_cpu_crypto::fill_random_anew(&mut bytes);
                 if std::process::id() != parent {
                     // SAFETY: ends this process at once.
                     unsafe { libc::_exit(if filled { 7 } else { 8 }) };

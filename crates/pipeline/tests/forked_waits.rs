@@ -12,7 +12,7 @@ use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Support, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::pipeline::{Pipeline, PipelineError};
+use panoply_pipeline::{Pipeline, PipelineError};
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerError, WorkerPool};
 

@@ -46,7 +46,7 @@ pub fn what_is_claimed_around_the_limit_runs(backend: &dyn TestBackend) {
 /// Returns whether the op is claimed to run. If so it must give the same result as on the host,
 /// otherwise it must be refused.
 fn runs_as_claimed(engine: &mut dyn TestEngine, op: Op, same: &Op, what: &str) -> bool {
-    let claimed = support(&engine.profile(), &op).is_ok();
+    let claimed = support(engine.profile(), &op).is_ok();
     let answer = run_one(engine, op);
     assert_eq!(answer.is_ok(), claimed, "{what}: {answer:?}");
     if let Ok(answer) = answer {

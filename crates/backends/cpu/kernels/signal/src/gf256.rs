@@ -561,11 +561,8 @@ mod tests {
                 for (output, list) in outputs.iter().zip(&lists) {
                     for (at, byte) in output.iter().enumerate().take(len) {
                         let product = |number: usize| plain(POLYNOMIAL_COMMON, row(number)[at], list[number]);
-                        assert_eq!(
-                            *byte,
-                            (0..count).map(product).fold(0, |sum, byte| sum ^ byte),
-                            "{len} {count} {at}"
-                        );
+                        let sum = (0..count).map(product).fold(0, |sum, byte| sum ^ byte);
+                        assert_eq!(*byte, sum, "{len} {count} {at}");
                     }
                 }
             }

@@ -26,8 +26,8 @@
 //! * `address_space`: whether there is memory for large queues and for threads.
 //!
 //! Two crates below this one are parts of it: `panoply_lockfree` has the queue, slot, sleeper and
-//! tenure of which everything here is made, and `panoply_placement` says which CPUs workers run on.
-//! Pipelines are in the crate `panoply_pipeline`, above this one.
+//! tenure that everything here is made of, and [`placement`] says which CPUs workers run on. Pipelines
+//! are above it, in `panoply_pipeline`.
 //!
 //! A module knows the modules below it, and none above:
 //!

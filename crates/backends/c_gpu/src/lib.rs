@@ -8,8 +8,8 @@
 //!   library is not loaded.
 //! * `devices` is the state shared by a backend's engines; `engine` submits ops and collects
 //!   finished ones. Three streams overlap upload, kernels and download.
-//! * `context` gives an op its resources: device memory, kernels, launches (`arguments`). `ops/` translates ops
-//!   to launches, one file per op, in folders by domain.
+//! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops
+//!   to launches (`arguments`), one file per op, in folders by domain.
 //! * `memory` pools device memory; `staging` uploads ordinary host memory through pinned chunks.
 //! * `peers` lets engines read each other's memory, if the devices can.
 //! * `copies` copies views on the device, `layout` describes views, and `strides` reduces layouts

@@ -5,6 +5,7 @@
 //! it. One module per command does the work ([`devices`], [`plan`], [`bench`], [`explain`],
 //! [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`], [`manual`]).
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
+//! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
 //! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
 //! [`signals`] end a command early; a [`gate`] makes sure that its final message stays true.
 //!

@@ -13,6 +13,8 @@
 //! * [`past_failures`]: graphs for which an engine once gave a wrong result.
 //! * [`repeat`]: runs graphs repeatedly with other inputs, and checks all results once more at the
 //!   end.
+//! * [`values`]: makes and compares test values, in the layouts of `layout`. [`extent`]: how much
+//!   of a long test runs.
 //! * [`random_op`]: ops of random kinds, strides and values, for any device.
 //! * [`required`]: the devices that tests run on, and when a missing one is a failure.
 //! * [`vectors`]: published vectors of the crypto domain, for any engine.

@@ -9,13 +9,15 @@
 //! * [`expr`]: the elementwise expression of the op `Map`;
 //! * [`op`]: the ops, in domains;
 //! * [`graph`]: many ops recorded as one;
-//! * [`api`], [`device_id`], [`device`], [`backend`], [`cpu_set`]: the devices that run ops, and their APIs;
+//! * [`api`], [`device_id`], [`device`], [`backend`], [`cpu_set`]: the devices that run ops, and
+//!   their APIs;
 //! * [`outcome`], [`error`]: the results;
 //! * [`clock`]: time, real or virtual;
 //! * [`process`]: identifies the process, and distinguishes it from its forks;
 //! * [`vendor`]: which processes can load vendors' libraries;
 //! * [`once`]: values that are made once, without a lock that a fork could copy;
-//! * [`threads`]: threads that a backend lends to one op.
+//! * [`threads`]: threads that a backend lends to one op;
+//! * [`locked`]: memory for secrets, kept out of swap. `sync`: the atomics, or loom's.
 #![allow(unsafe_code)] // Shared buffers over raw memory, calls about memory and forks, and the lock-free places of leases and values made once.
 
 pub mod api;

@@ -9,6 +9,8 @@
 //!    program holds.
 //! 5. For programs that chain or batch models: [`Live`] values stay where they were computed,
 //!    [`rows`] cuts and joins arrays, and a network of [`NewNode`]s comes from no file.
+//! 6. `array`, `element`, `value` and `narrow` are the data on the host; `npy` reads and writes it.
+//!    `bounds` limits what a file may ask for.
 //!
 //! Nothing is approximated silently. A feature that a model needs and this crate lacks is an error
 //! that names the node.

@@ -63,11 +63,11 @@
 //!
 //! | feature | part |
 //! | --- | --- |
-//! | `signal` | the signal domain on the CPU; filter design, recordings, datagrams, packets |
+//! | `signal` | filter design, recordings, datagrams, packets; with `cpu` also the signal domain on the CPU |
 //! | `store` | encrypted stores |
 //! | `vector` | collections of vectors, and files in five families of formats |
 //! | `nn` | neural networks and their training |
-//! | `ml` | models from ONNX files, pictures and texts for them, and servers |
+//! | `ml` | `models` from ONNX files, their `inputs` (pictures and texts), and `serve` for many callers |
 //! | `arrays` | `nn::backend`: typed arrays for other libraries, with conversions from and to `ndarray` |
 
 mod builder;

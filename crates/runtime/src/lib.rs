@@ -38,7 +38,7 @@
 //! router          device_worker
 //! lane
 //! options   batcher   health   learned   metrics   verify
-//! threads, timers, errands, room, time, address_space
+//! threads, timers, errands, time, address_space
 //! panoply_lockfree, panoply_placement
 //! ```
 //!

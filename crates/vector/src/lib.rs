@@ -17,7 +17,8 @@
 //! * `state`, `writer`: the state that a collection's threads share, and the one thread that
 //!   changes it.
 //! * `segment`, `record`, `region`, `source`, `encode`, `folder`: the storage of rows, ids and
-//!   metadata. `sealed`: encrypted storage.
+//!   metadata. `sealed`: encrypted storage. `held_log`: the lock on the log
+//!   that grows.
 //! * [`ivf`] and `compact`: the index, and the reclaiming of space.
 //! * [`repair`]: the repair of damaged folders.
 //!

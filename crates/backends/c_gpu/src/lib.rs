@@ -4,11 +4,12 @@
 //!
 //! * `driver` defines the required operations of a device (memory, streams, events, launches),
 //!   `compile` the compilation of a kernel's text to a loadable image, and `library` the optional
-//!   operations of a vendor's libraries, whose plans `kept_plans` keeps. `loading` explains why a library is not loaded.
+//!   operations of a vendor's libraries, whose plans `kept_plans` keeps. `loading` explains why a
+//!   library is not loaded.
 //! * `devices` is the state shared by a backend's engines; `engine` submits ops and collects
 //!   finished ones. Three streams overlap upload, kernels and download.
 //! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops
-//!   to launches, one file per op, in folders by domain.
+//!   to launches (`arguments`), one file per op, in folders by domain.
 //! * `memory` pools device memory; `staging` uploads ordinary host memory through pinned chunks.
 //! * `peers` lets engines read each other's memory, if the devices can.
 //! * `copies` copies views on the device, `layout` describes views, and `strides` reduces layouts

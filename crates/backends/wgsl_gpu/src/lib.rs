@@ -9,6 +9,10 @@
 //! many small maps in one dispatch; `pieces` and `windows` cut operands that are larger than a
 //! kernel sees; `ops` goes from an op to dispatches, in one folder for each domain.
 //!
+//! Below them, `operand` views a block as an op sees a tensor, `states` keeps what ops leave on the
+//! device between runs, and `answer` is the answer of an op that has not run. [`profile`],
+//! [`quirks`] and `tuning` are facts about the device, and [`fault`] keeps its reports.
+//!
 //! Everything is generic over the driver and compiled for it: a dispatch makes no virtual call.
 #![allow(unsafe_code)] // Memory that host and device both reach.
 

@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let line = t / p.axis;
   let at = (line / p.inner * p.axis + t % p.axis) * p.inner + line % p.inner;
   let key = key_of(ld_source(p.o + at));
-//# if FALLS
+//# if DESCENDING
   out[t] = ~key & $MASKu;
 //# else
   out[t] = key;

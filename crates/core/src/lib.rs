@@ -9,7 +9,8 @@
 //! * [`expr`]: the elementwise expression of the op `Map`;
 //! * [`op`]: the ops, in domains;
 //! * [`graph`]: many ops recorded as one;
-//! * [`api`], [`device_id`], [`device`], [`backend`], [`cpu_set`]: the devices that run ops, and their APIs;
+//! * [`api`], [`device_id`], [`device`], [`backend`], [`cpu_set`]: the devices that run ops, and
+//!   their APIs;
 //! * [`outcome`], [`error`]: the results;
 //! * [`clock`]: time, real or virtual;
 //! * [`process`]: identifies the process, and distinguishes it from its forks;

@@ -1,5 +1,5 @@
-//! An oscillator: signals shifted from one frequency to another. The op `Mix` on the CPU and synthetic
-//! signals share it.
+//! An oscillator: signals shifted from one frequency to another. The op `Mix` on the CPU and
+//! synthetic signals share it.
 
 use std::f64::consts::TAU;
 

@@ -1,4 +1,5 @@
-//! `panoply store` against accidents and traps: signals, files that appear meanwhile, links, pipes, weak passphrases.
+//! `panoply store` under accidents and attacks: signals, files that appear while it runs, links,
+//! pipes, weak passphrases.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
@@ -43,7 +44,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Whoever does not know whether an append was made repeats it with the size before: it is made once.
+/// A caller that does not know whether an append was made repeats it with the earlier size. The
+/// bytes are appended once.
 #[test]
 fn an_append_at_a_place_is_made_once() {
     let folder = Folder::new("append-at");
@@ -81,8 +83,9 @@ fn an_append_at_a_place_is_made_once() {
     assert!(several.contains("expected one file, got 2 files"), "{several}");
 }
 
-/// The output of a command that cannot end before it is interrupted: a pipe without room, which nobody reads. So a signal
-/// that is sent after the commit always comes before the end, however slow the machine is.
+/// A full pipe that is never read, as the output of a command that must not end before it is
+/// interrupted. A signal sent after the commit then always arrives before the end, however slow the
+/// machine is.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     ioctl_fionbio(&writer, true).unwrap();
@@ -93,7 +96,8 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// Sends a signal to a command that prints into a full pipe as soon as `is_due`; gives the exit code and what was said.
+/// Sends a signal, as soon as `is_due`, to a command that prints into a full pipe. Returns the exit
+/// code and the error output.
 fn interrupted(mut command: Command, input: &[u8], is_due: impl Fn() -> bool) -> (Option<i32>, String) {
     let (_reader, writer) = full_pipe();
     let mut child = command.stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
@@ -105,7 +109,8 @@ fn interrupted(mut command: Command, input: &[u8], is_due: impl Fn() -> bool) ->
     told(&child.wait_with_output().unwrap())
 }
 
-/// In every second round the signal comes when the new head is there, else at any moment before or after.
+/// In every second round the signal comes when the new head exists, else at any moment before or
+/// after.
 fn due(round: u64, is_changed: impl Fn() -> bool) -> impl Fn() -> bool {
     let start = Instant::now();
     move || match round % 2 {
@@ -114,8 +119,9 @@ fn due(round: u64, is_changed: impl Fn() -> bool) -> impl Fn() -> bool {
     }
 }
 
-/// Whether a command that was ended by a signal has said that it changed something. `None`: it said that nobody knows,
-/// since the disk did not answer for seconds. One that a signal ended before it listened to signals had not begun.
+/// Whether a command that a signal ended reported a change. `None` if it reported that the result
+/// is unknown, because the disk did not answer for seconds. A command without any output was ended
+/// before it handled signals, and has changed nothing.
 fn has_said((code, complaint): &(Option<i32>, String), before: &str, after: &str) -> Option<bool> {
     match code {
         None if complaint.is_empty() => Some(false),
@@ -159,7 +165,8 @@ fn the_last_words_of_other_commands_are_true() {
     let head = |store: &str| fs::metadata(folder.path(store).join("HEAD")).map(|metadata| metadata.ino()).ok();
     let opens = |store: &str, key: &str| folder.run(&["ls", store, "--key-file", key]).status.success();
     let mut counts = [[0; 3]; 4];
-    // Interrupts a command that replaces the head of `store`; then compares its words with `is_done`.
+    // Interrupts a command that replaces the head of `store`, then compares its report with
+    // `is_done`.
     let mut judge =
         |kind: usize, round, store: &str, command: &[&str], words: [&str; 2], is_done: &dyn Fn() -> bool| {
             let before = head(store);
@@ -209,7 +216,7 @@ fn the_last_words_of_other_commands_are_true() {
     println!("rm, rotate, init and repair had not changed something, had, or did not know: {counts:?}");
 }
 
-/// A full disk below the output: the change counts, and whoever reads the error knows that it does.
+/// The output's disk is full: the change counts, and the error says that it does.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_change_that_cannot_be_printed_is_told_nevertheless() {
@@ -271,7 +278,8 @@ fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     }
 }
 
-/// Regression: a signal before a command's first change ended it without a word. Here the command waits for the store.
+/// Regression: a signal before a command's first change ended it without a message. Here the
+/// command waits for the store.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_before_the_first_change_is_answered() {
@@ -340,7 +348,8 @@ fn signals_have_their_own_exit_codes() {
     assert_eq!(bench.wait().unwrap().code(), Some(143));
 }
 
-/// The name was looked at when the command began, and given by a call that replaces whatever has it.
+/// Regression: the name was checked when the command began, and given by a call that replaces any
+/// file of this name.
 #[test]
 fn a_file_that_appears_while_an_object_is_read_stays() {
     let folder = Folder::new("meanwhile");
@@ -435,7 +444,8 @@ fn neither_the_key_nor_the_anchor_nor_the_store_is_written_to() {
     assert_eq!(fs::read(folder.path("precious")).unwrap(), b"precious");
 }
 
-/// `kill -9` in the middle of reading leaves nothing; what older commands have left is removed by the next one.
+/// `kill -9` during `get` leaves no file. The next command removes the files that older commands
+/// left.
 #[test]
 fn a_killed_command_leaves_no_plain_text() {
     let folder = Folder::new("killed");

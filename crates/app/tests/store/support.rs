@@ -1,4 +1,4 @@
-//! What the tests of `panoply store` share: a folder with a store, and the command run in it.
+//! Shared by the tests of `panoply store`: a folder with a store, and the command run in it.
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::fs;

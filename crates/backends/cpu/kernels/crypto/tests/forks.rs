@@ -96,8 +96,8 @@ fn a_fork_in_the_middle_of_a_draw_ends_no_process() {
     });
 }
 
-/// Forks inside what a thread does, and returns the child's exit status; minus its signal if one has
-/// ended it.
+/// Forks inside what a thread does, and returns the child's exit status; minus its signal if one
+/// has ended it.
 fn one_fork(thread: u64) -> libc::c_int {
     CHILD.store(0, Ordering::SeqCst);
     // SAFETY: the thread runs until the test is over.

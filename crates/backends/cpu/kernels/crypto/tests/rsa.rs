@@ -114,7 +114,7 @@ fn signatures_made_in_lanes_are_those_of_the_library() {
     }
 }
 
-/// A blinding pair is used many times, and then drawn anew.
+/// A blinding pair is used many times, then replaced by a new one.
 #[test]
 fn many_signatures_under_one_key_are_right() {
     is_there();

@@ -4,7 +4,8 @@
 //!
 //! * `driver` defines the required operations of a device (memory, streams, events, launches),
 //!   `compile` the compilation of a kernel's text to a loadable image, and `library` the optional
-//!   operations of a vendor's libraries, whose plans `kept_plans` keeps. `loading` explains why a library is not loaded.
+//!   operations of a vendor's libraries, whose plans `kept_plans` keeps. `loading` explains why a
+//!   library is not loaded.
 //! * `devices` is the state shared by a backend's engines; `engine` submits ops and collects
 //!   finished ones. Three streams overlap upload, kernels and download.
 //! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops

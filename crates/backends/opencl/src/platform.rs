@@ -1,7 +1,7 @@
-//! What platforms and devices say about themselves, and which devices can run the kernels at all.
+//! Queries platforms and devices, and decides which devices can run the kernels.
 //!
-//! Nothing that a driver says is believed beyond what is checked when a device is used; what is known to be wrong is corrected by
-//! `quirks`.
+//! A property that a driver reports is trusted only if its use is checked. `quirks` corrects
+//! properties that are known to be wrong.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -19,11 +19,12 @@ const SHARED_BYTES_MIN: u64 = 32 << 10;
 /// The first version whose functions are asked for, as major and minor.
 const VERSION_MIN: (u32, u32) = (1, 2);
 
-/// Held while devices are found: some drivers end the process when two threads ask them for the first time (PoCL 3.1).
+/// Locked while devices are listed: some drivers (PoCL 3.1) end the process if two threads make the
+/// first query at the same time.
 static FINDING: Mutex<()> = Mutex::new(());
 
-/// Upper limits on what devices are taken to have, whatever they say: for tests of smaller devices on larger ones, and for programs
-/// that share a device. Nothing is limited by default.
+/// Upper limits on the reported properties of devices, for tests of smaller devices on larger ones
+/// and for programs that share a device. Nothing is limited by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory.
@@ -43,7 +44,7 @@ pub(crate) struct Found {
     pub(crate) handle: DeviceHandle,
     pub(crate) info: DeviceInfo,
     pub(crate) facts: Facts,
-    /// How threads see each other's values; found out when the device is first opened.
+    /// How threads see each other's values. Measured when the device is first opened.
     pub(crate) warps: OnceLock<Warps>,
 }
 
@@ -56,7 +57,7 @@ unsafe impl Send for DeviceHandle {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceHandle {}
 
-/// What compiling, launching and allocating depend on.
+/// Properties that compiling, launching and allocating depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// Everything that decides what a compiler makes of a text.
@@ -83,8 +84,8 @@ pub(crate) struct Facts {
     pub(crate) options: String,
 }
 
-/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL leaves it free to where
-/// this bit is missing.
+/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL leaves it free
+/// to where this bit is missing.
 fn flushes_subnormals(single_fp_config: u64) -> bool {
     single_fp_config & sys::FP_DENORM == 0
 }
@@ -131,7 +132,7 @@ pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>
     }
 }
 
-/// The device itself, or its parts of so many compute units where that was asked for and the driver can.
+/// The device itself, or its parts of `limits.units` compute units if the driver can split it.
 fn parts(library: &Library, device: Handle, limits: &Limits) -> Vec<Handle> {
     let most = library.device_number(device, sys::DEVICE_PARTITION_MAX_SUB_DEVICES);
     let units = library.device_number(device, sys::DEVICE_MAX_COMPUTE_UNITS);
@@ -247,7 +248,7 @@ impl Facts {
 
     /// The options that every text is compiled with.
     fn options_for(&self, library: &Library, device: Handle) -> String {
-        // What a text is warned about is the caller's to see nowhere, and drivers print it.
+        // Without `-w` drivers print the compiler's warnings, and a caller has no use for them.
         let mut options = vec![
             "-w",
             match c_version(library, device) {
@@ -312,7 +313,8 @@ fn version_in(text: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// The newest OpenCL C that the device compiles. Devices before 3.0 compile that of their own version.
+/// The newest OpenCL C that the device compiles. Devices before 3.0 compile that of their own
+/// version.
 fn c_version(library: &Library, device: Handle) -> (u32, u32) {
     let all = library.device_bytes(device, sys::DEVICE_OPENCL_C_ALL_VERSIONS).unwrap_or_default();
     let listed = all.chunks_exact(sys::NAME_VERSION_BYTES).map(|one| {

@@ -49,7 +49,8 @@
 //!
 //! The ring between two stages and the bell of the threads are parts of `panoply_lockfree`, because
 //! loom checks them. Of `panoply_runtime` the crate uses what programs use, and the hidden modules
-//! `threads` and `time`. Its simulation steps the workers of a `stepped` runtime between its stages.
+//! `threads` and `time`. Its simulation steps the workers of a `stepped` runtime between its
+//! stages.
 
 mod builder;
 mod chain;

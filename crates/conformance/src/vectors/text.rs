@@ -3,7 +3,7 @@
 /// One line.
 #[derive(Clone, Debug)]
 pub(super) struct Vector<'a> {
-    /// What the head names.
+    /// The algorithm in the head.
     pub(super) algorithm: &'a str,
     key: &'a str,
     /// Its number in the file that it comes from.
@@ -14,7 +14,8 @@ pub(super) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// The fields. Panics where there are others than that, or one is not hexadecimal: then the file is wrong.
+    /// The fields. Panics if their number is not `N` or one is not hexadecimal: the file is wrong
+    /// then.
     pub(super) fn fields<const N: usize>(&self) -> [Vec<u8>; N] {
         assert_eq!(self.fields.len(), N, "{self:?}");
         std::array::from_fn(|index| self.field(index))

@@ -1,4 +1,5 @@
-//! Unchanged Burn programs on a device served here: the same loss at every step as on Burn's own CPU backend.
+//! Unchanged Burn programs on a device served here: the same loss at every step as on Burn's own
+//! CPU backend.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod programs;

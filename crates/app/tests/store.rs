@@ -1,4 +1,4 @@
-//! `panoply store` as its users meet it: run as a process, without a terminal.
+//! `panoply store` as users run it: as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 pub(crate) mod support;
@@ -65,14 +65,14 @@ fn the_store_itself_is_neither_stored_nor_written_to() {
     assert_eq!(folder.json(&["ls", "all/safe"])["objects"].as_array().unwrap().len(), 1);
     let refused = folder.refused(&Folder::keyed(&["get", "all/safe", "--all", "--to", "all/safe/data"]), 2);
     assert!(refused.contains("outside of the store"), "{refused}");
-    // The same store by another way to it has the same anchor.
+    // The same store by another path has the same anchor.
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(folder.path("all"), folder.path("link")).unwrap();
         folder.printed(&Folder::keyed(&["ls", "link/safe"]));
         let anchors = fs::read_dir(folder.path("state/panoply/stores")).unwrap().count();
         assert_eq!(anchors, 3, "of both places so far, and the folder of ids");
-        // So has the store by a link to itself.
+        // A link to the store also leads to the same anchor.
         std::os::unix::fs::symlink(folder.path("all/safe"), folder.path("shortcut")).unwrap();
         folder.printed(&Folder::keyed(&["ls", "shortcut"]));
         assert_eq!(fs::read_dir(folder.path("state/panoply/stores")).unwrap().count(), 3);
@@ -213,8 +213,8 @@ fn files_that_are_read_back_are_their_owners_alone() {
     folder.printed(&Folder::keyed(&["get", "safe", "both/inner", "--to", "inner"]));
 }
 
-/// A store whose head and log are gone comes back from its data; the anchor is asked for, not
-/// passed over.
+/// A store whose head and log are gone is recovered from its data. The anchor is checked, not
+/// skipped.
 #[test]
 fn a_store_is_repaired_from_its_data() {
     let folder = Folder::new("repair");
@@ -269,7 +269,7 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     let gone = data().into_iter().find(|file| !kept.contains(file)).unwrap();
     let bytes = fs::read(&gone).unwrap();
     fs::remove_file(&gone).unwrap();
-    // Head and log are in order: the object is known, and nothing can save it.
+    // Head and log are intact: the object is known, and cannot be recovered.
     for arguments in [&[][..], &["--apply"], &["--json"]] {
         let (code, printed, complaint) = repair(arguments);
         assert!(code == Some(1) && complaint.contains("cannot be saved whole: `gone`"), "{code:?} {complaint}");
@@ -277,7 +277,7 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     }
     fs::write(&gone, &bytes).unwrap();
     assert_eq!(repair(&[]).0, Some(0));
-    // Head and log are lost, and with a damaged file the name of its object.
+    // Head and log are lost. A damaged file then loses the name of its object too.
     let files: Vec<PathBuf> = fs::read_dir(folder.path("safe")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.iter().filter(|file| file.is_file()).for_each(|file| fs::remove_file(file).unwrap());
     assert_eq!(repair(&[]).0, Some(0), "all of it can be saved");
@@ -461,7 +461,7 @@ fn an_older_head_loses_nothing() {
     assert_eq!(count(), 5);
 }
 
-/// Ctrl-C in the middle of measuring leaves nothing behind.
+/// Ctrl-C during a measurement leaves no files.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_interrupted_bench_leaves_nothing() {

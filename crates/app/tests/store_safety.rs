@@ -15,7 +15,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Bytes that do not become shorter.
+/// Bytes that do not compress.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -57,7 +57,7 @@ fn an_append_at_a_place_is_made_once() {
     let again = append("4", b"two\n");
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("Already there"), "{again:?}");
     assert_eq!(content(), b"one\ntwo\n");
-    // Something else, more, less, nothing, and places beyond the end.
+    // Other bytes, more, fewer and none, and places beyond the end.
     for (at, input) in
         [("4", &b"owt\n"[..]), ("4", b"two\nmore"), ("4", b"two"), ("4", b""), ("0", b"one\n"), ("9", b"x")]
     {
@@ -66,7 +66,7 @@ fn an_append_at_a_place_is_made_once() {
     }
     assert!(append("0", b"one\ntwo\n").status.success() && append("8", b"").status.success());
     assert_eq!(content(), b"one\ntwo\n");
-    // Longer than what is compared at once.
+    // Longer than the piece that is compared at once.
     let long = noise(3_000_000);
     for count in ["objects", "already_there"] {
         let output = put(&folder, &["--name", "log", "--append", "--at", "8", "--json"], &long);
@@ -133,7 +133,7 @@ fn has_said((code, complaint): &(Option<i32>, String), before: &str, after: &str
     }
 }
 
-/// A signal while the commit is made: the last words agree with the store afterwards.
+/// A signal during the commit: the command's report agrees with the store afterwards.
 #[test]
 fn the_last_words_of_an_interrupted_put_are_true() {
     let folder = Folder::new("last-words");
@@ -158,7 +158,7 @@ fn the_last_words_of_an_interrupted_put_are_true() {
     println!("not stored, stored, unknown: {counts:?}");
 }
 
-/// The same for the other commands that change a store.
+/// As above, for the other commands that change a store.
 #[test]
 fn the_last_words_of_other_commands_are_true() {
     let folder = Folder::new("other-words");
@@ -203,7 +203,7 @@ fn the_last_words_of_other_commands_are_true() {
 
         let path = folder.path("safe/HEAD");
         let mut bytes = fs::read(&path).unwrap();
-        // In both copies: of the state, or of the root keys.
+        // In both copies of the state, or of the root keys.
         let second = bytes.len() / 2 + 200;
         [200, second].into_iter().for_each(|place| bytes[place] ^= 1);
         fs::write(&path, bytes).unwrap();
@@ -249,7 +249,7 @@ fn a_change_that_cannot_be_printed_is_told_nevertheless() {
     keyed(&["rotate", "safe", "--new-passphrase-file", "words"], "the store opens with the new key alone");
     unprinted(&["init", "new", "--passphrase-file", "words"], "the new store is there");
     folder.printed(&["ls", "new", "--passphrase-file", "words"]);
-    // A reader that goes away has all that it wanted.
+    // A reader that closes the pipe early is no error.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let put = ["put", "safe", "file", "--passphrase-file", "words"];
@@ -257,7 +257,7 @@ fn a_change_that_cannot_be_printed_is_told_nevertheless() {
     assert!(folder.printed(&["ls", "safe", "--passphrase-file", "words"]).contains("file"));
 }
 
-/// The memory that a passphrase takes is its owner's to say.
+/// The user sets the memory that trying a passphrase takes.
 #[test]
 fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     let folder = Folder::new("memory");
@@ -310,7 +310,7 @@ fn a_signal_before_the_first_change_is_answered() {
     }
 }
 
-/// Each signal has its own exit code, in all of the command, and `nohup` is respected.
+/// Each signal has its own exit code in every subcommand, and `nohup` is respected.
 #[test]
 fn signals_have_their_own_exit_codes() {
     let folder = Folder::new("signals");
@@ -321,7 +321,7 @@ fn signals_have_their_own_exit_codes() {
         command.env("XDG_STATE_HOME", folder.path("state")).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        // More than a pipe holds: the command has begun to read.
+        // More bytes than a pipe holds, so the command has begun to read.
         input.write_all(&[7; 3_000_000]).unwrap();
         (child, input)
     };
@@ -339,7 +339,7 @@ fn signals_have_their_own_exit_codes() {
     assert!(child.try_wait().unwrap().is_none(), "it was begun with HUP ignored");
     drop(input);
     assert!(child.wait().unwrap().success());
-    // Another command.
+    // A command other than `store`.
     let mut bench = Command::new(env!("CARGO_BIN_EXE_panoply"));
     let arguments = ["bench", "add/", "--json", "--seconds", "5"];
     let mut bench = bench.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -373,7 +373,7 @@ fn a_file_that_appears_while_an_object_is_read_stays() {
         fs::remove_file(folder.path("out")).unwrap();
     }
     println!("{hits} files appeared while the object was read");
-    // A link that leads nowhere has the name as well.
+    // A dangling link also takes the name.
     symlink("nowhere", folder.path("out")).unwrap();
     let refused = folder.refused(&Folder::keyed(&["get", "safe", "big", "--to", "out", "--range", "0..9"]), 1);
     assert!(refused.contains("exists already") && !folder.path("nowhere").exists(), "{refused}");
@@ -396,7 +396,7 @@ fn no_link_inside_the_target_is_followed() {
         fs::remove_file(folder.path("copy/letters")).unwrap();
         let _ = fs::remove_dir_all(folder.path("copy/letters"));
     }
-    // The last part: the link is replaced, and only where that was asked for.
+    // The link itself is replaced, and only with `--overwrite`.
     folder.write("outside/first.txt", "theirs");
     fs::create_dir_all(folder.path("copy/letters")).unwrap();
     symlink("../../outside/first.txt", folder.path("copy/letters/first.txt")).unwrap();
@@ -404,7 +404,7 @@ fn no_link_inside_the_target_is_followed() {
     assert!(get(&["--overwrite"]).status.success());
     assert_eq!(fs::read(folder.path("outside/first.txt")).unwrap(), b"theirs");
     assert_eq!(fs::read(folder.path("copy/letters/first.txt")).unwrap(), b"meet me at noon");
-    // The target itself is what somebody has typed: it may be a link.
+    // The target folder is the user's own argument, so it may be a link.
     symlink("real", folder.path("linked")).unwrap();
     fs::create_dir(folder.path("real")).unwrap();
     folder.printed(&Folder::keyed(&["get", "safe", "--all", "--to", "linked"]));
@@ -434,7 +434,7 @@ fn neither_the_key_nor_the_anchor_nor_the_store_is_written_to() {
     assert!(refused.contains("outside of the store's anchor"), "{refused}");
     assert_eq!(fs::read(folder.path("safe.key")).unwrap(), key);
     folder.printed(&Folder::keyed(&["verify", "safe"]));
-    // A new store's anchor replaces no file that is something else.
+    // A new store's anchor replaces no file that is not an anchor.
     folder.write("precious", "precious");
     for file in ["precious", "new.key", "safe.key"] {
         let refused = folder.refused(&["init", "other", "--key-file", "new.key", "--generate", "--anchor", file], 2);
@@ -470,7 +470,7 @@ fn a_killed_command_leaves_no_plain_text() {
     assert_eq!(names(&folder.path("there")), ["out", "out.panoply-1-1.partial"]);
 }
 
-/// A password manager's answer comes through a pipe.
+/// The output of a password manager is read from a pipe.
 #[test]
 fn keys_come_through_pipes() {
     let folder = Folder::new("pipes");
@@ -485,7 +485,7 @@ fn keys_come_through_pipes() {
         return;
     };
     assert_eq!((&output.stdout[..], told(&output)), (&b"a"[..], (Some(0), String::new())));
-    // A writer that takes its time; one that has ended before; the standard input; a named pipe.
+    // A slow writer, a writer that has ended already, the standard input, and a named pipe.
     for line in [
         "$1 store cat safe a --key-file <(head -c 10 safe.key; sleep 0.3; tail -c +11 safe.key)",
         "exec 9< <(cat safe.key); sleep 0.3; $1 store cat safe a --key-file /dev/fd/9",

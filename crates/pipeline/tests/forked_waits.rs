@@ -28,7 +28,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn fork_here(_: libc::c_int) {
     // SAFETY: `fork` may be called here: the interrupted thread is outside the allocator. The child
-    // goes on with what the signal has interrupted.
+    // continues the interrupted code.
     let child = unsafe { libc::fork() };
     if child != 0 {
         CHILD.store(child, Ordering::SeqCst);

@@ -100,7 +100,7 @@ impl Script {
         self
     }
 
-    /// Each op takes this much longer, by what it is.
+    /// Each op takes longer by `cost` of the op.
     pub fn cost(mut self, cost: fn(&Op) -> Duration) -> Script {
         self.cost = Some(cost);
         self

@@ -36,7 +36,8 @@ fn says_so(errors: &[Error], newest: u64, generation: u64) -> bool {
     errors.iter().any(is_it)
 }
 
-/// Changes of every kind; gives the heads after each, in order, and what the store has at the end.
+/// Makes changes of every kind. Returns the head after each change, in order, and the final
+/// contents.
 fn changed(folder: &Path) -> (Vec<Vec<u8>>, Contents) {
     let mut random = Random(9);
     let mut store = create(folder);

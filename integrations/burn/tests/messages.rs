@@ -97,7 +97,7 @@ impl Client {
     }
 
     fn send(&mut self, messages: &[Sent]) {
-        // A server that has hung up already may not take it any more.
+        // A server that has closed the session may refuse the message.
         let _ = self.0.send(Message::Binary(rmp_serde::to_vec(messages).unwrap().into()));
     }
 
@@ -219,16 +219,16 @@ fn wrong_operations_fail_alone_and_say_which() {
     client.op(add((1, &[3]), (78, &[3]), (3, &[3])));
     refused(&mut client, 3, &[3], "tensor 78 does not exist");
 
-    // Shapes that do not go together, and what depends on them.
+    // Shapes that do not fit, and operations that depend on their result.
     client.op(add((1, &[3]), (2, &[2]), (4, &[3])));
     client.op(add((4, &[3]), (1, &[3]), (5, &[3])));
     refused(&mut client, 5, &[3], "NumericFloat.Add");
 
-    // The client's own idea of the result.
+    // A result type that differs from the one that follows from the operands.
     client.op(add((1, &[3]), (1, &[3]), (6, &[4])));
     refused(&mut client, 6, &[4], "the client expects f32[4]");
 
-    // A reshape to more than there is, a product of vectors.
+    // A reshape to more elements than the tensor has, and a product of vectors.
     let desc = ShapeOpIr { input: tensor(1, &[3]), out: tensor(7, &[1 << 20]) };
     client.op(OperationIr::BaseFloat(BaseOperationIr::Reshape(desc)));
     refused(&mut client, 7, &[1 << 20], "Reshape");

@@ -59,7 +59,7 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-/// Runs an op with so many large requests granted, and tells whether one was refused.
+/// Runs an op, grants it `granted` large requests, and returns whether one was refused.
 fn run(engine: &mut dyn Engine, op: &Op, granted: i64) -> (Result<Value>, bool) {
     let mut batch = vec![Item { token: 1, op: op.clone() }];
     let mut finished = Vec::with_capacity(4);

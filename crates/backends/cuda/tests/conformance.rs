@@ -2,7 +2,7 @@
 //! it compiles a sample of the suite's kernels for a GPU while the emulated device runs them.
 //! `PANOPLY_CASES=prefix` runs the cases whose names begin with the prefix.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! `PANOPLY_HIP_KERNELS=all`. `PANOPLY_CASES=prefix` runs the cases whose names begin with the
 //! prefix.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The test library is a C library.
 
 use crate::test_library::{TestLibrary, is_cuda};

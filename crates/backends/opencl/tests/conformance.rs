@@ -3,7 +3,7 @@
 //! size, so the whole suite would take long. `PANOPLY_CASES=prefix` runs all cases whose names
 //! begin so, an empty prefix all of them.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_c_gpu::GpuBackend;
 use panoply_c_gpu_testing::{graphs, suite};

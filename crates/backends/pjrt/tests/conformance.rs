@@ -2,7 +2,7 @@
 //! `PANOPLY_PJRT_PLUGINS` names plugins. `PANOPLY_CASES=prefix` runs the cases whose names begin
 //! with the prefix. With `PANOPLY_DEVICE=required` a missing device is a failure.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::{Case, Seeds, cases, check_backend, check_graphs, devices, wrong_domains};
 use panoply_core::DeviceInfo;

@@ -7,7 +7,7 @@
 //! cases whose names contain `matmul/`, and `PANOPLY_CASES=matmul/` those whose names begin with
 //! it.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::path::Path;
 use std::process::Command;

@@ -5,7 +5,7 @@
 //! adapter, `PANOPLY_WGPU_CASES=matmul/` the cases whose names contain `matmul/`, and
 //! `PANOPLY_CASES=matmul/` those whose names begin with it.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::{
     Case, Seeds, Summary, cases, check_backend, devices, discovered, print_op_names, wrong_domains,

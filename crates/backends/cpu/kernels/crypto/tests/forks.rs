@@ -56,7 +56,7 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn fork_here(_: libc::c_int) {
     // SAFETY: `fork` may be called here: the interrupted thread is outside the allocator. The child
-    // goes on with what the signal has interrupted.
+    // continues the interrupted code.
     let child = unsafe { libc::fork() };
     if child != 0 {
         CHILD.store(child, Ordering::SeqCst);

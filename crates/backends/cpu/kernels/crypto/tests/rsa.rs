@@ -39,7 +39,7 @@ impl Pair {
     }
 }
 
-/// Those of the file, and new ones.
+/// The key pairs of `rsa_keys.txt`, and new ones.
 fn pairs() -> Vec<Pair> {
     let all = [RsaBits::Bits2048, RsaBits::Bits3072, RsaBits::Bits4096];
     let from_file = include_str!("rsa_keys.txt").lines().map(|line| {

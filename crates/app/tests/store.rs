@@ -213,8 +213,8 @@ fn files_that_are_read_back_are_their_owners_alone() {
     folder.printed(&Folder::keyed(&["get", "safe", "both/inner", "--to", "inner"]));
 }
 
-/// A store whose head and log are gone is recovered from its data. The anchor is checked, not
-/// skipped.
+/// A store whose head and log are gone is recovered from its data. The anchor still refuses it
+/// until the user asks for a new anchor.
 #[test]
 fn a_store_is_repaired_from_its_data() {
     let folder = Folder::new("repair");

@@ -51,7 +51,7 @@ fn thousands_of_messages_are_signed_on_every_device() {
     vectors::sign(&gpus(), 5000);
 }
 
-/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+/// `PANOPLY_GRAPHS` sets the number of graphs.
 #[test]
 fn random_graphs_on_every_device() {
     graphs::random(&gpus(), 300, 100);

@@ -16,7 +16,7 @@ use crate::warps::Warps;
 /// The fewest threads of a block, and the least block memory, with which every kernel runs.
 const BLOCK_THREADS_MIN: u64 = 256;
 const SHARED_BYTES_MIN: u64 = 32 << 10;
-/// The first version whose functions are asked for, as major and minor.
+/// The oldest supported version of OpenCL, as major and minor.
 const VERSION_MIN: (u32, u32) = (1, 2);
 
 /// Locked while devices are listed: some drivers (PoCL 3.1) end the process if two threads make the
@@ -33,7 +33,7 @@ pub struct Limits {
     pub shared_bytes_max: Option<u64>,
     /// Threads of a block.
     pub block_threads_max: Option<u64>,
-    /// Whether devices are taken to compute in f32 alone.
+    /// Whether devices count as devices without f64.
     pub without_f64: bool,
     /// Compute units of one device: larger devices are used as several.
     pub units: Option<u32>,
@@ -60,7 +60,7 @@ unsafe impl Sync for DeviceHandle {}
 /// Properties that compiling, launching and allocating depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// Everything that decides what a compiler makes of a text.
+    /// All properties that determine the compiler's output for a text.
     pub(crate) identity: String,
     pub(crate) extensions: Vec<String>,
     pub(crate) units: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Facts {
     pub(crate) shares_host_memory: bool,
     /// Whether programs are kept as text.
     pub(crate) text_only: bool,
-    /// Lanes that NVIDIA's and AMD's devices tell, and those that Intel's can have.
+    /// The lanes of a warp that NVIDIA's and AMD's devices report, and those that Intel's may have.
     pub(crate) nvidia_lanes: u64,
     /// The compute capability's first number, for which NVIDIA's compiler takes instructions.
     pub(crate) nvidia_capability: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Facts {
     pub(crate) options: String,
 }
 
-/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL leaves it free
-/// to where this bit is missing.
+/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL
+/// permits it if this bit is missing.
 fn flushes_subnormals(single_fp_config: u64) -> bool {
     single_fp_config & sys::FP_DENORM == 0
 }
@@ -96,7 +96,7 @@ impl Facts {
     }
 }
 
-/// Every device that can run the kernels, or why there is none.
+/// Returns every device that can run the kernels, or the reason why there is none.
 pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>, Absence> {
     let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = library.platforms().map_err(|code| match code.0 {
@@ -145,7 +145,7 @@ fn parts(library: &Library, device: Handle, limits: &Limits) -> Vec<Handle> {
 }
 
 impl Found {
-    /// Asks a device; the error is why it cannot be used.
+    /// Queries a device. The error is the reason why it cannot be used.
     fn new(
         library: &Library,
         device: Handle,
@@ -182,7 +182,7 @@ impl Found {
             features.push("accelerator".to_owned());
         }
         features.push(cache_feature());
-        // Whether a graph needs f64 is not known before it is compiled.
+        // A graph's need for f64 is known only once it is compiled.
         let runs = |domain: &Domain| facts.has_f64 || *domain != Domain::Graph;
         let domains = panoply_c_gpu::ops::DOMAINS.iter().copied().filter(runs).collect();
         info.capabilities = Capabilities { domains, features };
@@ -215,7 +215,7 @@ impl Facts {
             block_threads_max: number_of(sys::DEVICE_MAX_WORK_GROUP_SIZE).min(first_axis),
             shared_bytes_max: number_of(sys::DEVICE_LOCAL_MEM_SIZE),
             memory_bytes,
-            // A driver whose limit is zero does not tell it.
+            // A limit of zero means that the driver does not report it.
             allocation_bytes_max: match number_of(sys::DEVICE_MAX_MEM_ALLOC_SIZE) {
                 0 => memory_bytes,
                 most => most.min(memory_bytes),
@@ -269,7 +269,7 @@ impl Facts {
         options.join(" ")
     }
 
-    /// Why the kernels cannot run here.
+    /// The reason why the kernels cannot run on this device.
     fn check(&self, library: &Library, device: Handle) -> Result<(), String> {
         let number = |what| library.device_number(device, what);
         let version = version_in(&library.device_text(device, sys::DEVICE_VERSION));
@@ -306,15 +306,15 @@ impl Facts {
     }
 }
 
-/// `OpenCL 3.0 PoCL …` as numbers.
+/// Parses a version such as `OpenCL 3.0 PoCL …`.
 fn version_in(text: &str) -> (u32, u32) {
     let digits = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("");
     let mut parts = digits.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// The newest OpenCL C that the device compiles. Devices before 3.0 compile that of their own
-/// version.
+/// The newest OpenCL C that the device compiles. Devices before 3.0 compile the OpenCL C of their
+/// own version.
 fn c_version(library: &Library, device: Handle) -> (u32, u32) {
     let all = library.device_bytes(device, sys::DEVICE_OPENCL_C_ALL_VERSIONS).unwrap_or_default();
     let listed = all.chunks_exact(sys::NAME_VERSION_BYTES).map(|one| {

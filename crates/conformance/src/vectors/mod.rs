@@ -95,7 +95,7 @@ impl Checker<'_> {
     }
 }
 
-/// Valid where both are equal.
+/// Valid if both are equal.
 fn same(what: &str, expected: &[u8], got: &Messages) -> Result<Verdict> {
     let got = got.clone().into_one()?;
     Ok(match got.as_slice()? == expected {

@@ -227,7 +227,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL cons
         i32 even = ((k - k_begin) / DEPTH) & 1;
         i32 is_first = k == k_begin;
         if (!is_first) {
-            // What the round before has loaded; its sums follow while this round's loads are under way.
+            // Stores the elements that the previous round loaded; their sums follow while this round's loads run.
             UNROLL for (u32 j = 0; j < 4; j++) {
                 a_tile[a_k][a_m + j * 16] = a_next[j];
                 b_tile[b_k + j * 4][b_n] = b_next[j];
@@ -489,7 +489,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) compare_sums(GLOBAL u32 *wrong, GLOBAL const T 
     f64 expected = exact[number] + (residual ? (f64)T_LOAD(residual[s.at]) : 0.0);
     if (size.activation != 0) expected = (f64)activate((sum)expected, (u32)size.activation);
     f64 off = (f64)T_LOAD(out[s.at]) - expected;
-    // Nor is what is no number.
+    // NaN is wrong too.
     if (!(fabs(off) <= (f64)relative * fabs(expected) + (f64)absolute)) *wrong = 1;
 }
 

@@ -202,7 +202,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_spectrum(GLOBAL complex64 *RESTRICT sp
     }
 }
 
-// What is larger than this, or is no number, would spoil the whole frame that it is in.
+// A sample of larger magnitude, or NaN, would make all outputs of its frame wrong.
 #define FINITE_MAX 1e30f
 
 DEVICE u32 is_spoilt(complex64 x) { return !((fabsf(x.re) < FINITE_MAX) & (fabsf(x.im) < FINITE_MAX)); }
@@ -222,8 +222,8 @@ DEVICE extent within(i64 start, u64 len)
 DEVICE u32 is_in(extent part, u32 place) { return place >= part.low && place < part.high; }
 
 // One part of the taps: y[t] += Σ taps[k] x[t + first - k], where the part's own taps are counted from zero; where `is_first`, y begins here.
-// `marks` says of each block whether something in it is not finite, which spoils all of its outputs; what is not finite in the spectrum does
-// so too, and is found there.
+// `marks` says for each block whether an element in it is not finite, which makes all of its outputs wrong. Elements of the spectrum that are not
+// finite do so too, and are found there.
 // A line has `units` blocks, one for each frame or pair of frames: a loop over them would keep every root in a register.
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_frames(GLOBAL sample *RESTRICT target, GLOBAL const sample *RESTRICT source,
     GLOBAL const complex64 *RESTRICT spectrum, GLOBAL const complex64 *RESTRICT roots, GLOBAL u32 *RESTRICT marks, u64 len, u64 out_len,
@@ -270,7 +270,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_frames(GLOBAL sample *RESTRICT target,
     back(x, memory, roots + ROOTS);
     UNROLL for (u32 j = 0; j < 16; j++) is_odd |= is_spoilt(x[j]);
     GLOBAL sample *to = target + line * out_len;
-    // What stands before the last of the part's taps has samples of the frame's end in it.
+    // Outputs before the last of the part's taps contain samples of the frame's end.
     extent outputs = within(to_start, out_len);
     outputs.low = part - 1;
 #if COMPLEX

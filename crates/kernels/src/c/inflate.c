@@ -1,6 +1,6 @@
-// Streams of DEFLATE, a block of one warp for each. All lanes read the same bits and follow the same way; they build tables and copy side by
-// side. Whatever a stream says, nothing is read outside of it, nothing is written outside of its place, and each step goes on by a bit of the
-// stream at the least.
+// Streams of DEFLATE, a block of one warp for each. All lanes read the same bits and take the same branches; they build tables and copy
+// together. For any content of a stream, no byte is read outside of it, no byte is written outside of its place, and each step consumes at least
+// one bit of the stream.
 //
 // Codes that the format leaves unused mean what libdeflate takes them for, so that every device has the same answer: lengths 286 and 287 are 258,
 // distances 30 and 31 are like 29, and a code of a single word of one bit has that symbol for both bits.

@@ -88,7 +88,7 @@ DEVICE u32 grid_size_z(void) { return (u32)get_num_groups(2); }
 DEVICE u32 f32_bits(f32 x) { return as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return as_float(x); }
 #if defined(PANOPLY_NO_F64)
-// What a launch passes as f64 has its bits, and becomes the nearest f32; what is too small becomes zero.
+// A launch passes an f64 by its bits. It becomes the nearest f32; a number that is too small becomes zero.
 DEVICE u64 f64_bits(f64 x) { return as_uint(x); }
 DEVICE f64 bits_f64(u64 x)
 {

@@ -1,4 +1,4 @@
-// Peaks of lines and planes. What is compared are keys of 32 bits, in the order of the elements' strengths; NaN has the key 0, which is below all others.
+// Peaks of lines and planes. The kernels compare keys of 32 bits, in the order of the elements' strengths; NaN has the key 0, which is below all others.
 // COMPLEX: elements are complex, and as strong as their absolute value.
 
 #if COMPLEX

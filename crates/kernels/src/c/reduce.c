@@ -70,7 +70,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *R
     if (output < outputs && me == 0) target[output] = acc_result(a, count);
 }
 #else
-// What all threads of the block have, in thread 0. `of_warp` has a place for each warp.
+// Combines the accumulators of all threads of the block, in thread 0. `of_warp` has a place for each warp.
 DEVICE ACC acc_over_block(ACC a, LOCAL ACC *of_warp)
 {
 #if WARP == 1

@@ -9,7 +9,7 @@ typedef struct {
     sum product, square;
 } score_sums;
 
-// What a row has with a query, and with itself.
+// The sums of a row with a query, and with itself.
 DEVICE score_sums sums_of(GLOBAL const T *row, GLOBAL const Q *query, u32 dim)
 {
     sum products[SUMS], squares[SUMS];

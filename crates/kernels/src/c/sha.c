@@ -73,7 +73,7 @@ KERNEL LAUNCH_BOUNDS(64, 8) sha_messages(GLOBAL u8 *RESTRICT target, GLOBAL cons
 }
 
 #else
-// What a key makes of the first state, for the inner and for the outer hash; a key longer than a block is hashed before. One thread.
+// The states after a key's block, for the inner and for the outer hash; a key longer than a block is hashed before. One thread.
 KERNEL LAUNCH_BOUNDS(32, 1) sha_key(GLOBAL word *RESTRICT states, GLOBAL const word *RESTRICT first, GLOBAL const u8 *RESTRICT key, u64 len,
     u32 digest_bytes)
 {
@@ -90,7 +90,7 @@ KERNEL LAUNCH_BOUNDS(32, 1) sha_key(GLOBAL word *RESTRICT states, GLOBAL const w
     ROLLED for (u64 step = 0; step < blocks + 2; step++) {
         u32 is_inner = step == blocks, is_outer = step > blocks;
         if (step == 0 || is_inner || is_outer) {
-            // What the key's own blocks have come to is the key.
+            // The hash of the key's own blocks is the key.
             if (is_inner && blocks > 0)
                 UNROLL for (u32 i = 0; i < 8; i++) padded[i] = WORD_BYTES * i < digest_bytes ? state[i] : 0;
             UNROLL for (u32 i = 0; i < 8; i++) state[i] = first[i];

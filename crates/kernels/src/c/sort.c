@@ -61,9 +61,9 @@ typedef u32 value;
 typedef struct {
     // The bits of infinity, for floats; 0 for integers.
     u64 infinity;
-    // What is turned over in an integer's bits: its sign, where it has one.
+    // The bits that are inverted in an integer: its sign bit, if it has one.
     u64 sign;
-    // What is turned over at last: everything, where the largest comes first.
+    // The bits that are inverted at the end: all, if the largest comes first.
     u64 turn;
     // Floats of a smaller magnitude are equal: 1 where the sign of a zero does not count, else 0.
     u64 equal_below;
@@ -169,7 +169,7 @@ KERNEL LAUNCH_UP_TO(1024) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL con
     for (u32 size = 2; size <= padded; size *= 2) {
         for (u32 reach = size / 2; reach > 0; reach /= 2) {
             u32 low = 2 * t - (t & (reach - 1));
-            // The last round leaves every line rising, whatever its place in the block.
+            // The last round leaves every line ascending, at any place in the block.
             compare_exchange(&all, low, low + reach, size == padded || (low & size) == 0);
             // Up to a reach of one warp, a warp keeps to its own slots, twice as many as it has lanes.
             if (reach > WARP || (reach == 1 && size >= WARP)) BARRIER();
@@ -412,8 +412,8 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
 
 #else
 
-// What a tile has published for one digit: nothing yet (0), how often it occurs in the tile, or where the next tile's
-// elements go on the line. The number and its mark are one word, so that they are seen together.
+// The value that a tile has published for one digit: 0 (nothing yet), the digit's count in the tile, or the place of the next tile's
+// elements on the line. The number and its mark are one word, so that they are seen together.
 #define OWN ((STATUS)1 << (sizeof(STATUS) * 8 - 2))
 #define ALL ((STATUS)2 << (sizeof(STATUS) * 8 - 2))
 #define NUMBER (OWN - 1)

@@ -130,7 +130,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         if (key < p.n_k) { two.x = ld_k(k_base + key * p.ks + at); }
         if (key + 1u < p.n_k) { two.y = ld_k(k_base + (key + 1u) * p.ks + at); }
       }
-      // What was there before has been read.
+      // The previous tile has been read.
       workgroupBarrier();
       tile[tx * 16u + (ty ^ tx)] = four;
       tile_k[tx * 16u + (ty ^ tx)] = two;

@@ -35,7 +35,7 @@ fn ld_source(i: u32) -> Kept { return source[i]; }
 fn make(x: $ELEMENT) -> Kept { return $MAKE; }
 fn finish(a: Kept) -> $ELEMENT { return $FINISH; }
 fn join(a: Kept, b: Kept) -> Kept { return $JOIN; }
-// What changes nothing, and what an exclusive scan begins with.
+// The neutral element, with which an exclusive scan begins.
 fn start() -> Kept { return $START; }
 fn place(o: u32, i: u32, k: u32) -> u32 {
   return (o * p.axis + select(k, p.axis - 1u - k, p.reversed == 1u)) * p.inner + i;

@@ -8,7 +8,7 @@
 #define LOWEST bits_f32(0xff800000u)
 
 // Queries and keys of a head, elements of a query and of a value; tiles of queries; whether queries see no keys behind their own; and how many
-// heads' rows lie side by side in the output, one where each head has its own matrix.
+// heads' rows are adjacent in the output, one where each head has its own matrix.
 typedef struct { u32 n_q, n_k, d, d_v, tiles, causal; f32 scale; u32 beside; } attention_sizes;
 // Elements from row to row, and of the mask also from key to key.
 typedef struct { i64 q, k, v, mask, mask_key; } attention_steps;

@@ -61,7 +61,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
                                       u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
-    // Threads side by side move neighbours.
+    // Adjacent threads move adjacent elements.
     u32 line = thread_x() / ACROSS, l = thread_x() % ACROSS;
     u64 first_column = (u64)block_x() * TILE;
     for (u64 matrix = block_z(); matrix < matrices; matrix += grid_size_z()) {
@@ -457,7 +457,7 @@ DEVICE sample sample_of(i64 number, const product *size, const side *of_n)
     return s;
 }
 
-// One sum of every `step` in f64, each by a block of its own.
+// Computes every `step`-th sum in f64, each in a separate block.
 KERNEL LAUNCH_BOUNDS(THREADS, 4) exact_sums(GLOBAL f64 *RESTRICT exact, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                                             GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k, u64 step)
 {

@@ -9,7 +9,7 @@
 // 5. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
 // 6. A kernel of somebody else's (PANOPLY_CHECKED) is compiled so that it calls the functions at the end of `emulation` before every
 //    access, division and in every loop. An access out of bounds or misaligned, an endless loop, or a breach of rule 3 ends the launch with a message;
-//    the fibres that were under way are left where they are. (A loop without a body calls nothing: it goes on.)
+//    the unfinished fibres are abandoned. (A loop without a body makes no call, and is not ended.)
 
 // Only C's headers: C++'s take longer to compile than most kernels.
 #include <math.h>

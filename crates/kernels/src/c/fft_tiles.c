@@ -167,7 +167,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fft_lines(GLOBAL complex64 *RESTRICT targe
     u32 line = thread_x() / THREADS_OF_LINE, i = thread_x() % THREADS_OF_LINE;
     u64 number = (u64)block_x() * LINES + line, start = number * LEN + i;
     complex64 a[16], zero = {0.0f, 0.0f};
-    // All threads of the block go on, since they wait for each other.
+    // No thread of the block may return early, since they wait for each other.
     UNROLL for (u32 j = 0; j < 16; j++) a[j] = number < lines ? source[start + j * THREADS_OF_LINE] : zero;
     transform_lines(a, memory, line, i, line, i);
     if (number < lines) {

@@ -95,7 +95,7 @@ DEVICE void meet(u32 length)
 
 // `roots` has a table for the way there, and behind it its conjugates, for the way back: what both ways read from one place a compiler would keep
 // in registers, which there are too few of. A table has, for each pass that turns, six powers of every thread's root, the first of all threads
-// first, so that threads side by side read what lies side by side.
+// first, so that adjacent threads read adjacent words.
 #define POWERS 6u
 #define ROOTS_OF(length) (POWERS * ((length) / 16u))
 #define ROOTS (ROOTS_OF(LEN) + ROOTS_OF(LEN / 16) + ROOTS_OF(LEN / 256))

@@ -1,6 +1,6 @@
 // HIP's side of the dialect, for hiprtc. Warps have 64 lanes or 32, as the architecture has: WARP says which. Words that are instructions of AMD's
 // GPUs stand behind __AMDGCN__ and define OWN_…; the rest are words that HIP shares with CUDA. Tiles of 16 × 16 that a warp multiplies
-// are those of MFMA (gfx90a, gfx94, gfx95: warps of 64) and WMMA (gfx11: warps of 32). There are no copies that go on by themselves: kernels of plain arithmetic do the same.
+// are those of MFMA (gfx90a, gfx94, gfx95: warps of 64) and WMMA (gfx11: warps of 32). There are no asynchronous copies: plain loads and stores take their place.
 
 typedef signed char i8;
 typedef unsigned char u8;

@@ -9,7 +9,7 @@
 
 #define REJECTED (~(u64)0)
 #define TOO_LONG (~(u64)0 - 1)
-// Codes up to so many bits are looked up; longer ones are followed bit by bit.
+// Codes of at most this length in bits are looked up; longer codes are decoded bit by bit.
 #define ROOT 10u
 #define ROOT_ENTRIES 1024u
 #define CODE_BITS_MAX 15u
@@ -68,7 +68,7 @@ DEVICE u32 reversed(u32 word, u32 bits)
     return turned;
 }
 
-// The code of these lengths. Not zero: there is none. Every lane must take part.
+// Builds the code of these lengths. Returns nonzero if there is none. Every lane must take part.
 DEVICE u32 build_code(code made, LOCAL const u8 *lens, u32 symbols)
 {
     BARRIER();

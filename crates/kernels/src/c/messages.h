@@ -1,6 +1,6 @@
 // Messages of one op: where each begins and ends, which of them a thread works on, and blocks of bytes at any address.
 //
-// Messages that are all alike are described by `batch` alone; of others a table has a row for each, and one more behind them.
+// `batch` alone describes messages of equal sizes. Other messages have a table with a row for each, and one more row at the end.
 
 // The columns of the table.
 #define ROW_WORDS 8u
@@ -15,7 +15,7 @@
 
 typedef struct {
     u64 count;
-    // Of messages that are alike: bytes of each, and from one to the next, in the source and in the target.
+    // For messages of equal sizes: bytes of each, and from one to the next, in the source and in the target.
     u64 len, source_step, target_step;
     // The same of the associated data.
     u64 data_len, data_step;
@@ -64,7 +64,7 @@ DEVICE u64 place_of(const batch *all, GLOBAL const u64 *rows, u64 number, u32 co
 // The message that an element of such a list belongs to; the last one, of several that begin there.
 DEVICE u64 message_of(const batch *all, GLOBAL const u64 *rows, u64 element, u32 column, u32 shift, u32 spare)
 {
-    // Of messages that are alike each has as many.
+    // Messages of equal sizes have `each` elements each.
     u64 each = column == ROW_UNITS ? all->units : all->blocks;
     if (all->is_alike && shift == 0 && !spare && each > 0)
         return (element | each) >> 32 == 0 ? (u64)((u32)element / (u32)each) : element / each;
@@ -104,8 +104,8 @@ DEVICE void store_block(GLOBAL u8 *to, u32x4 block, u64 len)
 
 DEVICE u32 swap_bytes(u32 x) { return x << 24 | (x << 8 & 0xff0000u) | (x >> 8 & 0xff00u) | x >> 24; }
 
-// A verdict over the tags of all messages: the number of the first whose tag is another one, ones where there is none; and how many tags were
-// found to be right. A tag that was not compared counts as wrong.
+// A verdict over the tags of all messages: the number of the first message with a wrong tag, or all ones; and the number of tags that are
+// right. A tag that was not compared counts as wrong.
 DEVICE void give_verdict(GLOBAL u32 *verdict, u32 is_there, u32 differs, u64 number)
 {
     if (is_there && differs) ATOMIC_MIN(verdict, (u32)number);

@@ -6,7 +6,7 @@
 #define WINDOWS 32u
 #define ENTRIES 256u
 
-// An INTEGER of DER at the place that is moved behind it, not negative, with no byte too many; 0 where there is none, or one beyond 32 bytes.
+// An INTEGER of DER at the place, which is moved behind it: not negative, in the fewest bytes. Returns 0 if there is none, or if it exceeds 32 bytes.
 DEVICE u32 read_integer(number *result, GLOBAL const u8 *bytes, u32 end, u32 *place)
 {
     u32 at = *place;

@@ -33,9 +33,9 @@
 //   dot4_i8(a, b, sum)     the sum of four products of signed bytes, and another
 //   copy_async_16(to, from, present)
 //                          copies 16 bytes to the block's memory, or zeros; it may take effect as late as COPY_ASYNC_WAIT(groups), which
-//                          leaves so many COPY_ASYNC_COMMIT()s under way
+//                          leaves at most `groups` COPY_ASYNC_COMMIT()s unfinished
 //   tile16                 one operand of a product of 16 × 16 × 16 numbers of 16 bits by a warp of 32 or 64: load_tile16(rows, step) of 16 rows
-//                          of A, or columns of B, of 16 numbers each in the block's memory, so many numbers apart, at multiples of 8.
+//                          of A, or columns of B, of 16 numbers each in the block's memory, `step` numbers apart, at multiples of 8.
 //                          multiply_tile16_f16(sums, a, b) adds to a lane's TILE16_SUMS sums (also _bf16); the i-th is that of the row
 //                          tile16_row(i) and the column tile16_col(i). Loaded operands do not change until they are multiplied
 //   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
@@ -43,7 +43,7 @@
 //                          has the parity 0, while that before the first is over
 //   UNROLL                 before a loop with a known number of rounds; UNROLL_BY_2, UNROLL_BY_4, ROLLED
 //   NOINLINE               before a function that is not worth a copy wherever it is called
-//   PLACE(base, word)      where a table's word leads to, as bytes: an address of its own, or so many bytes from the base that all of them have
+//   PLACE(base, word)      where a table's word leads to, as bytes: an address, or an offset in bytes from the common base
 //   FIXED                  before an argument whose address is taken: without it every thread would have a copy
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //

@@ -2,14 +2,14 @@
 //
 // A row of one tile is scanned by a block (scan_rows). Longer rows are cut into tiles that all blocks share (scan_long): each
 // tile is read once, waits in the block's memory for what lies before it, and is written once.
-// 1. A block draws tiles in their order and holds two: it publishes what the second comes to before it completes the first, so
+// 1. A block draws tiles in their order and holds two: it publishes the total of the second before it completes the first, so
 //    that what a tile waits for was mostly published while it was being read.
-// 2. A block knows what everything up to its last tile came to, and adds what the tiles since then have published.
+// 2. A block knows the total up to its last tile, and adds the totals that the tiles since then have published.
 // 3. Only blocks that run draw tiles, and they complete them in their order: every tile that another one waits for is under way.
 // 4. Values that an earlier launch published have another epoch and are ignored.
 // 5. Where the value fits, it travels with the epoch in one 64-bit word. Otherwise it is written and fenced before the epoch,
 //    and read after it.
-// Where a thread is a warp of its own, each thread has a chunk of a long row, and three launches scan it: what the chunks come to,
+// If each thread is a separate warp, each thread has a chunk of a long row, and three launches scan it: the totals of the chunks,
 // what lies before each, and the chunks (chunk_totals, chunk_starts, chunk_scan).
 // REVERSED and EXCLUSIVE are constants in scan_long, and the launch's arguments in scan_rows, where constants would only make
 // more kernels.
@@ -169,7 +169,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, G
 #define PACKED 1
 #endif
 
-// The rows, and where their tiles publish what they come to.
+// The rows, and the places where their tiles publish their totals.
 typedef struct {
     GLOBAL T *target;
     GLOBAL const T *source;
@@ -338,7 +338,7 @@ DEVICE ACC acc_of_warp(ACC value)
     return value;
 }
 
-// Publishes what a tile comes to, with that of each warp in `of_warp`; returns what the earlier threads of this warp come to.
+// Publishes the total of a tile, with the total of each warp in `of_warp`. Returns the total of the earlier threads of this warp.
 // Every thread of the block must take part.
 DEVICE ACC measure(const task *job, const part *p, LOCAL const vector_t *slot, LOCAL ACC *of_warp)
 {
@@ -434,7 +434,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_totals(GLOBAL ACC *RESTRICT totals, GLOBA
     totals[number] = sum;
 }
 
-// From what chunks come to, to what lies before each. A thread for each row.
+// Turns the totals of chunks into the totals before each chunk. A thread for each row.
 KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_starts(GLOBAL ACC *RESTRICT totals, u64 rows, u32 chunks)
 {
     u64 row = (u64)block_x() * THREADS + thread_x();

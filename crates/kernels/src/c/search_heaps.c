@@ -1,7 +1,7 @@
 // Search where threads do not see each other's values: a thread scores a part of the rows with one query and keeps the nearest in a heap of
 // its own; then a thread for each query joins the heaps of all parts. Parameters: those of search_score.h, and THREADS.
 
-// Sums that are added up side by side.
+// The number of sums that are added in parallel.
 #define SUMS (VALUES < 8 ? 8 : VALUES)
 #define SUM_PIECES (SUMS / VALUES)
 

@@ -144,7 +144,7 @@ DEVICE void learn_row(row_facts *known, sum square, u32 row_base)
 }
 
 // The tiles of a pass: every `step`-th of all, but not each `left_out`-th of those, the first among these; 0 leaves none out. A block
-// takes every so many-th of them. A tile comes in `stages` stages.
+// takes every n-th of them. A tile comes in `stages` stages.
 typedef struct { u32 count, step, left_out, stages; } pass;
 
 // The first row of the pass's tile with this number.

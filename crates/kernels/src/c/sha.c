@@ -52,7 +52,7 @@ KERNEL LAUNCH_BOUNDS(64, 8) sha_messages(GLOBAL u8 *RESTRICT target, GLOBAL cons
     message one = message_at(&all, rows, number);
     word state[8];
     u32 step = 0;
-    // The inner digest is a message of its own, which is put together in words.
+    // The inner digest is another message, assembled in words.
     ROLLED for (step = 0; step <= is_keyed; step++) {
         word w[16];
         u64 blocks = step ? 1 : (one.len + 1 + 2 * WORD_BYTES + BLOCK - 1) / BLOCK, hashed = is_keyed ? BLOCK : 0;

@@ -11,7 +11,7 @@
 //                   lowest first. A tile learns where its elements go from the tiles before it on the line, by looking
 //                   back at what they have published.
 //   count_chunks, start_chunks, move_chunks
-//                   longer lines where a thread is a warp of its own: each thread has a chunk of a line, and counts and moves it
+//                   longer lines if each thread is a separate warp: each thread has a chunk of a line, and counts and moves it
 //                   element by element, in three launches for each digit
 //
 // T_BYTES     the size of a key; its type is a `rule`

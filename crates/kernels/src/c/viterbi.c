@@ -210,7 +210,7 @@ KERNEL LAUNCH_BOUNDS(128, 4) viterbi(GLOBAL u8 *RESTRICT target, GLOBAL const SO
 #if WARP >= 32 && !LOGARITHMS && !CIRCLE
 // More than what any state that can be reached has cost when all can.
 #define FAR_16 0x04000400u
-// No cost has grown beyond 15 bits after so many steps.
+// No cost exceeds 15 bits after this number of steps.
 #define STEPS_BETWEEN 1024u
 
 // One step of a team: from the costs of 2l and 2l + 1 to those of l and l + 32, and the bits of the path. No cost has its highest bit.

@@ -1,4 +1,4 @@
-// Elements picked by index along one axis, or each by an index of its own. A bad index sets the first word of `status` to one
+// Elements picked by index along one axis, or each by a separate index. A bad index sets the first word of `status` to one
 // more than the index of the offending index.
 
 struct Params {

@@ -3,7 +3,7 @@
 //
 // Subgroups of 32 invocations stand in a grid; each makes `16 ROWS` x `32 PAIRS` outputs as matrices that live in its registers. Tiles of
 // both operands go through workgroup memory in the arrangement that they have in memory; while one is multiplied the next is on its way
-// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time, in a place of its own.
+// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time, at a separate place for each subgroup.
 //
 // Sixteen bytes move at a time, and lines of a tile are sixteen bytes longer than they must be, so that banks of memory take turns. The
 // moved words have the type vec4<f32>. The matrices A and B, which are f32 in this text, hold numbers of 16 bits: the driver changes

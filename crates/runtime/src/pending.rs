@@ -310,7 +310,7 @@ impl Patience {
         Patience::take_one_of(&TAKEN, Patience::places())
     }
 
-    /// How many permissions there are.
+    /// The number of permissions.
     fn places() -> usize {
         static PLACES: OnceBox<usize> = OnceBox::new();
         *PLACES.get_or_make(|| (cpus() / CPUS_PER_PATIENT).max(1))

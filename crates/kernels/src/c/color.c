@@ -1,4 +1,4 @@
-// Images in another arrangement of colours; one thread for each pixel, or for each 2 × 2 of them where chroma has half the
+// Conversion of images between colour formats: one thread for each pixel, or for each 2 × 2 pixels if chroma has half the
 // resolution.
 //
 // T      u8 or f32

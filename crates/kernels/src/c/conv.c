@@ -1,5 +1,5 @@
-// A convolution and its two gradients as products of matrices, of which the second is gathered from an image whenever it
-// is needed and never written out.
+// A convolution and its two gradients as matrix products (implicit GEMM): the second matrix is gathered from an image on
+// the fly, and never stored.
 //
 //   out[m, n] = Σ_k a[m, k] · b(n, k)
 //

@@ -1,5 +1,5 @@
-// Convolutions of planes with a kernel of two dimensions: out[r][c] = Σ weights[a][b] in[first_row + r - a][first_column + c - b], where a plane is zero around
-// itself. COMPLEX: elements are complex.
+// 2-D convolutions: out[r][c] = Σ weights[a][b] in[first_row + r - a][first_column + c - b], where a plane is zero outside
+// its borders. COMPLEX: elements are complex.
 
 #if COMPLEX
 typedef complex64 element;

@@ -1,6 +1,6 @@
 // Cyclic redundancy checks, as remainders with the lowest bit first: a warp for each message. Its lanes take turns at the message's vectors of
-// 16 bytes: each adds their words to remainders of its own, which go on by a row of WARP vectors from turn to turn, by tables; in the end
-// each lane's are brought to where its last word ends, then to where the row ends, and all are added. WIDE is 1 for remainders of 64 bits.
+// 16 bytes. Each lane adds their words to its own remainders, and tables advance these by a row of WARP vectors from turn to turn. In the end
+// each lane's remainders are advanced to the end of its last word, then to the end of the row, and all are added. WIDE is 1 for remainders of 64 bits.
 //
 // Rows end with the message. Zeros before its first byte, which fill up the first row, change no remainder.
 //

@@ -1,5 +1,5 @@
-// Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and what is wanted is picked by masks: no branch and
-// no address depends on the key or on what is made of it.
+// Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and masks select the wanted entry: no branch and
+// no address depends on the key or on values derived from it.
 //
 // Where HEDGED is 1 the nonce is hashed from fresh randomness too. RFC 8032 hashes prefix || message, so that two signatures of one message have one
 // nonce, and tell the key where a fault made one of them differ. Here the hash begins with a whole block: randomness (32 bytes), prefix (32 bytes),

@@ -2,7 +2,7 @@
 //
 // A line of `rows` x `cols` elements, both of them powers of two, is a matrix. The first pass transforms its columns and turns each
 // element by its place; the second transforms the rows, and writes them as columns: the spectrum is then in order. A block takes LINES
-// neighbouring columns, or rows, of LEN elements: what it reads and writes of others' lines lies together.
+// neighbouring columns, or rows, of LEN elements: the elements that it reads and writes of the matrix's lines are adjacent.
 //
 // `fft_lines` transforms whole lines that lie one after the other in one pass: LINES of them in a block.
 //

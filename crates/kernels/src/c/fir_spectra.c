@@ -1,9 +1,9 @@
-// Long filters by spectra: a block takes a frame of LEN samples to its spectrum, multiplies with that of the taps, and takes it back, all in the
-// block's memory; of a frame those outputs are kept whose samples are all in it. COMPLEX: samples are complex; of real ones two frames of a
-// line are one of complex numbers. LEN is 4096 or 16384.
+// Long filters by spectra (overlap-save): a block transforms a frame of LEN samples, multiplies its spectrum with that of the taps, and transforms it
+// back, all in the block's memory. It keeps the outputs whose samples are all in the frame. COMPLEX: samples are complex; otherwise two real frames
+// of a line form one complex frame. LEN is 4096 or 16384.
 //
-// A thread has 16 elements. Passes of radix 16 leave the spectrum in an order of their own, in which taps have theirs too; the way back goes
-// through the same passes in reverse, so nothing is ever put in order.
+// A thread has 16 elements. Passes of radix 16 leave the spectrum in a permuted order, which the spectrum of the taps has too. The inverse runs
+// the same passes in reverse, so no spectrum is ever reordered.
 
 #if COMPLEX
 typedef complex64 sample;

@@ -1,4 +1,4 @@
-// Frames of signals that overlap: cut and weighted before a transform, added up behind one, and the power of spectra. COMPLEX: samples are complex.
+// Overlapping frames of signals: cut and weighted before a transform, added up after one, and the power of spectra. COMPLEX: samples are complex.
 
 #if COMPLEX
 typedef complex64 sample;

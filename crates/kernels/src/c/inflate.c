@@ -2,10 +2,10 @@
 // together. For any content of a stream, no byte is read outside of it, no byte is written outside of its place, and each step consumes at least
 // one bit of the stream.
 //
-// Codes that the format leaves unused mean what libdeflate takes them for, so that every device has the same answer: lengths 286 and 287 are 258,
+// Codes that the format leaves unused have the same meaning as in libdeflate, so that every device gives the same answer: lengths 286 and 287 are 258,
 // distances 30 and 31 are like 29, and a code of a single word of one bit has that symbol for both bits.
 //
-// `lens` says how long each message became, or why it did not. The places are those of lz4.c, which brings messages together.
+// `lens` gets the decompressed length of each message, or its error. The places are those of lz4.c, which joins the messages.
 
 #define REJECTED (~(u64)0)
 #define TOO_LONG (~(u64)0 - 1)

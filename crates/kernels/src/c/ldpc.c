@@ -1,5 +1,5 @@
-// Codes of sparse parity checks, decoded by min-sum: a block for each word at a time. Checks change what is believed of their bits group after
-// group; those of a group share no bit, and have a thread each.
+// LDPC codes, decoded by min-sum: a block decodes one word at a time. Checks update the beliefs about their bits, group after
+// group. The checks of a group share no bit, and each has its own thread.
 //
 // `groups` has three words for each group: where its edges begin, how many checks it has, and how many bits each of them has at the most. Edge
 // `begin + slot * checks + check` of `bits` is a bit of the word, or NONE. `messages` has the last message of each check to each bit, in the same

@@ -1,8 +1,8 @@
 // Blocks of LZ4, a warp for each. All lanes read the tokens, and copy together. For any content of a block, no byte is read outside of it, no byte
 // is written outside of its place, and each step consumes at least one byte of the block.
 //
-// `lens` says how long each message became, or why it did not; the places for them lie one behind the other, and have room for the most that a
-// message may become.
+// `lens` gets the decompressed length of each message, or its error. The places of the messages are adjacent, and each has room for the longest
+// result that is permitted.
 
 #define REJECTED (~(u64)0)
 #define TOO_LONG (~(u64)0 - 1)

@@ -1,5 +1,5 @@
-// Signatures of ECDSA over P-256 under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All of it is
-// public, so tables are read at places that depend on it. TABLE: each eight bits of u and of v name an entry of a table; else the points are
+// Signatures of ECDSA over P-256 under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All inputs are
+// public, so the places of table reads may depend on them. TABLE: each eight bits of u and of v name an entry of a table; else the points are
 // doubled bit by bit, which takes less for few signatures, and `table` is the key.
 
 // Windows of the table, and entries of each.

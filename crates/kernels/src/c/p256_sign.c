@@ -1,8 +1,8 @@
-// Signatures of ECDSA over P-256 made under one key, a thread for each, with the nonces of RFC 6979. Tables are read whole, and what is wanted is picked
-// by masks: no branch and no address depends on the key or on a nonce, but on that a candidate is too large to be one, which comes once in 2^32 and
-// tells of that candidate alone.
+// Signatures of ECDSA over P-256 made under one key, a thread for each, with the nonces of RFC 6979. Tables are read whole, and masks select the wanted
+// entry: no branch and no address depends on the key or on a nonce. The one exception is a candidate that is too large for a nonce, which occurs once in
+// 2^32 and reveals only that candidate.
 //
-// Where HEDGED is 1 a nonce is hashed from fresh randomness too, as RFC 6979 has it in 3.6 (additional data k'): 32 random bytes of the op, with the
+// Where HEDGED is 1 a nonce is hashed from fresh randomness too, by section 3.6 of RFC 6979 (additional data k'): 32 random bytes of the op, with the
 // message's number added bit by bit. So no two signatures share a nonce: two of one message that did would tell the key where a fault made one differ.
 
 #define WINDOW 4u

@@ -1,5 +1,5 @@
 // Peaks of lines and planes. The kernels compare keys of 32 bits, in the order of the elements' strengths; NaN has the key 0, which is below all others.
-// COMPLEX: elements are complex, and as strong as their absolute value.
+// COMPLEX: elements are complex, and their strength is their absolute value.
 
 #if COMPLEX
 typedef complex64 element;

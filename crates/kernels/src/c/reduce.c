@@ -1,7 +1,7 @@
 // Reductions along any axes. T is the element, R the result, OPERATION one of accumulate.h's, VECTOR the elements of one load.
 //
-// `kept` and `reduced` say where the outputs and the elements of each lie. Where one output has several blocks, each leaves
-// what it gathered in `partials`; the last one to finish, by the output's counter, joins them in their order, so that a sum
+// `kept` and `reduced` say where the outputs and the elements of each lie. If one output has several blocks, each stores its
+// accumulator in `partials`; the last one to finish, by the output's counter, joins them in their order, so that a sum
 // is the same every time. It also sets the counter back to zero for the next launch.
 
 typedef struct ALIGNED(VECTOR_BYTES) { T at[VECTOR]; } vector_t;

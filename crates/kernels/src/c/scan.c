@@ -1,7 +1,7 @@
 // Running sums, products, maxima and minima. T is the element, KIND one of those below.
 //
 // A row of one tile is scanned by a block (scan_rows). Longer rows are cut into tiles that all blocks share (scan_long): each
-// tile is read once, waits in the block's memory for what lies before it, and is written once.
+// tile is read once, waits in the block's memory for the total before it, and is written once.
 // 1. A block draws tiles in their order and holds two: it publishes the total of the second before it completes the first, so
 //    that what a tile waits for was mostly published while it was being read.
 // 2. A block knows the total up to its last tile, and adds the totals that the tiles since then have published.

@@ -1,5 +1,5 @@
-// Search where threads do not see each other's values: a thread scores a part of the rows with one query and keeps the nearest in a heap of
-// its own; then a thread for each query joins the heaps of all parts. Parameters: those of search_score.h, and THREADS.
+// Search where threads do not see each other's values: a thread scores a part of the rows with one query and keeps the nearest in its own
+// heap; then a thread for each query joins the heaps of all parts. Parameters: those of search_score.h, and THREADS.
 
 // The number of sums that are added in parallel.
 #define SUMS (VALUES < 8 ? 8 : VALUES)

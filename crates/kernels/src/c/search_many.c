@@ -1,4 +1,4 @@
-// Search with many queries: the matrix unit multiplies tiles of queries with tiles of rows; what may be among the nearest goes to
+// Search with many queries: the matrix unit multiplies tiles of queries with tiles of rows; rows that may be among the nearest go to
 // the query's list of candidates.
 //
 // Parameters besides those of search_choose.h: STAGES in the block's memory, of STAGE_CHUNKS chunks; RESIDENT, whether the queries stay

@@ -1,7 +1,7 @@
-// SHA-2: a thread hashes a message. WIDE is 1 for SHA-512 and its shorter form, 0 for SHA-256; KEY is 1 for what is made of a key.
+// SHA-2: a thread hashes a message. WIDE is 1 for SHA-512 and its shorter form, 0 for SHA-256; KEY is 1 for the states derived from a key.
 //
-// `states` is what hashing begins with, eight words; with a key (HMAC) it is what the key has made of them, and behind it what hashing the
-// inner digest begins with. A key is one block that was hashed already.
+// `states` has the initial state, eight words. With a key (HMAC) it has the state after the key's block, and behind it the initial state for
+// the inner digest. The key counts as one block that was hashed already.
 
 // A block of a message of `len` bytes, before which `hashed` bytes were hashed, with what follows its end.
 DEVICE void load_words(word *w, GLOBAL const u8 *from, u64 len, u64 at, u64 hashed)

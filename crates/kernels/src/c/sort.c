@@ -1,7 +1,7 @@
 // Sort, argsort and sort by key, along lines of one length.
 //
-// Elements move as the bits they are, so that a zero keeps its sign and a NaN its bits; what decides is `order`, an
-// unsigned number made from the bits whenever it is needed: NaN above everything, both zeros equal, turned over where the
+// Elements are moved by their bits, so that a zero keeps its sign and a NaN its bits. They are compared by `order`, an
+// unsigned number made from the bits on the fly: NaN is above everything, both zeros are equal, and all bits are inverted if the
 // largest comes first. Every sort here is stable.
 //
 //   sort_lines      lines of up to 2048 elements: several lines to a block, a bitonic network over (order, position)

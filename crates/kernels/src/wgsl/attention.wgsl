@@ -1,6 +1,6 @@
 // Attention by tiles: 64 queries of one head against 32 keys at a time, with a softmax that is corrected as larger scores come.
 //
-// A workgroup of 16 x 16 invocations has 64 queries and 64 columns of the values; for more columns other workgroups find the same
+// A workgroup of 16 x 16 invocations has 64 queries and 64 columns of the values; for more columns other workgroups compute the same
 // weights again. An invocation has the scores of four queries and two keys, and the sums of four queries and four columns. Scores go
 // through workgroup memory, where four invocations make weights of each query's.
 

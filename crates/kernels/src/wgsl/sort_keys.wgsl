@@ -1,5 +1,5 @@
-// Keys whose rising order is the wanted one, line by line. Exact ones tell zeros of both signs apart, so that elements can be made of
-// them again. Types of fewer bits have keys of fewer bits, and so fewer digits.
+// Keys whose ascending order is the wanted one, line by line. Exact keys distinguish zeros of both signs, so that elements can be
+// restored from them. Types of fewer bits have keys of fewer bits, and so fewer digits.
 
 struct Params {
   lines: u32,

@@ -12,7 +12,7 @@ use crate::{loom, setup, tidy, valgrind};
 /// The variables of long tests, and their values for `--all`. A variable that is set already keeps
 /// its value.
 const LONG_TESTS: [(&str, &str); 7] = [
-    // What `panoply_conformance::few_or_all` reads.
+    // The variable that `panoply_conformance::few_or_all` reads.
     ("PANOPLY_TESTS", "all"),
     ("PANOPLY_SCHEDULES", "10000"),
     ("PANOPLY_PIPELINE_SCHEDULES", "4000"),
@@ -22,7 +22,7 @@ const LONG_TESTS: [(&str, &str); 7] = [
     ("PANOPLY_DAMAGE_SAMPLES", "40"),
 ];
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Runs the long tests with many rounds.

@@ -2,7 +2,8 @@
 //! stripped command, its manual pages and completions, and the licences of all that it contains,
 //! with a checksum beside it.
 //!
-//! The archive is `target/dist/panoply-VERSION-TARGET.tar.xz`. It needs `tar`, `xz` and `sha256sum`.
+//! The archive is `target/dist/panoply-VERSION-TARGET.tar.xz`. It needs `tar`, `xz` and
+//! `sha256sum`.
 
 mod licences;
 

@@ -99,7 +99,7 @@ fn compiler_for(architecture: &str) -> Option<PathBuf> {
 }
 
 /// Makes the backend's tests write the sources. They use an empty cache, because with the user's
-/// cache no kernel would be compiled anew.
+/// cache no kernel would be compiled again.
 fn write_out(workspace: &Workspace, folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} cannot be emptied", folder.display()))?;

@@ -34,7 +34,7 @@ Usage: cargo xtask <command>
                         set up, then run every check; --all runs the long tests with many rounds, where `test` runs a few;
                         stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
-  tidy [--json]         sizes, layering, circles of files, names of APIs, unsafe without a reason, unfinished work, names in documents that do not exist
+  tidy [--json]         sizes, layering, circles of files, names of APIs, unsafe without a reason, unfinished work, riddles in comments, names in documents that do not exist
   valgrind [FILTER]...  under memcheck: unit tests of the core crate, the lock-free parts, and the CPU backend's team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)

@@ -17,9 +17,9 @@ struct Target<'a> {
     skipped: &'a [&'a str],
 }
 
-/// Skips a graph of 100,000 nodes, which takes a minute under memcheck and runs only safe code, and a
-/// fork whose child ends at once: memcheck counts what the child did not free, and changes its exit
-/// code.
+/// Skips a graph of 100,000 nodes, which takes a minute under memcheck and runs only safe code, and
+/// a fork whose child ends at once: memcheck counts what the child did not free, and changes its
+/// exit code.
 const CORE: Target<'static> = Target {
     library: "panoply_core",
     filters: &[],
@@ -34,8 +34,8 @@ const CPU: Target<'static> = Target { library: "panoply_cpu_machine", filters: &
 /// slower.
 const PROPERTY_CASES: &str = "8";
 
-/// Runs every target. With `filters`, runs the tests of the CPU backend's threads and memory that match them. Fails if
-/// valgrind is missing, because the user asked for valgrind by name.
+/// Runs every target. With `filters`, runs the tests of the CPU backend's threads and memory that
+/// match them. Fails if valgrind is missing, because the user asked for valgrind by name.
 pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");

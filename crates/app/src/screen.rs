@@ -26,7 +26,7 @@ pub struct Screen {
     out: BufWriter<Stdout>,
     width: usize,
     colour: bool,
-    /// What counts even if it cannot be printed.
+    /// The change that was made, for the error if printing fails.
     done: Option<String>,
 }
 

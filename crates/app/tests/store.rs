@@ -1,4 +1,4 @@
-//! `panoply store` as its users meet it: run as a process, without a terminal.
+//! `panoply store` as users run it: as a process, without a terminal.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
 pub(crate) mod support;
@@ -65,14 +65,14 @@ fn the_store_itself_is_neither_stored_nor_written_to() {
     assert_eq!(folder.json(&["ls", "all/safe"])["objects"].as_array().unwrap().len(), 1);
     let refused = folder.refused(&Folder::keyed(&["get", "all/safe", "--all", "--to", "all/safe/data"]), 2);
     assert!(refused.contains("outside of the store"), "{refused}");
-    // The same store by another way to it has the same anchor.
+    // The same store by another path has the same anchor.
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(folder.path("all"), folder.path("link")).unwrap();
         folder.printed(&Folder::keyed(&["ls", "link/safe"]));
         let anchors = fs::read_dir(folder.path("state/panoply/stores")).unwrap().count();
         assert_eq!(anchors, 3, "of both places so far, and the folder of ids");
-        // So has the store by a link to itself.
+        // A link to the store also leads to the same anchor.
         std::os::unix::fs::symlink(folder.path("all/safe"), folder.path("shortcut")).unwrap();
         folder.printed(&Folder::keyed(&["ls", "shortcut"]));
         assert_eq!(fs::read_dir(folder.path("state/panoply/stores")).unwrap().count(), 3);
@@ -188,8 +188,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What was sealed is not readable by others once it was read, and names that have no room beside each other are refused before anything
-/// is written.
+/// `get` writes files that only their owner may read. Names that cannot exist beside each other are
+/// refused before any file is written.
 #[test]
 #[cfg(unix)]
 fn files_that_are_read_back_are_their_owners_alone() {
@@ -213,8 +213,8 @@ fn files_that_are_read_back_are_their_owners_alone() {
     folder.printed(&Folder::keyed(&["get", "safe", "both/inner", "--to", "inner"]));
 }
 
-/// A store whose head and log are gone comes back from its data; the anchor is asked for, not
-/// passed over.
+/// A store whose head and log are gone is recovered from its data. The anchor still refuses it
+/// until the user asks for a new anchor.
 #[test]
 fn a_store_is_repaired_from_its_data() {
     let folder = Folder::new("repair");
@@ -222,7 +222,7 @@ fn a_store_is_repaired_from_its_data() {
     folder.printed(&Folder::keyed(&["put", "safe", "a.txt"]));
     let whole = folder.printed(&Folder::keyed(&["repair", "safe"]));
     assert!(whole.contains("are in order") && whole.contains("1 object"), "{whole}");
-    // One damaged copy is told, and is no matter.
+    // A damaged copy of two is reported, and loses nothing.
     let head = fs::read(folder.path("safe/HEAD")).unwrap();
     let mut altered = head.clone();
     altered[100] ^= 1;
@@ -269,7 +269,7 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     let gone = data().into_iter().find(|file| !kept.contains(file)).unwrap();
     let bytes = fs::read(&gone).unwrap();
     fs::remove_file(&gone).unwrap();
-    // Head and log are in order: the object is known, and nothing can save it.
+    // Head and log are intact: the object is known, and cannot be recovered.
     for arguments in [&[][..], &["--apply"], &["--json"]] {
         let (code, printed, complaint) = repair(arguments);
         assert!(code == Some(1) && complaint.contains("cannot be saved whole: `gone`"), "{code:?} {complaint}");
@@ -277,7 +277,7 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     }
     fs::write(&gone, &bytes).unwrap();
     assert_eq!(repair(&[]).0, Some(0));
-    // Head and log are lost, and with a damaged file the name of its object.
+    // Head and log are lost. A damaged file then loses the name of its object too.
     let files: Vec<PathBuf> = fs::read_dir(folder.path("safe")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.iter().filter(|file| file.is_file()).for_each(|file| fs::remove_file(file).unwrap());
     assert_eq!(repair(&[]).0, Some(0), "all of it can be saved");
@@ -292,7 +292,8 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "kept"])), b"kept");
 }
 
-/// Without a place for the anchor, and where there was none so far, an older copy is not noticed: that is said.
+/// The command warns if there is no place for the anchor, or no anchor so far: it cannot notice an
+/// older copy then.
 #[test]
 fn an_anchor_that_is_not_there_is_told() {
     let folder = Folder::new("no-home");
@@ -319,14 +320,15 @@ fn an_anchor_that_is_not_there_is_told() {
     assert!(told(&cat, Some("file")).contains("cannot be made"));
 }
 
-/// A passphrase is typed on a terminal that does not show it, and that shows what is typed again afterwards, also after Ctrl-C.
+/// The terminal does not echo a passphrase, and echoes again afterwards, also after Ctrl-C.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_passphrase_is_not_shown_and_the_terminal_is_left_as_it_was() {
     use std::io::Read;
     let folder = Folder::new("terminal");
     let program = env!("CARGO_BIN_EXE_panoply");
-    // A shell on a terminal of its own: it tells how the command ended and whether the terminal shows what is typed.
+    // A shell on a terminal of its own. It prints the command's exit code and the terminal's
+    // settings.
     let on_terminal = |arguments: &str, typed: &[(&str, &[u8])]| {
         let line = format!("trap : INT; {program} store {arguments}; echo code $?; stty -a");
         let mut command = Command::new("script");
@@ -360,7 +362,8 @@ fn a_passphrase_is_not_shown_and_the_terminal_is_left_as_it_was() {
     folder.printed(&["ls", "other", "--passphrase-file", "words"]);
 }
 
-/// Ctrl-C in the middle of a stream changes nothing, and the store can be used at once. Another process is refused meanwhile.
+/// Ctrl-C in the middle of a stream changes nothing, and the store can be used at once. While the
+/// stream lasts, another process is refused.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_interrupted_put_changes_nothing() {
@@ -373,7 +376,7 @@ fn an_interrupted_put_changes_nothing() {
     (0..200).for_each(|_| input.write_all(&[7; 100_000]).unwrap());
     let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
     assert!(refused.contains("in use by another process") && refused.contains("--wait"), "{refused}");
-    // Nobody can look into the process: what it has open is its own.
+    // The process leaves no core dump, and its arguments do not contain the key.
     let pid = child.id();
     let status = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let core = status.lines().find(|line| line.starts_with("Max core file size")).unwrap();
@@ -409,7 +412,8 @@ fn a_store_does_not_hold_itself() {
     assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 0);
 }
 
-/// An older HEAD that is put back alone loses no commit: not by opening, nor by a repair, nor by a new anchor.
+/// An older HEAD beside a newer log loses no commit: neither opening, nor a repair, nor a new
+/// anchor drops one.
 #[test]
 fn an_older_head_loses_nothing() {
     let folder = Folder::new("older-head");
@@ -439,14 +443,14 @@ fn an_older_head_loses_nothing() {
         assert!(output.status.success(), "{step:?}: {said}");
         assert!(said.contains("is an older copy") && said.contains("the log goes on to generation"), "{said}");
         assert_eq!(count(), expected, "{step:?}");
-        // A repair writes the log anew, to other files.
+        // A repair writes the log again, to other files.
         if step[0] == "repair" {
             fs::copy(folder.path("safe/HEAD"), folder.path("older")).unwrap();
             put("again");
             folder.printed(&Folder::keyed(&["rm", "safe", "again"]));
         }
     }
-    // The log was written anew since.
+    // `rotate` writes the log again.
     folder.printed(&Folder::keyed(&["rotate", "safe", "--new-key-file", "safe.key"]));
     put("last");
     put_back();
@@ -457,7 +461,7 @@ fn an_older_head_loses_nothing() {
     assert_eq!(count(), 5);
 }
 
-/// Ctrl-C in the middle of measuring leaves nothing behind.
+/// Ctrl-C during a measurement leaves no files.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_interrupted_bench_leaves_nothing() {

@@ -1,4 +1,5 @@
-//! `panoply store` against accidents and traps: signals, files that appear meanwhile, links, pipes, weak passphrases.
+//! `panoply store` under accidents and attacks: signals, files that appear while it runs, links,
+//! pipes, weak passphrases.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
@@ -14,7 +15,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Bytes that do not become shorter.
+/// Bytes that do not compress.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -43,7 +44,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Whoever does not know whether an append was made repeats it with the size before: it is made once.
+/// A caller that does not know whether an append was made repeats it with the earlier size. The
+/// bytes are appended once.
 #[test]
 fn an_append_at_a_place_is_made_once() {
     let folder = Folder::new("append-at");
@@ -55,7 +57,7 @@ fn an_append_at_a_place_is_made_once() {
     let again = append("4", b"two\n");
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("Already there"), "{again:?}");
     assert_eq!(content(), b"one\ntwo\n");
-    // Something else, more, less, nothing, and places beyond the end.
+    // Other bytes, more, fewer and none, and places beyond the end.
     for (at, input) in
         [("4", &b"owt\n"[..]), ("4", b"two\nmore"), ("4", b"two"), ("4", b""), ("0", b"one\n"), ("9", b"x")]
     {
@@ -64,7 +66,7 @@ fn an_append_at_a_place_is_made_once() {
     }
     assert!(append("0", b"one\ntwo\n").status.success() && append("8", b"").status.success());
     assert_eq!(content(), b"one\ntwo\n");
-    // Longer than what is compared at once.
+    // Longer than the piece that is compared at once.
     let long = noise(3_000_000);
     for count in ["objects", "already_there"] {
         let output = put(&folder, &["--name", "log", "--append", "--at", "8", "--json"], &long);
@@ -81,8 +83,9 @@ fn an_append_at_a_place_is_made_once() {
     assert!(several.contains("expected one file, got 2 files"), "{several}");
 }
 
-/// The output of a command that cannot end before it is interrupted: a pipe without room, which nobody reads. So a signal
-/// that is sent after the commit always comes before the end, however slow the machine is.
+/// A full pipe that is never read, as the output of a command that must not end before it is
+/// interrupted. A signal sent after the commit then always arrives before the end, however slow the
+/// machine is.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     ioctl_fionbio(&writer, true).unwrap();
@@ -93,7 +96,8 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// Sends a signal to a command that prints into a full pipe as soon as `is_due`; gives the exit code and what was said.
+/// Sends a signal, as soon as `is_due`, to a command that prints into a full pipe. Returns the exit
+/// code and the error output.
 fn interrupted(mut command: Command, input: &[u8], is_due: impl Fn() -> bool) -> (Option<i32>, String) {
     let (_reader, writer) = full_pipe();
     let mut child = command.stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
@@ -105,7 +109,8 @@ fn interrupted(mut command: Command, input: &[u8], is_due: impl Fn() -> bool) ->
     told(&child.wait_with_output().unwrap())
 }
 
-/// In every second round the signal comes when the new head is there, else at any moment before or after.
+/// In every second round the signal comes when the new head exists, else at any moment before or
+/// after.
 fn due(round: u64, is_changed: impl Fn() -> bool) -> impl Fn() -> bool {
     let start = Instant::now();
     move || match round % 2 {
@@ -114,8 +119,9 @@ fn due(round: u64, is_changed: impl Fn() -> bool) -> impl Fn() -> bool {
     }
 }
 
-/// Whether a command that was ended by a signal has said that it changed something. `None`: it said that nobody knows,
-/// since the disk did not answer for seconds. One that a signal ended before it listened to signals had not begun.
+/// Whether a command that a signal ended reported a change. `None` if it reported that the result
+/// is unknown, because the disk did not answer for seconds. A command without any output was ended
+/// before it handled signals, and has changed nothing.
 fn has_said((code, complaint): &(Option<i32>, String), before: &str, after: &str) -> Option<bool> {
     match code {
         None if complaint.is_empty() => Some(false),
@@ -127,7 +133,7 @@ fn has_said((code, complaint): &(Option<i32>, String), before: &str, after: &str
     }
 }
 
-/// A signal while the commit is made: the last words agree with the store afterwards.
+/// A signal during the commit: the command's report agrees with the store afterwards.
 #[test]
 fn the_last_words_of_an_interrupted_put_are_true() {
     let folder = Folder::new("last-words");
@@ -152,14 +158,15 @@ fn the_last_words_of_an_interrupted_put_are_true() {
     println!("not stored, stored, unknown: {counts:?}");
 }
 
-/// The same for the other commands that change a store.
+/// As above, for the other commands that change a store.
 #[test]
 fn the_last_words_of_other_commands_are_true() {
     let folder = Folder::new("other-words");
     let head = |store: &str| fs::metadata(folder.path(store).join("HEAD")).map(|metadata| metadata.ino()).ok();
     let opens = |store: &str, key: &str| folder.run(&["ls", store, "--key-file", key]).status.success();
     let mut counts = [[0; 3]; 4];
-    // Interrupts a command that replaces the head of `store`; then compares its words with `is_done`.
+    // Interrupts a command that replaces the head of `store`, then compares its report with
+    // `is_done`.
     let mut judge =
         |kind: usize, round, store: &str, command: &[&str], words: [&str; 2], is_done: &dyn Fn() -> bool| {
             let before = head(store);
@@ -196,7 +203,7 @@ fn the_last_words_of_other_commands_are_true() {
 
         let path = folder.path("safe/HEAD");
         let mut bytes = fs::read(&path).unwrap();
-        // In both copies: of the state, or of the root keys.
+        // In both copies of the state, or of the root keys.
         let second = bytes.len() / 2 + 200;
         [200, second].into_iter().for_each(|place| bytes[place] ^= 1);
         fs::write(&path, bytes).unwrap();
@@ -209,7 +216,7 @@ fn the_last_words_of_other_commands_are_true() {
     println!("rm, rotate, init and repair had not changed something, had, or did not know: {counts:?}");
 }
 
-/// A full disk below the output: the change counts, and whoever reads the error knows that it does.
+/// The output's disk is full: the change counts, and the error says that it does.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_change_that_cannot_be_printed_is_told_nevertheless() {
@@ -242,7 +249,7 @@ fn a_change_that_cannot_be_printed_is_told_nevertheless() {
     keyed(&["rotate", "safe", "--new-passphrase-file", "words"], "the store opens with the new key alone");
     unprinted(&["init", "new", "--passphrase-file", "words"], "the new store is there");
     folder.printed(&["ls", "new", "--passphrase-file", "words"]);
-    // A reader that goes away has all that it wanted.
+    // A reader that closes the pipe early is no error.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let put = ["put", "safe", "file", "--passphrase-file", "words"];
@@ -250,7 +257,7 @@ fn a_change_that_cannot_be_printed_is_told_nevertheless() {
     assert!(folder.printed(&["ls", "safe", "--passphrase-file", "words"]).contains("file"));
 }
 
-/// The memory that a passphrase takes is its owner's to say.
+/// The user sets the memory that trying a passphrase takes.
 #[test]
 fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     let folder = Folder::new("memory");
@@ -271,7 +278,8 @@ fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     }
 }
 
-/// Regression: a signal before a command's first change ended it without a word. Here the command waits for the store.
+/// Regression: a signal before a command's first change ended it without a message. Here the
+/// command waits for the store.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_before_the_first_change_is_answered() {
@@ -302,7 +310,7 @@ fn a_signal_before_the_first_change_is_answered() {
     }
 }
 
-/// Each signal has its own exit code, in all of the command, and `nohup` is respected.
+/// Each signal has its own exit code in every subcommand, and `nohup` is respected.
 #[test]
 fn signals_have_their_own_exit_codes() {
     let folder = Folder::new("signals");
@@ -313,7 +321,7 @@ fn signals_have_their_own_exit_codes() {
         command.env("XDG_STATE_HOME", folder.path("state")).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        // More than a pipe holds: the command has begun to read.
+        // More bytes than a pipe holds, so the command has begun to read.
         input.write_all(&[7; 3_000_000]).unwrap();
         (child, input)
     };
@@ -331,7 +339,7 @@ fn signals_have_their_own_exit_codes() {
     assert!(child.try_wait().unwrap().is_none(), "it was begun with HUP ignored");
     drop(input);
     assert!(child.wait().unwrap().success());
-    // Another command.
+    // A command other than `store`.
     let mut bench = Command::new(env!("CARGO_BIN_EXE_panoply"));
     let arguments = ["bench", "add/", "--json", "--seconds", "5"];
     let mut bench = bench.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -340,7 +348,8 @@ fn signals_have_their_own_exit_codes() {
     assert_eq!(bench.wait().unwrap().code(), Some(143));
 }
 
-/// The name was looked at when the command began, and given by a call that replaces whatever has it.
+/// Regression: the name was checked when the command began, and given by a call that replaces any
+/// file of this name.
 #[test]
 fn a_file_that_appears_while_an_object_is_read_stays() {
     let folder = Folder::new("meanwhile");
@@ -364,7 +373,7 @@ fn a_file_that_appears_while_an_object_is_read_stays() {
         fs::remove_file(folder.path("out")).unwrap();
     }
     println!("{hits} files appeared while the object was read");
-    // A link that leads nowhere has the name as well.
+    // A dangling link also takes the name.
     symlink("nowhere", folder.path("out")).unwrap();
     let refused = folder.refused(&Folder::keyed(&["get", "safe", "big", "--to", "out", "--range", "0..9"]), 1);
     assert!(refused.contains("exists already") && !folder.path("nowhere").exists(), "{refused}");
@@ -387,7 +396,7 @@ fn no_link_inside_the_target_is_followed() {
         fs::remove_file(folder.path("copy/letters")).unwrap();
         let _ = fs::remove_dir_all(folder.path("copy/letters"));
     }
-    // The last part: the link is replaced, and only where that was asked for.
+    // The link itself is replaced, and only with `--overwrite`.
     folder.write("outside/first.txt", "theirs");
     fs::create_dir_all(folder.path("copy/letters")).unwrap();
     symlink("../../outside/first.txt", folder.path("copy/letters/first.txt")).unwrap();
@@ -395,7 +404,7 @@ fn no_link_inside_the_target_is_followed() {
     assert!(get(&["--overwrite"]).status.success());
     assert_eq!(fs::read(folder.path("outside/first.txt")).unwrap(), b"theirs");
     assert_eq!(fs::read(folder.path("copy/letters/first.txt")).unwrap(), b"meet me at noon");
-    // The target itself is what somebody has typed: it may be a link.
+    // The target folder is the user's own argument, so it may be a link.
     symlink("real", folder.path("linked")).unwrap();
     fs::create_dir(folder.path("real")).unwrap();
     folder.printed(&Folder::keyed(&["get", "safe", "--all", "--to", "linked"]));
@@ -425,7 +434,7 @@ fn neither_the_key_nor_the_anchor_nor_the_store_is_written_to() {
     assert!(refused.contains("outside of the store's anchor"), "{refused}");
     assert_eq!(fs::read(folder.path("safe.key")).unwrap(), key);
     folder.printed(&Folder::keyed(&["verify", "safe"]));
-    // A new store's anchor replaces no file that is something else.
+    // A new store's anchor replaces no file that is not an anchor.
     folder.write("precious", "precious");
     for file in ["precious", "new.key", "safe.key"] {
         let refused = folder.refused(&["init", "other", "--key-file", "new.key", "--generate", "--anchor", file], 2);
@@ -435,7 +444,8 @@ fn neither_the_key_nor_the_anchor_nor_the_store_is_written_to() {
     assert_eq!(fs::read(folder.path("precious")).unwrap(), b"precious");
 }
 
-/// `kill -9` in the middle of reading leaves nothing; what older commands have left is removed by the next one.
+/// `kill -9` during `get` leaves no file. The next command removes the files that older commands
+/// left.
 #[test]
 fn a_killed_command_leaves_no_plain_text() {
     let folder = Folder::new("killed");
@@ -460,7 +470,7 @@ fn a_killed_command_leaves_no_plain_text() {
     assert_eq!(names(&folder.path("there")), ["out", "out.panoply-1-1.partial"]);
 }
 
-/// A password manager's answer comes through a pipe.
+/// The output of a password manager is read from a pipe.
 #[test]
 fn keys_come_through_pipes() {
     let folder = Folder::new("pipes");
@@ -475,7 +485,7 @@ fn keys_come_through_pipes() {
         return;
     };
     assert_eq!((&output.stdout[..], told(&output)), (&b"a"[..], (Some(0), String::new())));
-    // A writer that takes its time; one that has ended before; the standard input; a named pipe.
+    // A slow writer, a writer that has ended already, the standard input, and a named pipe.
     for line in [
         "$1 store cat safe a --key-file <(head -c 10 safe.key; sleep 0.3; tail -c +11 safe.key)",
         "exec 9< <(cat safe.key); sleep 0.3; $1 store cat safe a --key-file /dev/fd/9",

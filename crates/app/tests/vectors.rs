@@ -529,7 +529,8 @@ fn an_encrypted_collection_opens_with_its_key_alone() {
     keyed(&["delete", &path, "--yes"]);
 }
 
-/// A file of the collection's own, its key and the anchors of stores were replaced where they were named.
+/// Regression: an export to the path of a collection's own file, its key or a store's anchor
+/// replaced that file.
 #[test]
 fn an_export_replaces_neither_the_collection_nor_keys_nor_anchors() {
     let folder = Folder::new("own-files");

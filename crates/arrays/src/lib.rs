@@ -56,8 +56,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The example `ported` (`cargo run -p panoply-arrays --example ported`) has a whole network with its
-//! gradients, before and after the port.
+//! The example `ported` (`cargo run -p panoply-arrays --example ported`) has a whole network with
+//! its gradients, before and after the port.
 //!
 //! # Implementing it
 //!

@@ -19,8 +19,8 @@
 //! * [`required`]: the devices that tests run on, and when a missing one is a failure.
 //! * [`vectors`]: published vectors of the crypto domain, for any engine.
 //! * [`fixture`]: reads the independent figures.
-//! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss. They are a
-//!   crate of their own, `panoply-simulated`, which programs use without the suite.
+//! * [`virtual_device`]: simulated devices with scripted latency, errors, hangs and loss. They are
+//!   a crate of their own, `panoply-simulated`, which programs use without the suite.
 
 pub mod check;
 pub mod extent;

@@ -1,4 +1,5 @@
-//! The reference against independent figures: one module per op, each reading the file that its script made.
+//! The reference against independent figures: one module per op, each reading the file that its
+//! script made.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::fixture::Fixture;

@@ -1,4 +1,4 @@
-//! The reference against published vectors of what it has: all but signatures and zstd.
+//! The reference against the published vectors of its algorithms: all but signatures and zstd.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ fn the_reference_agrees_with_published_vectors() {
     assert!(summary.passed > 1500, "{summary}");
 }
 
-/// Every file of Wycheproof is run, or named with the reason why it is not; and what is said to be run is in the files here.
+/// Every file of Wycheproof is run, or listed with the reason why not. The files listed as run are
+/// in the vectors here.
 #[test]
 fn every_file_of_wycheproof_is_run_or_named_with_a_reason() {
     const FILES: [(&str, &str); 5] = [

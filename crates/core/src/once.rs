@@ -1,7 +1,7 @@
 //! A value that is made once, without a lock.
 //!
 //! `OnceLock` lets all other threads wait while one thread makes the value. A fork copies that
-//! state but not the thread, so the child would wait for ever. With a [`OnceBox`] nobody waits:
+//! state but not the thread, so the child would wait for ever. With a [`OnceBox`] no thread waits:
 //! threads that find no value each make one, the first is kept, and the others are dropped.
 
 use std::fmt;

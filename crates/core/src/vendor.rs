@@ -3,17 +3,18 @@
 //!
 //! A fork copies memory but one thread only. If another thread was inside the dynamic loader, or
 //! inside a driver, the copy has half-made tables, and initialisers that never end: a child that
-//! loads a library there crashes or waits for ever. A driver that was loaded to its end is no better
-//! off: its threads are gone, and its connection to the device belongs to the parent. The rules:
+//! loads a library there crashes or waits for ever. A driver that was loaded to its end is no
+//! better off: its threads are gone, and its connection to the device belongs to the parent. The
+//! rules:
 //!
 //! 1. Backends load libraries, and call libraries that may be loaded already, inside [`load`] or
-//!    while they hold a [`Loading`]. It is counted before the first call into the loader, and before
-//!    any lock that is held during such a call.
+//!    while they hold a [`Loading`]. It is counted before the first call into the loader, and
+//!    before any lock that is held during such a call.
 //! 2. Once a library was loaded, this is noted for good. A search that found no library leaves no
 //!    trace.
-//! 3. A child that was forked while either holds is refused with [`Absence::Forked`], and so are its
-//!    own children. It takes no lock and calls nothing to find out. A child of a process that has
-//!    loaded nothing may load everything.
+//! 3. A child that was forked while either holds is refused with [`Absence::Forked`], and so are
+//!    its own children. It takes no lock and calls nothing to find out. A child of a process that
+//!    has loaded nothing may load everything.
 //!
 //! The note is one atomic number that includes the process that wrote it, so a fork at any moment
 //! copies a note of one moment. Libraries that the program loads past this crate are not counted.
@@ -35,11 +36,12 @@ const TAG_SHIFT: u32 = 32;
 /// The note of this process.
 static NOTE: Note = Note(AtomicU64::new(0));
 
-/// What one process has loaded. See the module's rules.
+/// The loads of libraries in one process. See the module's rules.
 struct Note(AtomicU64);
 
-/// Runs `load`, which may load a vendor's library or call one. Fails without calling it in a process
-/// that cannot use such libraries. [`Absence::LibraryMissing`] means that nothing was loaded.
+/// Runs `load`, which may load a vendor's library or call one. Fails without calling it in a
+/// process that cannot use such libraries. [`Absence::LibraryMissing`] means that nothing was
+/// loaded.
 pub fn load<T>(load: impl FnOnce() -> Result<T, Absence>) -> Result<T, Absence> {
     let loading = Loading::begin()?;
     let loaded = load();
@@ -110,7 +112,7 @@ fn seen_by(process: Process, note: u64) -> u64 {
     }
 }
 
-/// What tells a process from its ancestors, in 32 bits.
+/// A tag of 32 bits that differs between a process and its ancestors.
 fn tag(process: Process) -> u64 {
     u64::from(process.tag())
 }

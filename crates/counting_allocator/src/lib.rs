@@ -1,5 +1,6 @@
-//! An allocator for tests that counts the allocations of its process, the bytes in use, and the most
-//! bytes that were in use at once. A test program of its own names it as `#[global_allocator]`.
+//! An allocator for tests that counts the allocations of its process, the bytes in use, and the
+//! most bytes that were in use at once. A test program of its own names it as
+//! `#[global_allocator]`.
 #![allow(unsafe_code)] // An allocator is an unsafe trait.
 
 use std::alloc::{GlobalAlloc, Layout, System};

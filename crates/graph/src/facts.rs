@@ -1,13 +1,13 @@
-//! What the compiler knows about a kind of device. The values are constants of the backends.
+//! The compiler's knowledge about a kind of device. The values are constants of the backends.
 
 use crate::cost::Rates;
 
 /// A kind of device, as the compiler and the estimate of costs see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// What fusion depends on.
+    /// Properties that fusion depends on.
     pub facts: Facts,
-    /// What the estimated time of a step depends on.
+    /// Rates that the estimated time of a step depends on.
     pub rates: Rates,
 }
 

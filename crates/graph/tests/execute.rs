@@ -186,8 +186,8 @@ fn runs_that_are_repeated_give_their_own_answers() {
     }
 }
 
-/// The sum of a constant stretched along a symbol has one length for all sizes, and another value for
-/// each.
+/// The sum of a constant stretched along a symbol has one length for all sizes, and another value
+/// for each.
 #[test]
 fn results_of_constants_that_depend_on_sizes_are_computed_for_each() {
     let mut g = Graph::builder("sums");

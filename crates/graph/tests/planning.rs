@@ -1,7 +1,8 @@
-//! The time and the memory of planning large graphs: of mixed ops, of one chain, of diamonds. Planning is all that
-//! an engine does before the first step runs: the plan, and what its runs fill.
+//! The time and the memory of planning large graphs: mixed ops, one chain, diamonds. Planning is
+//! all work of an engine before the first step runs: the plan, and the tables that its runs fill.
 //!
-//! How fast a release build is: `cargo test --release -p panoply-graph --test planning -- --ignored --nocapture`.
+//! Measures a release build: `cargo test --release -p panoply-graph --test planning -- --ignored
+//! --nocapture`.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 #[path = "support/targets.rs"]
@@ -21,7 +22,7 @@ use targets::{GPU, PROCESSOR};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// So many nodes are planned within the bounds below.
+/// The number of nodes that are planned within the bounds below.
 const NODES: usize = 100_000;
 /// The longest that planning them may take in a release build.
 const SECONDS_MAX: f64 = 1.0;
@@ -68,8 +69,9 @@ fn diamonds(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
     })
 }
 
-/// With the most bytes that recording and planning may hold at once. In the mixed form half of the nodes are ops, as in models; in
-/// the others every node is one, and in the chain every op is another, since its number is.
+/// The forms of graphs, each with the most bytes that recording and planning may hold at once. In
+/// the mixed form half of the nodes are ops, as in models; in the others every node is an op. No
+/// two ops of the chain are equal, as each has a number of its own.
 const FORMS: [(&str, Form, usize); 4] = [
     ("mixed ops", mixed, 150_000_000),
     ("one chain", chain, 275_000_000),

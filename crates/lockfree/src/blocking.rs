@@ -3,7 +3,7 @@
 //! harms no other thread; it knows this of no other waker (see [`unparks`]).
 //!
 //! A signal handler may fork while a thread is parked. The child's copy of the thread parks on, and
-//! nobody there unparks it: an interrupted park is resumed, not ended. So a thread parks for
+//! no thread there unparks it: an interrupted park is resumed, not ended. So a thread parks for
 //! [`FORK_LOOK_EVERY`] at the longest, and then looks whether it is still in the process whose
 //! threads it waits for. In a fork it polls no more, since a thread that does not exist there may
 //! hold a lock.

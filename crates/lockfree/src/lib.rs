@@ -9,8 +9,8 @@
 //!   waits for a future.
 //! * [`tenure`], [`flight_table`]: who acts for a device, and which ops its engine has, so that a
 //!   driver that is stuck can be replaced.
-//! * [`ring`], [`bell`]: the buffer between two stages of a pipeline, and how the pipeline's threads
-//!   sleep. Both have a lock, which is held for a few instructions.
+//! * [`ring`], [`bell`]: the buffer between two stages of a pipeline, and how the pipeline's
+//!   threads sleep. Both have a lock, which is held for a few instructions.
 //! * `room`: callers that wait for room in a full queue.
 //! * [`foreign`]: how foreign code is called. [`process`]: detects forks, in which none of the
 //!   threads exist.

@@ -9,7 +9,7 @@
 //!    Such an object is dropped without joining its threads: it stays in memory until the child
 //!    ends. Device memory belongs to the parent and is not released.
 //! 3. In a fork a lock may stay locked for ever, so [`lock`] gives up there after a while. State of
-//!    the whole process, rather than of one runtime, is made anew in a fork: see [`PerProcess`].
+//!    the whole process, rather than of one runtime, is made again in a fork: see [`PerProcess`].
 //! 4. A signal handler may fork while the interrupted thread waits. The child returns into a wait
 //!    that no thread will end. So callers wait in parts, and look between two parts whether they
 //!    are still in the process: see [`crate::blocking`] and [`lock`].

@@ -2,7 +2,7 @@
 //!
 //! 1. Positions are given out before the work is done: a stage that takes an item from one ring
 //!    reserves a position in the next one. So its output always has room, and items leave in the
-//!    order in which they came, in whatever order they are finished.
+//!    order in which they came, regardless of the order in which they are finished.
 //! 2. A stage that need not keep order promises instead: room is set aside, and the position is
 //!    taken when the item is there.
 //! 3. An item that was left out is an item without a value. It still takes its position, so that

@@ -20,7 +20,7 @@ pub struct Room {
 
 impl Room {
     /// Registers `waker` to be woken when an item is taken out. The caller must look once more
-    /// after this. Does nothing in a fork of the process `made_in`, where nobody wakes it.
+    /// after this. Does nothing in a fork of the process `made_in`, where no thread wakes it.
     pub fn wait(&self, made_in: Process, waker: &Waker) {
         let Some(mut wakers) = process::lock(&self.wakers, made_in) else { return };
         if !wakers.iter().any(|known| known.will_wake(waker)) {

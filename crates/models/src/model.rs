@@ -73,7 +73,7 @@ impl Model {
     /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's
     /// order and stay where they were computed. Only values whose element types devices lack are
     /// copied to the host.
-    pub fn infer_held(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
+    pub fn infer_on_device(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
         let live = |held: &Held| match held {
             Held::Array(array) => Live::Value(array.clone().into()),
             Held::Tensor(tensor) => Live::Tensor(tensor.clone(), tensor.dtype().into()),

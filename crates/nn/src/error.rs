@@ -79,7 +79,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An argument that is not what is expected.
+    /// The error for an argument with an unexpected value.
     pub fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
         Error::Invalid { what, expected: expected.into(), got: got.to_string() }
     }

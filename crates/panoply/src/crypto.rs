@@ -34,7 +34,7 @@
 //! assert_eq!((digests.count(), digests.len_of(0)), (1024, 32));
 //!
 //! let packed = runtime.run(Compress::new(Format::Zstd, records).level(1)).wait()?;
-//! // No message may become longer than the limit, whatever it claims.
+//! // No message may become longer than the limit, for any length that it claims.
 //! let back = runtime.run(Decompress::new(Format::Zstd, packed).limit(1024)).wait()?;
 //! assert_eq!(back.total_bytes(), 1 << 20);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -2,7 +2,7 @@
 //!
 //! The file holds the figures of every device that was ever calibrated, each with the device's
 //! name, its driver and the version of this library. Only figures for which all of these match are
-//! used. A damaged file and outdated figures are ignored; the runtime then warns and learns anew.
+//! used. A damaged file and outdated figures are ignored; the runtime then warns and learns again.
 //! The folder is shared with the compiled kernels and follows the same rules: an absolute path,
 //! owned by the user, closed to everybody else, files written by renaming.
 

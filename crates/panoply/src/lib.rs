@@ -35,7 +35,7 @@
 //! * [`models`]: models from ONNX files, on every device.
 //! * [`inputs`]: pictures and texts as a model's inputs; classes, boxes and vectors of its outputs.
 //! * [`serve`]: models for many callers: batches, folders of models, ensembles; common tasks.
-//! * [`second_opinion`]: models on ONNX Runtime, if its library is named.
+//! * [`onnxruntime`]: models on ONNX Runtime, if its library is named.
 //! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
@@ -74,11 +74,11 @@ mod builder;
 mod compiled;
 pub mod crypto;
 pub mod learned;
+#[cfg(all(feature = "ml", feature = "onnxruntime"))]
+pub mod onnxruntime;
 pub mod prelude;
 mod provider;
 mod runtime;
-#[cfg(all(feature = "ml", feature = "onnxruntime"))]
-pub mod second_opinion;
 mod selection;
 pub mod settings;
 pub mod signal;

@@ -1,4 +1,5 @@
-//! With `crypto.provider = "aws-lc"`, however it was asked for, other devices refuse crypto and the CPU runs it, opened with that option.
+//! With `crypto.provider = "aws-lc"`, set in any way, other devices refuse crypto, and the CPU,
+//! opened with that option, runs it.
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 

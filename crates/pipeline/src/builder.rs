@@ -118,7 +118,7 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Sends a message for each item to one of a program's own workers, chosen by the pool's
     /// partitioner, and continues with its reply. While the worker's queue is full the item waits,
-    /// and the message is made anew for each attempt.
+    /// and the message is made again for each attempt.
     pub fn worker<W, F>(self, name: &str, pool: Arc<WorkerPool<W>>, message: F) -> Builder<W::Reply>
     where
         W: Worker,

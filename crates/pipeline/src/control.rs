@@ -33,7 +33,7 @@ pub(crate) struct Signals {
     failure: Mutex<Option<PipelineError>>,
     pub(crate) bell: Bell,
     pub(crate) ending: Mutex<Ending>,
-    /// Those who wait for the end: woken when the run was stopped, and when its report is
+    /// The waiters for the end: woken when the run was stopped, and when its report is
     /// available.
     pub(crate) ended: Room,
     /// The process that has the run's threads.

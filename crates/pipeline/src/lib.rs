@@ -23,7 +23,7 @@
 //!     })
 //!     .parallel(2)
 //!     .on_error(ErrorPolicy::skip())
-//!     // Ops: several are under way at once, and what the first makes stays where it is for the second.
+//!     // Ops: several run at once. The output of the first stays on its device for the second.
 //!     .op("double", Arc::clone(&runtime), |numbers| Map::add(numbers, numbers))
 //!     .op("sum", Arc::clone(&runtime), |numbers| Reduce::sum(numbers))
 //!     .try_map("read", |sum| sum.as_slice::<f32>().map(|sum| sum[0]))
@@ -49,7 +49,8 @@
 //!
 //! The ring between two stages and the bell of the threads are parts of `panoply_lockfree`, because
 //! loom checks them. Of `panoply_runtime` the crate uses what programs use, and the hidden modules
-//! `threads` and `time`. Its simulation steps the workers of a `stepped` runtime between its stages.
+//! `threads` and `time`. Its simulation steps the workers of a `stepped` runtime between its
+//! stages.
 
 mod builder;
 mod chain;

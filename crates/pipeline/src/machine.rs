@@ -258,7 +258,7 @@ impl Machine {
     /// The report of the run as it is now, or as it was when it ended.
     pub(crate) fn report(&self) -> Report {
         let noted = lock(&self.control.signals.ending).report.clone();
-        // A receiver may still take items from the last ring, so the progress is read anew.
+        // A receiver may still take items from the last ring, so the progress is read again.
         noted.map(|report| Report { progress: (self.progress)(), ..report }).unwrap_or_else(|| self.read())
     }
 

@@ -1,5 +1,6 @@
-//! A signal handler forks while the interrupted thread waits for the runtime. The child returns from
-//! the handler into the wait, which no thread will end there: it must end by itself, as an error.
+//! A signal handler forks while the interrupted thread waits for the runtime. The child returns
+//! from the handler into the wait, which no thread will end there: it must end by itself, as an
+//! error.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)] // Signals and real forks.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
@@ -27,7 +28,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn fork_here(_: libc::c_int) {
     // SAFETY: `fork` may be called here: the interrupted thread is outside the allocator. The child
-    // goes on with what the signal has interrupted.
+    // continues the interrupted code.
     let child = unsafe { libc::fork() };
     if child != 0 {
         CHILD.store(child, Ordering::SeqCst);
@@ -188,7 +189,7 @@ fn building_a_runtime_ends() {
     assert_eq!((child, parent), (Some(true), end(false, true)));
 }
 
-/// Holds whoever passes it until it is opened.
+/// Blocks each thread that passes it until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar, AtomicBool)>);
 

@@ -8,12 +8,12 @@
 //!
 //! Modules in reading order:
 //!
-//! * `topology`: the machine, from files that `sysfs` reads: `nodes`, `cores`, `pci`, and the limits
-//!   of `cgroup`.
-//! * `request`, `plan`: what is asked for, and the answer. `planner` makes one from the other; `site`
-//!   is the part of the machine that it has left.
-//! * [`affinity`]: the calling thread's CPUs and priority. [`realtime`]: threads with deadlines, and
-//!   `histogram`: by how much they missed them.
+//! * `topology`: the machine, from files that `sysfs` reads: `nodes`, `cores`, `pci`, and the
+//!   limits of `cgroup`.
+//! * `request`, `plan`: what is asked for, and the answer. `planner` makes one from the other;
+//!   `site` is the part of the machine that it has left.
+//! * [`affinity`]: the calling thread's CPUs and priority. [`realtime`]: threads with deadlines,
+//!   and `histogram`: by how much they missed them.
 //! * `sys_linux`, `sys_other`: the system calls. `error`: why one of them, or a plan, failed.
 //!
 //! ```

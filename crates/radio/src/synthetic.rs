@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use num_complex::{Complex32, Complex64};
-use panoply_core::op::signal::oscillator::{Oscillator, turned};
+use panoply_core::op::signal::oscillator::{Oscillator, phasor};
 use panoply_core::{Error, Result, Tensor};
 
 /// Number of waves whose sum models a fading path.
@@ -171,7 +171,7 @@ impl Channel {
 
 impl Fading {
     fn gain(&self, time: f64) -> Complex32 {
-        let sum: Complex64 = self.waves.iter().map(|(turns, phase)| turned(turns * time + phase)).sum();
+        let sum: Complex64 = self.waves.iter().map(|(turns, phase)| phasor(turns * time + phase)).sum();
         let gain = sum / (FADING_WAVES as f64).sqrt();
         Complex32::new(gain.re as f32, gain.im as f32)
     }

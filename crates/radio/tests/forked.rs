@@ -1,4 +1,5 @@
-//! A fork of the process has no thread that receives: a source of datagrams says so there, and is dropped at once.
+//! A forked process has no thread that receives. A source of datagrams returns an error there, and
+//! can be dropped without a wait.
 #![cfg(unix)]
 #![allow(unsafe_code)] // A real fork.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
@@ -10,12 +11,13 @@ use panoply_core::Error;
 use panoply_core::op::signal::SampleFormat;
 use panoply_radio::datagrams::Datagrams;
 
-/// How long a child may take. Whoever waits for a thread that is not there waits for ever.
+/// The longest that a child may take. A wait for a thread that does not exist never ends.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Runs `body` in a fork and returns its answer; `None` where it does not end.
 fn in_child(body: impl FnOnce() -> bool) -> Option<bool> {
-    // SAFETY: the child runs `body` on its only thread, and leaves without running the parent's destructors.
+    // SAFETY: the child runs `body` on its only thread, and leaves without running the parent's
+    // destructors.
     match unsafe { libc::fork() } {
         0 => {
             let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);

@@ -30,7 +30,7 @@ fn reserve(bytes: usize) -> io::Result<()> {
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: these are the start and the length of the mapping above, which nobody else knows.
+    // SAFETY: these are the start and the length of the mapping above, which no other code knows.
     unsafe { libc::munmap(start, bytes) };
     Ok(())
 }

@@ -21,13 +21,13 @@
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and
 //!   supervision.
 //! * [`stepped`]: a runtime without threads, for simulations of the layers above it.
-//! * `errands`: where foreign code is called for the ops of a stuck or ended worker. `timers`: where
-//!   wakers are called at a time. `threads`: the threads of a runtime.
+//! * `errands`: where foreign code is called for the ops of a stuck or ended worker. `timers`:
+//!   where wakers are called at a time. `threads`: the threads of a runtime.
 //! * `address_space`: whether there is memory for large queues and for threads.
 //!
 //! Two crates below this one are parts of it: `panoply_lockfree` has the queue, slot, sleeper and
-//! tenure that everything here is made of, and [`placement`] says which CPUs workers run on. Pipelines
-//! are above it, in `panoply_pipeline`.
+//! tenure that everything here is made of, and [`placement`] says which CPUs workers run on.
+//! Pipelines are above it, in `panoply_pipeline`.
 //!
 //! A module knows the modules below it, and none above:
 //!

@@ -45,7 +45,7 @@ pub enum PartitionError {
     /// The partitioner named a worker that does not exist.
     #[error("expected a worker below {workers}, got {got}")]
     OutOfRange {
-        /// How many workers there are.
+        /// The number of workers.
         workers: usize,
         /// The partitioner's answer.
         got: usize,
@@ -59,9 +59,9 @@ pub enum PartitionError {
     /// The ranges do not fit the pool.
     #[error("expected {expected} workers, one per range, got {got}")]
     WorkersMismatch {
-        /// How many ranges there are.
+        /// The number of ranges.
         expected: usize,
-        /// How many workers there are.
+        /// The number of workers.
         got: usize,
     },
     /// More workers than the ring supports.
@@ -69,7 +69,7 @@ pub enum PartitionError {
     TooManyWorkers {
         /// [`RING_WORKERS_MAX`].
         max: usize,
-        /// How many workers there are.
+        /// The number of workers.
         got: usize,
     },
     /// No virtual nodes, or too many.

@@ -60,7 +60,7 @@ const CPUS_PER_PATIENT: usize = 4;
 /// 100 µs, 2.2 for 50 µs.)
 const FIRST_SPIN_US_MAX: u64 = 4;
 
-/// What a fork of the process names as the object that it cannot use.
+/// The name of the unusable object in a fork's error.
 const OPS_RUNTIME: &str = "the op's runtime";
 
 /// How long a caller spins for an op with this much input. The caller of a larger op on the CPU
@@ -310,7 +310,7 @@ impl Patience {
         Patience::take_one_of(&TAKEN, Patience::places())
     }
 
-    /// How many permissions there are.
+    /// The number of permissions.
     fn places() -> usize {
         static PLACES: OnceBox<usize> = OnceBox::new();
         *PLACES.get_or_make(|| (cpus() / CPUS_PER_PATIENT).max(1))

@@ -360,8 +360,8 @@ impl Relay {
         }
     }
 
-    /// Chooses the lane anew for an op that failed or left its lane. If there is none, the returned
-    /// error is for its caller.
+    /// Chooses the lane again for an op that failed or left its lane. If there is none, the
+    /// returned error is for its caller.
     fn decide(&self, ticket: &mut OpTicket, now: Instant) -> Result<()> {
         let Some(task) = ticket.question_mut() else { return Err(Error::ShuttingDown) };
         let Some(history) = task.history.as_mut() else { return Ok(()) };

@@ -95,15 +95,15 @@ impl Stepped {
 }
 
 impl Entrance {
-    /// Sends an op to the device that the router chooses. It waits in line where that device's queue
-    /// is full. Of the options only `to_host` counts.
+    /// Sends an op to the device that the router chooses. It waits in line where that device's
+    /// queue is full. Of the options only `to_host` counts.
     pub fn send(&self, op: Op, options: &RunOptions) -> Pending<Value> {
         let wishes = Wishes { to_host: options.to_host, ..Wishes::none(FallbackPolicy::Alternate) };
         self.try_send(op, wishes, true)
     }
 
-    /// Sends an op to one device and nowhere else, with its answer on the host. A device that is being
-    /// reopened, or is full, refuses it.
+    /// Sends an op to one device and nowhere else, with its answer on the host. A device that is
+    /// being reopened, or is full, refuses it.
     pub fn send_to(&self, device: usize, op: Op) -> Pending<Value> {
         let alone = Wishes::none(FallbackPolicy::None);
         let wishes = Wishes { allowed: 1 << device, pinned: true, to_host: true, ..alone };

@@ -49,14 +49,14 @@ fn child() {
         assert!(matches!(error, WorkerError::BadOption { what: "queue_depth_max", .. }), "{error}");
     }
     // Threads that do not fit. Threads that have ended leave memory of the allocator behind, so the
-    // limit is set anew.
+    // limit is set again.
     for _ in 0..2 {
         limit_more(700 << 20);
         let error = pool(WORKERS_MAX, 2).err().unwrap();
         let WorkerError::InitFailed { worker, reason } = &error else { panic!("{error}") };
         assert!(*worker > 0 && reason.contains("no thread"), "{error}");
     }
-    // What fits still works.
+    // A pool that fits still works.
     limit_more(700 << 20);
     let pool = pool(2, 64).unwrap();
     assert_eq!(pool.request(7).unwrap().wait(), Ok(7));

@@ -86,7 +86,7 @@ fn run_round(round: u64, tally: &Tally) -> u64 {
     for (worker, control) in workers.iter().zip(&controls) {
         let counters = worker.counters;
         assert_eq!(worker.queued, 0, "no queue slot leaks: {worker:?}");
-        // Ops that were queued for a sick device move to the other one, which accepts them anew.
+        // Ops that were queued for a sick device move to the other one, which accepts them again.
         let ended = counters.completed + counters.failed + counters.cancelled + counters.moved;
         assert_eq!(counters.accepted, ended, "{worker:?}");
         let start = Instant::now();

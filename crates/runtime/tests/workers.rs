@@ -13,7 +13,7 @@ use panoply_runtime::pool::{WORKERS_MAX, WorkerStatus};
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};
 
-/// Records what it received. It is not `Send`, because a worker's state need not be.
+/// Records the messages that it received. It is not `Send`, because a worker's state need not be.
 struct Recorder {
     index: usize,
     seen: Rc<Cell<u64>>,

@@ -42,7 +42,7 @@ pub(super) struct Counts {
     pub(super) live_bytes: AtomicU64,
 }
 
-/// What a virtual device has seen.
+/// Counters of a virtual device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// How often it was opened.
@@ -92,7 +92,7 @@ impl VirtualControl {
         self.injected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push_back(fault);
     }
 
-    /// What the device says about its health from now on.
+    /// Sets the health that the device reports from now on.
     pub fn set_health(&self, vitals: Health) {
         *self.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = vitals;
     }
@@ -119,7 +119,7 @@ impl VirtualControl {
         self.script.compile_time.filter(|_| fresh).unwrap_or_default()
     }
 
-    /// What the device has seen.
+    /// The device's counters.
     pub fn counters(&self) -> Counters {
         Counters {
             opened: self.counts.opened.load(Ordering::Relaxed),
@@ -151,7 +151,8 @@ impl Backend for VirtualBackend {
             info.id = DeviceId { api: Api::SIMULATED, index };
             info.name = format!("simulated device {index}");
             info.numa_node = None;
-            // Whatever it answers with, it stands for a device with a queue of its own, and memory unless the script says otherwise.
+            // Regardless of the answering backend, the virtual device has a queue of its own. It
+            // has its own memory unless the script says otherwise.
             info.shares_host_memory = control.script.in_host_memory;
             info.computes_in_submit = false;
             info.runs_on_cores = false;
@@ -169,7 +170,7 @@ impl Backend for VirtualBackend {
         if let Op::Graph(GraphOp::RunGraph(graph)) = op
             && let Ok(instance) = graph.instance()
         {
-            // What the script leaves out, and whether the memory that it gives the device is enough.
+            // Reports the ops that the script leaves out, and too little memory of the device.
             let lacking = instance.support(graph.graph(), device.id, &|op| self.supports(device, op));
             let control = self.devices.get(device.id.index as usize);
             let is_bounded = control.is_some_and(|control| control.script.memory_bytes.is_some());

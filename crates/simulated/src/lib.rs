@@ -5,7 +5,7 @@
 //! latency, errors, hangs, loss, a memory of its own. Its API and its name always say that it is
 //! simulated.
 //!
-//! * [`script`]: what the device does to each op.
+//! * [`script`]: the device's behaviour for each op.
 //! * `backend`: finds and opens virtual devices.
 //! * `engine`: one opened device.
 //! * `memory`: the allocations on it.

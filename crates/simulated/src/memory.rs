@@ -1,4 +1,5 @@
-//! The memory of a virtual device: bytes that only the engine can reach, behind handles that anyone can hold.
+//! The memory of a virtual device: bytes that only the engine can reach, behind handles that anyone
+//! can hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use panoply_core::{Buffer, DeviceBuffer, DeviceId, Error, HostBuffer, HostBuffer
 
 use crate::backend::VirtualControl;
 
-/// What lives on one opened device.
+/// The memory of one opened device.
 pub(super) struct VirtualMemory {
     device: DeviceId,
     control: Arc<VirtualControl>,

@@ -1,4 +1,4 @@
-//! What a virtual device does to each op that reaches it.
+//! Scripts: the behaviour of a virtual device for each op that reaches it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,13 +100,14 @@ impl Script {
         self
     }
 
-    /// Each op takes this much longer, by what it is.
+    /// Each op takes longer by `cost` of the op.
     pub fn cost(mut self, cost: fn(&Op) -> Duration) -> Script {
         self.cost = Some(cost);
         self
     }
 
-    /// The device computes in the host's memory, as the processor's cores do: nothing crosses a link.
+    /// The device computes in the host's memory, as the processor's cores do: nothing crosses a
+    /// link.
     pub fn in_host_memory(mut self) -> Script {
         self.in_host_memory = true;
         self
@@ -136,7 +137,7 @@ impl Script {
         self
     }
 
-    /// What sort of hardware it pretends to be.
+    /// Sets the kind of hardware that the device reports.
     pub fn kind(mut self, kind: DeviceKind) -> Script {
         self.kind = Some(kind);
         self
@@ -166,7 +167,8 @@ impl Script {
         self
     }
 
-    /// Faults happen at random, the same for the same seed. A [`Fault::Block`] lasts for `block_time`.
+    /// Faults happen at random, the same for the same seed. A [`Fault::Block`] lasts for
+    /// `block_time`.
     pub fn random_faults(mut self, seed: u64, rates: Rates, block_time: Duration) -> Script {
         self.random = Some((seed, rates));
         self.block_time = block_time;
@@ -185,7 +187,7 @@ impl Script {
         self
     }
 
-    /// What happens to the op with this number.
+    /// The fault that hits the op with this number.
     pub(super) fn fault(&self, number: u64) -> Option<Fault> {
         if let Some(fault) = self.faults_at.get(&number) {
             return Some(*fault);

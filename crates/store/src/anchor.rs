@@ -89,8 +89,8 @@ pub(crate) fn generation(anchor: &Path, store: &[u8; 16]) -> Option<u64> {
     read(anchor).ok().flatten().filter(|known| known.store == *store).map(|known| known.point.generation)
 }
 
-/// Refuses to replace a file that is neither missing nor empty, and does not begin as an anchor does:
-/// it may be the store's only key.
+/// Refuses to replace a file that is neither missing nor empty, and does not begin as an anchor
+/// does: it may be the store's only key.
 pub(crate) fn expect_replaceable(anchor: &Path) -> Result<()> {
     if anchor.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(());
@@ -110,7 +110,7 @@ pub(crate) fn write(anchor: &Path, store: &[u8; 16], point: &Point) -> Result<()
         let Some((mut file, new)) = new_file(anchor)? else { continue };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         if !cfg!(unix) {
-            // On other systems nobody can read a locked file, even under its final name.
+            // On other systems no process can read a locked file, even under its final name.
             let _ = file.unlock();
         }
         match written.and_then(|()| fs::rename(&new, anchor)) {
@@ -138,12 +138,12 @@ fn new_file(anchor: &Path) -> Result<Option<(File, PathBuf)>> {
 }
 
 /// Locks a new file; false if it is about to be removed, or was removed already. A file system
-/// without locks is no error: nobody removes a file there.
+/// without locks is no error: no process removes a file there.
 fn lock_new(file: &File, new: &Path) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && is_same_file(file, new)
 }
 
-/// Removes the new files of killed writers of this anchor. What cannot be removed stays.
+/// Removes the new files of killed writers of this anchor. A file that cannot be removed stays.
 pub(crate) fn remove_leftovers(anchor: &Path) {
     let Some(name) = anchor.file_name().and_then(|name| name.to_str()) else { return };
     let Ok(entries) = fs::read_dir(folder_of(anchor)) else { return };

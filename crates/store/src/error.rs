@@ -211,7 +211,7 @@ pub enum Error {
     /// The operating system reported an error.
     #[error("could not {action} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -239,7 +239,7 @@ pub enum Error {
     /// The system supplied no random bytes.
     #[error("the system has no randomness: {reason}")]
     NoRandomness {
-        /// What it said.
+        /// The system's reason.
         reason: String,
     },
     /// A device or the runtime failed.

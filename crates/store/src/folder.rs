@@ -7,7 +7,7 @@
 //! catalog-<id>.copy    the same bytes again
 //! data/KEYS            the root keys as they are in HEAD, twice: what is needed beside the extents to find all objects again
 //! data/<id>            the extents
-//! RESERVE              room for removals where the disk is full; nobody reads it
+//! RESERVE              room for removals where the disk is full; it is never read
 //! *.damaged            files that a repair has set aside
 //! LOCK                 an empty file that is locked beside the folder
 //! ```

@@ -180,8 +180,8 @@ impl Identity {
         copies(keys).first().is_some_and(|copy| keys == twice(copy))
     }
 
-    /// Fails if `data/KEYS` is that of another store in all its copies: then HEAD or `data/KEYS` was
-    /// copied here, and nothing may be written before the right one is back.
+    /// Fails if `data/KEYS` is that of another store in all its copies: then HEAD or `data/KEYS`
+    /// was copied here, and nothing may be written before the right one is back.
     pub(crate) fn expect_keys_of_this_store(&self, path: &Path, keys: &[u8]) -> Result<()> {
         // The root keys of two stores have nothing in common but for chance. So a copy that shares
         // most of its bytes with HEAD's is this store's, and its id is damaged.

@@ -166,7 +166,7 @@ impl Log {
         self.copies.iter().try_for_each(cut)
     }
 
-    /// Cuts off records that end at `place`, which this writer has written and nobody may count,
+    /// Cuts off records that end at `place`, which this writer has written and no reader may count,
     /// unless something else has been written since.
     pub(crate) fn cut_own(&mut self, place: &Place) {
         for copy in &mut self.copies {

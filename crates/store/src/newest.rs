@@ -57,8 +57,8 @@ impl Newest {
             && is_still(beyond.is_older_head)?
         {
             if beyond.is_older_head {
-                // The copies of the log are compared again, up to the new end. Those of a single commit
-                // may differ: its writer may have ended between them.
+                // The copies of the log are compared again, up to the new end. Those of a single
+                // commit may differ: its writer may have ended between them.
                 newest.damaged_copies = log::read(runtime, folder, store, root, &beyond.state.place())?.damaged;
                 newest.damaged_copies.push(older(beyond.state.generation, got));
             }

@@ -64,7 +64,7 @@ pub struct Repair {
     pub lost: Vec<(String, &'static str)>,
     /// Number of data files that belong to no recoverable object. They are set aside.
     pub files_aside: u64,
-    /// Number of those that cannot be read, so that nobody knows whether and to which object they
+    /// Number of those that cannot be read, so that it is unknown whether and to which object they
     /// belonged. Objects of unknown names may be lost.
     pub files_unreadable: u64,
     /// Whether head and log are authentic to their end. Otherwise the last changes may be missing,
@@ -180,7 +180,7 @@ fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) 
     Ok(Found { identity, catalog, generation, has_head: state.is_some(), head: head.ok(), report, aside })
 }
 
-/// What a log tells.
+/// The content of a log.
 struct Logged {
     /// The root keys that open it.
     identity: Identity,

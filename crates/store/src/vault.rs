@@ -48,8 +48,8 @@ pub const FRONT_BYTES: usize = 8 + SALT_BYTES + 8 + 8 + 1 + 4;
 const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Bytes of text that are opened at once.
 const OPEN_BYTES: usize = 8 << 20;
-/// Number of bytes that may be opened in vain to find out whether candidates are frames; four times
-/// the file's length if that is more.
+/// The most bytes of failed openings when candidates for frames are tried, or four times the file's
+/// length if that is more.
 const TRIED_BYTES_MIN: usize = 64 << 20;
 /// A failed opening counts as at least this many bytes: it derives a key, however short the text
 /// is.
@@ -241,11 +241,11 @@ struct Reading<'a> {
     path: &'a Path,
     name: &'a str,
     file: &'a [u8],
-    /// Bytes that may still be opened in vain.
+    /// Bytes of failed openings that are still permitted.
     tries: usize,
     /// Number of bytes that are opened at once: a single frame after a failure, then twice as much
-    /// as succeeded. So, apart from the bad frames themselves, at most twice as much is opened in
-    /// vain as with success.
+    /// as succeeded. So, apart from the bad frames themselves, failed openings have at most twice
+    /// the bytes of successful ones.
     room: usize,
     found: Unsealed,
 }

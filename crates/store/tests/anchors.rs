@@ -43,13 +43,14 @@ fn the_next_command_removes_the_new_anchors_of_killed_writers() {
         // The last one is about another store.
         assert_eq!(left[1].exists(), number == 3, "command {number}");
     }
-    // Nobody is told to change anything.
+    // A repair with `apply: false` changes nothing.
     let look = RepairOptions { apply: false, new_anchor: false };
     let _ = Store::repair(runtime(), &folder.0, &key(1), &anchored(), look).unwrap();
     assert!(left[1].exists());
 }
 
-/// What a living writer holds, and what has another name or is no file, is not left over.
+/// Only new files of killed writers are removed: a locked one, one of another name, and anything
+/// that is no regular file stay.
 #[test]
 #[cfg(unix)]
 fn other_files_beside_an_anchor_stay() {

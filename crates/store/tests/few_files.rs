@@ -1,5 +1,5 @@
-//! Too many open files say nothing about a store: the error is the system's, and nothing is repaired
-//! or thrown away.
+//! A process without free file descriptors gets the system's error from a store. Nothing is
+//! repaired or discarded.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -33,7 +33,7 @@ fn with_few<T>(free: u64, work: impl FnOnce() -> T) -> T {
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `before` is a valid structure to fill.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
-    // Numbers below the highest that are free are taken, so that the limit is the number of the next.
+    // Fills all free descriptors below `highest`, so that the limit is the next descriptor.
     let highest = fs::read_dir("/proc/self/fd").unwrap().count() as i32 + 64;
     let mut fillers = vec![File::open("/dev/null").unwrap()];
     while fillers.last().unwrap().as_raw_fd() < highest {

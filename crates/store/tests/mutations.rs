@@ -1,6 +1,6 @@
-//! Stores whose files are altered, cut, exchanged with those of another time, deleted and doubled at
-//! random: each opens right, or is named as damaged, or is repaired without loss. Nothing panics, no
-//! content is handed out that was never there, and no store grows without bound.
+//! Stores whose files are altered, cut, deleted, doubled or exchanged with older ones at random.
+//! Each store opens correctly, is reported as damaged, or is repaired without loss. No call panics,
+//! no content is returned that was never stored, and no store grows without bound.
 //!
 //! `PANOPLY_STORE_MUTATIONS` sets the number of stores of the long form.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
@@ -29,7 +29,7 @@ struct Base {
     versions: BTreeMap<String, BTreeSet<Vec<u8>>>,
 }
 
-/// What was done to a store.
+/// A change to the files of a store.
 #[derive(Debug)]
 struct Mutation {
     file: PathBuf,

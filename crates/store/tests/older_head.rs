@@ -36,7 +36,8 @@ fn says_so(errors: &[Error], newest: u64, generation: u64) -> bool {
     errors.iter().any(is_it)
 }
 
-/// Changes of every kind; gives the heads after each, in order, and what the store has at the end.
+/// Makes changes of every kind. Returns the head after each change, in order, and the final
+/// contents.
 fn changed(folder: &Path) -> (Vec<Vec<u8>>, Contents) {
     let mut random = Random(9);
     let mut store = create(folder);
@@ -113,7 +114,8 @@ fn an_anchor_that_remembers_the_newest_commit_is_satisfied() {
     fs::remove_file(&anchor.0).unwrap();
 }
 
-/// The log was written anew since: the head names files that are gone, or that were put back as well.
+/// The log was written again after the older head: that head names files that are gone, or that
+/// were put back with it.
 #[test]
 fn a_log_that_goes_on_in_other_files_is_found() {
     for (way, puts_logs_back) in [(0, false), (0, true), (1, false), (2, false)] {

@@ -97,7 +97,8 @@ fn every_altered_byte_of_a_store_with_a_passphrase_is_made_good() {
     alter_every_byte(&MasterKey::passphrase(b"open sesame".to_vec()).unwrap(), 43);
 }
 
-/// Alters every byte, one at a time, or every [`SHORT_STEP`]-th in a short run; at every `mended`-th one a writer repairs the store.
+/// Alters every byte, one at a time, or every [`SHORT_STEP`]-th in a short run. At every
+/// `mended`-th of these a writer repairs the store.
 fn alter_every_byte(key: &MasterKey, mended: usize) {
     let (folder, work) = (TempFolder::new("repair-flip"), TempFolder::new("repair-flip-work"));
     let expected = filled_with(&folder.0, key);
@@ -469,14 +470,14 @@ fn copies_of_a_head_that_differ_share_what_may_be_spent() {
     // 8 KiB a pass; the limit is 768 MiB.
     let refused = with_passes(60_000, 50_000);
     assert!(matches!(refused, Err(Error::WrongKey { .. })), "{refused:?}");
-    // The unaltered copy is read, whichever it is and whatever work the other asks for.
+    // The unaltered copy is read, in either place, for any number of passes in the other.
     with_passes(98_000, 1).unwrap();
     with_passes(1, 98_000).unwrap();
     with_passes(200_000, 1).unwrap();
 }
 
-/// Another store with the same key: its HEAD is authentic, but the root keys beside the data are not
-/// its own. Nothing is written, and the right state comes back once the foreign HEAD is gone.
+/// Another store with the same key: its HEAD is authentic, but the root keys beside the data are
+/// not its own. Nothing is written, and the right state comes back once the foreign HEAD is gone.
 #[test]
 fn the_head_of_another_store_costs_nothing() {
     let (folder, other) = (TempFolder::new("repair-own"), TempFolder::new("repair-other"));

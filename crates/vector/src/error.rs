@@ -90,7 +90,7 @@ pub enum Error {
     NotACollection {
         /// The path.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         reason: String,
     },
     /// Another process, or another handle, has the collection open for writing.

@@ -1,4 +1,5 @@
-//! A fork of the process has none of a collection's threads: the collection refuses with a reason there, and is dropped at once.
+//! A forked process has none of a collection's threads. The collection refuses calls there, with
+//! the reason, and can be dropped without a wait.
 #![cfg(unix)]
 #![allow(unsafe_code)] // A real fork.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
@@ -12,12 +13,13 @@ use panoply_vector::{Collection, Error, Filter, IndexOptions, Metric, Options, S
 use serde_json::Value;
 use support::{TempFolder, ids, runtime};
 
-/// How long a child may take. Whoever waits for a thread that is not there waits for ever.
+/// The longest that a child may take. A wait for a thread that does not exist never ends.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Runs `body` in a fork and returns its answer; `None` where it does not end.
 fn in_child(body: impl FnOnce() -> bool) -> Option<bool> {
-    // SAFETY: the child runs `body` on its only thread, and leaves without running the parent's destructors.
+    // SAFETY: the child runs `body` on its only thread, and leaves without running the parent's
+    // destructors.
     match unsafe { libc::fork() } {
         0 => {
             let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);

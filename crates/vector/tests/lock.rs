@@ -1,4 +1,4 @@
-//! The lock of a collection: whatever becomes of its file, one writer at a time.
+//! The lock of a collection: one writer at a time, even if the lock's file is removed or replaced.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -49,8 +49,8 @@ fn deleting_or_replacing_lock_lets_nobody_in() {
     assert_eq!(again.len(), 24);
 }
 
-/// On a network file system the lock of a folder may hold on one host alone. A writer on another host has locked LOCK, and
-/// the log.
+/// On a network file system the lock of a folder may hold on one host only. Here a writer on
+/// another host has locked LOCK and the log.
 #[test]
 fn a_lock_of_another_host_is_heeded() {
     let folder = TempFolder::new("lock-host");
@@ -95,7 +95,8 @@ fn a_log_that_was_deleted_or_replaced_takes_no_changes() {
     }
 }
 
-/// A child of a fork has the parent's files open, and kept the collection locked as long as it lived.
+/// Regression: a forked child has the parent's files open, and kept the collection locked as long
+/// as it lived.
 #[test]
 #[allow(unsafe_code)]
 fn a_child_does_not_keep_what_its_parent_has_closed() {

@@ -121,7 +121,7 @@ impl Backend for AbacusBackend {
 /// The work items of the device.
 enum Work {
     /// Sorts lines of this length.
-    Sort { values: Vec<f32>, line: usize, falls: bool },
+    Sort { values: Vec<f32>, line: usize, descending: bool },
     /// A result that the engine has already. It goes through the queue to keep its place in the
     /// order.
     Known(Box<Result<Value>>),
@@ -131,7 +131,7 @@ impl Work {
     fn sort(op: &Sort) -> Option<Work> {
         let last = op.axis + 1 == op.input.shape().rank();
         let values = op.input.as_slice::<f32>().ok().filter(|_| last)?.to_vec();
-        Some(Work::Sort { values, line: op.input.shape()[op.axis].max(1), falls: op.falls })
+        Some(Work::Sort { values, line: op.input.shape()[op.axis].max(1), descending: op.descending })
     }
 }
 
@@ -140,10 +140,10 @@ fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
     while let Ok((shape, work)) = inbox.recv() {
         let answer = match work {
             Work::Known(answer) => *answer,
-            Work::Sort { mut values, line, falls } => {
+            Work::Sort { mut values, line, descending } => {
                 // NaN counts as larger than every number.
                 let rising = |a: &f32, b: &f32| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
-                let order = |a: &f32, b: &f32| if falls { rising(b, a) } else { rising(a, b) };
+                let order = |a: &f32, b: &f32| if descending { rising(b, a) } else { rising(a, b) };
                 values.chunks_mut(line).for_each(|line| line.sort_by(order));
                 Tensor::from_vec(values, shape).map(Value::Tensor)
             }

@@ -4,7 +4,8 @@
 //! cargo run --example serve 3000
 //! ```
 //!
-//! With a runtime of the crate `panoply` in place of this one it serves every device of the machine.
+//! With a runtime of the crate `panoply` in place of this one it serves every device of the
+//! machine.
 
 use std::error::Error;
 use std::net::TcpListener;

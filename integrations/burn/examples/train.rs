@@ -1,4 +1,5 @@
-//! An ordinary Burn training program. Nothing in it but the choice of the device knows where it runs:
+//! An ordinary Burn training program. Nothing in it but the choice of the device knows where it
+//! runs:
 //!
 //! ```text
 //! cargo run --example train                        on Burn's own CPU backend

@@ -53,7 +53,7 @@ impl Write for Timed {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 mod tests {
     use std::net::TcpListener;
 

@@ -163,7 +163,7 @@ pub(crate) enum SessionRefusal {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 mod tests {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Messages as they travel: graphs that clients register, and clients that lie or know no better, who get an error or lose their session,
-//! and nobody else does.
+//! The protocol on the wire: graphs that clients register, and clients with invalid messages. Such
+//! a client gets an error or loses its session; other clients notice nothing.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::net::{TcpListener, TcpStream};
@@ -97,7 +97,7 @@ impl Client {
     }
 
     fn send(&mut self, messages: &[Sent]) {
-        // A server that has hung up already may not take it any more.
+        // A server that has closed the session may refuse the message.
         let _ = self.0.send(Message::Binary(rmp_serde::to_vec(messages).unwrap().into()));
     }
 
@@ -123,7 +123,7 @@ impl Client {
         self.send(&[Sent::Task(Task::ExecuteGraph { stream_id, graph_id, bindings })]);
     }
 
-    /// What a tensor has, or why it has nothing; none where the session is over.
+    /// The values of a tensor, or the error of the op that makes it. `None` if the session is over.
     fn read(&mut self, id: u64, dims: &[usize]) -> Option<Result<Vec<f32>, String>> {
         self.send(&[Sent::Task(Task::ReadTensor(9, StreamId::current(), tensor(id, dims)))]);
         match self.answer()?.content {
@@ -168,14 +168,15 @@ fn refused(client: &mut Client, id: u64, dims: &[usize], part: &str) {
     works(client);
 }
 
-/// What a client with Burn's feature `fusion` does: it registers a loop's operations once, and names them from then on.
+/// A client with Burn's feature `fusion` registers a loop's operations once, and then refers to
+/// them by the graph's id.
 #[test]
 fn graphs_that_clients_register_run_with_other_tensors_sizes_and_numbers() {
     let serving = serving(Limits::default());
     let mut client = Client::new(&serving);
     client.put(10, vec![1.0, 2.0], &[2]);
     client.put(11, vec![5.0, 7.0], &[2]);
-    // (a + b) · number, whose sum is between the operations and nobody's.
+    // (a + b) · number. Only the graph itself reads the sum a + b.
     let product = ScalarOpIr { lhs: tensor(2, &[0]), rhs: ScalarIr::UInt(0), out: tensor(3, &[0]) };
     let product = OperationIr::NumericFloat(DType::F32, NumericOperationIr::MulScalar(product));
     let relative_graph = vec![add((0, &[0]), (1, &[0]), (2, &[0])), product, OperationIr::Drop(tensor(2, &[0]))];
@@ -194,11 +195,12 @@ fn graphs_that_clients_register_run_with_other_tensors_sizes_and_numbers() {
     client.put(20, vec![1.0; 3], &[3]);
     client.execute(4, &[(0, 20), (1, 20), (3, 21)], 3, 2.0);
     assert_eq!(client.read(21, &[3]), Some(Ok(vec![4.0; 3])));
-    // The number that changed is an input of the graph after the second time; another size is another graph.
+    // The number that changed is an input of the graph from the second run on. Another size makes
+    // another graph.
     let counters = serving.counters();
     assert_eq!((counters.graphs, counters.graphs_made), (5, 3), "{counters:?}");
 
-    // An alias stays when what it stands for goes.
+    // An alias stays when its tensor is dropped.
     let (stream_id, new_id, src_id) = (StreamId::current(), TensorId::new(30), TensorId::new(21));
     client.send(&[Sent::Task(Task::RegisterAlias { stream_id, new_id, src_id })]);
     client.op(OperationIr::Drop(tensor(21, &[3])));
@@ -217,16 +219,16 @@ fn wrong_operations_fail_alone_and_say_which() {
     client.op(add((1, &[3]), (78, &[3]), (3, &[3])));
     refused(&mut client, 3, &[3], "tensor 78 does not exist");
 
-    // Shapes that do not go together, and what depends on them.
+    // Shapes that do not fit, and operations that depend on their result.
     client.op(add((1, &[3]), (2, &[2]), (4, &[3])));
     client.op(add((4, &[3]), (1, &[3]), (5, &[3])));
     refused(&mut client, 5, &[3], "NumericFloat.Add");
 
-    // The client's own idea of the result.
+    // A result type that differs from the one that follows from the operands.
     client.op(add((1, &[3]), (1, &[3]), (6, &[4])));
     refused(&mut client, 6, &[4], "the client expects f32[4]");
 
-    // A reshape to more than there is, a product of vectors.
+    // A reshape to more elements than the tensor has, and a product of vectors.
     let desc = ShapeOpIr { input: tensor(1, &[3]), out: tensor(7, &[1 << 20]) };
     client.op(OperationIr::BaseFloat(BaseOperationIr::Reshape(desc)));
     refused(&mut client, 7, &[1 << 20], "Reshape");

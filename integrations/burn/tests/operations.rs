@@ -1,4 +1,5 @@
-//! Single operations of Burn's tensors on a device served here: what Burn's own CPU backend answers.
+//! Single operations of Burn's tensors on a device served here give the same answers as Burn's own
+//! CPU backend.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::net::TcpListener;

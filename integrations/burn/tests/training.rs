@@ -1,4 +1,5 @@
-//! Unchanged Burn programs on a device served here: the same loss at every step as on Burn's own CPU backend.
+//! Unchanged Burn programs on a device served here: the same loss at every step as on Burn's own
+//! CPU backend.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod programs;
@@ -23,7 +24,8 @@ fn served() -> (Serving, Device) {
     (serving, device)
 }
 
-/// Compares a program's losses on both, and says what the server did for it.
+/// Compares a program's losses on Burn's CPU backend and on the server, and prints the server's
+/// counters.
 fn compare(name: &str, steps: usize, tolerance: f32, program: impl Fn(&Device, usize) -> Vec<f32>) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let expected = program(&Device::flex().autodiff(), steps);

@@ -1,5 +1,5 @@
 //! Finds circles of files: files of one crate of which each uses all others, directly or through
-//! others. Whoever changes one file of a circle has to understand all of them.
+//! others. A change to one file of a circle requires understanding all of them.
 //!
 //! 1. A file uses another one if it names an item of it: by a path, or by an import. Methods are
 //!    not followed.

@@ -16,6 +16,7 @@ mod rules;
 mod source;
 mod test_files;
 mod uses;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,7 @@
 use super::functions::functions;
 use super::report::Report;
 use super::source::{Source, words};
+use super::words as plain_words;
 
 /// A longer file is listed.
 const FILE_LINES_AIM: usize = 300;
@@ -59,6 +60,7 @@ pub fn check(name: &str, kind: Kind, text: &str, report: &mut Report) {
             unsafe_without_reason(name, &source, report);
             feature_outside_facade(name, &source, report);
             unfinished(name, &source.code, &source.comments, report);
+            plain_words::check(name, &source, report);
         }
         Kind::Script => {
             size(name, text, report);

@@ -56,8 +56,8 @@ pub struct PlaceArguments {
     /// Waits up to this long while another process has the store open
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_negative_numbers = true)]
     pub wait: f64,
-    /// Memory that trying a passphrase takes, of a new store or of a new passphrase; and of one that is opened, at most, where that is
-    /// more than four times the default [default: 64]
+    /// Memory that trying a passphrase takes: of a new store or a new passphrase; of an existing
+    /// store, the most that is accepted, if larger than four times the default [default: 64]
     #[arg(long, value_name = "MIB")]
     pub passphrase_memory: Option<u32>,
 }

@@ -173,7 +173,7 @@ impl Case for ModelCase {
                 true => Some(Model::load(&*place.runtime, &file).map_err(refused)?),
                 false => None,
             };
-            loaded.as_ref().unwrap_or(&kept).infer_held(&given, &options).map_err(refused)?;
+            loaded.as_ref().unwrap_or(&kept).infer_on_device(&given, &options).map_err(refused)?;
             Ok(None)
         }))
     }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use panoply::inputs::picture::{Normalisation, Picture};
 use panoply::inputs::tasks::{Class, DetectOptions, Detection, Labels};
 use panoply::models::{Array, Model, Outputs, Port, npy};
-use panoply::second_opinion::{ONNX_RUNTIME, OtherModel, is_onnxruntime, presence};
+use panoply::onnxruntime::{ONNX_RUNTIME, OnnxRuntimeModel, is_onnxruntime, presence};
 use panoply::serve::tasks::{self, Detector};
 use panoply::{RunOptions, Runtime};
 use serde::Serialize;
@@ -62,12 +62,12 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let started = Instant::now();
     if options.device.is_some_and(|device| is_onnxruntime(device.api)) {
-        return second_opinion(&runtime, options, None, screen);
+        return on_onnxruntime(&runtime, options, None, screen);
     }
     let model = match Model::load(&runtime, &options.model) {
         // Panoply refuses this model. ONNX Runtime may run it, if the user has named its library.
         Err(refused) if options.device.is_none() && refused.is_unsupported() && presence(&runtime).is_ok() => {
-            return second_opinion(&runtime, options, Some(&refused), screen);
+            return on_onnxruntime(&runtime, options, Some(&refused), screen);
         }
         Err(refused) if options.device.is_none() && refused.is_unsupported() => {
             return Err(Failure::Run(without_another(&runtime, refused)));
@@ -111,7 +111,7 @@ fn without_another(runtime: &Runtime, refused: panoply::models::Error) -> anyhow
 /// Runs a model on ONNX Runtime, because the user asked for it or because Panoply refused the
 /// model. Inputs must be arrays: preparing a picture or a text needs knowledge about the model that
 /// only Panoply's own reader has.
-fn second_opinion(
+fn on_onnxruntime(
     runtime: &Runtime,
     options: &InferOptions,
     refused: Option<&panoply::models::Error>,
@@ -122,7 +122,7 @@ fn second_opinion(
         return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
     };
     let started = Instant::now();
-    let model = OtherModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
+    let model = OnnxRuntimeModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
     let load_ms = ms(started);
     let (arrays, started) = (arrays(files)?, Instant::now());
     let outputs = model.infer(&borrowed(&arrays)).map_err(anyhow::Error::new)?;

@@ -1,4 +1,4 @@
-//! Opens stores, and warns of what is wrong with them.
+//! Opens stores, and warns of their problems.
 
 use panoply::store::{Error, Options, Store};
 use panoply::{Api, Runtime, Settings};

@@ -1,4 +1,4 @@
-//! What the tests of `panoply store` share: a folder with a store, and the command run in it.
+//! Shared by the tests of `panoply store`: a folder with a store, and the command run in it.
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use std::fs;
@@ -30,7 +30,7 @@ impl Folder {
         fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// `panoply store` in this folder, with nothing of the user's own.
+    /// `panoply store` in this folder, without the user's own settings and state.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
         command.arg("store").args(arguments).current_dir(&self.0).env("XDG_STATE_HOME", self.path("state"));
@@ -54,7 +54,7 @@ impl Folder {
         output.stdout
     }
 
-    /// With the key of the store.
+    /// Adds the key of the store to the arguments.
     pub fn keyed<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
         [arguments, &["--key-file", "safe.key"]].concat()
     }
@@ -77,14 +77,14 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a command with this on its standard input.
+/// Runs a command with `input` on its standard input.
 pub fn with_input(mut command: Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
 }
 
-/// Makes a file its owner's alone.
+/// Gives only the owner access to a file.
 #[cfg(unix)]
 pub fn private(path: &Path) {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Damage, and what `repair` says and does.
+//! Damaged collections, and the report and the effect of `repair`.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn damage_is_told_and_repaired_on_request() {
             "{message}"
         );
     }
-    // Something is lost, so the command fails, and prints what it found.
+    // Rows are lost, so the command fails, and prints the damage.
     let repair = |arguments: &[&str]| {
         let output = command(&[&["vectors", "repair", &path], arguments].concat()).output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();

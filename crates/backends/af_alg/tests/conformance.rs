@@ -1,4 +1,5 @@
-//! The kernel against the reference and against published vectors, as far as the kernel has the algorithms.
+//! The kernel against the reference and against published vectors, for the algorithms that the
+//! kernel has.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_af_alg::AfAlgBackend;
@@ -6,7 +7,7 @@ use panoply_conformance::{cases, check_backend, run_one, vectors, wrong_domains}
 use panoply_core::op::crypto::*;
 use panoply_core::*;
 
-/// The kernel, or why it is none.
+/// The kernel as a device. If it is absent, prints the reason and returns `None`.
 fn kernel() -> Option<(AfAlgBackend, DeviceInfo)> {
     let backend = AfAlgBackend::new();
     match backend.discover() {
@@ -64,7 +65,7 @@ fn texts_longer_than_a_piece_are_those_of_the_host() {
     }
 }
 
-/// What the kernel answers, which is what the host answers.
+/// Runs the op on the kernel, and asserts that the host's code gives the same bytes.
 fn agreed(engine: &mut dyn Engine, op: Op) -> Value {
     let Op::Crypto(crypto) = &op else { panic!() };
     let mut state = panoply_cpu_crypto::State::default();

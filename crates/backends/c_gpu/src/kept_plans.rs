@@ -14,7 +14,7 @@ pub struct KeptPlans<K, P> {
 }
 
 impl<K: Eq + Hash, P> KeptPlans<K, P> {
-    /// An empty table for at most so many plans.
+    /// An empty table that holds at most `plans_max` plans.
     pub fn new(plans_max: usize) -> KeptPlans<K, P> {
         KeptPlans { plans: RefCell::default(), plans_max }
     }

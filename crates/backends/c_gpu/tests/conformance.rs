@@ -9,8 +9,8 @@ use panoply_c_gpu_testing::{graphs, larger, suite};
 use panoply_conformance::{Case, cases, few_or_all};
 use panoply_core::{Absence, Backend};
 
-/// The emulated device runs every n-th case, and fewer in a short run; with wide warps, which differ
-/// only in a few families, fewer as well.
+/// The emulated device runs every n-th case, and fewer in a short run; with wide warps, which
+/// differ only in a few families, fewer as well.
 const SAMPLE: usize = 17;
 const SHORT_SAMPLE: usize = 47;
 const WIDE_SAMPLE: usize = 41;

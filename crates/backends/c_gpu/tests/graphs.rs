@@ -311,8 +311,8 @@ fn steps_that_read_each_other_are_launches_of_their_own() {
     assert_eq!(first_launches(&mut engine, &graph, &[random_tensor(DType::F32, &[300], 5)]), 9);
 }
 
-/// A copy from the host may still be under way when the call that queued it is over. What it reads is then a
-/// contiguous copy of the caller's view, of which the running op has the only handle.
+/// A copy from the host may still run when the call that queued it has returned. It then reads a
+/// contiguous copy of the caller's view, and the running op has the only handle to that copy.
 #[test]
 fn views_of_the_host_are_read_after_the_call_that_queued_them() {
     let Some(mut engine) = engine_of(EmulatedBackend::new().map(EmulatedBackend::late_uploads)) else { return };

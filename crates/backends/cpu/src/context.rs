@@ -46,9 +46,9 @@ pub(crate) struct Context {
     pub(crate) gemm: Workspace,
     /// The ops' own state.
     pub(crate) states: States,
-    /// What ops from outside the list keep. Only the engine's own context has it.
+    /// The state of ops from outside the list. Only the engine's own context has it.
     pub(crate) host_states: Option<HostStates>,
-    /// What the signal domain keeps.
+    /// The state of the signal domain.
     pub(crate) signal: signal::State,
     /// Packed weights of graphs.
     pub(crate) weights: Weights,
@@ -151,7 +151,7 @@ impl Context {
 ///    in the block is copied out of it: an op may ask for its outputs in another order, or for
 ///    scratch of the same size, or return an input.
 /// 4. Nothing stays announced after a step, whether it failed or not: between steps no request gets
-///    memory of the block, whatever its size.
+///    memory of the block, of any size.
 pub(crate) struct Arena {
     pages: Arc<Pages>,
     /// The outputs of the current step, in order.

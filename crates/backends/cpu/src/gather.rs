@@ -154,7 +154,8 @@ fn take_elements<const N: usize>(team: &Team, indices: &Indices<'_>, input: &[u8
             let axis = &input[outer * below..(outer + 1) * below];
             // SAFETY: the ranges are disjoint.
             let to = unsafe { parts.range(at..at + len) };
-            // SAFETY: `Indices` has checked that every index is below `below`, the length of `axis`.
+            // SAFETY: `Indices` has checked that every index is below `below`, the length of
+            // `axis`.
             unsafe { pick(axis, &indices.values[first..first + len], to) };
             at += len;
         }
@@ -233,7 +234,8 @@ fn along_elements<const N: usize>(
                 let axis = &input[row * below..(row + 1) * below];
                 // SAFETY: the ranges are disjoint.
                 let to = unsafe { parts.range(at..at + len) };
-                // SAFETY: `Indices` has checked that every index is below `below`, the length of `axis`.
+                // SAFETY: `Indices` has checked that every index is below `below`, the length of
+                // `axis`.
                 unsafe { pick(axis, &indices.values[at..at + len], to) };
                 at += len;
             }

@@ -5,7 +5,8 @@
 //! picks the version at run time. A level that this CPU lacks is lowered, so the function is safe
 //! to call with any level.
 
-/// `simd_levels! { pub fn name<T: Bound>(a: A, b: B) { … } }` defines `pub fn name<T: Bound>(simd: Simd, a: A, b: B)`.
+/// `simd_levels! { pub fn name<T: Bound>(a: A, b: B) { … } }` defines
+/// `pub fn name<T: Bound>(simd: Simd, a: A, b: B)`.
 macro_rules! simd_levels {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),+>)? (
         $($arg:ident : $type:ty),* $(,)?

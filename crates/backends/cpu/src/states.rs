@@ -1,9 +1,9 @@
 //! State that ops keep between their runs. The context has one state of each type, so it names no
 //! op.
 //!
-//! A state is made by `Default` on its first use, and kept as long as the engine. An op takes it out
-//! of the context while it uses both; it is put back even if the op panics. Meanwhile a nested op of
-//! the same type gets an empty state, which is dropped when the first is put back.
+//! A state is made by `Default` on its first use, and kept as long as the engine. An op takes it
+//! out of the context while it uses both; it is put back even if the op panics. Meanwhile a nested
+//! op of the same type gets an empty state, which is dropped when the first is put back.
 
 use std::any::Any;
 

@@ -12,7 +12,7 @@ use panoply_cpu::CpuBackend;
 
 const ROWS: usize = 8;
 
-/// The rows of the input in another order, and what comes of the input after them.
+/// A graph that gathers rows of the input, and then uses the input itself.
 fn graph() -> Graph {
     let mut g = Graph::builder("rows in another order");
     let x = g.input("x", DType::F32, &[ROWS.into(), ROWS.into()]).unwrap();
@@ -36,8 +36,8 @@ fn numbers(value: &Value) -> Vec<Vec<f32>> {
     value.tensors().map(|tensor| tensor.to_vec().unwrap()).collect()
 }
 
-/// The refused step has announced its output and asked for nothing. An input of the same size, which must be
-/// copied since it is a view, must not lie at that output's place.
+/// The failed step has announced its output and allocated nothing. An input of the same size, which
+/// must be copied because it is a view, must not be placed at that output's memory.
 #[test]
 fn a_run_after_one_with_an_index_out_of_range_is_right() {
     let backend = CpuBackend::new();

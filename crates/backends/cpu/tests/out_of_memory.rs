@@ -1,5 +1,5 @@
-//! Ops whose memory cannot be had are answered with that error, whichever of their allocations it is; the process and the engine
-//! go on. An allocator refuses large requests on command.
+//! An op fails with an out-of-memory error if any of its allocations fails; the process and the
+//! engine go on. An allocator refuses large requests on command.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The allocator that refuses.
 
@@ -13,12 +13,12 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{Backend, DType, Engine, Error, Item, Op, OpenOptions, Operation, Result, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
-/// What counts as large: an op's data, not the lists that describe it.
+/// The smallest request that counts as large: an op's data, not the lists that describe it.
 const LARGE_BYTES: usize = 24 << 10;
 
 struct Refusing;
 
-/// So many large requests are still granted; negative: all of them.
+/// The number of large requests that are still granted. Negative: all of them.
 static GRANTED: AtomicI64 = AtomicI64::new(-1);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -32,7 +32,8 @@ fn refuses(bytes: usize) -> bool {
     refused
 }
 
-// SAFETY: hands everything to the system's allocator unchanged, or returns null, which an allocator may.
+// SAFETY: passes every call to the system's allocator unchanged, or returns null, which an
+// allocator may.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract is the system allocator's.
@@ -58,7 +59,7 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-/// Runs an op with so many large requests granted, and tells whether one was refused.
+/// Runs an op, grants it `granted` large requests, and returns whether one was refused.
 fn run(engine: &mut dyn Engine, op: &Op, granted: i64) -> (Result<Value>, bool) {
     let mut batch = vec![Item { token: 1, op: op.clone() }];
     let mut finished = Vec::with_capacity(4);
@@ -139,7 +140,7 @@ fn images_after_a_graph_without_memory(engine: &mut dyn Engine) {
     let own = bits(run(engine, &network(&image), -1).0.unwrap());
     let (mut granted, mut refused_in_kernels) = (0, 0);
     loop {
-        // A graph of its own each time: what was packed or planned for one is not there for the next.
+        // Each round has a graph of its own, so that no plan and no packed weights are reused.
         let graph = network(&image);
         let (result, refused) = run(engine, &graph, granted);
         for (op, expected) in after.iter().zip(&expected) {

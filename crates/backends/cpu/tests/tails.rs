@@ -19,7 +19,8 @@ fn engine() -> Box<dyn Engine> {
     backend.open(&devices[0], &OpenOptions { threads: Some(3), ..OpenOptions::default() }).unwrap()
 }
 
-/// Batch, channels and size of images; filters, size, stride, padding and groups of the convolution.
+/// Batch, channels and size of images; filters, size, stride, padding and groups of the
+/// convolution.
 type Sizes = ([usize; 3], [usize; 5]);
 
 /// Winograd's algorithm, many taps, one tap on large and small planes, few pixels, and depthwise

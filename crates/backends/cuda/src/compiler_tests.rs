@@ -97,7 +97,7 @@ fn further_representatives() -> Vec<Kernel> {
         f32(POOL, "pool").word("INDEX", "u32").flag("MAX", true).flag("COUNT_PADDING", false).integer("LANES", 1),
         f32(RESIZE, "resize").flag("MODE_NEAREST", true).integer("ROWS", 4).word("INDEX", "u32"),
         f32(SORT, "sort_lines")
-            .flag("FALLS", false)
+            .flag("DESCENDING", false)
             .integer("V_BYTES", 0)
             .flag("POSITIONS", false)
             .flag("KEYS_OUT", true)

@@ -1,7 +1,8 @@
-//! Every case of the suite, and sizes beyond it, on every GPU of this machine; and where NVRTC is installed, a sample of the suite's
-//! kernels compiled for a GPU while the emulated device runs them. `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+//! Every case of the suite, and larger sizes, on every GPU of this machine. If NVRTC is installed,
+//! it compiles a sample of the suite's kernels for a GPU while the emulated device runs them.
+//! `PANOPLY_CASES=prefix` runs the cases whose names begin with the prefix.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use panoply_conformance::print_op_names;
 use panoply_core::Backend;
 use panoply_cuda::{CudaBackend, Nvrtc};
 
-/// The emulated device gets every n-th case.
+/// The emulated device runs every n-th case.
 const SAMPLE: usize = 11;
-/// What emulated kernels are also compiled for.
+/// The compute capability that emulated kernels are also compiled for.
 const CHECKED_CAPABILITY: u32 = 90;
 
 /// For scripts that check the ops side by side.
@@ -27,7 +28,7 @@ fn every_case_on_every_gpu() {
     suite::run(&CudaBackend::new(), 1);
 }
 
-/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+/// `PANOPLY_GRAPHS` sets the number of graphs.
 #[test]
 fn random_graphs_on_every_device() {
     graphs::random(&CudaBackend::new(), 300, 100);
@@ -38,7 +39,8 @@ fn suite_graphs_on_every_device() {
     graphs::of_the_suite(&CudaBackend::new(), 400);
 }
 
-/// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
+/// Compiles all kernels into the cache, on all CPUs, for scripts that check the ops in several
+/// processes.
 #[test]
 fn kernels_compile_ahead() {
     let backend = CudaBackend::new();
@@ -59,7 +61,8 @@ fn emulated_kernels_compile_for_cuda() {
     }
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another
+/// seed. With `PANOPLY_DEVICE=required` a missing GPU is a failure.
 #[test]
 fn random_ops_on_every_device() {
     panoply_conformance::run_ops(&CudaBackend::new(), 400);

@@ -18,7 +18,7 @@ module panoply_registers (
     output reg         rvalid,
     input  wire        rready,
     output reg  [31:0] rdata,
-    // What the core and the streams say.
+    // Inputs from the core and the streams.
     input  wire [31:0] cores,
     input  wire [31:0] status,
     input  wire [31:0] packets_in,
@@ -27,7 +27,7 @@ module panoply_registers (
     input  wire [31:0] beats_out,
     input  wire [31:0] cycles,
     input  wire [31:0] answers,
-    // What the driver says.
+    // Outputs set by the driver.
     output reg  [31:0] control,
     output reg  [31:0] acknowledged,
     output reg  [31:0] viterbi_code,
@@ -67,7 +67,7 @@ module panoply_registers (
                     end
                     default: ;
                 endcase
-                // What was set up is gone with a reset that the driver asks for, too.
+                // A reset by the driver clears the set-up too.
                 if (awaddr == `REG_CONTROL && wdata[`CONTROL_RESET_BIT]) begin
                     {session, acknowledged, viterbi_code} <= 96'd0;
                     next_tap <= 16'd0;

@@ -48,7 +48,7 @@ module panoply_viterbi #(
     reg [STEP_BITS:0]    steps;
     wire                 step = phase == FORWARD && left != 3'd0 && steps != STEPS_MAX;
 
-    // What each register's two coded bits cost.
+    // The cost of a register's two coded bits.
     function [4:0] cost_of(input [6:0] register, input [6:0] p0, input [6:0] p1, input [3:0] s0, input [3:0] s1);
         cost_of = {1'b0, (^(register & p0)) ? 4'd14 - s0 : s0} + {1'b0, (^(register & p1)) ? 4'd14 - s1 : s1};
     endfunction

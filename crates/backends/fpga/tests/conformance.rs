@@ -1,4 +1,5 @@
-//! Every case of the suite that the simulated card claims, against the reference. Skipped, with the reason, where there is no Verilator.
+//! Every case of the suite that the simulated card claims, against the reference. Without Verilator
+//! the test is skipped, and prints the reason.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::BTreeMap;

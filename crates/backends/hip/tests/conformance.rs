@@ -1,8 +1,11 @@
-//! Every case of the suite, and sizes beyond it, on every AMD GPU of this machine; a sample of it through the test library, all of it where
-//! that runs on CUDA; and where hiprtc is installed, a sample of the suite's kernels compiled for AMD's GPUs, all of them with
-//! `PANOPLY_HIP_KERNELS=all`. `PANOPLY_CASES=prefix` runs the cases whose names begin so.
+//! Every case of the suite, and larger sizes, on every AMD GPU of this machine.
+//!
+//! The test library runs a sample of the suite, or all of it if the library runs on CUDA. If hiprtc
+//! is installed, a sample of the suite's kernels is compiled for AMD's GPUs, or all of them with
+//! `PANOPLY_HIP_KERNELS=all`. `PANOPLY_CASES=prefix` runs the cases whose names begin with the
+//! prefix.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(unsafe_code)] // The test library is a C library.
 
 use crate::test_library::{TestLibrary, is_cuda};
@@ -12,14 +15,14 @@ use panoply_conformance::{few_or_all, print_op_names};
 use panoply_core::{Backend, OpenOptions};
 use panoply_hip::{HipBackend, Hiprtc};
 
-/// The emulated device gets every n-th case, and fewer in a short run; that with narrow warps, which differ in a few families alone,
-/// fewer as well.
+/// The emulated device runs every n-th case, and fewer in a short run. With narrow warps, which
+/// differ in a few families only, it runs fewer as well.
 const SAMPLE: usize = 401;
 const SHORT_SAMPLE: usize = 797;
 const NARROW_SAMPLE: usize = 1201;
 /// hiprtc gets the kernels of every n-th case.
 const COMPILED_SAMPLE: usize = 997;
-/// What kernels are compiled for, where hiprtc knows it, and how many lanes its warps have.
+/// Architectures that kernels are compiled for if hiprtc knows them, with the lanes of their warps.
 const ARCHITECTURES: [(&str, u32); 4] = [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1100", 32)];
 
 /// For scripts that check the ops side by side.
@@ -48,7 +51,7 @@ fn thousands_of_messages_are_signed_on_every_device() {
     vectors::sign(&gpus(), 5000);
 }
 
-/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+/// `PANOPLY_GRAPHS` sets the number of graphs.
 #[test]
 fn random_graphs_on_every_device() {
     graphs::random(&gpus(), 300, 100);
@@ -59,7 +62,8 @@ fn suite_graphs_on_every_device() {
     graphs::of_the_suite(&gpus(), 400);
 }
 
-/// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
+/// Compiles all kernels into the cache, on all CPUs, for scripts that check the ops in several
+/// processes.
 #[test]
 fn kernels_compile_ahead() {
     let backend = gpus();
@@ -79,7 +83,7 @@ fn cases_with_narrow_warps_through_the_test_library() {
     emulated(Some("gfx1100"), NARROW_SAMPLE);
 }
 
-/// Every n-th case on the emulated device, with another architecture than gfx90a where one is named.
+/// Runs every n-th case on the emulated device, which is gfx90a unless `architecture` is given.
 fn emulated(architecture: Option<&str>, step: usize) {
     if is_cuda() {
         return println!("skipped: the device is CUDA's, on which every_case_on_every_gpu runs");
@@ -89,8 +93,8 @@ fn emulated(architecture: Option<&str>, step: usize) {
     suite::run(&HipBackend::new().through(library.path()), step);
 }
 
-/// Architectures that this machine's hiprtc may not know, by a clang that does, which `PANOPLY_HIP_CLANG` names: each kernel is compiled by it
-/// before the emulated device runs it.
+/// Architectures that this machine's hiprtc may not know. The clang that `PANOPLY_HIP_CLANG` names
+/// compiles each kernel before the emulated device runs it.
 #[test]
 fn kernels_compile_by_clang() {
     if std::env::var_os("PANOPLY_HIP_CLANG").is_none() {
@@ -101,8 +105,8 @@ fn kernels_compile_by_clang() {
     }
 }
 
-/// For `cargo xtask check-kernels`: the text of every kernel that the suite needs, for each architecture, in the folder that
-/// `PANOPLY_HIP_KERNELS_OUT` names. Nothing is run.
+/// Writes the text of every kernel that the suite needs, for each architecture, to the folder that
+/// `PANOPLY_HIP_KERNELS_OUT` names, for `cargo xtask check-kernels`. No kernel is run.
 #[test]
 fn kernels_are_written_out() {
     if std::env::var_os("PANOPLY_HIP_KERNELS_OUT").is_none() {
@@ -117,7 +121,7 @@ fn kernels_are_written_out() {
     }
 }
 
-/// The device is emulated, the compiler is hiprtc itself: what it makes is not loaded.
+/// The device is emulated, but the compiler is hiprtc itself. Its binaries are not loaded.
 #[test]
 fn kernels_compile_for_amd() {
     let is_all = std::env::var("PANOPLY_HIP_KERNELS").is_ok_and(|wanted| wanted == "all");
@@ -145,7 +149,8 @@ fn kernels_compile_for_amd() {
     }
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another
+/// seed. With `PANOPLY_DEVICE=required` a missing GPU is a failure.
 #[test]
 fn random_ops_on_every_device() {
     panoply_conformance::run_ops(&gpus(), 400);

@@ -1,7 +1,7 @@
-//! What platforms and devices say about themselves, and which devices can run the kernels at all.
+//! Queries platforms and devices, and decides which devices can run the kernels.
 //!
-//! Nothing that a driver says is believed beyond what is checked when a device is used; what is known to be wrong is corrected by
-//! `quirks`.
+//! A property that a driver reports is trusted only if its use is checked. `quirks` corrects
+//! properties that are known to be wrong.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -16,14 +16,15 @@ use crate::warps::Warps;
 /// The fewest threads of a block, and the least block memory, with which every kernel runs.
 const BLOCK_THREADS_MIN: u64 = 256;
 const SHARED_BYTES_MIN: u64 = 32 << 10;
-/// The first version whose functions are asked for, as major and minor.
+/// The oldest supported version of OpenCL, as major and minor.
 const VERSION_MIN: (u32, u32) = (1, 2);
 
-/// Held while devices are found: some drivers end the process when two threads ask them for the first time (PoCL 3.1).
+/// Locked while devices are listed: some drivers (PoCL 3.1) end the process if two threads make the
+/// first query at the same time.
 static FINDING: Mutex<()> = Mutex::new(());
 
-/// Upper limits on what devices are taken to have, whatever they say: for tests of smaller devices on larger ones, and for programs
-/// that share a device. Nothing is limited by default.
+/// Upper limits on the reported properties of devices, for tests of smaller devices on larger ones
+/// and for programs that share a device. Nothing is limited by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory.
@@ -32,7 +33,7 @@ pub struct Limits {
     pub shared_bytes_max: Option<u64>,
     /// Threads of a block.
     pub block_threads_max: Option<u64>,
-    /// Whether devices are taken to compute in f32 alone.
+    /// Whether devices count as devices without f64.
     pub without_f64: bool,
     /// Compute units of one device: larger devices are used as several.
     pub units: Option<u32>,
@@ -43,7 +44,7 @@ pub(crate) struct Found {
     pub(crate) handle: DeviceHandle,
     pub(crate) info: DeviceInfo,
     pub(crate) facts: Facts,
-    /// How threads see each other's values; found out when the device is first opened.
+    /// How threads see each other's values. Measured when the device is first opened.
     pub(crate) warps: OnceLock<Warps>,
 }
 
@@ -56,10 +57,10 @@ unsafe impl Send for DeviceHandle {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceHandle {}
 
-/// What compiling, launching and allocating depend on.
+/// Properties that compiling, launching and allocating depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// Everything that decides what a compiler makes of a text.
+    /// All properties that determine the compiler's output for a text.
     pub(crate) identity: String,
     pub(crate) extensions: Vec<String>,
     pub(crate) units: u32,
@@ -72,7 +73,7 @@ pub(crate) struct Facts {
     pub(crate) shares_host_memory: bool,
     /// Whether programs are kept as text.
     pub(crate) text_only: bool,
-    /// Lanes that NVIDIA's and AMD's devices tell, and those that Intel's can have.
+    /// The lanes of a warp that NVIDIA's and AMD's devices report, and those that Intel's may have.
     pub(crate) nvidia_lanes: u64,
     /// The compute capability's first number, for which NVIDIA's compiler takes instructions.
     pub(crate) nvidia_capability: u64,
@@ -83,8 +84,8 @@ pub(crate) struct Facts {
     pub(crate) options: String,
 }
 
-/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL leaves it free to where
-/// this bit is missing.
+/// Whether a device with these abilities in f32 may flush subnormal numbers: OpenCL
+/// permits it if this bit is missing.
 fn flushes_subnormals(single_fp_config: u64) -> bool {
     single_fp_config & sys::FP_DENORM == 0
 }
@@ -95,7 +96,7 @@ impl Facts {
     }
 }
 
-/// Every device that can run the kernels, or why there is none.
+/// Returns every device that can run the kernels, or the reason why there is none.
 pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>, Absence> {
     let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = library.platforms().map_err(|code| match code.0 {
@@ -131,7 +132,7 @@ pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>
     }
 }
 
-/// The device itself, or its parts of so many compute units where that was asked for and the driver can.
+/// The device itself, or its parts of `limits.units` compute units if the driver can split it.
 fn parts(library: &Library, device: Handle, limits: &Limits) -> Vec<Handle> {
     let most = library.device_number(device, sys::DEVICE_PARTITION_MAX_SUB_DEVICES);
     let units = library.device_number(device, sys::DEVICE_MAX_COMPUTE_UNITS);
@@ -144,7 +145,7 @@ fn parts(library: &Library, device: Handle, limits: &Limits) -> Vec<Handle> {
 }
 
 impl Found {
-    /// Asks a device; the error is why it cannot be used.
+    /// Queries a device. The error is the reason why it cannot be used.
     fn new(
         library: &Library,
         device: Handle,
@@ -181,7 +182,7 @@ impl Found {
             features.push("accelerator".to_owned());
         }
         features.push(cache_feature());
-        // Whether a graph needs f64 is not known before it is compiled.
+        // A graph's need for f64 is known only once it is compiled.
         let runs = |domain: &Domain| facts.has_f64 || *domain != Domain::Graph;
         let domains = panoply_c_gpu::ops::DOMAINS.iter().copied().filter(runs).collect();
         info.capabilities = Capabilities { domains, features };
@@ -214,7 +215,7 @@ impl Facts {
             block_threads_max: number_of(sys::DEVICE_MAX_WORK_GROUP_SIZE).min(first_axis),
             shared_bytes_max: number_of(sys::DEVICE_LOCAL_MEM_SIZE),
             memory_bytes,
-            // A driver whose limit is zero does not tell it.
+            // A limit of zero means that the driver does not report it.
             allocation_bytes_max: match number_of(sys::DEVICE_MAX_MEM_ALLOC_SIZE) {
                 0 => memory_bytes,
                 most => most.min(memory_bytes),
@@ -247,7 +248,7 @@ impl Facts {
 
     /// The options that every text is compiled with.
     fn options_for(&self, library: &Library, device: Handle) -> String {
-        // What a text is warned about is the caller's to see nowhere, and drivers print it.
+        // Without `-w` drivers print the compiler's warnings, and a caller has no use for them.
         let mut options = vec![
             "-w",
             match c_version(library, device) {
@@ -268,7 +269,7 @@ impl Facts {
         options.join(" ")
     }
 
-    /// Why the kernels cannot run here.
+    /// The reason why the kernels cannot run on this device.
     fn check(&self, library: &Library, device: Handle) -> Result<(), String> {
         let number = |what| library.device_number(device, what);
         let version = version_in(&library.device_text(device, sys::DEVICE_VERSION));
@@ -305,14 +306,15 @@ impl Facts {
     }
 }
 
-/// `OpenCL 3.0 PoCL …` as numbers.
+/// Parses a version such as `OpenCL 3.0 PoCL …`.
 fn version_in(text: &str) -> (u32, u32) {
     let digits = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("");
     let mut parts = digits.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// The newest OpenCL C that the device compiles. Devices before 3.0 compile that of their own version.
+/// The newest OpenCL C that the device compiles. Devices before 3.0 compile the OpenCL C of their
+/// own version.
 fn c_version(library: &Library, device: Handle) -> (u32, u32) {
     let all = library.device_bytes(device, sys::DEVICE_OPENCL_C_ALL_VERSIONS).unwrap_or_default();
     let listed = all.chunks_exact(sys::NAME_VERSION_BYTES).map(|one| {

@@ -1,8 +1,9 @@
-//! Every case of the suite, and sizes beyond it, on every GPU and accelerator of this machine that has an OpenCL driver; a sample on
-//! processors, whose drivers compile each kernel anew for each size of block, so that the whole suite takes long there.
-//! `PANOPLY_CASES=prefix` runs all cases whose names begin so, an empty prefix all of them.
+//! Every case of the suite, and larger sizes, on every GPU and accelerator of this machine that has
+//! an OpenCL driver. Processors run a sample: their drivers compile each kernel once for each block
+//! size, so the whole suite would take long. `PANOPLY_CASES=prefix` runs all cases whose names
+//! begin so, an empty prefix all of them.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_c_gpu::GpuBackend;
 use panoply_c_gpu_testing::{graphs, suite};
@@ -10,11 +11,13 @@ use panoply_conformance::print_op_names;
 use panoply_core::{Backend, DeviceInfo};
 use panoply_opencl::{Limits, OpenClBackend};
 
-/// Processors get every n-th case; with the limits of a small device, which change a few families alone, fewer.
+/// Processors run every n-th case. With the limits of a small device, which change a few families
+/// only, they run fewer.
 const SAMPLE: usize = 97;
 const LIMITED_SAMPLE: usize = 331;
 
-/// Calls `test` with the devices that are processors, or with those that are not. Says why there are none.
+/// Calls `test` with the devices that are processors, or with those that are not. If there are
+/// none, prints the reason.
 fn on_devices(backend: &OpenClBackend, processors: bool, test: impl Fn(&dyn GpuBackend, &DeviceInfo)) {
     let devices = match backend.discover() {
         Ok(devices) => devices,
@@ -38,7 +41,7 @@ fn every_case_on_every_gpu() {
     on_devices(&OpenClBackend::new(), false, |backend, device| suite::check(backend, device, &suite::chosen(1)));
 }
 
-/// As many as `PANOPLY_GRAPHS` says, where it says a number.
+/// `PANOPLY_GRAPHS` sets the number of graphs.
 #[test]
 fn random_graphs_on_every_device() {
     graphs::random(&OpenClBackend::new(), 20, 4);
@@ -49,7 +52,8 @@ fn suite_graphs_on_every_device() {
     graphs::of_the_suite(&OpenClBackend::new(), 12);
 }
 
-/// For scripts that check the ops in several processes: here all kernels are compiled, on all CPUs, and left in the cache.
+/// Compiles all kernels into the cache, on all CPUs, for scripts that check the ops in several
+/// processes.
 #[test]
 fn kernels_compile_ahead() {
     on_devices(&OpenClBackend::new(), false, |backend, device| {
@@ -62,7 +66,8 @@ fn a_sample_of_cases_on_every_processor() {
     on_devices(&OpenClBackend::new(), true, |backend, device| suite::check(backend, device, &suite::chosen(SAMPLE)));
 }
 
-/// As little of everything as the smallest device has that can run the kernels: other ways are taken, and the answers are the same.
+/// With the smallest limits under which kernels run, ops take other paths and give the same
+/// answers.
 #[test]
 fn a_sample_of_cases_within_small_limits() {
     let small = Limits { shared_bytes_max: Some(32 << 10), block_threads_max: Some(256), ..Limits::default() };
@@ -70,14 +75,14 @@ fn a_sample_of_cases_within_small_limits() {
     on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
 }
 
-/// A device without f64: what needs it is refused, and all else is as right as elsewhere.
+/// A device without f64 refuses the ops that need it, and runs all others correctly.
 #[test]
 fn a_sample_of_cases_without_f64() {
     let backend = OpenClBackend::new().limited(Limits { without_f64: true, ..Limits::default() });
     on_devices(&backend, true, |backend, device| suite::check(backend, device, &suite::chosen(LIMITED_SAMPLE)));
 }
 
-/// A processor as two devices, which answer alike.
+/// A processor split into two devices, which give the same answers.
 #[test]
 fn parts_of_a_processor_are_devices() {
     let backend = OpenClBackend::new().limited(Limits { units: Some(1), ..Limits::default() });
@@ -95,7 +100,8 @@ fn parts_of_a_processor_are_devices() {
     });
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another
+/// seed. With `PANOPLY_DEVICE=required` a missing GPU is a failure.
 #[test]
 fn random_ops_on_every_device() {
     panoply_conformance::run_ops(&OpenClBackend::new(), 40);

@@ -137,7 +137,8 @@ impl PjrtBackend {
         info.runs_on_cores = kind == DeviceKind::Cpu;
         info.is_exclusive = kind == DeviceKind::Tpu;
         let (major, minor) = client.plugin.version();
-        // XLA promises nothing about subnormal numbers: on processors it sets the flag that flushes them.
+        // XLA promises nothing about subnormal numbers: on processors it sets the flag that flushes
+        // them.
         let flushes = Capabilities::FLUSHES_SUBNORMALS.to_owned();
         let features = vec![format!("pjrt-{major}.{minor}"), format!("platform-{}", client.platform), flushes];
         info.capabilities = Capabilities { domains: vec![Domain::Compute, Domain::Graph], features };

@@ -1,13 +1,15 @@
-//! Every case of the suite, random graphs, and what stays on the device, on every device that a plugin shows. `PANOPLY_PJRT_PLUGINS`
-//! names plugins; `PANOPLY_CASES=prefix` runs the cases whose names begin so. `PANOPLY_DEVICE=required` wants a device.
+//! Every case of the suite, random graphs and resident values, on every device that a plugin shows.
+//! `PANOPLY_PJRT_PLUGINS` names plugins. `PANOPLY_CASES=prefix` runs the cases whose names begin
+//! with the prefix. With `PANOPLY_DEVICE=required` a missing device is a failure.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::{Case, Seeds, cases, check_backend, check_graphs, devices, wrong_domains};
 use panoply_core::DeviceInfo;
 use panoply_pjrt::PjrtBackend;
 
-/// Programs for processors are compiled one by one, which takes long: these get every n-th case unless `PANOPLY_CASES` is set.
+/// Processors run every n-th case unless `PANOPLY_CASES` is set: their programs are compiled one by
+/// one, which takes long.
 const SAMPLE: usize = 53;
 
 fn on_devices(test: impl Fn(&PjrtBackend, &DeviceInfo)) {
@@ -43,7 +45,8 @@ fn random_graphs_agree_on_every_device() {
     });
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, and `PANOPLY_SEED=s` starts at another
+/// seed.
 #[test]
 fn random_ops_agree_on_every_device() {
     panoply_conformance::run_ops(&PjrtBackend::new(), 40);

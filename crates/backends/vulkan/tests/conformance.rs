@@ -1,11 +1,13 @@
-//! The Vulkan backend against the reference: every case of the suite on the devices of this machine.
+//! The Vulkan backend against the reference: every case of the suite on the devices of this
+//! machine.
 //!
-//! Hardware runs every case. Where there is only a driver in software, for which compiling a kernel takes a second, it gets a
-//! sample: every n-th case, spread over all ops; a second driver in software, with other limits, gets a smaller one.
-//! `PANOPLY_VULKAN_CASES=all` runs all of them on every device, `PANOPLY_VULKAN_CASES=matmul/` those whose names contain that, and
-//! `PANOPLY_CASES=matmul/` those whose names begin so.
+//! Hardware runs every case. A software driver, which takes a second to compile a kernel, runs
+//! every n-th case if there is no hardware; a second software driver with other limits runs fewer.
+//! `PANOPLY_VULKAN_CASES=all` runs all cases on every device, `PANOPLY_VULKAN_CASES=matmul/` the
+//! cases whose names contain `matmul/`, and `PANOPLY_CASES=matmul/` those whose names begin with
+//! it.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,15 +21,16 @@ use panoply_vulkan::VulkanBackend;
 use panoply_vulkan::backend::Messages;
 use panoply_vulkan::quirks::{Copies, WAYS, Ways};
 
-/// On a driver in software every n-th case is run; on a second one, and with Vulkan's own checks, every n-th of another n.
+/// A software driver runs every n-th case. The second software driver, and the run with validation
+/// layers, have an n of their own.
 const SAMPLE: usize = 11;
 const SMALL_SAMPLE: usize = 83;
 /// Engines that share the cases of one device.
 const ENGINES: usize = 2;
-/// Where SwiftShader's driver is, which comes with Chromium.
+/// The place of SwiftShader's driver, which comes with Chromium.
 const SWIFTSHADER: &[&str] =
     &["/usr/lib/chromium/vk_swiftshader_icd.json", "/usr/lib/chromium-browser/vk_swiftshader_icd.json"];
-/// Says to a test that it runs on the second driver.
+/// Tells a test that it runs on the second driver.
 const SECOND: &str = "PANOPLY_VULKAN_SECOND_DRIVER";
 
 /// For scripts that check the ops side by side.
@@ -82,7 +85,8 @@ fn claimed_cases_on_a_second_driver() {
     println!("{}", summary.unwrap_or_else(|| panic!("SwiftShader ran nothing: {told}")));
 }
 
-/// Vulkan's own checks, those of synchronisation included, have nothing to say: with copies among kernels, and beside them.
+/// The validation layers, including those for synchronisation, report nothing, with copies inline
+/// and apart.
 #[test]
 fn validation_layers_are_silent() {
     for copies in [Copies::Apart, Copies::Inline] {
@@ -117,8 +121,10 @@ fn suite_graphs_on_the_first_device() {
     assert!(summary.passed > summary.unsupported.len(), "{:?}", summary.unsupported);
 }
 
-/// Each structure has kernels of its own, which take a second each on a driver in software, so graphs share a few. `PANOPLY_GRAPHS=n`
-/// runs n different ones, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Each structure has kernels of its own, which a software driver compiles in a second each, so the
+/// graphs share a few structures. `PANOPLY_GRAPHS=n` runs n different structures and
+/// `PANOPLY_SEED=s` starts at another seed. With `PANOPLY_DEVICE=required` a missing GPU is a
+/// failure.
 #[test]
 fn random_graphs_on_the_first_device() {
     let backend = VulkanBackend::new();
@@ -130,11 +136,11 @@ fn random_graphs_on_the_first_device() {
     assert!(summary.passed > 0, "{:?}", summary.unsupported);
 }
 
-/// Which cases are wanted.
+/// The chosen cases.
 struct Chosen {
-    /// None is left out.
+    /// Whether all cases are run, and not a sample.
     all: bool,
-    /// On drivers in software beside hardware as well.
+    /// Whether software drivers run cases even if there is hardware.
     on_software: bool,
     part: String,
     prefix: String,
@@ -156,7 +162,7 @@ impl Chosen {
     }
 }
 
-/// What came of the cases, shared between a few engines.
+/// Runs the cases on a few engines at once, and sums up their results.
 fn check(backend: &VulkanBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
     let shares: Vec<Vec<Case>> =
         (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
@@ -171,7 +177,8 @@ fn check(backend: &VulkanBackend, device: &DeviceInfo, cases: &[Case]) -> Summar
     Summary { passed, failed, unsupported }
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another
+/// seed. With `PANOPLY_DEVICE=required` a missing GPU is a failure.
 #[test]
 fn random_ops_on_every_device() {
     panoply_conformance::run_ops(&VulkanBackend::new(), 150);

@@ -20,8 +20,8 @@ use panoply_vulkan::VulkanBackend;
 /// The time limit of a child. A child that waits for its parent's threads would wait for ever.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A driver that tells when its initialiser begins, and ends it when it is told to. It is usable in
-/// the process that has loaded it, and ends any other, as drivers do in their own ways.
+/// A driver that signals when its initialiser begins, and ends the initialiser on command. It works
+/// in the process that loaded it, and ends any other process that uses it, as real drivers do.
 const DRIVER: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>

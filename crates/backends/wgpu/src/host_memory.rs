@@ -5,7 +5,7 @@
 //!    it when the device has finished with the buffer or is lost, and an [`OwnStaging`], which
 //!    tensors may keep as long as they like.
 //! 2. An `OwnStaging` also holds wgpu's buffer, and with it the device: so the device outlives the
-//!    memory, in whatever order the owners release it.
+//!    memory, in any order in which the owners release it.
 //! 3. All of it is coherent, so it needs no flushes. The host sees bytes that the device wrote
 //!    after a barrier, which `WgpuCommands::submit` records, and the fence.
 

@@ -1,10 +1,11 @@
 //! The wgpu backend against the reference: every case of the suite on the adapters of this machine.
 //!
-//! Hardware runs every case. Where there is only a software adapter, for which compiling a kernel takes a second, it gets a
-//! sample: every n-th case, spread over all ops. `PANOPLY_WGPU_CASES=all` runs all of them on every adapter,
-//! `PANOPLY_WGPU_CASES=matmul/` those whose names contain that, and `PANOPLY_CASES=matmul/` those whose names begin so.
+//! Hardware runs every case. A software adapter, which takes a second to compile a kernel, runs
+//! every n-th case if there is no hardware. `PANOPLY_WGPU_CASES=all` runs all cases on every
+//! adapter, `PANOPLY_WGPU_CASES=matmul/` the cases whose names contain `matmul/`, and
+//! `PANOPLY_CASES=matmul/` those whose names begin with it.
 
-#![allow(clippy::unwrap_used)] // A test says what it did not expect by panicking.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::{
     Case, Seeds, Summary, cases, check_backend, devices, discovered, print_op_names, wrong_domains,
@@ -12,7 +13,7 @@ use panoply_conformance::{
 use panoply_core::{DeviceInfo, DeviceKind};
 use panoply_wgpu::WgpuBackend;
 
-/// On a software adapter every n-th case is run.
+/// A software adapter runs every n-th case.
 const SAMPLE: usize = 29;
 /// Engines that share the cases of one device.
 const ENGINES: usize = 2;
@@ -61,8 +62,10 @@ fn suite_graphs_on_the_first_adapter() {
     assert!(summary.passed > summary.unsupported.len(), "{:?}", summary.unsupported);
 }
 
-/// Each structure has kernels of its own, which take a second each on a software adapter, so graphs share a few. `PANOPLY_GRAPHS=n` runs n
-/// different ones, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Each structure has kernels of its own, which a software adapter compiles in a second each, so
+/// the graphs share a few structures. `PANOPLY_GRAPHS=n` runs n different structures and
+/// `PANOPLY_SEED=s` starts at another seed. With `PANOPLY_DEVICE=required` a missing GPU is a
+/// failure.
 #[test]
 fn random_graphs_on_the_first_adapter() {
     let backend = WgpuBackend::new();
@@ -74,11 +77,11 @@ fn random_graphs_on_the_first_adapter() {
     assert!(summary.passed > 0, "{:?}", summary.unsupported);
 }
 
-/// Which cases are wanted.
+/// The chosen cases.
 struct Chosen {
-    /// None is left out.
+    /// Whether all cases are run, and not a sample.
     all: bool,
-    /// On software adapters beside hardware as well.
+    /// Whether software adapters run cases even if there is hardware.
     on_software: bool,
     part: String,
     prefix: String,
@@ -100,7 +103,7 @@ impl Chosen {
     }
 }
 
-/// What came of the cases, shared between a few engines.
+/// Runs the cases on a few engines at once, and sums up their results.
 fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
     assert_eq!(wrong_domains(backend, device), []);
     let shares: Vec<Vec<Case>> =
@@ -116,7 +119,8 @@ fn check(backend: &WgpuBackend, device: &DeviceInfo, cases: &[Case]) -> Summary 
     Summary { passed, failed, unsupported }
 }
 
-/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them, `PANOPLY_SEED=s` from another seed; `PANOPLY_DEVICE=required` wants a GPU.
+/// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another
+/// seed. With `PANOPLY_DEVICE=required` a missing GPU is a failure.
 #[test]
 fn random_ops_on_every_device() {
     panoply_conformance::run_ops(&WgpuBackend::new(), 80);

@@ -123,11 +123,11 @@ pub trait Commands<D: Driver> {
     /// Nanoseconds per tick of a time stamp.
     fn stamp_nanoseconds(&self) -> f64;
 
-    /// Submits everything recorded to the queue, and begins anew. `params` holds the parameters
-    /// that [`Params::At`] refers to, with their length in bytes.
+    /// Submits everything recorded to the queue, and starts a new recording. `params` holds the
+    /// parameters that [`Params::At`] refers to, with their length in bytes.
     fn submit(&mut self, params: Option<(Place<'_, D::Staging>, u64)>) -> Fence;
 
-    /// Forgets everything recorded, and begins anew.
+    /// Discards everything recorded, and starts a new recording.
     fn discard(&mut self);
 }
 

@@ -47,7 +47,8 @@ pub use driver::{Commands, Driver, Staging};
 pub use engine::{GpuEngine, Opening};
 pub use recorder::{PARAMS_BYTES, PARAMS_BYTES_MAX};
 
-/// Internals for the tests in `panoply-wgsl-gpu-testing`, which every backend runs on its own devices.
+/// Internals for the tests in `panoply-wgsl-gpu-testing`, which every backend runs on its own
+/// devices.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::arena::SLOT_BYTES;

@@ -1,5 +1,5 @@
-//! State that ops keep on a device between their runs. The context has one state of each type, so it
-//! names no op. A state is made on its first use, and dropped with the engine.
+//! State that ops keep on a device between their runs. The context has one state of each type, so
+//! it names no op. A state is made on its first use, and dropped with the engine.
 
 use std::any::{Any, TypeId};
 

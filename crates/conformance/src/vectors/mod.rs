@@ -1,8 +1,8 @@
-//! Published vectors of the crypto domain, for any engine: Wycheproof's, and what independent libraries made (`vectors/*.py` say how the
-//! files come about).
+//! Published test vectors of the crypto domain, for any engine: Wycheproof's, and vectors from
+//! independent libraries (`vectors/*.py` make the files).
 //!
-//! Each vector is one op. A valid one must give the bytes that the file has, or be accepted; an invalid one must be refused. Where the
-//! file says "acceptable", either will do.
+//! Each vector is one op. A valid vector must give the bytes in the file, or be accepted. An
+//! invalid vector must be refused. An "acceptable" vector may do either.
 
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, Op, Operation, Result, Support, Value};
@@ -14,7 +14,7 @@ mod text;
 
 use text::{Vector, vectors};
 
-/// Runs an op on whatever is checked.
+/// Runs an op on the engine that is checked.
 pub type RunOp<'a> = &'a mut dyn FnMut(Op) -> Result<Value>;
 
 /// Checks every vector of the ops that are supported.
@@ -48,7 +48,7 @@ struct Checker<'a> {
     summary: Summary,
 }
 
-/// What the engine made of a vector.
+/// The engine's answer to a vector.
 enum Verdict {
     /// It was accepted, with the bytes that the file has.
     Valid,
@@ -65,7 +65,7 @@ impl Checker<'_> {
         let name = format!("vectors/{file}/{}/{}", vector.algorithm, vector.number);
         let verdict = match each(self, vector) {
             Err(error @ (Error::Rejected { .. } | Error::InvalidArgument { .. } | Error::InvalidKey { .. })) => {
-                // What a valid vector is refused with is worth knowing.
+                // The error that refuses a valid vector goes into the summary.
                 if vector.verdict == "valid" { Verdict::Wrong(error.to_string()) } else { Verdict::Invalid }
             }
             Err(Error::Unsupported { reason, .. }) => Verdict::Unsupported(reason),
@@ -95,7 +95,7 @@ impl Checker<'_> {
     }
 }
 
-/// Valid where both are equal.
+/// Valid if both are equal.
 fn same(what: &str, expected: &[u8], got: &Messages) -> Result<Verdict> {
     let got = got.clone().into_one()?;
     Ok(match got.as_slice()? == expected {
@@ -223,8 +223,10 @@ fn signature(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> 
     Ok(if verdicts == [true] { Verdict::Valid } else { Verdict::Invalid })
 }
 
-/// Where the algorithm is not random on any device the signature is the file's; else it verifies, and no other message's does. Of Ed25519
-/// devices may make others than RFC 8032's, with hedged nonces; [`are_as_published`] is for engines that must not.
+/// The signature of a deterministic algorithm must equal the file's. Any other signature must
+/// verify, for this message only. Ed25519 counts as random: devices may hedge the nonce, and their
+/// signatures then differ from RFC 8032's. Engines that must not do so are checked by
+/// [`are_as_published`].
 fn signing(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
     let algorithm = signature_algorithm(vector.algorithm);
     let [public, message, expected] = vector.fields();
@@ -244,7 +246,8 @@ fn signing(checker: &mut Checker<'_>, vector: &Vector<'_>) -> Result<Verdict> {
     })
 }
 
-/// Whether every signature of Ed25519 is the one that RFC 8032 gives: of engines that say so of themselves.
+/// Whether every Ed25519 signature is the one that RFC 8032 prescribes. For engines that promise
+/// this.
 pub fn are_as_published(run: RunOp<'_>) -> Result<bool> {
     let mut count = 0;
     for vector in vectors(include_str!("../../vectors/signing.txt")).filter(|vector| vector.algorithm == "ed25519") {

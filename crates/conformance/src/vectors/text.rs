@@ -1,12 +1,12 @@
 //! The files of vectors: lines of fields in hexadecimal, under heads that name the algorithm.
 
-/// One line.
+/// One test vector, from one line of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Vector<'a> {
-    /// What the head names.
+    /// The algorithm in the head.
     pub(super) algorithm: &'a str,
     key: &'a str,
-    /// Its number in the file that it comes from.
+    /// The vector's number in the original file.
     pub(super) number: &'a str,
     /// `valid`, `invalid` or `acceptable`.
     pub(super) verdict: &'a str,
@@ -14,13 +14,14 @@ pub(super) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// The fields. Panics where there are others than that, or one is not hexadecimal: then the file is wrong.
+    /// The fields. Panics if their number is not `N` or one is not hexadecimal: the file is wrong
+    /// then.
     pub(super) fn fields<const N: usize>(&self) -> [Vec<u8>; N] {
         assert_eq!(self.fields.len(), N, "{self:?}");
         std::array::from_fn(|index| self.field(index))
     }
 
-    /// One field, where others are numbers.
+    /// The field at `index`, decoded from hexadecimal.
     pub(super) fn field(&self, index: usize) -> Vec<u8> {
         decoded(self.fields[index]).unwrap_or_else(|| panic!("field {index} is not hexadecimal: {self:?}"))
     }
@@ -30,7 +31,7 @@ impl Vector<'_> {
         self.fields[index].parse().unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
-    /// The key that the head has.
+    /// The key in the head.
     pub(super) fn key(&self) -> Vec<u8> {
         decoded(self.key).unwrap_or_else(|| panic!("{self:?}"))
     }
@@ -51,7 +52,7 @@ pub(super) fn vectors(text: &str) -> impl Iterator<Item = Vector<'_>> {
     })
 }
 
-/// Bytes from hexadecimal digits; `-` is none.
+/// Decodes hexadecimal digits. `-` stands for no bytes.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     if text == "-" {
         return Some(Vec::new());

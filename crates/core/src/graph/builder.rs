@@ -229,8 +229,8 @@ impl GraphBuilder {
         Ok((self.nodes.list[index].dtype, &self.nodes.list[index].dims))
     }
 
-    /// Finishes the graph. Fails if it has no output, or if a node has a symbol that no input has as
-    /// a dimension by itself: such a symbol would have no size when the graph runs.
+    /// Finishes the graph. Fails if it has no output, or if a node has a symbol that no input has
+    /// as a dimension by itself: such a symbol would have no size when the graph runs.
     pub fn finish(self) -> Result<Graph> {
         if self.outputs.is_empty() {
             return Err(Error::invalid("graph: outputs", "at least one", "none"));

@@ -145,8 +145,8 @@ impl Instance {
                 Some((known, support)) if *known == device => return support.clone(),
                 Some(_) => {}
                 None => {
-                    // Another thread may have filled this slot for another device. Then this verdict
-                    // is not cached.
+                    // Another thread may have filled this slot for another device. Then this
+                    // verdict is not cached.
                     let support = decide();
                     let _ = place.set((device, support.clone()));
                     return support;

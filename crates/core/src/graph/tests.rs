@@ -107,7 +107,7 @@ fn errors_name_the_node() {
     assert_eq!(g.finish().unwrap().nodes().len(), 4);
 }
 
-/// Such a symbol counted as one without a word.
+/// Regression: a symbol that no input binds had the size 1, without an error.
 #[test]
 fn a_symbol_that_no_input_binds_is_refused() {
     let stretched = |dims: &[Dim], make: &dyn Fn(&mut GraphBuilder, NodeId, Dim) -> Result<NodeId>| {

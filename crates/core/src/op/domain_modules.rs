@@ -1,9 +1,9 @@
-//! Macros for code that has one module for each domain. Such code neither repeats the list of domains
-//! nor writes a `match` over them.
+//! Macros for code that has one module for each domain. Such code neither repeats the list of
+//! domains nor writes a `match` over them.
 
-/// Names the modules that hold a crate's code for domains, one module per domain. Defines `DOMAINS`,
-/// the domains with a module, and the macro `by_domain!`, which calls a function of the module of an
-/// op's domain:
+/// Names the modules that hold a crate's code for domains, one module per domain. Defines
+/// `DOMAINS`, the domains with a module, and the macro `by_domain!`, which calls a function of the
+/// module of an op's domain:
 ///
 /// ```
 /// use panoply_core::{Domain, Op};

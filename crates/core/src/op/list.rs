@@ -14,7 +14,8 @@ use crate::tensor::Tensor;
 
 /// Generates everything that follows from the list. For each op the list gives its struct, the type
 /// of its output, and the function that makes the output from a [`Value`]. An op marked `(secret)`
-/// takes secret parts: each engine that runs it wipes its copies of them. All other ops refuse them.
+/// takes secret parts: each engine that runs it wipes its copies of them. All other ops refuse
+/// them.
 macro_rules! domains {
     ($(
         $(#[$doc:meta])*

@@ -95,7 +95,7 @@ pub trait Describe {
     }
 
     /// Whether the op may safely run twice: a fallback must not send a packet or advance a filter
-    /// again. An op with a sink among its parts is not repeatable, whatever this method returns.
+    /// again. An op with a sink among its parts is not repeatable, regardless of this method.
     fn is_repeatable(&self) -> bool {
         true
     }

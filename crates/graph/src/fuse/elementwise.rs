@@ -5,7 +5,7 @@
 //! if computing it again for every element costs less than reading it.
 //!
 //! Small maps are fused to larger ones in two rounds. If a map took one maker after the other, it
-//! would be composed anew each time, which costs the square of its size in a long chain.
+//! would be composed again each time, which costs the square of its size in a long chain.
 
 use panoply_core::expr::{BinaryOp, INPUTS_MAX, Node, Operand, Program, UnaryOp};
 use panoply_core::graph::slot_of;

@@ -117,7 +117,7 @@ fn kernel(op: &Kernel) -> Option<Op> {
     if turned_bytes == 0 || turned_bytes < other_bytes || shape.rank() != 4 {
         return None;
     }
-    let turned = op.turned(&CHANNELS_LAST)?;
+    let turned = op.permuted(&CHANNELS_LAST)?;
     turned.validate().ok()?;
     let fits = turned.outputs[..] == [Shape::new(CHANNELS_LAST.map(|axis| shape[axis])).ok()?];
     fits.then(|| Op::Compute(ComputeOp::Kernel(turned)))

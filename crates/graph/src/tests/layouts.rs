@@ -133,7 +133,12 @@ fn doubled(image: &Tensor) -> Kernel {
             let image = kernel.inputs[0].permute(order).ok()?;
             Some(Kernel::new(&program()).input(&image).output(*image.shape()))
         };
-        Kernel::on_cpu("doubled", body).input("x", DType::F32).output("y", DType::F32).turned(turn).build().unwrap()
+        Kernel::on_cpu("doubled", body)
+            .input("x", DType::F32)
+            .output("y", DType::F32)
+            .permute_with(turn)
+            .build()
+            .unwrap()
     }
     Kernel::new(&program()).input(image).output(*image.shape())
 }

@@ -79,7 +79,7 @@ macro_rules! ops {
 
 ops! { t;
     [Compute::ComputeOp::ArgSort, 1 => 1] "argsort" = ArgSort::new(&t[0]);
-        may axis = axis, falls = falls;
+        may axis = axis, descending = descending;
     [Compute::ComputeOp::ColorConvert, 1 => 1]
         "color_convert" = ColorConvert::new(&t[0], ColorFormat::Rgb, ColorFormat::Rgb);
         needs from = from, to = to;
@@ -102,9 +102,9 @@ ops! { t;
     [Compute::ComputeOp::Softmax, 1 => 1] "softmax" = Softmax::new(&t[0]);
         may axis = axis, log = is_log;
     [Compute::ComputeOp::Sort, 1 => 1] "sort" = Sort::new(&t[0]);
-        may axis = axis, falls = falls, stable = is_stable;
+        may axis = axis, descending = descending, stable = is_stable;
     [Compute::ComputeOp::SortPairs, 2 => 2] "sort_pairs" = SortPairs::new(&t[0], &t[1]);
-        may axis = axis, falls = falls;
+        may axis = axis, descending = descending;
     [Compute::ComputeOp::TopK, 1 => 2] "topk" = TopK::new(&t[0], 0);
         needs k = k;
         may axis = axis;

@@ -69,8 +69,8 @@ fn decode_png(bytes: &[u8]) -> Result<Picture> {
     let header = decoder.read_header_info().map_err(wrong)?;
     let (width, height) = (header.width, header.height);
     check_size(width, height)?;
-    // Palettes become RGB and grey of 1, 2 or 4 bits becomes 8; of 16 bits, the upper 8 remain after
-    // rounding, which the decoder itself would not do.
+    // Palettes become RGB and grey of 1, 2 or 4 bits becomes 8; of 16 bits, the upper 8 remain
+    // after rounding, which the decoder itself would not do.
     decoder.set_transformations(png::Transformations::EXPAND);
     let mut reader = decoder.read_info().map_err(wrong)?;
     let size = reader.output_buffer_size().ok_or_else(|| wrong("a size that does not fit in memory"))?;

@@ -2,10 +2,10 @@
 //!
 //! A vocabulary is a `vocab.txt` (one piece per line, as for BERT) or a `tokenizer.json` whose
 //! model is WordPiece, BPE (byte-level, or with marks for spaces) or Unigram. `file` reads such a
-//! file (its values are `json`). `split` normalises text and cuts words, `pattern` holds the patterns for cutting and
-//! `charsmap` the replacements of characters. `wordpiece`, `bpe` and `unigram` cut words into
-//! pieces. Unknown features of a file are refused by name: the numbers are exactly those that the
-//! model was trained with, or there is an error.
+//! file (its values are `json`). `split` normalises text and cuts words, `pattern` holds the
+//! patterns for cutting and `charsmap` the replacements of characters. `wordpiece`, `bpe` and
+//! `unigram` cut words into pieces. Unknown features of a file are refused by name: the numbers are
+//! exactly those that the model was trained with, or there is an error.
 
 mod bpe;
 mod categories;

@@ -1,4 +1,4 @@
-// What a reduction gathers on its way: ACC, how elements and other gatherings come to it, and what it comes to in the end.
+// The accumulator of a reduction: ACC, how elements and other accumulators are added to it, and its final result.
 // T is the element, R the result, OPERATION one of those below.
 
 #define SUM 0

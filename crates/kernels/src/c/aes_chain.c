@@ -1,7 +1,7 @@
-// AES with chained blocks: each message's first block is added to its initial vector, each other one to the text of the block before.
+// AES in CBC mode: each message's first block is added to its initial vector, and every other block to the ciphertext of the block before it.
 //
-// To encrypt, a thread is eight messages, which it goes through together; to decrypt (DECRYPT), it is eight blocks of one message. Where
-// `is_padded`, one to sixteen bytes follow a message, each of which says how many they are.
+// To encrypt, a thread processes eight messages together; to decrypt (DECRYPT), eight blocks of one message. With
+// `is_padded`, one to sixteen bytes follow a message, and each of them has their number (PKCS#7).
 
 #if DECRYPT
 KERNEL LAUNCH_BOUNDS(128, 4) aes_chain(GLOBAL u8 *target, GLOBAL const u8 *source, GLOBAL const u64 *RESTRICT rows,

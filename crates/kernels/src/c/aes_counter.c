@@ -1,8 +1,8 @@
-// AES in counter mode. A thread is a unit: eight blocks of one message. Where `masks` is given there is no text: a unit is eight messages, of
-// each of which the block with the counter one is kept, and behind the last the block of zeros (what GCM hides tags with and multiplies by).
+// AES in counter mode. A thread processes a unit: eight blocks of one message. With `is_masks` there is no text: a unit is eight messages. The kernel
+// keeps the encrypted counter one of each message (GCM's mask for tags) and, at the end, the encrypted block of zeros (GCM's hash key).
 //
-// A nonce of twelve bytes is followed by a counter of 32 bits, which begins with two; one of sixteen is a counter itself, with the highest
-// byte first. Where there is a `verdict`, nothing is written unless it lets the messages pass; see `messages.h`.
+// A nonce of twelve bytes is followed by a counter of 32 bits, which begins with two. A nonce of sixteen bytes is itself the counter, with the highest
+// byte first. With a `verdict`, nothing is written unless it lets the messages pass; see `messages.h`.
 
 DEVICE void counter_block(u32 *s, u32 slot, GLOBAL const u8 *nonce, u32 nonce_bytes, u64 number)
 {

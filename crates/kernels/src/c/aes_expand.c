@@ -1,5 +1,5 @@
 // The round keys of AES, as `aes.h` adds them: word `32 * round + 8 * row + bit` has a byte of ones for each column whose key byte has the
-// bit. One block of 32 threads; the first expands the key as FIPS 197 has it.
+// bit. One block of 32 threads; the first expands the key by FIPS 197.
 
 DEVICE u32 substitute_word(u32 word)
 {

@@ -1,8 +1,8 @@
 // Attention in plain arithmetic, for every element type, every number of elements and any width of warps.
 //
-// A block has 32 queries of one head and 64 columns of the values; for more columns other blocks find the same weights again. It goes
-// through the keys, 32 at a time. Eight neighbouring threads share a query: each has every eighth key of the scores, and every eighth
-// column of the sums. Largest score and total are the same in all eight. Where a thread is a warp of its own it has its query alone.
+// A block has 32 queries of one head and 64 columns of the values; for more columns other blocks compute the same weights again. It reads
+// the keys, 32 at a time. Eight neighbouring threads share a query: each has every eighth key of the scores, and every eighth
+// column of the sums. Largest score and total are the same in all eight. If each thread is a separate warp, it has one query.
 
 #define BLOCK_ROWS 32
 #define THREADS (BLOCK_ROWS * SHARERS)

@@ -1,4 +1,4 @@
-// What every kernel of attention has in common: its arguments, which keys a query sees, and scores with their mask.
+// Shared by all kernels of attention: the arguments, the keys that a query sees, and scores with their mask.
 //
 // Parameters: T, the type of queries, keys, values and output; M, that of the mask; MASKED, whether there is one; SCALED_FIRST, whether
 // scores are scaled before the largest is looked for, as they must be where there is a mask or the scale is not above zero.
@@ -8,12 +8,12 @@
 #define LOWEST bits_f32(0xff800000u)
 
 // Queries and keys of a head, elements of a query and of a value; tiles of queries; whether queries see no keys behind their own; and how many
-// heads' rows lie side by side in the output, one where each head has its own matrix.
+// heads' rows are adjacent in the output, one where each head has its own matrix.
 typedef struct { u32 n_q, n_k, d, d_v, tiles, causal; f32 scale; u32 beside; } attention_sizes;
 // Elements from row to row, and of the mask also from key to key.
 typedef struct { i64 q, k, v, mask, mask_key; } attention_steps;
 
-// What a block works on: the matrices of one head, and its queries from `first` on, which see keys below `end`.
+// The work of a block: the matrices of one head, and its queries from `first` on, which see keys below `end`.
 typedef struct {
     GLOBAL T *out;
     GLOBAL const T *q, *k, *v;
@@ -72,8 +72,8 @@ DEVICE f32 finish_score(f32 product, attention_work work, attention_sizes size, 
     return product;
 }
 
-// What scores are multiplied with to be exponents of two.
+// The factor that turns scores into exponents of two.
 DEVICE f32 exponent_factor(attention_sizes size) { return SCALED_FIRST ? LOG2_E : size.scale * LOG2_E; }
 
-// What is subtracted from exponents under this largest score; nothing, as long as no key was seen.
+// The number that is subtracted from exponents, for this largest score; 0 as long as no key was seen.
 DEVICE f32 exponent_base(f32 largest, f32 factor) { return largest == LOWEST ? 0.0f : largest * factor; }

@@ -168,7 +168,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) attention_tiles(GLOBAL T *out, GLOBAL cons
         masks_t mask;
         load_mask(mask, key, work, size, step);
         COPY_ASYNC_WAIT(0);
-        // The tile is there for all, and nobody works on the one before it any more.
+        // The tile is visible to all threads, and no thread reads the previous tile any more.
         BARRIER();
         if (key + KEYS < work.end) copy_tile(stages + stage * STAGE_BYTES, work, size, step, key + KEYS);
         find_scores(score, queries + warp_row * D_PITCH, here);

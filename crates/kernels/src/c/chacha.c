@@ -1,4 +1,4 @@
-// ChaCha20. A thread is a unit: one block of 64 bytes of one message. Where there is a `verdict`, nothing is written unless
+// ChaCha20. A thread processes one block of 64 bytes of one message. With a `verdict`, nothing is written unless
 // it lets the messages pass; see `messages.h`.
 
 KERNEL LAUNCH_BOUNDS(256, 4) chacha(GLOBAL u8 *target, GLOBAL const u8 *source, GLOBAL const u64 *RESTRICT rows,

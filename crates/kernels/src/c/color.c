@@ -1,4 +1,4 @@
-// Images in another arrangement of colours; one thread for each pixel, or for each 2 × 2 of them where chroma has half the
+// Conversion of images between colour formats: one thread for each pixel, or for each 2 × 2 pixels if chroma has half the
 // resolution.
 //
 // T      u8 or f32
@@ -11,7 +11,7 @@
 #define I420 3
 #define NV12 4
 #define IS_YUV(format) ((format) >= I420)
-// Elements of an image of so many pixels.
+// The number of elements of an image with this number of pixels.
 #define ELEMENTS(format, pixels) (IS_YUV(format) ? (pixels) / 2 * 3 : (format) == GRAY ? (pixels) : (pixels) * 3)
 
 // The weights of luma; the code of black, and the spans of luma and chroma.

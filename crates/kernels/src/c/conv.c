@@ -1,5 +1,5 @@
-// A convolution and its two gradients as products of matrices, of which the second is gathered from an image whenever it
-// is needed and never written out.
+// A convolution and its two gradients as matrix products (implicit GEMM): the second matrix is gathered from an image on
+// the fly, and never stored.
 //
 //   out[m, n] = Σ_k a[m, k] · b(n, k)
 //
@@ -61,7 +61,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 8) turn(GLOBAL T *RESTRICT out, GLOBAL const T *RE
                                       u32 activation)
 {
     SHARED ALIGNED(16) u16 tile[TILE][TILE + 2];
-    // Threads side by side move neighbours.
+    // Adjacent threads move adjacent elements.
     u32 line = thread_x() / ACROSS, l = thread_x() % ACROSS;
     u64 first_column = (u64)block_x() * TILE;
     for (u64 matrix = block_z(); matrix < matrices; matrix += grid_size_z()) {
@@ -227,7 +227,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) convolve(GLOBAL void *RESTRICT out, GLOBAL cons
         i32 even = ((k - k_begin) / DEPTH) & 1;
         i32 is_first = k == k_begin;
         if (!is_first) {
-            // What the round before has loaded; its sums follow while this round's loads are under way.
+            // Stores the elements that the previous round loaded; their sums follow while this round's loads run.
             UNROLL for (u32 j = 0; j < 4; j++) {
                 a_tile[a_k][a_m + j * 16] = a_next[j];
                 b_tile[b_k + j * 4][b_n] = b_next[j];
@@ -457,7 +457,7 @@ DEVICE sample sample_of(i64 number, const product *size, const side *of_n)
     return s;
 }
 
-// One sum of every `step` in f64, each by a block of its own.
+// Computes every `step`-th sum in f64, each in a separate block.
 KERNEL LAUNCH_BOUNDS(THREADS, 4) exact_sums(GLOBAL f64 *RESTRICT exact, GLOBAL const T *RESTRICT a, GLOBAL const T *RESTRICT b,
                                             GLOBAL const T *RESTRICT bias, product size, side of_n, side of_k, u64 step)
 {
@@ -489,7 +489,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 4) compare_sums(GLOBAL u32 *wrong, GLOBAL const T 
     f64 expected = exact[number] + (residual ? (f64)T_LOAD(residual[s.at]) : 0.0);
     if (size.activation != 0) expected = (f64)activate((sum)expected, (u32)size.activation);
     f64 off = (f64)T_LOAD(out[s.at]) - expected;
-    // Nor is what is no number.
+    // NaN is wrong too.
     if (!(fabs(off) <= (f64)relative * fabs(expected) + (f64)absolute)) *wrong = 1;
 }
 

@@ -1,5 +1,5 @@
-// Convolutions of planes with a kernel of two dimensions: out[r][c] = Σ weights[a][b] in[first_row + r - a][first_column + c - b], where a plane is zero around
-// itself. COMPLEX: elements are complex.
+// 2-D convolutions: out[r][c] = Σ weights[a][b] in[first_row + r - a][first_column + c - b], where a plane is zero outside
+// its borders. COMPLEX: elements are complex.
 
 #if COMPLEX
 typedef complex64 element;
@@ -84,7 +84,7 @@ KERNEL LAUNCH_BOUNDS(256, 2) convolve_tiles(GLOBAL element *RESTRICT target, GLO
                     element own[ROWS + CHUNK_ROWS - 1];
                     UNROLL for (u32 i = 0; i < ROWS + CHUNK_ROWS - 1; i++) own[i] = inputs[y + i][x + CHUNK_COLUMNS - 1 - next];
                     UNROLL for (u32 j = 0; j < CHUNK_ROWS; j++) {
-                        // What is beyond the kernel is no term, also where the element is infinite.
+                        // Taps beyond the kernel are skipped, since an infinite element times zero is NaN.
                         if (a0 + j >= all.kernel_rows) break;
                         UNROLL for (u32 i = 0; i < ROWS; i++) sums[i] = with_product(sums[i], chunk[j][next], own[i + CHUNK_ROWS - 1 - j]);
                     }

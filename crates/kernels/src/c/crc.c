@@ -1,11 +1,11 @@
 // Cyclic redundancy checks, as remainders with the lowest bit first: a warp for each message. Its lanes take turns at the message's vectors of
-// 16 bytes: each adds their words to remainders of its own, which go on by a row of WARP vectors from turn to turn, by tables; in the end
-// each lane's are brought to where its last word ends, then to where the row ends, and all are added. WIDE is 1 for remainders of 64 bits.
+// 16 bytes. Each lane adds their words to its own remainders, and tables advance these by a row of WARP vectors from turn to turn. In the end
+// each lane's remainders are advanced to the end of its last word, then to the end of the row, and all are added. WIDE is 1 for remainders of 64 bits.
 //
 // Rows end with the message. Zeros before its first byte, which fill up the first row, change no remainder.
 //
-// What limits this is not memory but the block's memory: a look-up for each byte, of which those of a warp that meet in a bank wait for each other. So
-// there are COPIES of the table, whose entries lie side by side, in 2^SHIFT bytes: with one for each lane none ever meet.
+// The limit is the block's memory, not global memory: each byte needs a look-up, and look-ups of a warp that meet in a bank wait for each other. So
+// there are COPIES of the table, whose entries are adjacent, in 2^SHIFT bytes: with one copy for each lane no two look-ups meet.
 //
 // `tables` has, for each byte of a remainder, what a row makes of it; then, for each lane, the factor that brings it to the end; then what
 // a byte makes of a remainder. `is_turned`: the check has the highest bit first, so bytes are turned round. BLOCK is the number of threads.
@@ -51,7 +51,7 @@ DEVICE void load_vector(word *next, GLOBAL const u8 *from, u32 is_turned)
     if (is_turned) UNROLL for (u32 w = 0; w < WORDS; w++) next[w] = turned_word(next[w]);
 }
 
-// The bytes from `at` on, which may lie before the message, where there are zeros. What the check begins with is added to its first bytes.
+// The bytes from `at` on, which may lie before the message, where there are zeros. The check's initial value is added to its first bytes.
 DEVICE void load_bytes(word *next, GLOBAL const u8 *from, i64 at, word first, u32 is_turned)
 {
     // Places within an array that are not known when it is compiled would put it into slow memory.
@@ -151,7 +151,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 1) crc_messages(GLOBAL u64 *RESTRICT target, GLOBAL 
         }
         sum = add_lanes(multiply(sum, factor, (word)polynomial));
         if (place == 0) {
-            // What the check begins with is longer than a short message.
+            // The check's initial value is longer than a short message.
             if (one.len < WORD_BYTES) {
                 sum = (word)first;
                 for (u64 i = 0; i < one.len; i++) sum = sum >> 8 ^ byte_table[((u32)sum ^ turned(from[i], is_turned)) & 255u];

@@ -1,5 +1,5 @@
-// CUDA's side of the dialect, for NVRTC. What is an instruction of the GPU's own stands here alone, and each word that has one says so
-// with OWN_…, which takes the place of the portable body in prelude.h.
+// CUDA's side of the dialect, for NVRTC. This file has only the words that are instructions of the GPU. Each of them defines
+// OWN_…, which takes the place of the portable body in prelude.h.
 
 typedef signed char i8;
 typedef unsigned char u8;

@@ -1,4 +1,4 @@
-// What stands before and behind a Fourier transform that makes a cosine transform of lines of `n` samples. KIND is 1 to 4; the transform behind `dct_before`
+// The steps before and after a Fourier transform that together are a cosine transform of lines of `n` samples. KIND is 1 to 4; the transform behind `dct_before`
 // is of
 //   1: 2 (n - 1) real numbers, the line and its mirror;
 //   2: n real numbers, those at even places in order and the others backwards behind them;

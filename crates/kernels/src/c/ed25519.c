@@ -1,5 +1,5 @@
-// Signatures of Ed25519 under one key (RFC 8032), a thread for each: whether the encoding of [s]B - [h]A is the signature's first half. All of it is
-// public, so tables are read at places that depend on it. MANY: each eight bits of s and of h name an entry of a large table; else each four bits
+// Signatures of Ed25519 under one key (RFC 8032), a thread for each: whether the encoding of [s]B - [h]A is the signature's first half. All inputs are
+// public, so the places of table reads may depend on them. MANY: each eight bits of s and of h name an entry of a large table; else each four bits
 // of both name one of a small table, and the sum is doubled between them, which takes less for few signatures.
 
 // Windows of the large table, and entries of each.

@@ -5,7 +5,7 @@
 typedef struct { u32 w[8]; } field;
 // x = X / Z, y = Y / Z, T = X Y / Z.
 typedef struct { field x, y, z, t; } point;
-// What a point is added by: Y - X, Y + X, 2 d T, 2 Z.
+// A point in the form for additions: Y - X, Y + X, 2 d T, 2 Z.
 typedef struct { field minus, plus, turned, twice; } addend;
 
 // 2^256 is 38.

@@ -1,5 +1,5 @@
-// Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and what is wanted is picked by masks: no branch and
-// no address depends on the key or on what is made of it.
+// Signatures of Ed25519 made under one key (RFC 8032), a thread for each. Tables are read whole, and masks select the wanted entry: no branch and
+// no address depends on the key or on values derived from it.
 //
 // Where HEDGED is 1 the nonce is hashed from fresh randomness too. RFC 8032 hashes prefix || message, so that two signatures of one message have one
 // nonce, and tell the key where a fault made one of them differ. Here the hash begins with a whole block: randomness (32 bytes), prefix (32 bytes),
@@ -10,7 +10,7 @@
 #define WINDOWS 64u
 #define ENTRIES 16u
 
-// So many times the base. Entry 16 i + d of the table is d 16^i times the base.
+// `factor` times the base. Entry 16 i + d of the table is d 16^i times the base.
 NOINLINE point multiplied(field factor, GLOBAL const addend *table)
 {
     point sum = none();
@@ -43,7 +43,7 @@ NOINLINE point multiplied(field factor, GLOBAL const addend *table)
 }
 
 #if EXPAND
-// What is made of a key's seed, eight words each: the factor, what is hashed before a message, the public key, x and y of its opposite, and the
+// Expands a key's seed into parts of eight words each: the factor, the prefix that is hashed before a message, the public key, x and y of its opposite, and the
 // public key once more; signatures are verified with the last three. One thread.
 KERNEL LAUNCH_BOUNDS(32, 1) ed25519_expand(GLOBAL u32 *RESTRICT expanded, GLOBAL const u8 *RESTRICT seed, GLOBAL const addend *RESTRICT table,
     GLOBAL const u64 *RESTRICT first)
@@ -88,7 +88,7 @@ DEVICE void multiply_add(u32 *result, const u32 *a, GLOBAL const u32 *b, field c
     modulo_order(result, wide);
 }
 
-// `expanded` is what was made of the key, `first` the state that SHA-512 begins with, `noise` 32 random bytes of this op, which nobody reads unless
+// `expanded` is the expanded key, `first` the initial state of SHA-512, `noise` 32 random bytes of this op, which are read only if
 // HEDGED. A signature has 64 bytes.
 KERNEL LAUNCH_BOUNDS(64, 2) ed25519_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
     GLOBAL const addend *RESTRICT table, GLOBAL const u32 *RESTRICT expanded, GLOBAL const u64 *RESTRICT first, GLOBAL const u8 *RESTRICT noise,

@@ -33,7 +33,7 @@ DEVICE f64 rem_f64(f64 a, f64 b) { return fmod(a, b); }
 DEVICE f64 pow_f64(f64 a, f64 b) { return pow(a, b); }
 DEVICE f64 mul_add_f64(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 
-// What both floats share. A weight that has vanished wins over an infinite x.
+// Functions of both float types. A weight of zero wins over an infinite x.
 #define FLOAT_OPERATIONS(F)                                                                      \
     DEVICE F identity_##F(F x) { return x; }                                                      \
     DEVICE F neg_##F(F x) { return -x; }                                                          \

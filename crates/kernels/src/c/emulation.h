@@ -1,5 +1,5 @@
-// Kernels on the host: a block's threads are fibres of one OS thread, blocks run one after the other. What says it in the dialect's words
-// comes behind it (host.h).
+// Kernels on the host: a block's threads are fibres of one OS thread, blocks run one after the other. The dialect's words for it
+// are in host.h.
 //
 // 1. A fibre runs until it reaches a barrier or a shuffle, and then gives way to the next.
 // 2. A barrier opens when every fibre that has not returned has arrived at it; a warp's barrier, when every lane has.
@@ -8,8 +8,8 @@
 // 4. An address that is not a multiple of its type's alignment stops the launch too; the compiler adds the test.
 // 5. The block's memory is filled with garbage before every block, so that nothing depends on what was there.
 // 6. A kernel of somebody else's (PANOPLY_CHECKED) is compiled so that it calls the functions at the end of `emulation` before every
-//    access, division and in every loop. What is out of bounds or misaligned, does not end, or breaks rule 3 ends the launch with a message;
-//    the fibres that were under way are left where they are. (A loop without a body calls nothing: it goes on.)
+//    access, division and in every loop. An access out of bounds or misaligned, an endless loop, or a breach of rule 3 ends the launch with a message;
+//    the unfinished fibres are abandoned. (A loop without a body makes no call, and is not ended.)
 
 // Only C's headers: C++'s take longer to compile than most kernels.
 #include <math.h>
@@ -74,7 +74,7 @@ static u32 current, threads;
 static bool moved;
 static void (*body)();
 
-// What ended the launch early; empty where nothing did.
+// The fault that ended the launch early; empty if there was none.
 static char failure[512];
 // Whether a fibre of a checked kernel runs now.
 static bool inside;
@@ -239,7 +239,7 @@ template <class... A> void (*call<A...>::function)(A...);
 template <class... A> void **call<A...>::arguments;
 template <class... A> static void bind(void (*f)(A...), void **args) { call<A...>::launch(f, args); }
 
-// What a checked kernel is given.
+// A range of memory that a checked kernel may access.
 struct range { u64 start, bytes; bool writable; };
 
 #if defined(PANOPLY_CHECKED)

@@ -4,7 +4,7 @@
 // A pass over lines of `len` sees `stride` interleaved lines of `length` elements (length * stride = len), and makes of each
 // butterfly of `radix` elements, `length / radix` apart, as many neighbours.
 //
-// WIDE is 1 for numbers in f64. RADIX is the factor of `butterfly`; what else differs from pass to pass is an argument, so that few kernels are compiled.
+// WIDE is 1 for numbers in f64. RADIX is the factor of `butterfly`; all other properties of a pass are arguments, so that few kernels are compiled.
 
 #ifndef RADIX
 #define RADIX 1

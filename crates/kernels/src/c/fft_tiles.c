@@ -2,7 +2,7 @@
 //
 // A line of `rows` x `cols` elements, both of them powers of two, is a matrix. The first pass transforms its columns and turns each
 // element by its place; the second transforms the rows, and writes them as columns: the spectrum is then in order. A block takes LINES
-// neighbouring columns, or rows, of LEN elements: what it reads and writes of others' lines lies together.
+// neighbouring columns, or rows, of LEN elements: the elements that it reads and writes of the matrix's lines are adjacent.
 //
 // `fft_lines` transforms whole lines that lie one after the other in one pass: LINES of them in a block.
 //
@@ -167,7 +167,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fft_lines(GLOBAL complex64 *RESTRICT targe
     u32 line = thread_x() / THREADS_OF_LINE, i = thread_x() % THREADS_OF_LINE;
     u64 number = (u64)block_x() * LINES + line, start = number * LEN + i;
     complex64 a[16], zero = {0.0f, 0.0f};
-    // All threads of the block go on, since they wait for each other.
+    // No thread of the block may return early, since they wait for each other.
     UNROLL for (u32 j = 0; j < 16; j++) a[j] = number < lines ? source[start + j * THREADS_OF_LINE] : zero;
     transform_lines(a, memory, line, i, line, i);
     if (number < lines) {

@@ -1,9 +1,9 @@
-// Long filters by spectra: a block takes a frame of LEN samples to its spectrum, multiplies with that of the taps, and takes it back, all in the
-// block's memory; of a frame those outputs are kept whose samples are all in it. COMPLEX: samples are complex; of real ones two frames of a
-// line are one of complex numbers. LEN is 4096 or 16384.
+// Long filters by spectra (overlap-save): a block transforms a frame of LEN samples, multiplies its spectrum with that of the taps, and transforms it
+// back, all in the block's memory. It keeps the outputs whose samples are all in the frame. COMPLEX: samples are complex; otherwise two real frames
+// of a line form one complex frame. LEN is 4096 or 16384.
 //
-// A thread has 16 elements. Passes of radix 16 leave the spectrum in an order of their own, in which taps have theirs too; the way back goes
-// through the same passes in reverse, so nothing is ever put in order.
+// A thread has 16 elements. Passes of radix 16 leave the spectrum in a permuted order, which the spectrum of the taps has too. The inverse runs
+// the same passes in reverse, so no spectrum is ever reordered.
 
 #if COMPLEX
 typedef complex64 sample;
@@ -95,7 +95,7 @@ DEVICE void meet(u32 length)
 
 // `roots` has a table for the way there, and behind it its conjugates, for the way back: what both ways read from one place a compiler would keep
 // in registers, which there are too few of. A table has, for each pass that turns, six powers of every thread's root, the first of all threads
-// first, so that threads side by side read what lies side by side.
+// first, so that adjacent threads read adjacent words.
 #define POWERS 6u
 #define ROOTS_OF(length) (POWERS * ((length) / 16u))
 #define ROOTS (ROOTS_OF(LEN) + ROOTS_OF(LEN / 16) + ROOTS_OF(LEN / 256))
@@ -202,7 +202,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_spectrum(GLOBAL complex64 *RESTRICT sp
     }
 }
 
-// What is larger than this, or is no number, would spoil the whole frame that it is in.
+// A sample of larger magnitude, or NaN, would make all outputs of its frame wrong.
 #define FINITE_MAX 1e30f
 
 DEVICE u32 is_spoilt(complex64 x) { return !((fabsf(x.re) < FINITE_MAX) & (fabsf(x.im) < FINITE_MAX)); }
@@ -222,8 +222,8 @@ DEVICE extent within(i64 start, u64 len)
 DEVICE u32 is_in(extent part, u32 place) { return place >= part.low && place < part.high; }
 
 // One part of the taps: y[t] += Σ taps[k] x[t + first - k], where the part's own taps are counted from zero; where `is_first`, y begins here.
-// `marks` says of each block whether something in it is not finite, which spoils all of its outputs; what is not finite in the spectrum does
-// so too, and is found there.
+// `marks` says for each block whether an element in it is not finite, which makes all of its outputs wrong. Elements of the spectrum that are not
+// finite do so too, and are found there.
 // A line has `units` blocks, one for each frame or pair of frames: a loop over them would keep every root in a register.
 KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_frames(GLOBAL sample *RESTRICT target, GLOBAL const sample *RESTRICT source,
     GLOBAL const complex64 *RESTRICT spectrum, GLOBAL const complex64 *RESTRICT roots, GLOBAL u32 *RESTRICT marks, u64 len, u64 out_len,
@@ -270,7 +270,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) fir_frames(GLOBAL sample *RESTRICT target,
     back(x, memory, roots + ROOTS);
     UNROLL for (u32 j = 0; j < 16; j++) is_odd |= is_spoilt(x[j]);
     GLOBAL sample *to = target + line * out_len;
-    // What stands before the last of the part's taps has samples of the frame's end in it.
+    // Outputs before the last of the part's taps contain samples of the frame's end.
     extent outputs = within(to_start, out_len);
     outputs.low = part - 1;
 #if COMPLEX

@@ -1,4 +1,4 @@
-// Frames of signals that overlap: cut and weighted before a transform, added up behind one, and the power of spectra. COMPLEX: samples are complex.
+// Overlapping frames of signals: cut and weighted before a transform, added up after one, and the power of spectra. COMPLEX: samples are complex.
 
 #if COMPLEX
 typedef complex64 sample;
@@ -124,7 +124,7 @@ KERNEL LAUNCH_BOUNDS(256, 4) frame_powers(GLOBAL f32 *RESTRICT target, GLOBAL co
         target[i] = source[i].re * source[i].re + source[i].im * source[i].im;
 }
 
-// What mean powers are divided by: the sum of the squared weights, or the square of their sum. One block of 256.
+// The divisor of mean powers: the sum of the squared weights, or the square of their sum. One block of 256.
 KERNEL LAUNCH_BOUNDS(256, 1) window_power(GLOBAL f32 *RESTRICT target, GLOBAL const f32 *RESTRICT window, u32 len, u32 of_squares)
 {
     SHARED f32 sums[256];

@@ -2,8 +2,8 @@
 // lengths, in blocks. Products are made of integer products of bits that lie four apart, so that carries stay between them (as BearSSL's
 // are): no table, and no address or branch that depends on a key or a message.
 //
-// A message's blocks are hashed by chunks of 2^`log_chunk`, counted from its end, one for each thread; the sums of chunks likewise, level by
-// level, until there is one for each message. Level l multiplies by the power 2^(log_chunk * (l - 1)) of the key.
+// A message's blocks are hashed by chunks of 2^`log_chunk`, counted from its end, one for each thread; the sums of chunks are hashed in the same way, level by
+// level, until one is left for each message. Level l multiplies by the power 2^(log_chunk * (l - 1)) of the key.
 //
 // An element is four words, the first of which has the last four bytes, highest bit first.
 

@@ -9,7 +9,7 @@
 
 #if defined(PANOPLY_CUDA)
 typedef u32 tile_ref;
-// What a tile's place moves on by for so many bytes.
+// The step of a tile's place for this number of bytes.
 #define TILE_STEP(bytes) ((bytes) >> 4)
 #define GROUP_MULTIPLY(name, shape_and_types, number, letter, scales)                                                 \
     DEVICE void name(number *d, u32 a, u32 b, i32 add)                                                                \
@@ -90,7 +90,7 @@ DEVICE void group_weigh_f32(f32 *d, const u32 *a, tile_ref b, i32 add)
 #define GROUP_REGISTERS_LESS(count) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count))
 #define GROUP_REGISTERS_MORE(count) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count))
 
-// Where a tile begins, as the unit is told. The other half of what it is told is 0x40000040: groups of eight lines are 1024 bytes apart, and
+// The start of a tile, as the low half of the unit's descriptor. The high half is 0x40000040: groups of eight lines are 1024 bytes apart, and
 // pieces are permuted within 128 bytes.
 DEVICE u32 tile_place(const u8 *tile) { return ((shared_address(tile) & 0x3ffffu) >> 4) | 1u << 16; }
 // Where lines to be weighed begin: groups of eight of them are 1024 bytes apart, whichever of the two distances the unit looks at.

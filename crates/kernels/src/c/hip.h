@@ -1,6 +1,6 @@
-// HIP's side of the dialect, for hiprtc. Warps have 64 lanes or 32, as the architecture has: WARP says which. What is an instruction of AMD's
-// GPUs stands behind __AMDGCN__ and says so with OWN_…; the rest are words that HIP shares with CUDA. Tiles of 16 × 16 that a warp multiplies
-// are those of MFMA (gfx90a, gfx94, gfx95: warps of 64) and WMMA (gfx11: warps of 32). There are no copies that go on by themselves: kernels of plain arithmetic do the same.
+// HIP's side of the dialect, for hiprtc. Warps have 64 lanes or 32, as the architecture has: WARP says which. Words that are instructions of AMD's
+// GPUs stand behind __AMDGCN__ and define OWN_…; the rest are words that HIP shares with CUDA. Tiles of 16 × 16 that a warp multiplies
+// are those of MFMA (gfx90a, gfx94, gfx95: warps of 64) and WMMA (gfx11: warps of 32). There are no asynchronous copies: plain loads and stores take their place.
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -71,7 +71,7 @@ DEVICE u32 shuffle_u32(u32 x, u32 from) { return __shfl(x, (i32)from); }
 DEVICE u32 shuffle_xor_u32(u32 x, u32 mask) { return __shfl_xor(x, (i32)mask); }
 DEVICE u32 shuffle_up_u32(u32 x, u32 by) { return __shfl_up(x, by); }
 DEVICE u32 shuffle_down_u32(u32 x, u32 by) { return __shfl_down(x, by); }
-// HIP's ballot has 64 bits, whatever the warp has.
+// HIP's ballot has 64 bits for both widths of warps.
 #if WARP == 64
 typedef u64 lane_mask;
 #else
@@ -94,7 +94,7 @@ DEVICE u32 reverse_bits(u32 x) { return __brev(x); }
 #define ATOMIC_CAS(p, expected, v) atomicCAS(p, expected, v)
 #define ATOMIC_EXCHANGE(p, v) atomicExch(p, v)
 
-// hiprtc contracts sums of products unless it is told not to.
+// hiprtc contracts sums of products unless a pragma forbids it.
 #define OWN_ROUNDED
 #define ROUNDED(name, type, sign)                     \
     DEVICE type name(type a, type b)                  \

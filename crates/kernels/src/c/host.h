@@ -95,7 +95,7 @@ template <class P, class V, class W> static P atomic_cas(P *p, V expected, W v)
 #define UNROLL_BY_2
 #define UNROLL_BY_4
 
-// What warps of 32 have besides.
+// Words that only warps of 32 have.
 #if WARP == 32
 typedef struct { u32 arrivals, arrived, phase; } gate;
 DEVICE void gate_prepare(gate *p, u32 arrivals) { *p = gate{arrivals, 0, 0}; }
@@ -109,7 +109,7 @@ DEVICE void gate_wait(gate *p, u32 parity)
 {
     while ((p->phase & 1u) == parity) emulation::leave();
 }
-// What was copied to the block's memory is seen by matrix units that read it by themselves.
+// Makes copies to the block's memory visible to matrix units, which read it by themselves.
 #define TENSOR_FENCE() ((void)0)
 
 // Four matrices of eight rows of 16 bytes. Lane l names row l % 8 of matrix l / 8, and gets of each matrix word l % 4 of row l / 4.

@@ -1,6 +1,6 @@
-// Recursive filters of SECTIONS sections of second order, in f64, parallel in time: lines are cut into chunks, a thread for each. What a chunk
-// leaves behind depends linearly on what the one before it left, so three passes do: each chunk from rest, of which only the state at its end
-// is kept; the states at all chunks' beginnings, by a scan with powers of one matrix; and each chunk from its own beginning.
+// Recursive filters of SECTIONS sections of second order, in f64, parallel in time: lines are cut into chunks, a thread for each. The state after a
+// chunk depends linearly on the state before it, so three passes suffice: each chunk from rest, of which only the state at its end
+// is kept; the states at all chunks' beginnings, by a scan with powers of one matrix; and each chunk again from its initial state.
 //
 // A sample's numbers (one, or two where it is complex) are lines of their own, `step` apart.
 
@@ -49,7 +49,7 @@ KERNEL LAUNCH_BOUNDS(128, 4) iir_chunks(GLOBAL f32 *target, GLOBAL const f32 *so
         BARRIER();
         u64 next = begin + TILE + place;
         UNROLL for (u32 i = 0; i < TILE; i++) ahead[i] = next < lens[first + i] ? source[starts[first + i] + next * all.step] : 0.0f;
-        // Behind a line's end there is silence, and nobody asks for the state that it leaves.
+        // Behind a line's end the samples are zero, and the state after them is not used.
         UNROLL_BY_4 for (u32 i = 0; i < TILE; i++) {
             f64 x = (f64)tile[thread_x() * ROW + i];
             UNROLL for (u32 s = 0; s < SECTIONS; s++) {
@@ -82,7 +82,7 @@ typedef struct {
     u64 chunks, parts, part;
 } parting;
 
-// What a state becomes.
+// The matrix times a state.
 DEVICE void moved(f64 *to, LOCAL const f64 *matrix, const f64 *from)
 {
     UNROLL for (u32 i = 0; i < STATE; i++) {
@@ -96,7 +96,7 @@ DEVICE void moved(f64 *to, LOCAL const f64 *matrix, const f64 *from)
 // chunks of it. `matrices`: what a chunk does to a state; what `run` chunks do, twice as many, and so on.
 //
 // Of a line of many chunks several blocks have a part each, in two rounds. In the first, which is_sum, the state at the part's end is put into
-// `parts`; `parts` is then scanned as a line of its own; in the second each part goes on from what stands there.
+// `parts`; `parts` is then scanned as a separate line; in the second each part continues from its entry there.
 KERNEL LAUNCH_BOUNDS(SCAN, 1) iir_scan(GLOBAL f64 *states, GLOBAL const f64 *RESTRICT matrices, GLOBAL f64 *parts, FIXED parting line, u32 run,
     u32 has_parts, u32 is_sum)
 {

@@ -1,15 +1,15 @@
-// Streams of DEFLATE, a block of one warp for each. All lanes read the same bits and follow the same way; they build tables and copy side by
-// side. Whatever a stream says, nothing is read outside of it, nothing is written outside of its place, and each step goes on by a bit of the
-// stream at the least.
+// Streams of DEFLATE, a block of one warp for each. All lanes read the same bits and take the same branches; they build tables and copy
+// together. For any content of a stream, no byte is read outside of it, no byte is written outside of its place, and each step consumes at least
+// one bit of the stream.
 //
-// Codes that the format leaves unused mean what libdeflate takes them for, so that every device has the same answer: lengths 286 and 287 are 258,
+// Codes that the format leaves unused have the same meaning as in libdeflate, so that every device gives the same answer: lengths 286 and 287 are 258,
 // distances 30 and 31 are like 29, and a code of a single word of one bit has that symbol for both bits.
 //
-// `lens` says how long each message became, or why it did not. The places are those of lz4.c, which brings messages together.
+// `lens` gets the decompressed length of each message, or its error. The places are those of lz4.c, which joins the messages.
 
 #define REJECTED (~(u64)0)
 #define TOO_LONG (~(u64)0 - 1)
-// Codes up to so many bits are looked up; longer ones are followed bit by bit.
+// Codes of at most this length in bits are looked up; longer codes are decoded bit by bit.
 #define ROOT 10u
 #define ROOT_ENTRIES 1024u
 #define CODE_BITS_MAX 15u
@@ -68,7 +68,7 @@ DEVICE u32 reversed(u32 word, u32 bits)
     return turned;
 }
 
-// The code of these lengths. Not zero: there is none. Every lane must take part.
+// Builds the code of these lengths. Returns nonzero if there is none. Every lane must take part.
 DEVICE u32 build_code(code made, LOCAL const u8 *lens, u32 symbols)
 {
     BARRIER();

@@ -1,9 +1,9 @@
-// Codes of sparse parity checks, decoded by min-sum: a block for each word at a time. Checks change what is believed of their bits group after
-// group; those of a group share no bit, and have a thread each.
+// LDPC codes, decoded by min-sum: a block decodes one word at a time. Checks update the beliefs about their bits, group after
+// group. The checks of a group share no bit, and each has its own thread.
 //
 // `groups` has three words for each group: where its edges begin, how many checks it has, and how many bits each of them has at the most. Edge
-// `begin + slot * checks + check` of `bits` is a bit of the word, or NONE. What each check said last of each bit lies in `messages`, in the same
-// order, for each block. SHARED_BELIEFS: what is believed of the word's bits lies in the block's memory.
+// `begin + slot * checks + check` of `bits` is a bit of the word, or NONE. `messages` has the last message of each check to each bit, in the same
+// order, for each block. SHARED_BELIEFS: the beliefs about the word's bits are in the block's memory.
 
 #define NONE 0xffffffffu
 // The most that is believed of a bit that was received, and what a check says counts for so much.
@@ -29,7 +29,7 @@ DEVICE u32 is_odd(BELIEFS *beliefs, GLOBAL const u32 *bits, u32 checks, u32 degr
     return odd;
 }
 
-// One check: each of its bits is told what the others say.
+// Updates one check: sends each of its bits a message that follows from the other bits.
 DEVICE void update(BELIEFS *beliefs, GLOBAL f32 *messages, GLOBAL const u32 *bits, u32 checks, u32 degree, u32 is_first)
 {
     f32 others[DEGREE_MAX], least = FAR, second = FAR;
@@ -79,7 +79,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS) ldpc_decode(GLOBAL u8 *RESTRICT data, GLOB
         for (u32 i = thread_x(); i < word_bits; i += THREADS) {
             f32 received = 0.0f;
             if (i - sent_from < coded_bits) received = source[word * coded_bits + i - sent_from];
-            // What is no number says nothing.
+            // NaN counts as 0: no information.
             if (received != received) received = 0.0f;
             beliefs[i] = fminf(fmaxf(received, -BELIEF_MAX), BELIEF_MAX);
         }

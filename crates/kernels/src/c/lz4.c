@@ -1,15 +1,15 @@
-// Blocks of LZ4, a warp for each. All lanes read the tokens; they copy side by side. Whatever a block says, nothing is read outside of it, nothing
-// is written outside of its place, and each step goes on by a byte of the block at the least.
+// Blocks of LZ4, a warp for each. All lanes read the tokens, and copy together. For any content of a block, no byte is read outside of it, no byte
+// is written outside of its place, and each step consumes at least one byte of the block.
 //
-// `lens` says how long each message became, or why it did not; the places for them lie one behind the other, and have room for the most that a
-// message may become.
+// `lens` gets the decompressed length of each message, or its error. The places of the messages are adjacent, and each has room for the longest
+// result that is permitted.
 
 #define REJECTED (~(u64)0)
 #define TOO_LONG (~(u64)0 - 1)
 #define BLOCK 128u
 #define WARPS (BLOCK / WARP)
 
-// What follows a nibble of 15; `is_cut` where the block ends before that does.
+// The length that follows a nibble of 15. Sets `is_cut` if the block ends before the length does.
 DEVICE u32 longer(u32 count, GLOBAL const u8 *from, u32 end, u32 *at, u32 *is_cut)
 {
     u32 byte = 255;
@@ -61,7 +61,7 @@ KERNEL LAUNCH_BOUNDS(128, 8) lz4_blocks(GLOBAL u8 *target, GLOBAL u64 *RESTRICT 
         }
         if (!is_wrong && literals <= most - made)
             for (u32 i = lane(); i < literals; i += WARP) to[made + i] = from[at + i];
-        // What has no room is counted, and the rest is not written either.
+        // Bytes without room are counted, and the bytes after them are not written either.
         is_wrong |= literals > most - made ? 2u : 0;
         at += literals;
         made += literals;

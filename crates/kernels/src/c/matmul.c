@@ -75,7 +75,7 @@ KERNEL LAUNCH_BOUNDS(256, 2) matmul(GLOBAL R *out, GLOBAL const T *a, GLOBAL con
     }
 }
 
-// Many small products of the same sizes, each with memory of its own: the table holds the places of the output, of A and
+// Many small products of the same sizes, each in separate memory: the table holds the places of the output, of A and
 // of B, three for each product.
 KERNEL LAUNCH_BOUNDS(256, 2) matmul_many(GLOBAL u8 *base, GLOBAL const u64 *table, sizes size, strides a_step, strides b_step)
 {

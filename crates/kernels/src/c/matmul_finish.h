@@ -1,4 +1,4 @@
-// What becomes of the sums of a product, whatever computed them: activation(alpha · A·B + beta · C + bias).
+// The epilogue of every matrix product, for sums of any kernel: activation(alpha · A·B + beta · C + bias).
 //
 // T is the operands' element type, R the result's. BIAS is 0 (none), 1 (one number for each column) or 2 (one for each row);
 // ACTIVATION counts as in `activate` below.
@@ -14,7 +14,7 @@
 #define TO_SUM(x) (x)
 #define FROM_SUM(x) (x)
 #elif defined(T_IS_i32) || defined(T_IS_u32) || defined(T_IS_i8) || defined(T_IS_u8)
-// Sums wrap at 32 bits, whatever the sign.
+// Sums wrap at 32 bits, signed or not.
 #define SUM u32
 #define ZERO 0u
 #define TO_SUM(x) ((u32)T_LOAD(x))
@@ -107,7 +107,7 @@ typedef struct {
     f32 alpha, beta;
 } sizes;
 
-// What becomes of the scaled sum at row r and column s.
+// The result for the scaled sum at row r and column s.
 DEVICE R finished(SUM sum, GLOBAL const R *c, GLOBAL const R *bias, sizes size, strides c_step, const layout *c_batch, u32 batch,
                   u32 r, u32 s)
 {

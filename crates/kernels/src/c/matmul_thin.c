@@ -1,4 +1,4 @@
-// Products of floats with few rows or few columns, over as soon as the other operand has been read.
+// Products of floats with few rows or few columns. Their time is that of reading the other operand.
 //
 // The thin operand has up to ROWS rows along the depth: A's rows or, SWAPPED, B's columns. The wide operand is the other one; it is
 // loaded in words of 16 bytes, DEEP along the depth or else across it, where a block has TILE places. Where it is very long, each of its

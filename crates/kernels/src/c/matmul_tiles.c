@@ -22,8 +22,8 @@
 #define A_WORDS (TILE_M * DEPTH / 4 / THREADS)
 #define B_WORDS (TILE_N * DEPTH / 4 / THREADS)
 
-// The words of every slab of an operand that a thread brings: from where, where to, and how deep they are. What lies beyond the
-// matrix is deeper than any. Words along the depth are taken in pairs: whole sectors are loaded, and their numbers stored to
+// The words of every slab of an operand that a thread brings: from where, where to, and how deep they are. Words beyond the
+// matrix have a depth larger than any. Words along the depth are taken in pairs: whole sectors are loaded, and their numbers stored to
 // different banks.
 DEVICE void find_words(GLOBAL const T **from, u32 *to, u32 *depth_of, u32 words, GLOBAL const T *tile, i64 far, u32 extent,
                        u32 count, u32 step, i32 deep)

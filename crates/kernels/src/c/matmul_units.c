@@ -19,8 +19,8 @@
 #define MULTIPLY multiply_tile16_f16
 #endif
 
-// The words of an operand's slab that a thread brings: eight numbers in depth of one row, or of eight rows at one depth. What lies beyond the
-// matrix is zeros.
+// The words of an operand's slab that a thread brings: eight numbers in depth of one row, or of eight rows at one depth. Elements beyond the
+// matrix are zeros.
 DEVICE void load_words(u32x4 *words, GLOBAL const u16 *tile, i64 far, u32 count, u32 first_depth, u32 depth, i32 deep)
 {
     UNROLL

@@ -1,6 +1,6 @@
 // Messages of one op: where each begins and ends, which of them a thread works on, and blocks of bytes at any address.
 //
-// Messages that are all alike are described by `batch` alone; of others a table has a row for each, and one more behind them.
+// `batch` alone describes messages of equal sizes. Other messages have a table with a row for each, and one more row at the end.
 
 // The columns of the table.
 #define ROW_WORDS 8u
@@ -15,7 +15,7 @@
 
 typedef struct {
     u64 count;
-    // Of messages that are alike: bytes of each, and from one to the next, in the source and in the target.
+    // For messages of equal sizes: bytes of each, and from one to the next, in the source and in the target.
     u64 len, source_step, target_step;
     // The same of the associated data.
     u64 data_len, data_step;
@@ -48,7 +48,7 @@ DEVICE message message_at(const batch *all, GLOBAL const u64 *rows, u64 number)
     return one;
 }
 
-// What comes before a message in a column that counts.
+// The sum of a cumulative column before a message.
 DEVICE u64 before_message(const batch *all, GLOBAL const u64 *rows, u64 number, u32 column)
 {
     if (all->is_alike) return number * (column == ROW_UNITS ? all->units : all->blocks);
@@ -64,7 +64,7 @@ DEVICE u64 place_of(const batch *all, GLOBAL const u64 *rows, u64 number, u32 co
 // The message that an element of such a list belongs to; the last one, of several that begin there.
 DEVICE u64 message_of(const batch *all, GLOBAL const u64 *rows, u64 element, u32 column, u32 shift, u32 spare)
 {
-    // Of messages that are alike each has as many.
+    // Messages of equal sizes have `each` elements each.
     u64 each = column == ROW_UNITS ? all->units : all->blocks;
     if (all->is_alike && shift == 0 && !spare && each > 0)
         return (element | each) >> 32 == 0 ? (u64)((u32)element / (u32)each) : element / each;
@@ -104,8 +104,8 @@ DEVICE void store_block(GLOBAL u8 *to, u32x4 block, u64 len)
 
 DEVICE u32 swap_bytes(u32 x) { return x << 24 | (x << 8 & 0xff0000u) | (x >> 8 & 0xff00u) | x >> 24; }
 
-// A verdict over the tags of all messages: the number of the first whose tag is another one, ones where there is none; and how many tags were
-// found to be right. What was not compared is not right.
+// A verdict over the tags of all messages: the number of the first message with a wrong tag, or all ones; and the number of tags that are
+// right. A tag that was not compared counts as wrong.
 DEVICE void give_verdict(GLOBAL u32 *verdict, u32 is_there, u32 differs, u64 number)
 {
     if (is_there && differs) ATOMIC_MIN(verdict, (u32)number);
@@ -113,7 +113,7 @@ DEVICE void give_verdict(GLOBAL u32 *verdict, u32 is_there, u32 differs, u64 num
     if (lane() == 0 && right != 0) ATOMIC_ADD(verdict + 1, count_lanes(right));
 }
 
-// Whether every tag was found to be right. The host is told so, or which was wrong; where it is told nothing, something did not run.
+// Whether every tag was found to be right. `complaint` gets this verdict, or the number of the wrong tag. If it gets no value, a kernel did not run.
 DEVICE u32 lets_pass(GLOBAL const u32 *verdict, u64 count, GLOBAL u64 *complaint)
 {
     u32 is_first = block_x() == 0 && thread_x() == 0, passes = verdict[0] == 0xffffffffu && verdict[1] == count;

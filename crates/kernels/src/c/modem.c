@@ -1,7 +1,7 @@
-// Points of symbols, and symbols or bits of points. BITS is how many bits a symbol has. SQUARE: the higher half of them is the place along
+// Maps symbols to points, and points to symbols or bits. BITS is the number of bits of a symbol. SQUARE: the higher half of them is the place along
 // the real axis, the lower half along the imaginary one. SOFT: likelihoods of bits instead of symbols.
 //
-// What is compared is |p|² - 2 re(r p*), the distance of point p from what was received, r, less |r|²: no digits are lost far outside.
+// The compared value is |p|² - 2 re(r p*): the squared distance between point p and the received r, less |r|². No digits are lost far outside.
 
 #ifndef BITS
 #define BITS 1

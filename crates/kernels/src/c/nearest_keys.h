@@ -28,7 +28,7 @@ DEVICE void offer(const nearest *lists, u32 query, sort_key key)
     }
 }
 
-// The longest list's number of keys. All threads of the block, and nobody offers meanwhile.
+// The longest list's number of keys. Called by all threads of the block, while no thread offers keys.
 DEVICE u32 most_keys(const nearest *lists)
 {
     u32 most = 0;
@@ -139,7 +139,7 @@ DEVICE sort_key load_fresh(GLOBAL const sort_key *p)
 #endif
 }
 
-// What a thread has loaded of each query's keys: number base + t * width + thread.
+// The part of each query's keys that a thread has loaded: number base + t * width + thread.
 typedef sort_key loaded_keys[MERGE_STEPS][QUERIES];
 
 DEVICE void load_parts(loaded_keys loaded, GLOBAL const sort_key *parts_keys, u32 base, u32 width, u32 total)

@@ -3,7 +3,7 @@
 // them: a pointer is a buffer and an offset, and what a launch adds to the block's memory comes last; see opencl.rs.
 //
 // Lanes of a warp, by what the device has:
-//   WARP 1                 no subgroups: a thread is a warp of its own, and every shuffle gives back what it was given
+//   WARP 1                 no subgroups: each thread is a separate warp, and every shuffle returns its argument
 //   PANOPLY_SUBGROUPS      cl_khr_subgroups with shuffles and ballots, as wide as WARP
 //   PANOPLY_INTEL          cl_intel_subgroups, whose kernels say how wide they are
 //   PANOPLY_PTX            NVIDIA's compiler, which has the instructions but no words for them
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) u16 f32_to_f16(f32 x)
 #define UNROLL_BY_2 _Pragma("unroll 2")
 #define UNROLL_BY_4 _Pragma("unroll 4")
 #else
-// A compiler for processors unrolls where it pays; to be told makes it slow.
+// A compiler for processors unrolls where it pays; explicit pragmas make it slow.
 #define UNROLL
 #define UNROLL_BY_2
 #define UNROLL_BY_4
@@ -88,7 +88,7 @@ DEVICE u32 grid_size_z(void) { return (u32)get_num_groups(2); }
 DEVICE u32 f32_bits(f32 x) { return as_uint(x); }
 DEVICE f32 bits_f32(u32 x) { return as_float(x); }
 #if defined(PANOPLY_NO_F64)
-// What a launch passes as f64 has its bits, and becomes the nearest f32; what is too small becomes zero.
+// A launch passes an f64 by its bits. It becomes the nearest f32; a number that is too small becomes zero.
 DEVICE u64 f64_bits(f64 x) { return as_uint(x); }
 DEVICE f64 bits_f64(u64 x)
 {
@@ -293,7 +293,7 @@ MULTIPLY_TILE16(multiply_tile16_f16, "f16.f16")
 MULTIPLY_TILE16(multiply_tile16_bf16, "bf16.bf16")
 #endif
 
-// OpenCL's functions are named alike for every type; what kernels call with an f at the end is f32.
+// OpenCL's functions have the same name for every type; what kernels call with an f at the end is f32.
 #define expf(x) exp((f32)(x))
 #define exp2f(x) exp2((f32)(x))
 #define logf(x) log((f32)(x))

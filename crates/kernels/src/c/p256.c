@@ -1,12 +1,12 @@
-// Signatures of ECDSA over P-256 under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All of it is
-// public, so tables are read at places that depend on it. TABLE: each eight bits of u and of v name an entry of a table; else the points are
+// Signatures of ECDSA over P-256 under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All inputs are
+// public, so the places of table reads may depend on them. TABLE: each eight bits of u and of v name an entry of a table; else the points are
 // doubled bit by bit, which takes less for few signatures, and `table` is the key.
 
 // Windows of the table, and entries of each.
 #define WINDOWS 32u
 #define ENTRIES 256u
 
-// An INTEGER of DER at the place that is moved behind it, not negative, with no byte too many; 0 where there is none, or one beyond 32 bytes.
+// An INTEGER of DER at the place, which is moved behind it: not negative, in the fewest bytes. Returns 0 if there is none, or if it exceeds 32 bytes.
 DEVICE u32 read_integer(number *result, GLOBAL const u8 *bytes, u32 end, u32 *place)
 {
     u32 at = *place;

@@ -1,8 +1,8 @@
-// Signatures of ECDSA over P-256 made under one key, a thread for each, with the nonces of RFC 6979. Tables are read whole, and what is wanted is picked
-// by masks: no branch and no address depends on the key or on a nonce, but on that a candidate is too large to be one, which comes once in 2^32 and
-// tells of that candidate alone.
+// Signatures of ECDSA over P-256 made under one key, a thread for each, with the nonces of RFC 6979. Tables are read whole, and masks select the wanted
+// entry: no branch and no address depends on the key or on a nonce. The one exception is a candidate that is too large for a nonce, which occurs once in
+// 2^32 and reveals only that candidate.
 //
-// Where HEDGED is 1 a nonce is hashed from fresh randomness too, as RFC 6979 has it in 3.6 (additional data k'): 32 random bytes of the op, with the
+// Where HEDGED is 1 a nonce is hashed from fresh randomness too, by section 3.6 of RFC 6979 (additional data k'): 32 random bytes of the op, with the
 // message's number added bit by bit. So no two signatures share a nonce: two of one message that did would tell the key where a fault made one differ.
 
 #define WINDOW 4u
@@ -11,7 +11,7 @@
 // More candidates for a nonce than this would be a wonder.
 #define TURNS_MAX 8u
 
-// What is hashed to a nonce: words with the highest byte first, the first word first.
+// The words that are hashed to a nonce, with the highest byte first, the first word first.
 typedef struct { u32 w[16]; } words16;
 
 NOINLINE number compressed(number state, words16 block)
@@ -27,7 +27,7 @@ DEVICE number turned(number a)
     return result;
 }
 
-// What a key of 32 bytes makes of the first state.
+// The state of the hash after the block of a key of 32 bytes.
 DEVICE number begun(number key, u32 pad, number first)
 {
     words16 block;
@@ -35,7 +35,7 @@ DEVICE number begun(number key, u32 pad, number first)
     return compressed(first, block);
 }
 
-// What a nonce is made of.
+// The inputs of a nonce.
 typedef struct { number secret, hash, noise; } seed;
 
 // HMAC of a value (BARE), of it and a byte (WITH_BYTE), or of it, a byte, the private key, the hash and, where HEDGED, the randomness (WITH_KEY).
@@ -132,8 +132,8 @@ NOINLINE point added_masked(point p, affine q, u32 is_there)
     return sum;
 }
 
-// So many times the base, more than none and fewer than the order. Entry 16 i + d of the table is d 16^i times the base; that for no d is not used. What
-// was added so far is less than 16^i times the base, and with the next still less than the order: never the next one, and never its opposite.
+// `factor` times the base, with a factor above 0 and below the order. Entry 16 i + d of the table is d 16^i times the base; the entry for d = 0 is not used. The
+// sum so far is less than 16^i times the base, and with the next entry less than the order. So it is neither the next entry nor its opposite.
 NOINLINE affine multiplied(number factor, GLOBAL const affine *table)
 {
     point sum = none();
@@ -174,8 +174,8 @@ DEVICE void store_number(GLOBAL u32 *to, number a)
 }
 
 // `key` is the private key and both coordinates of the public one, the highest byte first, `first` the state that SHA-256 begins with, `noise` 32
-// random bytes of this op, which nobody reads unless HEDGED. A signature has 64 bytes: r and s, the highest byte first. One thread more than there are
-// messages finds out whether the keys belong together: all ones, or 1.
+// random bytes of this op, which are read only if HEDGED. A signature has 64 bytes: r and s, the highest byte first. One thread more than there are
+// messages checks whether the keys belong together: all ones, or 1.
 KERNEL LAUNCH_BOUNDS(64, 2) p256_sign(GLOBAL u32 *RESTRICT signatures, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
     GLOBAL const affine *RESTRICT table, GLOBAL const u8 *RESTRICT key, GLOBAL const u32 *RESTRICT first, GLOBAL const u8 *RESTRICT noise,
     GLOBAL u64 *RESTRICT complaint, FIXED batch all)

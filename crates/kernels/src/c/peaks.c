@@ -1,5 +1,5 @@
-// Peaks of lines and planes. What is compared are keys of 32 bits, in the order of the elements' strengths; NaN has the key 0, which is below all others.
-// COMPLEX: elements are complex, and as strong as their absolute value.
+// Peaks of lines and planes. The kernels compare keys of 32 bits, in the order of the elements' strengths; NaN has the key 0, which is below all others.
+// COMPLEX: elements are complex, and their strength is their absolute value.
 
 #if COMPLEX
 typedef complex64 element;
@@ -34,7 +34,7 @@ KERNEL LAUNCH_BOUNDS(256, 4) peak_keys(GLOBAL u32 *RESTRICT keys, GLOBAL const e
     for (u64 i = (u64)block_x() * block_size_x() + thread_x(); i < count; i += step) keys[i] = key_of(strength_of(source[i]));
 }
 
-// `wanted` peaks of each of `lines`, of which `found` were chosen: those whose key is 0 are none.
+// `wanted` peaks of each of `lines`, of which `found` were chosen. An entry with the key 0 is not a peak.
 KERNEL LAUNCH_BOUNDS(256, 4) write_peaks(GLOBAL f32 *RESTRICT strengths, GLOBAL i32 *RESTRICT places, GLOBAL const element *RESTRICT source,
     GLOBAL const u32 *RESTRICT keys, GLOBAL const u32 *RESTRICT indices, u64 lines, u64 len, u32 found, u32 wanted)
 {

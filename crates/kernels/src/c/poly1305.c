@@ -1,5 +1,5 @@
 // The tags of ChaCha20-Poly1305: a polynomial modulo 2^130 - 5, whose coefficients are a message's associated data, its text and their
-// lengths, in blocks. Each message has a key of its own. Chunks and levels are those of `gcm.c`.
+// lengths, in blocks. Each message has its own key. Chunks and levels are those of `gcm.c`.
 //
 // An element is five limbs of 26 bits, the lowest first, each of which may have a little more.
 

@@ -1,5 +1,5 @@
 // The prelude of the C dialect: the words that kernels use. Each compiler has a file of its own before this one (cuda.h, hip.h, host.h, opencl.h), with
-// the types, the words of the first part of this list, and whatever it does better than the portable bodies below; it says so with OWN_….
+// the types, the words of the first part of this list, and the words that it does better than the portable bodies below, each marked by OWN_….
 //
 //   KERNEL                 before an entry: KERNEL name(args) { … }; it returns nothing
 //   LAUNCH_BOUNDS(t, b)    behind KERNEL: blocks have t threads, and at least b of them should fit a multiprocessor; LAUNCH_UP_TO(t) where
@@ -22,7 +22,7 @@
 //   FENCE()                what was written before is seen by the whole device before what is written after
 //   LOAD_VOLATILE(p)       a load that is not taken from a register or a stale cache
 //   load_coherent_…        what another block wrote before it fenced and said so: never from this processor's own cache
-//   atomic_add_ordered     adds to a counter. What the thread has seen written before is seen by the thread that next adds to it
+//   atomic_add_ordered     adds to a counter. Writes that the thread has seen before are visible to the next thread that adds to it
 //   load_stream            a load of what will not be read again soon; load_now one that is not put off until it is needed
 //   add_f32 …              sums, differences and products that are rounded at once, and never contracted
 //   exp_below(x)           exp(x) for x up to zero, to a few parts in 10⁷ for results that are not negligible
@@ -33,17 +33,17 @@
 //   dot4_i8(a, b, sum)     the sum of four products of signed bytes, and another
 //   copy_async_16(to, from, present)
 //                          copies 16 bytes to the block's memory, or zeros; it may take effect as late as COPY_ASYNC_WAIT(groups), which
-//                          leaves so many COPY_ASYNC_COMMIT()s under way
+//                          leaves at most `groups` COPY_ASYNC_COMMIT()s unfinished
 //   tile16                 one operand of a product of 16 × 16 × 16 numbers of 16 bits by a warp of 32 or 64: load_tile16(rows, step) of 16 rows
-//                          of A, or columns of B, of 16 numbers each in the block's memory, so many numbers apart, at multiples of 8.
+//                          of A, or columns of B, of 16 numbers each in the block's memory, `step` numbers apart, at multiples of 8.
 //                          multiply_tile16_f16(sums, a, b) adds to a lane's TILE16_SUMS sums (also _bf16); the i-th is that of the row
-//                          tile16_row(i) and the column tile16_col(i). What was loaded stays as it is until it is multiplied
+//                          tile16_row(i) and the column tile16_col(i). Loaded operands do not change until they are multiplied
 //   gate                   a word of the block's memory that threads wait for, phase after phase: gate_prepare(p, arrivals) says how
 //                          many gate_arrive(p) end a phase; gate_wait(p, parity) waits for the end of one, the first of which
 //                          has the parity 0, while that before the first is over
 //   UNROLL                 before a loop with a known number of rounds; UNROLL_BY_2, UNROLL_BY_4, ROLLED
 //   NOINLINE               before a function that is not worth a copy wherever it is called
-//   PLACE(base, word)      where a table's word leads to, as bytes: an address of its own, or so many bytes from the base that all of them have
+//   PLACE(base, word)      where a table's word leads to, as bytes: an address, or an offset in bytes from the common base
 //   FIXED                  before an argument whose address is taken: without it every thread would have a copy
 //   PERSISTENT             before a variable of the file that keeps its value between launches; zero at first
 //

@@ -1,7 +1,7 @@
 // Reductions along any axes. T is the element, R the result, OPERATION one of accumulate.h's, VECTOR the elements of one load.
 //
-// `kept` and `reduced` say where the outputs and the elements of each lie. Where one output has several blocks, each leaves
-// what it gathered in `partials`; the last one to finish, by the output's counter, joins them in their order, so that a sum
+// `kept` and `reduced` say where the outputs and the elements of each lie. If one output has several blocks, each stores its
+// accumulator in `partials`; the last one to finish, by the output's counter, joins them in their order, so that a sum
 // is the same every time. It also sets the counter back to zero for the next launch.
 
 typedef struct ALIGNED(VECTOR_BYTES) { T at[VECTOR]; } vector_t;
@@ -70,7 +70,7 @@ KERNEL LAUNCH_BOUNDS(BLOCK, 4) rows(GLOBAL R *RESTRICT target, GLOBAL const T *R
     if (output < outputs && me == 0) target[output] = acc_result(a, count);
 }
 #else
-// What all threads of the block have, in thread 0. `of_warp` has a place for each warp.
+// Combines the accumulators of all threads of the block, in thread 0. `of_warp` has a place for each warp.
 DEVICE ACC acc_over_block(ACC a, LOCAL ACC *of_warp)
 {
 #if WARP == 1

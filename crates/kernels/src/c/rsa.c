@@ -1,5 +1,5 @@
 // Signatures of RSA with the exponent 65537: a thread verifies one. A number has LIMBS words, the lowest first. PSS: the padding is that of PSS, with a salt
-// as long as the digest and the same hash throughout, WIDE for SHA-512 and its shorter form; else that of PKCS#1 v1.5. Everything here is public.
+// as long as the digest and the same hash throughout, WIDE for SHA-512 and its shorter form; else that of PKCS#1 v1.5. All inputs are public.
 
 #if PSS
 typedef word given_word;

@@ -1,15 +1,15 @@
 // Running sums, products, maxima and minima. T is the element, KIND one of those below.
 //
 // A row of one tile is scanned by a block (scan_rows). Longer rows are cut into tiles that all blocks share (scan_long): each
-// tile is read once, waits in the block's memory for what lies before it, and is written once.
-// 1. A block draws tiles in their order and holds two: it publishes what the second comes to before it completes the first, so
+// tile is read once, waits in the block's memory for the total before it, and is written once.
+// 1. A block draws tiles in their order and holds two: it publishes the total of the second before it completes the first, so
 //    that what a tile waits for was mostly published while it was being read.
-// 2. A block knows what everything up to its last tile came to, and adds what the tiles since then have published.
-// 3. Only blocks that run draw tiles, and they complete them in their order: whatever a tile waits for is under way.
-// 4. What an earlier launch published has another epoch and counts as nothing.
+// 2. A block knows the total up to its last tile, and adds the totals that the tiles since then have published.
+// 3. Only blocks that run draw tiles, and they complete them in their order: every tile that another one waits for is under way.
+// 4. Values that an earlier launch published have another epoch and are ignored.
 // 5. Where the value fits, it travels with the epoch in one 64-bit word. Otherwise it is written and fenced before the epoch,
 //    and read after it.
-// Where a thread is a warp of its own, each thread has a chunk of a long row, and three launches scan it: what the chunks come to,
+// If each thread is a separate warp, each thread has a chunk of a long row, and three launches scan it: the totals of the chunks,
 // what lies before each, and the chunks (chunk_totals, chunk_starts, chunk_scan).
 // REVERSED and EXCLUSIVE are constants in scan_long, and the launch's arguments in scan_rows, where constants would only make
 // more kernels.
@@ -39,7 +39,7 @@ DEVICE ACC join(ACC a, ACC b)
 #endif
 }
 
-// What changes nothing.
+// The neutral element.
 DEVICE ACC neutral(void)
 {
 #if KIND == SUM
@@ -76,7 +76,7 @@ ACC_SHUFFLE(shuffle)
 ACC_SHUFFLE(shuffle_up)
 ACC_SHUFFLE(shuffle_xor)
 
-// What this lane's value and those of the lanes before it come to.
+// The inclusive scan over the warp: this lane's value and those of the lanes before it.
 DEVICE ACC up_to_lane(ACC value)
 {
     UNROLL
@@ -169,7 +169,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, BLOCKS_MIN) scan_rows(GLOBAL T *RESTRICT target, G
 #define PACKED 1
 #endif
 
-// The rows, and where their tiles publish what they come to.
+// The rows, and the places where their tiles publish their totals.
 typedef struct {
     GLOBAL T *target;
     GLOBAL const T *source;
@@ -276,7 +276,7 @@ DEVICE void fetch(const task *job, const part *p, LOCAL vector_t *slot)
 
 DEVICE ACC element(const vector_t *v, u32 e) { return T_LOAD(v->at[REVERSED ? VECTOR - 1 - e : e]); }
 
-// What this thread's part of a tile comes to: ITEMS vectors, one after the other.
+// The total of this thread's part of a tile: ITEMS vectors, one after the other.
 DEVICE ACC own_sum(const task *job, const part *p, LOCAL const vector_t *slot)
 {
     ACC sum = neutral();
@@ -299,7 +299,7 @@ DEVICE ACC own_sum(const task *job, const part *p, LOCAL const vector_t *slot)
     return sum;
 }
 
-// Puts the results of this thread's part in the place of its elements. What lies beyond the row's end is not written out.
+// Puts the results of this thread's part in the place of its elements. Elements beyond the row's end are not written.
 DEVICE void complete(LOCAL vector_t *slot, ACC sum)
 {
     UNROLL
@@ -330,7 +330,7 @@ DEVICE void write_out(const task *job, const part *p, LOCAL const vector_t *slot
     }
 }
 
-// What the warp's values come to.
+// The total of the warp's values.
 DEVICE ACC acc_of_warp(ACC value)
 {
     UNROLL
@@ -338,7 +338,7 @@ DEVICE ACC acc_of_warp(ACC value)
     return value;
 }
 
-// Publishes what a tile comes to, with that of each warp in `of_warp`; returns what the earlier threads of this warp come to.
+// Publishes the total of a tile, with the total of each warp in `of_warp`. Returns the total of the earlier threads of this warp.
 // Every thread of the block must take part.
 DEVICE ACC measure(const task *job, const part *p, LOCAL const vector_t *slot, LOCAL ACC *of_warp)
 {
@@ -373,9 +373,9 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
     fetch(&job, &next, slots + TILE_VECTORS);
     COPY_ASYNC_WAIT(1);
     BARRIER();
-    // What the earlier threads of the warp come to, in the tile that comes next.
+    // The total of the earlier threads of the warp, in the next tile.
     ACC before_next = measure(&job, &here, slots, of_warp[0]);
-    // What everything of this row before the tile `from` comes to.
+    // The total of this row before the tile `from`.
     ACC carry = neutral();
     u32 from = 0;
     while (here.number < tiles) {
@@ -422,7 +422,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 2) scan_long(GLOBAL T *RESTRICT target, GLOBAL con
 #endif
 
 #if defined(CHUNKS)
-// What each chunk of each row comes to. A thread for each chunk, of `chunk` elements in the order of the scan.
+// The total of each chunk of each row. A thread for each chunk, of `chunk` elements in the order of the scan.
 KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_totals(GLOBAL ACC *RESTRICT totals, GLOBAL const T *RESTRICT source, u64 rows, u64 len, u32 chunks,
     u64 chunk, u32 is_reversed)
 {
@@ -434,7 +434,7 @@ KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_totals(GLOBAL ACC *RESTRICT totals, GLOBA
     totals[number] = sum;
 }
 
-// From what chunks come to, to what lies before each. A thread for each row.
+// Turns the totals of chunks into the totals before each chunk. A thread for each row.
 KERNEL LAUNCH_BOUNDS(THREADS, 1) chunk_starts(GLOBAL ACC *RESTRICT totals, u64 rows, u32 chunks)
 {
     u64 row = (u64)block_x() * THREADS + thread_x();

@@ -4,14 +4,14 @@
 //
 // EXACT sums are those of i8 elements, which are integers, and the products of f16 and bf16 elements, which f32 holds exactly:
 // their sum is a sum in f32 like any other. All other scores (f32 elements, and distances of floats, which as differences of
-// squares would lose what makes them small) are only bounded here, and computed anew for the rows that the bound lets through.
+// squares would lose what makes them small) are only bounded here, and computed again for the rows that the bound lets through.
 //
 // The bound. Let s be the true dot product of q and x, and a the unit's sum. The unit reads f32 elements with 11 significant
 // bits; each factor loses at most 2^-10 of itself, a product less than 2^-9 (1 + 2^-11), the sum of products, by
 // Cauchy and Schwarz, at most that share of |q||x|. Adding d terms in f32, in any order and rounding in any direction, loses at
-// most d 2^-23 of |q||x|, both in the unit and where the score is computed anew. So with
+// most d 2^-23 of |q||x|, both in the unit and where the score is computed again. So with
 //     slack = (d + 16) 2^-22      and      epsilon = slack, plus 2^-9 (1 + 2^-6) for f32 elements,
-// |a - s'| <= epsilon |q||x|, where s' is the score computed anew. The lengths |q| and |x| are computed to within slack
+// |a - s'| <= epsilon |q||x|, where s' is the score computed again. The lengths |q| and |x| are computed to within slack
 // themselves, and 1e-20 is added for elements whose squares vanish; epsilon's reserve takes both. A row whose squares overflow or
 // are not numbers gets an infinite length, and is always let through.
 
@@ -25,8 +25,8 @@
 #define INFINITE bits_f32(0x7f800000u)
 #define NOT_A_NUMBER bits_f32(0x7fc00000u)
 
-// What is known of a row. EXACT: its length (cosine), or its square (the distance of i8 elements) as bits. Else `first` is a bound of
-// its length, and `second` what the metric needs besides.
+// Facts about a row. EXACT: its length (cosine), or its square (the distance of i8 elements) as bits. Else `first` is a bound of
+// its length, and `second` a further number of the metric.
 typedef struct { f32 first, second; } row_facts;
 
 DEVICE row_facts facts_of_row(sum square, u32 dim, GLOBAL const f32 *lengths, u64 row)
@@ -50,7 +50,7 @@ DEVICE row_facts facts_of_row(sum square, u32 dim, GLOBAL const f32 *lengths, u6
     return facts;
 }
 
-// What is known of a query: the least sum of a candidate, in the metric's form, and the error's share of the row's length.
+// Facts about a query: the least sum of a candidate, in the metric's form, and the error's share of the row's length.
 typedef struct { f32 least, error; } query_facts;
 
 DEVICE f32 lowered(f32 x) { return x - fabsf(x) * ALMOST_ONE_SHARE - 1.0e-30f; }
@@ -81,7 +81,7 @@ DEVICE query_facts facts_of_no_query(void)
     return facts;
 }
 
-// Whether the row may be among the nearest. What is not a number always may.
+// Whether the row may be among the nearest. A row with NaN always may.
 DEVICE int may_be_near(sum a, query_facts query, row_facts row)
 {
 #if EXACT && INTEGER && METRIC == EUCLIDEAN

@@ -95,7 +95,7 @@ NOINLINE u32 collect(collected *mine, u32 count, sum a, sum b, sum c, sum d, u32
     UNROLL for (u32 i = 0; i < 4; i++) {
         u32 which = query + i / 2 * 8, number = row + i % 2;
         u64 key = number;
-        // What is not a number passes every bound, also that of places without a query.
+        // NaN passes every bound, also that of places without a query.
         int wanted = may_be_near(four[i], limits[i / 2], known[i % 2]) && number < job.row_count && job.query_base + which < job.query_count && row_allowed(job.filter, number);
         if (EXACT && wanted) {
             key = key_of(certain_score(four[i], query_squares[which], 0.0f, known[i % 2], job.dim), number);

@@ -9,7 +9,7 @@
 #define GROUPS (THREADS / LANES)
 #define ROUND_ROWS (GROUPS * ROWS)
 #define SUMS (ROWS * QUERIES)
-// What remains in a lane of all sums when the lanes have added theirs.
+// The number of sums that a lane holds when the lanes have added theirs.
 #define HELD (SUMS > LANES ? SUMS / LANES : 1)
 // The lanes' sums are added; a lane keeps those from `first_held` on.
 DEVICE void add_lanes(sum *s)

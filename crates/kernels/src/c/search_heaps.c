@@ -1,7 +1,7 @@
-// Search where threads do not see each other's values: a thread scores a part of the rows with one query and keeps the nearest in a heap of
-// its own; then a thread for each query joins the heaps of all parts. Parameters: those of search_score.h, and THREADS.
+// Search where threads do not see each other's values: a thread scores a part of the rows with one query and keeps the nearest in its own
+// heap; then a thread for each query joins the heaps of all parts. Parameters: those of search_score.h, and THREADS.
 
-// Sums that are added up side by side.
+// The number of sums that are added in parallel.
 #define SUMS (VALUES < 8 ? 8 : VALUES)
 #define SUM_PIECES (SUMS / VALUES)
 
@@ -9,7 +9,7 @@ typedef struct {
     sum product, square;
 } score_sums;
 
-// What a row has with a query, and with itself.
+// The sums of a row with a query, and with itself.
 DEVICE score_sums sums_of(GLOBAL const T *row, GLOBAL const Q *query, u32 dim)
 {
     sum products[SUMS], squares[SUMS];

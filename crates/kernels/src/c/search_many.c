@@ -1,4 +1,4 @@
-// Search with many queries: the matrix unit multiplies tiles of queries with tiles of rows; what may be among the nearest goes to
+// Search with many queries: the matrix unit multiplies tiles of queries with tiles of rows; rows that may be among the nearest go to
 // the query's list of candidates.
 //
 // Parameters besides those of search_choose.h: STAGES in the block's memory, of STAGE_CHUNKS chunks; RESIDENT, whether the queries stay
@@ -13,7 +13,7 @@
 // By the PASS's kind:
 // ALL: every score of the tiles is written to its place of the lists.
 // NEAREST: the nearest score of each group of rows is.
-// LIST: keys up to the query's threshold are candidates. A warp collects them, computes those scores anew that are only bounded, and
+// LIST: keys up to the query's threshold are candidates. A warp collects them, computes again the scores that are only bounded, and
 // appends what remains to the lists.
 // Where sums are not the scores, what the first two write is a score that the row's own is at least as near as; the k-th of them is then a
 // valid threshold all the same.
@@ -121,7 +121,7 @@ DEVICE void multiply_stage(sums a, const u8 *queries, const u8 *rows, u32 warp_q
 DEVICE void finish_products(void) {}
 #endif
 
-// What the block knows of its queries. All threads of the block.
+// Loads the facts about the block's queries. Called by all threads of the block.
 DEVICE void learn_queries(GLOBAL const sum *squares, GLOBAL const u64 *limits)
 {
     for (u32 i = thread_x(); i < BLOCK_QUERIES; i += THREADS) {
@@ -144,7 +144,7 @@ DEVICE void learn_row(row_facts *known, sum square, u32 row_base)
 }
 
 // The tiles of a pass: every `step`-th of all, but not each `left_out`-th of those, the first among these; 0 leaves none out. A block
-// takes every so many-th of them. A tile comes in `stages` stages.
+// takes every n-th of them. A tile comes in `stages` stages.
 typedef struct { u32 count, step, left_out, stages; } pass;
 
 // The first row of the pass's tile with this number.

@@ -1,7 +1,7 @@
 // The k nearest of each query's candidates. METRIC as in search_keys.h; THREADS of a block, which takes one query.
 //
-// A list that had more candidates than room has lost some. For a threshold that does not matter: it comes from rows that exist.
-// For a result it does, so such a query is put on the list of those that are searched anew.
+// A list that had more candidates than room has lost some. This does not harm a threshold, which comes from rows that exist.
+// A result would be wrong, so such a query is put on the list of those that are searched again.
 
 // Bins of a lane, where a warp has all 256.
 #define BINS_OF_LANE (256 / WARP)

@@ -1,7 +1,7 @@
-// SHA-2: a thread hashes a message. WIDE is 1 for SHA-512 and its shorter form, 0 for SHA-256; KEY is 1 for what is made of a key.
+// SHA-2: a thread hashes a message. WIDE is 1 for SHA-512 and its shorter form, 0 for SHA-256; KEY is 1 for the states derived from a key.
 //
-// `states` is what hashing begins with, eight words; with a key (HMAC) it is what the key has made of them, and behind it what hashing the
-// inner digest begins with. A key is one block that was hashed already.
+// `states` has the initial state, eight words. With a key (HMAC) it has the state after the key's block, and behind it the initial state for
+// the inner digest. The key counts as one block that was hashed already.
 
 // A block of a message of `len` bytes, before which `hashed` bytes were hashed, with what follows its end.
 DEVICE void load_words(word *w, GLOBAL const u8 *from, u64 len, u64 at, u64 hashed)
@@ -52,7 +52,7 @@ KERNEL LAUNCH_BOUNDS(64, 8) sha_messages(GLOBAL u8 *RESTRICT target, GLOBAL cons
     message one = message_at(&all, rows, number);
     word state[8];
     u32 step = 0;
-    // The inner digest is a message of its own, which is put together in words.
+    // The inner digest is another message, assembled in words.
     ROLLED for (step = 0; step <= is_keyed; step++) {
         word w[16];
         u64 blocks = step ? 1 : (one.len + 1 + 2 * WORD_BYTES + BLOCK - 1) / BLOCK, hashed = is_keyed ? BLOCK : 0;
@@ -73,7 +73,7 @@ KERNEL LAUNCH_BOUNDS(64, 8) sha_messages(GLOBAL u8 *RESTRICT target, GLOBAL cons
 }
 
 #else
-// What a key makes of the first state, for the inner and for the outer hash; a key longer than a block is hashed before. One thread.
+// The states after a key's block, for the inner and for the outer hash; a key longer than a block is hashed before. One thread.
 KERNEL LAUNCH_BOUNDS(32, 1) sha_key(GLOBAL word *RESTRICT states, GLOBAL const word *RESTRICT first, GLOBAL const u8 *RESTRICT key, u64 len,
     u32 digest_bytes)
 {
@@ -90,7 +90,7 @@ KERNEL LAUNCH_BOUNDS(32, 1) sha_key(GLOBAL word *RESTRICT states, GLOBAL const w
     ROLLED for (u64 step = 0; step < blocks + 2; step++) {
         u32 is_inner = step == blocks, is_outer = step > blocks;
         if (step == 0 || is_inner || is_outer) {
-            // What the key's own blocks have come to is the key.
+            // The hash of the key's own blocks is the key.
             if (is_inner && blocks > 0)
                 UNROLL for (u32 i = 0; i < 8; i++) padded[i] = WORD_BYTES * i < digest_bytes ? state[i] : 0;
             UNROLL for (u32 i = 0; i < 8; i++) state[i] = first[i];

@@ -1,7 +1,7 @@
 // Sort, argsort and sort by key, along lines of one length.
 //
-// Elements move as the bits they are, so that a zero keeps its sign and a NaN its bits; what decides is `order`, an
-// unsigned number made from the bits whenever it is needed: NaN above everything, both zeros equal, turned over where the
+// Elements are moved by their bits, so that a zero keeps its sign and a NaN its bits. They are compared by `order`, an
+// unsigned number made from the bits on the fly: NaN is above everything, both zeros are equal, and all bits are inverted if the
 // largest comes first. Every sort here is stable.
 //
 //   sort_lines      lines of up to 2048 elements: several lines to a block, a bitonic network over (order, position)
@@ -11,7 +11,7 @@
 //                   lowest first. A tile learns where its elements go from the tiles before it on the line, by looking
 //                   back at what they have published.
 //   count_chunks, start_chunks, move_chunks
-//                   longer lines where a thread is a warp of its own: each thread has a chunk of a line, and counts and moves it
+//                   longer lines if each thread is a separate warp: each thread has a chunk of a line, and counts and moves it
 //                   element by element, in three launches for each digit
 //
 // T_BYTES     the size of a key; its type is a `rule`
@@ -61,9 +61,9 @@ typedef u32 value;
 typedef struct {
     // The bits of infinity, for floats; 0 for integers.
     u64 infinity;
-    // What is turned over in an integer's bits: its sign, where it has one.
+    // The bits that are inverted in an integer: its sign bit, if it has one.
     u64 sign;
-    // What is turned over at last: everything, where the largest comes first.
+    // The bits that are inverted at the end: all, if the largest comes first.
     u64 turn;
     // Floats of a smaller magnitude are equal: 1 where the sign of a zero does not count, else 0.
     u64 equal_below;
@@ -169,7 +169,7 @@ KERNEL LAUNCH_UP_TO(1024) sort_lines(GLOBAL const raw *RESTRICT keys, GLOBAL con
     for (u32 size = 2; size <= padded; size *= 2) {
         for (u32 reach = size / 2; reach > 0; reach /= 2) {
             u32 low = 2 * t - (t & (reach - 1));
-            // The last round leaves every line rising, whatever its place in the block.
+            // The last round leaves every line ascending, at any place in the block.
             compare_exchange(&all, low, low + reach, size == padded || (low & size) == 0);
             // Up to a reach of one warp, a warp keeps to its own slots, twice as many as it has lanes.
             if (reach > WARP || (reach == 1 && size >= WARP)) BARRIER();
@@ -412,8 +412,8 @@ KERNEL LAUNCH_BOUNDS(512, 3) histogram(GLOBAL const raw *RESTRICT keys, GLOBAL u
 
 #else
 
-// What a tile has published for one digit: nothing yet (0), how often it occurs in the tile, or where the next tile's
-// elements go on the line. The number and its mark are one word, so that they are seen together.
+// The value that a tile has published for one digit: 0 (nothing yet), the digit's count in the tile, or the place of the next tile's
+// elements on the line. The number and its mark are one word, so that they are seen together.
 #define OWN ((STATUS)1 << (sizeof(STATUS) * 8 - 2))
 #define ALL ((STATUS)2 << (sizeof(STATUS) * 8 - 2))
 #define NUMBER (OWN - 1)

@@ -24,7 +24,7 @@ DEVICE u32 parity_of(u32 bits) { return count_ones(bits) & 1u; }
 #define SOFT f32
 #define FULL 16384u
 #define UNKNOWN 0.0f
-// A logarithm as its distance from 0, within 128 either way. What is no number says nothing.
+// A logarithm as its distance from 0, within 128 either way. NaN counts as no information.
 DEVICE u32 level_of(f32 soft)
 {
     if (!(soft == soft)) return 8192u;
@@ -87,7 +87,7 @@ DEVICE void keep_choices(GLOBAL u32 *path, LOCAL u32 *votes, u32 place, u32 is_t
 DEVICE void forward(LOCAL u32 *costs, LOCAL u32 *votes, GLOBAL const SOFT *softs, GLOBAL u32 *path, u32 place, u32 is_there, u32 steps,
     u32 frame_steps, u32 first_polynomial, u32 second_polynomial, u32 kept, u32 period)
 {
-    // What is sent on the way from 2l and from 2l + 1, with a zero and with a one: both coded bits.
+    // The sent bits on the way from 2l and from 2l + 1, with a zero and with a one: both coded bits.
     u32 sent[4][2], frame_step = 0;
     UNROLL for (u32 i = 0; i < 4; i++) {
         u32 bits_of = (i / 2) * 64 + 2 * place + i % 2;
@@ -210,7 +210,7 @@ KERNEL LAUNCH_BOUNDS(128, 4) viterbi(GLOBAL u8 *RESTRICT target, GLOBAL const SO
 #if WARP >= 32 && !LOGARITHMS && !CIRCLE
 // More than what any state that can be reached has cost when all can.
 #define FAR_16 0x04000400u
-// No cost has grown beyond 15 bits after so many steps.
+// No cost exceeds 15 bits after this number of steps.
 #define STEPS_BETWEEN 1024u
 
 // One step of a team: from the costs of 2l and 2l + 1 to those of l and l + 32, and the bits of the path. No cost has its highest bit.

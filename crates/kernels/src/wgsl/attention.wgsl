@@ -1,6 +1,6 @@
 // Attention by tiles: 64 queries of one head against 32 keys at a time, with a softmax that is corrected as larger scores come.
 //
-// A workgroup of 16 x 16 invocations has 64 queries and 64 columns of the values; for more columns other workgroups find the same
+// A workgroup of 16 x 16 invocations has 64 queries and 64 columns of the values; for more columns other workgroups compute the same
 // weights again. An invocation has the scores of four queries and two keys, and the sums of four queries and four columns. Scores go
 // through workgroup memory, where four invocations make weights of each query's.
 
@@ -130,7 +130,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         if (key < p.n_k) { two.x = ld_k(k_base + key * p.ks + at); }
         if (key + 1u < p.n_k) { two.y = ld_k(k_base + (key + 1u) * p.ks + at); }
       }
-      // What was there before has been read.
+      // The previous tile has been read.
       workgroupBarrier();
       tile[tx * 16u + (ty ^ tx)] = four;
       tile_k[tx * 16u + (ty ^ tx)] = two;

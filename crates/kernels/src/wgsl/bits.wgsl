@@ -1,4 +1,4 @@
-// What NaN is, and the packed forms of f32, rounded to nearest, ties to even.
+// NaN, and the packed forms of f32, rounded to nearest, ties to even.
 //
 // Read through variables, because constant expressions may be neither infinite nor NaN.
 var<private> nan_bits: u32 = 0x7fc00000u;

@@ -53,7 +53,7 @@ fn quarter_turns(x: f32) -> vec2<f32> {
   return vec2<f32>(sign * (f32(f0) * scale) * 1.5707963267948966, f32(quarters & 3u));
 }
 
-// The sine of x plus so many quarter turns.
+// The sine of x plus this number of quarter turns.
 fn circular(x: f32, more: u32) -> f32 {
   if ((bitcast<u32>(x) & 0x7fffffffu) >= 0x7f800000u) { return nan_value(); }
   let turned = quarter_turns(x);

@@ -1,4 +1,4 @@
-// Images in another arrangement of colours. One invocation for each output element. `color` gives red, green and blue of a pixel,
+// Conversion of images between colour formats. One invocation for each output element. `color` gives red, green and blue of a pixel,
 // neither rounded nor clamped.
 
 struct Params {

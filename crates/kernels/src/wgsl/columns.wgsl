@@ -23,7 +23,7 @@ struct Params {
 @group(1) @binding(next) var<storage, read_write> out: array<vec4<u32>>;
 @group(1) @binding(next) var<storage, read> source: array<u32>;
 
-// The element of a plane at a place, in the lower half; zero where there is none.
+// The element of a plane at a place, in the lower half; zero if there is none.
 fn element(plane: u32, y: i32, x: i32) -> u32 {
   if (y < 0 || y >= p.ih || x < 0 || x >= p.iw) { return 0u; }
   let i = plane + u32(y * p.iw + x);

@@ -1,4 +1,4 @@
-        // What a column means: where it begins among the images.
+        // The place of a column among the images.
 //# if PASS is Forward
         let img = col / (p.oh * p.ow);
         let pix = col % (p.oh * p.ow);

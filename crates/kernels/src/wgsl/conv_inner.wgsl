@@ -1,4 +1,4 @@
-        // What an inner step means.
+        // The place of an inner step.
 //# if OPERAND is a
 //# if PASS is BackwardInput
         let fl = kk / (p.kh * p.kw);

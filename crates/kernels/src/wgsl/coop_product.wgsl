@@ -2,8 +2,8 @@
 //
 // Four subgroups of 32 invocations make a tile of 128 x 128 outputs, a quarter each, as four by four matrices that live in the registers
 // of a subgroup. Tiles of both operands, 32 steps of the inner dimension deep, go through workgroup memory in the arrangement that they
-// have in memory; while one is multiplied the next is on its way into registers. Where something is done to the sums, or tiles are not
-// whole, they go through workgroup memory once more, and from there one by one. (Indices of the matrices' own loads and stores are named
+// have in memory; while one is multiplied the next is on its way into registers. If there is an epilogue, or a tile is not
+// whole, the sums go through workgroup memory once more, and from there one by one. (Indices of the matrices' own loads and stores are named
 // first: naga 30 does not compile expressions inside of them.)
 enable f16;
 enable wgpu_cooperative_matrix;

@@ -1,4 +1,4 @@
-// What happens to a sum before it is stored: `activation(alpha * sum + beta * C + bias)`. `T` carries sums.
+// The epilogue, applied to a sum before it is stored: `activation(alpha * sum + beta * C + bias)`. `T` carries sums.
 
 //# if ACTIVATION is Relu or Gelu or Silu or Sigmoid or Tanh
 //# include bits.wgsl

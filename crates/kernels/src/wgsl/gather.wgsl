@@ -1,4 +1,4 @@
-// Elements picked by index along one axis, or each by an index of its own. A bad index sets the first word of `status` to one
+// Elements picked by index along one axis, or each by a separate index. A bad index sets the first word of `status` to one
 // more than the index of the offending index.
 
 struct Params {
@@ -68,7 +68,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let at = place($FIRST + w);
   if (at < $SEEN) { out[w] = element(at); }
 //# else
-  // What is not seen stays as it is.
+  // Elements outside the window stay unchanged.
   var word = 0u;
   var kept = 0xffffffffu;
 //# for J in LANES

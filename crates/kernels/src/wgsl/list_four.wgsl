@@ -1,4 +1,4 @@
-// Lists what is good enough of the sums of a query with four rows.
+// Appends those sums of a query with four rows that are good enough to the query's list.
 fn list_one(sum: f32, line: u32, t: u32, limit: u32) {
   if (t >= p.n) { return; }
   let key = score_key(finish(sum, t, line));

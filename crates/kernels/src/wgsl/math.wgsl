@@ -1,11 +1,11 @@
-// Elementary functions of f32, to within a few units in the last place on every driver. What WGSL promises for its own is far
-// from that (`sin` is good to 2^-11, division to 2.5 units), so they are written out. Nothing here depends on whether a
+// Elementary functions of f32, to within a few units in the last place on every driver. WGSL's own functions are far less
+// accurate (`sin` is good to 2^-11, division to 2.5 units), so they are written out. Nothing here depends on whether a
 // product and a sum are fused: exact products are made of halves of twelve bits each. Coefficients are minimax fits, the same
 // as the CPU's. Needs bits.wgsl.
 
 fn high_half(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
 
-// What rounding left out of the product p of a and b.
+// The rounding error of the product p of a and b.
 fn product_rest(a: f32, b: f32, p: f32) -> f32 {
   let ah = high_half(a); let al = a - ah;
   let bh = high_half(b); let bl = b - bh;

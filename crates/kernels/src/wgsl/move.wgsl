@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let at = place($FIRST + w);
   if (at < $SEEN) { out[w] = element(at); }
 //# else
-  // What is not seen stays as it is.
+  // Elements outside the window stay unchanged.
   var word = 0u;
   var kept = 0xffffffffu;
 //# for J in LANES

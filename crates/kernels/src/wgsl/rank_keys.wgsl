@@ -1,4 +1,4 @@
-// Ranking all rows of a search: sums become keys whose rising order is the wanted one. NaN is the worst score and comes before rows
+// Ranking all rows of a search: sums become keys whose ascending order is the wanted one. NaN is the worst score and comes before rows
 // that are filtered out; no other score has either of their keys.
 
 struct Params {

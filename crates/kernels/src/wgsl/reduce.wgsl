@@ -1,5 +1,5 @@
 // Sums, means, extremes and their positions along one axis, in one stage or in two. `Kept` is what is kept while reducing; a stage may
-// read and write it instead of elements. A line is what becomes one element.
+// read and write it instead of elements. A line is the elements that become one.
 
 alias Kept = $KEPT;
 

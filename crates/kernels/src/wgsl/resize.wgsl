@@ -1,4 +1,4 @@
-// Images of another size. One invocation for each output element.
+// Resizing of images. One invocation for each output element.
 
 struct Params {
   planes: u32,

@@ -1,4 +1,4 @@
-// What all invocations that share a line come to.
+// Totals over all invocations that share a line.
 //# if FORM is Serial
 fn total_max(x: f32, lid: u32) -> f32 { return x; }
 fn total_sum(x: f32, lid: u32) -> f32 { return x; }

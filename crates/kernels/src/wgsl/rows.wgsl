@@ -1,4 +1,4 @@
-// Softmax and layer normalisation: a line is read, what it comes to is found, and the line is written. `Cached` and `Subgroup` keep
+// Softmax and layer normalisation: a line is read, its totals are computed, and the line is written. `Cached` and `Subgroup` keep
 // the line in registers, `CHUNKS` vectors of four in each invocation; the others read it again for each pass.
 
 struct Params {

@@ -1,5 +1,5 @@
 // Running sums, products and extremes along one axis. A line is the elements along the axis; `Kept` is what is kept while scanning.
-// `Total` leaves what each chunk comes to, `Carries` scans those, and `Chunks` scans every chunk from its carry.
+// `Total` stores the total of each chunk, `Carries` scans the totals, and `Chunks` scans every chunk from its carry.
 
 alias Kept = $KEPT;
 
@@ -35,7 +35,7 @@ fn ld_source(i: u32) -> Kept { return source[i]; }
 fn make(x: $ELEMENT) -> Kept { return $MAKE; }
 fn finish(a: Kept) -> $ELEMENT { return $FINISH; }
 fn join(a: Kept, b: Kept) -> Kept { return $JOIN; }
-// What changes nothing, and what an exclusive scan begins with.
+// The neutral element, with which an exclusive scan begins.
 fn start() -> Kept { return $START; }
 fn place(o: u32, i: u32, k: u32) -> u32 {
   return (o * p.axis + select(k, p.axis - 1u - k, p.reversed == 1u)) * p.inner + i;
@@ -162,7 +162,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# end
   }
 //# else
-  // Each invocation keeps four neighbouring elements; a scan over the workgroup joins what the invocations come to.
+  // Each invocation keeps four neighbouring elements; a scan over the workgroup joins the totals of the invocations.
   for (var base = c * p.chunk; base < end; base = base + 1024u) {
     let k = base + lid * 4u;
 //# if VECTOR
@@ -182,7 +182,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     x2 = join(x1, x2);
     x3 = join(x2, x3);
 //# if SUBGROUPS
-    // Subgroups scan by themselves; what whole subgroups come to is added up by everyone.
+    // Each subgroup scans its own values; every invocation then adds up the totals of subgroups.
     let within = $WITHIN(x3);
     let whole = join(within, x3);
     if (lane == lanes - 1u) { sums[subgroup] = whole; }

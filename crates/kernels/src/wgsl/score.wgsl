@@ -16,7 +16,7 @@ fn key_score(k: u32) -> f32 {
 //# end
 //# if FINISHES
 
-// The score that the sum `s` of the row `p.first + t` and the query `p.qo + line` comes to.
+// The score of the row `p.first + t` and the query `p.qo + line`, from their sum `s`.
 fn finish(s: f32, t: u32, line: u32) -> f32 {
 //# if METRIC is Dot
   return s;

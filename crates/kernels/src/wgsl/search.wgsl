@@ -4,7 +4,7 @@
 // that eight loads are on their way at once and neighbours read neighbouring memory; their partial sums meet in workgroup memory, and
 // each invocation ends up with the score of one row.
 //
-// Of queries with lists, those whose list ran over are searched: workgroups are counted query by query. Others get nothing.
+// If queries have lists, only those whose list overflowed are searched: workgroups are counted query by query.
 
 struct Params {
   lines: u32,

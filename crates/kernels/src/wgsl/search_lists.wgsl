@@ -1,4 +1,4 @@
-// Candidates of a search with many queries: a matrix product by tiles whose sums are not written. Those whose scores are not worse than
+// Candidates of a search with many queries: a matrix product by tiles whose sums are not stored. Those whose scores are not worse than
 // the query's limit go to its list. Queries are A, rows are B; each query has `wanted` limits, of which the last counts.
 
 alias T = f32;

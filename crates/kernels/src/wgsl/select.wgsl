@@ -1,4 +1,4 @@
-// The best k of every line, by one workgroup for each line and part. Written: pairs of key and id, `k` for each line and slot, a part
+// The best k of every line, by one workgroup for each line and part. Outputs: pairs of key and id, `k` for each line and slot, a part
 // taking one slot; or, at last, the ids and the scores.
 
 struct Params {

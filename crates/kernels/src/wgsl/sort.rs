@@ -36,7 +36,7 @@ pub enum SortKernel {
         /// The type of the elements.
         dtype: DType,
         /// Whether the order is descending.
-        falls: bool,
+        descending: bool,
         /// Entries in workgroup memory.
         size: u16,
     },
@@ -45,7 +45,7 @@ pub enum SortKernel {
         /// The type of the elements.
         dtype: DType,
         /// Whether the order is descending.
-        falls: bool,
+        descending: bool,
         /// Whether positive and negative zero have different keys, so that keys can be converted
         /// back to elements.
         exact: bool,
@@ -64,7 +64,7 @@ pub enum SortKernel {
         /// The type of the elements, of four bytes.
         dtype: DType,
         /// Whether the order is descending.
-        falls: bool,
+        descending: bool,
     },
     /// Copies positions from line by line to the tensor's layout.
     Positions,
@@ -86,23 +86,23 @@ impl SortKernel {
 
     pub(super) fn source(&self) -> String {
         match *self {
-            SortKernel::Line { dtype, falls, size } => {
+            SortKernel::Line { dtype, descending, size } => {
                 let template = Template::new(include_str!("sort_line.wgsl")).dtype("TYPE", dtype);
-                template.flag("FALLS", falls).set("SIZE", size).set("HALF", size / 2).text()
+                template.flag("DESCENDING", descending).set("SIZE", size).set("HALF", size / 2).text()
             }
-            SortKernel::Keys { dtype, falls, exact } => {
+            SortKernel::Keys { dtype, descending, exact } => {
                 let mask = (u64::MAX >> (64 - SortKernel::key_bits(dtype))) as u32;
                 let template = Template::new(include_str!("sort_keys.wgsl")).dtype("TYPE", dtype);
-                template.flag("FALLS", falls).flag("EXACT", exact).set("MASK", mask).text()
+                template.flag("DESCENDING", descending).flag("EXACT", exact).set("MASK", mask).text()
             }
             SortKernel::Count => Template::new(include_str!("sort_count.wgsl")).text(),
             SortKernel::Scatter { positions, first } => {
                 let template = Template::new(include_str!("sort_scatter.wgsl")).set("KEYS", 8);
                 template.flag("POSITIONS", positions).flag("FIRST", first).text()
             }
-            SortKernel::Values { dtype, falls } => {
+            SortKernel::Values { dtype, descending } => {
                 let template = Template::new(include_str!("sort_values.wgsl")).set("OUT", carrier(dtype));
-                template.flag("FALLS", falls).text()
+                template.flag("DESCENDING", descending).text()
             }
             SortKernel::Positions => {
                 Template::new(include_str!("sort_values.wgsl")).set("OUT", "u32").flag("POSITIONS", true).text()

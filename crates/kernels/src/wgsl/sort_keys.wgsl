@@ -1,5 +1,5 @@
-// Keys whose rising order is the wanted one, line by line. Exact ones tell zeros of both signs apart, so that elements can be made of
-// them again. Types of fewer bits have keys of fewer bits, and so fewer digits.
+// Keys whose ascending order is the wanted one, line by line. Exact keys distinguish zeros of both signs, so that elements can be
+// restored from them. Types of fewer bits have keys of fewer bits, and so fewer digits.
 
 struct Params {
   lines: u32,
@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let line = t / p.axis;
   let at = (line / p.inner * p.axis + t % p.axis) * p.inner + line % p.inner;
   let key = key_of(ld_source(p.o + at));
-//# if FALLS
+//# if DESCENDING
   out[t] = ~key & $MASKu;
 //# else
   out[t] = key;

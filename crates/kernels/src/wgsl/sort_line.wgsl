@@ -25,7 +25,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     var pair = vec2<u32>(0xffffffffu, 0x80000000u + t);
     if (t < p.axis) {
       let key = key_$TYPE_CARRIER(ld_source(p.o + (outer * p.axis + t) * p.inner + i));
-//# if FALLS
+//# if DESCENDING
       pair = vec2<u32>(~key, t);
 //# else
       pair = vec2<u32>(key, t);

@@ -1,4 +1,4 @@
-// Positions in a piece to their places in a window of the line.
+// Moves the positions in a piece to their places in a window of the line.
 
 struct Params {
   n: u32,

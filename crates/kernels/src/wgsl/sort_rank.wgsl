@@ -1,5 +1,5 @@
-// For each key of a sorted piece, how many keys of another sorted piece of the same line come before it. Equals in a piece that lies
-// before this one come first.
+// For each key of a sorted piece, how many keys of another sorted piece of the same line come before it. Equal keys of an earlier
+// piece come first.
 
 struct Params {
   n: u32,

@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# if POSITIONS
   out[at] = keys[t];
 //# else
-//# if FALLS
+//# if DESCENDING
   out[at] = unkey_$OUT(~keys[t]);
 //# else
   out[at] = unkey_$OUT(keys[t]);

@@ -1,4 +1,4 @@
-// A matrix product by tiles, around what its operands are and what becomes of its sums.
+// The frame of a tiled matrix product. Other files supply its operands and its epilogue.
 //
 // A workgroup of 16 x 16 invocations makes a tile of `64 ROWS` x `64 COLUMNS` outputs; an invocation holds blocks of 4 x 4 of them in
 // registers, a vector for each row of a block. Tiles of both operands, sixteen steps of the inner dimension deep, go through workgroup

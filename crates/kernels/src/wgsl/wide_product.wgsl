@@ -3,11 +3,11 @@
 //
 // Subgroups of 32 invocations stand in a grid; each makes `16 ROWS` x `32 PAIRS` outputs as matrices that live in its registers. Tiles of
 // both operands go through workgroup memory in the arrangement that they have in memory; while one is multiplied the next is on its way
-// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time, in a place of its own.
+// into registers. Sums go through workgroup memory once more, sixteen rows of 32 columns of a subgroup at a time, at a separate place for each subgroup.
 //
-// Sixteen bytes move at a time, and lines of a tile are sixteen bytes longer than they must be, so that banks of memory take turns. What
-// moves is named vec4<f32>; the matrices A and B, which are f32 in this text, hold numbers of 16 bits: whoever compiles it changes
-// their type (`wide` of the driver's `KernelText`), and lets barriers of subgroups cover workgroup memory. WGSL has no matrices whose
+// Sixteen bytes move at a time, and lines of a tile are sixteen bytes longer than they must be, so that banks of memory take turns. The
+// moved words have the type vec4<f32>. The matrices A and B, which are f32 in this text, hold numbers of 16 bits: the driver changes
+// their type (`wide` of the driver's `KernelText`), and makes barriers of subgroups cover workgroup memory. WGSL has no matrices whose
 // numbers are smaller than those of the memory that they are loaded from. (Indices of the matrices' loads and stores are named first: naga 30 does not compile expressions inside of them.)
 enable wgpu_cooperative_matrix;
 
@@ -132,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let b_at$F = b_outer + $Fu * APART_B;
   let b_place$F = i32(b_at$F % p.places);
   let b_image$F = p.bo + b_at$F / p.places * (u32(p.ih * p.iw) * p.cp);
-  // What is behind the last place is outside of every image.
+  // Places behind the last one are outside of every image.
   let b_y$F = select(-0x40000000, b_place$F / p.ow * p.sh - p.pt, b_at$F < p.n);
   let b_x$F = b_place$F % p.ow * p.sw - p.pl;
 //# end
@@ -158,7 +158,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 //# include wide_fetch_both.wgsl
   workgroupBarrier();
   for (var k0 = 0u; k0 < p.k; k0 = k0 + DEPTH) {
-    // What was fetched while the last tile was multiplied goes to memory while this one is, and no barrier waits for it in between.
+    // Words fetched while the previous tile was multiplied are stored while this tile is multiplied, without a barrier in between.
     let other = STAGE - stage;
 //# include wide_put.wgsl with STAGE=other+
 //# if WHOLE

@@ -182,7 +182,7 @@ impl Joined {
         if !self.runs.contains(&0) {
             program = program.reads_rows(&self.runs);
         }
-        program.output("y", dtype).in_pieces(self.elements.max(1)).writes_all().turned(move |kernel, order| {
+        program.output("y", dtype).in_pieces(self.elements.max(1)).writes_all().permute_with(move |kernel, order| {
             let axis = order.iter().position(|from| *from == axis)?;
             let turn = |tensor: &Tensor| tensor.permute(order).ok();
             let tensors = kernel.inputs.iter().map(turn).collect::<Option<Vec<Tensor>>>()?;
@@ -311,7 +311,7 @@ mod tests {
             let joined = Joined::of(&dims, axis, DType::F32).unwrap();
             let kernel = call_of(&joined.program().build().unwrap(), &tensors, joined.shape);
             let expected = kernel.compute().unwrap()[0].permute(&[0, 2, 3, 1]).unwrap();
-            let turned = kernel.turned(&[0, 2, 3, 1]).unwrap();
+            let turned = kernel.permuted(&[0, 2, 3, 1]).unwrap();
             let got = turned.compute().unwrap();
             assert_eq!(got[0].to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap(), "along {axis}");
             if axis != 1 {

@@ -167,7 +167,7 @@ impl Lower<'_, '_> {
         let body = move |call: &mut KernelCall<'_>| frame.run(call, dtype);
         let program = Kernel::on_cpu("pad", body).input("x", dtype).input("row_at", DType::I32);
         let program = program.input("column_at", DType::I32).output("y", dtype).in_pieces((planes * rows).max(1));
-        let mut program = program.writes_all().turned(turn);
+        let mut program = program.writes_all().permute_with(turn);
         let has_forms = forms::fits(&[count, given]) && forms::has_frames(dtype);
         if has_forms {
             program = forms::frame(program, dtype);

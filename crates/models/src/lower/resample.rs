@@ -78,7 +78,7 @@ impl Lower<'_, '_> {
     ) -> Result<NodeId> {
         let Change { planes, pieces, before: [height, width], after: [rows, columns] } = *change;
         let (count, given) = (count_of(dims)?, count_of(&[planes, height, width])?);
-        let mut program = Kernel::on_cpu(name, body).input("x", DType::F32).writes_all().turned(turn);
+        let mut program = Kernel::on_cpu(name, body).input("x", DType::F32).writes_all().permute_with(turn);
         let mut nodes = vec![x];
         for (axis, table) in ["row", "column"].into_iter().zip(&tables) {
             program = program.input(&format!("{axis}_at"), DType::I32).input(&format!("{axis}_of"), DType::F32);

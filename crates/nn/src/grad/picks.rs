@@ -161,8 +161,8 @@ impl Backward {
     pub(super) fn sort_shares(&mut self, turn: Turn, op: &Sort) -> Result<Vec<Option<NodeId>>> {
         let x = self.operand(turn, 0);
         let dims = self.operand_dims(turn, 0)?;
-        let (axis, falls) = (op.axis, op.falls);
-        let positions = self.tape.g.op(&[x], |t| ArgSort { falls, ..ArgSort::new(&t[0]).axis(axis) })?;
+        let (axis, descending) = (op.axis, op.descending);
+        let positions = self.tape.g.op(&[x], |t| ArgSort { descending, ..ArgSort::new(&t[0]).axis(axis) })?;
         Ok(vec![Some(self.scattered(turn, turn.g, positions, axis, &dims)?)])
     }
 

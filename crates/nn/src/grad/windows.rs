@@ -186,7 +186,7 @@ impl Backward {
 fn side_by_side(shape: &PoolShape) -> bool {
     let divides = |axis: usize| shape.input[axis].is_multiple_of(shape.kernel[axis]);
     // Strides are clamped to the image, so a single window that covers the axis counts too,
-    // whatever its stride.
+    // for any stride.
     let apart = |axis: usize| shape.stride[axis] == shape.kernel[axis] || shape.output()[axis] == 1 && divides(axis);
     shape.padding == [0; 4] && (0..2).all(|axis| divides(axis) && apart(axis) && fits(shape, axis))
 }

@@ -1,4 +1,4 @@
-//! Normalisation layers. They compute in f32, whatever element type the network has.
+//! Normalisation layers. They compute in f32 for any element type of the network.
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, NodeId};

@@ -124,7 +124,7 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Removes the temporary files of killed writers. What cannot be removed does no harm.
+    /// Removes the temporary files of killed writers. A file that cannot be removed does no harm.
     fn remove_unfinished(&self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {

@@ -70,7 +70,7 @@ pub struct Settings {
     pub limits: WorkerLimits,
     /// When a device counts as hot, full or faulty.
     pub health: HealthRules,
-    /// What happens to an op when its device fails.
+    /// How an op goes on when its device fails.
     pub fallback: FallbackPolicy,
     /// How much the router explores.
     pub exploration: Exploration,

@@ -51,8 +51,8 @@ impl Detector {
     }
 
     /// The boxes in a model's output array, in the model's pixels. Computes on a runtime's devices
-    /// what [`boxes`](panoply_inputs::tasks::boxes) and [`suppress`](panoply_inputs::tasks::suppress)
-    /// compute on the host.
+    /// what [`boxes`](panoply_inputs::tasks::boxes) and
+    /// [`suppress`](panoply_inputs::tasks::suppress) compute on the host.
     pub fn boxes(&self, output: &Array, options: &DetectOptions, run: &RunOptions) -> Result<Vec<Detection>> {
         self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)
     }

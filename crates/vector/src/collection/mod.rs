@@ -61,10 +61,10 @@ pub use select::Page;
 /// A collection of vectors under string ids, each with metadata. Cloning gives another handle to
 /// the same collection; it is closed when the last handle is dropped.
 ///
-/// A fork of the process has none of the collection's threads. Calls that can fail return an error there.
-/// Calls that cannot ([`Collection::len`], [`Collection::fields`], [`Collection::iter`] and
-/// [`Collection::stats`]) describe the collection at the time of the fork, or an empty one if it was being
-/// changed at that moment.
+/// A fork of the process has none of the collection's threads. Calls that can fail return an error
+/// there. Calls that cannot ([`Collection::len`], [`Collection::fields`], [`Collection::iter`] and
+/// [`Collection::stats`]) describe the collection at the time of the fork, or an empty one if it
+/// was being changed at that moment.
 #[derive(Clone)]
 pub struct Collection {
     inner: Arc<Inner>,

@@ -138,8 +138,8 @@ impl Collection {
         };
         let schema = Arc::new(manifest.schema().map_err(wrong)?);
         if let Some(newest) = manifest.segments.last().filter(|_| !folder.is_read_only()) {
-            // The lock of the next log keeps other writers out even where the folder's lock has no effect (NFS), and
-            // the check below finds changes made since the manifest was read.
+            // The lock of the next log keeps other writers out even where the folder's lock has no
+            // effect (NFS), and the check below finds changes made since the manifest was read.
             folder.keep(folder.lock_next(newest.id)?);
             if folder.read_manifest()? != manifest {
                 return Err(Error::InUse { path: folder.path().to_owned() });

@@ -12,7 +12,7 @@
 //! | `{"and": [A, B]}`, `{"or": [A, B]}`, `{"not": A}` | `A and B`, `A or B`, `not A` | |
 //! | `{"author.name": "Ada"}` | `author.name = Ada` | `{"author": {"name": "Ada"}}` |
 //!
-//! What a condition means:
+//! The meaning of conditions:
 //!
 //! 1. Numbers are compared by value, exactly: `1` equals `1.0`, and no integer is rounded. Texts
 //!    are compared by code point. A range passes no value of another type than its bounds.

@@ -5,8 +5,8 @@
 //! * `bits`: the rows that a filter accepts.
 //! * `scales`: eight-bit rows under euclidean, grouped by scale.
 //! * `direct`: scores of a few rows on the caller's thread.
-//! * `resident`: the blocks of one segment's rows on devices. `residency`: what is uploaded to which
-//!   device.
+//! * `resident`: the blocks of one segment's rows on devices. `residency`: what is uploaded to
+//!   which device.
 //! * `codes`: eight-bit copies of the rows. `rerank`: candidates from these copies, ranked by the
 //!   stored rows.
 //! * `ties`: hits of equal score, oldest first.

@@ -98,13 +98,13 @@ impl Lowering<'_> {
             Op::CumMax(desc) => self.scanned(&desc.input, desc.axis, ScanKind::Max)?,
             Op::Sort(desc) => {
                 let x = self.get(&desc.input)?;
-                let (axis, falls) = (desc.dim, desc.descending);
-                self.g.op(&[x], |t| Sort { falls, ..Sort::new(&t[0]).axis(axis) })?
+                let (axis, descending) = (desc.dim, desc.descending);
+                self.g.op(&[x], |t| Sort { descending, ..Sort::new(&t[0]).axis(axis) })?
             }
             Op::ArgSort(desc) => {
                 let x = self.get(&desc.input)?;
-                let (axis, falls) = (desc.dim, desc.descending);
-                let places = self.g.op(&[x], |t| ArgSort { falls, ..ArgSort::new(&t[0]).axis(axis) })?;
+                let (axis, descending) = (desc.dim, desc.descending);
+                let places = self.g.op(&[x], |t| ArgSort { descending, ..ArgSort::new(&t[0]).axis(axis) })?;
                 self.cast(places, convert::dtype(desc.out.dtype)?)?
             }
             Op::TopKWithIndices(desc) => {

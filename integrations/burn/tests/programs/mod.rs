@@ -1,4 +1,4 @@
-//! Ordinary Burn programs: nothing in here knows what runs them.
+//! Ordinary Burn programs, which do not know the device that runs them.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -32,7 +32,7 @@ impl Mlp {
     }
 }
 
-/// Trains the perceptron with Adam: the loss of every step.
+/// Trains the perceptron with Adam. Returns the loss of every step.
 pub fn train_mlp(device: &Device, steps: usize) -> Vec<f32> {
     device.seed(7);
     let mut model = Mlp::new(device);
@@ -51,7 +51,7 @@ pub fn train_mlp(device: &Device, steps: usize) -> Vec<f32> {
     curve
 }
 
-/// Two convolutions, a norm over the batch, the largest of windows, one layer.
+/// Two convolutions, a batch normalisation, a max-pooling and a linear layer.
 #[derive(Module, Debug)]
 pub struct Cnn {
     first: Conv2d,
@@ -79,7 +79,7 @@ impl Cnn {
     }
 }
 
-/// Trains the convolutions by gradient descent with momentum: the loss of every step.
+/// Trains the convolutions by gradient descent with momentum. Returns the loss of every step.
 pub fn train_cnn(device: &Device, steps: usize) -> Vec<f32> {
     device.seed(11);
     let mut model = Cnn::new(device);
@@ -98,7 +98,7 @@ pub fn train_cnn(device: &Device, steps: usize) -> Vec<f32> {
     curve
 }
 
-/// Rows of four kinds: noise around a centre of each kind.
+/// Rows of four classes: noise around the centre of each class.
 fn batch(number: usize, rows: usize, width: usize) -> (Vec<f32>, Vec<i32>) {
     let mut state = 0x9e37_79b9_u64 + number as u64;
     let mut noise = move || {

@@ -63,8 +63,8 @@ pub struct EmulatedDriver {
     loops: Option<Loops>,
     /// The kernel whose result gets one bit flipped, and the index of the byte.
     spoiled: Option<(&'static str, usize)>,
-    /// Queued copies from the host, if they are delayed until an operation needs them; `None` if copies
-    /// are done at once.
+    /// Queued copies from the host, if they are delayed until an operation needs them; `None` if
+    /// copies are done at once.
     late: Option<RefCell<Vec<Upload>>>,
 }
 
@@ -189,8 +189,8 @@ impl EmulatedDriver {
         }
     }
 
-    /// Delays copies from the host until an operation needs their target, as a device may. The source must
-    /// stay valid until then.
+    /// Delays copies from the host until an operation needs their target, as a device may. The
+    /// source must stay valid until then.
     pub fn with_late_uploads(mut self) -> EmulatedDriver {
         self.late = Some(RefCell::default());
         self
@@ -199,7 +199,8 @@ impl EmulatedDriver {
     /// Performs the delayed copies.
     fn catch_up(&self) {
         for Upload { target, source, bytes } in self.late.iter().flat_map(RefCell::take) {
-            // SAFETY: the caller of `upload` guarantees both ranges until the stream has passed the copy.
+            // SAFETY: the caller of `upload` guarantees both ranges until the stream has passed the
+            // copy.
             unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
         }
     }
@@ -219,7 +220,8 @@ impl EmulatedDriver {
         self
     }
 
-    /// Puts a fault into the text of kernels: behind this line, wherever it occurs, this statement runs too.
+    /// Puts a fault into the text of kernels: behind this line, wherever it occurs, this statement
+    /// runs too.
     pub fn with_altered(mut self, compiler: PathBuf, line: &'static str, statement: &'static str) -> EmulatedDriver {
         self.compiler = Arc::new(HostCompiler::new(compiler, self.properties.warp_lanes).altered(line, statement));
         self

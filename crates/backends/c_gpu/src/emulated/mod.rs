@@ -107,13 +107,15 @@ impl EmulatedBackend {
         self
     }
 
-    /// Injects another fault: behind this line, in every kernel that has it, this statement runs too.
+    /// Injects another fault: behind this line, in every kernel that has it, this statement runs
+    /// too.
     pub fn alters(mut self, line: &'static str, statement: &'static str) -> EmulatedBackend {
         (self.altered, self.devices) = (Some((line, statement)), Devices::default());
         self
     }
 
-    /// Delays copies from the host as long as a device may: see [`EmulatedDriver::with_late_uploads`].
+    /// Delays copies from the host as long as a device may: see
+    /// [`EmulatedDriver::with_late_uploads`].
     pub fn late_uploads(mut self) -> EmulatedBackend {
         self.late_uploads = true;
         self

@@ -1,5 +1,5 @@
-//! Random graphs, and graphs of the suite's own ops, on the devices of a backend: each runs several times
-//! on other inputs, and all answers are looked at again at the end.
+//! Random graphs, and graphs of the suite's own ops, on the devices of a backend: each runs several
+//! times on other inputs, and all answers are looked at again at the end.
 //!
 //! `PANOPLY_GRAPHS=n` runs n different ones of each kind, `PANOPLY_SEED=s` from another seed. With
 //! `PANOPLY_DEVICE=required` a missing device is a failure.
@@ -7,8 +7,8 @@
 use panoply_conformance::{Seeds, Summary, check_graphs, check_suite_graphs, devices};
 use panoply_core::{Backend, DeviceInfo};
 
-/// Runs `seeds.count` random graphs on each device. A graph whose types a device lacks (some have no
-/// f64) counts as unsupported.
+/// Runs `seeds.count` random graphs on each device. A graph whose types a device lacks (some have
+/// no f64) counts as unsupported.
 pub fn random(backend: &dyn Backend, count: u64, structures: u64) {
     let seeds = Seeds::or_asked(count, structures);
     for device in devices(backend) {

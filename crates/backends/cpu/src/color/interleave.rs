@@ -12,7 +12,8 @@ pub fn deinterleave3(simd: Simd, from: &[u8], a: &mut [u8], b: &mut [u8], c: &mu
     let done = whole(simd, len);
     #[cfg(target_arch = "x86_64")]
     if done > 0 {
-        // SAFETY: the CPU has AVX2, which includes the byte shuffles; all slices hold `done` pixels.
+        // SAFETY: the CPU has AVX2, which includes the byte shuffles; all slices hold `done`
+        // pixels.
         unsafe { x86::deinterleave3(&from[..done * 3], &mut a[..done], &mut b[..done], &mut c[..done]) };
     }
     for (index, pixel) in from.as_chunks::<3>().0[..len].iter().enumerate().skip(done) {
@@ -26,7 +27,8 @@ pub fn interleave3(simd: Simd, a: &[u8], b: &[u8], c: &[u8], to: &mut [u8]) {
     let done = whole(simd, len);
     #[cfg(target_arch = "x86_64")]
     if done > 0 {
-        // SAFETY: the CPU has AVX2, which includes the byte shuffles; all slices hold `done` pixels.
+        // SAFETY: the CPU has AVX2, which includes the byte shuffles; all slices hold `done`
+        // pixels.
         unsafe { x86::interleave3(&a[..done], &b[..done], &c[..done], &mut to[..done * 3]) };
     }
     for (index, pixel) in to.as_chunks_mut::<3>().0[..len].iter_mut().enumerate().skip(done) {
@@ -39,7 +41,8 @@ pub fn swap_outer_u8(simd: Simd, from: &[u8], to: &mut [u8]) {
     let len = (from.len() / 3).min(to.len() / 3);
     let done = match whole(simd, len) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU has AVX2, which includes the byte shuffles; both slices hold `len` pixels.
+        // SAFETY: the CPU has AVX2, which includes the byte shuffles; both slices hold `len`
+        // pixels.
         1.. => unsafe { x86::swap_outer(&from[..len * 3], &mut to[..len * 3]) },
         _ => 0,
     };
@@ -160,8 +163,8 @@ mod x86 {
         let len = from.len().min(to.len());
         let mut at = 0;
         while at + 16 <= len {
-            // SAFETY: sixteen bytes from `at` on are within both slices. The sixteenth is written again by the next
-            // step or by the caller.
+            // SAFETY: sixteen bytes from `at` on are within both slices. The sixteenth is written
+            // again by the next step or by the caller.
             unsafe {
                 let bytes = _mm_loadu_si128(from.as_ptr().add(at).cast());
                 _mm_storeu_si128(to.as_mut_ptr().add(at).cast(), _mm_shuffle_epi8(bytes, table));

@@ -265,7 +265,8 @@ mod x86 {
         let one = _mm256_set1_ps(1.0);
         let whole = to.len() - to.len() % WIDTH;
         for at in (0..whole).step_by(WIDTH) {
-            // SAFETY: the tables and `to` have eight entries from `at` on, and every index is below `row.len()`.
+            // SAFETY: the tables and `to` have eight entries from `at` on, and every index is below
+            // `row.len()`.
             unsafe {
                 let gather = |table: &[u32]| {
                     let index = _mm256_loadu_si256(table.as_ptr().add(at).cast());

@@ -61,7 +61,8 @@ impl RowPass<'_> {
                 let results = &mut results[..(last - first) * out_len];
                 before.write(first * len..last * len, &[], bytemuck::cast_slice_mut(values));
                 apply(self.function, simd, &alone, values, len, results);
-                // SAFETY: the ranges of one job do not overlap, and neither do the chunks of a range.
+                // SAFETY: the ranges of one job do not overlap, and neither do the chunks of a
+                // range.
                 let out = unsafe { shared.range(first * out_bytes..last * out_bytes) };
                 after.write(first * out_len..last * out_len, bytemuck::cast_slice(results), out);
             }

@@ -226,7 +226,8 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
         for row in 0..rows {
             let position = walk.position;
             team.run_ranges(run, TASK_BYTES_MIN / N, &|range| {
-                // SAFETY: ranges of one row are disjoint, and the source row is `run` long (checked view).
+                // SAFETY: ranges of one row are disjoint, and the source row is `run` long (checked
+                // view).
                 unsafe {
                     let from = source.at(position + range.start as isize);
                     let to = parts.range(row * run + range.start..row * run + range.end);
@@ -242,7 +243,8 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
         // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let out = unsafe { parts.range(range.start * run..range.end * run) };
         for row in out.chunks_exact_mut(run) {
-            // SAFETY: `walk` is within the checked view, and each of its rows has `run` contiguous elements.
+            // SAFETY: `walk` is within the checked view, and each of its rows has `run` contiguous
+            // elements.
             unsafe { copy_run(source.at(walk.position), row) };
             walk.advance();
         }

@@ -30,8 +30,8 @@ pub fn finish(stream: bool) {
     let _ = stream;
 }
 
-/// A block of a larger copy: `to[a * out_across + i] = from[a * across + i * inner]`, all in elements, for every
-/// `a < lengths.0` and `i < lengths.1`.
+/// A block of a larger copy: `to[a * out_across + i] = from[a * across + i * inner]`, all in
+/// elements, for every `a < lengths.0` and `i < lengths.1`.
 #[derive(Clone, Copy)]
 pub struct Block<const N: usize> {
     /// The block's first element in the source.

@@ -178,7 +178,8 @@ macro_rules! transpose_lanes_256 {
 /// Transposes `4·K` rows of 16 bytes into `K` rows of 64 bytes and writes the first `keep` of them.
 ///
 /// # Safety
-/// All rows must be within their memory; with `stream`, the output rows must be aligned to 64 bytes.
+/// All rows must be within their memory; with `stream`, the output rows must be aligned to 64
+/// bytes.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn tile_avx512<const K: usize>(
@@ -255,7 +256,8 @@ unsafe fn tile_avx2<const K: usize>(
 unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
     let (across, inner) = block.lengths;
     let mut done = 0;
-    // SAFETY: the planes hold `4·K` elements from `done` on, and the last lane ends within the block's output.
+    // SAFETY: the planes hold `4·K` elements from `done` on, and the last lane ends within the
+    // block's output.
     unsafe {
         while done + 4 * K <= across && (done + 4 * K - 1) * inner + K <= across * inner {
             let mut lanes = [_mm512_setzero_si512(); K];
@@ -291,7 +293,8 @@ unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
 unsafe fn pixels_avx2<const N: usize, const K: usize>(block: &Block<N>) {
     let (across, inner) = block.lengths;
     let mut done = 0;
-    // SAFETY: the planes hold `2·K` elements from `done` on, and the last lane ends within the block's output.
+    // SAFETY: the planes hold `2·K` elements from `done` on, and the last lane ends within the
+    // block's output.
     unsafe {
         while done + 2 * K <= across && (done + 2 * K - 1) * inner + K <= across * inner {
             let mut lanes = [_mm256_setzero_si256(); K];

@@ -69,7 +69,7 @@ template <class P, class V, class W> static P atomicCAS(P *p, V expected, W v)
     return old;
 }
 
-// What a code object says about a kernel: how large each argument is.
+// A code object's facts about a kernel: the size of each argument.
 template <class... A> static u32 sizes_of(void (*)(A...), u32 *sizes)
 {
     const u32 each[] = {(u32)sizeof(A)..., 0};

@@ -71,18 +71,18 @@ fn positions(emit: &mut Emit, indices: &Value, len: usize) -> Value {
 
 pub(super) fn sort(emit: &mut Emit, op: &Sort) -> Result<Value> {
     let input = emit.tensor(&op.input)?;
-    Ok(sorted(&mut emit.writer, &[&input], op.axis, op.falls).swap_remove(0))
+    Ok(sorted(&mut emit.writer, &[&input], op.axis, op.descending).swap_remove(0))
 }
 
 pub(super) fn arg_sort(emit: &mut Emit, op: &ArgSort) -> Result<Value> {
     let input = emit.tensor(&op.input)?;
     let places = emit.writer.iota(op.axis, Element::U32, &input.dims);
-    Ok(sorted(&mut emit.writer, &[&input, &places], op.axis, op.falls).swap_remove(1))
+    Ok(sorted(&mut emit.writer, &[&input, &places], op.axis, op.descending).swap_remove(1))
 }
 
 pub(super) fn sort_pairs(emit: &mut Emit, op: &SortPairs) -> Result<Vec<Value>> {
     let (keys, values) = (emit.tensor(&op.keys)?, emit.tensor(&op.values)?);
-    Ok(sorted(&mut emit.writer, &[&keys, &values], op.axis, op.falls))
+    Ok(sorted(&mut emit.writer, &[&keys, &values], op.axis, op.descending))
 }
 
 pub(super) fn top_k(emit: &mut Emit, op: &TopK) -> Result<Vec<Value>> {
@@ -93,9 +93,9 @@ pub(super) fn top_k(emit: &mut Emit, op: &TopK) -> Result<Vec<Value>> {
 }
 
 /// Sorts values by the first. NaN is larger than every number. Zeros of both signs are equal.
-fn sorted(writer: &mut Writer, values: &[&Value], axis: usize, falls: bool) -> Vec<Value> {
+fn sorted(writer: &mut Writer, values: &[&Value], axis: usize, descending: bool) -> Vec<Value> {
     writer.sort(values, axis, |writer, a, b| {
-        let (smaller, larger) = if falls { (b, a) } else { (a, b) };
+        let (smaller, larger) = if descending { (b, a) } else { (a, b) };
         let less = writer.compare(Compare::Lt, smaller, larger);
         if a.element.is_integer() {
             return less;

@@ -308,10 +308,10 @@ pub fn lines_longer_than_kernels_see_are_sorted(backend: &dyn TestBackend) {
     // pieces of their own.
     for (dtype, dims) in [(DType::F32, &[1, 50_001][..]), (DType::F16, &[3, 33_333]), (DType::U8, &[2, 70_003])] {
         let table = random_tensor(dtype, dims, 1);
-        for falls in [false, true] {
-            let what = format!("{dtype:?} {dims:?} {falls}");
-            agree(&mut *engine, &what, ArgSort { falls, ..ArgSort::new(&table) }, Tolerance::Exact);
-            agree(&mut *engine, &what, Sort { falls, ..Sort::new(&table) }, Tolerance::Exact);
+        for descending in [false, true] {
+            let what = format!("{dtype:?} {dims:?} {descending}");
+            agree(&mut *engine, &what, ArgSort { descending, ..ArgSort::new(&table) }, Tolerance::Exact);
+            agree(&mut *engine, &what, Sort { descending, ..Sort::new(&table) }, Tolerance::Exact);
         }
         let part = |x: &Tensor| ArgSort::new(&x.slice(1, 3, dims[1]).unwrap());
         agree_here(&mut *engine, "a part", &table, part, Tolerance::Exact);

@@ -9,28 +9,28 @@ use crate::reference::lines::lines;
 use crate::values::to_f64;
 
 pub(super) fn run(op: &Sort) -> Result<Value> {
-    take(&op.input, op.axis, &order(&op.input, op.axis, op.falls)?).map(Value::Tensor)
+    take(&op.input, op.axis, &order(&op.input, op.axis, op.descending)?).map(Value::Tensor)
 }
 
 pub(super) fn run_arg(op: &ArgSort) -> Result<Value> {
-    let positions = order(&op.input, op.axis, op.falls)?;
+    let positions = order(&op.input, op.axis, op.descending)?;
     Tensor::from_vec(positions, op.input.shape()).map(Value::Tensor)
 }
 
 pub(super) fn run_pairs(op: &SortPairs) -> Result<Value> {
-    let positions = order(&op.keys, op.axis, op.falls)?;
+    let positions = order(&op.keys, op.axis, op.descending)?;
     Ok(Value::Pair(take(&op.keys, op.axis, &positions)?, take(&op.values, op.axis, &positions)?))
 }
 
 /// For each position, the index in its line of the element that belongs there.
-fn order(keys: &Tensor, axis: usize, falls: bool) -> Result<Vec<u32>> {
+fn order(keys: &Tensor, axis: usize, descending: bool) -> Result<Vec<u32>> {
     let numbers = to_f64(keys)?;
     let mut positions = vec![0; numbers.len()];
     for places in lines(keys.shape(), axis) {
         let mut order: Vec<usize> = (0..places.len()).collect();
         order.sort_by(|a, b| {
             let rising = compare(numbers[places[*a]], numbers[places[*b]]);
-            if falls { rising.reverse() } else { rising }
+            if descending { rising.reverse() } else { rising }
         });
         order.into_iter().zip(&places).for_each(|(from, place)| positions[*place] = from as u32);
     }

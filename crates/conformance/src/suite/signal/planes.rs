@@ -27,8 +27,8 @@ fn made(tensor: panoply_core::Result<Tensor>) -> Tensor {
 }
 
 /// The tolerance for sums of `terms` products of numbers up to 1, also if computed by transforms. A
-/// transform spreads the rounding of the whole image over every sum: of three million sums on a GPU, one
-/// of 1,320 terms differed by 6e-6 for each root of a term.
+/// transform spreads the rounding of the whole image over every sum: of three million sums on a
+/// GPU, one of 1,320 terms differed by 6e-6 for each root of a term.
 fn sums(terms: usize) -> Tolerance {
     Tolerance::Close { relative: 2e-6, absolute: 4e-7 * (terms.max(4) as f64).sqrt() * 12.0 }
 }

@@ -1,4 +1,5 @@
-//! Activations: the functions that matrix products and convolutions apply to their sums before storing them.
+//! Activations: the functions that matrix products and convolutions apply to their sums before
+//! storing them.
 
 use crate::expr::Expr;
 

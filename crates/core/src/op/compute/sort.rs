@@ -25,7 +25,7 @@ pub struct Sort {
     /// The axis to sort along.
     pub axis: usize,
     /// Whether the order is descending: the largest element comes first.
-    pub falls: bool,
+    pub descending: bool,
     /// Whether equal elements keep their order.
     pub is_stable: bool,
 }
@@ -39,7 +39,7 @@ pub struct ArgSort {
     /// The axis to sort along.
     pub axis: usize,
     /// Whether the order is descending: the largest element comes first.
-    pub falls: bool,
+    pub descending: bool,
 }
 
 /// Sorts keys along an axis and reorders values, of any element type and the same shape, in the
@@ -53,7 +53,7 @@ pub struct SortPairs {
     /// The axis to sort along.
     pub axis: usize,
     /// Whether the order is descending: the largest key comes first.
-    pub falls: bool,
+    pub descending: bool,
 }
 
 fn last_axis(tensor: &Tensor) -> usize {
@@ -63,7 +63,7 @@ fn last_axis(tensor: &Tensor) -> usize {
 impl Sort {
     /// Ascending order along the last axis.
     pub fn new(input: &Tensor) -> Sort {
-        Sort { input: input.clone(), axis: last_axis(input), falls: false, is_stable: false }
+        Sort { input: input.clone(), axis: last_axis(input), descending: false, is_stable: false }
     }
 
     /// Sorts along this axis instead of the last.
@@ -74,7 +74,7 @@ impl Sort {
 
     /// Sorts in descending order: the largest element first.
     pub fn descending(mut self) -> Sort {
-        self.falls = true;
+        self.descending = true;
         self
     }
 
@@ -93,7 +93,7 @@ impl Sort {
 impl ArgSort {
     /// Ascending order along the last axis.
     pub fn new(input: &Tensor) -> ArgSort {
-        ArgSort { input: input.clone(), axis: last_axis(input), falls: false }
+        ArgSort { input: input.clone(), axis: last_axis(input), descending: false }
     }
 
     /// Sorts along this axis instead of the last.
@@ -104,7 +104,7 @@ impl ArgSort {
 
     /// Sorts in descending order: the index of the largest element first.
     pub fn descending(mut self) -> ArgSort {
-        self.falls = true;
+        self.descending = true;
         self
     }
 
@@ -117,7 +117,7 @@ impl ArgSort {
 impl SortPairs {
     /// Ascending order of the keys along the last axis.
     pub fn new(keys: &Tensor, values: &Tensor) -> SortPairs {
-        SortPairs { keys: keys.clone(), values: values.clone(), axis: last_axis(keys), falls: false }
+        SortPairs { keys: keys.clone(), values: values.clone(), axis: last_axis(keys), descending: false }
     }
 
     /// Sorts along this axis instead of the last.
@@ -128,7 +128,7 @@ impl SortPairs {
 
     /// Sorts in descending order: the largest key first.
     pub fn descending(mut self) -> SortPairs {
-        self.falls = true;
+        self.descending = true;
         self
     }
 }

@@ -90,7 +90,8 @@ struct Identity {
 struct Expanded {
     made: Box<dyn Any + Send + Sync>,
     #[allow(dead_code)]
-    // Held only for its destructor, which runs last: the expanded form is wiped while its memory is locked.
+    // Held only for its destructor, which runs last: the expanded form is wiped while its memory is
+    // locked.
     locked: Option<Locked>,
 }
 

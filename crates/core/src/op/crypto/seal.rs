@@ -175,11 +175,12 @@ impl Seal {
         self.in_place
     }
 
-    /// For an engine that works in place: lets `seal` overwrite the messages with their texts. `None`
-    /// if the engine may not, or if others hold the messages' memory; then nothing has changed.
+    /// For an engine that works in place: lets `seal` overwrite the messages with their texts.
+    /// `None` if the engine may not, or if others hold the messages' memory; then nothing has
+    /// changed.
     ///
-    /// This happens once: afterwards the op's messages have their old lengths, and validating the op
-    /// fails with [`Error::RepeatedNonce`].
+    /// This happens once: afterwards the op's messages have their old lengths, and validating the
+    /// op fails with [`Error::RepeatedNonce`].
     pub fn overwrite<R>(&mut self, seal: impl FnOnce(&Seal, &mut Messages) -> R) -> Option<R> {
         let may = self.in_place && self.detached && !self.overwritten && self.messages.get_mut().is_some();
         if !may {
@@ -192,9 +193,9 @@ impl Seal {
         Some(made)
     }
 
-    /// Refuses an op that may seal another input with its nonces than before: its texts overwrote its
-    /// messages, it was altered although a session counts its nonces, or a fork copied it. The part
-    /// of validating that an engine must repeat before it runs the op.
+    /// Refuses an op that may seal another input with its nonces than before: its texts overwrote
+    /// its messages, it was altered although a session counts its nonces, or a fork copied it. The
+    /// part of validating that an engine must repeat before it runs the op.
     pub fn check_unaltered(&self) -> Result<()> {
         match &self.ticket {
             _ if self.overwritten => Err(Error::RepeatedNonce { index: 0 }),

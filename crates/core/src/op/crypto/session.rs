@@ -146,8 +146,8 @@ impl Session {
         Err(Error::invalid("session", expected, got))
     }
 
-    /// The op for drawn numbers. A signal handler may have forked since the process was checked: the
-    /// child has drawn from a copy of the counter, so the op must not leave it.
+    /// The op for drawn numbers. A signal handler may have forked since the process was checked:
+    /// the child has drawn from a copy of the counter, so the op must not leave it.
     fn sealed(&self, first: u64, messages: Messages) -> Result<Seal> {
         self.check_process()?;
         let nonces = Nonces::Counted { prefix: self.prefix, first };

@@ -1,5 +1,5 @@
-//! Tests that a nonce of a session seals one input, whatever is done with its op, and whenever the
-//! process forks.
+//! Tests that a nonce of a session seals one input only, for any use of its op and a fork at any
+//! moment.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -228,7 +228,7 @@ mod forks {
         check(|| plain.unwrap().seal(ForksMeanwhile));
     }
 
-    /// Another thread sends signals at moments that nobody chooses. The raw system call copies the
+    /// Another thread sends signals at random moments. The raw system call copies the
     /// allocator's locks as they are, so no other test may run in the same process.
     #[cfg(target_os = "linux")]
     #[test]

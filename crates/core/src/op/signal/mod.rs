@@ -6,8 +6,8 @@
 //! * [`Fir`], [`Iir`], [`Convolve`], [`Channelize`]: filters along the last axis. [`Convolve2`]:
 //!   filters over planes. [`FindPeaks`]: the positions of the strongest elements. [`Adapt`]:
 //!   adaptive filters. [`StartFilter`] and [`StreamFilter`]: filters over a stream in pieces.
-//! * [`Mix`]: frequency shifts, by an [`oscillator`]. [`Track`]: loops for gain, carrier and timing. [`ReadSamples`]: the
-//!   sample formats of radios.
+//! * [`Mix`]: frequency shifts, by an [`oscillator`]. [`Track`]: loops for gain, carrier and
+//!   timing. [`ReadSamples`]: the sample formats of radios.
 //! * [`Modulate`] and [`Demodulate`]: between symbols and points of the complex plane.
 //!   [`ModulateWave`] and [`DemodulateWave`]: between messages and waves.
 //! * [`Crc`], [`RsEncode`] and [`RsDecode`], [`ErasureEncode`] and [`ErasureRebuild`],

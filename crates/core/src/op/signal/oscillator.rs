@@ -1,5 +1,5 @@
-//! An oscillator: signals shifted from one frequency to another. The op `Mix` on the CPU and synthetic
-//! signals share it.
+//! An oscillator: signals shifted from one frequency to another. The op `Mix` on the CPU and
+//! synthetic signals share it.
 
 use std::f64::consts::TAU;
 
@@ -16,7 +16,7 @@ pub struct Oscillator {
 }
 
 /// A phasor of length 1 after this number of turns.
-pub fn turned(turns: f64) -> Complex64 {
+pub fn phasor(turns: f64) -> Complex64 {
     Complex64::from_polar(1.0, TAU * (turns - turns.floor()))
 }
 
@@ -24,7 +24,7 @@ impl Oscillator {
     /// An oscillator with this frequency, in turns per sample, and this phase at time 0, in turns.
     pub fn new(frequency: f64, phase: f64) -> Oscillator {
         let frequency = frequency - frequency.floor();
-        Oscillator { frequency, phase, table: (0..BLOCK).map(|at| turned(frequency * at as f64)).collect() }
+        Oscillator { frequency, phase, table: (0..BLOCK).map(|at| phasor(frequency * at as f64)).collect() }
     }
 
     /// Multiplies the samples from time `time` on. The result for a sample does not depend on how
@@ -35,7 +35,7 @@ impl Oscillator {
         while at < samples.len() {
             let now = time + at as u64;
             let within = (now % BLOCK as u64) as usize;
-            let base = turned(self.frequency * (now - within as u64) as f64 + self.phase);
+            let base = phasor(self.frequency * (now - within as u64) as f64 + self.phase);
             let end = samples.len().min(at + BLOCK - within);
             for (sample, step) in samples[at..end].iter_mut().zip(&self.table[within..]) {
                 let turn = base * step;
@@ -58,7 +58,7 @@ mod tests {
             Oscillator::new(frequency, 0.25).mix(time, &mut samples);
             for (at, sample) in samples.iter().enumerate() {
                 let exact = (frequency - f64::floor(frequency)) * (time + at as u64) as f64 + 0.25;
-                let expected = turned(exact);
+                let expected = phasor(exact);
                 let error = (f64::from(sample.re) - expected.re).abs() + (f64::from(sample.im) - expected.im).abs();
                 assert!(error < 1e-6, "{frequency} {at}: {error}");
             }

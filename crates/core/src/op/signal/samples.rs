@@ -81,8 +81,8 @@ impl SampleFormat {
         }
     }
 
-    /// Appends numbers to `bytes`. Values out of range are clamped to the integer's range; NaN becomes
-    /// 0.
+    /// Appends numbers to `bytes`. Values out of range are clamped to the integer's range; NaN
+    /// becomes 0.
     #[inline]
     pub fn write(self, numbers: &[f32], bytes: &mut Vec<u8>) {
         for number in numbers {

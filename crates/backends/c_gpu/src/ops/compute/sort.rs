@@ -33,7 +33,7 @@ const DIGITS: usize = 256;
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 0, is_stable: op.is_stable };
+    let task = Task { dtype: op.input.dtype(), descending: op.descending, value_bytes: 0, is_stable: op.is_stable };
     let keys = context.input(&op.input)?;
     let output = context.output(op.input.dtype(), op.output_shape())?;
     let places = Places { keys, values: Address::NULL, keys_out: output.address, values_out: Address::NULL };
@@ -42,7 +42,7 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
 }
 
 pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), falls: op.falls, value_bytes: 4, is_stable: true };
+    let task = Task { dtype: op.input.dtype(), descending: op.descending, value_bytes: 4, is_stable: true };
     let keys = context.input(&op.input)?;
     let output = context.output(DType::U32, op.output_shape())?;
     let places = Places { keys, values: Address::NULL, keys_out: Address::NULL, values_out: output.address };
@@ -52,7 +52,7 @@ pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
 
 pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> {
     let value_bytes = op.values.dtype().size_bytes();
-    let task = Task { dtype: op.keys.dtype(), falls: op.falls, value_bytes, is_stable: true };
+    let task = Task { dtype: op.keys.dtype(), descending: op.descending, value_bytes, is_stable: true };
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let sorted = context.output(op.keys.dtype(), *op.keys.shape())?;
     let moved = context.output(op.values.dtype(), *op.values.shape())?;
@@ -64,7 +64,7 @@ pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> 
 /// The sort to perform.
 struct Task {
     dtype: DType,
-    falls: bool,
+    descending: bool,
     /// Bytes of the value that belongs to a key; 0 without values.
     value_bytes: usize,
     /// Whether zeros of either sign and NaNs keep their order and their bits.
@@ -135,7 +135,7 @@ impl Task {
         };
         let is_signed = matches!(self.dtype, DType::I32 | DType::I8);
         let sign = if is_signed { 1 << (bits - 1) } else { 0 };
-        [infinity, sign, if self.falls { u64::MAX >> (64 - bits) } else { 0 }, u64::from(!coded)]
+        [infinity, sign, if self.descending { u64::MAX >> (64 - bits) } else { 0 }, u64::from(!coded)]
     }
 
     /// Maximum keys per thread if a block sorts a whole line in its memory.

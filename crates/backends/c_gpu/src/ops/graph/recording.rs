@@ -37,7 +37,7 @@ fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
 }
 
 /// Allocates memory for the outputs of more than `small` bytes, in the order of the plan's steps.
-/// Among outputs of one size, the first gets the lowest address, whatever the order of the pool: if
+/// Among outputs of one size, the first gets the lowest address, for any order of the pool: if
 /// a program feeds its last outputs back as inputs, two recordings then alternate.
 pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> Result<Vec<Taken>> {
     let large: Vec<usize> = own_slots(plan).filter(|slot| plan.slots[*slot].slot.len_bytes() > small).collect();

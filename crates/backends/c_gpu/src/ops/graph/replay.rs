@@ -181,7 +181,7 @@ impl Replays {
         run_steps(ready, op, steps)
     }
 
-    /// Removes all recordings; plans are recorded anew.
+    /// Removes all recordings; plans are recorded again.
     pub(super) fn take_all(&mut self) -> Vec<Replay> {
         self.known.drain(..).flat_map(Known::into_replays).collect()
     }

@@ -4,7 +4,9 @@
 //!
 //! With `--narrow` messages are processed one by one, by AWS-LC.
 //!
-//!     cargo run --release -p panoply-cpu-crypto --example crypto_speed -- [--seconds 0.3] [--narrow] [case-prefix ...]
+//! ```text
+//! cargo run --release -p panoply-cpu-crypto --example crypto_speed -- [--seconds 0.3] [--narrow] [case-prefix ...]
+//! ```
 #![allow(unsafe_code)] // Memory that is used again, as the runtime's is.
 
 use std::ptr::NonNull;

@@ -56,7 +56,7 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn fork_here(_: libc::c_int) {
     // SAFETY: `fork` may be called here: the interrupted thread is outside the allocator. The child
-    // goes on with what the signal has interrupted.
+    // continues the interrupted code.
     let child = unsafe { libc::fork() };
     if child != 0 {
         CHILD.store(child, Ordering::SeqCst);
@@ -96,8 +96,8 @@ fn a_fork_in_the_middle_of_a_draw_ends_no_process() {
     });
 }
 
-/// Forks inside what a thread does, and returns the child's exit status; minus its signal if one has
-/// ended it.
+/// Forks inside what a thread does, and returns the child's exit status; minus its signal if one
+/// has ended it.
 fn one_fork(thread: u64) -> libc::c_int {
     CHILD.store(0, Ordering::SeqCst);
     // SAFETY: the thread runs until the test is over.

@@ -39,7 +39,7 @@ impl Pair {
     }
 }
 
-/// Those of the file, and new ones.
+/// The key pairs of `rsa_keys.txt`, and new ones.
 fn pairs() -> Vec<Pair> {
     let all = [RsaBits::Bits2048, RsaBits::Bits3072, RsaBits::Bits4096];
     let from_file = include_str!("rsa_keys.txt").lines().map(|line| {
@@ -114,7 +114,7 @@ fn signatures_made_in_lanes_are_those_of_the_library() {
     }
 }
 
-/// A blinding pair is used many times, and then drawn anew.
+/// A blinding pair is used many times, then replaced by a new one.
 #[test]
 fn many_signatures_under_one_key_are_right() {
     is_there();

@@ -284,7 +284,7 @@ impl Near {
         }
         for half in 0..2 * RADIX {
             let place = line.wrapping_add((2 * RADIX * number + half) * LANES).cast();
-            // A prefetch has no effect on memory and cannot fault, whatever the address.
+            // A prefetch has no effect on memory and cannot fault at any address.
             match LAST {
                 true => _mm_prefetch::<_MM_HINT_ET0>(place),
                 false => _mm_prefetch::<_MM_HINT_T0>(place),

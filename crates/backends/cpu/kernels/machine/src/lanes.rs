@@ -82,14 +82,15 @@ pub fn widen_f16(half: f16) -> f32 {
     const EXPONENT_SHIFT: f32 = f32::from_bits((127 + 112) << 23);
     let bits = u32::from(half.to_bits());
     let magnitude = (bits & 0x7fff) << 13;
-    // Multiplying by 2^112 corrects the exponent's bias and normalises subnormals; infinities and NaNs then only
-    // need their exponent set.
+    // Multiplying by 2^112 corrects the exponent's bias and normalises subnormals; infinities and
+    // NaNs then only need their exponent set.
     let finite = (f32::from_bits(magnitude) * EXPONENT_SHIFT).to_bits();
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(finite | special | (bits & 0x8000) << 16)
 }
 
-/// An f32 rounded to the nearest f16, ties to even, without branches so that loops over it vectorise.
+/// An f32 rounded to the nearest f16, ties to even, without branches so that loops over it
+/// vectorise.
 #[inline(always)]
 pub fn narrow_f16(single: f32) -> f16 {
     const INFINITE_FROM: u32 = (127 + 16) << 23;

@@ -1,4 +1,4 @@
-//! What the kernels of the CPU backend share: [`simd`] is the level of vector instructions,
+//! Shared by the kernels of the CPU backend: [`simd`] is the level of vector instructions,
 //! [`lanes`] compiles a loop for each level, [`team`] splits work among threads, [`parts`] is an
 //! output that threads share, [`scratch`] and [`memory`] are memory, [`extents`] views a tensor
 //! along one axis.

@@ -30,7 +30,8 @@ impl<'a, T> Parts<'a, T> {
     #[allow(clippy::mut_from_ref)] // The contract above is what makes the references unique.
     pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part must lie within its slice");
-        // SAFETY: the range was checked, the slice is borrowed mutably for 'a, and the caller keeps ranges disjoint.
+        // SAFETY: the range was checked, the slice is borrowed mutably for 'a, and the caller keeps
+        // ranges disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }
 

@@ -1,7 +1,7 @@
 //! Runs ops of the signal domain: filters, codes, and the streams that ops create.
 //!
-//! [`space`] and [`output`] are memory; [`whole`] runs ops over whole signals, and [`streams`] keeps
-//! what filters and codes remember between the pieces of a signal.
+//! [`space`] and [`output`] are memory; [`whole`] runs ops over whole signals, and [`streams`]
+//! keeps what filters and codes remember between the pieces of a signal.
 
 use panoply_core::op::signal::{SignalOp, StartFilter, StreamFilter};
 use panoply_core::{DeviceId, Error, ObjectTable, Op, Result, Threads, Value};

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use num_complex::{Complex32, Complex64};
 
-use panoply_core::op::signal::oscillator::turned;
+use panoply_core::op::signal::oscillator::phasor;
 
 /// Tones of equal spacing, one for each symbol.
 pub struct Tones {
@@ -20,7 +20,7 @@ impl Tones {
     pub fn new(bits: usize, len: usize, spacing: f64) -> Tones {
         let count = 1_usize << bits;
         let step = |tone: usize| spacing * (tone as f64 - (count - 1) as f64 / 2.0);
-        let of_tone = |tone: usize| (0..len).map(|at| turned(step(tone) * at as f64)).collect();
+        let of_tone = |tone: usize| (0..len).map(|at| phasor(step(tone) * at as f64)).collect();
         let turns = (0..count).map(|tone| step(tone) * len as f64).collect();
         Tones { samples: (0..count).map(of_tone).collect(), turns, len }
     }
@@ -34,7 +34,7 @@ impl Tones {
     /// `turns` is the phase at the start, and is updated to the phase at the end.
     pub fn modulate(&self, turns: &mut f64, symbols: &[u8], wave: &mut [Complex32]) {
         for (symbol, part) in symbols.iter().zip(wave.chunks_exact_mut(self.len)) {
-            let (tone, base) = (usize::from(*symbol), turned(*turns));
+            let (tone, base) = (usize::from(*symbol), phasor(*turns));
             for (sample, step) in part.iter_mut().zip(&self.samples[tone]) {
                 let value = base * step;
                 *sample = Complex32::new(value.re as f32, value.im as f32);

@@ -35,14 +35,14 @@ pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
 pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
     let input = contiguous(&op.input, context)?;
     let extents = Extents::around(op.input.shape(), op.axis);
-    let positions = with_key!(op.input.dtype(), positions, &input, extents, op.falls, context)?;
+    let positions = with_key!(op.input.dtype(), positions, &input, extents, op.descending, context)?;
     positions.into_tensor().map(Value::Tensor)
 }
 
 pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> {
     let keys = contiguous(&op.keys, context)?;
     let extents = Extents::around(op.keys.shape(), op.axis);
-    let positions = with_key!(op.keys.dtype(), positions, &keys, extents, op.falls, context)?;
+    let positions = with_key!(op.keys.dtype(), positions, &keys, extents, op.descending, context)?;
     let values = contiguous(&op.values, context)?;
     let keys = with_key!(op.keys.dtype(), taken, &keys, extents, &positions, context)?;
     let values = match values.dtype() {
@@ -56,17 +56,22 @@ fn sorted<T: SortKey>(op: &Sort, context: &mut Context) -> Result<Tensor> {
     let input = contiguous(&op.input, context)?;
     let extents = Extents::around(op.input.shape(), op.axis);
     if op.is_stable && op.input.dtype().is_float() {
-        let positions = positions::<T>(&input, extents, op.falls, context)?;
+        let positions = positions::<T>(&input, extents, op.descending, context)?;
         return taken::<T>(&input, extents, &positions, context);
     }
     let mut output = context.output::<T>(op.output_shape())?;
-    sort::sort(context.simd, &context.team, input.as_slice::<T>()?, extents, op.falls, &mut output);
+    sort::sort(context.simd, &context.team, input.as_slice::<T>()?, extents, op.descending, &mut output);
     output.into_tensor()
 }
 
-fn positions<T: SortKey>(keys: &Tensor, extents: Extents, falls: bool, context: &mut Context) -> Result<Output<u32>> {
+fn positions<T: SortKey>(
+    keys: &Tensor,
+    extents: Extents,
+    descending: bool,
+    context: &mut Context,
+) -> Result<Output<u32>> {
     let mut output = context.output::<u32>(*keys.shape())?;
-    sort::arg_sort(context.simd, &context.team, keys.as_slice::<T>()?, extents, falls, &mut output);
+    sort::arg_sort(context.simd, &context.team, keys.as_slice::<T>()?, extents, descending, &mut output);
     Ok(output)
 }
 

@@ -1,5 +1,5 @@
-//! The crypto domain, run with the node's threads and memory. The crate `panoply-cpu-crypto` implements
-//! the ops.
+//! The crypto domain, run with the node's threads and memory. The crate `panoply-cpu-crypto`
+//! implements the ops.
 
 use panoply_core::op::crypto::CryptoOp;
 use panoply_core::{Result, Value};

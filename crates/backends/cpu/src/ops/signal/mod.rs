@@ -11,7 +11,7 @@ use crate::simd::Simd;
 
 mod fft;
 
-/// What the domain keeps from one op to the next.
+/// The state that the domain keeps from one op to the next.
 pub(crate) struct State {
     /// Plans and scratch of Fourier transforms.
     fft: FftWorkspace,

@@ -23,7 +23,11 @@ struct Piece<D: Driver> {
 
 /// The sorting order of a contiguous line: for every rank, the position of the element that belongs
 /// there.
-pub(super) fn positions<D: Driver>(line: &Operand<D>, falls: bool, context: &mut Context<D>) -> Result<Operand<D>> {
+pub(super) fn positions<D: Driver>(
+    line: &Operand<D>,
+    descending: bool,
+    context: &mut Context<D>,
+) -> Result<Operand<D>> {
     let len = line.elements();
     let most = slabs_within(&context.profile, 1, line.dtype.size_bytes().max(KEY_BYTES));
     let at_once = most / WINDOW_STEP_BYTES * WINDOW_STEP_BYTES;
@@ -35,7 +39,7 @@ pub(super) fn positions<D: Driver>(line: &Operand<D>, falls: bool, context: &mut
         let count = at_once.min(len - first);
         let seen = line.span(first, count)?.windowed();
         let extents = Extents { outer: 1, axis: count, inner: 1 };
-        let (keys, positions) = radix(&seen, extents, falls, true, context)?;
+        let (keys, positions) = radix(&seen, extents, descending, true, context)?;
         pieces.push(Piece { first, count, keys, positions });
     }
     let output = context.words(len)?;

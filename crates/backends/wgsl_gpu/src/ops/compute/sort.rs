@@ -96,12 +96,12 @@ pub(crate) fn run<D: Driver>(op: &Sort, context: &mut Context<D>) -> Result<Tens
         let extents = Extents { outer, ..extents };
         let by_keys = extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable;
         if by_keys && !is_long(input, extents, context) {
-            let (keys, _) = radix(input, extents, op.falls, false, context)?;
+            let (keys, _) = radix(input, extents, op.descending, false, context)?;
             let output = context.output(dtype, input.shape)?;
-            relay(SortKernel::Values { dtype, falls: op.falls }, &output, &keys, extents, context)?;
+            relay(SortKernel::Values { dtype, descending: op.descending }, &output, &keys, extents, context)?;
             return Ok([output]);
         }
-        let positions = positions(input, extents, op.falls, context)?;
+        let positions = positions(input, extents, op.descending, context)?;
         Ok([pick(input, &positions, extents, context)?])
     })?;
     context.finish(output.reshaped(shape))
@@ -117,7 +117,7 @@ pub(crate) fn run_arg<D: Driver>(op: &ArgSort, context: &mut Context<D>) -> Resu
     let parts = Parts::sorted(extents, &[op.input.dtype()]);
     let [output] = in_parts([&input], [DType::U32], parts, context, &mut |[input], outer, context| {
         let extents = Extents { outer, ..extents };
-        Ok([positions(input, extents, op.falls, context)?])
+        Ok([positions(input, extents, op.descending, context)?])
     })?;
     context.finish(output.reshaped(shape))
 }
@@ -133,7 +133,7 @@ pub(crate) fn run_pairs<D: Driver>(op: &SortPairs, context: &mut Context<D>) -> 
     let parts = Parts::sorted(extents, &dtypes);
     let [keys, values] = in_parts(both, dtypes, parts, context, &mut |[keys, values], outer, context| {
         let extents = Extents { outer, ..extents };
-        let positions = positions(keys, extents, op.falls, context)?;
+        let positions = positions(keys, extents, op.descending, context)?;
         Ok([pick(keys, &positions, extents, context)?, pick(values, &positions, extents, context)?])
     })?;
     Ok((context.finish(keys.reshaped(shape))?, context.finish(values.reshaped(shape))?))
@@ -182,23 +182,23 @@ pub(super) fn in_parts<D: Driver, const I: usize, const O: usize>(
 pub(super) fn positions<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
-    falls: bool,
+    descending: bool,
     context: &mut Context<D>,
 ) -> Result<Operand<D>> {
     if is_long(input, extents, context) {
-        return long_sort::positions(input, falls, context);
+        return long_sort::positions(input, descending, context);
     }
     let output = context.output(DType::U32, input.shape)?;
     if extents.axis <= SORT_LINE_MAX {
         let size = extents.axis.next_power_of_two().max(64) as u16;
-        let kernel = SortKernel::Line { dtype: input.dtype, falls, size };
+        let kernel = SortKernel::Line { dtype: input.dtype, descending, size };
         let [_, axis, inner] = extents.params();
         let lines = extents.lines();
         let params = [lines as u32, axis, inner, input.start()];
         context.run(&Kernel::Sort(kernel), &[&output], &[input], &params, lines as u64)?;
         return Ok(output);
     }
-    let (_, sorted) = radix(input, extents, falls, true, context)?;
+    let (_, sorted) = radix(input, extents, descending, true, context)?;
     if extents.inner == 1 {
         return Ok(sorted.reshaped(input.shape));
     }
@@ -229,7 +229,7 @@ pub(super) fn pick<D: Driver>(
 pub(super) fn radix<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
-    falls: bool,
+    descending: bool,
     with_positions: bool,
     context: &mut Context<D>,
 ) -> Result<(Operand<D>, Operand<D>)> {
@@ -237,7 +237,7 @@ pub(super) fn radix<D: Driver>(
     let [_, axis_word, inner] = extents.params();
     let mut keys = context.words(lines * axis)?;
     let mut other_keys = context.words(lines * axis)?;
-    let kernel = Kernel::Sort(SortKernel::Keys { dtype: input.dtype, falls, exact: !with_positions });
+    let kernel = Kernel::Sort(SortKernel::Keys { dtype: input.dtype, descending, exact: !with_positions });
     let params = [lines as u32, axis_word, inner, input.start()];
     context.run(&kernel, &[&keys], &[input], &params, groups_for(lines * axis))?;
     let size = if with_positions { lines * axis } else { 1 };

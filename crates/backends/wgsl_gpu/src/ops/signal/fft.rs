@@ -15,8 +15,8 @@ use crate::profile::Profile;
 const RADICES: [usize; 8] = [4, 2, 3, 5, 7, 11, 13, 17];
 /// The largest factor: a pass with a factor f takes f steps for each element.
 const RADIX_MAX: usize = 8192;
-/// The longest transform on a driver in software: lavapipe and SwiftShader, through Vulkan, return zeros
-/// or NaN for 65,536 points. GPUs return the right numbers; the cause is not known.
+/// The longest transform on a driver in software: lavapipe and SwiftShader, through Vulkan, return
+/// zeros or NaN for 65,536 points. GPUs return the right numbers; the cause is not known.
 const SOFTWARE_LEN_MAX: usize = 32_768;
 
 pub(super) fn support(profile: &Profile, op: &Fft) -> Result<(), String> {

@@ -117,7 +117,7 @@ impl Kernel {
     /// The same call with the axes of its images permuted, if its program supports that: axis `i`
     /// of each image that the new call reads, and of the image that it writes, is axis `order[i]`
     /// of this call's. The new call may have forms for the CPU only.
-    pub fn turned(&self, order: &[usize]) -> Option<Kernel> {
+    pub fn permuted(&self, order: &[usize]) -> Option<Kernel> {
         self.program.turn()?(self, order)
     }
 

@@ -231,8 +231,8 @@ impl KernelBuilder {
     }
 
     /// Sets the function that permutes the axes of a call's images. See
-    /// [`Kernel::turned`](super::Kernel::turned).
-    pub fn turned(
+    /// [`Kernel::permuted`](super::Kernel::permuted).
+    pub fn permute_with(
         mut self,
         turn: impl Fn(&Kernel, &[usize]) -> Option<Kernel> + Send + Sync + 'static,
     ) -> KernelBuilder {

@@ -174,5 +174,5 @@ fn rows_may_have_others_between_them() {
     assert!(!kernel(&part.slice(1, 0, 2).unwrap()).reads_in_place(0));
     assert!(!kernel(&whole.permute(&[0, 2, 1]).unwrap()).reads_in_place(0));
     assert!(kernel(&whole.slice(0, 0, 1).unwrap().slice(1, 1, 2).unwrap().slice(2, 1, 3).unwrap()).reads_in_place(0));
-    assert!(program(0).is_err() && one.turned(&[0, 1, 2]).is_none());
+    assert!(program(0).is_err() && one.permuted(&[0, 1, 2]).is_none());
 }

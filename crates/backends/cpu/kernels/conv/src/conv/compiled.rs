@@ -49,7 +49,8 @@ pub trait ConvElement: Stored + Compiled + pool2d::Compiled {}
 
 impl<S: Stored + Compiled + pool2d::Compiled> ConvElement for S {}
 
-/// `output[n][f] = activate(bias[f] + Σ input[n][c] ⋆ weights[f][c])`, with every element of `output` overwritten.
+/// `output[n][f] = activate(bias[f] + Σ input[n][c] ⋆ weights[f][c])`, with every element of
+/// `output` overwritten.
 pub fn forward<S: ConvElement>(
     simd: Simd,
     team: &Team,

@@ -1,4 +1,4 @@
-//! What a convolution does to its sums before they are stored.
+//! Epilogues of convolutions: applied to the sums before they are stored.
 
 use super::real::Stored;
 

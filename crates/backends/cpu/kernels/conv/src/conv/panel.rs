@@ -126,7 +126,8 @@ impl PanelLayout {
 
     /// Numbers of one channel for `rows` rows of output.
     ///
-    /// An odd number of cache lines, so that the same pixel of neighbouring channels falls into different cache sets.
+    /// An odd number of cache lines, so that the same pixel of neighbouring channels falls into
+    /// different cache sets.
     pub fn channel_len(&self, rows: usize) -> usize {
         self.phases.len() * self.phase_len(rows)
     }
@@ -185,8 +186,8 @@ impl PanelLayout {
         }
     }
 
-    /// Copies the rows that the output rows `rows` read from one source plane into its part of a panel that is laid out
-    /// for `panel_rows` rows of output.
+    /// Copies the rows that the output rows `rows` read from one source plane into its part of a
+    /// panel that is laid out for `panel_rows` rows of output.
     ///
     /// `simd` must be a level that the CPU has.
     pub fn fill<S: Stored>(

@@ -109,7 +109,8 @@ impl<T> Clone for Kernel<T> {
 }
 impl<T> Copy for Kernel<T> {}
 
-/// Sizes of the forward tiles: blocks of filters, largest first. Smaller vectors mean fewer registers and smaller tiles.
+/// Sizes of the forward tiles: blocks of filters, largest first. Smaller vectors mean fewer
+/// registers and smaller tiles.
 pub(super) fn filter_blocks(simd: Simd) -> &'static [usize] {
     if simd == Simd::Avx512 { &[8, 4, 2, 1] } else { &[4, 2, 1] }
 }
@@ -131,7 +132,8 @@ pub(super) fn gradient_taps(simd: Simd) -> &'static [usize] {
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V::Scalar>) {
-    // SAFETY: the caller upholds the contract of `Tile` for `F` filters and `P` vectors, and the CPU has `V`'s level.
+    // SAFETY: the caller upholds the contract of `Tile` for `F` filters and `P` vectors, and the
+    // CPU has `V`'s level.
     unsafe {
         let runs = tile.lanes.as_ptr().cast::<[LaneRun; P]>().read();
         // One branch for the whole tile: whether any lane is masked varies from tile to tile and is
@@ -189,7 +191,8 @@ unsafe fn tile_body<V: Vector, const F: usize, const P: usize>(tile: &Tile<'_, V
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn gradient_body<V: Vector, const F: usize, const N: usize>(tile: &GradientTile<'_, V::Scalar>) {
-    // SAFETY: the caller upholds the contract of `GradientTile` for `F` filters and `N` taps, and the CPU has `V`'s level.
+    // SAFETY: the caller upholds the contract of `GradientTile` for `F` filters and `N` taps, and
+    // the CPU has `V`'s level.
     unsafe {
         let offsets = tile.offsets.as_ptr().cast::<[usize; N]>().read();
         let place = |filter: usize, tap: usize| tile.sums.add(filter * tile.sums_stride + tap * V::LANES);

@@ -138,7 +138,8 @@ unsafe fn compress_lanes<T: Copy, const N: usize>(lanes: &[T; N], to: *mut T, ma
     let mut written = 0;
     for (lane, value) in lanes.iter().enumerate() {
         if mask.has(lane) {
-            // SAFETY: `written` counts the selected lanes so far, for which the caller guarantees room.
+            // SAFETY: `written` counts the selected lanes so far, for which the caller guarantees
+            // room.
             unsafe { to.add(written).write(*value) };
             written += 1;
         }
@@ -151,7 +152,8 @@ unsafe fn expand_lanes<T: Copy + Default, const N: usize>(from: *const T, mask: 
     let mut read = 0;
     for (lane, value) in lanes.iter_mut().enumerate() {
         if mask.has(lane) {
-            // SAFETY: `read` counts the selected lanes so far, which the caller guarantees to be readable.
+            // SAFETY: `read` counts the selected lanes so far, which the caller guarantees to be
+            // readable.
             *value = unsafe { from.add(read).read() };
             read += 1;
         }
@@ -188,7 +190,8 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn load_inside(from: *const $scalar, mask: LaneMask) -> Self {
-                    // SAFETY: the caller guarantees AVX-512 and the selected lanes; the instruction reads no others.
+                    // SAFETY: the caller guarantees AVX-512 and the selected lanes; the instruction
+                    // reads no others.
                     unsafe { $load_where(mask.selected as $mask, from) }
                 }
                 #[inline(always)]
@@ -213,12 +216,14 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn compress(self, to: *mut $scalar, mask: LaneMask) {
-                    // SAFETY: the caller guarantees AVX-512 and room for the selected lanes; only those are written.
+                    // SAFETY: the caller guarantees AVX-512 and room for the selected lanes; only
+                    // those are written.
                     unsafe { $store_where(to, mask.packed as $mask, $compress(mask.selected as $mask, self)) }
                 }
                 #[inline(always)]
                 unsafe fn expand(from: *const $scalar, mask: LaneMask) -> Self {
-                    // SAFETY: the caller guarantees AVX-512 and the numbers for the selected lanes; only those are read.
+                    // SAFETY: the caller guarantees AVX-512 and the numbers for the selected lanes;
+                    // only those are read.
                     unsafe { $expand(mask.selected as $mask, $load_where(mask.packed as $mask, from)) }
                 }
             }
@@ -282,7 +287,8 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn load_inside(from: *const $scalar, mask: LaneMask) -> Self {
-                    // SAFETY: the caller guarantees AVX2 and the selected lanes; the instruction reads no others.
+                    // SAFETY: the caller guarantees AVX2 and the selected lanes; the instruction
+                    // reads no others.
                     unsafe { $mask_load(from, $masks(mask.selected)) }
                 }
                 #[inline(always)]
@@ -307,7 +313,8 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn compress(self, to: *mut $scalar, mask: LaneMask) {
-                    // SAFETY: the caller guarantees AVX2 and room for the selected lanes; the array has `LANES` numbers.
+                    // SAFETY: the caller guarantees AVX2 and room for the selected lanes; the array
+                    // has `LANES` numbers.
                     unsafe {
                         if mask == LaneMask::all($lanes) {
                             return $store(to, self);

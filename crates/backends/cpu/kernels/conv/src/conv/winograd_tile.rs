@@ -129,7 +129,8 @@ unsafe fn columns_body<V: Vector>(
 ) {
     for tile in (0..tiles).step_by(V::LANES) {
         for column in 0..TILE_IN {
-            // SAFETY: passed on to the caller: `from` has whole vectors of tiles, and `to` has room for them.
+            // SAFETY: passed on to the caller: `from` has whole vectors of tiles, and `to` has room
+            // for them.
             unsafe {
                 let mut rows = [number::<V>(0); TILE_IN];
                 for row in 0..TILE_IN {
@@ -155,7 +156,8 @@ unsafe fn outputs_body<V: Vector>(
     to: *mut V::Scalar,
 ) {
     for tile in (0..tiles).step_by(V::LANES) {
-        // SAFETY: passed on to the caller: `from` has whole vectors of tiles, and `to` has room for them.
+        // SAFETY: passed on to the caller: `from` has whole vectors of tiles, and `to` has room for
+        // them.
         unsafe {
             let (bias, one) = (V::splat(bias), number::<V>(1));
             let mut halves = [[bias; TILE_IN]; TILE_OUT];

@@ -217,7 +217,8 @@ mod tests {
         // SAFETY: the child uses only its own data, and ends without destructors.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: `alarm` changes no memory. If the child waits for the lock, the signal ends it.
+            // SAFETY: `alarm` changes no memory. If the child waits for the lock, the signal ends
+            // it.
             unsafe { libc::alarm(60) };
             let mut again = vec![0; out.len()];
             let signed = key.sign_group(&messages, &mut again).is_ok() && again == out;

@@ -1,7 +1,8 @@
 //! Packing: operands with any strides are copied once into the order in which a kernel reads them.
 //!
-//! A kernel works in *steps* along k. One step takes one *word* of each line (a row of A or a column of B): 32 bits for
-//! f32, i32, a pair of bf16 or i16 and four i8; 64 bits for f64 and complex. Lines come in panels of `height` lines:
+//! A kernel works in *steps* along k. One step takes one *word* of each line (a row of A or a
+//! column of B): 32 bits for f32, i32, a pair of bf16 or i16 and four i8; 64 bits for f64 and
+//! complex. Lines come in panels of `height` lines:
 //!
 //! * `Layout::Chunked` (A): for each chunk of 64 bytes of steps, line after line. A row-major A is
 //!   copied by cache lines.
@@ -100,8 +101,8 @@ pub(super) fn panel_words<W>(layout: Layout, height: usize, steps: usize) -> usi
     }
 }
 
-/// Packs the lines `first..first + height` of `lines` (one line per row, k along the columns) into `panel`, for
-/// `steps` steps.
+/// Packs the lines `first..first + height` of `lines` (one line per row, k along the columns) into
+/// `panel`, for `steps` steps.
 pub(super) fn pack_panel<F: Format>(
     simd: Simd,
     layout: Layout,
@@ -253,7 +254,8 @@ fn pack_stepped_along<F: Format>(
     }
 }
 
-/// Writes `lines` rows of `size` words: row `i` takes word `i` of each of the `size` rows of `block`.
+/// Writes `lines` rows of `size` words: row `i` takes word `i` of each of the `size` rows of
+/// `block`.
 #[inline(always)]
 fn transpose_block<W: Copy>(block: &[W], size: usize, to: &mut [W], stride: usize, lines: usize) {
     for (line, row) in to.chunks_mut(stride).take(lines).enumerate() {

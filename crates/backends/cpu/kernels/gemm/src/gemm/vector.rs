@@ -231,7 +231,8 @@ mod x86 {
         while start < whole {
             for part in 0..VECTORS {
                 let at = start + part * 16;
-                // SAFETY: all lines have as many elements as the vector, and `at + 16` is at most `whole`.
+                // SAFETY: all lines have as many elements as the vector, and `at + 16` is at most
+                // `whole`.
                 unsafe {
                     let factors = _mm512_loadu_ps(vector.as_ptr().add(at));
                     for line in 0..LINES {

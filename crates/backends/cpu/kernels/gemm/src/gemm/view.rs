@@ -14,7 +14,8 @@ pub struct MatRef<'a, T> {
     life: PhantomData<&'a [T]>,
 }
 
-// SAFETY: a `MatRef` is a shared borrow of `T`s, so it moves between threads under the same conditions as `&[T]`.
+// SAFETY: a `MatRef` is a shared borrow of `T`s, so it moves between threads under the same
+// conditions as `&[T]`.
 unsafe impl<T: Sync> Send for MatRef<'_, T> {}
 // SAFETY: see `Send`.
 unsafe impl<T: Sync> Sync for MatRef<'_, T> {}
@@ -85,8 +86,9 @@ impl<'a, T> MatRef<'a, T> {
         if count == 0 {
             return Some(&[]);
         }
-        // SAFETY: every element (row, start..start + count) is inside the matrix, `new` checked that the matrix is
-        // inside its slice, and the elements are adjacent (a column stride of one, or a single element).
+        // SAFETY: every element (row, start..start + count) is inside the matrix, `new` checked
+        // that the matrix is inside its slice, and the elements are adjacent (a column stride of
+        // one, or a single element).
         Some(unsafe {
             std::slice::from_raw_parts(self.data.add(row * self.row_stride + start * self.col_stride), count)
         })
@@ -101,7 +103,8 @@ impl<T: Copy> MatRef<'_, T> {
     #[inline(always)]
     pub fn get(&self, row: usize, col: usize) -> T {
         assert!(row < self.rows && col < self.cols, "element outside the matrix");
-        // SAFETY: the element is inside the matrix and `new` checked that the matrix is inside its slice.
+        // SAFETY: the element is inside the matrix and `new` checked that the matrix is inside its
+        // slice.
         unsafe { *self.data.add(row * self.row_stride + col * self.col_stride) }
     }
 }

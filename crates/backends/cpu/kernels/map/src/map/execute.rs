@@ -109,7 +109,8 @@ pub(super) struct Pass<'a> {
     block_elements: usize,
 }
 
-// SAFETY: the inputs are only read, the output is written at disjoint ranges, and everything else is shared data.
+// SAFETY: the inputs are only read, the output is written at disjoint ranges, and everything else
+// is shared data.
 unsafe impl Sync for Pass<'_> {}
 
 impl<'a> Pass<'a> {

@@ -131,8 +131,8 @@ impl<'a> Layout<'a> {
     /// contiguously.
     ///
     /// # Safety
-    /// The view's memory is alive, `position + len` is at most the output's number of elements, and `target` is valid
-    /// for `len` elements.
+    /// The view's memory is alive, `position + len` is at most the output's number of elements, and
+    /// `target` is valid for `len` elements.
     pub unsafe fn gather(&self, view: &View, position: usize, len: usize, target: *mut u8) {
         match view.size_bytes {
             // SAFETY: the caller's contract, and the elements have this size.
@@ -141,7 +141,8 @@ impl<'a> Layout<'a> {
             2 => unsafe { self.gather_as::<u16>(view, position, len, target.cast()) },
             // SAFETY: as above.
             4 => unsafe { self.gather_as::<u32>(view, position, len, target.cast()) },
-            // SAFETY: as above; complex elements are two f32 and so may be aligned to four bytes only.
+            // SAFETY: as above; complex elements are two f32 and so may be aligned to four bytes
+            // only.
             _ => unsafe { self.gather_as::<[u32; 2]>(view, position, len, target.cast()) },
         }
     }

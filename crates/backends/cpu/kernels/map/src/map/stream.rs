@@ -47,7 +47,8 @@ mod x86 {
     pub unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
         let head = target.align_offset(LINE_BYTES).min(bytes);
         let lines = (bytes - head) / LINE_BYTES;
-        // SAFETY: `head`, the whole lines and the rest together are `bytes`; the lines are aligned in the target.
+        // SAFETY: `head`, the whole lines and the rest together are `bytes`; the lines are aligned
+        // in the target.
         unsafe {
             std::ptr::copy_nonoverlapping(source, target, head);
             for line in 0..lines {

@@ -240,7 +240,7 @@ fn each_lane<L: Lanes>(x: L, function: fn(f32) -> f32) -> L {
 /// `value · sigmoid(x)`, with full precision in both tails.
 #[inline(always)]
 fn weigh<L: Lanes>(value: L, x: L) -> L {
-    // NaN propagates through exp, whatever the result of the comparison.
+    // NaN propagates through exp for either result of the comparison.
     let decay = exp(L::splat(0.0).sub(x.abs()));
     let share = L::select(x.lt(L::splat(0.0)), decay, L::splat(1.0));
     share.div(decay.add(L::splat(1.0))).mul(value)

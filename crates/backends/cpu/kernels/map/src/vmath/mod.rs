@@ -70,7 +70,8 @@ fn apply_in_place<F: Lanewise>(simd: Simd, values: &mut [f32]) {
 /// Applies `F` to `len` elements.
 ///
 /// # Safety
-/// `input` and `output` are valid for `len` elements and either equal or disjoint; the CPU has the level `simd`.
+/// `input` and `output` are valid for `len` elements and either equal or disjoint; the CPU has the
+/// level `simd`.
 unsafe fn run<F: Lanewise>(simd: Simd, input: *const f32, output: *mut f32, len: usize) {
     match simd {
         // SAFETY: the caller's contract.

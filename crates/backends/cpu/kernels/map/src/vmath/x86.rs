@@ -27,7 +27,8 @@ pub(super) unsafe fn run_avx2<F: Lanewise>(input: *const f32, output: *mut f32, 
 /// Applies `F` to `len` elements with AVX-512.
 ///
 /// # Safety
-/// Both pointers are valid for `len` elements and equal or disjoint; the CPU has AVX-512 F, BW, DQ and VL.
+/// Both pointers are valid for `len` elements and equal or disjoint; the CPU has AVX-512 F, BW, DQ
+/// and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn run_avx512<F: Lanewise>(input: *const f32, output: *mut f32, len: usize) {
     // SAFETY: the caller's contract, and this function has the features of `Avx512Lanes`.

@@ -36,8 +36,8 @@ pub(super) unsafe fn dots_avx2(rows: &[&[i8]; ROWS], query: &[i8]) -> [i32; ROWS
 /// The dot products of eight rows with a query whose elements add up to `query_sum`.
 ///
 /// # Safety
-/// The CPU has AVX-512 F, BW, VL and VNNI. The rows are equally long, and the query is padded with zeros to a multiple
-/// of 64.
+/// The CPU has AVX-512 F, BW, VL and VNNI. The rows are equally long, and the query is padded with
+/// zeros to a multiple of 64.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2")]
 pub(super) unsafe fn dots_vnni(rows: &[&[i8]; ROWS], query: &[i8], query_sum: i32) -> [i32; ROWS] {
     let dim = rows[0].len();
@@ -169,8 +169,8 @@ impl Tiles<'_> {
 /// The products of `R` rows and `C` vectors of queries, `quads` times four elements.
 ///
 /// # Safety
-/// The CPU has AVX-512 F and VNNI. `R` rows of `quads` times four bytes, `stride` apart, are readable at `rows`, and
-/// `quads * C` vectors at `lines`.
+/// The CPU has AVX-512 F and VNNI. `R` rows of `quads` times four bytes, `stride` apart, are
+/// readable at `rows`, and `quads * C` vectors at `lines`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn products<const R: usize, const C: usize>(

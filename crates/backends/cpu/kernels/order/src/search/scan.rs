@@ -11,7 +11,8 @@ use crate::team::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Elements of the rows that are scanned together, so that they and a panel of queries stay in the second-level cache.
+/// Elements of the rows that are scanned together, so that they and a panel of queries stay in the
+/// second-level cache.
 const PIECE_ELEMENTS: usize = 1 << 16;
 /// Maximum rows of a piece.
 const PIECE_ROWS_MAX: usize = 4096;

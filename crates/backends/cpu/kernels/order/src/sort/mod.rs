@@ -55,8 +55,8 @@ fn sort_lines<T: SortKey>(simd: Simd, team: &Team, input: &[T], extents: Extents
     for_each_line(team, input, extents, out, &|team, line, out| sort_line(simd, team, line, descending, out));
 }
 
-/// Writes, for every line along the axis, the positions of its elements in sorted order. The axis must have at most
-/// 2^32 elements.
+/// Writes, for every line along the axis, the positions of its elements in sorted order. The axis
+/// must have at most 2^32 elements.
 pub fn arg_sort<T: SortKey>(simd: Simd, team: &Team, input: &[T], extents: Extents, descending: bool, out: &mut [u32]) {
     T::arg_sort_lines(simd, team, input, extents, descending, out);
 }
@@ -325,7 +325,8 @@ impl<T: SortKey> Kernel for DecodeInPlace<'_, T> {
     fn run<L: Level>(self) {
         for word in self.words {
             let element = T::decode(direct(*word, self.descending));
-            // SAFETY: the word's memory is one of the output's elements, which has the same size (asserted in `new`).
+            // SAFETY: the word's memory is one of the output's elements, which has the same size
+            // (asserted in `new`).
             unsafe { (word as *mut T::Word).cast::<T>().write(element) };
         }
     }

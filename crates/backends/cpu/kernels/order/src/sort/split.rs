@@ -32,7 +32,8 @@ pub struct Splitter<W> {
 /// Arguments: words, pivots, the buckets' write positions, their ends, and the start of the output.
 type SplitFn<W> = unsafe fn(&[W], &[W; PIVOTS], &mut [usize; BUCKETS], &[usize; BUCKETS], *mut W);
 
-/// Sorts the words of `source` into `words`; `emit` is as for [`spread::sort`](super::spread::sort).
+/// Sorts the words of `source` into `words`; `emit` is as for
+/// [`spread::sort`](super::spread::sort).
 pub(super) fn sort<W: Word>(
     simd: Simd,
     splitter: &Splitter<W>,

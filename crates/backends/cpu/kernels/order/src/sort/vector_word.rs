@@ -1,4 +1,5 @@
-//! Words in 512-bit vectors: the instructions that sorting is made of, for words of 32 and of 64 bits.
+//! Words in 512-bit vectors: the instructions that sorting is made of, for words of 32 and of 64
+//! bits.
 
 use std::arch::x86_64::*;
 
@@ -54,7 +55,8 @@ impl VectorWord for u32 {
     }
     #[inline(always)]
     unsafe fn load_some(from: *const u32, count: usize) -> __m512i {
-        // SAFETY: the caller guarantees `count` readable words and for AVX-512; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` readable words and for AVX-512; masked lanes are
+        // not read.
         unsafe { _mm512_mask_loadu_epi32(_mm512_set1_epi32(-1), first_lanes(count), from.cast()) }
     }
     #[inline(always)]
@@ -64,7 +66,8 @@ impl VectorWord for u32 {
     }
     #[inline(always)]
     unsafe fn store_some(to: *mut u32, count: usize, vector: __m512i) {
-        // SAFETY: the caller guarantees `count` writable words and for AVX-512; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` writable words and for AVX-512; masked lanes are
+        // not written.
         unsafe { _mm512_mask_storeu_epi32(to.cast(), first_lanes(count), vector) }
     }
     #[inline(always)]
@@ -109,7 +112,8 @@ impl VectorWord for u32 {
         const SHIFTS: [u32; 16] = [0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28];
         // SAFETY: the caller guarantees AVX-512 and BMI2; the array holds sixteen words.
         unsafe {
-            // Four bits for each lane: scalar units sort the lane numbers while the vector units are busy.
+            // Four bits for each lane: scalar units sort the lane numbers while the vector units
+            // are busy.
             let chosen = _pdep_u64(u64::from(mask), 0x1111_1111_1111_1111) * 15;
             let (front, back) = (_pext_u64(LANE_NUMBERS, chosen), _pext_u64(LANE_NUMBERS, !chosen));
             let half = 2 * mask.count_ones();
@@ -133,7 +137,8 @@ impl VectorWord for u64 {
     }
     #[inline(always)]
     unsafe fn load_some(from: *const u64, count: usize) -> __m512i {
-        // SAFETY: the caller guarantees `count` readable words and for AVX-512; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` readable words and for AVX-512; masked lanes are
+        // not read.
         unsafe { _mm512_mask_loadu_epi64(_mm512_set1_epi64(-1), first_lanes(count) as u8, from.cast()) }
     }
     #[inline(always)]
@@ -143,7 +148,8 @@ impl VectorWord for u64 {
     }
     #[inline(always)]
     unsafe fn store_some(to: *mut u64, count: usize, vector: __m512i) {
-        // SAFETY: the caller guarantees `count` writable words and for AVX-512; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` writable words and for AVX-512; masked lanes are
+        // not written.
         unsafe { _mm512_mask_storeu_epi64(to.cast(), first_lanes(count) as u8, vector) }
     }
     #[inline(always)]

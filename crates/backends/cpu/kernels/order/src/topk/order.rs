@@ -122,7 +122,8 @@ macro_rules! integer_rank {
 
 integer_rank!(i32, u32, 1 << 31; u32, u32, 0; i8, u8, 1 << 7; u8, u8, 0);
 
-/// The `f32` whose rank is `rank`: the inverse of [`Ranked::rank`] up to the sign of zero and the payload of NaN.
+/// The `f32` whose rank is `rank`: the inverse of [`Ranked::rank`] up to the sign of zero and the
+/// payload of NaN.
 #[inline(always)]
 pub fn f32_of_rank(rank: u32) -> f32 {
     if rank == u32::MAX {

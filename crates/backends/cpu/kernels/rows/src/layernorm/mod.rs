@@ -1,5 +1,6 @@
-//! Layer normalisation over contiguous rows: `(x - mean) / sqrt(variance + epsilon) * weight + bias`, and its variant
-//! without the mean, RMS normalisation: `x / sqrt(mean of x² + epsilon) * weight + bias`.
+//! Layer normalisation over contiguous rows:
+//! `(x - mean) / sqrt(variance + epsilon) * weight + bias`, and its variant without the mean, RMS
+//! normalisation: `x / sqrt(mean of x² + epsilon) * weight + bias`.
 //!
 //! The mean is computed first, then the variance of the differences (the biased one, divided by the
 //! row's length). Both are summed as in [`crate::reduce`]. f16 and bf16 are computed in f32 and

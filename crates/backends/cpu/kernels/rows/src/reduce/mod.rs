@@ -53,14 +53,14 @@ pub fn min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, o
     T::least(simd, team, input, extents, out);
 }
 
-/// Writes the index of the first greatest element (or first NaN) along the axis to `out`. The axis must not be empty
-/// and must have at most 2^32 elements.
+/// Writes the index of the first greatest element (or first NaN) along the axis to `out`. The axis
+/// must not be empty and must have at most 2^32 elements.
 pub fn arg_max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     T::index_of_greatest(simd, team, input, extents, out);
 }
 
-/// Writes the index of the first least element (or first NaN) along the axis to `out`. The axis must not be empty and
-/// must have at most 2^32 elements.
+/// Writes the index of the first least element (or first NaN) along the axis to `out`. The axis
+/// must not be empty and must have at most 2^32 elements.
 pub fn arg_min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     T::index_of_least(simd, team, input, extents, out);
 }

@@ -1,4 +1,5 @@
-//! Running sums, products, maxima and minima along one axis: inclusive or exclusive, forwards or backwards.
+//! Running sums, products, maxima and minima along one axis: inclusive or exclusive, forwards or
+//! backwards.
 //!
 //! * **Rounding.** On a contiguous axis, floats are summed in f32 (f64 for f64) within blocks of
 //!   [`BLOCK`] elements. The sum of all earlier blocks is carried in f64 and rounded once when it

@@ -3,7 +3,7 @@
 //! 1. Numbers are blinded: multiplied by random numbers B, so that a sender of messages does not
 //!    know the base of the power. The results are multiplied by B^-d.
 //! 2. B^-d is computed by the same steps as a signature, with the exponents p - 1 - dP and q - 1 -
-//!    dQ. Both B and B^-d are squared after each use. They are drawn anew after [`BLINDED_MAX`]
+//!    dQ. Both B and B^-d are squared after each use. They are drawn again after [`BLINDED_MAX`]
 //!    uses, and in another process, which may be a fork of one that uses them too.
 //! 3. No signature is released unless its public power gives the original number: a fault in one
 //!    of the two powers would reveal the primes.

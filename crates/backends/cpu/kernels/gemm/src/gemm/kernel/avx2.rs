@@ -58,7 +58,8 @@ macro_rules! kernel {
             while left > 0 {
                 let count = left.min(CHUNK);
                 for offset in 0..count {
-                    // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+                    // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS`
+                    // lines of `CHUNK` words.
                     unsafe {
                         let wide: [$vector; 2] = [$load(b), $load(b.add($lanes))];
                         for r in 0..R {
@@ -174,7 +175,8 @@ pub(super) mod complex {
         while left > 0 {
             let count = left.min(CHUNK);
             for offset in 0..count {
-                // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+                // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines
+                // of `CHUNK` words.
                 unsafe {
                     let wide = [_mm256_load_ps(b.cast()), _mm256_load_ps(b.add(LANES).cast())];
                     for r in 0..R {

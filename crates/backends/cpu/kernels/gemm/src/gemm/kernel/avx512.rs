@@ -80,7 +80,8 @@ macro_rules! kernel {
                 }
                 ahead = ahead.wrapping_byte_add(AHEAD_BYTES_PER_CHUNK);
                 for offset in 0..count {
-                    // SAFETY: a step of B has `V` vectors of words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+                    // SAFETY: a step of B has `V` vectors of words, a chunk of A's panel `ROWS`
+                    // lines of `CHUNK` words.
                     unsafe {
                         let wide: [$wide; V] = std::array::from_fn(|v| $load(b.add(v * $lanes)));
                         for r in 0..R {
@@ -130,7 +131,8 @@ macro_rules! in_place {
             rows: usize,
             cols: usize,
         ) {
-            // SAFETY: the caller's contract; the columns are whole vectors, so no other column is read.
+            // SAFETY: the caller's contract; the columns are whole vectors, so no other column is
+            // read.
             unsafe { FIXED[rows - 1][(cols - 1) / $lanes](steps, a, b, b_step, dst, ld, cols, false, b) }
         }
     };
@@ -244,7 +246,8 @@ pub(super) mod complex {
         while left > 0 {
             let count = left.min(CHUNK);
             for offset in 0..count {
-                // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+                // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines
+                // of `CHUNK` words.
                 unsafe {
                     let wide: [__m512; V] = std::array::from_fn(|v| _mm512_load_ps(b.add(v * LANES).cast()));
                     for r in 0..R {

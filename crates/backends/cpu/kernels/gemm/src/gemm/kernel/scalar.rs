@@ -72,7 +72,8 @@ pub(super) unsafe fn tile<W: Number<A>, A: Accumulator, const R: usize, const C:
     let mut sums = [[A::zeroed(); C]; R];
     for step in 0..steps {
         let base = step / chunk * chunk * R + step % chunk;
-        // SAFETY: a step of B's panel has `C` words, a chunk of A's panel `R` lines of `chunk` words.
+        // SAFETY: a step of B's panel has `C` words, a chunk of A's panel `R` lines of `chunk`
+        // words.
         let (wide, lines) = unsafe { (&*b.add(step * C).cast::<[W; C]>(), a.add(base)) };
         for (r, sums) in sums.iter_mut().enumerate() {
             // SAFETY: as above.

@@ -111,7 +111,8 @@ unsafe fn fixed<const R: usize, const V: usize>(
         }
         ahead = ahead.wrapping_byte_add(AHEAD_BYTES_PER_CHUNK);
         for offset in 0..count {
-            // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of `CHUNK` words.
+            // SAFETY: a step of B's panel has `COLS` words, a chunk of A's panel `ROWS` lines of
+            // `CHUNK` words.
             unsafe {
                 let wide: [__m512i; V] =
                     std::array::from_fn(|v| _mm512_xor_si512(unsigned, _mm512_loadu_si512(b.add(v * LANES).cast())));

@@ -27,26 +27,26 @@ pub fn presence(runtime: &Runtime) -> std::result::Result<(), Absence> {
 
 /// A model that ONNX Runtime has loaded. Clones share it.
 #[derive(Clone)]
-pub struct OtherModel {
+pub struct OnnxRuntimeModel {
     runtime: Arc<Runtime>,
     model: Object,
 }
 
-impl OtherModel {
+impl OnnxRuntimeModel {
     /// Loads a model from a file; weights beside the file are found. Fails with the reason if there
     /// is no ONNX Runtime device.
-    pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<OtherModel> {
-        OtherModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()))
+    pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<OnnxRuntimeModel> {
+        OnnxRuntimeModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()))
     }
 
     /// Loads a model that contains all its weights.
-    pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<OtherModel> {
-        OtherModel::of(runtime.into(), ModelSource::Bytes(Bytes::from_vec(bytes.to_vec())))
+    pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<OnnxRuntimeModel> {
+        OnnxRuntimeModel::of(runtime.into(), ModelSource::Bytes(Bytes::from_vec(bytes.to_vec())))
     }
 
-    fn of(runtime: Arc<Runtime>, source: ModelSource) -> Result<OtherModel> {
+    fn of(runtime: Arc<Runtime>, source: ModelSource) -> Result<OnnxRuntimeModel> {
         let model = runtime.run(LoadModel { source }).wait()?;
-        Ok(OtherModel { runtime, model })
+        Ok(OnnxRuntimeModel { runtime, model })
     }
 
     /// Runs the model with named inputs, in any order.
@@ -54,7 +54,7 @@ impl OtherModel {
         self.infer_with(inputs, &RunOptions::default())
     }
 
-    /// Like [`OtherModel::infer`], with the caller's options.
+    /// Like [`OnnxRuntimeModel::infer`], with the caller's options.
     pub fn infer_with(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
         let given = inputs.iter().map(|(name, array)| Ok(((*name).to_owned(), given(name, array)?)));
         let inputs = given.collect::<Result<Vec<(String, ModelArray)>>>()?;
@@ -64,9 +64,9 @@ impl OtherModel {
     }
 }
 
-impl std::fmt::Debug for OtherModel {
+impl std::fmt::Debug for OnnxRuntimeModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OtherModel({})", self.model.device())
+        write!(f, "OnnxRuntimeModel({})", self.model.device())
     }
 }
 

@@ -90,6 +90,41 @@ fn a_wait_for_an_answer_ends() {
     assert!(second.is_some_and(|second| second.wait().is_ok()));
 }
 
+/// Regression: the same while another thread loaded the model.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wait_for_a_model_that_is_being_loaded_ends() {
+    use fork_inside::{End, end, fork_inside};
+    use panoply_conformance::virtual_device::{Script, VirtualBackend};
+
+    // The only device answers nothing before it is aborted, so the model's first run does not end.
+    let script = Script::new().latency(Duration::from_secs(3600));
+    let backend = VirtualBackend::new(Arc::new(panoply_cpu::CpuBackend::new())).device(script);
+    let runtime = Arc::new(Runtime::builder().backend(Arc::new(backend)).build().unwrap());
+    let folder = std::env::temp_dir().join(format!("panoply-forked-loading-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("held/1")).unwrap();
+    let nodes = [node("Relu", &["x"], &["y"], &[])];
+    let (x, y) = (port("x", ElementType::F32, &[1, 2]), port("y", ElementType::F32, &[1, 2]));
+    std::fs::write(folder.join("held/1/model.onnx"), model(18, &graph(&nodes, &[], &[x], &[y])).0).unwrap();
+    let repository = Repository::open(Arc::clone(&runtime), &folder, RepositoryOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| repository.get("held", None).map(drop));
+        while runtime.workers().iter().all(|worker| worker.counters.accepted == 0) {
+            assert!(!first.is_finished(), "the device has answered");
+            std::thread::yield_now();
+        }
+        let wait = || {
+            let second = repository.get("held", None).map(drop);
+            end(forked(&second), second)
+        };
+        let (child, parent) = fork_inside(wait, || _ = runtime.abort());
+        assert_eq!(child, Some(true));
+        assert!(matches!(parent, End::Otherwise(_)), "{parent:?}");
+        let _ = first.join().unwrap();
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_server_refuses_requests_in_a_fork_and_is_dropped_at_once() {
     let model = sums();

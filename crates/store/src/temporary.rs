@@ -51,13 +51,17 @@ pub(crate) fn write(target: &Path, bytes: &[u8], rename: Rename) -> Result<()> {
     Err(Error::io("write", target, ErrorKind::ResourceBusy.into()))
 }
 
-/// Renames a file to a name that must not exist. If the file system supports neither an exclusive
-/// rename nor hard links, an empty file reserves the name first and is then replaced.
+/// Renames a file to a name that must not exist.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rename_exclusive(from, to) {
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {}
-        renamed => return renamed,
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => link_new(from, to),
+        renamed => renamed,
     }
+}
+
+/// Does the same where the file system does not support an exclusive rename. If it does not support
+/// hard links either, an empty file reserves the name first and is then replaced.
+fn link_new(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Ok(()) => {
             // If the temporary name stays, it is a leftover like those of killed writers.
@@ -206,17 +210,20 @@ mod tests {
             &|| std::os::unix::fs::symlink("nowhere", &target).unwrap(),
             &|| fs::create_dir(&target).unwrap(),
         ];
-        for take in take {
-            take();
-            let kind = || fs::symlink_metadata(&target).unwrap().file_type();
-            let before = kind();
-            let error = write(&target, b"ours", rename_new).unwrap_err();
-            assert!(matches!(&error, Error::Io { action: "create", path, .. } if *path == target), "{error}");
-            assert_eq!((kind(), fs::read_dir(&place.0).unwrap().count()), (before, 1));
-            let _ = fs::remove_file(&target).or_else(|_| fs::remove_dir(&target));
+        for rename in [rename_new as Rename, link_new] {
+            for take in take {
+                take();
+                let kind = || fs::symlink_metadata(&target).unwrap().file_type();
+                let before = kind();
+                let error = write(&target, b"ours", rename).unwrap_err();
+                assert!(matches!(&error, Error::Io { action: "create", path, .. } if *path == target), "{error}");
+                assert_eq!((kind(), fs::read_dir(&place.0).unwrap().count()), (before, 1));
+                let _ = fs::remove_file(&target).or_else(|_| fs::remove_dir(&target));
+            }
+            write(&target, b"ours", rename).unwrap();
+            assert_eq!(fs::read(&target).unwrap(), b"ours");
+            assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
+            fs::remove_file(&target).unwrap();
         }
-        write(&target, b"ours", rename_new).unwrap();
-        assert_eq!(fs::read(&target).unwrap(), b"ours");
-        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
     }
 }

@@ -10,7 +10,8 @@
 //!    is being loaded wait for it.
 //! 5. In a fork of the process another thread's loading would never end. So in a fork models are
 //!    refused, none is loaded or unloaded, and loaded models stay in memory until the fork ends.
-//!    The folder's content can still be listed.
+//!    A wait for a model that is being loaded ends there, if a signal handler forks meanwhile. The
+//!    folder's content can still be listed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use panoply_models::{Model, Network};
 use panoply_runtime::Runtime;
-use panoply_runtime::process::Process;
+use panoply_runtime::process::{self, Process};
 
 use crate::error::{Error, Result};
 use crate::server::{ServeOptions, Server};
@@ -134,7 +135,9 @@ impl Repository {
         };
         let entry = Arc::clone(locked(&self.models).entry((name.to_owned(), version)).or_default());
         entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let mut server = locked(&entry.server);
+        // Another thread may be loading the model. A fork in a signal handler ends this wait.
+        let forked = || Error::Run(self.process.refusal(REPOSITORY));
+        let mut server = process::lock(&entry.server, self.process).ok_or_else(forked)?;
         if let Some(server) = &*server {
             return Ok(Arc::clone(server));
         }
@@ -150,7 +153,9 @@ impl Repository {
         let newest = self.versions(name)?.last().copied();
         let is_loaded = |version: u64| {
             let entry = locked(&self.models).get(&(name.to_owned(), version)).cloned();
-            entry.is_some_and(|entry| locked(&entry.server).is_some())
+            // In a fork `get` below refuses.
+            let is_some = |entry: Arc<Entry>| process::lock(&entry.server, self.process).is_some_and(|it| it.is_some());
+            entry.is_some_and(is_some)
         };
         let Some(newest) = newest.filter(|newest| !is_loaded(*newest)) else { return Ok(false) };
         self.get(name, Some(newest))?;

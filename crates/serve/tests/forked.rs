@@ -4,6 +4,9 @@
 #![allow(unsafe_code)] // Calls `fork`.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+#[cfg(target_os = "linux")]
+#[path = "../../pipeline/tests/fork_inside/mod.rs"]
+mod fork_inside;
 #[path = "../../models/tests/onnx/mod.rs"]
 mod onnx;
 
@@ -53,13 +56,78 @@ fn forked<T>(answer: &Result<T, Error>) -> bool {
     matches!(answer, Err(Error::Run(panoply_core::Error::Forked { made_in, called_in, .. })) if made_in != called_in)
 }
 
-#[test]
-fn a_server_refuses_requests_in_a_fork_and_is_dropped_at_once() {
+/// A model that returns the sum of each row of two numbers, three times.
+fn sums() -> Model {
     let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build().unwrap();
     let nodes = [node("MatMul", &["x", "w"], &["y"], &[])];
     let weights = [f32s("w", &[2, 3], &[1.0; 6])];
     let (x, y) = (port("x", ElementType::F32, &[-1, 2]), port("y", ElementType::F32, &[-1, 3]));
-    let model = Model::from_bytes(Arc::new(runtime), &model(18, &graph(&nodes, &weights, &[x], &[y])).0).unwrap();
+    Model::from_bytes(Arc::new(runtime), &model(18, &graph(&nodes, &weights, &[x], &[y])).0).unwrap()
+}
+
+/// Regression: a child that a signal handler had forked while a thread waited for an answer waited
+/// for ever.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wait_for_an_answer_ends() {
+    use fork_inside::{End, end, fork_inside};
+
+    let model = sums();
+    let row = || Array::from_slice(&[1.0_f32, 2.0], [1, 2]).unwrap();
+    // A request waits until the batch has two rows.
+    let wait_max = Duration::from_secs(60);
+    let options = ServeOptions { batch_max: 2, preferred: vec![1, 2], wait_max, ..ServeOptions::default() };
+    let server = Server::start(&model, options).unwrap();
+    let ask = || server.submit(&[("x", row())], &RunOptions::default()).unwrap();
+    let first = ask();
+    let wait = || {
+        let answer = first.wait();
+        end(forked(&answer), answer.map(|_| "an answer"))
+    };
+    let mut second = None;
+    let (child, parent) = fork_inside(wait, || second = Some(ask()));
+    assert_eq!((child, parent), (Some(true), End::Otherwise("Ok(\"an answer\")".to_owned())));
+    assert!(second.is_some_and(|second| second.wait().is_ok()));
+}
+
+/// Regression: the same while another thread loaded the model.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wait_for_a_model_that_is_being_loaded_ends() {
+    use fork_inside::{End, end, fork_inside};
+    use panoply_conformance::virtual_device::{Script, VirtualBackend};
+
+    // The only device answers nothing before it is aborted, so the model's first run does not end.
+    let script = Script::new().latency(Duration::from_secs(3600));
+    let backend = VirtualBackend::new(Arc::new(panoply_cpu::CpuBackend::new())).device(script);
+    let runtime = Arc::new(Runtime::builder().backend(Arc::new(backend)).build().unwrap());
+    let folder = std::env::temp_dir().join(format!("panoply-forked-loading-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("held/1")).unwrap();
+    let nodes = [node("Relu", &["x"], &["y"], &[])];
+    let (x, y) = (port("x", ElementType::F32, &[1, 2]), port("y", ElementType::F32, &[1, 2]));
+    std::fs::write(folder.join("held/1/model.onnx"), model(18, &graph(&nodes, &[], &[x], &[y])).0).unwrap();
+    let repository = Repository::open(Arc::clone(&runtime), &folder, RepositoryOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| repository.get("held", None).map(drop));
+        while runtime.workers().iter().all(|worker| worker.counters.accepted == 0) {
+            assert!(!first.is_finished(), "the device has answered");
+            std::thread::yield_now();
+        }
+        let wait = || {
+            let second = repository.get("held", None).map(drop);
+            end(forked(&second), second)
+        };
+        let (child, parent) = fork_inside(wait, || _ = runtime.abort());
+        assert_eq!(child, Some(true));
+        assert!(matches!(parent, End::Otherwise(_)), "{parent:?}");
+        let _ = first.join().unwrap();
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_server_refuses_requests_in_a_fork_and_is_dropped_at_once() {
+    let model = sums();
     let row = || Array::from_slice(&[1.0_f32, 2.0], [1, 2]).unwrap();
     // `wait_max` is long enough that the fork finds the request in the queue.
     let options = ServeOptions { wait_max: Duration::from_millis(300), ..ServeOptions::default() };

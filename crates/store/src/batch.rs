@@ -16,8 +16,8 @@ use crate::extent::buffers::Buffers;
 use crate::extent::object_secret;
 use crate::extent::owner::Owner;
 use crate::extent::write::{Pays, Setting, Source, Written, write_next};
-use crate::key::random;
 use crate::merkle;
+use crate::randomness::random;
 use crate::store::{Entry, Store};
 use crate::syncing::Syncer;
 

@@ -33,8 +33,8 @@ use crate::encode::{from_hex, hex, is_hex};
 use crate::error::{Error, Result};
 use crate::files::{Access, open_file, read_file, sync_folder};
 use crate::head::HEAD_BYTES_MAX;
-use crate::key::random;
 use crate::lock::{LOCK, Lock};
+use crate::randomness::random;
 use crate::reserve::{self, RESERVE};
 
 const HEAD: &str = "HEAD";

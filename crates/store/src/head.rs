@@ -25,7 +25,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::encode::{Fields, put_counted};
 use crate::error::{Error, Result};
-use crate::key::{KEY_BYTES, MasterKey, PassphraseCost, Slot, random};
+use crate::key::{KEY_BYTES, MasterKey, PassphraseCost, Slot};
+use crate::randomness::random;
 use crate::sealing::{Label, derive, open_once, seal_once};
 
 /// The first bytes of a store's head.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -16,8 +16,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::encode::{Fields, from_hex, hex_digits};
 use crate::error::{Error, Result};
-use crate::files::{folder_of, sync_folder};
 use crate::pipe;
+use crate::randomness::random;
+use crate::temporary;
 
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
@@ -165,24 +166,18 @@ impl MasterKey {
         }
     }
 
-    /// Writes a key as hexadecimal digits into a new file that is private to its owner. Passphrases
-    /// are refused.
+    /// Writes a key as hexadecimal digits into a new file that is private to its owner. The file
+    /// has its name only once it is complete and durable, so a kill leaves no short key. What
+    /// killed writers of this file have left is removed. Passphrases are refused.
     pub fn write_new_file(&self, path: &Path) -> Result<()> {
         if self.is_passphrase {
             return Err(Error::invalid("key to be written", "a key", "a passphrase"));
         }
+        temporary::remove_leftovers(path);
         // Allocated at full length: a string that grows leaves copies of the key behind.
         let mut text = Zeroizing::new(String::with_capacity(2 * KEY_BYTES + 1));
         text.extend(hex_digits(self.secret.as_slice()?).chain(['\n']));
-        let mut options = File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path).map_err(|error| Error::io("create", path, error))?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        written.map_err(|error| Error::io("write", path, error))?;
-        // The file's name must be durable too before anything depends on it.
-        sync_folder(folder_of(path))
+        temporary::write(path, text.as_bytes(), temporary::rename_new)
     }
 
     /// The kind of key, for errors.
@@ -306,15 +301,6 @@ impl PassphraseCost {
             );
             Error::invalid("cost of a passphrase", expected, format!("{self:?}"))
         })
-    }
-}
-
-/// Random bytes of the system.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(error) => Err(Error::NoRandomness { reason: error.to_string() }),
     }
 }
 

@@ -13,7 +13,7 @@
 //!   committed together.
 //! * [`key`]: the master key, from a file, a pipe (`pipe`), an environment variable or a
 //!   passphrase.
-//! * [`error`]: the errors.
+//! * [`error`]: the errors. `randomness`: random bytes.
 //! * `head`: the small file with the current state. `catalog` and `log`: the names, and how
 //!   changes to them are written. `newest`: the newest state that the log proves.
 //! * `extent`: the data files: chunks that are compressed, sealed, hashed and written while the
@@ -23,9 +23,10 @@
 //! * [`vault`]: the same keys and sealing for the files of another folder, such as a vector
 //!   collection's.
 //! * [`repair`]: recovers objects of a store whose head or log is damaged in both copies.
-//! * `folder`: the files of a store's folder. `files`: single files. [`lock`]: who may write, here
-//!   and to other folders. `reserve`: space for removals on a full disk. `syncing`: makes files
-//!   durable. `anchor`: detects the rollback of a whole store.
+//! * `folder`: the files of a store's folder. `files`: single files. `temporary`: files that are
+//!   complete before they have their name. [`lock`]: who may write, here and to other folders.
+//!   `reserve`: space for removals on a full disk. `syncing`: makes files durable. `anchor`:
+//!   detects the rollback of a whole store.
 //!
 //! # Why no nonce is ever used twice
 //!
@@ -54,11 +55,13 @@ mod merkle;
 mod newest;
 pub mod options;
 mod pipe;
+mod randomness;
 pub mod repair;
 mod reserve;
 mod sealing;
 pub mod store;
 mod syncing;
+mod temporary;
 pub mod vault;
 
 #[cfg(test)]

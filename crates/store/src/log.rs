@@ -41,8 +41,8 @@ use crate::error::{Error, Result};
 use crate::files::{Access, has_other_names, open_file, open_kept, sync_folder};
 use crate::folder::{Failure, Folder};
 use crate::head::State;
-use crate::key::random;
 use crate::lock::Alone;
+use crate::randomness::random;
 use crate::sealing::{Label, SALT_BYTES, derive_seal};
 
 /// A record is closed when it reaches this length.

@@ -38,6 +38,7 @@ use crate::log::{self, Log, Place, Salvaged};
 use crate::merkle;
 use crate::options::{Options, check};
 use crate::store::Store;
+use crate::temporary;
 
 /// Options of [`Store::repair`]: the changes that it may make to the folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl Store {
         found.generation = found.generation.max(remembered.unwrap_or(0));
         if wanted.apply {
             anchors.iter().try_for_each(|file| anchor::expect_replaceable(file))?;
-            anchors.iter().for_each(|file| anchor::remove_leftovers(file));
+            anchors.iter().for_each(|file| temporary::remove_leftovers(file));
         }
         if wanted.apply && !found.report.findings.is_empty() {
             apply(&runtime, &folder, locked, &mut found)?;

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::files::{Access, has_other_names, open_file, sync_folder};
-use crate::key::random;
+use crate::randomness::random;
 
 /// The name of the file.
 pub(crate) const RESERVE: &str = "RESERVE";

@@ -9,7 +9,8 @@ use panoply_core::op::crypto::{AeadAlgorithm, HashAlgorithm, Hkdf, Key, Nonces, 
 use panoply_runtime::Runtime;
 
 use crate::error::Result;
-use crate::key::{KEY_BYTES, random};
+use crate::key::KEY_BYTES;
+use crate::randomness::random;
 
 /// Length of the random bytes that a key is derived with.
 pub(crate) const SALT_BYTES: usize = 32;

@@ -39,6 +39,7 @@ use crate::merkle;
 use crate::newest::{Newest, refuse_successor_of_keys};
 pub use crate::options::Options;
 use crate::options::check;
+use crate::temporary;
 
 /// A log is rewritten when it is longer than this, and than twice its first length.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
@@ -124,7 +125,7 @@ impl Store {
         };
         store.folder.complete_reserve();
         store.write_anchor();
-        anchor::files(&store.options, &store.identity.store).iter().for_each(|file| anchor::remove_leftovers(file));
+        anchor::files(&store.options, &store.identity.store).iter().for_each(|file| temporary::remove_leftovers(file));
         Ok(store)
     }
 
@@ -211,7 +212,7 @@ impl Store {
         if known.iter().any(|known| *known != Known::This) {
             store.write_anchor();
         }
-        anchors.iter().for_each(|file| anchor::remove_leftovers(file));
+        anchors.iter().for_each(|file| temporary::remove_leftovers(file));
         Ok(store)
     }
 

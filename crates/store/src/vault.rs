@@ -35,8 +35,9 @@ use panoply_runtime::Runtime;
 use crate::encode::Fields;
 use crate::error::{Error, Result};
 use crate::head::{Identity, Source};
-use crate::key::{MasterKey, PassphraseCost, random};
+use crate::key::{MasterKey, PassphraseCost};
 use crate::lock::expect_process;
+use crate::randomness::random;
 use crate::sealing::{Label, SALT_BYTES, derive_seal};
 
 const MAGIC: &[u8; 16] = b"panoply vault 1\n";

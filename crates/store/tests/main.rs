@@ -4,6 +4,7 @@ mod anchors;
 mod crash;
 mod damage;
 mod full_disk;
+mod keys;
 mod mutations;
 mod older_head;
 mod planes;

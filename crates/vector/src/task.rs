@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::state::COLLECTION;
 
 /// How long a child that was forked in the middle of a wait goes on waiting, at the longest.
-const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// An operation that a collection has accepted. Its result comes from `.await` or from
 /// [`Task::wait`]; dropping the task does not undo the operation.

@@ -4,6 +4,9 @@
 #![allow(unsafe_code)] // A real fork.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+#[cfg(target_os = "linux")]
+#[path = "../../pipeline/tests/fork_inside/mod.rs"]
+mod fork_inside;
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +90,45 @@ fn a_collection_refuses_everything_in_a_fork_and_is_dropped_at_once() {
     assert!(Collection::open(runtime(), &folder.0, Options::default()).is_err(), "the parent still holds its lock");
     drop(second);
     assert_eq!(Collection::open(runtime(), &folder.0, Options::default()).unwrap().len(), 2002);
+}
+
+/// Regression: a child that a signal handler had forked while a search waited behind another one
+/// waited for ever.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_search_behind_another_one_ends() {
+    use std::sync::Arc;
+
+    use fork_inside::{End, end, fork_inside};
+    use panoply_conformance::virtual_device::{Script, VirtualBackend};
+    use panoply_runtime::Runtime;
+    use panoply_vector::Residency;
+
+    // The only device answers nothing before it is aborted.
+    let script = Script::new().latency(Duration::from_secs(3600));
+    let backend = VirtualBackend::new(Arc::new(panoply_cpu::CpuBackend::new())).device(script);
+    let runtime = Arc::new(Runtime::builder().backend(Arc::new(backend)).build().unwrap());
+    let options = Options { residency: Residency::Host, ..Options::default() };
+    let schema = Schema::new("behind", 2, Metric::Dot);
+    let collection = Collection::in_memory(Arc::clone(&runtime), schema, options).unwrap();
+    collection.insert("one", &[1.0, 0.0], Value::Null).unwrap();
+    let search = || collection.search(&[1.0, 0.0], &SearchOptions::new(1));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(search);
+        // From then on the first search leads, and every other one waits behind it.
+        while runtime.workers().iter().all(|worker| worker.counters.accepted == 0) {
+            assert!(!first.is_finished(), "the device has answered");
+            std::thread::yield_now();
+        }
+        let wait = || {
+            let found = search();
+            end(forked(&found), found.map(|found| found.hits.len()))
+        };
+        let (child, parent) = fork_inside(wait, || _ = runtime.abort());
+        assert_eq!(child, Some(true));
+        assert!(matches!(parent, End::Otherwise(_)), "{parent:?}");
+        assert!(first.join().unwrap().is_err());
+    });
 }
 
 #[test]

@@ -18,7 +18,8 @@
 //!    without instances answers everything with an error.
 //! 7. A fork of the process has none of the instances. There a server refuses requests with
 //!    `Forked`, takes no lock, waits for no thread, and leaves everything in memory when it is
-//!    dropped: it belongs to the parent.
+//!    dropped: it belongs to the parent. A signal handler may fork while a thread waits for an
+//!    answer; in the child this wait ends with `Forked` as well.
 
 mod join;
 mod queue;
@@ -26,7 +27,7 @@ mod room;
 mod waiting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -43,6 +44,8 @@ use room::Room;
 /// Maximal number of instances, and of waiting requests.
 const INSTANCES_MAX: usize = 64;
 const QUEUE_DEPTH_MAX: usize = 1 << 20;
+/// How long a child that was forked in the middle of a wait goes on waiting, at the longest.
+const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -105,10 +108,17 @@ impl Ticket {
         Ticket { answer: Some(answer), process: Process::current() }
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer. A child that a signal handler forks meanwhile gets an error.
     pub fn wait(self) -> Result<Outputs> {
-        self.process.check(SERVER)?;
-        self.answer.as_ref().and_then(|answer| answer.recv().ok()).unwrap_or_else(|| Err(stopped()))
+        let Some(answer) = &self.answer else { return Err(stopped()) };
+        loop {
+            self.process.check(SERVER)?;
+            match answer.recv_timeout(FORK_LOOK_EVERY) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(stopped()),
+            }
+        }
     }
 
     /// The answer, if it is available. If there will be none, the error is returned.

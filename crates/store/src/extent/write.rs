@@ -25,8 +25,8 @@ use crate::catalog::{CHUNKS_MAX, Extent};
 use crate::error::{Error, Result};
 use crate::files::{Access, open_file};
 use crate::folder::Folder;
-use crate::key::random;
 use crate::merkle::{self, digests};
+use crate::randomness::random;
 
 /// Maximal number of batches that are being compressed, and that are being sealed or hashed, at the
 /// same time.

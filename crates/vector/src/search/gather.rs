@@ -12,7 +12,10 @@
 //!    `batch_queries_max` queries.
 //! 5. A blocking caller leads on its own thread. A task may never be polled, so the collection's
 //!    search thread leads for async searches.
-//! 6. A batch takes its snapshot when it begins, which is after all of its searches were called.
+//! 6. A signal handler may fork while a caller is blocked in the queue. Nobody leads in the child,
+//!    so a blocked caller looks every [`FORK_LOOK_EVERY`] whether it is still in the process, and
+//!    gets an error if not.
+//! 7. A batch takes its snapshot when it begins, which is after all of its searches were called.
 //!    Each search therefore sees every write that returned before the search was called.
 
 use std::collections::VecDeque;
@@ -23,7 +26,7 @@ use super::run::{self, Findings};
 use super::{FoundMany, SearchOptions};
 use crate::error::{Error, Result};
 use crate::state::Shared;
-use crate::task::{Task, task};
+use crate::task::{FORK_LOOK_EVERY, Task, task};
 
 /// Maximum number of queries of async searches in the queue. A single search may have more if no
 /// other is queued.
@@ -118,7 +121,9 @@ impl Gather {
                 }
                 other => {
                     *place = other;
-                    place = job.changed.wait(place).unwrap_or_else(PoisonError::into_inner);
+                    let waited = job.changed.wait_timeout(place, FORK_LOOK_EVERY);
+                    place = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    self.shared.check_process()?;
                 }
             }
         }

@@ -27,8 +27,15 @@ pub const SOURCES: [(&str, &str); 12] = [
 ];
 
 const LIBRARY: &str = "libpanoply_card.so";
+/// The name of a library's folder begins with this. 16 digits follow: its fingerprint.
+const PREFIX: &str = "fpga-";
+const FINGERPRINT_DIGITS: usize = 16;
+/// The file in the cache folder that a process locks while it builds.
+const LOCK: &str = "fpga.lock";
 /// How long another process may take to build the library.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(180);
+/// Maximal number of names in the cache folder that are checked for leftovers.
+const NAMES_MAX: usize = 100_000;
 
 /// Why no simulation is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,14 +60,17 @@ pub fn library() -> Result<PathBuf, NoSimulation> {
     let version = output("verilator", Command::new("verilator").arg("--version"))?;
     let nowhere = || CardError::system("a cache folder", "neither PANOPLY_CACHE, XDG_CACHE_HOME nor HOME names one");
     let cache = cache_folder().ok_or_else(nowhere)?;
-    let folder = cache.join(format!("fpga-{:016x}", fingerprint(&version)));
+    let folder = cache.join(format!("{PREFIX}{:016x}", fingerprint(&version)));
     let library = folder.join(LIBRARY);
+    if library.is_file() {
+        tidy_up(&cache);
+        return Ok(library);
+    }
+    // If several processes need the library, only one builds it.
+    let _alone = alone(&cache)?;
+    remove_leftovers(&cache);
     if !library.is_file() {
-        // If several processes need the library, only one builds it.
-        let _alone = alone(&cache)?;
-        if !library.is_file() {
-            make(&folder)?;
-        }
+        make(&folder)?;
     }
     Ok(library)
 }
@@ -70,7 +80,7 @@ pub fn library() -> Result<PathBuf, NoSimulation> {
 fn alone(cache: &Path) -> Result<File, CardError> {
     let failed = |error: std::io::Error| CardError::system(cache.display().to_string(), error);
     std::fs::create_dir_all(cache).map_err(failed)?;
-    let lock = File::create(cache.join("fpga.lock")).map_err(failed)?;
+    let lock = File::create(cache.join(LOCK)).map_err(failed)?;
     let began = Instant::now();
     while lock.try_lock().is_err() {
         if began.elapsed() > MAKING_TIME_MAX {
@@ -79,6 +89,38 @@ fn alone(cache: &Path) -> Result<File, CardError> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(lock)
+}
+
+/// Removes the temporary folders of killed processes, unless a process is building.
+fn tidy_up(cache: &Path) {
+    if !leftovers(cache).is_empty()
+        && let Ok(lock) = File::create(cache.join(LOCK))
+        && lock.try_lock().is_ok()
+    {
+        remove_leftovers(cache);
+    }
+}
+
+/// Removes the temporary folders of killed processes. The caller holds the lock of the cache folder,
+/// so no living process has such a folder. What cannot be removed stays.
+fn remove_leftovers(cache: &Path) {
+    leftovers(cache).iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
+}
+
+/// The temporary folders in the cache folder.
+fn leftovers(cache: &Path) -> Vec<PathBuf> {
+    let is_temporary = |name: &str| {
+        let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
+        parts.is_some_and(|(fingerprint, process)| {
+            fingerprint.len() == FINGERPRINT_DIGITS
+                && fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit())
+                && process.parse::<u32>().is_ok()
+        })
+    };
+    let Ok(entries) = std::fs::read_dir(cache) else { return Vec::new() };
+    let entries = entries.take(NAMES_MAX).flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.filter(|entry| entry.file_name().to_str().is_some_and(is_temporary)).map(|entry| entry.path()).collect()
 }
 
 /// Builds the library in a temporary folder beside `folder`, and renames that folder when the
@@ -156,4 +198,112 @@ fn cache_folder() -> Option<PathBuf> {
     let given = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let shared = given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")));
     given("PANOPLY_CACHE").or_else(|| shared.map(|folder| folder.join("panoply")))
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+mod tests {
+    use super::*;
+
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Output;
+
+    const CHILD: &str = "PANOPLY_FPGA_TEST_CHILD";
+    const KILLS: &str = "PANOPLY_FPGA_TEST_KILLS";
+    /// A program in Verilator's place. It fails, or kills the process that builds.
+    const FAKE: &str = r#"#!/bin/sh
+case "$1" in
+--version) echo "a fake" ;;
+*)
+    [ -n "$PANOPLY_FPGA_TEST_KILLS" ] && kill -9 $PPID
+    exit 1
+    ;;
+esac
+"#;
+
+    /// A folder that is removed at the end of a test.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let path = std::env::temp_dir().join(format!("panoply-fpga-build-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Place(path)
+        }
+
+        /// The names in the folder, sorted.
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<String> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Child process: builds the library with the fake.
+    #[test]
+    fn build_with_the_fake() {
+        if std::env::var_os(CHILD).is_some() {
+            assert!(matches!(library(), Err(NoSimulation::Failed(_))));
+        }
+    }
+
+    fn child(programs: &Place, cache: &Place, kills: bool) -> Output {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["card::simulated::build::tests::build_with_the_fake", "--exact"]);
+        command.env("PATH", &programs.0).env("PANOPLY_CACHE", &cache.0).env(CHILD, "1");
+        if kills {
+            command.env(KILLS, "1");
+        }
+        command.output().unwrap()
+    }
+
+    /// Regression: a process that was killed while it built left its folder in the cache for ever.
+    #[test]
+    fn the_next_build_removes_the_folders_of_killed_ones() {
+        let (programs, cache) = (Place::new("programs"), Place::new("killed"));
+        // Another process writes the program: this one could not run a file that it has open in a
+        // fork of another thread.
+        let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh", FAKE]).arg(programs.0.join("verilator"));
+        assert!(shell.status().unwrap().success());
+        let killed = child(&programs, &cache, true);
+        assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+        let left = cache.names();
+        assert!(left.len() == 2 && left[0].starts_with(PREFIX) && left[1] == LOCK, "{left:?}");
+        let failed = child(&programs, &cache, false);
+        assert!(failed.status.success(), "{failed:?}");
+        assert_eq!(cache.names(), [LOCK]);
+    }
+
+    #[test]
+    fn only_temporary_folders_are_removed_and_only_while_nobody_builds() {
+        let cache = Place::new("tidy");
+        let left = ["fpga-0123456789abcdef.123", "fpga-fedcba9876543210.4"];
+        let kept = ["fpga-0123456789abcdef", "fpga-0123456789abcdef.12a", "fpga-0123.12", "other.12"];
+        for name in left.iter().chain(&kept) {
+            fs::create_dir(cache.0.join(name)).unwrap();
+            fs::write(cache.0.join(name).join("harness.cpp"), "").unwrap();
+        }
+        fs::write(cache.0.join("fpga-0123456789abcdef.5"), "a file").unwrap();
+        std::os::unix::fs::symlink("other.12", cache.0.join("fpga-0123456789abcdef.6")).unwrap();
+        let building = alone(&cache.0).unwrap();
+        let before = cache.names();
+        tidy_up(&cache.0);
+        assert_eq!(cache.names(), before);
+        drop(building);
+        tidy_up(&cache.0);
+        let expected: Vec<String> = before.into_iter().filter(|name| !left.contains(&name.as_str())).collect();
+        assert_eq!(cache.names(), expected);
+    }
 }

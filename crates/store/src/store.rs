@@ -152,9 +152,8 @@ impl Store {
         let from = Source::new(folder.path(), &path, key, options.passphrase_cost);
         let Head { identity, state, is_whole } = Identity::decode(&runtime, &from, &head)?;
         let (_, root) = identity.keyring.newest()?;
-        // While the log is locked there is no other writer, even if the folder's lock does not
-        // hold. So files that are not named are left over, unless the head was replaced after it
-        // was read.
+        // The log's lock keeps out other writers even if the folder's lock does not. So files that
+        // are not named are left over, unless the head was replaced after it was read.
         let mut locked = Vec::new();
         if writes {
             locked = log::lock(&folder, &[state.log])?;

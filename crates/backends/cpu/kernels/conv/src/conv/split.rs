@@ -78,8 +78,7 @@ impl Split {
         let mut block_channels = (block_rows / tap_rows).max(1).min(job.channels);
         let mut band_rows = rows;
         while !direct && !pointwise && block_channels * layout.channel_len(band_rows) > PANEL_NUMBERS_MAX {
-            // Bands of a few rows copy the rows around them too often; fewer channels in a block
-            // cost less.
+            // Short bands copy the rows around them too often; fewer channels in a block cost less.
             if band_rows > BAND_ROWS_MIN || block_channels == 1 && band_rows > 1 {
                 band_rows = band_rows.div_ceil(2);
             } else if block_channels > 1 {

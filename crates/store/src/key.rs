@@ -167,8 +167,8 @@ impl MasterKey {
     }
 
     /// Writes a key as hexadecimal digits into a new file that is private to its owner. The file
-    /// has its name only once it is complete and durable, so a kill leaves no short key. What
-    /// killed writers of this file have left is removed. Passphrases are refused.
+    /// has its name only once it is complete and durable, so a kill leaves no short key.
+    /// Leftovers of killed writers of this file are removed. Passphrases are refused.
     pub fn write_new_file(&self, path: &Path) -> Result<()> {
         if self.is_passphrase {
             return Err(Error::invalid("key to be written", "a key", "a passphrase"));

@@ -35,7 +35,7 @@ pub(crate) fn write(target: &Path, bytes: &[u8], rename: Rename) -> Result<()> {
         let Some((mut file, new)) = new_file(target)? else { continue };
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if !cfg!(unix) {
-            // On other systems nobody can read a locked file, even under its final name.
+            // On other systems no process can read a locked file, even under its final name.
             let _ = file.unlock();
         }
         match written.and_then(|()| rename(&new, target)) {
@@ -108,12 +108,12 @@ fn create_private(path: &Path) -> io::Result<File> {
 }
 
 /// Locks a new file; false if it is about to be removed, or was removed already. A file system
-/// without locks is no error: nobody removes a file there.
+/// without locks is no error: no process removes a file there.
 fn lock_new(file: &File, new: &Path) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && is_same_file(file, new)
 }
 
-/// Removes the temporary files of killed writers of `target`. What cannot be removed stays.
+/// Removes the temporary files of killed writers of `target`. A file that cannot be removed stays.
 pub(crate) fn remove_leftovers(target: &Path) {
     let Some(name) = target.file_name().and_then(|name| name.to_str()) else { return };
     let Ok(entries) = fs::read_dir(folder_of(target)) else { return };

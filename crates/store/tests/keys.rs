@@ -16,8 +16,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Leftovers of killed writers of this key are removed. What a living writer holds, and what has
-/// another name or is no file, is not left over.
+/// Leftovers of killed writers of this key are removed. Files of a living writer, files with
+/// another name, and folders stay.
 #[test]
 fn the_next_writer_of_a_key_removes_what_killed_ones_have_left() {
     let place = TempFolder::new("keys-left");

@@ -101,8 +101,8 @@ fn tidy_up(cache: &Path) {
     }
 }
 
-/// Removes the temporary folders of killed processes. The caller holds the lock of the cache folder,
-/// so no living process has such a folder. What cannot be removed stays.
+/// Removes the temporary folders of killed processes. The caller holds the lock of the cache
+/// folder, so no living process has such a folder. A folder that cannot be removed stays.
 fn remove_leftovers(cache: &Path) {
     leftovers(cache).iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
 }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::advice;
 use crate::gate::Gate;
@@ -16,6 +17,9 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Base of the exit codes of commands that a signal ended: 128 + the signal's number.
 const SIGNALLED: i32 = 128;
+
+/// How long a process that a signal ends waits for its output.
+const FLUSH_TIME_MAX: Duration = Duration::from_millis(100);
 
 type Say = dyn Fn(Option<GivenUp>) -> String + Send;
 
@@ -144,8 +148,23 @@ pub fn end_on_interrupt() {
         crate::terminal::show_again();
         let given_up = partial::give_up();
         complain(LAST_WORDS.close(given_up));
-        std::process::exit(SIGNALLED + signal)
+        flush_briefly();
+        signals::end_now(SIGNALLED + signal)
     });
+}
+
+/// Flushes the standard output, but waits only briefly: a thread that is blocked by a full pipe may
+/// hold it.
+fn flush_briefly() {
+    use std::io::Write;
+    let (flushed, hears) = std::sync::mpsc::channel();
+    let flush = move || {
+        let _ = io::stdout().flush();
+        let _ = flushed.send(());
+    };
+    if std::thread::Builder::new().spawn(flush).is_ok() {
+        let _ = hears.recv_timeout(FLUSH_TIME_MAX);
+    }
 }
 
 /// Sets the final message that is printed when a signal ends the process. The message is made from
@@ -177,7 +196,6 @@ fn say(kind: &str, message: impl Display) {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
 
     use super::*;
 

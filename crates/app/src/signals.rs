@@ -10,6 +10,12 @@ pub fn on_end(end: impl FnOnce(i32) + Send + 'static) {
     imp::on_end(end);
 }
 
+/// Ends the process at once, without the destructors and exit handlers of libraries: other threads
+/// may still be inside these libraries, which then crash.
+pub fn end_now(code: i32) -> ! {
+    imp::end_now(code)
+}
+
 #[cfg(unix)]
 mod imp {
     use std::io::{self, Read};
@@ -33,6 +39,12 @@ mod imp {
         if std::thread::Builder::new().name("panoply-signals".to_owned()).spawn(wait).is_ok() {
             [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().for_each(take);
         }
+    }
+
+    #[allow(unsafe_code)] // The standard library has no exit without handlers.
+    pub fn end_now(code: i32) -> ! {
+        // SAFETY: `_exit` ends the process, and nothing of it runs afterwards.
+        unsafe { libc::_exit(code) }
     }
 
     #[allow(unsafe_code)] // Signal handlers need the system's C interface.
@@ -81,5 +93,9 @@ mod imp {
                 end(INTERRUPT);
             }
         });
+    }
+
+    pub fn end_now(code: i32) -> ! {
+        std::process::exit(code)
     }
 }

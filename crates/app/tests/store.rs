@@ -173,6 +173,10 @@ fn damage_and_older_copies_are_told() {
     copy(&folder.path("old"), &folder.path("safe"));
     let refused = folder.refused(&Folder::keyed(&["ls", "safe"]), 1);
     assert!(refused.contains("an older copy was put back") && refused.contains("--new-anchor"), "{refused}");
+    // Regression: a repair of an older copy ended with success, though the anchor knows of a loss.
+    let repair = folder.run(&Folder::keyed(&["repair", "safe"]));
+    let complaint = String::from_utf8(repair.stderr).unwrap();
+    assert!(repair.status.code() == Some(1) && complaint.contains("does not contain"), "{complaint}");
     folder.printed(&Folder::keyed(&["ls", "safe", "--no-anchor"]));
 }
 
@@ -237,8 +241,10 @@ fn a_store_is_repaired_from_its_data() {
     assert!(refused.contains("HEAD is damaged: it is missing") && refused.contains("store repair"), "{refused}");
     let looked = folder.json(&["repair", "safe"]);
     assert_eq!((looked["applied"].as_bool(), looked["objects"].as_u64()), (Some(false), Some(1)), "{looked}");
-    let told = folder.printed(&Folder::keyed(&["repair", "safe", "--apply"]));
-    assert!(told.contains("1 object is saved"), "{told}");
+    // The store is repaired, but the anchor refuses it: that is no success.
+    let repaired = folder.run(&Folder::keyed(&["repair", "safe", "--apply"]));
+    let told = String::from_utf8(repaired.stdout).unwrap();
+    assert!(repaired.status.code() == Some(1) && told.contains("1 object is saved"), "{told}");
     assert!(told.contains("Nobody can tell") && told.contains("--new-anchor"), "{told}");
     let refused = folder.refused(&Folder::keyed(&["cat", "safe", "a.txt"]), 1);
     assert!(refused.contains("--new-anchor"), "{refused}");
@@ -290,6 +296,22 @@ fn a_repair_that_loses_something_fails_and_names_it() {
     assert!(code == Some(1) && printed.contains("1 object is saved"), "{printed}{complaint}");
     assert_eq!(repair(&[]).0, Some(0), "what is left is in order");
     assert_eq!(folder.bytes(&Folder::keyed(&["cat", "safe", "kept"])), b"kept");
+}
+
+/// Regression: an anchor inside of the store was accepted, and an older copy of the folder put it
+/// back as well.
+#[test]
+fn an_anchor_in_the_store_or_in_the_place_of_its_key_is_refused() {
+    let folder = Folder::new("anchor-inside");
+    for anchor in ["safe/anchor", "safe/HEAD", "safe/../safe/data/abc"] {
+        for command in ["ls", "verify", "repair"] {
+            let refused = folder.refused(&Folder::keyed(&[command, "safe", "--anchor", anchor]), 2);
+            assert!(refused.contains("outside of the store's folder"), "{command} {anchor}: {refused}");
+        }
+    }
+    let inside = ["init", "new", "--anchor", "new/anchor", "--key-file", "new.key", "--generate"];
+    assert!(folder.refused(&inside, 2).contains("outside of the store's folder"));
+    assert!(!folder.path("new").exists() && !folder.path("new.key").exists());
 }
 
 /// The command warns if there is no place for the anchor, or no anchor so far: it cannot notice an

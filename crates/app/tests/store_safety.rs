@@ -278,6 +278,41 @@ fn a_costlier_passphrase_opens_where_it_was_asked_for() {
     }
 }
 
+/// Whether the process has handlers for INT and TERM.
+#[cfg(target_os = "linux")]
+fn listens(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    [Signal::INT, Signal::TERM].iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// Regression: after a signal the process ended with the exit handlers of every loaded library,
+/// while other threads were still inside these libraries. Some of these ends were crashes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_ends_the_process_without_the_exit_handlers_of_libraries() {
+    let folder = Folder::new("exit-handlers");
+    folder.write("crash.c", "#include <stdlib.h>\n__attribute__((destructor)) static void end(void) { abort(); }\n");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", "crash.so", "crash.c"]).current_dir(folder.path(""));
+    if !compiler.status().is_ok_and(|status| status.success()) {
+        return println!("skipped: no C compiler");
+    }
+    let held = File::open(folder.path("safe")).unwrap();
+    held.lock().unwrap();
+    let mut command = folder.command(&Folder::keyed(&["rm", "safe", "file", "--wait", "3600"]));
+    command.env("LD_PRELOAD", folder.path("crash.so")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    while !listens(child.id()) {
+        assert!(child.try_wait().unwrap().is_none());
+    }
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), complaint.as_str()), (Some(130), "error: interrupted; nothing was changed\n"));
+}
+
 /// Regression: a signal before a command's first change ended it without a message. Here the
 /// command waits for the store.
 #[test]
@@ -287,13 +322,6 @@ fn a_signal_before_the_first_change_is_answered() {
     folder.write("file", "content");
     let held = File::open(folder.path("safe")).unwrap();
     held.lock().unwrap();
-    // Whether the process has handlers for these signals.
-    let listens = |pid: u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
-        [Signal::INT, Signal::TERM].iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
-    };
     for command in [&["put", "safe", "file"][..], &["rm", "safe", "file"], &["ls", "safe"]] {
         for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
             let command = Folder::keyed(&[command, &["--wait", "3600"]].concat());

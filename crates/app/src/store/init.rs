@@ -8,11 +8,10 @@ use panoply::store::{Error, MasterKey, Options, Store};
 use serde_json::json;
 
 use super::commit::{self, Commit, Words};
-use super::{at, is_same_file, keys, start, warn_of_anchor};
+use super::{at, expect_anchor_apart, keys, start, warn_of_anchor};
 use crate::configuration::Format;
 use crate::configuration::store::{AnchorPlace, InitOptions, KeySource};
 use crate::failure::Failure;
-use crate::partial::is_same_place;
 use crate::screen::Screen;
 use crate::vectors::path_text;
 
@@ -28,6 +27,7 @@ const ANCHOR: &[u8] = b"panoply store anchor ";
 /// Makes an empty store.
 pub fn run(options: &InitOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
+    expect_anchor_apart(&options.place, &options.key)?;
     expect_anchor_free(options)?;
     // A generated key is made together with the store, so that a signal never leaves one without
     // the other.
@@ -76,18 +76,12 @@ fn make(options: &InitOptions, known: Option<MasterKey>, runtime: &Runtime) -> R
 /// Refuses an anchor path at which something else exists: a new store's anchor replaces the file.
 fn expect_anchor_free(options: &InitOptions) -> Result<(), Failure> {
     let AnchorPlace::File(file) = &options.place.anchor else { return Ok(()) };
-    let key = match &options.key {
-        KeySource::File(key) | KeySource::PassphraseFile(key) | KeySource::Generated(key) => Some(key),
-        KeySource::Environment(_) | KeySource::PassphraseEnvironment(_) | KeySource::Terminal => None,
-    };
-    let is_key = key.is_some_and(|key| is_same_place(key, file) || is_same_file(key, file));
     let is_anchor = || {
         let mut begin = Vec::new();
         let read = File::open(file).and_then(|file| file.take(ANCHOR.len() as u64).read_to_end(&mut begin));
         read.is_ok() && begin == ANCHOR
     };
     match file.symlink_metadata() {
-        _ if is_key => Err(Failure::Usage("--anchor: expected another file than the key's".to_owned())),
         Ok(metadata) if !metadata.is_file() || !is_anchor() => {
             let file = file.display();
             Err(Failure::Usage(format!("--anchor: expected a new file or the anchor of a store, got {file}")))

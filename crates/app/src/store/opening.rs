@@ -4,9 +4,10 @@ use panoply::store::{Error, Options, Store};
 use panoply::{Api, Runtime, Settings};
 
 use super::keys;
-use super::places::{BY_ID, state_file, state_folder};
+use super::places::{BY_ID, is_same_file, is_within, state_file, state_folder};
 use crate::configuration::store::{AnchorPlace, KeySource, Place};
 use crate::failure::{Failure, warn};
+use crate::partial::is_same_place;
 
 /// A runtime with the CPU only: the data comes from the host's disk and goes back there.
 pub(super) fn start() -> Result<Runtime, Failure> {
@@ -16,6 +17,7 @@ pub(super) fn start() -> Result<Runtime, Failure> {
 
 /// Opens a store for writing.
 pub(super) fn open(place: &Place, key: &KeySource, options: Options, runtime: &Runtime) -> Result<Store, Failure> {
+    expect_anchor_apart(place, key)?;
     let store = Store::open(runtime, &place.path, &keys::read(key)?, at(place, options))?;
     warn_of_anchor(&store);
     warn_of_new_anchor(&store);
@@ -25,11 +27,32 @@ pub(super) fn open(place: &Place, key: &KeySource, options: Options, runtime: &R
 
 /// Opens a store read-only, shared with other readers.
 pub(super) fn open_to_read(place: &Place, key: &KeySource, runtime: &Runtime) -> Result<Store, Failure> {
+    expect_anchor_apart(place, key)?;
     let store = Store::open_read_only(runtime, &place.path, &keys::read(key)?, at(place, Options::default()))?;
     warn_of_anchor(&store);
     warn_of_new_anchor(&store);
     warn_of_damage(&store);
     Ok(store)
+}
+
+/// Refuses an anchor in the store's own folder, which an older copy of the folder would put back as
+/// well, and an anchor that is the key's file.
+pub(super) fn expect_anchor_apart(place: &Place, key: &KeySource) -> Result<(), Failure> {
+    let AnchorPlace::File(file) = &place.anchor else { return Ok(()) };
+    let (own, there) = (std::path::absolute(&place.path), std::path::absolute(file));
+    let is_named_within = own.is_ok_and(|own| there.is_ok_and(|there| there.starts_with(own)));
+    if is_named_within || is_within(&place.path, file) {
+        let got = file.display();
+        return Err(Failure::Usage(format!("--anchor: expected a file outside of the store's folder, got {got}")));
+    }
+    let key = match key {
+        KeySource::File(key) | KeySource::PassphraseFile(key) | KeySource::Generated(key) => Some(key),
+        KeySource::Environment(_) | KeySource::PassphraseEnvironment(_) | KeySource::Terminal => None,
+    };
+    if key.is_some_and(|key| is_same_place(key, file) || is_same_file(key, file)) {
+        return Err(Failure::Usage("--anchor: expected another file than the key's".to_owned()));
+    }
+    Ok(())
 }
 
 /// Adds the anchor's location to the options. Warns if there is none.

@@ -5,7 +5,7 @@ use panoply::store::{Options, Repair, RepairOptions, Store};
 use serde_json::{Value, json};
 
 use super::commit::{Commit, Words};
-use super::{at, keys, start};
+use super::{at, expect_anchor_apart, keys, start};
 use crate::configuration::Format;
 use crate::configuration::store::StoreRepairOptions;
 use crate::failure::Failure;
@@ -25,6 +25,7 @@ const NAMES_SHOWN: usize = 5;
 /// is lost.
 pub fn run(options: &StoreRepairOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
+    expect_anchor_apart(&options.place, &options.key)?;
     let (key, place) = (keys::read(&options.key)?, at(&options.place, Options::default()));
     let wanted = RepairOptions { apply: options.apply, new_anchor: options.new_anchor };
     let repair = || Store::repair(&runtime, &options.place.path, &key, &place, wanted);
@@ -66,6 +67,14 @@ fn losses(repair: &Repair) -> Option<String> {
     if repair.files_unreadable > 0 {
         let files = counted(repair.files_unreadable, "data file");
         losses.push(format!("{files} cannot be read, and with them objects may be lost whose names nobody knows"));
+    }
+    if repair.is_anchored == Some(false) {
+        match (repair.is_proved, repair.applied) {
+            (true, _) => losses.push("the anchor remembers changes that the store does not contain".to_owned()),
+            (false, true) => losses.push("the anchor still refuses the store".to_owned()),
+            // The log is not whole, so nothing tells whether the anchored state is part of it.
+            (false, false) => {}
+        }
     }
     (!losses.is_empty()).then(|| losses.join("; "))
 }

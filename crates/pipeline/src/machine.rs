@@ -199,6 +199,10 @@ impl Machine {
 
     /// Notes that a thread has ended. The last one cleans up.
     pub(crate) fn leave(&self) {
+        // The last member of the crew wakes one thread that stays away, which ends as well. So each
+        // thread that ends wakes the others, or one that has come too late for the end's ring would
+        // sleep for ever.
+        self.control.signals.bell.ring_all();
         let last = {
             let mut ending = lock(&self.control.signals.ending);
             ending.threads = ending.threads.saturating_sub(1);

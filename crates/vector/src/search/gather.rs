@@ -12,9 +12,9 @@
 //!    `batch_queries_max` queries.
 //! 5. A blocking caller leads on its own thread. A task may never be polled, so the collection's
 //!    search thread leads for async searches.
-//! 6. A signal handler may fork while a caller is blocked in the queue. No thread leads in the child,
-//!    so a blocked caller looks every [`FORK_LOOK_EVERY`] whether it is still in the process, and
-//!    gets an error if not.
+//! 6. A signal handler may fork while a caller is blocked in the queue. No thread leads in the
+//!    child, so a blocked caller looks every [`FORK_LOOK_EVERY`] whether it is still in the
+//!    process, and gets an error if not.
 //! 7. A batch takes its snapshot when it begins, which is after all of its searches were called.
 //!    Each search therefore sees every write that returned before the search was called.
 

@@ -495,7 +495,8 @@ mod tests {
                 failed += 1;
             }
         }
-        // The chance that a word with so many errors is close to another codeword is 1 in 16!.
+        // Each word has 51 errors, and the code corrects 16. The probability that a decoder takes
+        // such a word for another codeword is about 1 in 16 factorial: all 200 must be refused.
         assert_eq!(failed, 200);
         let erased: Vec<usize> = (0..33).collect();
         let (mut word, mut outcomes) = ((0..255).collect::<Vec<u8>>(), [Ok(0)]);

@@ -185,11 +185,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Limited {
+    struct LimitedSource {
         left: usize,
     }
 
-    impl Source for Limited {
+    impl Source for LimitedSource {
         type Block = usize;
 
         fn allocate(&mut self, bytes: usize) -> Result<usize> {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_reused_and_the_cap_holds() {
-        let mut pool = Pool::new(Limited { left: usize::MAX }, 16 << 10);
+        let mut pool = Pool::new(LimitedSource { left: usize::MAX }, 16 << 10);
         let first = pool.lend(5000).unwrap();
         assert_eq!(first.block, 5120);
         drop(first);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn impossible_requests_are_out_of_memory() {
-        let mut pool = Pool::new(Limited { left: 1 << 20 }, usize::MAX);
+        let mut pool = Pool::new(LimitedSource { left: 1 << 20 }, usize::MAX);
         assert!(matches!(pool.lend(2 << 20), Err(Error::OutOfMemory { .. })));
         assert!(matches!(pool.lend(usize::MAX), Err(Error::OutOfMemory { .. })));
         assert!(matches!(pool.lend(isize::MAX as usize), Err(Error::OutOfMemory { .. })));

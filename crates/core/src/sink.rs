@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use crate::part::Value;
 
 /// The engine's end of a sink. A clone shares it.
-pub struct Sink(Arc<Shared>);
+pub struct Sink(Arc<SharedQueue>);
 
 /// The caller's end of a sink.
-pub struct Source(Arc<Shared>);
+pub struct Source(Arc<SharedQueue>);
 
 /// An observer of each value that is sent into a sink.
 pub trait Watch: Send + Sync {
@@ -37,7 +37,7 @@ pub trait Watch: Send + Sync {
     fn sent(&self, value: &Value);
 }
 
-struct Shared {
+struct SharedQueue {
     state: Mutex<State>,
     arrived: Condvar,
     depth_max: usize,
@@ -54,7 +54,7 @@ struct State {
 /// A sink that holds at most `depth_max` values (at least one), and its source.
 pub fn sink(depth_max: usize) -> (Sink, Source) {
     let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None, watch: None };
-    let shared = Shared { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
+    let shared = SharedQueue { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
     let shared = Arc::new(shared);
     (Sink(Arc::clone(&shared)), Source(shared))
 }
@@ -187,7 +187,7 @@ impl Future for Receive<'_> {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn a_watch_sees_every_value_before_the_reader_and_again_where_it_did_not_fit() {
-        struct Counts(Mutex<Vec<u8>>, Sink);
-        impl Watch for Counts {
+        struct SentValues(Mutex<Vec<u8>>, Sink);
+        impl Watch for SentValues {
             fn sent(&self, value: &Value) {
                 // The sink can be used here: `try_send` holds no lock while it calls this.
                 assert!(!self.1.is_closed());
@@ -296,7 +296,7 @@ mod tests {
             fn sent(&self, _: &Value) {}
         }
         let (sink, mut source) = sink(1);
-        let counts = Arc::new(Counts(Mutex::default(), sink.clone()));
+        let counts = Arc::new(SentValues(Mutex::default(), sink.clone()));
         sink.try_send(value(1)).unwrap();
         assert_eq!(byte(source.wait()), Some(1));
         sink.watch(counts.clone());

@@ -13,11 +13,11 @@ use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Executable, Kept, Live, count_in};
+use crate::exec::{Context, Executable, CachedNodeCount, Live, count_in};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
-use crate::program::build::{Built, build};
+use crate::program::build::{MainProgram, build};
 use crate::value::Value;
 
 /// The largest model file in bytes, external weights not counted. Larger models keep their weights
@@ -103,7 +103,7 @@ impl Network {
     }
 
     fn of(message: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<Network> {
-        let Built { body, names } = build(message, file_bytes, folder)?;
+        let MainProgram { body, names } = build(message, file_bytes, folder)?;
         let graph = message.graph.as_ref().ok_or(Error::Malformed { what: "there is no graph", at: 0 })?;
         let given: HashSet<usize> = body.inputs.iter().copied().collect();
         let is_input = |port: &&PortMessage| names.get(&port.name).is_some_and(|id| given.contains(id));
@@ -111,7 +111,7 @@ impl Network {
         let outputs = graph.outputs.iter().map(Port::new).collect::<Result<Vec<_>>>()?;
         let weight_bytes = body.constants.iter().map(|(_, array)| array.bytes().len()).sum();
         let nodes = body.nodes.len();
-        let program = Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(Kept::default()));
+        let program = Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(CachedNodeCount::default()));
         let (name, producer, metadata) = (graph.name.clone(), message.producer.clone(), message.metadata.clone());
         let devices = Mutex::default();
         let inner = Inner { name, producer, inputs, outputs, metadata, program, weight_bytes, nodes, devices };

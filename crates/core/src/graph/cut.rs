@@ -62,7 +62,7 @@ pub enum Source {
 }
 
 /// A level, and the index of a device in the list. It identifies a part, and orders the parts.
-type Place = (usize, usize);
+type PartKey = (usize, usize);
 
 impl Parts {
     /// Cuts a graph for these devices. Each op goes to the first device for which `ask` answers
@@ -76,7 +76,7 @@ impl Parts {
         let (owners, lacks) = owners(graph, instance, devices, ask)?;
         let places = places(graph, &owners)?;
         let last = places.iter().flatten().max().copied().unwrap_or((0, 0));
-        let mut nodes: BTreeMap<Place, Vec<usize>> = BTreeMap::from([(last, Vec::new())]);
+        let mut nodes: BTreeMap<PartKey, Vec<usize>> = BTreeMap::from([(last, Vec::new())]);
         for (node, place) in places.iter().enumerate() {
             place.iter().for_each(|place| nodes.entry(*place).or_default().push(node));
         }
@@ -141,14 +141,14 @@ fn owners(
 }
 
 /// The place of each node. `None` for nodes of which each part has its own copy.
-fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
-    let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.nodes().len());
+fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<PartKey>>> {
+    let mut places: Vec<Option<PartKey>> = Vec::with_capacity(graph.nodes().len());
     for (index, node) in graph.nodes().iter().enumerate() {
         let before = || node.operands.iter().filter_map(|operand| places[*operand as usize]);
         let place = match &node.kind {
             Kind::Op(_) => {
                 let owner = owners[index];
-                let after = |(level, other): Place| level + usize::from(other != owner);
+                let after = |(level, other): PartKey| level + usize::from(other != owner);
                 Some((before().map(after).max().unwrap_or(0), owner))
             }
             _ => before().max(),
@@ -163,7 +163,7 @@ fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
 }
 
 /// For each node, whether another part or the caller needs it.
-fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
+fn leaving(graph: &Graph, places: &[Option<PartKey>]) -> Vec<bool> {
     let mut leaving = vec![false; places.len()];
     for (index, node) in graph.nodes().iter().enumerate() {
         for operand in node.operands.iter().map(|operand| *operand as usize) {
@@ -177,7 +177,7 @@ fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
 struct Cutting<'a> {
     graph: &'a Graph,
     sizes: SymbolSizes,
-    places: &'a [Option<Place>],
+    places: &'a [Option<PartKey>],
     /// The sources of nodes that leave their part.
     made: HashMap<usize, Source>,
     parts: Vec<GraphPart>,
@@ -194,7 +194,7 @@ impl Cutting<'_> {
     /// Adds a part of these nodes, unless it has no outputs.
     fn part(
         &mut self,
-        place: Place,
+        place: PartKey,
         nodes: &[usize],
         outputs: &[usize],
         (device, lacks): (DeviceId, Option<String>),
@@ -219,7 +219,7 @@ impl Cutting<'_> {
     }
 
     /// Adds a node after its operands.
-    fn add(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
+    fn add(&self, making: &mut Making, index: usize, place: PartKey) -> Result<()> {
         let node = &self.graph.nodes()[index];
         for operand in &node.operands {
             self.provide(making, *operand as usize, place)?;
@@ -247,7 +247,7 @@ impl Cutting<'_> {
 
     /// Makes a node available in this part: computed here, as an input of the part, or as the
     /// part's own copy.
-    fn provide(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
+    fn provide(&self, making: &mut Making, index: usize, place: PartKey) -> Result<()> {
         // Missing nodes are added from the bottom up with an explicit stack, since a chain of views
         // may be long.
         let mut waiting = vec![index];

@@ -26,7 +26,7 @@ const VERDICTS_MAX: usize = 32;
 const COMPILED_MAX: usize = 8;
 
 /// A cached value for a list of devices, or for a sort of device.
-type Made<K, V> = OnceBox<(K, Arc<V>)>;
+type CacheEntry<K, V> = OnceBox<(K, Arc<V>)>;
 
 /// The contents of one slot while an instance runs: a contiguous tensor.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +81,8 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceBox<(DeviceId, Support)>; VERDICTS_MAX],
-    parts: [Made<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
-    compiled: [Made<u64, dyn Any + Send + Sync>; COMPILED_MAX],
+    parts: [CacheEntry<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
+    compiled: [CacheEntry<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
 
 impl Instance {
@@ -221,7 +221,7 @@ fn readers(graph: &Graph) -> Vec<usize> {
 
 /// The cached value under a key, or a new value, which is cached if there is a free slot.
 fn kept<K: Send + Sync, V: Send + Sync + ?Sized>(
-    places: &[Made<K, V>],
+    places: &[CacheEntry<K, V>],
     is_it: impl Fn(&K) -> bool,
     key: impl Fn() -> K,
     make: impl Fn() -> Result<Arc<V>>,

@@ -11,12 +11,12 @@ use crate::op::compute::ComputeOp;
 
 /// Two hashes with random keys of this builder, so that no attacker can construct two ops with
 /// equal hashes.
-type Key = [u64; 2];
+type TemplateKey = [u64; 2];
 
 /// The ops by their hashes.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
-    known: HashMap<Key, Arc<Op>>,
+    known: HashMap<TemplateKey, Arc<Op>>,
     keys: [RandomState; 2],
 }
 

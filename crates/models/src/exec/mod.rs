@@ -5,8 +5,8 @@
 //!    devices have ops for are recorded into a graph. Every other node is a step on the host. A
 //!    graph is as large as possible: it ends only when a step on the host needs a value of the
 //!    graph.
-//! 2. The trace is a list of [`Step`]s. Later runs with the same types and shapes replay the list
-//!    without decisions.
+//! 2. The trace is a list of [`RunStep`]s. Later runs with the same types and shapes replay the
+//!    list without decisions.
 //! 3. If shapes depend on values (`NonZero`, a slice with computed bounds), or a value decides an
 //!    `If`, the list ends in a branch. A branch has one further list for each outcome seen, keyed
 //!    by the outcome. A new outcome is traced from there.
@@ -41,7 +41,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::program::{Body, Node, ValueId};
 use crate::value::Value;
-pub(crate) use kept::Kept;
+pub(crate) use kept::CachedNodeCount;
 use kept::Share;
 use state::State;
 
@@ -186,7 +186,7 @@ impl Live {
 
 /// The origin of a step's operand.
 #[derive(Clone)]
-enum Source {
+enum OperandSource {
     Missing,
     Static(Value),
     Slot(usize),
@@ -196,11 +196,11 @@ enum Source {
 type Inner = (Arc<Executable>, Vec<usize>);
 
 /// One step of a run.
-enum Step {
+enum RunStep {
     /// A graph on a device.
     Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)> },
     /// A node on the host.
-    Host { node: Arc<Node>, inputs: Vec<Source>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
+    Host { node: Arc<Node>, inputs: Vec<OperandSource>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
     /// Converts indices to the form that devices read: 32 bits, counted from the front, checked
     /// against an axis of this length.
     Indices { input: usize, output: usize, len: usize },
@@ -208,7 +208,7 @@ enum Step {
 
 /// A list of steps and its end.
 pub(crate) struct Segment {
-    steps: Vec<Step>,
+    steps: Vec<RunStep>,
     /// For each step, the slots that are not needed after it.
     frees: Vec<Vec<usize>>,
     end: End,
@@ -226,7 +226,7 @@ impl Segment {
 }
 
 enum End {
-    Done(Vec<Source>),
+    Done(Vec<OperandSource>),
     Branch(Box<Branch>),
 }
 
@@ -246,10 +246,10 @@ struct Branch {
 }
 
 /// Lists with their keys.
-type Known = Vec<(Vec<u64>, Arc<Segment>)>;
+type CachedSegments = Vec<(Vec<u64>, Arc<Segment>)>;
 
 #[derive(Default)]
-struct Lists(RwLock<Known>);
+struct Lists(RwLock<CachedSegments>);
 
 impl Lists {
     fn find(&self, key: &[u64]) -> Option<Arc<Segment>> {
@@ -267,7 +267,7 @@ impl Lists {
     }
 
     /// Visits every step of every list, lists behind branches included.
-    fn visit(&self, visit: &mut dyn FnMut(&Step)) {
+    fn visit(&self, visit: &mut dyn FnMut(&RunStep)) {
         let known: Vec<Arc<Segment>> = {
             let known = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
             known.iter().map(|(_, segment)| Arc::clone(segment)).collect()
@@ -301,7 +301,7 @@ impl Executable {
         body: Arc<Body>,
         statics: HashMap<ValueId, Value>,
         dynamics: Vec<ValueId>,
-        kept: &Arc<Kept>,
+        kept: &Arc<CachedNodeCount>,
     ) -> Executable {
         Executable { body, statics, dynamics, lists: Lists::default(), share: Share::of(kept) }
     }
@@ -330,12 +330,12 @@ impl Executable {
     pub(crate) fn steps(&self) -> String {
         let (mut graphs, mut nodes, mut hosts) = (0, 0, std::collections::BTreeMap::<String, usize>::new());
         self.lists.visit(&mut |step| match step {
-            Step::Graph { graph, .. } => {
+            RunStep::Graph { graph, .. } => {
                 graphs += 1;
                 nodes += graph.nodes().len();
             }
-            Step::Host { node, .. } => *hosts.entry(node.op.clone()).or_default() += 1,
-            Step::Indices { .. } => *hosts.entry("indices".to_owned()).or_default() += 1,
+            RunStep::Host { node, .. } => *hosts.entry(node.op.clone()).or_default() += 1,
+            RunStep::Indices { .. } => *hosts.entry("indices".to_owned()).or_default() += 1,
         });
         let hosts: Vec<String> = hosts.into_iter().map(|(op, count)| format!("{count} {op}")).collect();
         let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
@@ -346,7 +346,7 @@ impl Executable {
     pub(crate) fn graphs(&self) -> Vec<Graph> {
         let mut graphs = Vec::new();
         self.lists.visit(&mut |step| {
-            if let Step::Graph { graph, .. } = step {
+            if let RunStep::Graph { graph, .. } = step {
                 graphs.push(graph.clone());
             }
         });

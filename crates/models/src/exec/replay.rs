@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::state::{Bound, State};
+use super::state::{ValueLocation, State};
 use super::tracer::Tracer;
-use super::{Branch, Context, End, Executable, Inner, Lists, Live, Outcome, Segment, Source, Step, bodies};
+use super::{Branch, Context, End, Executable, Inner, Lists, Live, Outcome, Segment, OperandSource, RunStep, bodies};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
     let mut kept = kept;
     if let End::Done(outputs) = &end {
         kept.extend(
-            outputs.iter().filter_map(|output| if let Source::Slot(slot) = output { Some(*slot) } else { None }),
+            outputs.iter().filter_map(|output| if let OperandSource::Slot(slot) = output { Some(*slot) } else { None }),
         );
     }
     // In reverse order, the first step found to read or write a slot is the last one to need it.
@@ -113,26 +113,26 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
     (Segment { steps, frees, end }, live)
 }
 
-fn step_slots(step: &Step, visit: &mut dyn FnMut(usize)) {
+fn step_slots(step: &RunStep, visit: &mut dyn FnMut(usize)) {
     match step {
-        Step::Graph { inputs, outputs, .. } => {
+        RunStep::Graph { inputs, outputs, .. } => {
             inputs.iter().copied().chain(outputs.iter().map(|(slot, _)| *slot)).for_each(visit);
         }
-        Step::Host { inputs, outputs, bodies, .. } => {
+        RunStep::Host { inputs, outputs, bodies, .. } => {
             let read =
-                inputs.iter().filter_map(|input| if let Source::Slot(slot) = input { Some(*slot) } else { None });
+                inputs.iter().filter_map(|input| if let OperandSource::Slot(slot) = input { Some(*slot) } else { None });
             let captured = bodies.iter().flat_map(|(_, slots)| slots.iter().copied());
             read.chain(captured).chain(outputs.iter().flatten().copied()).for_each(visit);
         }
-        Step::Indices { input, output, .. } => [*input, *output].into_iter().for_each(visit),
+        RunStep::Indices { input, output, .. } => [*input, *output].into_iter().for_each(visit),
     }
 }
 
-pub(super) fn source(bound: Option<&Bound>) -> Source {
+pub(super) fn source(bound: Option<&ValueLocation>) -> OperandSource {
     match bound {
-        Some(Bound::Static(value)) => Source::Static(value.clone()),
-        Some(Bound::Slot(slot)) => Source::Slot(*slot),
-        Some(Bound::Pending(..)) | None => Source::Missing,
+        Some(ValueLocation::Static(value)) => OperandSource::Static(value.clone()),
+        Some(ValueLocation::Slot(slot)) => OperandSource::Slot(*slot),
+        Some(ValueLocation::Pending(..)) | None => OperandSource::Missing,
     }
 }
 
@@ -186,19 +186,19 @@ pub(super) fn live_at(live: &[Option<Live>], slot: usize) -> Result<&Live> {
 }
 
 /// A value of the run, on the host or on a device.
-fn value_of(source: &Source, live: &[Option<Live>]) -> Result<Live> {
+fn value_of(source: &OperandSource, live: &[Option<Live>]) -> Result<Live> {
     match source {
-        Source::Static(value) => Ok(Live::Value(value.clone())),
-        Source::Slot(slot) => live_at(live, *slot).cloned(),
-        Source::Missing => Err(Error::invalid("an output", "a value", "none")),
+        OperandSource::Static(value) => Ok(Live::Value(value.clone())),
+        OperandSource::Slot(slot) => live_at(live, *slot).cloned(),
+        OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
 
-fn fetch(context: &Context<'_>, source: &Source, live: &[Option<Live>]) -> Result<Value> {
+fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<Live>]) -> Result<Value> {
     match source {
-        Source::Static(value) => Ok(value.clone()),
-        Source::Slot(slot) => context.fetch(live_at(live, *slot)?),
-        Source::Missing => Err(Error::invalid("an output", "a value", "none")),
+        OperandSource::Static(value) => Ok(value.clone()),
+        OperandSource::Slot(slot) => context.fetch(live_at(live, *slot)?),
+        OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
 
@@ -212,22 +212,22 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: 
 }
 
 /// Runs one step on the values in the slots.
-pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option<Live>>) -> Result<()> {
+pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<Live>>) -> Result<()> {
     match step {
-        Step::Graph { graph, inputs, outputs } => {
+        RunStep::Graph { graph, inputs, outputs } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
             let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {
                 put(context, live, *slot, Live::Tensor(tensor, *kind))?;
             }
         }
-        Step::Indices { input, output, len } => {
+        RunStep::Indices { input, output, len } => {
             let value = context.fetch(live_at(live, *input)?)?;
             put(context, live, *output, Live::Value(indices(value.array()?, *len)?.into()))?;
         }
-        Step::Host { node, inputs, outputs, bodies } => {
-            let given = |input: &Source| match input {
-                Source::Missing => Ok(None),
+        RunStep::Host { node, inputs, outputs, bodies } => {
+            let given = |input: &OperandSource| match input {
+                OperandSource::Missing => Ok(None),
                 other => fetch(context, other, live).map(Some),
             };
             let values = inputs.iter().map(given).collect::<Result<Vec<_>>>().map_err(|cause| node.error(cause))?;

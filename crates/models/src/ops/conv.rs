@@ -153,14 +153,14 @@ pub(crate) fn qlinear_conv(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// The sizes of a transposed convolution: strides, dilations, the elements cut at the front, and
 /// the output.
-pub(crate) struct Transposed {
+pub(crate) struct TransposedConvSizes {
     pub stride: Vec<usize>,
     pub dilation: Vec<usize>,
     pub cut: Vec<usize>,
     pub output: Vec<usize>,
 }
 
-pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> Result<Transposed> {
+pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> Result<TransposedConvSizes> {
     let rank = space.len();
     if kernel.len() != rank {
         return Err(Error::invalid("a kernel", format!("{rank} sizes"), kernel.len()));
@@ -208,7 +208,7 @@ pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> 
             }
         }
     }
-    Ok(Transposed { stride, dilation, cut, output })
+    Ok(TransposedConvSizes { stride, dilation, cut, output })
 }
 
 pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -254,7 +254,7 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// The output index to which a tap of an input pixel contributes. `None` outside the output.
-fn landing(mut place: usize, mut tap: usize, space: &[usize], kernel: &[usize], sizes: &Transposed) -> Option<usize> {
+fn landing(mut place: usize, mut tap: usize, space: &[usize], kernel: &[usize], sizes: &TransposedConvSizes) -> Option<usize> {
     let (mut at, mut stride) = (0, 1);
     for axis in (0..space.len()).rev() {
         let (here, offset) = (place % space[axis], tap % kernel[axis]);

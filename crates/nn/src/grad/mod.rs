@@ -35,14 +35,14 @@ use panoply_core::op::compute::{ComputeOp, Map, Reduce, Reduction};
 use panoply_core::{DType, Op, Tensor};
 
 use crate::error::{Error, Result};
-pub(crate) use tape::{Recorded, Tape};
+pub(crate) use tape::{RecordedOp, Tape};
 
 /// Nodes of a graph whose values are recomputed for the gradients instead of being kept.
 pub type Segment = Range<usize>;
 
 /// A graph under construction that includes its gradients.
 #[derive(Debug)]
-pub struct Differentiated {
+pub struct GradientGraph {
     /// The builder, with the replayed nodes and the gradients. No outputs are set yet.
     pub builder: GraphBuilder,
     /// For each node of the graph the node with the same value in the builder.
@@ -63,7 +63,7 @@ pub fn differentiate(
     with_respect_to: &[usize],
     segments: &[Segment],
     factor: Option<&str>,
-) -> Result<Differentiated> {
+) -> Result<GradientGraph> {
     let mut backward = Backward::new(graph, with_respect_to)?;
     let (dtype, dims) = {
         let node = graph.nodes().get(scalar);
@@ -96,7 +96,7 @@ pub fn differentiate(
         });
     }
     let values = tape.entry_of.iter().map(|entry| tape.entries[*entry].id).collect();
-    Ok(Differentiated { builder: tape.g, values, gradients: found, factor })
+    Ok(GradientGraph { builder: tape.g, values, gradients: found, factor })
 }
 
 /// The backward pass, from the last node to the first.
@@ -165,7 +165,7 @@ impl Backward {
     /// map that also takes `after` as an input, without using it. This hides from the compiler that
     /// the nodes are equal to the earlier ones.
     fn record_again(&mut self, segment: &Segment, after: NodeId) -> Result<()> {
-        let inside = |entry: &tape::Entry| segment.contains(&entry.source);
+        let inside = |entry: &tape::TapeEntry| segment.contains(&entry.source);
         let entries: Vec<usize> =
             (0..self.tape.entries.len()).filter(|entry| inside(&self.tape.entries[*entry])).collect();
         let (_, dims) = self.tape.type_of(after)?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// One line of the picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct Series {
     /// The name of the line.
     pub name: String,
     /// The points in order: step and value.
@@ -19,7 +19,7 @@ const MARGIN: f64 = 56.0;
 const POINTS_MAX: usize = 2_000;
 
 /// Draws the lines below each other over the same steps, each with its own axis.
-pub fn svg(title: &str, lines: &[Line]) -> String {
+pub fn svg(title: &str, lines: &[Series]) -> String {
     let mut text = String::new();
     let height = HEIGHT * lines.len().max(1) as f64 + 40.0;
     // Writing into a string cannot fail.
@@ -36,7 +36,7 @@ pub fn svg(title: &str, lines: &[Line]) -> String {
     text
 }
 
-fn panel(text: &mut String, line: &Line, top: f64, colour: &str) {
+fn panel(text: &mut String, line: &Series, top: f64, colour: &str) {
     let points: Vec<(f64, f64)> = thinned(&line.points);
     let (left, right, bottom) = (MARGIN, WIDTH - 16.0, top + HEIGHT - 36.0);
     let head = top + 24.0;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_picture_has_its_lines_and_no_markup_of_others() {
-        let line = |name: &str, points: Vec<(f64, f64)>| Line { name: name.to_owned(), points };
+        let line = |name: &str, points: Vec<(f64, f64)>| Series { name: name.to_owned(), points };
         let many: Vec<(f64, f64)> = (0..10_000).map(|step| (f64::from(step), 1.0 / f64::from(step + 1))).collect();
         let picture = svg(
             "a <b> & c",

@@ -48,9 +48,9 @@ use crate::schema::Schema;
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
 use crate::search::resident::Effort;
-use crate::search::run::Findings;
+use crate::search::run::BatchCandidates;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 use crate::task::Task;
 use crate::writer::{Change, PutMode, WriterHandle, recover};
 use background::Background;
@@ -76,7 +76,7 @@ struct Inner {
     background: Background,
     writer: WriterHandle,
     gather: Arc<Gather>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectionState>,
     /// Held while segments are replaced.
     rebuilding: Arc<Mutex<()>>,
     closing: Arc<AtomicBool>,
@@ -300,7 +300,7 @@ impl Collection {
     pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<FoundMany> {
         let shared = &self.inner.shared;
         let count = run::check(shared, queries, options)?;
-        run::search(shared, queries, count, options).map(Findings::into_hits)
+        run::search(shared, queries, count, options).map(BatchCandidates::into_hits)
     }
 
     /// Recall of searches with `nprobe` lists against the true `options.k` nearest, for each

@@ -9,7 +9,7 @@
 //! | `arrow`, `feather`, `ipc`, `arrows` | the same as an Arrow IPC file or stream | yes | yes |
 //!
 //! Files without ids or metadata can be read together with a file of JSON lines that has them: see
-//! [`Paired`].
+//! [`PairedReader`].
 //!
 //! Files are untrusted input:
 //!
@@ -38,7 +38,7 @@ pub use batch::{Batch, ColumnNames, Reader, Writer, rows_per_batch};
 pub use error::{FormatError, Result};
 pub use jsonl::{JsonLinesReader, JsonLinesWriter, RecordsReader};
 pub use npy::{NpyReader, NpyWriter};
-pub use paired::Paired;
+pub use paired::PairedReader;
 pub use parquet::{ParquetReader, ParquetWriter};
 pub use vecs::{VecsKind, VecsReader, VecsWriter};
 

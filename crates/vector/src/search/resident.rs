@@ -33,13 +33,13 @@ pub(crate) struct Resident {
 #[derive(Clone, Default)]
 pub(crate) struct State {
     /// Ordered by their rows.
-    pub(crate) blocks: Vec<Arc<Block>>,
+    pub(crate) blocks: Vec<Arc<ResidentRows>>,
     /// Number of rows, from the first on, that were offered to devices.
     pub(super) offered: u32,
 }
 
 /// Consecutive rows in a device's memory.
-pub(crate) struct Block {
+pub(crate) struct ResidentRows {
     pub(crate) device: DeviceId,
     pub(crate) first_row: u32,
     pub(crate) count: u32,
@@ -49,11 +49,11 @@ pub(crate) struct Block {
     masks: Mutex<Vec<(Arc<[u32]>, Tensor)>>,
 }
 
-impl Block {
+impl ResidentRows {
     /// The block of these rows of a segment.
-    pub(super) fn new(device: DeviceId, range: Range<u32>, rows: Tensor, norms: Option<Tensor>) -> Block {
+    pub(super) fn new(device: DeviceId, range: Range<u32>, rows: Tensor, norms: Option<Tensor>) -> ResidentRows {
         let (first_row, count) = (range.start, range.end - range.start);
-        Block { device, first_row, count, rows, norms, masks: Mutex::default() }
+        ResidentRows { device, first_row, count, rows, norms, masks: Mutex::default() }
     }
 
     /// The bits of the block's rows on the device, taken from the bits of the segment.
@@ -82,7 +82,7 @@ impl Resident {
     }
 
     /// Removes a block whose device has failed. All rows are offered again by the next upload.
-    pub(crate) fn forget(&self, lost: &Arc<Block>) {
+    pub(crate) fn forget(&self, lost: &Arc<ResidentRows>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| !Arc::ptr_eq(block, lost)).cloned().collect();
         *state = Arc::new(State { blocks, offered: 0 });
@@ -157,10 +157,10 @@ mod tests {
     /// The size of a test row: one kibibyte, so that a block has at least 1,024 rows.
     const ROW_BYTES: usize = 1024;
 
-    fn block(range: Range<u32>) -> Arc<Block> {
+    fn block(range: Range<u32>) -> Arc<ResidentRows> {
         let device = DeviceId { api: Api::SIMULATED, index: 0 };
         let rows = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
-        Arc::new(Block::new(device, range, rows, None))
+        Arc::new(ResidentRows::new(device, range, rows, None))
     }
 
     /// Performs the wanted upload, and returns the number of rows that it uploads.

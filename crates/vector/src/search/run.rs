@@ -16,7 +16,7 @@ use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime}
 use super::bits::{Passing, passing, slice_bits};
 use super::codes::Codes;
 use super::rerank::exact_score;
-use super::resident::Block;
+use super::resident::ResidentRows;
 use super::scales::Scales;
 use super::ties::keep_nearest;
 use super::{FoundMany, Hit, SearchOptions, SearchReport};
@@ -24,7 +24,7 @@ use crate::encode::square_sum;
 use crate::error::{Error, Result};
 use crate::schema::Storage;
 use crate::segment::SegmentView;
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 
 /// Bytes of rows from which several NUMA nodes share a search.
 const SHARED_BYTES_MIN: usize = 4 << 20;
@@ -50,7 +50,7 @@ pub(crate) struct Candidate {
 
 /// A batch of queries being searched.
 pub(crate) struct Batch<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a CollectionState,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) queries: &'a [f32],
     pub(crate) count: usize,
@@ -72,9 +72,9 @@ pub(crate) struct Batch<'a> {
 
 /// The memory that a piece reads its rows from.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum RowSource<'a> {
     Host,
-    Block(&'a Arc<Block>),
+    Block(&'a Arc<ResidentRows>),
     Codes(&'a Arc<Codes>),
 }
 
@@ -82,7 +82,7 @@ enum Source<'a> {
 struct Piece {
     segment: u32,
     rows: Range<u32>,
-    block: Option<Arc<Block>>,
+    block: Option<Arc<ResidentRows>>,
     codes: Option<Arc<Codes>>,
     /// The queries of the piece; `None`: all of them, in order.
     subset: Option<Arc<[u32]>>,
@@ -101,14 +101,14 @@ struct Part {
 }
 
 /// The candidates of a batch. Each caller's thread converts its own candidates into hits.
-pub(crate) struct Findings {
+pub(crate) struct BatchCandidates {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) found: Vec<Vec<Candidate>>,
     pub(crate) report: SearchReport,
 }
 
 /// Searches a batch of valid queries.
-pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<Findings> {
+pub(crate) fn search(shared: &CollectionState, queries: &[f32], count: usize, options: &SearchOptions) -> Result<BatchCandidates> {
     let snapshot = shared.snapshot();
     let queries = shared.schema.in_range(queries);
     let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };
@@ -135,7 +135,7 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
         } else {
             found.iter_mut().for_each(|found| drop_pages_before(options, found));
         }
-        return Ok(Findings { snapshot, found, report });
+        return Ok(BatchCandidates { snapshot, found, report });
     }
 }
 
@@ -145,7 +145,7 @@ fn drop_pages_before(options: &SearchOptions, found: &mut Vec<Candidate>) {
 }
 
 /// Checks queries and options, and returns the number of queries.
-pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -> Result<usize> {
+pub(crate) fn check(shared: &CollectionState, queries: &[f32], options: &SearchOptions) -> Result<usize> {
     shared.check_sound()?;
     let count = shared.schema.count_vectors(queries.len())?;
     queries.chunks_exact(shared.schema.dimension).try_for_each(|query| shared.schema.check_query(query))?;
@@ -158,7 +158,7 @@ pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(
-        shared: &'a Shared,
+        shared: &'a CollectionState,
         snapshot: &'a Snapshot,
         queries: &'a [f32],
         count: usize,
@@ -247,7 +247,7 @@ impl<'a> Batch<'a> {
                 range.start = coded.end;
                 let host = self.shared.hosts.first().copied();
                 for part in parts(codes.scales.as_ref(), &bits, segment.count, queries)? {
-                    self.start_piece(place, &segment, coded.clone(), Source::Codes(&codes), host, &part, subset)?;
+                    self.start_piece(place, &segment, coded.clone(), RowSource::Codes(&codes), host, &part, subset)?;
                 }
             }
             if range.is_empty() {
@@ -281,7 +281,7 @@ impl<'a> Batch<'a> {
                 self.start_on_host(place, segment, next..rows.start, part, subset)?;
             }
             next = rows.end;
-            self.start_piece(place, segment, rows, Source::Block(block), None, part, subset)?;
+            self.start_piece(place, segment, rows, RowSource::Block(block), None, part, subset)?;
         }
         if next < range.end {
             self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled()));
@@ -303,12 +303,12 @@ impl<'a> Batch<'a> {
         let alone = hosts.len() <= 1 || range.len() * segment.row_bytes < SHARED_BYTES_MIN;
         if alone {
             let host = hosts.first().copied();
-            return self.start_piece(place, segment, range, Source::Host, host, part, subset);
+            return self.start_piece(place, segment, range, RowSource::Host, host, part, subset);
         }
         let share = range.len().div_ceil(hosts.len()).next_multiple_of(32);
         for (first, host) in range.clone().step_by(share).zip(self.shared.hosts.clone()) {
             let rows = first..range.end.min(first + share as u32);
-            self.start_piece(place, segment, rows, Source::Host, Some(host), part, subset)?;
+            self.start_piece(place, segment, rows, RowSource::Host, Some(host), part, subset)?;
         }
         Ok(())
     }
@@ -318,14 +318,14 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         rows: Range<u32>,
-        source: Source<'_>,
+        source: RowSource<'_>,
         host: Option<DeviceId>,
         part: &Part,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let bits = part.passing.as_ref();
         let whole_block = match source {
-            Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
+            RowSource::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
             _ => None,
         };
         // If the device has no copy of the mask, the filter is sent with the op.
@@ -346,10 +346,10 @@ impl<'a> Batch<'a> {
             segment: place as u32,
             k: self.wanted.min(rows.len()),
             rows,
-            block: if let Source::Block(block) = source { Some(Arc::clone(block)) } else { None },
-            codes: if let Source::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
+            block: if let RowSource::Block(block) = source { Some(Arc::clone(block)) } else { None },
+            codes: if let RowSource::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
             subset: subset.cloned(),
-            queries: self.op_queries(&part.queries, matches!(source, Source::Codes(_)))?,
+            queries: self.op_queries(&part.queries, matches!(source, RowSource::Codes(_)))?,
             filter,
             scale: part.scale,
         };
@@ -488,7 +488,7 @@ fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor
     Ok(parts)
 }
 
-impl Findings {
+impl BatchCandidates {
     /// Converts the candidates into hits.
     pub(crate) fn into_hits(self) -> FoundMany {
         let hit = |candidate: &Candidate| {

@@ -309,11 +309,11 @@ fn a_session_that_was_reserved_gives_no_number_beyond() {
 
 #[test]
 fn what_was_made_of_a_key_is_dropped_with_its_last_handle() {
-    struct Made(std::sync::Arc<()>);
+    struct DropProbe(std::sync::Arc<()>);
     let (key, alive) = (key(), std::sync::Arc::new(()));
-    assert!(key.expanded::<Made>(|| Err(key.invalid())).is_err(), "what is refused is not kept");
+    assert!(key.expanded::<DropProbe>(|| Err(key.invalid())).is_err(), "what is refused is not kept");
     for _ in 0..3 {
-        let made = key.expanded(|| Ok(Made(alive.clone()))).unwrap();
+        let made = key.expanded(|| Ok(DropProbe(alive.clone()))).unwrap();
         assert!(std::sync::Arc::ptr_eq(&made.0, &alive));
     }
     assert_eq!(std::sync::Arc::strong_count(&alive), 2, "made once");

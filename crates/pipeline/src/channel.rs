@@ -16,9 +16,9 @@ use super::error::PipelineError;
 
 /// The end into which a program sends items. Clones share it; the pipeline's source ends when the
 /// last clone is dropped.
-pub struct Sender<T: Send + 'static>(Arc<Shared<T>>);
+pub struct Sender<T: Send + 'static>(Arc<ChannelState<T>>);
 
-struct Shared<T: Send + 'static> {
+struct ChannelState<T: Send + 'static> {
     ring: Arc<Ring<T>>,
     signals: Arc<Signals>,
     taken: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ pub enum TrySendError<T> {
 impl<T: Send + 'static> Sender<T> {
     pub(crate) fn new(ring: &Arc<Ring<T>>, signals: &Arc<Signals>, taken: &Arc<AtomicU64>) -> Sender<T> {
         let (ring, signals, taken) = (Arc::clone(ring), Arc::clone(signals), Arc::clone(taken));
-        Sender(Arc::new(Shared { ring, signals, taken }))
+        Sender(Arc::new(ChannelState { ring, signals, taken }))
     }
 
     /// Sends an item, waiting while the pipeline's first ring is full. Items may be sent before the
@@ -92,7 +92,7 @@ impl<T: Send + 'static> Clone for Sender<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Shared<T> {
+impl<T: Send + 'static> Drop for ChannelState<T> {
     fn drop(&mut self) {
         if !self.signals.process.is_here() {
             return;

@@ -12,9 +12,9 @@ use super::builder::Builder;
 use super::channel::{Receiver, Sender};
 use super::control::lock;
 use super::error::PipelineError;
-use super::file::{CHUNK_BYTES_MAX, Chunks, FileSink, Lines, contents};
+use super::file::{CHUNK_BYTES_MAX, Chunks, FileSink, FileLines, contents};
 use super::options::{ErrorPolicy, Sort};
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::report::Report;
 use super::running::{Ended, Running};
 use super::serial::{Between, Serial};
@@ -25,14 +25,14 @@ use super::source::{FromIterator, FromStream, Gives, SourceBody, SourceGlance};
 /// most others.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<R = ()> {
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunPlan,
     pub(crate) output: Box<dyn FnMut() -> Option<R> + Send>,
 }
 
 impl Pipeline {
     /// Begins a pipeline: first the choices for the run as a whole, then its source.
     pub fn builder() -> Start {
-        Start { plan: Plan::new() }
+        Start { plan: RunPlan::new() }
     }
 }
 
@@ -52,7 +52,7 @@ impl<R> Pipeline<R> {
 /// The beginning of a pipeline.
 #[must_use = "a pipeline needs a source"]
 pub struct Start {
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunPlan,
 }
 
 impl Start {
@@ -147,7 +147,7 @@ impl Start {
     /// an error. A line of more than [`LINE_BYTES_MAX`] bytes is an error too, and ends the source.
     /// A pipe can be read as well; its thread blocks while no data arrives.
     pub fn lines(self, path: impl Into<PathBuf>) -> Builder<String> {
-        self.try_source(Lines::new(path.into()))
+        self.try_source(FileLines::new(path.into()))
     }
 
     /// Reads the bytes of a file, `size` at a time, at most [`CHUNK_BYTES_MAX`]. A pipe can be read
@@ -170,10 +170,10 @@ impl Start {
 
 /// Builds a source that is asked for items.
 fn given<T, S>(
-    plan: Plan,
+    plan: RunPlan,
     name: &str,
     heavy: bool,
-    source: impl FnOnce(&Plan) -> (S, Option<Arc<super::source::Flag>>) + Send + 'static,
+    source: impl FnOnce(&RunPlan) -> (S, Option<Arc<super::source::Flag>>) + Send + 'static,
 ) -> Builder<T>
 where
     T: Send + 'static,

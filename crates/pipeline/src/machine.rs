@@ -21,7 +21,7 @@ use panoply_runtime::time::sooner;
 use super::control::{Control, lock};
 use super::error::PipelineError;
 use super::report::{Progress, Report};
-use super::stage::{Stage, Step, Wanted};
+use super::stage::{Stage, StepOutcome, StageDemand};
 
 /// All stages of one run.
 pub(crate) struct Machine {
@@ -88,17 +88,17 @@ impl Machine {
     }
 
     /// Makes a stage take a step.
-    pub(crate) fn step(&self, index: usize) -> Step {
+    pub(crate) fn step(&self, index: usize) -> StepOutcome {
         if self.done[index].load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
         let step = self.stages[index].step(&self.control);
-        if step == Step::Done && !self.done[index].swap(true, Ordering::AcqRel) {
+        if step == StepOutcome::Done && !self.done[index].swap(true, Ordering::AcqRel) {
             self.left.fetch_sub(1, Ordering::AcqRel);
             // Wakes threads that wait for the end, and the next stage, which must learn that no
             // more items come.
             self.control.signals.bell.ring_all();
-            return Step::Moved;
+            return StepOutcome::Moved;
         }
         step
     }
@@ -328,7 +328,7 @@ impl Machine {
             if is_away {
                 bell.join();
             }
-            if step == Step::Moved {
+            if step == StepOutcome::Moved {
                 return true;
             }
         }
@@ -354,8 +354,8 @@ impl Machine {
     }
 
     /// The sum of the work that all stages could do now.
-    fn wanted(&self) -> Wanted {
-        self.stages.iter().fold(Wanted::NOTHING, |sum, stage| sum.and(stage.wanted(&self.control)))
+    fn wanted(&self) -> StageDemand {
+        self.stages.iter().fold(StageDemand::NOTHING, |sum, stage| sum.and(stage.wanted(&self.control)))
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Setting {
 
 type Make = Box<dyn FnOnce(&Setting) -> Box<dyn Stage> + Send>;
 
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     pub(crate) signals: Arc<Signals>,
     pub(crate) choices: RunChoices,
     pub(crate) clock: Arc<dyn Clock>,
@@ -37,9 +37,9 @@ pub(crate) struct Plan {
     pub(crate) hooks: Hooks,
 }
 
-impl Plan {
-    pub(crate) fn new() -> Plan {
-        Plan {
+impl RunPlan {
+    pub(crate) fn new() -> RunPlan {
+        RunPlan {
             signals: Arc::default(),
             choices: RunChoices::default(),
             clock: Arc::new(SystemClock),

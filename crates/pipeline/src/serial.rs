@@ -11,10 +11,10 @@ use panoply_runtime::time::{nanoseconds, sooner};
 
 use super::control::{Control, lock};
 use super::error::{Cause, PipelineError};
-use super::meter::{Counts, Idle, Meter};
+use super::meter::{StageCounters, Idle, Meter};
 use super::options::StageOptions;
 use super::report::StageReport;
-use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, Step, Wanted, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StepOutcome, StageDemand, summary};
 use super::watch::Watch;
 
 /// How many items a body moves before other stages get their turn.
@@ -44,7 +44,7 @@ pub(crate) trait Body: Send + 'static {
 /// A body's view of its stage and run.
 pub(crate) struct Face<'a> {
     pub(crate) name: &'a str,
-    pub(crate) counts: &'a Counts,
+    pub(crate) counts: &'a StageCounters,
     pub(crate) control: &'a Control,
     watch: &'a Watch,
 }
@@ -200,7 +200,7 @@ pub(crate) struct Serial<B, G> {
     /// The body's last alarm. Locked only for a moment.
     alarm: Mutex<Option<Instant>>,
     watch: Watch,
-    counts: Counts,
+    counts: StageCounters,
     done: AtomicBool,
 }
 
@@ -223,7 +223,7 @@ impl<B: Body, G: Glance> Serial<B, G> {
             meter: Mutex::new(Meter::new(now)),
             alarm: Mutex::new(None),
             watch: Watch::new(index, options.time_max, 1, now),
-            counts: Counts::default(),
+            counts: StageCounters::default(),
             done: AtomicBool::new(false),
         }
     }
@@ -243,21 +243,21 @@ impl<B: Body, G: Glance> Serial<B, G> {
         !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == Look::Ready
     }
 
-    fn idle(&self, idle: Idle, control: &Control) -> Step {
+    fn idle(&self, idle: Idle, control: &Control) -> StepOutcome {
         let mut meter = lock(&self.meter);
         if meter.differs(idle) {
             meter.idle(idle, control.now());
         }
-        Step::Nothing
+        StepOutcome::Nothing
     }
 }
 
 impl<B: Body, G: Glance> Stage for Serial<B, G> {
-    fn step(&self, control: &Control) -> Step {
+    fn step(&self, control: &Control) -> StepOutcome {
         if self.done.load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
-        let Ok(mut body) = self.body.try_lock() else { return Step::Nothing };
+        let Ok(mut body) = self.body.try_lock() else { return StepOutcome::Nothing };
         if control.signals.is_paused() {
             return self.idle(Idle::Held, control);
         }
@@ -280,31 +280,31 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         self.inside.store(false, Ordering::Release);
         drop(body);
         match advance {
-            Ok(Advance::Moved) => Step::Moved,
+            Ok(Advance::Moved) => StepOutcome::Moved,
             // Threads that came while this thread was inside rely on it.
-            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) => Step::Moved,
+            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) => StepOutcome::Moved,
             Ok(Advance::Starved) => self.idle(Idle::Starved, control),
             Ok(Advance::Blocked) => self.idle(Idle::Blocked, control),
             Ok(Advance::Finished) => {
                 self.done.store(true, Ordering::Release);
-                Step::Done
+                StepOutcome::Done
             }
             // Bodies contain panics of foreign code; this handles unexpected ones.
             Err(message) => {
                 let (stage, item) = (self.name.clone(), self.counts.taken.load(Ordering::Relaxed));
                 let cause = Cause::Panicked(message);
                 control.signals.stop(PipelineError::Failed { stage, item, attempts: 1, cause });
-                Step::Nothing
+                StepOutcome::Nothing
             }
         }
     }
 
-    fn wanted(&self, control: &Control) -> Wanted {
+    fn wanted(&self, control: &Control) -> StageDemand {
         if !self.wants(control) {
-            return Wanted::NOTHING;
+            return StageDemand::NOTHING;
         }
         let is_worth_it = self.turn.ns() >= SHARED_ITEM_NS_MIN * TURN_MAX as u64;
-        Wanted { threads: 1, time_ns: if is_worth_it { self.turn.ns() } else { 0 } }
+        StageDemand { threads: 1, time_ns: if is_worth_it { self.turn.ns() } else { 0 } }
     }
 
     fn is_slow(&self, control: &Control) -> bool {
@@ -332,7 +332,7 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
 
     fn abandon(&self) {
         if let Ok(mut body) = self.body.try_lock() {
-            Counts::add(&self.counts.dropped, body.abandon());
+            StageCounters::add(&self.counts.dropped, body.abandon());
         }
     }
 

@@ -10,7 +10,7 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Failure, Verdict};
 use super::error::{Cause, PipelineError};
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::ErrorPolicy;
 use super::parallel::told;
 use super::serial::{Advance, Body, Face, TURN_MAX, TURN_TIME};
@@ -49,12 +49,12 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
         if item.value.is_none() {
             return;
         }
-        Counts::add(&stage.counts.taken, 1);
+        StageCounters::add(&stage.counts.taken, 1);
         let mut attempts = 0_u32;
         loop {
             let Some(sink) = self.sink.as_mut().filter(|_| !control.is_stopped()) else {
                 discard(item.value.take());
-                return Counts::add(&stage.counts.dropped, 1);
+                return StageCounters::add(&stage.counts.dropped, 1);
             };
             attempts = attempts.saturating_add(1);
             let called = match control.lateness(item.born) {
@@ -68,11 +68,11 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
             let Err(cause) = called else {
                 self.arrived.fetch_add(1, Ordering::Relaxed);
                 discard(item.value.take());
-                return Counts::add(&stage.counts.given, 1);
+                return StageCounters::add(&stage.counts.given, 1);
             };
             match control.judge(&self.policy, attempts, &cause, item.value.is_some()) {
                 Verdict::Again(wait) => {
-                    Counts::add(&stage.counts.retried, 1);
+                    StageCounters::add(&stage.counts.retried, 1);
                     control.wait(wait);
                 }
                 Verdict::Over(finally) => {

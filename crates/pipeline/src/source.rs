@@ -12,7 +12,7 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Control, Failure, Signals, Verdict};
 use super::error::{Cause, PipelineError};
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::{ErrorPolicy, Finally};
 use super::parallel::told;
 use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
@@ -108,7 +108,7 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         match stage.control.judge(&self.policy, self.failures, &cause, true) {
             Verdict::Again(wait) => {
                 discard(cause);
-                Counts::add(&stage.counts.retried, 1);
+                StageCounters::add(&stage.counts.retried, 1);
                 stage.control.wait(wait);
             }
             Verdict::Over(finally) => {
@@ -136,9 +136,9 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         if let Err(item) = self.output.push(item) {
             // There was room, and no other thread pushes, so this fails only if the run has ended.
             discard(item);
-            Counts::add(&stage.counts.dropped, 1);
+            StageCounters::add(&stage.counts.dropped, 1);
         }
-        Counts::add(&stage.counts.given, 1);
+        StageCounters::add(&stage.counts.given, 1);
         self.taken.fetch_add(1, Ordering::Relaxed);
         if was_empty {
             // The next item may take long.
@@ -169,7 +169,7 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
                 }
             }
             self.asked += 1;
-            Counts::add(&stage.counts.taken, 1);
+            StageCounters::add(&stage.counts.taken, 1);
         }
         Advance::Moved
     }

@@ -12,7 +12,7 @@ use panoply_runtime::time::later;
 
 use super::control::{Failure, Verdict};
 use super::error::Cause;
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::ErrorPolicy;
 use super::serial::{Advance, Body, Face, TURN_MAX};
 
@@ -196,18 +196,18 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
         let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
             discard(item);
-            Counts::add(&stage.counts.dropped, 1);
+            StageCounters::add(&stage.counts.dropped, 1);
         }
         if was_empty {
             stage.control.signals.bell.ring();
         }
-        Counts::add(&stage.counts.given, 1);
+        StageCounters::add(&stage.counts.given, 1);
         true
     }
 
     fn take(&mut self, item: Item<T>, stage: &Face<'_>) {
         let Some(value) = item.value else { return };
-        Counts::add(&stage.counts.taken, 1);
+        StageCounters::add(&stage.counts.taken, 1);
         let Some(transducer) = &mut self.transducer else { return discard(value) };
         let pushed = stage.call(item.number, || transducer.push(item.born, value));
         self.checked(pushed, stage);

@@ -33,10 +33,10 @@ pub struct PendingOutcome<T> {
 enum State {
     /// Refused before it was accepted.
     Refused(Option<Error>),
-    Sent(Sent),
+    Sent(SentOp),
 }
 
-struct Sent {
+struct SentOp {
     receiver: OpReceiver,
     lane: Arc<Lane>,
     /// Its position among the ops that wait for room, if the queue was full.
@@ -127,7 +127,7 @@ impl<T> Pending<T> {
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
         let spin_us_max = spin_us_max(lane.info.kind, input_bytes);
-        let mut sent = Sent { receiver, lane, place: None, deadline, spin_us_max };
+        let mut sent = SentOp { receiver, lane, place: None, deadline, spin_us_max };
         if let Some(ticket) = unsent {
             sent.get_in_line(ticket);
         }
@@ -185,7 +185,7 @@ impl<T> Future for PendingOutcome<T> {
     }
 }
 
-impl Sent {
+impl SentOp {
     /// The error of an op that was sent before a fork, in the child process: its answer goes to the
     /// parent.
     fn lost_in_fork(&self) -> Option<Error> {
@@ -255,7 +255,7 @@ impl Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for SentOp {
     fn drop(&mut self) {
         if !self.lane.process.is_here() {
             // The op belongs to the parent process, and a thread that does not exist here may hold

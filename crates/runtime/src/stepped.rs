@@ -9,7 +9,7 @@ use panoply_core::clock::Clock;
 use panoply_core::{Absence, Backend, Op, OpenOptions, Value};
 
 use crate::batcher::Batching;
-use crate::device_worker::driver::{Driver, Opener, Step};
+use crate::device_worker::driver::{Driver, Opener, DriverStep};
 use crate::device_worker::{WorkerLimits, WorkerReport};
 use crate::health::HealthRules;
 use crate::lane::{Inlet, Lane, LaneSetup};
@@ -79,7 +79,7 @@ impl Stepped {
     /// Makes the worker of one device take a step, unless it has ended.
     pub fn step_worker(&mut self, device: usize) {
         if let Some(worker) = self.workers.get_mut(device).filter(|worker| worker.lives) {
-            worker.lives = worker.driver.step(Duration::ZERO) != Step::Exit;
+            worker.lives = worker.driver.step(Duration::ZERO) != DriverStep::Exit;
         }
     }
 

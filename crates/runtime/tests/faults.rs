@@ -44,8 +44,8 @@ fn expect_right(answer: panoply_core::Result<Tensor>) {
 fn each_fault_is_a_typed_error_and_the_next_op_succeeds() {
     // A generous limit: a panic that prints its backtrace is slow on a busy machine.
     let (runtime, control) = runtime(Script::new(), WorkerLimits { op_time_max: Duration::from_secs(1), ..limits() });
-    type Expected = fn(&Error) -> bool;
-    let faults: [(Fault, Expected); 8] = [
+    type ErrorCheck = fn(&Error) -> bool;
+    let faults: [(Fault, ErrorCheck); 8] = [
         (Fault::Error, |error| matches!(error, Error::DeviceFault { .. })),
         (Fault::OutOfMemory, |error| matches!(error, Error::OutOfMemory { .. })),
         (Fault::Lost, |error| matches!(error, Error::DeviceLost { .. })),

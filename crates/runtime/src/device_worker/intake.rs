@@ -11,9 +11,9 @@ use panoply_lockfree::foreign::discard;
 
 use super::driver::Driver;
 use super::flights::Flight;
-use super::visit::{Interrupted, inside};
+use super::visit::{Interruption, inside};
 use crate::health::Mark;
-use crate::lane::{Lane, Leg, OpTicket, Task, task};
+use crate::lane::{Lane, Leg, OpTicket, OpRequest, task};
 use crate::options::{Goal, Priority};
 
 /// The predicted work, in nanoseconds, above which an engine gets no further op. An op that still
@@ -121,7 +121,7 @@ impl Driver {
             }
             (keep.then(|| op.clone()), if joins { op.batch_key() } else { None })
         });
-        if matches!(told, Err(Interrupted::Replaced)) {
+        if matches!(told, Err(Interruption::Replaced)) {
             return false;
         }
         // A shutdown may have answered it.
@@ -130,14 +130,14 @@ impl Driver {
         let (item, leg, key, back) = match told {
             Ok((copy, key)) if runs => (op, Leg::Run, key, copy),
             Ok((Some(transfer), _)) => (transfer, Leg::Fetch, None, Some(op)),
-            Err(Interrupted::Panicked(panic)) => {
+            Err(Interruption::Panicked(panic)) => {
                 let error = Error::invalid("op", "a description without a panic", panic);
                 return self.end_op(|lane| {
                     lane.fail(ticket, error);
                     discard(op);
                 });
             }
-            Ok((None, _)) | Err(Interrupted::Replaced) => {
+            Ok((None, _)) | Err(Interruption::Replaced) => {
                 return self.refuse_stray(ticket) && self.end_op(|_| discard(op));
             }
         };
@@ -199,7 +199,7 @@ fn send_away(lane: &Lane, mut ticket: OpTicket, cause: &Error, now: Instant) {
 }
 
 /// Whether an op may wait for others to join it.
-fn joins(task: &Task) -> bool {
+fn joins(task: &OpRequest) -> bool {
     task.wishes.goal != Goal::Latency && task.wishes.priority != Priority::Urgent
 }
 

@@ -11,11 +11,11 @@ use panoply_lockfree::foreign::{contain, discard, tell};
 use panoply_lockfree::wakes::Caller;
 
 use super::Times;
-use super::flights::{Flight, Flights, Landed};
+use super::flights::{Flight, Flights, LandedOp};
 use super::visit::Generation;
 use crate::health::Mark;
 use crate::lane::task::{Forecast, stands_for, transfer_to_host};
-use crate::lane::{Lane, Leg, OpTicket, Task};
+use crate::lane::{Lane, Leg, OpTicket, OpRequest};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
 
@@ -59,7 +59,7 @@ struct Crossing {
 }
 
 /// An op with its answer.
-type Answered = (OpTicket, Result<Value>, Report);
+type AnsweredOp = (OpTicket, Result<Value>, Report);
 
 /// An op that goes on at the same engine.
 pub(super) type Onward = (OpTicket, Op, Flight);
@@ -92,7 +92,7 @@ impl Landing<'_> {
     }
 
     /// Answers one op, or returns the next leg that the engine has to run for it.
-    pub(super) fn receive(&mut self, landed: Landed, mut done: Finished) -> Option<Onward> {
+    pub(super) fn receive(&mut self, landed: LandedOp, mut done: Finished) -> Option<Onward> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
         }
@@ -143,7 +143,7 @@ impl Landing<'_> {
     }
 
     /// Turns a wrong answer into an error: no caller may receive an output that its op cannot have.
-    fn check(&self, task: &Task, done: &mut Finished) {
+    fn check(&self, task: &OpRequest, done: &mut Finished) {
         let Ok(value) = &done.result else { return };
         // The task's own copy, if it has one, is more trustworthy than the op that the engine hands
         // back.
@@ -267,7 +267,7 @@ impl Landing<'_> {
     /// Whether the answer to this op must be compared. An op may have come here from the lane that
     /// it was chosen for, so this is checked again: the processor's answers are not compared, and
     /// neither are those of graphs that ran in parts.
-    fn is_compared(&self, task: &Task) -> bool {
+    fn is_compared(&self, task: &OpRequest) -> bool {
         let in_parts = || task.history.as_ref().is_some_and(|history| history.parts.is_some());
         task.verify && !self.lane.info.is_processor() && !in_parts()
     }
@@ -275,7 +275,7 @@ impl Landing<'_> {
     /// Queues an answer for comparison with another device's. Returns the answer if there is no
     /// room for it.
     #[cold]
-    fn hold_back(&self, ticket: OpTicket, result: Result<Value>, report: Report) -> Option<Answered> {
+    fn hold_back(&self, ticket: OpTicket, result: Result<Value>, report: Report) -> Option<AnsweredOp> {
         match result {
             Ok(value) => match self.lane.hold_back(ticket, value, report, self.now) {
                 Ok(()) => None,
@@ -320,7 +320,7 @@ impl Landing<'_> {
         }
     }
 
-    fn report(&self, task: &Task, times: Times, done: &Finished) -> Report {
+    fn report(&self, task: &OpRequest, times: Times, done: &Finished) -> Report {
         Report {
             device: self.lane.info.id,
             queued: times.submitted.saturating_duration_since(times.accepted),
@@ -379,7 +379,7 @@ impl Landing<'_> {
     }
 
     /// Learns from a transfer to the host, and adds it to the op's history.
-    fn note_transfer(&self, task: &mut Task, flight: &Flight, done: &Finished) {
+    fn note_transfer(&self, task: &mut OpRequest, flight: &Flight, done: &Finished) {
         let bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
         self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
@@ -402,7 +402,7 @@ fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32)
 }
 
 /// Puts an input that was copied to the host into its op. Returns false if the input is not there.
-fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
+fn arrive(task: &mut OpRequest, device: DeviceId, done: &Finished) -> bool {
     let before = task.inputs_on(device);
     if let Ok(Value::Tensor(fetched)) = &done.result {
         task.put_input(device, fetched);
@@ -411,7 +411,7 @@ fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
 }
 
 /// How many parts of the output are not on the host.
-fn outputs_away(task: &Task) -> usize {
+fn outputs_away(task: &OpRequest) -> usize {
     let output = task.history.as_ref().and_then(|history| history.output.as_ref());
     let away = |part: &PartRef<'_>| part.object().is_none() && part.location() != Location::Host;
     output.map_or(0, |(value, _)| value.parts().filter(away).count())
@@ -419,7 +419,7 @@ fn outputs_away(task: &Task) -> usize {
 
 /// The transfer that brings the next part of the output to the host. `None` if all of it is there,
 /// or may stay on the device.
-fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
+fn next_delivery(task: &mut OpRequest) -> Option<(Op, Leg)> {
     if !task.wishes.to_host {
         return None;
     }
@@ -434,7 +434,7 @@ fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
 }
 
 /// Replaces a part of the output on the device by its copy on the host.
-fn put_output(task: &mut Task, delivered: Tensor) {
+fn put_output(task: &mut OpRequest, delivered: Tensor) {
     let Some((value, report)) = task.history().output.take() else { return };
     let mut delivered = Some(delivered);
     let value = value.try_map(|tensor| {

@@ -27,7 +27,7 @@ use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
 use panoply_placement::affinity::{pin_current, sleep_precisely};
 
-use super::driver::{Driver, Opener, Step};
+use super::driver::{Driver, Opener, DriverStep};
 use super::vigil::{Look, Vigil};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
@@ -46,11 +46,11 @@ const ABORT_GRACE: Duration = Duration::from_millis(500);
 
 /// Supervises every device worker of a runtime.
 pub(crate) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSupervisor>,
     watch: Option<Thread>,
 }
 
-struct Shared {
+struct SharedSupervisor {
     owner: Owner,
     process: Process,
     errands: Arc<Errands>,
@@ -108,7 +108,7 @@ pub struct Shutdown {
 
 impl Supervisor {
     pub(crate) fn new(owner: Owner, errands: Arc<Errands>) -> Supervisor {
-        Supervisor { shared: Arc::new(Shared::new(owner, errands)), watch: None }
+        Supervisor { shared: Arc::new(SharedSupervisor::new(owner, errands)), watch: None }
     }
 
     /// Starts a worker for a lane, on these CPUs, and returns at once. The lane's state shows when
@@ -197,8 +197,8 @@ impl Supervisor {
         }
         self.stop_watching();
         let posts = std::mem::take(&mut *self.shared.lock_posts());
-        let left: Vec<(Shutdown, Left)> = posts.into_iter().map(Post::leave).collect();
-        let (left, found): (Vec<Shutdown>, Vec<Left>) = left.into_iter().unzip();
+        let left: Vec<(Shutdown, LeftoverOps)> = posts.into_iter().map(Post::leave).collect();
+        let (left, found): (Vec<Shutdown>, Vec<LeftoverOps>) = left.into_iter().unzip();
         found.into_iter().for_each(|found| found.settle(&errands));
         left.into_iter().fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
             drained: sum.drained && left.drained,
@@ -224,11 +224,11 @@ impl Drop for Supervisor {
     }
 }
 
-impl Shared {
-    fn new(owner: Owner, errands: Arc<Errands>) -> Shared {
+impl SharedSupervisor {
+    fn new(owner: Owner, errands: Arc<Errands>) -> SharedSupervisor {
         let stop = (Mutex::new(false), Condvar::new());
         let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Shared {
+        SharedSupervisor {
             owner,
             process: Process::current(),
             errands,
@@ -299,16 +299,16 @@ impl Shared {
     /// Looks at every worker once.
     fn look(&self, look: Look) {
         let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
+        let found: Vec<WorkerFault> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         others.iter().for_each(|other| other(look.now));
     }
 
-    fn look_at(&self, post: &mut Post, look: Look) -> Option<Found> {
+    fn look_at(&self, post: &mut Post, look: Look) -> Option<WorkerFault> {
         let limit = post.lane.limits.op_time_max;
         let device = post.lane.info.id;
-        let mut found = Found {
+        let mut found = WorkerFault {
             lane: Arc::clone(&post.lane),
             error: Error::Timeout { device, after: limit },
             tickets: post.sweep(),
@@ -326,7 +326,7 @@ impl Shared {
     }
 
     /// Replaces a driver that is gone by a new one, or gives the device up.
-    fn replace(&self, post: &mut Post, found: &mut Found) {
+    fn replace(&self, post: &mut Post, found: &mut WorkerFault) {
         let limits = &post.lane.limits;
         let completed = post.lane.counts.completed.load(Ordering::Relaxed);
         post.strikes = if completed == post.completed { post.strikes.saturating_add(1) } else { 1 };
@@ -407,7 +407,7 @@ impl Post {
     }
 
     /// Releases the threads. The caller must answer the ops that they left behind.
-    fn leave(mut self) -> (Shutdown, Left) {
+    fn leave(mut self) -> (Shutdown, LeftoverOps) {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
         let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
@@ -420,21 +420,21 @@ impl Post {
             None => {}
         }
         let shutdown = Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() };
-        (shutdown, Left { lane: self.lane, tickets, orphaned })
+        (shutdown, LeftoverOps { lane: self.lane, tickets, orphaned })
     }
 }
 
 /// The ops that an ended worker left behind.
-struct Left {
+struct LeftoverOps {
     lane: Arc<Lane>,
     tickets: Vec<OpTicket>,
     /// Whether no thread takes ops out of the lane any more.
     orphaned: bool,
 }
 
-impl Left {
+impl LeftoverOps {
     fn settle(self, errands: &Errands) {
-        let Left { lane, tickets, orphaned } = self;
+        let LeftoverOps { lane, tickets, orphaned } = self;
         errands.drop_all(tickets.into_iter().map(|ticket| lane.end(ticket, Error::ShuttingDown)));
         if orphaned {
             errands.drop_all(lane.end_queued());
@@ -446,7 +446,7 @@ impl Left {
 }
 
 /// The result of a look at one worker. It is handled after the lock is released.
-struct Found {
+struct WorkerFault {
     lane: Arc<Lane>,
     error: Error,
     tickets: Vec<OpTicket>,
@@ -454,7 +454,7 @@ struct Found {
     state: Option<WorkerState>,
 }
 
-impl Found {
+impl WorkerFault {
     fn take(&mut self, hand: &Option<Hand>) {
         if let Some(hand) = hand {
             hand.generation.empty(&mut self.tickets);
@@ -462,7 +462,7 @@ impl Found {
     }
 
     fn settle(self, errands: &Errands) {
-        let Found { lane, error, tickets, state } = self;
+        let WorkerFault { lane, error, tickets, state } = self;
         let news = match state {
             // A driver that gave the device up has already stored the reason.
             Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => false,
@@ -489,12 +489,12 @@ fn drive(mut driver: Driver) {
     let (lane, generation) = (driver.lane(), driver.generation());
     loop {
         match driver.step(POLL_WAIT_MAX) {
-            Step::Worked => {}
-            Step::InFlight => std::hint::spin_loop(),
-            Step::Idle => lane.sleeper.sleep(None, || lane.has_news()),
-            Step::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
-            Step::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
-            Step::Exit => break,
+            DriverStep::Worked => {}
+            DriverStep::InFlight => std::hint::spin_loop(),
+            DriverStep::Idle => lane.sleeper.sleep(None, || lane.has_news()),
+            DriverStep::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
+            DriverStep::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
+            DriverStep::Exit => break,
         }
     }
     drop(driver);
@@ -515,7 +515,7 @@ mod tests {
         let lane = Arc::new(lane(backend.discover().unwrap().remove(0)));
         let (options, clock) = (panoply_core::OpenOptions::default(), Arc::new(SystemClock));
         let owner = Owner::new();
-        let shared = Shared::new(owner, Arc::new(Errands::new(owner)));
+        let shared = SharedSupervisor::new(owner, Arc::new(Errands::new(owner)));
         let opener = Opener { backend, options, clock };
         // A driver whose thread ended without notice, with one op inside its engine and another in
         // its queue.

@@ -31,16 +31,16 @@ const ATTEMPTS_MAX: u32 = 3;
 #[derive(Default)]
 pub(crate) struct Objects {
     /// Locked when an object is made, and when a device is opened; never on the path of another op.
-    known: Mutex<Known>,
+    known: Mutex<KnownObjects>,
 }
 
 #[derive(Default)]
-struct Known {
-    entries: Vec<Entry>,
+struct KnownObjects {
+    entries: Vec<ObjectEntry>,
     prune_at: usize,
 }
 
-struct Entry {
+struct ObjectEntry {
     object: WeakObject,
     /// Attempts to make the object again that have begun since one last ended.
     attempts: Arc<AtomicU32>,
@@ -55,7 +55,7 @@ impl Objects {
         let new = |object: &&Object| object.recipe().is_some() && object.note();
         for object in value.parts().filter_map(PartRef::object).filter(new) {
             let mut known = self.known();
-            known.entries.push(Entry { object: object.downgrade(), attempts: Arc::default() });
+            known.entries.push(ObjectEntry { object: object.downgrade(), attempts: Arc::default() });
             if known.entries.len() >= known.prune_at.max(PRUNE_AT_MIN) {
                 known.entries.retain(|entry| entry.object.is_alive());
                 known.prune_at = 2 * known.entries.len();
@@ -74,7 +74,7 @@ impl Objects {
         time_max: Duration,
         next: &dyn Fn() -> bool,
     ) -> Result<Remade> {
-        let alive = |entry: &Entry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
+        let alive = |entry: &ObjectEntry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
         let wanted: Vec<(Object, Arc<AtomicU32>)> = self.known().entries.iter().filter_map(alive).collect();
         let mut remade = Vec::with_capacity(wanted.len());
         for (object, attempts) in wanted {
@@ -111,7 +111,7 @@ impl Objects {
         self.known().entries.retain(|entry| !entry.object.is_of(object));
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownObjects> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

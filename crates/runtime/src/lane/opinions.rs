@@ -36,7 +36,7 @@ const COMPARED_NS_FIRST: u64 = 1_000_000_000;
 /// The comparison state that the lanes of a runtime share.
 pub(crate) struct Opinions {
     pub(crate) verify: Verify,
-    pub(crate) queue: Queue<Job>,
+    pub(crate) queue: Queue<PendingVerification>,
     pub(crate) sleeper: Sleeper,
 }
 
@@ -53,7 +53,7 @@ impl Opinions {
 }
 
 /// An op whose answer is held back.
-pub(crate) struct Job {
+pub(crate) struct PendingVerification {
     pub(crate) ticket: OpTicket,
     pub(crate) value: Value,
     pub(crate) report: Box<Report>,
@@ -103,7 +103,7 @@ impl Lane {
     ) -> Result<(), (OpTicket, Value, Report)> {
         let Some(opinions) = &self.opinions else { return Err((ticket, value, report)) };
         let (report, lane) = (Box::new(report), Arc::clone(self));
-        let mut job = Job { ticket, value, report, lane, until: later(now, opinions.verify.wait_max) };
+        let mut job = PendingVerification { ticket, value, report, lane, until: later(now, opinions.verify.wait_max) };
         if let Some(task) = job.ticket.question_mut() {
             // The device has finished with this op.
             self.unload(std::mem::take(&mut task.load_ns));
@@ -191,7 +191,7 @@ impl Drop for HandedOut {
     }
 }
 
-impl Job {
+impl PendingVerification {
     /// Hands out the device's own answer.
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn confirm(self, verification: Verification) -> HandedOut {
@@ -201,7 +201,7 @@ impl Job {
         if verification.is_verified() {
             lane.note_agreement();
         }
-        let Job { ticket, value: output, mut report, .. } = self;
+        let PendingVerification { ticket, value: output, mut report, .. } = self;
         report.verification = Some(verification);
         lane.note_report(&report);
         let answer = Ok(Outcome { output, report: *report });
@@ -224,7 +224,7 @@ impl Job {
         let (lane, device) = (Arc::clone(&self.lane), self.lane.info.id);
         let cause = Error::DeviceFault { device, reason: format!("its answer is wrong: {reason}") };
         let wrong = Some((device, reason.to_owned()));
-        let Job { ticket, report: first, .. } = self;
+        let PendingVerification { ticket, report: first, .. } = self;
         let Some((outcome, verification)) = right else {
             let remains = end(&lane, ticket, Err(cause), Mark::Failure, &lane.counts.failed);
             return HandedOut { wrong, remains: Some(remains) };

@@ -18,11 +18,11 @@ use panoply_core::{
 
 use super::{InParts, Lane};
 use crate::health::Mark;
-use crate::learned::model::Key;
+use crate::learned::model::CurveKey;
 use crate::options::{FallbackPolicy, Wishes};
 
 /// A caller's request to a worker.
-pub(crate) struct Task {
+pub(crate) struct OpRequest {
     /// `None` while an engine holds the only copy.
     pub(crate) op: Option<Op>,
     pub(crate) accepted: Instant,
@@ -45,7 +45,7 @@ pub(crate) struct Task {
 /// The router's expectations when it chose a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forecast {
-    pub(crate) key: Key,
+    pub(crate) key: CurveKey,
     pub(crate) work_log2: f32,
     pub(crate) queue_ns: f32,
     pub(crate) transfer_ns: f32,
@@ -140,7 +140,7 @@ impl Forecast {
     }
 }
 
-impl Task {
+impl OpRequest {
     pub(crate) fn history(&mut self) -> &mut History {
         self.history.get_or_insert_default()
     }

@@ -13,7 +13,7 @@ use panoply_core::{DeviceId, Error, Op, Result, Support};
 
 use super::Router;
 use super::lanes::Candidate;
-use crate::lane::{InParts, Task};
+use crate::lane::{InParts, OpRequest};
 use crate::options::Wishes;
 
 impl Router {
@@ -62,7 +62,7 @@ impl Router {
     }
 
     /// Chooses the lane of the present part of a graph.
-    pub(crate) fn route_part(&self, task: &mut Task, now: Instant) -> Result<()> {
+    pub(crate) fn route_part(&self, task: &mut OpRequest, now: Instant) -> Result<()> {
         let parts = task.history.as_ref().and_then(|history| history.parts.as_ref());
         task.wishes.prefer = parts.map(|parts| self.lane_of_part(parts)).transpose()?.flatten();
         let op = task.op.as_ref().ok_or(Error::ShuttingDown)?;

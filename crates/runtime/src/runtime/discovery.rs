@@ -35,13 +35,13 @@ pub type Rediscovery = Vec<DeviceChange>;
 const NAMES_MAX: usize = 8;
 
 /// The answer of one backend.
-struct Answer {
+struct BackendAnswer {
     backend: Arc<dyn Backend>,
     /// `Err` holds the message of a panic.
     devices: Result<Result<Vec<DeviceInfo>, Absence>, String>,
 }
 
-impl Answer {
+impl BackendAnswer {
     /// The devices that it found, except those that the builder excluded.
     fn wanted<'a>(&'a self, leave_out: &'a [DeviceId]) -> impl Iterator<Item = &'a DeviceInfo> {
         let devices = self.devices.iter().flatten().flatten();
@@ -96,9 +96,9 @@ impl Runtime {
         };
         let ask = |backend: Arc<dyn Backend>| {
             let devices = contain(|| backend.discover());
-            Answer { backend, devices }
+            BackendAnswer { backend, devices }
         };
-        let answers: Vec<Answer> = backends.into_iter().map(ask).collect();
+        let answers: Vec<BackendAnswer> = backends.into_iter().map(ask).collect();
         let (mut changes, mut left_out) = (Vec::new(), LeftOut::default());
         for answer in &answers {
             self.retire_missing(answer, &leave_out, &mut changes);
@@ -127,8 +127,8 @@ impl Runtime {
         Ok(changes)
     }
 
-    fn note_reports(&self, answers: Vec<Answer>, left_out: LeftOut) {
-        let report = |answer: Answer| {
+    fn note_reports(&self, answers: Vec<BackendAnswer>, left_out: LeftOut) {
+        let report = |answer: BackendAnswer| {
             let devices = answer.devices.unwrap_or_else(|message| {
                 Err(Absence::NoDevice { reason: format!("its backend panicked: {message}") })
             });
@@ -143,7 +143,7 @@ impl Runtime {
         control.reports = reports;
     }
 
-    fn retire_missing(&self, answer: &Answer, leave_out: &[DeviceId], changes: &mut Vec<DeviceChange>) {
+    fn retire_missing(&self, answer: &BackendAnswer, leave_out: &[DeviceId], changes: &mut Vec<DeviceChange>) {
         if answer.devices.is_err() {
             // A panic says nothing about the devices that were found before, so they stay.
             return;

@@ -27,7 +27,7 @@ use crate::pending::{Deadline, Pending};
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
 use crate::router::Router;
-use crate::router::dispatch::Sent;
+use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
@@ -281,7 +281,7 @@ impl Runtime {
         let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
         let deadline = options.deadline.map(|at| Deadline::new(at, &self.timers));
-        let Sent { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
+        let Dispatch { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
         Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
     }
 }

@@ -25,18 +25,18 @@ pub(super) struct Chances {
     pub(super) stuck: u64,
 }
 
-type Step = Rc<dyn Fn()>;
+type HookFn = Rc<dyn Fn()>;
 
 thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(0));
     static CHANCES: Cell<Chances> = const { Cell::new(Chances { panic: 0, stuck: 0 }) };
     /// The steps of the world while a call does not return.
-    static MEANWHILE: RefCell<Option<Step>> = const { RefCell::new(None) };
+    static MEANWHILE: RefCell<Option<HookFn>> = const { RefCell::new(None) };
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Makes foreign code misbehave with these chances.
-pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: Step) {
+pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: HookFn) {
     RANDOM.set(Random::new(seed));
     CHANCES.set(chances);
     MEANWHILE.set(Some(meanwhile));

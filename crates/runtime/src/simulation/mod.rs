@@ -81,7 +81,7 @@ struct World {
 }
 
 /// The world as it is shared with code that runs during its calls.
-type Shared = Rc<RefCell<World>>;
+type SharedWorld = Rc<RefCell<World>>;
 
 /// The state of a lane that a replaced driver must leave unchanged.
 #[derive(Clone, Debug, PartialEq)]

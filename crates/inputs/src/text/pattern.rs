@@ -30,14 +30,14 @@ struct Repeat {
 
 #[derive(Clone, Debug)]
 enum Item {
-    One(Set),
+    One(CharacterSet),
     Group(Alternatives),
     /// Matches the empty string if the alternatives do not match here (negative look-ahead).
     NotAhead(Alternatives),
 }
 
 #[derive(Clone, Debug)]
-struct Set {
+struct CharacterSet {
     parts: Vec<Part>,
     inverted: bool,
     /// Whether letter case is ignored.
@@ -81,7 +81,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphabetic() && !c.is_numeric() && !is_combining_mark(c) && !circled
 }
 
-impl Set {
+impl CharacterSet {
     fn has(&self, c: char) -> bool {
         let has = |c: char| {
             self.parts.iter().any(|part| match *part {
@@ -101,7 +101,7 @@ impl Pattern {
             let (what, limit) = ("the bytes of a pattern", PATTERN_BYTES_MAX as u64);
             return Err(Error::Limit { what, limit, got: text.len() as u64 });
         }
-        let mut reader = Reader { chars: text.chars().collect(), at: 0, folded: false };
+        let mut reader = PatternReader { chars: text.chars().collect(), at: 0, folded: false };
         let alternatives = reader.alternatives(0)?;
         match reader.peek() {
             None => Ok(Pattern(alternatives)),
@@ -112,7 +112,7 @@ impl Pattern {
     /// A pattern that matches exactly this text.
     pub fn literal(text: &str) -> Pattern {
         let one = |c| Repeat {
-            item: Item::One(Set { parts: vec![Part::Range(c, c)], inverted: false, folded: false }),
+            item: Item::One(CharacterSet { parts: vec![Part::Range(c, c)], inverted: false, folded: false }),
             min: 1,
             max: 1,
         };
@@ -195,7 +195,7 @@ impl Matcher<'_> {
     }
 
     /// Matches as many characters of a set as possible, and backtracks until the rest fits.
-    fn one(&mut self, set: &Set, repeat: &Repeat, behind: Rest<'_>, at: usize) -> Result<Option<usize>> {
+    fn one(&mut self, set: &CharacterSet, repeat: &Repeat, behind: Rest<'_>, at: usize) -> Result<Option<usize>> {
         let most = self.chars[at..].iter().take(repeat.max).take_while(|c| set.has(**c)).count();
         self.step(most as u64)?;
         for count in (repeat.min..=most).rev() {
@@ -217,13 +217,13 @@ impl Matcher<'_> {
     }
 }
 
-struct Reader {
+struct PatternReader {
     chars: Vec<char>,
     at: usize,
     folded: bool,
 }
 
-impl Reader {
+impl PatternReader {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -282,7 +282,7 @@ impl Reader {
     }
 
     fn single(&self, part: Part) -> Item {
-        Item::One(Set { parts: vec![part], inverted: false, folded: self.folded })
+        Item::One(CharacterSet { parts: vec![part], inverted: false, folded: self.folded })
     }
 
     fn group(&mut self, depth: usize) -> Result<Item> {
@@ -303,12 +303,12 @@ impl Reader {
         }
     }
 
-    fn set(&mut self) -> Result<Set> {
+    fn set(&mut self) -> Result<CharacterSet> {
         let inverted = self.takes("^");
         let mut parts = Vec::new();
         loop {
             let part = match self.next() {
-                Some(']') if !parts.is_empty() => return Ok(Set { parts, inverted, folded: self.folded }),
+                Some(']') if !parts.is_empty() => return Ok(CharacterSet { parts, inverted, folded: self.folded }),
                 Some('[') => return Err(self.refused("a set within a set")),
                 Some('&') if self.peek() == Some('&') => return Err(self.refused("an intersection of sets")),
                 Some('\\') => self.escaped()?,

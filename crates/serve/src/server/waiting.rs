@@ -17,7 +17,7 @@ use super::queue::Request;
 use super::rank;
 
 /// The key that joinable requests share; `None` for requests that are never joined.
-pub(super) type Key = Option<Arc<[u64]>>;
+pub(super) type JoinKey = Option<Arc<[u64]>>;
 
 /// Number of priorities.
 const RANKS: usize = 3;
@@ -27,20 +27,20 @@ pub(super) const PASSED_MAX: usize = 8;
 const LEFT_OUT_MAX: usize = 32;
 
 /// A request with its number by arrival.
-type Numbered = (u64, Request);
+type NumberedRequest = (u64, Request);
 
 /// Requests of one key.
 #[derive(Default)]
 struct Group {
-    waiting: [VecDeque<Numbered>; RANKS],
+    waiting: [VecDeque<NumberedRequest>; RANKS],
     rows: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Waiting {
-    groups: HashMap<Key, Group>,
+    groups: HashMap<JoinKey, Group>,
     /// For each priority, the key of each list by the number of its oldest request.
-    heads: [BTreeMap<u64, Key>; RANKS],
+    heads: [BTreeMap<u64, JoinKey>; RANKS],
     /// Number of batches that have passed over the oldest request of each priority.
     passed: [usize; RANKS],
     next_number: u64,
@@ -60,7 +60,7 @@ impl Waiting {
     }
 
     /// The priority whose oldest request goes first, and that request's list.
-    fn turn(&self) -> Option<(usize, &Key)> {
+    fn turn(&self) -> Option<(usize, &JoinKey)> {
         let heads = |rank: usize| self.heads[rank].first_key_value().map(|(_, key)| (rank, key));
         let due = (0..RANKS).filter(|rank| self.passed[*rank] >= PASSED_MAX && !self.heads[*rank].is_empty());
         // If two were passed over equally often, the higher priority goes first.
@@ -103,7 +103,7 @@ impl Waiting {
     /// Takes the next request and all that join it, up to `rows_max` rows in total.
     pub(super) fn take(&mut self, rows_max: usize) -> Vec<Request> {
         let Some((first, key)) = self.turn().map(|(rank, key)| (rank, key.clone())) else { return Vec::new() };
-        let oldest = |heads: &BTreeMap<u64, Key>| heads.first_key_value().map(|(number, _)| *number);
+        let oldest = |heads: &BTreeMap<u64, JoinKey>| heads.first_key_value().map(|(number, _)| *number);
         let before: [Option<u64>; RANKS] = self.heads.each_ref().map(oldest);
         let batch = self.take_of(&key, first, rows_max);
         for ((passed, heads), before) in self.passed.iter_mut().zip(&self.heads).zip(before) {
@@ -117,7 +117,7 @@ impl Waiting {
 
     /// Takes the oldest request of a priority and a key, then others of that key, highest priority
     /// first.
-    fn take_of(&mut self, key: &Key, first: usize, rows_max: usize) -> Vec<Request> {
+    fn take_of(&mut self, key: &JoinKey, first: usize, rows_max: usize) -> Vec<Request> {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };
         for (heads, list) in self.heads.iter_mut().zip(&group.waiting) {
             list.front().map(|(number, _)| heads.remove(number));

@@ -11,7 +11,7 @@ use panoply_core::{
 };
 use panoply_kernels::warm::Warm;
 
-use crate::context::{Context, Mode, Queued};
+use crate::context::{Context, Mode, OpResources};
 use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
@@ -48,7 +48,7 @@ struct Flight {
     /// Whether a later item still uses its events: in a group that shares them, only the last item
     /// releases them.
     keeps_marks: bool,
-    queued: Queued,
+    queued: OpResources,
     batch_size: u32,
 }
 
@@ -56,7 +56,7 @@ struct Flight {
 struct Attempt<T> {
     result: Result<T>,
     marks: Marks,
-    queued: Queued,
+    queued: OpResources,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -134,7 +134,7 @@ impl GpuEngine {
 
     /// Adds items that were queued as one. They share their events, and the last item holds the
     /// resources.
-    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: Queued) {
+    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: OpResources) {
         if let Some(first) = items.first() {
             self.warm.insert(&first.op);
         }
@@ -146,7 +146,7 @@ impl GpuEngine {
                 result: Ok(value),
                 marks: Some(marks),
                 keeps_marks: !is_last,
-                queued: if is_last { std::mem::take(&mut queued) } else { Queued::default() },
+                queued: if is_last { std::mem::take(&mut queued) } else { OpResources::default() },
                 batch_size: count as u32,
             });
         }
@@ -181,7 +181,7 @@ impl GpuEngine {
 
     /// Answers an item that cannot be queued.
     fn refuse(&mut self, item: Item, error: &Error) {
-        let (result, queued) = (Err(error.clone()), Queued::default());
+        let (result, queued) = (Err(error.clone()), OpResources::default());
         self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
     }
 

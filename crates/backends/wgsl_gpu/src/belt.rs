@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use panoply_core::Result;
 
-use crate::driver::{Commands, Direction, Driver, Fence, Place, Staging};
+use crate::driver::{Commands, Direction, Driver, Fence, BufferOffset, Staging};
 
 /// The smallest chunk of the belt.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
@@ -39,12 +39,12 @@ impl<D: Driver> Belt<D> {
     pub(crate) fn upload(
         &mut self,
         commands: &mut D::Commands,
-        target: Place<'_, D::Buffer>,
+        target: BufferOffset<'_, D::Buffer>,
         bytes: &[u8],
     ) -> Result<()> {
         let (chunk, offset) = self.put(bytes)?;
         let size = (bytes.len() as u64).next_multiple_of(STEP_BYTES);
-        commands.upload(Place { buffer: self.chunk(chunk), offset }, target, size);
+        commands.upload(BufferOffset { buffer: self.chunk(chunk), offset }, target, size);
         Ok(())
     }
 

@@ -56,10 +56,10 @@ pub struct GpuEngine<D: Driver> {
     info: DeviceInfo,
     context: Context<D>,
     /// Ops that are recorded, but not submitted yet.
-    gathered: Vec<Recorded>,
+    gathered: Vec<RecordedOp>,
     /// Memory of batches that have landed, for the next ones: it is too large for an allocator's
     /// fast paths.
-    spare: Vec<Vec<Recorded>>,
+    spare: Vec<Vec<RecordedOp>>,
     flights: VecDeque<Flight<D>>,
     last_look: Instant,
     /// Decides when to submit.
@@ -68,11 +68,11 @@ pub struct GpuEngine<D: Driver> {
 }
 
 /// An op, its result, and the number of bytes that it moves.
-type Recorded = (Item, Result<Answer>, u64);
+type RecordedOp = (Item, Result<Answer>, u64);
 
 /// A batch in flight.
 struct Flight<D: Driver> {
-    items: Vec<Recorded>,
+    items: Vec<RecordedOp>,
     downloads: Vec<Option<Download<D>>>,
     /// `None` if nothing was recorded.
     fence: Option<Fence>,

@@ -13,9 +13,9 @@ use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
-use crate::arena::{Arena, SLOT_BYTES, Slot};
+use crate::arena::{Arena, SLOT_BYTES, ArenaSlot};
 use crate::driver::Driver;
-use crate::joined::Place;
+use crate::joined::ArenaPosition;
 use crate::profile::Profile;
 
 /// The most bytes that the pool keeps for reuse, if the caller sets no limit.
@@ -25,7 +25,7 @@ const POOL_BYTES_DEFAULT: usize = 8 << 30;
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// One buffer of the API.
-pub struct Block<D: Driver> {
+pub struct MemoryBlock<D: Driver> {
     /// Unique among this process' blocks: the key of cached bindings.
     pub(crate) id: u64,
     pub(crate) buffer: D::Buffer,
@@ -35,11 +35,11 @@ pub struct Block<D: Driver> {
 /// Memory on loan.
 pub enum Lent<D: Driver> {
     /// A block of its own.
-    Own(Lease<Pooled<Block<D>>>),
+    Own(Lease<Pooled<MemoryBlock<D>>>),
     /// A part of the arena.
-    Slot(Slot<D>),
+    Slot(ArenaSlot<D>),
     /// Host memory, which is only read.
-    Host(Block<D>),
+    Host(MemoryBlock<D>),
 }
 
 impl<D: Driver> Lent<D> {
@@ -84,10 +84,10 @@ impl<D: Driver> Lent<D> {
     }
 }
 
-impl<D: Driver> Block<D> {
+impl<D: Driver> MemoryBlock<D> {
     /// A block around a buffer that no pool has made.
-    pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> Block<D> {
-        Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
+    pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> MemoryBlock<D> {
+        MemoryBlock { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
     }
 }
 
@@ -137,7 +137,7 @@ impl<D: Driver> DeviceMemory<D> {
 
     /// Lends a slot of the arena for at least `bytes` bytes; `None` if that is more than a slot, or
     /// all slots are lent. Kernels that bind their outputs separately must not write to a slot.
-    pub fn take_slot(&mut self, bytes: usize) -> Option<Slot<D>> {
+    pub fn take_slot(&mut self, bytes: usize) -> Option<ArenaSlot<D>> {
         if bytes > SLOT_BYTES {
             return None;
         }
@@ -153,7 +153,7 @@ impl<D: Driver> DeviceMemory<D> {
     fn make_arena(&mut self) {
         let Some(bytes) = self.arena_bytes else { return };
         match self.blocks.allocate(bytes as usize) {
-            Ok(Block { id, buffer, bytes }) => {
+            Ok(MemoryBlock { id, buffer, bytes }) => {
                 self.arena = Some(Arena::new(id, buffer, bytes));
                 self.arenas_made += 1;
                 self.arena_peak_bytes = bytes;
@@ -179,7 +179,7 @@ impl<D: Driver> DeviceMemory<D> {
 
     /// The place of bytes in the arena; `None` if they lie elsewhere. The offset is a multiple of
     /// sixteen.
-    pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<Place> {
+    pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<ArenaPosition> {
         match &**self.live.get(&handle.token())? {
             Lent::Slot(slot) => Some(slot.place(offset_bytes)),
             Lent::Own(_) | Lent::Host(_) => None,
@@ -231,14 +231,14 @@ pub struct Blocks<D: Driver> {
 }
 
 impl<D: Driver> Source for Blocks<D> {
-    type Block = Block<D>;
+    type Block = MemoryBlock<D>;
 
-    fn allocate(&mut self, bytes: usize) -> Result<Block<D>> {
+    fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock<D>> {
         let (bytes, largest) = ((bytes as u64).next_multiple_of(16), self.bytes_max);
         if bytes > largest {
             return Err(Error::OutOfMemory { place: self.id.to_string(), asked: bytes, free: largest, largest });
         }
         let buffer = self.driver.buffer(bytes)?;
-        Ok(Block::foreign(buffer, bytes))
+        Ok(MemoryBlock::foreign(buffer, bytes))
     }
 }

@@ -8,7 +8,7 @@ use panoply_core::lease::Lease;
 use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{HostBuffer, HostBufferMut, Result};
 
-use crate::driver::{Commands, Direction, Driver, Place, Staging};
+use crate::driver::{Commands, Direction, Driver, BufferOffset, Staging};
 use crate::ring::copiers;
 
 /// The most staging memory of downloads that is kept for reuse.
@@ -42,12 +42,12 @@ impl<D: Driver> Readback<D> {
     pub(crate) fn download(
         &mut self,
         commands: &mut D::Commands,
-        source: Place<'_, D::Buffer>,
+        source: BufferOffset<'_, D::Buffer>,
         len_bytes: usize,
     ) -> Result<Download<D>> {
         let download = self.prepare(len_bytes)?;
         let size = (len_bytes as u64).next_multiple_of(4);
-        commands.download(source, Place { buffer: download.staging(), offset: 0 }, size);
+        commands.download(source, BufferOffset { buffer: download.staging(), offset: 0 }, size);
         Ok(download)
     }
 
@@ -78,7 +78,7 @@ impl<D: Driver> Readback<D> {
         }
         let mut lease = self.host.lend(len_bytes)?;
         copy(&mut lease.block.bytes_mut()[..len_bytes], source);
-        Ok(HostBuffer::from_owner(Filled { lease, len_bytes }))
+        Ok(HostBuffer::from_owner(DownloadedBytes { lease, len_bytes }))
     }
 }
 
@@ -130,12 +130,12 @@ impl Source for HostMemory {
 }
 
 /// Downloaded bytes, whose memory goes back with the last view of them.
-struct Filled {
+struct DownloadedBytes {
     lease: Lease<Pooled<HostBufferMut>>,
     len_bytes: usize,
 }
 
-impl AsRef<[u8]> for Filled {
+impl AsRef<[u8]> for DownloadedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.lease.block.bytes()[..self.len_bytes]
     }

@@ -176,16 +176,16 @@ mod tests {
 
     /// Notes when its recordings are taken, and when it is dropped.
     #[derive(Default)]
-    struct Noted<const FIRST: bool>;
+    struct DropProbe<const FIRST: bool>;
 
-    impl<const FIRST: bool> DeviceState for Noted<FIRST> {
+    impl<const FIRST: bool> DeviceState for DropProbe<FIRST> {
         fn take_replays(&mut self) -> Vec<Replay> {
             DROPPED.with_borrow_mut(|dropped| dropped.push(if FIRST { "replays 1" } else { "replays 2" }));
             Vec::new()
         }
     }
 
-    impl<const FIRST: bool> Drop for Noted<FIRST> {
+    impl<const FIRST: bool> Drop for DropProbe<FIRST> {
         fn drop(&mut self) {
             DROPPED.with_borrow_mut(|dropped| dropped.push(if FIRST { "state 1" } else { "state 2" }));
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn recordings_go_before_the_states_and_the_states_in_the_order_of_their_first_use() {
         let mut states = States::default();
-        let (first, second) = (states.take::<Noted<true>>(), states.take::<Noted<false>>());
+        let (first, second) = (states.take::<DropProbe<true>>(), states.take::<DropProbe<false>>());
         // Put back in another order than they were taken.
         assert!(states.put(second).is_none());
         assert!(states.put(first).is_none());

@@ -10,7 +10,7 @@ use crate::profile::Profile;
 
 use super::fits_memory;
 use extents::{Extents, empty, fits_whole, is_within, no_f64, slabs_fit, wide};
-use turned::Turned;
+use turned::TransposedOp;
 
 pub(super) use map_again::run as run_again;
 
@@ -55,13 +55,13 @@ enum Way<'a> {
     /// Unchanged.
     Direct(&'a ComputeOp),
     /// On transposed inputs, whose lines are contiguous.
-    Turned(Box<Turned>),
+    Turned(Box<TransposedOp>),
 }
 
 /// The way in which an adapter runs an op, or the reason why it does not.
 fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<Way<'a>, String> {
     let Err(reason) = direct(profile, op) else { return Ok(Way::Direct(op)) };
-    match Turned::new(op) {
+    match TransposedOp::new(op) {
         Some(turned) if direct(profile, turned.op()).is_ok() => Ok(Way::Turned(Box::new(turned))),
         _ => Err(reason),
     }

@@ -35,7 +35,7 @@ const NAN_SAMPLES: usize = 256;
 const THREADS: usize = 256;
 
 /// A convolution or a gradient, with its tensors.
-pub struct Job {
+pub struct ConvolutionTask {
     /// Its sizes.
     pub shape: ConvShape,
     /// Type of its elements.
@@ -73,7 +73,7 @@ pub struct Room {
 }
 
 /// Queues the job if the library has a plan for it; returns false otherwise.
-pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
+pub fn run(job: &ConvolutionTask, context: &mut Context) -> Result<bool> {
     let driver = Rc::clone(&context.driver);
     let Some(library) = driver.convolutions() else { return Ok(false) };
     if !job.is_eligible() {
@@ -111,7 +111,7 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
 }
 
 /// The fastest plan with correct sums; `None` if our own kernel is faster.
-fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
+fn choose(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
     let trial = Trial::new(job, context)?;
     let Some((time, plan)) = tried(library, job, &trial, context)? else { return Ok(None) };
     // Our own kernel does not fuse everything that such a plan does.
@@ -123,17 +123,17 @@ fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Resul
 }
 
 /// A plan and its time.
-pub type Timed = (Duration, Rc<dyn ConvolutionPlan>);
+pub type TimedPlan = (Duration, Rc<dyn ConvolutionPlan>);
 
 /// The fastest plan with correct sums, not compared with our own kernel.
-pub fn fastest(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Timed>> {
+pub fn fastest(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut Context) -> Result<Option<TimedPlan>> {
     let trial = Trial::new(job, context)?;
     tried(library, job, &trial, context)
 }
 
 /// Runs every plan for the job on the numbers of a trial.
-fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Context) -> Result<Option<Timed>> {
-    let mut best: Option<Timed> = None;
+fn tried(library: &dyn Convolutions, job: &ConvolutionTask, trial: &Trial, context: &mut Context) -> Result<Option<TimedPlan>> {
+    let mut best: Option<TimedPlan> = None;
     for channels_last in job.layouts() {
         let mut plans = library.plans(&job.problem(channels_last)).unwrap_or_default();
         plans.retain(|plan| plan.workspace_bytes() <= WORKSPACE_BYTES_MAX);
@@ -152,7 +152,7 @@ fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Con
     Ok(best)
 }
 
-impl Job {
+impl ConvolutionTask {
     /// A job whose tensors have the ops' layout (channels first).
     pub fn new(
         shape: ConvShape,
@@ -160,15 +160,15 @@ impl Job {
         kind: ConvolutionKind,
         tensors: ConvolutionTensors,
         activation: Activation,
-    ) -> Job {
-        Job { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
+    ) -> ConvolutionTask {
+        ConvolutionTask { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
     }
 
     /// The same job with other tensors in the ops' layout, and without an activation unless the
     /// plan fuses it.
-    pub(super) fn with(&self, tensors: ConvolutionTensors) -> Job {
+    pub(super) fn with(&self, tensors: ConvolutionTensors) -> ConvolutionTask {
         let activation = if self.is_fused { self.activation } else { Activation::None };
-        Job { tensors, activation, lies: Lies::default(), ..*self }
+        ConvolutionTask { tensors, activation, lies: Lies::default(), ..*self }
     }
 
     /// Number of channels that the plan sees.

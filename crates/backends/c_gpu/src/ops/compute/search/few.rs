@@ -4,7 +4,7 @@
 use panoply_core::Result;
 use panoply_kernels::c::{Kernel, SEARCH_FEW};
 
-use super::Task;
+use super::SearchTask;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -40,12 +40,12 @@ struct Form {
 }
 
 /// Whether the lists of one query fit block memory.
-pub(super) fn fits(task: &Task) -> bool {
+pub(super) fn fits(task: &SearchTask) -> bool {
     Form::new(task, 1).shared_bytes + OWN_SHARED_BYTES <= task.shared_bytes_max
 }
 
 impl Form {
-    fn new(task: &Task, queries: usize) -> Form {
+    fn new(task: &SearchTask, queries: usize) -> Form {
         let lanes = task.lanes();
         // A round of at most 128 rows keeps the first selection of the nearest cheap.
         let (rows, steps, threads, blocks) = match queries {
@@ -60,7 +60,7 @@ impl Form {
     }
 
     /// The form with the most queries at a time that fits.
-    fn widest(task: &Task) -> Form {
+    fn widest(task: &SearchTask) -> Form {
         let wanted = match task.query_count {
             1 => 1,
             2..=4 => 4,
@@ -75,7 +75,7 @@ impl Form {
         }
     }
 
-    fn kernel(&self, task: &Task) -> Kernel {
+    fn kernel(&self, task: &SearchTask) -> Kernel {
         task.with_parameters(Kernel::new(SEARCH_FEW, "search_few"))
             .integer("QUERIES", self.queries)
             .integer("ROWS", self.rows)
@@ -85,7 +85,7 @@ impl Form {
     }
 
     /// The number of parts into which the rows are split.
-    fn parts(&self, task: &Task, groups: usize, blocks: usize) -> usize {
+    fn parts(&self, task: &SearchTask, groups: usize, blocks: usize) -> usize {
         if groups > TICKETS_MAX {
             return 1;
         }
@@ -96,7 +96,7 @@ impl Form {
 }
 
 /// Runs the whole task in one launch.
-pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
+pub(super) fn run(task: &SearchTask, context: &mut Context) -> Result<()> {
     let form = Form::widest(task);
     let groups = task.query_count.div_ceil(form.queries);
     let blocks = context.multiprocessors() * form.blocks;
@@ -106,7 +106,7 @@ pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
 
 /// Searches the queries whose numbers are in device memory, after their count. If the count is
 /// zero, every block returns immediately.
-pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
+pub(super) fn run_chosen(task: &SearchTask, chosen: Address, context: &mut Context) -> Result<()> {
     let form = Form::new(task, 1);
     let blocks = context.multiprocessors() * form.blocks;
     let parts = form.parts(task, task.query_count, blocks * CHOSEN_SHARE);
@@ -114,7 +114,7 @@ pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) ->
 }
 
 fn launch(
-    task: &Task,
+    task: &SearchTask,
     form: &Form,
     chosen: Address,
     groups: usize,

@@ -33,7 +33,7 @@ const fn block_edge(element_bytes: usize) -> usize {
 
 /// A view of elements in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
+pub struct StridedView<'a> {
     /// The memory. It needs no alignment.
     pub bytes: &'a [u8],
     /// Size of one element: 1, 2, 4, 8 or 16 bytes.
@@ -88,12 +88,12 @@ impl std::error::Error for StridedError {}
 
 /// Copies the view into `out`, contiguously and in row-major order, with the best instructions of
 /// this CPU.
-pub fn copy_strided(team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
+pub fn copy_strided(team: &Team, view: &StridedView<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     copy_strided_at(Simd::detect(), team, view, out)
 }
 
 /// [`copy_strided`] with an explicit instruction level, which is lowered if this CPU lacks it.
-pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
+pub fn copy_strided_at(simd: Simd, team: &Team, view: &StridedView<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     let simd = simd.min(Simd::detect());
     let elements = view.check(out.len())?;
     if elements == 0 {
@@ -109,7 +109,7 @@ pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u
     Ok(())
 }
 
-impl Strided<'_> {
+impl StridedView<'_> {
     /// Checks the view against its memory and the output, and returns its number of elements.
     fn check(&self, out_bytes: usize) -> Result<usize, StridedError> {
         if !matches!(self.element_bytes, 1 | 2 | 4 | 8 | 16) {
@@ -173,25 +173,25 @@ fn canonical(dims: &[usize], strides: &[isize]) -> Vec<Axis> {
 /// The source of a checked copy: every position that the axes reach from `start` is inside its
 /// memory.
 #[derive(Clone, Copy)]
-struct Source<'a, const N: usize> {
+struct CopySource<'a, const N: usize> {
     elements: &'a [[u8; N]],
     start: usize,
 }
 
-impl<const N: usize> Source<'_, N> {
+impl<const N: usize> CopySource<'_, N> {
     /// The address of the element `position` steps from the start.
     ///
     /// # Safety
     /// The checked axes must reach `position`.
     unsafe fn at(&self, position: isize) -> *const [u8; N] {
-        // SAFETY: `Strided::check` proved that every reachable position is inside `elements`.
+        // SAFETY: `StridedView::check` proved that every reachable position is inside `elements`.
         unsafe { self.elements.as_ptr().add(self.start).offset(position) }
     }
 }
 
-fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) {
+fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &StridedView<'_>, out: &mut [u8]) {
     let axes = canonical(view.dims, view.strides);
-    let source = Source { elements: view.bytes.as_chunks::<N>().0, start: view.offset };
+    let source = CopySource { elements: view.bytes.as_chunks::<N>().0, start: view.offset };
     let out = out.as_chunks_mut::<N>().0;
     let Some((inner, outer)) = axes.split_last() else {
         out[0] = source.elements[source.start];
@@ -217,7 +217,7 @@ fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &Strided<'_>, ou
 }
 
 /// Copies runs of `run` contiguous elements.
-fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis], run: usize, out: &mut [[u8; N]]) {
+fn copy_rows<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Axis], run: usize, out: &mut [[u8; N]]) {
     let rows = out.len() / run;
     let parts = Parts::new(out);
     if rows < team.threads() * 4 && run * N >= 2 * TASK_BYTES_MIN {
@@ -270,7 +270,7 @@ unsafe fn copy_run<const N: usize>(from: *const [u8; N], to: &mut [[u8; N]]) {
 }
 
 /// Copies along the innermost axis with its stride, one element at a time.
-fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis], inner: Axis, out: &mut [[u8; N]]) {
+fn copy_gather<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Axis], inner: Axis, out: &mut [[u8; N]]) {
     let rows = out.len() / inner.len;
     let parts = Parts::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {
@@ -301,7 +301,7 @@ fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis
 fn copy_blocks<const N: usize>(
     simd: Simd,
     team: &Team,
-    source: Source<'_, N>,
+    source: CopySource<'_, N>,
     rest: &[Axis],
     across: Axis,
     inner: Axis,
@@ -328,7 +328,7 @@ fn copy_blocks<const N: usize>(
             // SAFETY: the block is inside the checked view and the output, and blocks do not
             // overlap.
             unsafe {
-                let block = tile::Block {
+                let block = tile::CopyBlock {
                     from: source.at(position),
                     to: parts.as_mut_ptr().add(out_position),
                     inner: inner.stride,

@@ -33,7 +33,7 @@ pub struct PublicKey {
 }
 
 /// A new key pair.
-pub struct Generated {
+pub struct NewKeyPair {
     /// The private key, in PKCS#8.
     pub pkcs8: Vec<u8>,
     /// The public key, as `Key::verify` takes it.
@@ -205,7 +205,7 @@ fn is_uncompressed(algorithm: SignatureAlgorithm, public: &[u8]) -> bool {
 }
 
 /// A new key pair from the system's randomness; `None` if that fails. RSA takes up to seconds.
-pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
+pub fn generate(algorithm: SignatureAlgorithm) -> Option<NewKeyPair> {
     let (pkcs8, public) = match algorithm {
         SignatureAlgorithm::Rsa { bits, .. } => {
             let size = match bits {
@@ -225,7 +225,7 @@ pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
             (key.to_pkcs8v1().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
         }
     };
-    Some(Generated { pkcs8, public })
+    Some(NewKeyPair { pkcs8, public })
 }
 
 fn rsa_encoding(padding: RsaPadding, hash: HashAlgorithm) -> &'static dyn library::RsaEncoding {

@@ -30,10 +30,10 @@ pub(crate) struct Wide {
     /// The roots of the first pass: a block for each group of sixteen neighbours and each output
     /// but the first.
     first: Vec<f32>,
-    passes: Vec<Pass>,
+    passes: Vec<FourierPass>,
 }
 
-struct Pass {
+struct FourierPass {
     radix: usize,
     /// The real and imaginary part of a root, for each group of the pass's butterflies and each of
     /// their outputs but the first.
@@ -63,7 +63,7 @@ impl Wide {
             // Two passes of radix 4 are better than one of radix 8 and one of radix 2.
             let radix = if left == 16 { 4 } else { left.min(8) };
             let groups = (0..left / radix).flat_map(|group| (1..radix).map(move |output| group * output));
-            passes.push(Pass { radix, roots: groups.flat_map(|power| root(left, power)).collect() });
+            passes.push(FourierPass { radix, roots: groups.flat_map(|power| root(left, power)).collect() });
             left /= radix;
         }
         Some(Wide { len, inverse, first, passes })
@@ -135,7 +135,7 @@ impl Wide {
     }
 }
 
-impl Pass {
+impl FourierPass {
     /// # Safety
     /// `from` is valid for reads of `RADIX · groups · blocks` blocks, and `to` for writes of as
     /// many.

@@ -13,7 +13,7 @@ use panoply_core::op::signal::Ldpc;
 
 use crate::level::Level;
 use circulant::Solver;
-use rounds::{Checks, FEW, Job, Line, Room, decode_few, decode_many};
+use rounds::{Checks, FEW, LdpcTask, LaneNumbers, Room, decode_few, decode_many};
 
 /// Number of words that are decoded in parallel.
 pub const LANES: usize = rounds::LANES;
@@ -140,11 +140,11 @@ impl Graph {
         let word_bits = self.code.word_bits();
         let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut room = kept.unwrap_or_else(|| Room {
-            beliefs: vec![Line::ZERO; word_bits + self.pairs.spare],
+            beliefs: vec![LaneNumbers::ZERO; word_bits + self.pairs.spare],
             signs: vec![0; word_bits],
-            messages: vec![Line::ZERO; self.bits.len()],
+            messages: vec![LaneNumbers::ZERO; self.bits.len()],
         });
-        let job = Job {
+        let job = LdpcTask {
             checks: Checks { bits: &self.bits, begins: &self.begins },
             pairs: Checks { bits: &self.pairs.bits, begins: &self.pairs.begins },
             word_bits,
@@ -163,7 +163,7 @@ impl Graph {
             decode_many(self.level, job)
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.len() < ROOMS_MAX && size_of::<Line>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX {
+        if rooms.len() < ROOMS_MAX && size_of::<LaneNumbers>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX {
             rooms.push(room);
         }
     }

@@ -10,7 +10,7 @@ use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value}
 use panoply_graph::cost::Rates;
 use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail, Target};
 
-use crate::context::{Announced, Arena, Context};
+use crate::context::{AnnouncedOutput, Arena, Context};
 use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::conv2d;
@@ -131,7 +131,7 @@ impl Steps<'_> {
     fn placed(&mut self, outputs: &[Destination], step: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
             arena.announce(
-                outputs.iter().map(|output| Announced { offset: output.arena_offset, len_bytes: output.len_bytes }),
+                outputs.iter().map(|output| AnnouncedOutput { offset: output.arena_offset, len_bytes: output.len_bytes }),
             );
         }
         self.context.order = outputs.first().and_then(|output| output.order);

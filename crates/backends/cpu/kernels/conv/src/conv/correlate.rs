@@ -19,10 +19,10 @@ use super::blocks::{block, largest};
 use super::correlation::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
 use super::filter_lanes;
 use super::packed::{Blocks, PackedWeights, packed};
-use super::real::Stored;
-use super::split::{COPIED_VECTORS, Split};
+use super::real::StoredElement;
+use super::split::{COPIED_VECTORS, CorrelationSplit};
 use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, Tile, filter_blocks};
-use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least, lines};
+use super::workspace::{Scratch, SharedSlice, SharedSlots, ThreadBuffers, at_least, lines};
 use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs the correlation of the stencil in `scratch`. `kept` holds the packed weights, or receives
 /// them.
-pub(super) fn correlate<S: Stored>(
+pub(super) fn correlate<S: StoredElement>(
     simd: Simd,
     team: &Team,
     scratch: &mut Scratch<S::Real>,
@@ -47,7 +47,7 @@ pub(super) fn correlate<S: Stored>(
     if filter_lanes::suits(simd, &scratch.stencil, &scratch.layout, job) {
         return filter_lanes::run(simd, team, scratch, job, kept, output);
     }
-    let split = Split::new(team.threads(), &scratch.stencil, &scratch.layout, job, simd);
+    let split = CorrelationSplit::new(team.threads(), &scratch.stencil, &scratch.layout, job, simd);
     let lanes = S::Real::lanes(simd);
     scratch.offsets.clear();
     if split.direct {
@@ -69,7 +69,7 @@ pub(super) fn correlate<S: Stored>(
     let tasks = if split.products < PRODUCTS_FOR_TEAM_MIN { 1 } else { tasks };
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
-    let pass = Pass { job, split: &split, scratch, weights, output: SharedSlice::new(output), simd };
+    let pass = CorrelationPass { job, split: &split, scratch, weights, output: SharedSlice::new(output), simd };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -88,9 +88,9 @@ pub(super) fn correlate<S: Stored>(
 }
 
 /// One running correlation.
-struct Pass<'a, S: Stored> {
+struct CorrelationPass<'a, S: StoredElement> {
     job: &'a Correlation<'a, S>,
-    split: &'a Split,
+    split: &'a CorrelationSplit,
     scratch: &'a Scratch<S::Real>,
     weights: &'a [S::Real],
     output: SharedSlice<S>,
@@ -113,7 +113,7 @@ struct Sums<T> {
     stride: usize,
 }
 
-impl<S: Stored> Pass<'_, S> {
+impl<S: StoredElement> CorrelationPass<'_, S> {
     fn unit(&self, index: usize) -> Unit<'_> {
         let (job, split) = (self.job, self.split);
         let (index, chunk) = (index / split.chunks, index % split.chunks);
@@ -138,7 +138,7 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Computes one unit and prefetches the images of the next.
-    fn run(&self, index: usize, next: Option<usize>, slot: &mut Slot<S::Real>) {
+    fn run(&self, index: usize, next: Option<usize>, slot: &mut ThreadBuffers<S::Real>) {
         let job = self.job;
         let columns = self.scratch.stencil.output[1];
         let unit = self.unit(index);
@@ -212,8 +212,8 @@ impl<S: Stored> Pass<'_, S> {
         }
     }
 
-    /// As [`Pass::sum`], for outputs that read one pixel each: a few vectors of pixels of a block
-    /// of channels are copied at a time.
+    /// As [`CorrelationPass::sum`], for outputs that read one pixel each: a few vectors of pixels
+    /// of a block of channels are copied at a time.
     fn sum_pointwise(
         &self,
         unit: &Unit<'_>,
@@ -242,8 +242,8 @@ impl<S: Stored> Pass<'_, S> {
         }
     }
 
-    /// As [`Pass::tiles`], for a source that is its own panel. The last tile could read past the
-    /// end of the source, so its pixels are copied.
+    /// As [`CorrelationPass::tiles`], for a source that is its own panel. The last tile could read
+    /// past the end of the source, so its pixels are copied.
     fn tiles_in_place(
         &self,
         unit: &Unit<'_>,
@@ -351,7 +351,7 @@ fn copied_stride(lanes: usize) -> usize {
     (COPIED_VECTORS | 1) * lanes
 }
 
-fn widen_bias<S: Stored>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
+fn widen_bias<S: StoredElement>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
     let bias = at_least(bias, job.groups * job.filters);
     match job.bias {
         Some(given) => S::widen(given, bias),

@@ -54,6 +54,6 @@ pub use compiled::{ConvElement, backward_input, backward_weight, forward, forwar
 pub use epilogue::{Activate, Epilogue};
 pub use packed::PackedWeights;
 pub use panoply_core::op::compute::ConvShape;
-pub use real::Stored;
+pub use real::StoredElement;
 pub use tile::Real;
 pub use workspace::ConvWorkspace;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::join::{Average, Join, Max, Number};
+use super::join::{Average, Join, Max, WindowNumber};
 use super::{GRAIN_NUMBERS, PoolKind, PoolShape};
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
@@ -38,7 +38,7 @@ pub fn pool2d_pixels(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind,
         let (mut line, mut line_of) = (crate::scratch::filled(0.0, width * tile), None);
         for task in range {
             let (row, channel) = (task / tiles, task % tiles * tile);
-            let one = Row { pool: &pool, row, channel, line: &mut line, line_of: &mut line_of };
+            let one = OutputRow { pool: &pool, row, channel, line: &mut line, line_of: &mut line_of };
             match kind {
                 PoolKind::Max => dispatch(simd, Of::<Max>(one, std::marker::PhantomData)),
                 PoolKind::Average { .. } => dispatch(simd, Of::<Average>(one, std::marker::PhantomData)),
@@ -65,7 +65,7 @@ struct Pool<'a> {
 }
 
 /// Some channels of one row of the output; rows of all images are numbered consecutively.
-struct Row<'a> {
+struct OutputRow<'a> {
     pool: &'a Pool<'a>,
     row: usize,
     channel: usize,
@@ -75,14 +75,14 @@ struct Row<'a> {
     line_of: &'a mut Option<(Range<usize>, usize)>,
 }
 
-struct Of<'a, J>(Row<'a>, std::marker::PhantomData<J>);
+struct Of<'a, J>(OutputRow<'a>, std::marker::PhantomData<J>);
 
 impl<J: Join<f32>> Kernel for Of<'_, J> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Level>(self) {
-        let Row { pool, row, channel, line, line_of } = self.0;
+        let OutputRow { pool, row, channel, line, line_of } = self.0;
         let Pool { shape, divisor, tile, input, output } = pool;
         let ([height, width], [rows, columns], channels) = (shape.input, shape.output(), shape.channels);
         let tile = (*tile).min(channels - channel);

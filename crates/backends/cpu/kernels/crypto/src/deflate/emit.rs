@@ -20,16 +20,16 @@ pub struct Writer<'a> {
 }
 
 /// A code, with its length in the lowest eight bits. Shifts by an entry use only its lowest bits.
-type Entry = u32;
+type CodeEntry = u32;
 
 /// Codes, indexed as in records.
 #[repr(align(64))]
 pub struct Entries {
-    pub literals: [Entry; LITERALS],
+    pub literals: [CodeEntry; LITERALS],
     /// Including the extra bits behind the code; also the codes of third literals.
-    pub lengths: [Entry; LENGTHS],
-    pub slots: [Entry; SLOTS],
-    end: Entry,
+    pub lengths: [CodeEntry; LENGTHS],
+    pub slots: [CodeEntry; SLOTS],
+    end: CodeEntry,
 }
 
 impl<'a> Writer<'a> {
@@ -156,17 +156,17 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn entry(code: u16, length: u8) -> Entry {
-    Entry::from(code) << 8 | Entry::from(length)
+fn entry(code: u16, length: u8) -> CodeEntry {
+    CodeEntry::from(code) << 8 | CodeEntry::from(length)
 }
 
 #[inline(always)]
-fn code(entry: Entry) -> u64 {
+fn code(entry: CodeEntry) -> u64 {
     u64::from(entry >> 8)
 }
 
 #[inline(always)]
-fn length(entry: Entry) -> u32 {
+fn length(entry: CodeEntry) -> u32 {
     entry & 0xff
 }
 
@@ -202,7 +202,7 @@ impl Entries {
     /// # Safety
     /// There must be eight bytes at the writer's position, here and below.
     #[inline(always)]
-    unsafe fn put(&self, bits: &mut Bits, entry: Entry) {
+    unsafe fn put(&self, bits: &mut Bits, entry: CodeEntry) {
         // SAFETY: guaranteed by the caller.
         unsafe { bits.put(code(entry), length(entry)) };
     }

@@ -6,9 +6,9 @@ use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
 use crate::failure::Failure;
 use crate::hash::{Derivation, hash};
-use crate::keys::Expanded;
+use crate::keys::ExpandedKey;
 use crate::lanes::{HASHED_LANES, detected_for_hash, hash_alike};
-use crate::spread::{Run, Slot, Slots, spread, spread_runs};
+use crate::spread::{Run, MessageOutput, Slots, spread, spread_runs};
 
 pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let (messages, len) = (op.messages.slices()?, op.algorithm.digest_bytes());
@@ -58,8 +58,8 @@ impl Threads for Few<'_> {
 }
 
 pub(super) fn hmac(op: &Hmac, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), false)?;
-    let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
+    let expanded = ExpandedKey::of(op.key(), false)?;
+    let (ExpandedKey::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
     let out = take(op.messages().count() * algorithm.digest_bytes())?;
@@ -91,7 +91,7 @@ fn each(
     let mut lens = vec![0; slices.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| 2.0 * MESSAGE_NS + (slices[index].len() + len) as f64 * HASH_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| work(slices[index], slot.out).map(|()| len);
+    let work = |index: usize, slot: MessageOutput<'_>| work(slices[index], slot.out).map(|()| len);
     spread(threads, slots, &time, &work).map_err(failure(name, 0))?;
     messages.like(Bytes::from_host(out.freeze()), offsets)
 }

@@ -8,7 +8,7 @@
 
 use crate::scratch;
 use crate::topk::keep::Keeper;
-use crate::topk::order::{Rank, Ranked, f32_of_rank};
+use crate::topk::order::{Rank, RankedElement, f32_of_rank};
 
 pub(super) use panoply_core::op::compute::Metric;
 

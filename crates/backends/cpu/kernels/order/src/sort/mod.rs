@@ -32,7 +32,7 @@ use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 pub use key::{SortKey, Word};
-use spread::Source;
+use spread::WordSource;
 
 /// Minimum elements of lines that are sorted by the whole team, one line after the other.
 pub const LONG_LINE_LEN: usize = 1 << 17;
@@ -63,7 +63,7 @@ pub fn arg_sort<T: SortKey>(simd: Simd, team: &Team, input: &[T], extents: Exten
 
 compile_once! {
     /// The sorting of an element type.
-    pub trait Compiled: SortKey {
+    pub trait SortKernels: SortKey {
         fn sort_lines(
             simd: Simd,
             team: &Team,
@@ -230,7 +230,7 @@ struct Keys<'a, T> {
     descending: bool,
 }
 
-impl<T: SortKey> Source<T::Word> for Keys<'_, T> {
+impl<T: SortKey> WordSource<T::Word> for Keys<'_, T> {
     fn fill(&self, start: usize, words: &mut [T::Word]) {
         let line = &self.line[start..start + words.len()];
         dispatch(self.simd, Encode { line, descending: self.descending, words });
@@ -244,7 +244,7 @@ struct Positions<'a, T> {
     descending: bool,
 }
 
-impl<T: SortKey> Source<<T::Word as Word>::Pair> for Positions<'_, T> {
+impl<T: SortKey> WordSource<<T::Word as Word>::Pair> for Positions<'_, T> {
     fn fill(&self, start: usize, pairs: &mut [<T::Word as Word>::Pair]) {
         let line = &self.line[start..start + pairs.len()];
         dispatch(self.simd, EncodePairs { line, start, descending: self.descending, pairs });

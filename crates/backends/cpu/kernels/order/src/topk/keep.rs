@@ -5,7 +5,7 @@
 //! appended to a buffer of twice k, and the worse half is dropped when the buffer is full, which
 //! costs a few nanoseconds for a key for any k. The bound is lowered then.
 
-use super::order::Key;
+use super::order::CandidateKey;
 use crate::scratch;
 
 /// Maximum k for which a sorted list is faster than a buffer.
@@ -18,7 +18,7 @@ pub struct Keeper<K> {
     bound: K,
 }
 
-impl<K: Key> Keeper<K> {
+impl<K: CandidateKey> Keeper<K> {
     /// Creates a keeper of `k` keys and reserves its memory. `offers_max` is the maximum number of
     /// keys that can be offered.
     pub fn new(k: usize, offers_max: usize) -> Keeper<K> {

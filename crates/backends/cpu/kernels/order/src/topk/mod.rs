@@ -14,8 +14,8 @@ use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 use keep::Keeper;
-pub use order::Ranked;
-use order::{Key, Rank};
+pub use order::RankedElement;
+use order::{CandidateKey, Rank};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -44,7 +44,7 @@ pub struct Lanes {
 ///
 /// # Panics
 /// If `k` is above the lane's length, or a slice does not have the length that the shape requires.
-pub fn top_k<T: Ranked>(
+pub fn top_k<T: RankedElement>(
     team: &Team,
     simd: Simd,
     input: &[T],
@@ -59,12 +59,12 @@ pub fn top_k<T: Ranked>(
 
 compile_once! {
     /// The selection of an element type.
-    pub trait Compiled: Ranked {
+    pub trait TopKKernels: RankedElement {
         fn choose(team: &Team, simd: Simd, input: &[Self], lanes: Lanes, k: usize, largest: bool, values: &mut [Self], indices: &mut [u32],) = choose;
     } for f32, f16, bf16, f64, i32, u32, i8, u8
 }
 
-fn choose<T: Ranked>(
+fn choose<T: RankedElement>(
     team: &Team,
     simd: Simd,
     input: &[T],
@@ -82,7 +82,7 @@ fn choose<T: Ranked>(
     if values.is_empty() {
         return;
     }
-    let job = Job { simd: simd.min(Simd::detect()), input, lanes, k, largest };
+    let job = TopKTask { simd: simd.min(Simd::detect()), input, lanes, k, largest };
     if inner > 1 {
         let mut found = scratch::zeroed(indices.len());
         job.gathered_lanes(team, &mut found);
@@ -102,7 +102,7 @@ fn choose<T: Ranked>(
     }
 }
 
-struct Job<'a, T> {
+struct TopKTask<'a, T> {
     simd: Simd,
     input: &'a [T],
     lanes: Lanes,
@@ -110,9 +110,9 @@ struct Job<'a, T> {
     largest: bool,
 }
 
-type KeyOf<T> = <<T as Ranked>::Rank as Rank>::Key;
+type KeyOf<T> = <<T as RankedElement>::Rank as Rank>::Key;
 
-impl<T: Ranked> Job<'_, T> {
+impl<T: RankedElement> TopKTask<'_, T> {
     /// Processes contiguous lanes, several lanes to a task.
     fn whole_lanes(&self, team: &Team, found: &mut [u32]) {
         let len = self.lanes.len;
@@ -203,13 +203,13 @@ impl<T: Ranked> Job<'_, T> {
     }
 }
 
-fn write_indices<T: Ranked>(keeper: &mut Keeper<KeyOf<T>>, found: &mut [u32]) {
+fn write_indices<T: RankedElement>(keeper: &mut Keeper<KeyOf<T>>, found: &mut [u32]) {
     found.iter_mut().zip(keeper.finish()).for_each(|(index, key)| *index = T::Rank::index_of_key(*key));
 }
 
 /// Offers the elements of `lane` to `keeper`; the first element has the index `first`. Calls must
 /// be in ascending order of `first`.
-fn scan<T: Ranked>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan<T: RankedElement>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
     match simd {
         // SAFETY: `top_k` has lowered the level to one that the CPU has.
         #[cfg(target_arch = "x86_64")]
@@ -225,7 +225,7 @@ fn scan<T: Ranked>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: 
 /// The CPU has AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
-unsafe fn scan_avx512<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+unsafe fn scan_avx512<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
     scan_either(lane, first, largest, keeper);
 }
 
@@ -233,17 +233,17 @@ unsafe fn scan_avx512<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper
 /// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn scan_avx2<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+unsafe fn scan_avx2<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
     scan_either(lane, first, largest, keeper);
 }
 
 #[inline(always)]
-fn scan_either<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan_either<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
     if largest { scan_for::<T, true>(lane, first, keeper) } else { scan_for::<T, false>(lane, first, keeper) }
 }
 
 #[inline(always)]
-fn scan_for<T: Ranked, const LARGEST: bool>(lane: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan_for<T: RankedElement, const LARGEST: bool>(lane: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
     for (block, elements) in lane.chunks(BLOCK).enumerate() {
         let full = keeper.bound() < KeyOf::<T>::WORST;
         let bound = T::Rank::of_key(keeper.bound());
@@ -260,12 +260,12 @@ fn scan_for<T: Ranked, const LARGEST: bool>(lane: &[T], first: usize, keeper: &m
 }
 
 #[inline(always)]
-fn rank<T: Ranked, const LARGEST: bool>(element: T) -> T::Rank {
+fn rank<T: RankedElement, const LARGEST: bool>(element: T) -> T::Rank {
     if LARGEST { element.rank().reversed() } else { element.rank() }
 }
 
 #[inline(never)]
-fn offer<T: Ranked, const LARGEST: bool>(elements: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
+fn offer<T: RankedElement, const LARGEST: bool>(elements: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
     for (index, element) in elements.iter().enumerate() {
         keeper.offer(rank::<T, LARGEST>(*element).key((first + index) as u32));
     }

@@ -36,8 +36,8 @@ pub struct Norm<'a, T> {
 }
 
 /// An element type that can be normalised: every float.
-pub trait Normal: Real<Wide: Arithmetic> + Compiled {}
-impl<T: Real<Wide: Arithmetic> + Compiled> Normal for T {}
+pub trait Normal: Real<Wide: Arithmetic> + LayerNormKernels {}
+impl<T: Real<Wide: Arithmetic> + LayerNormKernels> Normal for T {}
 
 /// The arithmetic that normalisation needs.
 pub trait Arithmetic: Wide + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}
@@ -51,7 +51,7 @@ pub fn layer_norm<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, n
 
 compile_once! {
     /// The normalisation of an element type.
-    pub trait Compiled: Normal {
+    pub trait LayerNormKernels: Normal {
         fn normalise(simd: Simd, team: &Team, input: &[Self], len: usize, norm: Norm<'_, Self>, out: &mut [Self]) = normalise;
     } for f32, f16, bf16, f64
 }
@@ -69,18 +69,18 @@ fn normalise<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, norm: 
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
         let out = unsafe { shared.range(range.clone()) };
-        dispatch(simd, Rows { input: &input[range], len, norm, out });
+        dispatch(simd, LayerNormRows { input: &input[range], len, norm, out });
     });
 }
 
-struct Rows<'a, T> {
+struct LayerNormRows<'a, T> {
     input: &'a [T],
     len: usize,
     norm: Norm<'a, T>,
     out: &'a mut [T],
 }
 
-impl<T: Normal> Kernel for Rows<'_, T> {
+impl<T: Normal> Kernel for LayerNormRows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {

@@ -6,7 +6,7 @@
 use panoply_core::dtype::Element;
 
 use super::BLOCK_STEPS;
-use super::fold::{Fold, Ordered, Preference};
+use super::fold::{Fold, OrderedElement, Preference};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
@@ -71,7 +71,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
                 let mut totals = [F::NOTHING; TOTALS];
                 let totals = &mut totals[..out.len()];
                 let input = &input[rows * len..(rows + out.len()) * len];
-                dispatch(simd, Rows::<T, F> { input, len, totals });
+                dispatch(simd, FoldRows::<T, F> { input, len, totals });
                 out.iter_mut().zip(totals).for_each(|(out, total)| *out = F::finish(*total, divisor));
             }
         });
@@ -86,7 +86,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
         let chunk = &row[start..len.min(start + CHUNK_ELEMENTS)];
         // SAFETY: every task has its own index.
         let totals = unsafe { shared.range(task..task + 1) };
-        dispatch(simd, Rows::<T, F> { input: chunk, len: chunk.len(), totals });
+        dispatch(simd, FoldRows::<T, F> { input: chunk, len: chunk.len(), totals });
     });
     for (out, totals) in out.iter_mut().zip(totals.chunks_exact(chunks)) {
         let total = totals.iter().copied().reduce(F::join).unwrap_or(F::NOTHING);
@@ -149,13 +149,13 @@ pub(super) fn column_chunk_rows(extents: Extents) -> usize {
 }
 
 /// The totals of rows of `len` elements.
-struct Rows<'a, T: Element, F: Fold<T>> {
+struct FoldRows<'a, T: Element, F: Fold<T>> {
     input: &'a [T],
     len: usize,
     totals: &'a mut [F::Total],
 }
 
-impl<T: Element, F: Fold<T>> Kernel for Rows<'_, T, F> {
+impl<T: Element, F: Fold<T>> Kernel for FoldRows<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {
@@ -222,7 +222,7 @@ fn join_lanes<T: Element, F: Fold<T>>(totals: &mut [F::Total]) -> F::Total {
 
 /// The greatest or least key of a row, or NaN.
 #[inline(always)]
-pub fn max_of_row<T: Ordered, P: Preference>(row: &[T]) -> T::Key {
+pub fn max_of_row<T: OrderedElement, P: Preference>(row: &[T]) -> T::Key {
     let mut lanes = [P::worst::<T>(); LANES];
     let (steps, rest) = row.as_chunks::<LANES>();
     let (fours, singles) = steps.as_chunks::<4>();

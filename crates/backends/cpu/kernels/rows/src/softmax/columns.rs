@@ -5,7 +5,7 @@ use super::{GRAIN_ELEMENTS, Soft};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
-use crate::reduce::{Greatest, Ordered, Preference, Wide};
+use crate::reduce::{Greatest, OrderedElement, Preference, Wide};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -44,7 +44,7 @@ impl<T: Soft> Kernel for Tile<'_, T> {
     fn run<L: Level>(self) {
         let Tile { input, width, .. } = self;
         let places = (0..self.extents.axis).map(|row| self.start + row * self.extents.inner);
-        let mut max = [<T as Ordered>::LOWEST; TILE_COLUMNS];
+        let mut max = [<T as OrderedElement>::LOWEST; TILE_COLUMNS];
         for place in places.clone() {
             for (max, element) in max.iter_mut().zip(&input[place..place + width]) {
                 *max = Greatest::keep(*max, element.widen());

@@ -11,7 +11,7 @@ use super::{LANES, TILE, settle};
 const WIDTH: usize = 8;
 const HALVES: usize = LANES / WIDTH;
 
-type Row = [__m512d; HALVES];
+type VectorRow = [__m512d; HALVES];
 type LaneState = [[f64; LANES]; 2];
 
 /// Filters whole tiles of lines with consecutive samples. Returns the number of samples of each
@@ -74,8 +74,8 @@ fn bring_near(begins: &[usize; LANES], input: &[f32], output: Option<&[f32]>) {
 struct Running {
     b: [__m512d; 3],
     a: [__m512d; 2],
-    first: Row,
-    second: Row,
+    first: VectorRow,
+    second: VectorRow,
 }
 
 impl Running {
@@ -95,7 +95,7 @@ impl Running {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn next(&mut self, row: Row) -> Row {
+    fn next(&mut self, row: VectorRow) -> VectorRow {
         let mut out = row;
         for half in 0..HALVES {
             let sample = row[half];
@@ -141,14 +141,14 @@ fn two_sections(sections: &[Biquad; 2], tile: &mut [[f64; LANES]; TILE], states:
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn load_row(row: &[f64; LANES]) -> Row {
+fn load_row(row: &[f64; LANES]) -> VectorRow {
     // SAFETY: the row is two vectors.
     unsafe { [_mm512_loadu_pd(row.as_ptr()), _mm512_loadu_pd(row.as_ptr().add(WIDTH))] }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn store_row(row: &mut [f64; LANES], values: Row) {
+fn store_row(row: &mut [f64; LANES], values: VectorRow) {
     // SAFETY: the row has room for two vectors.
     unsafe {
         _mm512_storeu_pd(row.as_mut_ptr(), values[0]);

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
 
 use crate::card::CardError;
-use crate::driver::{Answer, Driver};
-use crate::ops::{self, Pass, Work};
+use crate::driver::{CardAnswer, Driver};
+use crate::ops::{self, CorePass, CardWork};
 
 /// The op that runs on the card.
 struct Running {
     item: Item,
-    work: Box<dyn Work>,
-    pass: Option<Pass>,
+    work: Box<dyn CardWork>,
+    pass: Option<CorePass>,
     /// Index of the current pass.
     number: usize,
     /// Numbers of the pass's packets that were started and answered.
@@ -41,7 +41,7 @@ pub(crate) struct FpgaEngine {
 }
 
 /// The result of a step.
-enum Step {
+enum StepOutcome {
     /// The card has not answered yet.
     Waits,
     /// There is more to do.
@@ -67,10 +67,10 @@ impl FpgaEngine {
             }
             let left = if finished.is_empty() { wait_max.saturating_sub(began.elapsed()) } else { Duration::ZERO };
             match self.step(left) {
-                Ok(Step::GoesOn) => {}
-                Ok(Step::Waits) if left.is_zero() => return,
-                Ok(Step::Waits) => {}
-                Ok(Step::Done(result)) => self.end(*result, finished),
+                Ok(StepOutcome::GoesOn) => {}
+                Ok(StepOutcome::Waits) if left.is_zero() => return,
+                Ok(StepOutcome::Waits) => {}
+                Ok(StepOutcome::Done(result)) => self.end(*result, finished),
                 Err(error) => self.lost = Some(error),
             }
         }
@@ -93,14 +93,14 @@ impl FpgaEngine {
     }
 
     /// Starts as many packets as fit, and takes one answer if it arrives within `wait_max`.
-    fn step(&mut self, wait_max: Duration) -> Result<Step, CardError> {
-        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
+    fn step(&mut self, wait_max: Duration) -> Result<StepOutcome, CardError> {
+        let Some(running) = &mut self.running else { return Ok(StepOutcome::Waits) };
         let Some(pass) = &running.pass else {
             return match running.work.pass(running.number) {
                 Some(pass) => {
                     self.driver.set_up(pass.core, &pass.registers)?;
                     running.pass = Some(pass);
-                    Ok(Step::GoesOn)
+                    Ok(StepOutcome::GoesOn)
                 }
                 None => self.complete(),
             };
@@ -114,20 +114,20 @@ impl FpgaEngine {
         if running.answered == pass.packets.len() {
             running.pass = None;
             (running.number, running.started, running.answered) = (running.number + 1, 0, 0);
-            return Ok(Step::GoesOn);
+            return Ok(StepOutcome::GoesOn);
         }
-        let Some(Answer { payload, .. }) = self.driver.finish(wait_max)? else { return Ok(Step::Waits) };
+        let Some(CardAnswer { payload, .. }) = self.driver.finish(wait_max)? else { return Ok(StepOutcome::Waits) };
         running.work.take(running.number, running.answered, &payload);
         running.answered += 1;
-        Ok(Step::GoesOn)
+        Ok(StepOutcome::GoesOn)
     }
 
     /// All answers have arrived: confirms them and takes the op's value.
-    fn complete(&mut self) -> Result<Step, CardError> {
+    fn complete(&mut self) -> Result<StepOutcome, CardError> {
         self.driver.confirm()?;
-        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
+        let Some(running) = &mut self.running else { return Ok(StepOutcome::Waits) };
         let work = std::mem::replace(&mut running.work, Box::new(Nothing));
-        Ok(Step::Done(Box::new(work.value())))
+        Ok(StepOutcome::Done(Box::new(work.value())))
     }
 
     fn end(&mut self, result: Result<Value>, finished: &mut Vec<Finished>) {
@@ -184,8 +184,8 @@ impl Engine for FpgaEngine {
 /// Placeholder for work that was taken out.
 struct Nothing;
 
-impl Work for Nothing {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for Nothing {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         None
     }
 

@@ -142,15 +142,15 @@ impl Drop for Library {
 }
 
 /// A handle that is released with its owner.
-struct Owned<'l> {
+struct OwnedHandle<'l> {
     library: &'l Library,
     handle: Handle,
     release: unsafe extern "C" fn(Handle),
 }
 
-impl<'l> Owned<'l> {
-    fn new(library: &'l Library, release: unsafe extern "C" fn(Handle)) -> Owned<'l> {
-        Owned { library, handle: std::ptr::null_mut(), release }
+impl<'l> OwnedHandle<'l> {
+    fn new(library: &'l Library, release: unsafe extern "C" fn(Handle)) -> OwnedHandle<'l> {
+        OwnedHandle { library, handle: std::ptr::null_mut(), release }
     }
 
     /// Runs a call that writes the handle.
@@ -158,7 +158,7 @@ impl<'l> Owned<'l> {
         mut self,
         what: &'static str,
         call: impl FnOnce(&Table, *mut Handle) -> Status,
-    ) -> Result<Owned<'l>, Trouble> {
+    ) -> Result<OwnedHandle<'l>, Trouble> {
         let status = call(&self.library.table, &mut self.handle);
         self.library.checked(what, status)?;
         match self.handle.is_null() {
@@ -168,7 +168,7 @@ impl<'l> Owned<'l> {
     }
 }
 
-impl Drop for Owned<'_> {
+impl Drop for OwnedHandle<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
             // SAFETY: the library created the handle, and it is released once by the function for
@@ -197,7 +197,7 @@ impl Session {
     /// Loads a model, which may use `threads` threads.
     pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, Trouble> {
         let table = &library.table;
-        let options = Owned::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
+        let options = OwnedHandle::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
             // SAFETY: the call writes the handle before it returns.
             unsafe { (table.create_options)(handle) }
         })?;
@@ -283,7 +283,7 @@ impl Session {
         let wanted: Vec<*const c_char> = self.outputs.iter().map(|name| name.as_ptr()).collect();
         let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
         let options =
-            Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
+            OwnedHandle::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
                 // SAFETY: the call writes the handle before it returns.
                 unsafe { (table.create_run_options)(handle) }
             })?;
@@ -304,7 +304,7 @@ impl Session {
             )
         };
         let release = library.table.release_value;
-        let made: Vec<Owned<'_>> = made.into_iter().map(|handle| Owned { library, handle, release }).collect();
+        let made: Vec<OwnedHandle<'_>> = made.into_iter().map(|handle| OwnedHandle { library, handle, release }).collect();
         library.checked("Run", status)?;
         let named = self.outputs.iter().zip(&made);
         named.map(|(name, value)| Ok((name.to_string_lossy().into_owned(), array(library, value)?))).collect()
@@ -313,10 +313,10 @@ impl Session {
 
 /// Wraps an array as an input value of the library. The value borrows the array's bytes and must
 /// not outlive them.
-fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, Trouble> {
+fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<OwnedHandle<'a>, Trouble> {
     let bytes = array.bytes.as_slice().map_err(|error| Trouble::new("an input", error))?;
     let dims: Vec<i64> = array.dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
-    Owned::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
+    OwnedHandle::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
         // SAFETY: the library only reads inputs and checks the size against the dimensions. The
         // value is dropped before the bytes.
         unsafe {
@@ -334,7 +334,7 @@ fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, 
 }
 
 /// Copies an output.
-fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
+fn array(library: &Library, value: &OwnedHandle<'_>) -> Result<ModelArray, Trouble> {
     let table = &library.table;
     if value.handle.is_null() {
         return Err(Trouble::new("an output", "the library made none"));
@@ -345,7 +345,7 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     if kind != sys::TENSOR {
         return Err(Trouble::new("an output", "lists, maps and sparse tensors are not handed on"));
     }
-    let form = Owned::new(library, table.release_form).made("GetTensorTypeAndShape", |table, handle| {
+    let form = OwnedHandle::new(library, table.release_form).made("GetTensorTypeAndShape", |table, handle| {
         // SAFETY: as above.
         unsafe { (table.tensor_form)(value.handle, handle) }
     })?;

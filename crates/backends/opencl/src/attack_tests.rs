@@ -107,11 +107,11 @@ impl Refusal for Handle {
 }
 
 /// Fills an output argument with nonsense, if it receives a count or a size.
-trait Place: Copy {
+trait OutArgument: Copy {
     unsafe fn fill(self) {}
 }
 
-impl Place for *mut usize {
+impl OutArgument for *mut usize {
     unsafe fn fill(self) {
         if !self.is_null() {
             // SAFETY: the caller gives a valid pointer, or null.
@@ -120,7 +120,7 @@ impl Place for *mut usize {
     }
 }
 
-impl Place for *mut u32 {
+impl OutArgument for *mut u32 {
     unsafe fn fill(self) {
         if !self.is_null() {
             // SAFETY: as above.
@@ -129,20 +129,20 @@ impl Place for *mut u32 {
     }
 }
 
-impl Place for u32 {}
-impl Place for u64 {}
-impl Place for usize {}
-impl Place for *mut c_void {}
-impl Place for *mut Handle {}
-impl Place for *mut Status {}
-impl Place for *const c_void {}
-impl Place for *const c_char {}
-impl Place for *const isize {}
-impl Place for *const usize {}
-impl Place for *const Handle {}
-impl Place for *const *const c_char {}
-impl Place for *const *const u8 {}
-impl Place for NoCallback {}
+impl OutArgument for u32 {}
+impl OutArgument for u64 {}
+impl OutArgument for usize {}
+impl OutArgument for *mut c_void {}
+impl OutArgument for *mut Handle {}
+impl OutArgument for *mut Status {}
+impl OutArgument for *const c_void {}
+impl OutArgument for *const c_char {}
+impl OutArgument for *const isize {}
+impl OutArgument for *const usize {}
+impl OutArgument for *const Handle {}
+impl OutArgument for *const *const c_char {}
+impl OutArgument for *const *const u8 {}
+impl OutArgument for NoCallback {}
 
 macro_rules! wrappers {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {

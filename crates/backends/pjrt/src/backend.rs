@@ -31,7 +31,7 @@ pub struct PjrtBackend {
     plugins: Option<Vec<PathBuf>>,
     /// The folder for compiled programs. `None` is the user's folder.
     cache: Option<PathBuf>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<DiscoveredDevice>>,
     /// The ops with compiled programs, by the device's index. Callers read the tables without a
     /// lock.
     warm: [Arc<Warm>; DEVICES_MAX],
@@ -39,7 +39,7 @@ pub struct PjrtBackend {
 
 /// A discovered device: its plugin and its number within the plugin. The position in the list is
 /// the device's index.
-struct Seen {
+struct DiscoveredDevice {
     plugin: PathBuf,
     number: usize,
     /// The plugin's client, while an engine uses it.
@@ -149,7 +149,7 @@ impl PjrtBackend {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.iter().position(|seen| seen.plugin == *path && seen.number == number);
         let index = known.unwrap_or_else(|| {
-            seen.push(Seen { plugin: path.clone(), number, client: Arc::downgrade(client) });
+            seen.push(DiscoveredDevice { plugin: path.clone(), number, client: Arc::downgrade(client) });
             seen.len() - 1
         });
         index as u32

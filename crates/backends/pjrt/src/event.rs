@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::plugin::{PjrtError, Plugin};
-use crate::sys::{self, Padded};
+use crate::sys::{self, PaddedArgs};
 
 /// A wake-up signal for the engine, rung when one of its events completes.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Pending {
             return Pending(completion);
         }
         let user_arg = Arc::into_raw(Arc::clone(&completion)).cast_mut().cast::<c_void>();
-        let mut args = Padded::<sys::EventOnReady>::new();
+        let mut args = PaddedArgs::<sys::EventOnReady>::new();
         (args.args.event, args.args.user_arg) = (event, user_arg);
         args.args.callback = Some(done);
         if let Err(error) = plugin.call(&mut args) {
@@ -63,13 +63,13 @@ impl Pending {
             drop(unsafe { Arc::from_raw(user_arg.cast::<Completion>()) });
             // The work continues without a callback. Its memory must stay valid, so wait for the
             // end here.
-            let mut end = Padded::<sys::EventAwait>::new();
+            let mut end = PaddedArgs::<sys::EventAwait>::new();
             end.args.event = event;
             let _ = plugin.call(&mut end);
             completion.settle(Err(error));
         }
         // The event may be destroyed once its callback is registered. The callback is still called.
-        let mut end = Padded::<sys::EventDestroy>::new();
+        let mut end = PaddedArgs::<sys::EventDestroy>::new();
         end.args.event = event;
         let _ = plugin.call(&mut end);
         Pending(completion)

@@ -67,10 +67,10 @@ fn signature(op: &Op) -> u64 {
                 program.ok().map(|program| program.hash()).hash(&mut hasher);
             }
             // Writing into a hash does not fail.
-            let _ = write!(Hashed(&mut hasher), "{:?}", map.function);
+            let _ = write!(HashWriter(&mut hasher), "{:?}", map.function);
         }
         other => {
-            let _ = write!(Hashed(&mut hasher), "{other:?}");
+            let _ = write!(HashWriter(&mut hasher), "{other:?}");
         }
     }
     op.for_each_tensor(&mut |tensor| {
@@ -80,9 +80,9 @@ fn signature(op: &Op) -> u64 {
 }
 
 /// Hashes text while it is written.
-struct Hashed<'a>(&'a mut DefaultHasher);
+struct HashWriter<'a>(&'a mut DefaultHasher);
 
-impl Write for Hashed<'_> {
+impl Write for HashWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write(text.as_bytes());
         Ok(())

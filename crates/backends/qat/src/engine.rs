@@ -17,9 +17,9 @@ use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStat
 use crate::instance::{Does, Mode, OpenInstance, Session, Setup};
 use crate::library::QatError;
 use crate::memory::DeviceMemory;
-use crate::ops::{self, Next, Trouble, Work};
-use crate::request::{Answer, Ask, Completion, Completions, Request};
-use crate::zip::{Zipped, Zipper};
+use crate::ops::{self, Next, Trouble, MessageWork};
+use crate::request::{RequestAnswer, Ask, Completion, Completions, Request};
+use crate::zip::{ZipMessage, Zipper};
 
 /// Maximum number of requests in flight. An instance accepts some hundreds.
 const IN_FLIGHT_MAX: usize = 8192;
@@ -36,9 +36,9 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 const SLEEP: Duration = Duration::from_micros(20);
 
 /// An op on the device.
-struct Job {
+struct RunningOp {
     item: Item,
-    work: Option<Box<dyn Work>>,
+    work: Option<Box<dyn MessageWork>>,
     /// Sessions with the index of the instance and the length of the associated data.
     sessions: Vec<(usize, usize, Session)>,
     /// The next message to start, and messages to start again.
@@ -52,7 +52,7 @@ struct Job {
     began: Instant,
 }
 
-impl Job {
+impl RunningOp {
     fn count(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.count())
     }
@@ -98,7 +98,7 @@ enum UnderWay {
     /// As a request on an instance.
     Request(Request),
     /// As a message in QATzip.
-    Zipped(Zipped),
+    Zipped(ZipMessage),
 }
 
 impl UnderWay {
@@ -110,7 +110,7 @@ impl UnderWay {
         }
     }
 
-    fn answer(&self, completion: Completion) -> Result<Answer<'_>, QatError> {
+    fn answer(&self, completion: Completion) -> Result<RequestAnswer<'_>, QatError> {
         match self {
             UnderWay::Request(request) => Ok(request.answer(completion)),
             UnderWay::Zipped(zipped) => zipped.answer(),
@@ -137,7 +137,7 @@ impl UnderWay {
 }
 
 /// The result of trying to start a message.
-enum Step {
+enum StartOutcome {
     /// The message was started, or needed no device.
     Taken,
     /// The device accepts no more requests now.
@@ -150,7 +150,7 @@ enum Step {
 pub(crate) struct QatEngine {
     info: DeviceInfo,
     does: Does,
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<RunningOp>,
     /// The number of the first op in `jobs`.
     first: u64,
     slots: Vec<Option<(UnderWay, usize)>>,
@@ -218,20 +218,20 @@ impl QatEngine {
         let mut position = 0;
         while position < self.jobs.len() && self.lost.is_none() {
             match self.start_next(position) {
-                Ok(Step::Taken) => {}
-                Ok(Step::Exhausted) => position += 1,
-                Ok(Step::Full) => return,
+                Ok(StartOutcome::Taken) => {}
+                Ok(StartOutcome::Exhausted) => position += 1,
+                Ok(StartOutcome::Full) => return,
                 Err((index, trouble)) => self.note(position, index, trouble),
             }
         }
     }
 
-    fn start_next(&mut self, position: usize) -> Result<Step, (usize, Trouble)> {
-        let Some(index) = self.jobs[position].next_message() else { return Ok(Step::Exhausted) };
+    fn start_next(&mut self, position: usize) -> Result<StartOutcome, (usize, Trouble)> {
+        let Some(index) = self.jobs[position].next_message() else { return Ok(StartOutcome::Exhausted) };
         let (under_way, count) = (self.in_flight(), self.instances.len());
         let was_held_up = std::mem::take(&mut self.held_up);
         if under_way >= IN_FLIGHT_MAX || (under_way > 0 && self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX) {
-            return Ok(Step::Full);
+            return Ok(StartOutcome::Full);
         }
         let mut passing = None;
         // QATzip is tried after the instances.
@@ -244,7 +244,7 @@ impl QatEngine {
                 Ok(true) => {
                     self.jobs[position].advance();
                     self.turn = (place + 1) % count;
-                    return Ok(Step::Taken);
+                    return Ok(StartOutcome::Taken);
                 }
                 Err(Trouble::Device(error)) if error.is_passing() => passing = Some(error),
                 Err(trouble) => return Err((index, trouble)),
@@ -261,7 +261,7 @@ impl QatEngine {
                 if self.held_up && !was_held_up {
                     self.heard = Instant::now();
                 }
-                Ok(Step::Full)
+                Ok(StartOutcome::Full)
             }
             None => {
                 let what = "no instance of the device does it".to_owned();
@@ -442,7 +442,7 @@ impl QatEngine {
 
     /// Returns completed ops, in order.
     fn hand_out(&mut self, finished: &mut Vec<Finished>) {
-        while self.jobs.front().is_some_and(Job::is_over)
+        while self.jobs.front().is_some_and(RunningOp::is_over)
             && let Some(job) = self.jobs.pop_front()
         {
             self.first += 1;
@@ -485,7 +485,7 @@ impl Engine for QatEngine {
             };
             let (sessions, again, began) = (Vec::new(), Vec::new(), Instant::now());
             let (next, in_flight, done, bytes_moved) = (0, 0, 0, 0);
-            self.jobs.push_back(Job {
+            self.jobs.push_back(RunningOp {
                 item,
                 work,
                 sessions,

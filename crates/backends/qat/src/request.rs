@@ -40,7 +40,7 @@ pub(crate) struct Symmetric<'a> {
 }
 
 /// The result of a request.
-pub(crate) struct Answer<'a> {
+pub(crate) struct RequestAnswer<'a> {
     /// The device's status of the whole request.
     pub(crate) status: Status,
     /// Whether the message is authentic or valid, or a signature was made.
@@ -366,13 +366,13 @@ impl Request {
     }
 
     /// The result. Call only after the answer has arrived.
-    pub(crate) fn answer(&self, completion: Completion) -> Answer<'_> {
+    pub(crate) fn answer(&self, completion: Completion) -> RequestAnswer<'_> {
         let bytes = self.memory.block.bytes();
         let part = |(offset, len): (usize, usize)| bytes.get(offset..offset + len).unwrap_or_default();
         // SAFETY: the frame is alive, and the library does not use it any more.
         let packed = self.is_pack.then(|| unsafe { (*self.frame).results });
         let Completion { status, verdict, .. } = completion;
-        Answer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
+        RequestAnswer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
     }
 
     /// Frees the frame and the memory. Call only if the request was answered or never started.

@@ -110,7 +110,7 @@ pub(crate) fn look(
     index: usize,
     lower: Option<Limits>,
 ) -> Result<Adapter, String> {
-    let seen = Seen::new(loader, physical);
+    let seen = DeviceReport::new(loader, physical);
     let name = seen.name();
     let refused = |reason: String| format!("{name}: {reason}");
     if seen.version < vk::API_VERSION_1_2 {
@@ -187,7 +187,7 @@ fn shortcoming(limits: &Limits) -> Option<String> {
 }
 
 /// The first claim of a driver that cannot be true, as text.
-fn absurdity(claimed: &Limits, seen: &Seen) -> Option<String> {
+fn absurdity(claimed: &Limits, seen: &DeviceReport) -> Option<String> {
     let bytes = claimed.buffer_bytes_max.min(claimed.binding_bytes_max);
     if bytes < BUFFER_BYTES_MIN {
         return Some(format!("buffers of {bytes} bytes"));
@@ -216,7 +216,7 @@ fn sound(mut memory: vk::PhysicalDeviceMemoryProperties) -> vk::PhysicalDeviceMe
 }
 
 /// The answers of Vulkan about a device.
-struct Seen {
+struct DeviceReport {
     physical: vk::PhysicalDevice,
     version: u32,
     properties: vk::PhysicalDeviceProperties,
@@ -237,8 +237,8 @@ struct Seen {
     extensions: Vec<std::ffi::CString>,
 }
 
-impl Seen {
-    fn new(loader: &Loader, physical: vk::PhysicalDevice) -> Seen {
+impl DeviceReport {
+    fn new(loader: &Loader, physical: vk::PhysicalDevice) -> DeviceReport {
         let instance = &loader.instance;
         // SAFETY: the device is the instance's own.
         let properties = unsafe { instance.get_physical_device_properties(physical) };
@@ -287,7 +287,7 @@ impl Seen {
             }
         }
         let pci = has(ash::ext::pci_bus_info::NAME).then(|| pci_address(&pci));
-        Seen {
+        DeviceReport {
             physical,
             version,
             properties,

@@ -33,12 +33,12 @@ pub struct VulkanBackend {
     ways: Option<Ways>,
     /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
-    found: OnceLock<Result<Found, Absence>>,
+    found: OnceLock<Result<Discovery, Absence>>,
     warm: [Arc<Warm>; DEVICES_MAX],
 }
 
 /// The devices, searched for once: their indices must not change while devices are open.
-struct Found {
+struct Discovery {
     loader: Arc<Loader>,
     adapters: Vec<Adapter>,
     refused: Vec<String>,
@@ -86,11 +86,11 @@ impl VulkanBackend {
         self.cache.get_or_init(|| Cache::open("vulkan").map(Arc::new))
     }
 
-    fn found(&self) -> Result<&Found, Absence> {
+    fn found(&self) -> Result<&Discovery, Absence> {
         vendor::load(|| self.found.get_or_init(|| self.find()).as_ref().map_err(Absence::clone))
     }
 
-    fn find(&self) -> Result<Found, Absence> {
+    fn find(&self) -> Result<Discovery, Absence> {
         self.find_through(Loader::open(&self.wish)?)
     }
 
@@ -101,7 +101,7 @@ impl VulkanBackend {
         VulkanBackend { found, ..self }
     }
 
-    fn find_through(&self, loader: Loader) -> Result<Found, Absence> {
+    fn find_through(&self, loader: Loader) -> Result<Discovery, Absence> {
         let mut devices = loader.devices()?;
         // Callers that choose no device get the first one.
         devices.sort_by_key(|device| preference(&loader, *device));
@@ -117,7 +117,7 @@ impl VulkanBackend {
                 Err(reason) => refused.push(reason),
             }
         }
-        Ok(Found { loader: Arc::new(loader), adapters, refused })
+        Ok(Discovery { loader: Arc::new(loader), adapters, refused })
     }
 
     /// Opens a device.

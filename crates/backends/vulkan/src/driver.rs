@@ -8,11 +8,11 @@ use std::time::Duration;
 use panoply_core::{Error, HostBuffer, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
-use panoply_wgsl_gpu::driver::{Bound, Direction, Fence, KernelText, Transfers};
+use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
 use panoply_wgsl_gpu::fault::Faults;
 
 use crate::bindings::{Stretch, VulkanBindings};
-use crate::buffer::{OWN, VulkanBuffer, Wanted, import_host, make};
+use crate::buffer::{OWN, VulkanBuffer, BufferRequest, import_host, make};
 use crate::commands::VulkanCommands;
 use crate::fences::Fences;
 use crate::gpu::{Gpu, Stamp};
@@ -45,7 +45,7 @@ impl VulkanDriver {
 
     /// Device-local memory, or memory of any kind if the device has none.
     fn own_memory(&self, bytes: u64) -> Result<VulkanBuffer> {
-        let anywhere = Wanted { with: Default::default(), ..OWN };
+        let anywhere = BufferRequest { with: Default::default(), ..OWN };
         for wanted in [OWN, anywhere] {
             if let Some(made) = make(&self.gpu, bytes, wanted)? {
                 return Ok(VulkanBuffer(made.bytes));
@@ -92,10 +92,10 @@ impl Driver for VulkanDriver {
         self.pipelines.compile(kernel)
     }
 
-    fn bindings(&self, pipeline: &VulkanPipeline, bound: &[Bound<'_, VulkanDriver>]) -> VulkanBindings {
+    fn bindings(&self, pipeline: &VulkanPipeline, bound: &[BoundRange<'_, VulkanDriver>]) -> VulkanBindings {
         let stretches: Vec<Stretch<'_>> = bound
             .iter()
-            .map(|Bound { buffer, offset, bytes }| Stretch { bytes: &buffer.0, offset: *offset, len_bytes: *bytes })
+            .map(|BoundRange { buffer, offset, bytes }| Stretch { bytes: &buffer.0, offset: *offset, len_bytes: *bytes })
             .collect();
         let made = VulkanBindings::new(&self.gpu, pipeline.layout.set, pipeline.writes, &stretches);
         made.unwrap_or_else(|error| {

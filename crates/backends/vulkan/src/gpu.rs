@@ -46,7 +46,7 @@ pub(crate) struct Gpu {
     pub(crate) families: Vec<u32>,
     memory: Mutex<Memory>,
     sets: Mutex<Sets>,
-    retired: Mutex<Vec<(Retired, Stamp)>>,
+    retired: Mutex<Vec<(RetiredObject, Stamp)>>,
     retired_count: AtomicUsize,
     /// A recording is under construction, neither submitted nor discarded.
     is_recording: AtomicBool,
@@ -107,8 +107,8 @@ impl Uses {
 }
 
 /// An object that is destroyed once its last use has ended.
-pub(crate) enum Retired {
-    Buffer(vk::Buffer, Held),
+pub(crate) enum RetiredObject {
+    Buffer(vk::Buffer, BufferMemory),
     Pipeline(vk::Pipeline),
     Set(vk::DescriptorSet, usize),
     Commands(vk::CommandPool),
@@ -117,7 +117,7 @@ pub(crate) enum Retired {
 }
 
 /// The memory of a buffer.
-pub(crate) enum Held {
+pub(crate) enum BufferMemory {
     /// A part of a block.
     Part(Part),
     /// Pages of this process, imported.
@@ -293,7 +293,7 @@ impl Gpu {
     }
 
     /// Destroys `what` once the work that uses it has ended.
-    pub(crate) fn retire(&self, what: Retired, stamp: Stamp) {
+    pub(crate) fn retire(&self, what: RetiredObject, stamp: Stamp) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push((what, stamp));
         self.retired_count.store(retired.len(), Ordering::Relaxed);
@@ -350,26 +350,26 @@ impl Gpu {
         Stamp { compute: stamp.compute.min(submitted.compute), transfer: stamp.transfer.min(submitted.transfer) }
     }
 
-    fn destroy(&self, what: Retired) {
+    fn destroy(&self, what: RetiredObject) {
         let device = &self.raw;
         // SAFETY: each object was made on this device, and no work that runs or will run uses it.
         unsafe {
             match what {
-                Retired::Buffer(buffer, held) => {
+                RetiredObject::Buffer(buffer, held) => {
                     device.destroy_buffer(buffer, None);
                     match held {
-                        Held::Part(part) => self.memory().free(device, &part),
-                        Held::Pages(memory, _) | Held::Host(memory, _) => {
+                        BufferMemory::Part(part) => self.memory().free(device, &part),
+                        BufferMemory::Pages(memory, _) | BufferMemory::Host(memory, _) => {
                             device.free_memory(memory, None);
                             self.memory().discount();
                         }
                     }
                 }
-                Retired::Pipeline(pipeline) => device.destroy_pipeline(pipeline, None),
-                Retired::Set(set, pool) => self.sets().free(device, set, pool),
-                Retired::Commands(pool) => device.destroy_command_pool(pool, None),
-                Retired::Queries(pool) => device.destroy_query_pool(pool, None),
-                Retired::Descriptors(pool) => device.destroy_descriptor_pool(pool, None),
+                RetiredObject::Pipeline(pipeline) => device.destroy_pipeline(pipeline, None),
+                RetiredObject::Set(set, pool) => self.sets().free(device, set, pool),
+                RetiredObject::Commands(pool) => device.destroy_command_pool(pool, None),
+                RetiredObject::Queries(pool) => device.destroy_query_pool(pool, None),
+                RetiredObject::Descriptors(pool) => device.destroy_descriptor_pool(pool, None),
             }
         }
     }

@@ -13,9 +13,9 @@ use panoply_core::Result;
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::driver::KernelText;
 
-use crate::bindings::Layout;
+use crate::bindings::KernelLayout;
 use crate::compiler::Compiler;
-use crate::gpu::{Gpu, Retired, Uses};
+use crate::gpu::{Gpu, RetiredObject, Uses};
 
 /// The largest cache of a driver that is written to disk.
 const CACHE_BYTES_MAX: usize = 256 << 20;
@@ -24,7 +24,7 @@ const CACHE_BYTES_MAX: usize = 256 << 20;
 pub struct VulkanPipeline {
     gpu: Arc<Gpu>,
     pub(crate) raw: vk::Pipeline,
-    pub(crate) layout: Layout,
+    pub(crate) layout: KernelLayout,
     /// Number of buffers that the kernel writes.
     pub(crate) writes: usize,
     pub(crate) uses: Uses,
@@ -32,7 +32,7 @@ pub struct VulkanPipeline {
 
 impl Drop for VulkanPipeline {
     fn drop(&mut self) {
-        self.gpu.retire(Retired::Pipeline(self.raw), self.uses.stamp());
+        self.gpu.retire(RetiredObject::Pipeline(self.raw), self.uses.stamp());
     }
 }
 
@@ -88,7 +88,7 @@ impl Pipelines {
         Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: Uses::default() })
     }
 
-    fn pipeline(&self, words: &[u32], entry: &str, layout: Layout) -> Result<vk::Pipeline, vk::Result> {
+    fn pipeline(&self, words: &[u32], entry: &str, layout: KernelLayout) -> Result<vk::Pipeline, vk::Result> {
         let device = &self.gpu.raw;
         let name = CString::new(entry).map_err(|_| vk::Result::ERROR_INVALID_SHADER_NV)?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);

@@ -13,7 +13,7 @@ use panoply_wgsl_gpu::quirks::known_ways;
 use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 
 use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
-use crate::driver::{Parts, WgpuDriver};
+use crate::driver::{DriverParts, WgpuDriver};
 use crate::fault::{at_once, translate};
 use crate::quirks::{KNOWN_WAYS, WAYS, Ways};
 use crate::vulkan;
@@ -35,12 +35,12 @@ pub struct WgpuBackend {
     ways: Option<Ways>,
     /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
-    found: OnceLock<Found>,
+    found: OnceLock<Discovery>,
     warm: [Arc<Warm>; DEVICES_MAX],
 }
 
 /// The adapters, searched for once: their indices must not change while devices are open.
-struct Found {
+struct Discovery {
     adapters: Vec<(wgpu::Adapter, Profile, DeviceInfo)>,
     refused: Vec<String>,
 }
@@ -74,11 +74,11 @@ impl WgpuBackend {
         self.cache.get_or_init(|| Cache::open("wgpu").map(Arc::new))
     }
 
-    fn found(&self) -> Result<&Found, Absence> {
+    fn found(&self) -> Result<&Discovery, Absence> {
         vendor::load(|| Ok(self.found.get_or_init(|| self.find())))
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> Discovery {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.backends = self.backends;
         descriptor.flags = wgpu::InstanceFlags::empty();
@@ -86,7 +86,7 @@ impl WgpuBackend {
         let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
         // Callers that choose no device get the first one.
         adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
-        let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
+        let mut found = Discovery { adapters: Vec::new(), refused: Vec::new() };
         for adapter in adapters {
             let info = adapter.get_info();
             let limits = self.limits_of(&adapter);
@@ -150,7 +150,7 @@ impl WgpuBackend {
         let heard = Arc::clone(&faults);
         gpu.on_uncaptured_error(Arc::new(move |error| heard.report(translate(&heard, error, 0))));
         let cache = self.cache().as_ref().ok().cloned();
-        let driver = WgpuDriver::new(Parts {
+        let driver = WgpuDriver::new(DriverParts {
             device: gpu,
             queue,
             faults,

@@ -9,7 +9,7 @@ use zeroize::Zeroize;
 
 use crate::instance::{Does, Setup};
 use crate::library::QatError;
-use crate::request::{Answer, Ask};
+use crate::request::{RequestAnswer, Ask};
 use crate::zip;
 
 mod packing;
@@ -22,7 +22,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const AAD_BYTES_MAX: usize = 240;
 
 /// The processing of an op's messages.
-pub(crate) trait Work {
+pub(crate) trait MessageWork {
     /// Number of messages.
     fn count(&self) -> usize;
 
@@ -34,7 +34,7 @@ pub(crate) trait Work {
     fn ask(&self, index: usize) -> Result<Option<Ask<'_>>>;
 
     /// Takes the answer to a message's request.
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble>;
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble>;
 
     /// The op's result. Call after every message is done.
     fn value(&mut self) -> Result<Value>;
@@ -64,7 +64,7 @@ impl From<Error> for Trouble {
 }
 
 /// Checks that the device reports success.
-fn succeeded(call: &'static str, answer: &Answer<'_>) -> Result<(), Trouble> {
+fn succeeded(call: &'static str, answer: &RequestAnswer<'_>) -> Result<(), Trouble> {
     crate::library::checked(call, answer.status).map_err(Trouble::Device)
 }
 
@@ -152,7 +152,7 @@ fn has_empty(messages: &Messages) -> Option<String> {
 
 /// Creates the work of an op. The op is validated again, because its nonces may have been on a
 /// device at its first validation.
-pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn Work>> {
+pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn MessageWork>> {
     let Op::Crypto(crypto) = op else { return Err(Support::unknown(op).refusal(op)) };
     if let Some(reason) = refusal(does, crypto) {
         return Err(Support::No(reason).refusal(op));

@@ -4,10 +4,10 @@
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, Result, Value};
 
-use super::{MESSAGE_BYTES_MAX, Next, Output, Trouble, Work, wrong};
+use super::{MESSAGE_BYTES_MAX, Next, Output, Trouble, MessageWork, wrong};
 use crate::instance::Setup;
 use crate::library::QatError;
-use crate::request::{Answer, Ask};
+use crate::request::{RequestAnswer, Ask};
 use crate::sys::{
     DC_ADLER32, DC_CRC32, DC_FATAL_ERROR, DC_HARDWARE_ERROR, DC_INTEGRITY_ERROR, DC_OK, DC_OVERFLOW, DC_PARITY_ERROR,
     DC_SOFT_ERROR, DC_VERIFY_ERROR, DC_WATCHDOG, DcResults, FAIL, FALSE, SUCCESS,
@@ -40,7 +40,7 @@ fn around(format: Format, checksum: u32, len: usize) -> (&'static [u8], Vec<u8>)
 }
 
 /// The results of DEFLATE, unless the device failed.
-fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
+fn results(answer: &RequestAnswer<'_>) -> Result<DcResults, Trouble> {
     let results = answer.packed.ok_or_else(|| wrong("what came of DEFLATE is missing"))?;
     let device = |status| Trouble::Device(QatError::Status { call: "DEFLATE", status });
     match results.status {
@@ -56,7 +56,7 @@ fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
     }
 }
 
-struct Compressed {
+struct Compression {
     format: Format,
     level: u32,
     form: Messages,
@@ -65,17 +65,17 @@ struct Compressed {
     made: Vec<Vec<u8>>,
 }
 
-pub(super) fn compress(op: &Compress) -> Result<Box<dyn Work>> {
+pub(super) fn compress(op: &Compress) -> Result<Box<dyn MessageWork>> {
     let level = op.level.clamp(1, LEVEL_MAX) as u32;
     let messages = op.messages.clone().into_list()?;
     // Static codes take at most nine bits per byte, and stored blocks less. The library needs some
     // more space.
     let rooms = messages.iter().map(|message| message.len() + message.len() / 8 + ROOM_BEYOND).collect();
     let made = vec![Vec::new(); messages.len()];
-    Ok(Box::new(Compressed { format: op.format, level, form: op.messages.clone(), messages, rooms, made }))
+    Ok(Box::new(Compression { format: op.format, level, form: op.messages.clone(), messages, rooms, made }))
 }
 
-impl Work for Compressed {
+impl MessageWork for Compression {
     fn count(&self) -> usize {
         self.messages.len()
     }
@@ -90,7 +90,7 @@ impl Work for Compressed {
         Ok(Some(ask).filter(|_| !message.is_empty()))
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
         let results = results(answer)?;
         let len = self.messages[index].len();
         match results.status {
@@ -127,7 +127,7 @@ struct Progress {
     is_done: bool,
 }
 
-struct Decompressed {
+struct Decompression {
     format: Format,
     limit: usize,
     total_limit: usize,
@@ -137,7 +137,7 @@ struct Decompressed {
     progress: Vec<Progress>,
 }
 
-pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn Work>> {
+pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn MessageWork>> {
     let (format, limit) = (op.format, op.limit_bytes);
     let messages = op.messages.clone().into_list()?;
     let begin = |(index, message): (usize, &Bytes)| {
@@ -147,7 +147,7 @@ pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn Work>> {
     let progress = messages.iter().enumerate().map(begin).collect::<Result<_>>()?;
     let total_limit = op.total_bytes_max();
     let form = op.messages.clone();
-    Ok(Box::new(Decompressed { format, limit, total_limit, total: 0, form, messages, progress }))
+    Ok(Box::new(Decompression { format, limit, total_limit, total: 0, form, messages, progress }))
 }
 
 fn rejected(index: usize) -> Error {
@@ -160,7 +160,7 @@ fn first_room(len: usize, limit: usize) -> usize {
     ROOM_FIRST.max(len.saturating_mul(4)).min(limit.saturating_add(1)).min(ROOM_MAX)
 }
 
-impl Decompressed {
+impl Decompression {
     /// The end of a stream was read. The trailer behind it must be valid, and another stream may
     /// follow.
     fn end_of_stream(&mut self, index: usize, results: &DcResults, bytes: &[u8]) -> Result<Next, Error> {
@@ -205,7 +205,7 @@ impl Decompressed {
     }
 }
 
-impl Work for Decompressed {
+impl MessageWork for Decompression {
     fn count(&self) -> usize {
         self.messages.len()
     }
@@ -223,7 +223,7 @@ impl Work for Decompressed {
         }
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
         let results = results(answer)?;
         match results.status {
             DC_OK if results.end_of_last_block == FALSE => Err(rejected(index).into()),

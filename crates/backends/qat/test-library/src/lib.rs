@@ -150,12 +150,12 @@ fn poll(instance: Instance) -> Status {
 
 /// An address that may be sent to other threads.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<T>(pub(crate) *mut T);
+pub(crate) struct SharedAddress<T>(pub(crate) *mut T);
 
 // SAFETY: the address belongs to a request in flight, which the caller does not access.
-unsafe impl<T> Send for Place<T> {}
+unsafe impl<T> Send for SharedAddress<T> {}
 
-impl<T> Place<T> {
+impl<T> SharedAddress<T> {
     pub(crate) fn get(self) -> *mut T {
         self.0
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lz4_flex::frame::FrameDecoder;
 use panoply::vector::Filter;
-use panoply::vector::formats::{Batch, NpyReader, Paired, Reader};
+use panoply::vector::formats::{Batch, NpyReader, PairedReader, Reader};
 use serde_json::Value;
 
 const VECTORS: &str = "debian-packages.npy";
@@ -67,7 +67,7 @@ impl Data {
         queries: Box<dyn Reader>,
         texts: &str,
     ) -> Result<Data> {
-        let packages = all(Box::new(Paired::new(vectors, records))).context(VECTORS)?;
+        let packages = all(Box::new(PairedReader::new(vectors, records))).context(VECTORS)?;
         let queries = all(queries).context(QUERY_VECTORS)?;
         let dimension = packages.vectors.len() / packages.ids.len().max(1);
         let questions = questions(texts, &queries, dimension).context(QUERY_TEXTS)?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::vector::Collection;
-use panoply::vector::formats::{self, Batch, Paired, Reader, rows_per_batch};
+use panoply::vector::formats::{self, Batch, PairedReader, Reader, rows_per_batch};
 use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
@@ -74,7 +74,7 @@ fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
     };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
-    Ok(Box::new(Paired::new(vectors, file)))
+    Ok(Box::new(PairedReader::new(vectors, file)))
 }
 
 /// Names the source of the vectors.

@@ -13,7 +13,7 @@ use crate::selection::{Pick, Power};
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
-pub(super) struct Key {
+pub(super) struct SettingKey {
     pub(super) section: &'static str,
     pub(super) name: &'static str,
     pub(super) expected: &'static str,
@@ -30,7 +30,7 @@ const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_ma
 /// A key that stores a converted value in a field of the settings.
 macro_rules! key {
     ($section:literal, $name:literal, $expected:expr, $convert:ident => $($field:ident).+) => {
-        Key {
+        SettingKey {
             section: $section,
             name: $name,
             expected: $expected,
@@ -42,7 +42,7 @@ macro_rules! key {
     };
 }
 
-pub(super) const KEYS: &[Key] = &[
+pub(super) const KEYS: &[SettingKey] = &[
     key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
     key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),

@@ -165,9 +165,9 @@ impl Drop for Vector {
 /// Memory that a caller lent. Its destructor is the caller's code. It runs on the thread that drops
 /// the last view. This is mostly a thread of the runtime, in the middle of dropping an op that has
 /// other inputs. So a panic of the destructor is caught here.
-struct Lent<O>(ManuallyDrop<O>);
+struct LentMemory<O>(ManuallyDrop<O>);
 
-impl<O> Drop for Lent<O> {
+impl<O> Drop for LentMemory<O> {
     fn drop(&mut self) {
         // SAFETY: the owner is taken only here, and `self.0` is not used again.
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -203,7 +203,7 @@ impl HostBuffer {
     /// Views memory that the caller owns, without a copy: a `Vec`, an `Arc<[T]>`, a memory map. The
     /// owner is kept until the last view is dropped.
     pub fn from_owner<T: Element, O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> HostBuffer {
-        let owner = Arc::new(Lent(ManuallyDrop::new(owner)));
+        let owner = Arc::new(LentMemory(ManuallyDrop::new(owner)));
         // `as_ref` is called only once, after the owner has its final address. An implementation
         // that answers differently later does no harm.
         let bytes: &[u8] = bytemuck::cast_slice((*owner.0).as_ref());

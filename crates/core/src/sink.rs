@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn a_reader_is_woken_outside_of_the_lock() {
         /// Reads the sink when it is woken, as a reader on another thread may do at that moment.
-        struct Looks(Sink, Mutex<Vec<Option<usize>>>);
-        impl std::task::Wake for Looks {
+        struct ReadOnWake(Sink, Mutex<Vec<Option<usize>>>);
+        impl std::task::Wake for ReadOnWake {
             fn wake(self: Arc<Self>) {
                 // `try_lock` reports a held lock at once. `lock` would deadlock here.
                 let seen = self.0.0.state.try_lock().ok().map(|state| state.values.len());
@@ -273,7 +273,7 @@ mod tests {
             }
         }
         let (sink, mut source) = sink(2);
-        let looks = Arc::new(Looks(sink.clone(), Mutex::default()));
+        let looks = Arc::new(ReadOnWake(sink.clone(), Mutex::default()));
         let waker = Waker::from(Arc::clone(&looks));
         let mut receive = Box::pin(source.receive());
         assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -10,7 +10,7 @@ use panoply_runtime::{RunOptions, Runtime};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Live};
+use crate::exec::{Context, RunValue};
 use crate::network::{Dimension, Network, Port};
 use crate::value::Value;
 
@@ -75,20 +75,20 @@ impl Model {
     /// copied to the host.
     pub fn infer_on_device(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
         let live = |held: &Held| match held {
-            Held::Array(array) => Live::Value(array.clone().into()),
-            Held::Tensor(tensor) => Live::Tensor(tensor.clone(), tensor.dtype().into()),
+            Held::Array(array) => RunValue::Value(array.clone().into()),
+            Held::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
         };
-        let given: Vec<(&str, Live)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
+        let given: Vec<(&str, RunValue)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
         let context = Context::new(Some(&self.runtime), options.clone());
-        let held = |output: Live| match output {
-            Live::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(Held::Tensor(tensor)),
+        let held = |output: RunValue| match output {
+            RunValue::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(Held::Tensor(tensor)),
             other => Ok(Held::Array(context.fetch(&other)?.array()?.clone())),
         };
         self.network.run_live(&context, &given)?.into_iter().map(held).collect()
     }
 
     /// As [`Model::infer_with`], with values that stay on their devices.
-    pub fn infer_live(&self, inputs: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+    pub fn infer_live(&self, inputs: &[(&str, RunValue)], options: &RunOptions) -> Result<Vec<RunValue>> {
         self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
     }
 

@@ -13,7 +13,7 @@ use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Executable, CachedNodeCount, Live, count_in};
+use crate::exec::{Context, Executable, CachedNodeCount, RunValue, count_in};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
@@ -195,12 +195,12 @@ impl Network {
     }
 
     fn run(&self, context: &Context<'_>, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
-        let live: Vec<(&str, Live)> = inputs.iter().map(|(name, value)| (*name, Live::Value(value.clone()))).collect();
+        let live: Vec<(&str, RunValue)> = inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
         self.run_live(context, &live)?.iter().map(|output| context.fetch(output)).collect()
     }
 
     /// As [`Network::infer_values`], with values that stay where they were computed.
-    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, Live)]) -> Result<Vec<Live>> {
+    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
             return Err(Error::invalid("an input", self.input_names(), format!("{name:?}")));
         }
@@ -260,14 +260,14 @@ impl Port {
 
     /// Checks that a value fits the element type and the dimensions. `symbols` holds the sizes of
     /// the named dimensions so far.
-    fn check<'a>(&'a self, value: &Live, symbols: &mut HashMap<&'a str, usize>) -> Result<()> {
+    fn check<'a>(&'a self, value: &RunValue, symbols: &mut HashMap<&'a str, usize>) -> Result<()> {
         let what = || format!("the input {:?}", self.name);
         let (got_kind, got_dims) = match (&self.sort, value) {
-            (_, Live::Value(value)) if !value.is_shallow() => {
+            (_, RunValue::Value(value)) if !value.is_shallow() => {
                 return Err(Error::invalid(what(), "an array or a list of arrays", "lists within lists"));
             }
-            (_, Live::Tensor(tensor, kind)) => (*kind, tensor.shape().dims()),
-            (_, Live::Value(Value::Array(array))) => (array.kind(), array.dims()),
+            (_, RunValue::Tensor(tensor, kind)) => (*kind, tensor.shape().dims()),
+            (_, RunValue::Value(Value::Array(array))) => (array.kind(), array.dims()),
             (PortType::Tensor(..), _) => return Err(Error::invalid(what(), "an array", "a list or an optional value")),
             _ => return Ok(()),
         };

@@ -18,7 +18,7 @@ use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs,
 use super::options::{BATCH_MAX, ErrorPolicy, Parallelism, Sort, StageOptions};
 use super::parallel::{Parallel, ItemFn};
 use super::plan::RunPlan;
-use super::serial::{Between, Serial};
+use super::serial::{RingPair, Serial};
 use super::stage::Stage;
 use super::transduce::{Batch, Spread, TransduceBody, Transducer, Window};
 
@@ -211,7 +211,7 @@ impl<T: Send + 'static> Builder<T> {
         let rings = outputs.clone();
         plan.add(move |setting| {
             let body = ForkBody { input: Arc::clone(&input), outputs: rings.clone() };
-            let glance = Between { input, output: rings };
+            let glance = RingPair { input, output: rings };
             Box::new(Serial::new(index, &options, false, body, glance, setting.now))
         });
         plan.branches += 1;
@@ -230,7 +230,7 @@ impl<T: Send + 'static> Builder<T> {
             plan.add(move |setting| {
                 let inputs = (one, other);
                 let body = JoinBody { inputs: inputs.clone(), output: Arc::clone(&pairs) };
-                let glance = Between { input: inputs, output: pairs };
+                let glance = RingPair { input: inputs, output: pairs };
                 Box::new(Serial::new(index, &options, false, body, glance, setting.now))
             });
             output
@@ -340,7 +340,7 @@ impl<T: Send + 'static> Builder<T> {
             let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
             let to = Arc::clone(&output);
             plan.add(move |setting| {
-                let glance = Between { input: Arc::clone(&input), output: Arc::clone(&to) };
+                let glance = RingPair { input: Arc::clone(&input), output: Arc::clone(&to) };
                 let body = TransduceBody::new(transducer, input, to, options.policy);
                 Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
             });

@@ -17,9 +17,9 @@ use super::options::{ErrorPolicy, Sort};
 use super::plan::RunPlan;
 use super::report::Report;
 use super::running::{Ended, Running};
-use super::serial::{Between, Serial};
+use super::serial::{RingPair, Serial};
 use super::sink::{ByClosure, SinkBody, Takes};
-use super::source::{FromIterator, FromStream, Gives, SourceBody, SourceGlance};
+use super::source::{FromIterator, FromStream, ItemSource, SourceBody, SourceRings};
 
 /// A pipeline that can be started. `R` is its result: a list for [`Builder::collect`], nothing for
 /// most others.
@@ -177,14 +177,14 @@ fn given<T, S>(
 ) -> Builder<T>
 where
     T: Send + 'static,
-    S: Gives<T>,
+    S: ItemSource<T>,
 {
     Builder::stage(plan, name, move |plan, options| {
         let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
         let (source, flag) = source(plan);
         let (to, taken) = (Arc::clone(&output), Arc::clone(&plan.taken));
         plan.add(move |setting| {
-            let glance = SourceGlance { output: Arc::clone(&to), flag };
+            let glance = SourceRings { output: Arc::clone(&to), flag };
             let body = SourceBody::new(source, to, options.policy, taken);
             Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
         });
@@ -275,7 +275,7 @@ impl<T: Send + 'static> Builder<T> {
         let options = super::options::StageOptions::named(name);
         let (index, arrived) = (plan.index(&options, Sort::STATE), Arc::clone(&plan.arrived));
         plan.add(move |setting| {
-            let glance = Between { input: Arc::clone(&input), output: () };
+            let glance = RingPair { input: Arc::clone(&input), output: () };
             let body = SinkBody { input, sink: Some(sink), policy, arrived };
             Box::new(Serial::new(index, &options, true, body, glance, setting.now))
         });

@@ -12,7 +12,7 @@ use super::control::Failure;
 use super::error::Cause;
 use super::meter::StageCounters;
 use super::options::Finally;
-use super::serial::{Advance, Body, Face, Inlet, Outlet, TURN_MAX};
+use super::serial::{Advance, Body, StageContext, Inlet, Outlet, TURN_MAX};
 
 pub(crate) struct ForkBody<T> {
     pub(crate) input: Arc<Ring<T>>,
@@ -20,7 +20,7 @@ pub(crate) struct ForkBody<T> {
 }
 
 impl<T: Clone + Send + 'static> Body for ForkBody<T> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
             if self.outputs.room() == 0 {
@@ -61,7 +61,7 @@ pub(crate) struct JoinBody<A, B> {
 }
 
 impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
             if self.output.room() == 0 {

@@ -25,7 +25,7 @@ pub(crate) const TURN_TIME: Duration = LONG;
 /// The work of a serial stage.
 pub(crate) trait Body: Send + 'static {
     /// Moves some items, at most [`TURN_MAX`].
-    fn advance(&mut self, stage: &Face<'_>) -> Advance;
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance;
 
     /// When the body must be called even if nothing else happens.
     fn alarm(&self) -> Option<Instant> {
@@ -42,21 +42,21 @@ pub(crate) trait Body: Send + 'static {
 }
 
 /// A body's view of its stage and run.
-pub(crate) struct Face<'a> {
+pub(crate) struct StageContext<'a> {
     pub(crate) name: &'a str,
     pub(crate) counts: &'a StageCounters,
     pub(crate) control: &'a Control,
     watch: &'a Watch,
 }
 
-impl Face<'_> {
+impl StageContext<'_> {
     /// Calls a program's code for an item, and records a span in the trace. A panic becomes its
     /// message.
     pub(crate) fn call<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call(0, item, self.control, call)
     }
 
-    /// [`Face::call`] without a span, for a call that is not work on a single item.
+    /// [`StageContext::call`] without a span, for a call that is not work on a single item.
     pub(crate) fn call_untraced<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call_untraced(0, item, self.control, call)
     }
@@ -74,15 +74,15 @@ pub(crate) enum Advance {
 
 /// The state of a serial stage's rings and wakers, read without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum RingState {
     Ready,
     Starved,
     Blocked,
 }
 
 /// Reads the state of a stage's rings, and fills in the queue of a report.
-pub(crate) trait Glance: Send + Sync + 'static {
-    fn look(&self, control: &Control) -> Look;
+pub(crate) trait ObserveRings: Send + Sync + 'static {
+    fn look(&self, control: &Control) -> RingState;
 
     fn queue(&self, _report: &mut StageReport) {}
 
@@ -160,19 +160,19 @@ impl Outlet for () {
 }
 
 /// The glance of a stage between rings.
-pub(crate) struct Between<I, O> {
+pub(crate) struct RingPair<I, O> {
     pub(crate) input: I,
     pub(crate) output: O,
 }
 
-impl<I: Inlet, O: Outlet> Glance for Between<I, O> {
-    fn look(&self, _control: &Control) -> Look {
+impl<I: Inlet, O: Outlet> ObserveRings for RingPair<I, O> {
+    fn look(&self, _control: &Control) -> RingState {
         if self.output.room() == 0 {
-            Look::Blocked
+            RingState::Blocked
         } else if self.input.ready() > 0 || self.input.is_finished() {
-            Look::Ready
+            RingState::Ready
         } else {
-            Look::Starved
+            RingState::Starved
         }
     }
 
@@ -204,7 +204,7 @@ pub(crate) struct Serial<B, G> {
     done: AtomicBool,
 }
 
-impl<B: Body, G: Glance> Serial<B, G> {
+impl<B: Body, G: ObserveRings> Serial<B, G> {
     pub(crate) fn new(
         index: usize,
         options: &StageOptions,
@@ -240,7 +240,7 @@ impl<B: Body, G: Glance> Serial<B, G> {
     /// Whether a thread would find something to do. This check takes no lock.
     fn wants(&self, control: &Control) -> bool {
         let quiet = self.done.load(Ordering::Acquire) || control.signals.is_paused();
-        !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == Look::Ready
+        !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == RingState::Ready
     }
 
     fn idle(&self, idle: Idle, control: &Control) -> StepOutcome {
@@ -252,7 +252,7 @@ impl<B: Body, G: Glance> Serial<B, G> {
     }
 }
 
-impl<B: Body, G: Glance> Stage for Serial<B, G> {
+impl<B: Body, G: ObserveRings> Stage for Serial<B, G> {
     fn step(&self, control: &Control) -> StepOutcome {
         if self.done.load(Ordering::Acquire) {
             return StepOutcome::Done;
@@ -264,14 +264,14 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         let now = control.now();
         if body.alarm().is_none_or(|alarm| now < alarm) {
             match self.glance.look(control) {
-                Look::Ready => {}
-                Look::Starved => return self.idle(Idle::Starved, control),
-                Look::Blocked => return self.idle(Idle::Blocked, control),
+                RingState::Ready => {}
+                RingState::Starved => return self.idle(Idle::Starved, control),
+                RingState::Blocked => return self.idle(Idle::Blocked, control),
             }
         }
         lock(&self.meter).begin(now);
         self.inside.store(true, Ordering::Release);
-        let face = Face { name: &self.name, counts: &self.counts, control, watch: &self.watch };
+        let face = StageContext { name: &self.name, counts: &self.counts, control, watch: &self.watch };
         let advance = contain(|| body.advance(&face));
         let end = control.now();
         lock(&self.meter).end(end);
@@ -322,7 +322,7 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
     fn alarm(&self, control: &Control, now: Instant) -> Option<Instant> {
         // Without room no item can be output, even when the alarm is due; the thread that makes
         // room looks here.
-        let due = if self.glance.look(control) == Look::Blocked { None } else { *lock(&self.alarm) };
+        let due = if self.glance.look(control) == RingState::Blocked { None } else { *lock(&self.alarm) };
         sooner(due, self.watch.alarm(now))
     }
 

@@ -13,7 +13,7 @@ use super::error::{Cause, PipelineError};
 use super::meter::StageCounters;
 use super::options::ErrorPolicy;
 use super::parallel::told;
-use super::serial::{Advance, Body, Face, TURN_MAX, TURN_TIME};
+use super::serial::{Advance, Body, StageContext, TURN_MAX, TURN_TIME};
 
 /// Takes a run's items, one after the other.
 pub(crate) trait Takes<T>: Send + 'static {
@@ -44,7 +44,7 @@ pub(crate) struct SinkBody<T, S> {
 }
 
 impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
-    fn take(&mut self, mut item: Item<T>, stage: &Face<'_>) {
+    fn take(&mut self, mut item: Item<T>, stage: &StageContext<'_>) {
         let control = stage.control;
         if item.value.is_none() {
             return;
@@ -83,7 +83,7 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
         }
     }
 
-    fn finish(&mut self, stage: &Face<'_>) -> Advance {
+    fn finish(&mut self, stage: &StageContext<'_>) -> Advance {
         let items = stage.counts.taken.load(Ordering::Relaxed);
         let finished = self.sink.as_mut().map(|sink| stage.call_untraced(items, || sink.finish()));
         let cause = match finished {
@@ -101,7 +101,7 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
 }
 
 impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         let start = stage.control.now();
         for turn in 0..TURN_MAX {
             let was_full = self.input.room() == 0;

@@ -198,7 +198,7 @@ impl SentOp {
             return Err(error);
         }
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        let waiting = Waiting::begin();
+        let waiting = BlockedCaller::begin();
         if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
             self.spin_among(waiting.callers(), limit);
         }
@@ -214,8 +214,8 @@ impl SentOp {
         if callers > cpus() {
             return;
         }
-        let few = callers <= Patience::places() && self.spin_us_max > SPIN_US_MAX;
-        let patience = if few { Patience::take() } else { None };
+        let few = callers <= SpinPermits::places() && self.spin_us_max > SPIN_US_MAX;
+        let patience = if few { SpinPermits::take() } else { None };
         let longest_us = if patience.is_some() { self.spin_us_max } else { self.spin_us_max.min(SPIN_US_MAX) };
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
         self.receiver.spin_after(FIRST_SPIN_US_MAX, left.map_or(longest_us, |left_us| left_us.min(longest_us)));
@@ -276,14 +276,14 @@ fn cpus() -> usize {
 }
 
 /// One caller that blocks until its op is done. All callers of this process are counted.
-struct Waiting;
+struct BlockedCaller;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-impl Waiting {
-    fn begin() -> Waiting {
+impl BlockedCaller {
+    fn begin() -> BlockedCaller {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        Waiting
+        BlockedCaller
     }
 
     /// Number of blocked callers now.
@@ -292,22 +292,22 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for BlockedCaller {
     fn drop(&mut self) {
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The permission to spin for long. Each holder keeps a CPU busy.
-struct Patience {
+struct SpinPermits {
     /// How many permissions are taken.
     taken: &'static AtomicUsize,
 }
 
-impl Patience {
-    fn take() -> Option<Patience> {
+impl SpinPermits {
+    fn take() -> Option<SpinPermits> {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        Patience::take_one_of(&TAKEN, Patience::places())
+        SpinPermits::take_one_of(&TAKEN, SpinPermits::places())
     }
 
     /// The number of permissions.
@@ -316,13 +316,13 @@ impl Patience {
         *PLACES.get_or_make(|| (cpus() / CPUS_PER_PATIENT).max(1))
     }
 
-    fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<Patience> {
+    fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<SpinPermits> {
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Patience { taken })
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| SpinPermits { taken })
     }
 }
 
-impl Drop for Patience {
+impl Drop for SpinPermits {
     fn drop(&mut self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn few_callers_spin_for_long() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        let take = || Patience::take_one_of(&TAKEN, 3);
+        let take = || SpinPermits::take_one_of(&TAKEN, 3);
         let places = [take(), take(), take()];
         assert!(places.iter().all(Option::is_some) && take().is_none());
         drop(places);

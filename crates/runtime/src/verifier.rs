@@ -29,7 +29,7 @@ use panoply_lockfree::foreign::contain;
 use crate::errands::Errands;
 use crate::health::Circuit;
 use crate::lane::Lane;
-use crate::lane::opinions::{HandedOut, PendingVerification, Opinions};
+use crate::lane::opinions::{AnswerFollowUp, PendingVerification, Opinions};
 use crate::options::{FallbackPolicy, Priority, Wishes};
 use crate::pending::{Deadline, Pending};
 use crate::router::Router;
@@ -66,7 +66,7 @@ impl VerifierThread {
     /// Hands out every answer. If the thread does not end within `grace`, it is left behind inside
     /// a backend, and the answer that it compares is handed out too.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn end(self, grace: Duration) -> Vec<HandedOut> {
+    pub(crate) fn end(self, grace: Duration) -> Vec<AnswerFollowUp> {
         let mut remains = self.verifier.end();
         if !self.thread.ends_within(grace) {
             remains.extend(self.verifier.take_over(|_| true));
@@ -163,7 +163,7 @@ impl Verifier {
 
     /// Refuses jobs from now on. Waiting answers are handed out uncompared.
     #[must_use = "what is foreign is called when this is dropped"]
-    fn end(&self) -> Vec<HandedOut> {
+    fn end(&self) -> Vec<AnswerFollowUp> {
         self.opinions.close();
         let waiting = std::iter::from_fn(|| self.opinions.queue.pop());
         waiting.map(|job| skip(job, "the runtime is shutting down")).collect()
@@ -171,13 +171,13 @@ impl Verifier {
 
     /// Hands out the answers that a thread holds up because it does not return from a backend.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn look(&self, now: Instant) -> Vec<HandedOut> {
+    pub(crate) fn look(&self, now: Instant) -> Vec<AnswerFollowUp> {
         self.take_over(|job| now.saturating_duration_since(job.until) > LATE_MAX)
     }
 
     /// Hands out the answer that the thread compares, if it is late, and then all answers that wait
     /// behind it.
-    fn take_over(&self, is_late: impl FnOnce(&mut PendingVerification) -> bool) -> Vec<HandedOut> {
+    fn take_over(&self, is_late: impl FnOnce(&mut PendingVerification) -> bool) -> Vec<AnswerFollowUp> {
         let late = {
             let mut current = self.current();
             let late = current.take_if(is_late);
@@ -220,7 +220,7 @@ impl Verifier {
     }
 
     /// Hands out the right answer, as far as it is known and the caller's policy allows.
-    fn conclude(&self, job: PendingVerification, case: &Case, judgement: Judgement) -> HandedOut {
+    fn conclude(&self, job: PendingVerification, case: &Case, judgement: Judgement) -> AnswerFollowUp {
         match judgement {
             Judgement::Agreed { with } => job.confirm(Verification::Agreed { with }),
             Judgement::Skipped { reason } => job.confirm(Verification::Skipped { reason }),
@@ -434,6 +434,6 @@ fn guessed_ns(guess: FirstGuess, work_log2: f32) -> f32 {
     if guessed.is_finite() { guessed.max(0.0) } else { 0.0 }
 }
 
-fn skip(job: PendingVerification, reason: &str) -> HandedOut {
+fn skip(job: PendingVerification, reason: &str) -> AnswerFollowUp {
     job.confirm(Verification::Skipped { reason: reason.to_owned() })
 }

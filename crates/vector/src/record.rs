@@ -209,7 +209,7 @@ pub(crate) fn read_any_record(
 
 /// The result of looking for a record from a position in a log onward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum RecordSearch {
     /// The offset of the record found.
     Record(usize),
     /// No matching record.
@@ -220,18 +220,18 @@ pub(crate) enum Behind {
 
 /// Looks at and after `at` for a record which proves that record `number`, expected at `at`, had
 /// reached the disk.
-pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> Behind {
+pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> RecordSearch {
     record_behind(log, at, nonce, |_, on_disk| on_disk > number)
 }
 
 /// The first record at or after `at`, with any number.
-pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> Behind {
+pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> RecordSearch {
     record_behind(log, at, nonce, |_, _| true)
 }
 
 /// The first record at or after `at` that `wanted` accepts, given its number and the number of
 /// records that had reached the disk.
-fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> Behind {
+fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> RecordSearch {
     let mark = RECORD_MARK.to_le_bytes();
     let at = at.min(log.len());
     let marks = log[at..].windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
@@ -248,13 +248,13 @@ fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) ->
         }
         match unread.checked_sub(body.len()) {
             Some(left) => unread = left,
-            None => return Behind::Unclear,
+            None => return RecordSearch::Unclear,
         }
         if checksum(nonce, &log[body]) == expected {
-            return Behind::Record(start);
+            return RecordSearch::Record(start);
         }
     }
-    Behind::Nothing
+    RecordSearch::Nothing
 }
 
 /// A record's number, and how many records were acknowledged and on disk when it was written.
@@ -463,18 +463,18 @@ mod tests {
         let mut two = log.clone();
         write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
         two[LOG_HEAD_BYTES + 20] ^= 1;
-        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 99, 0), Behind::Record(log.len()));
-        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 98, 0), Behind::Nothing);
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 99, 0), RecordSearch::Record(log.len()));
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 98, 0), RecordSearch::Nothing);
         let mut same = log.clone();
         write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
-        assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), Behind::Nothing);
+        assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), RecordSearch::Nothing);
         // A mark proves the same, unless the group was not synced.
-        for (on_disk, found) in [(true, Behind::Record(log.len())), (false, Behind::Nothing)] {
+        for (on_disk, found) in [(true, RecordSearch::Record(log.len())), (false, RecordSearch::Nothing)] {
             let mut marked = log.clone();
             write_mark(&mut marked, 99, 1, on_disk, 7);
             marked[LOG_HEAD_BYTES + 20] ^= 1;
             assert_eq!(proof_behind(&marked, LOG_HEAD_BYTES, 99, 0), found);
-            assert_eq!(any_record_behind(&marked, LOG_HEAD_BYTES, 99), Behind::Record(log.len()));
+            assert_eq!(any_record_behind(&marked, LOG_HEAD_BYTES, 99), RecordSearch::Record(log.len()));
             let mark = read_record(path, &marked, log.len(), 99, 1, LAYOUT).unwrap().unwrap();
             assert!(mark.is_mark && mark.acknowledged == 1 && mark.rows_synced == 7 && mark.end == marked.len());
         }
@@ -498,7 +498,7 @@ mod tests {
             log.extend_from_slice(&[0; 4]);
         }
         log.extend_from_slice(&[0; 64]);
-        assert_eq!(proof_behind(&log, LOG_HEAD_BYTES, 99, 0), Behind::Unclear);
+        assert_eq!(proof_behind(&log, LOG_HEAD_BYTES, 99, 0), RecordSearch::Unclear);
     }
 
     proptest! {

@@ -22,7 +22,7 @@ use crate::encode::{EncodedBatch, floats};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
-use crate::record::{Behind, LOG_HEAD_BYTES, Record, RowAddress, any_record_behind, entry, for_each_entry, read_any_record};
+use crate::record::{RecordSearch, LOG_HEAD_BYTES, Record, RowAddress, any_record_behind, entry, for_each_entry, read_any_record};
 use crate::schema::Schema;
 use crate::segment::{Addition, Segment, SegmentView};
 use crate::writer::recover::{RecoveredSegment, check_record, examine};
@@ -81,7 +81,7 @@ struct SalvagedRow {
 }
 
 /// The folder under repair.
-struct Patient<'a> {
+struct FolderUnderRepair<'a> {
     folder: &'a Folder,
     schema: Arc<Schema>,
     manifest: Manifest,
@@ -113,7 +113,7 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
         None => None,
     };
     let schema = Arc::new(manifest.schema()?);
-    let mut patient = Patient { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
+    let mut patient = FolderUnderRepair { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
     let centroids = patient.examine_centroids();
     let mut segments = Vec::new();
     for place in 0..patient.manifest.segments.len() {
@@ -127,7 +127,7 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
     Ok(patient.repair)
 }
 
-impl Patient<'_> {
+impl FolderUnderRepair<'_> {
     /// Records damage. Other errors end the repair.
     fn note(&mut self, error: Error) -> Result<()> {
         let (path, offset, reason) = match error {
@@ -199,7 +199,7 @@ impl Patient<'_> {
         let nonce = log.get(16..24).and_then(|nonce| nonce.try_into().ok()).map_or(0, u64::from_le_bytes);
         let mut salvage = Salvage { rows: Vec::new(), kills: Vec::new(), fields: Vec::new() };
         let (mut at, mut number, mut row, mut kept) = (LOG_HEAD_BYTES, 0_u64, 0_u32, 0_u32);
-        while let Behind::Record(start) = any_record_behind(&log, at, nonce) {
+        while let RecordSearch::Record(start) = any_record_behind(&log, at, nonce) {
             let record = read_any_record(&log_path, &log, start, nonce, layout).ok().flatten();
             // Records come in order; a record out of order does not belong to this log.
             let Some(record) =

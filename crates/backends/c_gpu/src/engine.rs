@@ -9,7 +9,7 @@ use panoply_core::error::panic_message;
 use panoply_core::{
     DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor, Value,
 };
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 
 use crate::context::{Context, Mode, OpResources};
 use crate::driver::{Event, Stream};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 pub struct GpuEngine {
     info: DeviceInfo,
     context: Context,
-    warm: Arc<Warm>,
+    warm: Arc<GrowingSet>,
     /// Items on the device, in the order in which it passes them.
     flights: VecDeque<Flight>,
     /// Items that only copy to the host, in order. They wait for no kernel, and may finish before
@@ -67,7 +67,7 @@ struct Marks {
 
 impl GpuEngine {
     /// An engine over a context.
-    pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<Warm>) -> GpuEngine {
+    pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<GrowingSet>) -> GpuEngine {
         let (flights, downloads) = (VecDeque::new(), VecDeque::new());
         GpuEngine { info, context, warm, flights, downloads, passed: None, submitted: None, lost: None }
     }

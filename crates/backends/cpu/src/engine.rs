@@ -7,7 +7,7 @@ use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
 use crate::health::Sensors;
-use crate::ops::together::{Members, Ran, run_batch, run_own};
+use crate::ops::together::{Members, BatchedResult, run_batch, run_own};
 
 /// The engine of the cores of one NUMA node.
 pub(crate) struct CpuEngine {
@@ -52,7 +52,7 @@ impl Engine for CpuEngine {
             return;
         }
         let ran = run_batch(batch, &mut self.context, &mut self.members, self.info.id);
-        for (item, Ran { result, batch_size, time }) in batch.drain(..).zip(ran) {
+        for (item, BatchedResult { result, batch_size, time }) in batch.drain(..).zip(ran) {
             self.finished.push(Finished { batch_size, device_time: Some(time), ..Finished::alone(item, result) });
         }
     }

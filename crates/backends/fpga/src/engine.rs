@@ -16,7 +16,7 @@ use crate::driver::{CardAnswer, Driver};
 use crate::ops::{self, CorePass, CardWork};
 
 /// The op that runs on the card.
-struct Running {
+struct CardOp {
     item: Item,
     work: Box<dyn CardWork>,
     pass: Option<CorePass>,
@@ -34,7 +34,7 @@ pub(crate) struct FpgaEngine {
     info: DeviceInfo,
     driver: Driver,
     queue: VecDeque<Item>,
-    running: Option<Running>,
+    running: Option<CardOp>,
     lost: Option<CardError>,
     /// Ops that were finished outside of `poll`.
     held: Vec<Finished>,
@@ -84,7 +84,7 @@ impl FpgaEngine {
                 Ok(work) => {
                     let began = Instant::now();
                     let (pass, number, started, answered, bytes_moved) = (None, 0, 0, 0, 0);
-                    self.running = Some(Running { item, work, pass, number, started, answered, bytes_moved, began });
+                    self.running = Some(CardOp { item, work, pass, number, started, answered, bytes_moved, began });
                     return true;
                 }
             }
@@ -126,7 +126,7 @@ impl FpgaEngine {
     fn complete(&mut self) -> Result<StepOutcome, CardError> {
         self.driver.confirm()?;
         let Some(running) = &mut self.running else { return Ok(StepOutcome::Waits) };
-        let work = std::mem::replace(&mut running.work, Box::new(Nothing));
+        let work = std::mem::replace(&mut running.work, Box::new(NoWork));
         Ok(StepOutcome::Done(Box::new(work.value())))
     }
 
@@ -182,9 +182,9 @@ impl Engine for FpgaEngine {
 }
 
 /// Placeholder for work that was taken out.
-struct Nothing;
+struct NoWork;
 
-impl CardWork for Nothing {
+impl CardWork for NoWork {
     fn pass(&mut self, _number: usize) -> Option<CorePass> {
         None
     }

@@ -8,7 +8,7 @@ use panoply_core::{
     DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
 };
 
-use crate::library::{Library, Session, Trouble};
+use crate::library::{Library, Session, OnnxRuntimeError};
 use crate::ops::{LoadModel, RunModel, packed};
 
 /// The kind of model objects, for messages.
@@ -52,8 +52,8 @@ impl OnnxRuntimeEngine {
 
 /// Converts an error of ONNX Runtime about a model or its inputs. Callers must fix these errors,
 /// and the device is not at fault.
-fn refused(op: &'static str) -> impl Fn(Trouble) -> Error {
-    move |Trouble(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
+fn refused(op: &'static str) -> impl Fn(OnnxRuntimeError) -> Error {
+    move |OnnxRuntimeError(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
 }
 
 impl Engine for OnnxRuntimeEngine {

@@ -47,7 +47,7 @@ pub(crate) struct OpenClDriver {
     buffers: RefCell<Buffers>,
     marks: Marks,
     /// Copies of unpinned host memory, with the commands after which they may be freed.
-    parcels: RefCell<VecDeque<Parcel>>,
+    parcels: RefCell<VecDeque<HostCopy>>,
     /// Loaded kernels, by their addresses.
     loaded: RefCell<HashSet<NonNull<c_void>>>,
 }
@@ -59,7 +59,7 @@ const SHARED_MEMORY_SHARE: u64 = 64;
 const SHARED_PART_BYTES_MAX: usize = 1 << 20;
 
 /// A copy of host memory, and the command that reads it.
-type Parcel = (Box<[u8]>, Rc<calls::Event>);
+type HostCopy = (Box<[u8]>, Rc<calls::Event>);
 
 /// A kernel, and the limits of its launches.
 struct LoadedKernel {

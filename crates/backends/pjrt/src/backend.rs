@@ -16,7 +16,7 @@ use crate::cache::Programs;
 use crate::client::{Client, Device};
 use crate::engine::PjrtEngine;
 use crate::plugin::{PjrtError, Plugin, code};
-use crate::warm::Warm;
+use crate::warm::SignatureSet;
 use crate::{find, ops};
 
 /// The folder's name in the user's cache.
@@ -34,7 +34,7 @@ pub struct PjrtBackend {
     seen: Mutex<Vec<DiscoveredDevice>>,
     /// The ops with compiled programs, by the device's index. Callers read the tables without a
     /// lock.
-    warm: [Arc<Warm>; DEVICES_MAX],
+    warm: [Arc<SignatureSet>; DEVICES_MAX],
 }
 
 /// A discovered device: its plugin and its number within the plugin. The position in the list is
@@ -82,7 +82,7 @@ impl PjrtBackend {
         Ok(PjrtEngine::new(info.clone(), client, device, programs, Arc::clone(self.warm(info.id))))
     }
 
-    fn warm(&self, id: DeviceId) -> &Arc<Warm> {
+    fn warm(&self, id: DeviceId) -> &Arc<SignatureSet> {
         &self.warm[id.index as usize % DEVICES_MAX]
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use panoply_core::{DType, Tensor};
 
-use crate::event::{Bell, Pending};
+use crate::event::{WakeSignal, Pending};
 use crate::plugin::{PjrtError, Plugin, code, text_of};
 use crate::sys::{self, PaddedArgs};
 
@@ -96,7 +96,7 @@ impl Client {
         self: &Arc<Client>,
         device: Device,
         tensor: &Tensor,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> panoply_core::Result<Result<(Buffer, Pending), PjrtError>> {
         let bytes = tensor.as_bytes()?;
         let dims: Vec<i64> = tensor.shape().iter().map(|dim| *dim as i64).collect();
@@ -225,7 +225,7 @@ impl Buffer {
         rank: usize,
         target: *mut u8,
         target_size: usize,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Result<Pending, PjrtError> {
         let order: Vec<i64> = (0..rank as i64).rev().collect();
         let mut layout = PaddedArgs::<sys::MemoryLayout>::new();
@@ -263,7 +263,7 @@ impl Executable {
         device: Device,
         inputs: &[&Buffer],
         outputs: usize,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Result<(Vec<Buffer>, Pending), PjrtError> {
         let inputs: Vec<*mut sys::BufferObject> = inputs.iter().map(|buffer| buffer.raw).collect();
         // No input is donated, because other ops may read the same inputs.

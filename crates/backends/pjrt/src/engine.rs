@@ -16,12 +16,12 @@ use panoply_core::{
 
 use crate::cache::{ProgramCounts, Programs};
 use crate::client::{Buffer, Client, Device};
-use crate::event::{Bell, Pending};
+use crate::event::{WakeSignal, Pending};
 use crate::memory::DeviceMemory;
 use crate::ops;
 use crate::plugin::{PjrtError, code};
 use crate::program::{Argument, Program, compact, compact_dims, is_whole};
-use crate::warm::Warm;
+use crate::warm::SignatureSet;
 
 /// How long a dropped engine waits for copies in flight.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -33,19 +33,19 @@ pub struct PjrtEngine {
     info: DeviceInfo,
     client: Arc<Client>,
     device: Device,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     programs: Programs,
     /// The ops with compiled programs, shared with callers.
-    warm: Arc<Warm>,
+    warm: Arc<SignatureSet>,
     memory: DeviceMemory,
     /// Constants of graphs, by graph and node.
     constants: HashMap<(u64, usize), Rc<Buffer>>,
     graphs: HashMap<u64, WeakGraph>,
-    running: VecDeque<Running>,
+    running: VecDeque<OpInFlight>,
 }
 
 /// An op in flight.
-struct Running {
+struct OpInFlight {
     item: Item,
     answer: OpAnswer,
     /// Events that must complete before the answer is valid.
@@ -92,7 +92,7 @@ impl PjrtEngine {
         client: Arc<Client>,
         device: Device,
         programs: Programs,
-        warm: Arc<Warm>,
+        warm: Arc<SignatureSet>,
     ) -> PjrtEngine {
         let memory = DeviceMemory::new(info.id);
         PjrtEngine {
@@ -167,8 +167,8 @@ impl PjrtEngine {
                     brought.push((place, self.constant(graph, node, started)?));
                 }
                 (Argument::Input(input), _) => match self.argument(&inputs[input], graph.is_some(), started)? {
-                    Brought::New(buffer) => brought.push((place, Rc::new(buffer))),
-                    Brought::There(tensor) => resident.push((place, tensor)),
+                    ArgumentBuffer::New(buffer) => brought.push((place, Rc::new(buffer))),
+                    ArgumentBuffer::There(tensor) => resident.push((place, tensor)),
                 },
                 (Argument::Constant(_), None) => {
                     return Err(Error::invalid("a program's argument", "an input", "a constant without a graph"));
@@ -216,20 +216,20 @@ impl PjrtEngine {
 
     /// Provides an input in the form that the program expects: contiguous for a graph, or the
     /// tensor's own buffer for an op.
-    fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut StartedOp) -> Result<Brought> {
+    fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut StartedOp) -> Result<ArgumentBuffer> {
         match tensor.location() {
             Location::Host => {
                 let host = if is_whole_wanted { tensor.contiguous()? } else { compact(tensor)? };
-                self.upload(&host, started).map(Brought::New)
+                self.upload(&host, started).map(ArgumentBuffer::New)
             }
             Location::Device(_) if is_whole_wanted => {
                 let stored = self.memory.stored(tensor)?;
                 match is_whole(tensor) && stored.dims == tensor.shape().dims() {
-                    true => Ok(Brought::There(tensor.clone())),
-                    false => self.copied(tensor, started).map(Brought::There),
+                    true => Ok(ArgumentBuffer::There(tensor.clone())),
+                    false => self.copied(tensor, started).map(ArgumentBuffer::There),
                 }
             }
-            Location::Device(_) => Ok(Brought::There(tensor.clone())),
+            Location::Device(_) => Ok(ArgumentBuffer::There(tensor.clone())),
         }
     }
 
@@ -334,8 +334,8 @@ impl PjrtEngine {
     }
 
     /// Finishes an op whose events have all completed.
-    fn end(&mut self, running: Running) -> Finished {
-        let Running { item, answer, pending, held, checks, bytes_moved, began } = running;
+    fn end(&mut self, running: OpInFlight) -> Finished {
+        let OpInFlight { item, answer, pending, held, checks, bytes_moved, began } = running;
         let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
         if failed.is_some()
             && let Op::Graph(GraphOp::RunGraph(graph)) = &item.op
@@ -362,7 +362,7 @@ impl PjrtEngine {
 }
 
 /// An argument: just uploaded, or already on the device.
-enum Brought {
+enum ArgumentBuffer {
     New(Buffer),
     There(Tensor),
 }
@@ -379,7 +379,7 @@ impl PendingCheck {
     }
 }
 
-impl Running {
+impl OpInFlight {
     fn is_done(&self) -> bool {
         self.pending.iter().all(|pending| pending.outcome().is_some())
     }
@@ -404,7 +404,7 @@ impl Engine for PjrtEngine {
             let (mut started, began) = (StartedOp::default(), Instant::now());
             let answer = self.start(&item.op, &mut started).unwrap_or_else(|error| OpAnswer::Known(Err(error)));
             let StartedOp { pending, held, checks, bytes_moved } = started;
-            self.running.push_back(Running { item, answer, pending, held, checks, bytes_moved, began });
+            self.running.push_back(OpInFlight { item, answer, pending, held, checks, bytes_moved, began });
         }
     }
 

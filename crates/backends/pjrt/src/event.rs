@@ -10,12 +10,12 @@ use crate::sys::{self, PaddedArgs};
 
 /// A wake-up signal for the engine, rung when one of its events completes.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct WakeSignal {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl WakeSignal {
     fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -37,7 +37,7 @@ struct Completion {
     plugin: Arc<Plugin>,
     what: &'static str,
     outcome: Mutex<Option<Result<(), PjrtError>>>,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
 }
 
 impl Pending {
@@ -46,7 +46,7 @@ impl Pending {
         plugin: &Arc<Plugin>,
         what: &'static str,
         event: *mut sys::EventObject,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Pending {
         let outcome = Mutex::new(event.is_null().then_some(Ok(())));
         let completion = Arc::new(Completion { plugin: Arc::clone(plugin), what, outcome, bell: Arc::clone(bell) });

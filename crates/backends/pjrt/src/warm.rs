@@ -12,15 +12,15 @@ const PLACES: usize = 8192;
 const PROBES: usize = 8;
 
 /// A set of signatures.
-pub(crate) struct Warm(Box<[AtomicU64]>);
+pub(crate) struct SignatureSet(Box<[AtomicU64]>);
 
-impl Default for Warm {
-    fn default() -> Warm {
-        Warm((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+impl Default for SignatureSet {
+    fn default() -> SignatureSet {
+        SignatureSet((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Warm {
+impl SignatureSet {
     /// Whether an op with the same signature has a compiled program.
     pub(crate) fn contains(&self, op: &Op) -> bool {
         self.has(signature(op))
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_was_inserted_is_found_even_where_places_are_taken() {
-        let warm = Warm::default();
+        let warm = SignatureSet::default();
         assert!(!warm.has(7));
         for turn in 0..100 {
             let signature = 7 + turn * PLACES as u64;

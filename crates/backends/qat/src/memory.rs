@@ -25,7 +25,7 @@ pub(crate) struct DmaBlock {
 unsafe impl Send for DmaBlock {}
 
 /// A block that returns to its pool.
-pub(crate) type Lent = Lease<Pooled<DmaBlock>>;
+pub(crate) type LentBlock = Lease<Pooled<DmaBlock>>;
 
 impl DmaBlock {
     /// Allocates memory on this node, or on any node if it is -1. `None` if there is none.

@@ -42,7 +42,7 @@ pub(crate) struct Adapter {
     pub(crate) profile: Profile,
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    pub(crate) has: Has,
+    pub(crate) has: DeviceFeatures,
     /// The queue family for kernels, and a separate family for copies alone.
     pub(crate) compute_family: u32,
     pub(crate) transfer_family: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Adapter {
 
 /// The features of a device beyond Vulkan 1.2.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Has {
+pub(crate) struct DeviceFeatures {
     pub(crate) version: u32,
     /// 16-bit floating-point numbers are available, in registers and in memory.
     pub(crate) f16: bool,
@@ -396,7 +396,7 @@ impl DeviceReport {
         })
     }
 
-    fn has(&self, loader: &Loader, family: u32, asks_subgroup_size: bool) -> Has {
+    fn has(&self, loader: &Loader, family: u32, asks_subgroup_size: bool) -> DeviceFeatures {
         let is = |flag: vk::Bool32| flag == vk::TRUE;
         // SAFETY: the device is the instance's own.
         let families = unsafe { loader.instance.get_physical_device_queue_family_properties(self.physical) };
@@ -409,7 +409,7 @@ impl DeviceReport {
         let tick =
             Some(f64::from(self.properties.limits.timestamp_period)).filter(|tick| tick.is_finite() && *tick > 0.0);
         let heaps = memory.memory_heaps_as_slice();
-        Has {
+        DeviceFeatures {
             version: self.version,
             f16: is(self.features12.shader_float16)
                 && is(self.features11.storage_buffer16_bit_access)
@@ -430,7 +430,7 @@ impl DeviceReport {
     }
 
     /// The device's public description. Facts that Vulkan does not report stay `None`.
-    fn describe(&self, loader: &Loader, profile: &Profile, has: &Has, transfer: Option<u32>) -> DeviceInfo {
+    fn describe(&self, loader: &Loader, profile: &Profile, has: &DeviceFeatures, transfer: Option<u32>) -> DeviceInfo {
         let kind = match self.properties.device_type {
             vk::PhysicalDeviceType::DISCRETE_GPU | vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::DiscreteGpu,
             vk::PhysicalDeviceType::CPU => DeviceKind::SoftwareGpu,

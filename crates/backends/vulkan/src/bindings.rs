@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ash::vk;
 
 use crate::buffer::Bytes;
-use crate::gpu::{Gpu, RetiredObject, Uses};
+use crate::gpu::{Gpu, RetiredObject, LastUses};
 
 /// Sets in one pool, and descriptors in all sets of the pool.
 const SETS_IN_POOL: u32 = 256;
@@ -22,7 +22,7 @@ pub struct VulkanBindings {
     /// The buffers that the kernel writes come first.
     pub(crate) buffers: Vec<Arc<Bytes>>,
     pub(crate) writes: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: LastUses,
 }
 
 /// A range of bytes of a buffer.
@@ -54,13 +54,13 @@ impl VulkanBindings {
         // SAFETY: the set is new, has a binding for each buffer, and is not in use yet.
         unsafe { gpu.raw.update_descriptor_sets(&descriptors, &[]) };
         let buffers = bound.iter().map(|stretch| Arc::clone(stretch.bytes)).collect();
-        Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: Uses::default() })
+        Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: LastUses::default() })
     }
 
     /// An empty binding, with which a dispatch does nothing.
     pub(crate) fn none(gpu: &Arc<Gpu>) -> VulkanBindings {
         let (set, buffers) = (vk::DescriptorSet::null(), Vec::new());
-        VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: Uses::default() }
+        VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: LastUses::default() }
     }
 }
 

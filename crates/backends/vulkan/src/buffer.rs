@@ -8,7 +8,7 @@ use ash::vk;
 use panoply_core::{HostBuffer, Result};
 use panoply_wgsl_gpu::pages::Pages;
 
-use crate::gpu::{Gpu, BufferMemory, RetiredObject, Uses};
+use crate::gpu::{Gpu, BufferMemory, RetiredObject, LastUses};
 
 /// Alignment of the offset and size of host-visible parts of memory.
 const PAGE_BYTES: u64 = 4096;
@@ -26,7 +26,7 @@ pub(crate) struct Bytes {
     pub(crate) len_bytes: u64,
     /// `None` once it is dropped.
     held: Option<BufferMemory>,
-    pub(crate) uses: Uses,
+    pub(crate) uses: LastUses,
     /// The stretch between two barriers in which the buffer was last written, and last read.
     written: AtomicU64,
     read: AtomicU64,
@@ -64,7 +64,7 @@ impl Bytes {
     }
 
     fn new(gpu: &Arc<Gpu>, raw: vk::Buffer, len_bytes: u64, held: BufferMemory) -> Bytes {
-        let (gpu, held, uses) = (Arc::clone(gpu), Some(held), Uses::default());
+        let (gpu, held, uses) = (Arc::clone(gpu), Some(held), LastUses::default());
         let (written, read, up, down, copied_to) = Default::default();
         Bytes { gpu, raw, len_bytes, held, uses, written, read, up, down, copied_to }
     }

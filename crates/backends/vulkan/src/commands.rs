@@ -28,7 +28,7 @@ use crate::bindings::VulkanBindings;
 use crate::buffer::{Bytes, VulkanBuffer};
 use crate::driver::VulkanDriver;
 use crate::fences::Fences;
-use crate::gpu::{Gpu, RetiredObject, Stamp};
+use crate::gpu::{Gpu, RetiredObject, LaneValues};
 use crate::lists::{Lists, Submission};
 use crate::params::{PARAMS_BUFFERS, ParamsBuffers};
 use crate::pipelines::VulkanPipeline;
@@ -67,7 +67,7 @@ pub struct VulkanCommands {
     uploads_wait_for: u64,
     /// The value of the other lane that each lane has waited for. Later submissions need not wait
     /// for it again.
-    waited: Stamp,
+    waited: LaneValues,
     /// Barriers were recorded in a list that was never run.
     lacks_barriers: bool,
     bound: (vk::Pipeline, vk::DescriptorSet),
@@ -110,7 +110,7 @@ impl VulkanCommands {
             waits_for: 0,
             needs_uploads: false,
             uploads_wait_for: 0,
-            waited: Stamp::default(),
+            waited: LaneValues::default(),
             lacks_barriers: false,
             bound: Default::default(),
             writes_host: false,
@@ -464,7 +464,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         let behind = downloads.iter().map(|copy| copy.from.uses.stamp().compute).max().unwrap_or(0);
         let downloaded = self.submit_copies(downloads, behind, true);
         self.begin_anew();
-        self.fences.submitted(Stamp { compute, transfer: uploaded.max(downloaded) })
+        self.fences.submitted(LaneValues { compute, transfer: uploaded.max(downloaded) })
     }
 
     fn discard(&mut self) {

@@ -15,9 +15,9 @@ use crate::bindings::{Stretch, VulkanBindings};
 use crate::buffer::{OWN, VulkanBuffer, BufferRequest, import_host, make};
 use crate::commands::VulkanCommands;
 use crate::fences::Fences;
-use crate::gpu::{Gpu, Stamp};
+use crate::gpu::{Gpu, LaneValues};
 use crate::pipelines::{Pipelines, VulkanPipeline};
-use crate::quirks::Ways;
+use crate::quirks::TransferWays;
 use crate::staging::VulkanStaging;
 
 /// The longest time that a dropped engine waits for its work.
@@ -34,11 +34,11 @@ pub struct VulkanDriver {
     pipelines: Pipelines,
     pub(crate) gpu: Arc<Gpu>,
     fences: Rc<Fences>,
-    ways: Ways,
+    ways: TransferWays,
 }
 
 impl VulkanDriver {
-    pub(crate) fn new(gpu: Gpu, disk: Option<Arc<Cache>>, ways: Ways) -> VulkanDriver {
+    pub(crate) fn new(gpu: Gpu, disk: Option<Arc<Cache>>, ways: TransferWays) -> VulkanDriver {
         let gpu = Arc::new(gpu);
         VulkanDriver { pipelines: Pipelines::new(&gpu, disk), gpu, fences: Rc::default(), ways }
     }
@@ -127,7 +127,7 @@ impl Driver for VulkanDriver {
 
     fn wait(&self, fence: Fence, wait_max: Duration) {
         match self.fences.stamp(fence) {
-            Some(stamp) if stamp != Stamp::default() => self.gpu.wait(stamp, wait_max),
+            Some(stamp) if stamp != LaneValues::default() => self.gpu.wait(stamp, wait_max),
             _ => self.gpu.look(),
         }
         self.fences.forget_past(&self.gpu);

@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 }
 
 /// A part of a block.
-pub(crate) struct Part {
+pub(crate) struct BlockPart {
     kind: usize,
     block: usize,
     offset: u64,
@@ -37,11 +37,11 @@ pub(crate) struct Part {
 }
 
 // SAFETY: handles and an address; the owner of the part owns the memory behind it.
-unsafe impl Send for Part {}
+unsafe impl Send for BlockPart {}
 // SAFETY: as above; sharing it shares the address only.
-unsafe impl Sync for Part {}
+unsafe impl Sync for BlockPart {}
 
-impl Part {
+impl BlockPart {
     /// The offset of the part in its memory.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
@@ -56,7 +56,7 @@ struct FreeListBlock {
     free: Vec<(u64, u64)>,
 }
 
-// SAFETY: as for `Part`.
+// SAFETY: as for `BlockPart`.
 unsafe impl Send for FreeListBlock {}
 
 /// Whether `bytes` bytes, aligned to `align`, fit into a free range.
@@ -150,7 +150,7 @@ impl Memory {
         kind: usize,
         bytes: u64,
         align: u64,
-    ) -> Result<Part, vk::Result> {
+    ) -> Result<BlockPart, vk::Result> {
         let align = align.max(1);
         for (number, block) in self.blocks[kind].iter_mut().enumerate() {
             let Some(block) = block else { continue };
@@ -175,7 +175,7 @@ impl Memory {
 
     /// Takes a part back. A block that becomes empty is freed if it is large, or if another empty
     /// block of its type remains.
-    pub(crate) fn free(&mut self, device: &ash::Device, part: &Part) {
+    pub(crate) fn free(&mut self, device: &ash::Device, part: &BlockPart) {
         let Some(block) = self.blocks[part.kind].get_mut(part.block).and_then(Option::as_mut) else { return };
         block.give_back(part.offset, part.bytes);
         let is_large = block.bytes > BLOCK_BYTES || part.bytes > SHARED_BYTES_MAX;
@@ -238,10 +238,10 @@ impl Memory {
     }
 }
 
-fn part(kind: usize, number: usize, block: &FreeListBlock, offset: u64, bytes: u64) -> Part {
+fn part(kind: usize, number: usize, block: &FreeListBlock, offset: u64, bytes: u64) -> BlockPart {
     // SAFETY: the offset is inside the mapped block.
     let start = block.start.map(|start| unsafe { start.add(offset as usize) });
-    Part { kind, block: number, offset, bytes, memory: block.memory, start }
+    BlockPart { kind, block: number, offset, bytes, memory: block.memory, start }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use panoply_wgsl_gpu::driver::KernelText;
 
 use crate::bindings::KernelLayout;
 use crate::compiler::Compiler;
-use crate::gpu::{Gpu, RetiredObject, Uses};
+use crate::gpu::{Gpu, RetiredObject, LastUses};
 
 /// The largest cache of a driver that is written to disk.
 const CACHE_BYTES_MAX: usize = 256 << 20;
@@ -27,7 +27,7 @@ pub struct VulkanPipeline {
     pub(crate) layout: KernelLayout,
     /// Number of buffers that the kernel writes.
     pub(crate) writes: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: LastUses,
 }
 
 impl Drop for VulkanPipeline {
@@ -85,7 +85,7 @@ impl Pipelines {
         let layout = layout.map_err(|error| gpu.error("the layout of a kernel", error))?;
         let raw = self.pipeline(&words, kernel.entry, layout).map_err(|error| gpu.error("a kernel", error))?;
         self.is_stale.set(true);
-        Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: Uses::default() })
+        Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: LastUses::default() })
     }
 
     fn pipeline(&self, words: &[u32], entry: &str, layout: KernelLayout) -> Result<vk::Pipeline, vk::Result> {

@@ -6,7 +6,7 @@ use panoply_core::{
     Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
 };
 use panoply_kernels::cache::{Cache, CacheError};
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::profile::Profile;
 use panoply_wgsl_gpu::quirks::known_ways;
@@ -15,7 +15,7 @@ use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
 use crate::driver::{DriverParts, WgpuDriver};
 use crate::fault::{at_once, translate};
-use crate::quirks::{KNOWN_WAYS, WAYS, Ways};
+use crate::quirks::{KNOWN_WAYS, WAYS, TransferWays};
 use crate::vulkan;
 
 /// An opened adapter.
@@ -23,7 +23,7 @@ pub type WgpuEngine = GpuEngine<WgpuDriver>;
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
-/// Number of adapters with a `Warm` of their own. Higher indices wrap around and share one.
+/// Number of adapters with a `GrowingSet` of their own. Higher indices wrap around and share one.
 const DEVICES_MAX: usize = 8;
 /// The least number of storage buffers of one kernel.
 const BUFFERS_MIN: u32 = 8;
@@ -32,11 +32,11 @@ const BUFFERS_MIN: u32 = 8;
 pub struct WgpuBackend {
     backends: wgpu::Backends,
     limits: Option<wgpu::Limits>,
-    ways: Option<Ways>,
+    ways: Option<TransferWays>,
     /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
     found: OnceLock<Discovery>,
-    warm: [Arc<Warm>; DEVICES_MAX],
+    warm: [Arc<GrowingSet>; DEVICES_MAX],
 }
 
 /// The adapters, searched for once: their indices must not change while devices are open.
@@ -55,7 +55,7 @@ impl WgpuBackend {
     pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
         let (limits, ways) = (None, None);
         let (cache, found, warm) =
-            (OnceLock::new(), OnceLock::new(), std::array::from_fn(|_| Arc::new(Warm::default())));
+            (OnceLock::new(), OnceLock::new(), std::array::from_fn(|_| Arc::new(GrowingSet::default())));
         WgpuBackend { backends, limits, ways, cache, found, warm }
     }
 
@@ -66,7 +66,7 @@ impl WgpuBackend {
 
     /// A backend that transfers bytes in these ways instead of the best known ways: for
     /// measurements.
-    pub fn with_ways(ways: Ways) -> WgpuBackend {
+    pub fn with_ways(ways: TransferWays) -> WgpuBackend {
         WgpuBackend { ways: Some(ways), ..WgpuBackend::new() }
     }
 
@@ -168,7 +168,7 @@ impl WgpuBackend {
         Ok(GpuEngine::new(driver, opening))
     }
 
-    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+    fn warm(&self, device: &DeviceInfo) -> &Arc<GrowingSet> {
         &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 

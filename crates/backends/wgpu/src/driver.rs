@@ -16,7 +16,7 @@ use panoply_wgsl_gpu::fault::Faults;
 use crate::commands::WgpuCommands;
 use crate::fault::checked;
 use crate::host_memory::HostMemory;
-use crate::quirks::{Memory, Ways};
+use crate::quirks::{Memory, TransferWays};
 use crate::staging::{MappedBuffer, WgpuStaging};
 
 /// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
@@ -35,7 +35,7 @@ pub struct WgpuDriver {
     disk: Option<Disk>,
     /// Host memory that we choose through Vulkan; `None` with other APIs.
     host: Option<HostMemory>,
-    ways: Ways,
+    ways: TransferWays,
 }
 
 /// Numbers of buffers that a kernel writes and reads.
@@ -63,7 +63,7 @@ pub(crate) struct DriverParts {
     pub(crate) immediate_words_max: usize,
     /// The store of compiled kernels between runs, and the key in it.
     pub(crate) cache: Option<(Arc<Cache>, String)>,
-    pub(crate) ways: Ways,
+    pub(crate) ways: TransferWays,
 }
 
 impl WgpuDriver {

@@ -17,7 +17,7 @@ const BELT_BYTES_MAX: u64 = 256 << 20;
 const STEP_BYTES: u64 = 16;
 
 /// Free chunks, chunks that are being filled, and chunks that the device reads.
-pub struct Belt<D: Driver> {
+pub struct StagingBelt<D: Driver> {
     driver: Rc<D>,
     free: Vec<D::Staging>,
     filling: Vec<Chunk<D>>,
@@ -30,9 +30,9 @@ struct Chunk<D: Driver> {
     used: u64,
 }
 
-impl<D: Driver> Belt<D> {
-    pub(crate) fn new(driver: &Rc<D>) -> Belt<D> {
-        Belt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
+impl<D: Driver> StagingBelt<D> {
+    pub(crate) fn new(driver: &Rc<D>) -> StagingBelt<D> {
+        StagingBelt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
     }
 
     /// Copies bytes into a chunk and records the copy into `target`.

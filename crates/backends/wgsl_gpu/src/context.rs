@@ -10,10 +10,10 @@ use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::arena::Arena;
-use crate::belt::Belt;
+use crate::belt::StagingBelt;
 use crate::driver::{BoundRange, Commands, Driver, Fence, BufferOffset, STAMPS_BYTES_MAX, Staging};
-use crate::joined::{BatchedMapKernels, Waiting};
-use crate::memory::{MemoryBlock, DeviceMemory, Lent};
+use crate::joined::{BatchedMapKernels, DeferredMap};
+use crate::memory::{MemoryBlock, DeviceMemory, LentMemory};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::pieces::in_pieces;
 use crate::pipelines::{Pipeline, Pipelines};
@@ -48,7 +48,7 @@ pub struct Context<D: Driver> {
     /// Compiled graphs.
     pub(crate) plans: Plans,
     recorder: Recorder<D>,
-    belt: Belt<D>,
+    belt: StagingBelt<D>,
     ring: Option<Ring<D>>,
     readback: Readback<D>,
     /// Downloads of the batch under construction.
@@ -72,7 +72,7 @@ impl<D: Driver> Context<D> {
             device: profile.id,
             memory: DeviceMemory::new(&driver, &profile, pool_bytes_max),
             recorder: Recorder::new(&driver, profile.params_step_bytes, profile.binding_bytes_max),
-            belt: Belt::new(&driver),
+            belt: StagingBelt::new(&driver),
             ring: None,
             readback: Readback::new(&driver),
             states: States::default(),
@@ -159,7 +159,7 @@ impl<D: Driver> Context<D> {
     /// Allocates memory for elements that come from the host and that no kernel writes.
     fn uploaded(&mut self, dtype: DType, shape: Shape) -> Result<Operand<D>> {
         match self.memory.take_slot(padded_bytes(dtype, shape)) {
-            Some(slot) => Ok(Operand::whole(Rc::new(Lent::Slot(slot)), dtype, shape)),
+            Some(slot) => Ok(Operand::whole(Rc::new(LentMemory::Slot(slot)), dtype, shape)),
             None => self.output(dtype, shape),
         }
     }
@@ -267,7 +267,7 @@ impl<D: Driver> Context<D> {
 
     /// Lets a map wait for others like it. All its operands lie in the arena. The map will run, so
     /// nothing that may fail must follow for this op.
-    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, BatchedMapKernels<D>>) {
+    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &DeferredMap<'_, BatchedMapKernels<D>>) {
         if self.recorder.is_full() {
             self.submit();
         }
@@ -432,7 +432,7 @@ impl<D: Driver> Context<D> {
         let size = tensor.dtype().size_bytes();
         // Kernels may read past the last element, up to the end of a vector.
         let seen = before + bytes.len().next_multiple_of(16) as u64;
-        let block = Rc::new(Lent::Host(MemoryBlock::foreign(buffer, seen)));
+        let block = Rc::new(LentMemory::Host(MemoryBlock::foreign(buffer, seen)));
         let operand = Operand::whole(block, tensor.dtype(), *tensor.shape());
         let operand = Operand { offset: before as usize / size, ..operand };
         // An operand larger than a kernel's reach is cut at windows' starts, so it must begin at

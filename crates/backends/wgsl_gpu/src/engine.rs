@@ -18,7 +18,7 @@ use panoply_core::{
     DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
 };
 use panoply_kernels::cache::Cache;
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 
 pub use crate::answer::Answer;
 use crate::context::Context;
@@ -64,7 +64,7 @@ pub struct GpuEngine<D: Driver> {
     last_look: Instant,
     /// Decides when to submit.
     gathering: Gathering,
-    warm: Arc<Warm>,
+    warm: Arc<GrowingSet>,
 }
 
 /// An op, its result, and the number of bytes that it moves.
@@ -88,7 +88,7 @@ pub struct Opening {
     pub profile: Profile,
     /// The ops whose kernels are compiled; shared with the backend, which answers questions about
     /// it.
-    pub warm: Arc<Warm>,
+    pub warm: Arc<GrowingSet>,
     /// Stores measurements; without it they are repeated each time.
     pub cache: Option<Arc<Cache>>,
     /// The most bytes of device memory that are kept for reuse, if the caller sets a limit.

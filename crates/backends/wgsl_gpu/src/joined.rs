@@ -89,7 +89,7 @@ fn compile<D: Driver>(map: &MapKernel, words: usize, pipelines: &mut Pipelines<D
 }
 
 /// A map that may wait.
-pub struct Waiting<'a, P> {
+pub struct DeferredMap<'a, P> {
     pub(crate) kernel: &'a Rc<P>,
     pub(crate) elements: u32,
     pub(crate) output: ArenaPosition,
@@ -110,11 +110,11 @@ pub struct Group<P> {
     /// The number of this group: the first is 1.
     number: u64,
     /// For every slot, the last group that has read it and the last that has written it.
-    uses: Vec<Use>,
+    uses: Vec<SlotUse>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Use {
+struct SlotUse {
     read: u64,
     written: u64,
 }
@@ -130,7 +130,7 @@ impl<P> Group<P> {
     }
 
     /// Whether a map can wait with this group. Parameters take at most `words_max` words.
-    pub fn takes(&self, map: &Waiting<'_, P>, words_max: usize) -> bool {
+    pub fn takes(&self, map: &DeferredMap<'_, P>, words_max: usize) -> bool {
         let Some(own) = &self.kernel else { return true };
         let uses = |place: &ArenaPosition| self.uses.get(place.slot as usize).copied().unwrap_or_default();
         let target = uses(&map.output);
@@ -143,7 +143,7 @@ impl<P> Group<P> {
     }
 
     /// Adds a map that the group [takes](Group::takes).
-    pub fn push(&mut self, map: &Waiting<'_, P>) {
+    pub fn push(&mut self, map: &DeferredMap<'_, P>) {
         if self.kernel.is_none() {
             self.kernel = Some(Rc::clone(map.kernel));
             (self.elements, self.maps) = (map.elements, 0);
@@ -159,10 +159,10 @@ impl<P> Group<P> {
         }
     }
 
-    fn used(&mut self, place: ArenaPosition) -> &mut Use {
+    fn used(&mut self, place: ArenaPosition) -> &mut SlotUse {
         let slot = place.slot as usize;
         if slot >= self.uses.len() {
-            self.uses.resize((slot + 1).next_power_of_two(), Use::default());
+            self.uses.resize((slot + 1).next_power_of_two(), SlotUse::default());
         }
         &mut self.uses[slot]
     }
@@ -194,8 +194,8 @@ mod tests {
         ArenaPosition { slot, vector: slot * 256 }
     }
 
-    fn map<'a>(kernel: &'a Rc<()>, elements: u32, output: u32, inputs: &'a [ArenaPosition; 2]) -> Waiting<'a, ()> {
-        Waiting { kernel, elements, output: at(output), inputs, header: &[0; JOINED_HEADER_WORDS] }
+    fn map<'a>(kernel: &'a Rc<()>, elements: u32, output: u32, inputs: &'a [ArenaPosition; 2]) -> DeferredMap<'a, ()> {
+        DeferredMap { kernel, elements, output: at(output), inputs, header: &[0; JOINED_HEADER_WORDS] }
     }
 
     fn group_of(maps: &[(u32, [u32; 2])]) -> (Group<()>, Rc<()>) {

@@ -14,7 +14,7 @@ use panoply_core::op::compute::{Metric, Reduction, ScanKind, Transfer};
 use panoply_core::{
     Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
 };
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 use panoply_kernels::wgsl::{
     Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp,
     ScanForm, ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
@@ -234,7 +234,7 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
         let driver =
             Checker { faults: Arc::new(Faults::new(profile.id)), checked: Rc::clone(&checked), last: Rc::default() };
         let info = DeviceInfo::new(profile.id, "Checker".to_owned(), DeviceKind::SoftwareGpu);
-        let (warm, cache, pool_bytes_max) = (Arc::<Warm>::default(), None, None);
+        let (warm, cache, pool_bytes_max) = (Arc::<GrowingSet>::default(), None, None);
         let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
         // Tiles are not measured here, as they are on hardware.
         engine.context().tuning = crate::tuning::Tuning::fixed(0);

@@ -33,7 +33,7 @@ pub struct MemoryBlock<D: Driver> {
 }
 
 /// Memory on loan.
-pub enum Lent<D: Driver> {
+pub enum LentMemory<D: Driver> {
     /// A block of its own.
     Own(Lease<Pooled<MemoryBlock<D>>>),
     /// A part of the arena.
@@ -42,44 +42,44 @@ pub enum Lent<D: Driver> {
     Host(MemoryBlock<D>),
 }
 
-impl<D: Driver> Lent<D> {
+impl<D: Driver> LentMemory<D> {
     /// The buffer that contains the memory.
     pub fn buffer(&self) -> &D::Buffer {
         match self {
-            Lent::Own(lease) => &lease.block.buffer,
-            Lent::Slot(slot) => &slot.arena().buffer,
-            Lent::Host(block) => &block.buffer,
+            LentMemory::Own(lease) => &lease.block.buffer,
+            LentMemory::Slot(slot) => &slot.arena().buffer,
+            LentMemory::Host(block) => &block.buffer,
         }
     }
 
     /// Unique among this process' buffers: the key of cached bindings, together with a start.
     pub fn buffer_id(&self) -> u64 {
         match self {
-            Lent::Own(lease) => lease.block.id,
-            Lent::Slot(slot) => slot.arena().id,
-            Lent::Host(block) => block.id,
+            LentMemory::Own(lease) => lease.block.id,
+            LentMemory::Slot(slot) => slot.arena().id,
+            LentMemory::Host(block) => block.id,
         }
     }
 
     /// Offset of the first byte from the buffer's start.
     pub fn start(&self) -> usize {
         match self {
-            Lent::Own(_) | Lent::Host(_) => 0,
-            Lent::Slot(slot) => slot.start(),
+            LentMemory::Own(_) | LentMemory::Host(_) => 0,
+            LentMemory::Slot(slot) => slot.start(),
         }
     }
 
     /// Whether this is host memory.
     pub fn is_host(&self) -> bool {
-        matches!(self, Lent::Host(_))
+        matches!(self, LentMemory::Host(_))
     }
 
     /// Number of bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Lent::Own(lease) => lease.block.bytes,
-            Lent::Slot(_) => SLOT_BYTES as u64,
-            Lent::Host(block) => block.bytes,
+            LentMemory::Own(lease) => lease.block.bytes,
+            LentMemory::Slot(_) => SLOT_BYTES as u64,
+            LentMemory::Host(block) => block.bytes,
         }
     }
 }
@@ -96,7 +96,7 @@ pub struct DeviceMemory<D: Driver> {
     device: DeviceId,
     pool: Pool<Blocks<D>>,
     home: Home<DeviceAllocation>,
-    live: HashMap<u64, Rc<Lent<D>>>,
+    live: HashMap<u64, Rc<LentMemory<D>>>,
     /// Allocates the arena's buffer.
     blocks: Blocks<D>,
     arena: Option<Rc<Arena<D>>>,
@@ -130,9 +130,9 @@ impl<D: Driver> DeviceMemory<D> {
     }
 
     /// Lends a block of at least `bytes` bytes with the old contents of its last user.
-    pub fn take(&mut self, bytes: usize) -> Result<Lent<D>> {
+    pub fn take(&mut self, bytes: usize) -> Result<LentMemory<D>> {
         self.collect();
-        self.pool.lend(bytes.max(16)).map(Lent::Own)
+        self.pool.lend(bytes.max(16)).map(LentMemory::Own)
     }
 
     /// Lends a slot of the arena for at least `bytes` bytes; `None` if that is more than a slot, or
@@ -181,20 +181,20 @@ impl<D: Driver> DeviceMemory<D> {
     /// sixteen.
     pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<ArenaPosition> {
         match &**self.live.get(&handle.token())? {
-            Lent::Slot(slot) => Some(slot.place(offset_bytes)),
-            Lent::Own(_) | Lent::Host(_) => None,
+            LentMemory::Slot(slot) => Some(slot.place(offset_bytes)),
+            LentMemory::Own(_) | LentMemory::Host(_) => None,
         }
     }
 
     /// Makes a block available under a handle.
-    pub fn publish(&mut self, block: Rc<Lent<D>>, len_bytes: usize) -> DeviceBuffer {
+    pub fn publish(&mut self, block: Rc<LentMemory<D>>, len_bytes: usize) -> DeviceBuffer {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.live.insert(token, block);
         DeviceBuffer::new(self.home.lend(DeviceAllocation { device: self.device, token, len_bytes }))
     }
 
     /// The block of a handle.
-    pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<Lent<D>>> {
+    pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<LentMemory<D>>> {
         let known = self.live.get(&handle.token()).filter(|_| handle.device() == self.device);
         known.cloned().ok_or_else(|| Error::DeviceFault {
             device: self.device,

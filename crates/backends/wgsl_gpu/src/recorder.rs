@@ -15,9 +15,9 @@ use hashbrown::HashMap;
 use panoply_core::{Error, Result};
 
 use crate::arena::Arena;
-use crate::belt::Belt;
+use crate::belt::StagingBelt;
 use crate::driver::{BoundRange, Commands, Driver, Fence, Params, BufferOffset};
-use crate::joined::{Group, BatchedMapKernels, Waiting};
+use crate::joined::{Group, BatchedMapKernels, DeferredMap};
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
@@ -78,7 +78,7 @@ impl<D: Driver> Recorder<D> {
     }
 
     /// Lets a map wait for others, after the maps that must come before it.
-    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, BatchedMapKernels<D>>) {
+    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &DeferredMap<'_, BatchedMapKernels<D>>) {
         if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
             // The waiting maps lie in the arena that was bound before.
             self.flush();
@@ -200,7 +200,7 @@ impl<D: Driver> Recorder<D> {
 
     /// Submits everything recorded with its parameters, and asks for the belt's chunks back. `None`
     /// if nothing was recorded or submitted.
-    pub(crate) fn submit(&mut self, belt: &mut Belt<D>) -> Option<Fence> {
+    pub(crate) fn submit(&mut self, belt: &mut StagingBelt<D>) -> Option<Fence> {
         self.flush();
         if !std::mem::take(&mut self.has_commands) {
             return None;

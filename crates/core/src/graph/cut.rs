@@ -184,7 +184,7 @@ struct Cutting<'a> {
 }
 
 /// A part under construction.
-struct Making {
+struct PartBuilder {
     builder: GraphBuilder,
     nodes: HashMap<usize, NodeId>,
     inputs: Vec<Source>,
@@ -203,7 +203,7 @@ impl Cutting<'_> {
             return Ok(());
         }
         let builder = Graph::builder(self.graph.name());
-        let mut making = Making { builder, nodes: HashMap::new(), inputs: Vec::new() };
+        let mut making = PartBuilder { builder, nodes: HashMap::new(), inputs: Vec::new() };
         for node in nodes {
             self.add(&mut making, *node, place)?;
         }
@@ -219,7 +219,7 @@ impl Cutting<'_> {
     }
 
     /// Adds a node after its operands.
-    fn add(&self, making: &mut Making, index: usize, place: PartKey) -> Result<()> {
+    fn add(&self, making: &mut PartBuilder, index: usize, place: PartKey) -> Result<()> {
         let node = &self.graph.nodes()[index];
         for operand in &node.operands {
             self.provide(making, *operand as usize, place)?;
@@ -247,7 +247,7 @@ impl Cutting<'_> {
 
     /// Makes a node available in this part: computed here, as an input of the part, or as the
     /// part's own copy.
-    fn provide(&self, making: &mut Making, index: usize, place: PartKey) -> Result<()> {
+    fn provide(&self, making: &mut PartBuilder, index: usize, place: PartKey) -> Result<()> {
         // Missing nodes are added from the bottom up with an explicit stack, since a chain of views
         // may be long.
         let mut waiting = vec![index];

@@ -92,7 +92,7 @@ impl Instance {
         let nodes = graph.nodes();
         let ops = nodes.iter().filter(|node| matches!(node.kind, Kind::Op(_))).count();
         let (slots, steps) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(ops));
-        let mut making = Making { slots, steps, values: Vec::with_capacity(nodes.len()) };
+        let mut making = InstanceBuilder { slots, steps, values: Vec::with_capacity(nodes.len()) };
         let mut readers = readers(graph);
         let mut input = 0;
         for (index, node) in nodes.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Instance {
         let verdicts = [const { OnceBox::new() }; VERDICTS_MAX];
         let parts = [const { OnceBox::new() }; VERDICTS_MAX];
         let compiled = [const { OnceBox::new() }; COMPILED_MAX];
-        let Making { mut slots, mut steps, .. } = making;
+        let InstanceBuilder { mut slots, mut steps, .. } = making;
         slots.shrink_to_fit();
         steps.shrink_to_fit();
         Ok(Instance { sizes: *sizes, slots, steps, outputs, work, verdicts, parts, compiled })
@@ -253,13 +253,13 @@ impl Node {
 }
 
 /// An instance under construction, with the tensors of all nodes so far.
-struct Making {
+struct InstanceBuilder {
     slots: Vec<Slot>,
     steps: Vec<Step>,
     values: Vec<Vec<Tensor>>,
 }
 
-impl Making {
+impl InstanceBuilder {
     /// The tensors of a node: one, except for an op with several outputs.
     fn node(&mut self, index: usize, node: &Node, input: usize, sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
         let shape = Nodes::shape(&node.dims, sizes)?;

@@ -24,16 +24,16 @@ impl Templates {
     /// Returns an equal op that is already stored, or stores this one. The op's tensors are
     /// placeholders of its operands.
     pub(super) fn shared(&mut self, op: Op) -> Arc<Op> {
-        let mut hashers = Both(self.keys.each_ref().map(RandomState::build_hasher));
+        let mut hashers = TwoHashers(self.keys.each_ref().map(RandomState::build_hasher));
         hashers.add(&op);
         let key = hashers.0.map(|hasher| hasher.finish());
         Arc::clone(self.known.entry(key).or_insert_with(|| Arc::new(op)))
     }
 }
 
-struct Both<H>([H; 2]);
+struct TwoHashers<H>([H; 2]);
 
-impl<H: Hasher> Both<H> {
+impl<H: Hasher> TwoHashers<H> {
     /// Hashes all that distinguishes an op: of a map its expression and inputs, of any other op its
     /// debug text.
     fn add(&mut self, op: &Op) {
@@ -60,7 +60,7 @@ impl<H: Hasher> Both<H> {
     }
 }
 
-impl<H: Hasher> Write for Both<H> {
+impl<H: Hasher> Write for TwoHashers<H> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.iter_mut().for_each(|hasher| hasher.write(text.as_bytes()));
         Ok(())

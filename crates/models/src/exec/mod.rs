@@ -103,7 +103,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn let_go(&self, live: Option<Live>) {
+    fn let_go(&self, live: Option<RunValue>) {
         self.bytes.set(self.bytes.get().saturating_sub(live.map_or(0, |live| live.bytes())));
     }
 
@@ -124,13 +124,13 @@ impl<'a> Context<'a> {
     }
 
     /// The value, copied to the host if it is on a device.
-    pub fn fetch(&self, live: &Live) -> Result<Value> {
+    pub fn fetch(&self, live: &RunValue) -> Result<Value> {
         match live {
-            Live::Value(value) => Ok(value.clone()),
-            Live::Tensor(tensor, kind) if tensor.location() == Location::Host => {
+            RunValue::Value(value) => Ok(value.clone()),
+            RunValue::Tensor(tensor, kind) if tensor.location() == Location::Host => {
                 Array::from_carrier(tensor, *kind).map(Value::Array)
             }
-            Live::Tensor(tensor, kind) => {
+            RunValue::Tensor(tensor, kind) => {
                 let runtime = self.runtime.ok_or_else(|| Error::unsupported("a device without a runtime"))?;
                 let tensor = runtime.run(Transfer::to_host(tensor)).wait()?;
                 Array::from_carrier(&tensor, *kind).map(Value::Array)
@@ -149,34 +149,34 @@ pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, gra
 
 /// A value of a run, on the host or in the memory where a graph left it.
 #[derive(Clone)]
-pub enum Live {
+pub enum RunValue {
     /// A value on the host.
     Value(Value),
     /// A tensor that holds elements of this type, in as many bits or fewer.
     Tensor(Tensor, ElementType),
 }
 
-impl Live {
+impl RunValue {
     /// The value as a tensor for graphs.
     pub fn tensor(&self) -> Result<Tensor> {
         match self {
-            Live::Value(value) => value.array()?.tensor(),
-            Live::Tensor(tensor, _) => Ok(tensor.clone()),
+            RunValue::Value(value) => value.array()?.tensor(),
+            RunValue::Tensor(tensor, _) => Ok(tensor.clone()),
         }
     }
 
     /// The bytes that the value takes on the host. The runtime accounts for device memory.
     fn bytes(&self) -> u64 {
         match self {
-            Live::Value(value) => value.bytes(),
-            Live::Tensor(..) => 0,
+            RunValue::Value(value) => value.bytes(),
+            RunValue::Tensor(..) => 0,
         }
     }
 
     fn form(&self, form: &mut Vec<u64>) {
         match self {
-            Live::Value(value) => value.form(form),
-            Live::Tensor(tensor, kind) => {
+            RunValue::Value(value) => value.form(form),
+            RunValue::Tensor(tensor, kind) => {
                 form.extend([kind.code() as u64, tensor.shape().rank() as u64]);
                 form.extend(tensor.shape().iter().map(|dim| *dim as u64));
             }
@@ -211,21 +211,21 @@ pub(crate) struct Segment {
     steps: Vec<RunStep>,
     /// For each step, the slots that are not needed after it.
     frees: Vec<Vec<usize>>,
-    end: End,
+    end: TraceEnd,
 }
 
 impl Segment {
     /// Its size in the budget: the steps, plus the outputs or, for a branch, the size of its state.
     fn size(&self) -> usize {
         let left = match &self.end {
-            End::Done(outputs) => outputs.len(),
-            End::Branch(branch) => branch.state.size(),
+            TraceEnd::Done(outputs) => outputs.len(),
+            TraceEnd::Branch(branch) => branch.state.size(),
         };
         kept::SEGMENT_SIZE + self.steps.len() + left
     }
 }
 
-enum End {
+enum TraceEnd {
     Done(Vec<OperandSource>),
     Branch(Box<Branch>),
 }
@@ -274,7 +274,7 @@ impl Lists {
         };
         for segment in known {
             segment.steps.iter().for_each(&mut *visit);
-            if let End::Branch(branch) = &segment.end {
+            if let TraceEnd::Branch(branch) = &segment.end {
                 branch.lists.visit(visit);
             }
         }
@@ -355,7 +355,7 @@ impl Executable {
 
     /// Runs on these inputs: those of the body, followed by the surrounding values. Outputs stay
     /// where they were computed.
-    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<Live>) -> Result<Vec<Live>> {
+    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<RunValue>) -> Result<Vec<RunValue>> {
         let expected = self.body.inputs.len() + self.dynamics.len();
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
@@ -363,7 +363,7 @@ impl Executable {
         // Lists traced without devices have every step on the host, so the key holds this too.
         let mut form = vec![u64::from(context.runtime.is_some())];
         inputs.iter().for_each(|input| input.form(&mut form));
-        let live: Vec<Option<Live>> = inputs.into_iter().map(Some).collect();
+        let live: Vec<Option<RunValue>> = inputs.into_iter().map(Some).collect();
         match self.lists.find(&form) {
             Some(segment) => replay::replay(context, self, segment, live),
             None => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::state::{ValueLocation, State};
 use super::tracer::Tracer;
-use super::{Branch, Context, End, Executable, Inner, Lists, Live, Outcome, Segment, OperandSource, RunStep, bodies};
+use super::{Branch, Context, TraceEnd, Executable, Inner, Lists, RunValue, Outcome, Segment, OperandSource, RunStep, bodies};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -20,16 +20,16 @@ pub(super) fn replay(
     context: &Context<'_>,
     executable: &Executable,
     mut segment: Arc<Segment>,
-    mut live: Vec<Option<Live>>,
-) -> Result<Vec<Live>> {
+    mut live: Vec<Option<RunValue>>,
+) -> Result<Vec<RunValue>> {
     loop {
         for (step, frees) in segment.steps.iter().zip(&segment.frees) {
             run_step(context, step, &mut live)?;
             frees.iter().for_each(|slot| context.let_go(live[*slot].take()));
         }
         let branch = match &segment.end {
-            End::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
-            End::Branch(branch) => branch,
+            TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
+            TraceEnd::Branch(branch) => branch,
         };
         let key = branch_key(context, branch, &live)?;
         segment = match branch.lists.find(&key) {
@@ -48,10 +48,10 @@ pub(super) fn trace(
     context: &Context<'_>,
     executable: &Executable,
     mut state: State,
-    mut live: Vec<Option<Live>>,
+    mut live: Vec<Option<RunValue>>,
     lists: &Lists,
     mut key: Vec<u64>,
-) -> Result<Vec<Live>> {
+) -> Result<Vec<RunValue>> {
     let mut parent: Option<Arc<Segment>> = None;
     loop {
         let mut tracer = Tracer::new(context, executable.share.kept(), state, live);
@@ -60,12 +60,12 @@ pub(super) fn trace(
         live = left;
         let segment = Arc::new(segment);
         match parent.as_deref().map(|parent| &parent.end) {
-            Some(End::Branch(branch)) => executable.keep(&branch.lists, key, &segment),
+            Some(TraceEnd::Branch(branch)) => executable.keep(&branch.lists, key, &segment),
             _ => executable.keep(lists, key, &segment),
         }
         let branch = match &segment.end {
-            End::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
-            End::Branch(branch) => branch,
+            TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
+            TraceEnd::Branch(branch) => branch,
         };
         key = branch_key(context, branch, &live)?;
         state = branch.state.clone();
@@ -75,7 +75,7 @@ pub(super) fn trace(
 }
 
 /// The list that a tracer made, and the contents of the slots.
-fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Option<Live>>) {
+fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Option<RunValue>>) {
     let Tracer { mut state, live, steps, .. } = tracer;
     let kept = match &outcome {
         Some(outcome) => {
@@ -91,12 +91,12 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
     let end = match outcome {
         Some(outcome) => {
             state.prune();
-            End::Branch(Box::new(Branch { outcome, state, lists: Lists::default() }))
+            TraceEnd::Branch(Box::new(Branch { outcome, state, lists: Lists::default() }))
         }
-        None => End::Done(state.outputs.iter().map(|id| source(state.bound.get(id))).collect()),
+        None => TraceEnd::Done(state.outputs.iter().map(|id| source(state.bound.get(id))).collect()),
     };
     let mut kept = kept;
-    if let End::Done(outputs) = &end {
+    if let TraceEnd::Done(outputs) = &end {
         kept.extend(
             outputs.iter().filter_map(|output| if let OperandSource::Slot(slot) = output { Some(*slot) } else { None }),
         );
@@ -136,7 +136,7 @@ pub(super) fn source(bound: Option<&ValueLocation>) -> OperandSource {
     }
 }
 
-fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<Live>]) -> Result<Vec<u64>> {
+fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<RunValue>]) -> Result<Vec<u64>> {
     let mut key = Vec::new();
     match &branch.outcome {
         Outcome::Forms(slots) => {
@@ -180,21 +180,21 @@ pub(super) fn inline(state: &mut State, node: &Node, condition: bool) -> Result<
     Ok(())
 }
 
-pub(super) fn live_at(live: &[Option<Live>], slot: usize) -> Result<&Live> {
+pub(super) fn live_at(live: &[Option<RunValue>], slot: usize) -> Result<&RunValue> {
     let missing = || Error::invalid("a run", "a value in each slot that is read", format!("none in {slot}"));
     live.get(slot).and_then(Option::as_ref).ok_or_else(missing)
 }
 
 /// A value of the run, on the host or on a device.
-fn value_of(source: &OperandSource, live: &[Option<Live>]) -> Result<Live> {
+fn value_of(source: &OperandSource, live: &[Option<RunValue>]) -> Result<RunValue> {
     match source {
-        OperandSource::Static(value) => Ok(Live::Value(value.clone())),
+        OperandSource::Static(value) => Ok(RunValue::Value(value.clone())),
         OperandSource::Slot(slot) => live_at(live, *slot).cloned(),
         OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
 
-fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<Live>]) -> Result<Value> {
+fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<RunValue>]) -> Result<Value> {
     match source {
         OperandSource::Static(value) => Ok(value.clone()),
         OperandSource::Slot(slot) => context.fetch(live_at(live, *slot)?),
@@ -202,7 +202,7 @@ fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<Live>]) -
     }
 }
 
-fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: Live) -> Result<()> {
+fn put(context: &Context<'_>, live: &mut Vec<Option<RunValue>>, slot: usize, value: RunValue) -> Result<()> {
     if live.len() <= slot {
         live.resize_with(slot + 1, || None);
     }
@@ -212,18 +212,18 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: 
 }
 
 /// Runs one step on the values in the slots.
-pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<Live>>) -> Result<()> {
+pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
     match step {
         RunStep::Graph { graph, inputs, outputs } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
             let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {
-                put(context, live, *slot, Live::Tensor(tensor, *kind))?;
+                put(context, live, *slot, RunValue::Tensor(tensor, *kind))?;
             }
         }
         RunStep::Indices { input, output, len } => {
             let value = context.fetch(live_at(live, *input)?)?;
-            put(context, live, *output, Live::Value(indices(value.array()?, *len)?.into()))?;
+            put(context, live, *output, RunValue::Value(indices(value.array()?, *len)?.into()))?;
         }
         RunStep::Host { node, inputs, outputs, bodies } => {
             let given = |input: &OperandSource| match input {
@@ -236,7 +236,7 @@ pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Opt
                 let Some(slot) = slot else { continue };
                 let value = made.get(place).cloned();
                 let missing = || node.error(Error::unsupported(format!("output {place}")));
-                put(context, live, *slot, Live::Value(value.ok_or_else(missing)?))?;
+                put(context, live, *slot, RunValue::Value(value.ok_or_else(missing)?))?;
             }
         }
     }
@@ -249,7 +249,7 @@ pub(super) fn run_node(
     node: &Node,
     inputs: &[Option<Value>],
     bodies: &[Inner],
-    live: &[Option<Live>],
+    live: &[Option<RunValue>],
 ) -> Result<Vec<Value>> {
     match node.kind {
         OpKind::Plain { eval, .. } => eval(&Call { node, inputs }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::replay::{inline, run_node, run_step, source};
 use super::state::{ValueLocation, State};
-use super::{Context, Executable, Inner, CachedNodeCount, Live, Outcome, OperandSource, RunStep};
+use super::{Context, Executable, Inner, CachedNodeCount, RunValue, Outcome, OperandSource, RunStep};
 use crate::error::{Error, Result};
 use crate::lower::{Arg, Origin, VaryingOperand, Recording};
 use crate::ops::call::{Call, truth};
@@ -18,7 +18,7 @@ pub(super) struct Tracer<'c, 'r> {
     context: &'c Context<'r>,
     kept: &'c Arc<CachedNodeCount>,
     pub(super) state: State,
-    pub(super) live: Vec<Option<Live>>,
+    pub(super) live: Vec<Option<RunValue>>,
     pub(super) steps: Vec<RunStep>,
     recording: Option<Recording>,
     /// The values of the graph under construction.
@@ -36,7 +36,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         context: &'c Context<'r>,
         kept: &'c Arc<CachedNodeCount>,
         state: State,
-        live: Vec<Option<Live>>,
+        live: Vec<Option<RunValue>>,
     ) -> Tracer<'c, 'r> {
         let (pending, indices) = (Vec::new(), HashMap::new());
         Tracer { context, kept, state, live, steps: Vec::new(), recording: None, pending, indices }
@@ -164,9 +164,9 @@ impl<'c, 'r> Tracer<'c, 'r> {
             ValueLocation::Static(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
             ValueLocation::Static(_) => None,
             ValueLocation::Slot(slot) => match self.live.get(*slot)?.as_ref()? {
-                Live::Value(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
-                Live::Value(_) => None,
-                Live::Tensor(tensor, kind) => Some((*kind, tensor.shape().to_vec())),
+                RunValue::Value(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
+                RunValue::Value(_) => None,
+                RunValue::Tensor(tensor, kind) => Some((*kind, tensor.shape().to_vec())),
             },
             ValueLocation::Pending(node, kind) => Some((*kind, self.recording.as_ref()?.dims(*node)?)),
         }

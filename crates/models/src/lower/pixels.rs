@@ -22,7 +22,7 @@ impl Pixels {
             return Ok(());
         }
         let start = call.pieces().start;
-        let mut wide = Wide::new(across, self.channels, source, [width, columns]);
+        let mut wide = WideRows::new(across, self.channels, source, [width, columns]);
         for (piece, to) in (start..).zip(target.chunks_exact_mut(columns)) {
             let (first, place) = (piece / rows * height, piece % rows);
             let row = |at: usize| &source[(first + at) * width..][..width];
@@ -65,7 +65,7 @@ impl AxisMapping {
 
 /// Source rows already resized horizontally. The last rows are kept, because adjacent output rows
 /// use the same source rows.
-struct Wide<'a> {
+struct WideRows<'a> {
     across: &'a AxisMapping,
     channels: usize,
     source: &'a [f32],
@@ -79,9 +79,9 @@ struct Wide<'a> {
 /// The number of rows kept: a cubic needs four.
 const WIDE_ROWS: usize = 4;
 
-impl<'a> Wide<'a> {
-    fn new(across: &'a AxisMapping, channels: usize, source: &'a [f32], [width, columns]: [usize; 2]) -> Wide<'a> {
-        Wide { across, channels, source, width, columns, held: [None; WIDE_ROWS], rows: Vec::new() }
+impl<'a> WideRows<'a> {
+    fn new(across: &'a AxisMapping, channels: usize, source: &'a [f32], [width, columns]: [usize; 2]) -> WideRows<'a> {
+        WideRows { across, channels, source, width, columns, held: [None; WIDE_ROWS], rows: Vec::new() }
     }
 
     /// Makes a row unless an entry already holds it.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// The sizes of images and weights: batch, channels, filters, groups and windows.
-struct Form {
+struct ConvSizes {
     batch: usize,
     channels: usize,
     filters: usize,
@@ -18,7 +18,7 @@ struct Form {
     windows: Windows,
 }
 
-fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<Form> {
+fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<ConvSizes> {
     let groups = size_of_int(call.int("group", 1)?)?;
     let ([batch, channels, space @ ..], [filters, per_group, kernel @ ..]) = (x, w) else {
         return Err(Error::invalid(call.op().to_owned(), "images and weights", format!("{x:?}")));
@@ -31,12 +31,12 @@ fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<Form> {
         return Err(Error::invalid("weights", format!("those for {x:?} in {groups} groups"), format!("{w:?}")));
     }
     let windows = Windows::of_conv(call, space, kernel)?;
-    Ok(Form { batch: *batch, channels: *channels, filters: *filters, groups, windows })
+    Ok(ConvSizes { batch: *batch, channels: *channels, filters: *filters, groups, windows })
 }
 
 /// The sums of a convolution. Sums of integers are exact below 2^53.
-fn convolve(form: &Form, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)> {
-    let Form { batch, channels, filters, groups, windows } = form;
+fn convolve(form: &ConvSizes, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)> {
+    let ConvSizes { batch, channels, filters, groups, windows } = form;
     let (space, taps): (usize, usize) = (windows.input.iter().product(), windows.kernel.iter().product());
     let mut dims = vec![*batch, *filters];
     dims.extend(&windows.output);

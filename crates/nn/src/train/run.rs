@@ -36,7 +36,7 @@ impl Session {
     }
 
     fn run_apart(&mut self, parts: &[Vec<Tensor>], inputs: Inputs, step: u64) -> Result<StepOutcome> {
-        let mut apart = Apart {
+        let mut apart = SplitStep {
             replicas: self.replicas.clone(),
             sums: vec![self.zeros()?; self.replicas.len()],
             rows: vec![0; self.replicas.len()],
@@ -68,7 +68,7 @@ impl Session {
     /// so far, and the buffers are updated.
     fn add_gradients(
         &self,
-        apart: &mut Apart,
+        apart: &mut SplitStep,
         part: &[Tensor],
         rows_all: usize,
         inputs: impl Fn(usize) -> Result<Inputs>,
@@ -97,7 +97,7 @@ impl Session {
 
     /// Applies the optimiser's step with the sum of all gradients on every replica. Returns the
     /// norm of the gradients.
-    fn apply(&self, apart: &mut Apart, inputs: &Inputs) -> Result<Option<Tensor>> {
+    fn apply(&self, apart: &mut SplitStep, inputs: &Inputs) -> Result<Option<Tensor>> {
         let graph = self.graphs.application.as_ref().ok_or_else(one_graph)?;
         let mut pending = Vec::new();
         for (replica, before) in apart.replicas.iter().zip(&self.replicas) {
@@ -129,7 +129,7 @@ impl Session {
 
     /// Replaces the buffers, which each replica updated from its own share, by their mean, weighted
     /// by the rows of each replica.
-    fn average_buffers(&self, apart: &mut Apart) -> Result<()> {
+    fn average_buffers(&self, apart: &mut SplitStep) -> Result<()> {
         let all: usize = apart.rows.iter().sum();
         if apart.replicas.len() < 2 || all == 0 {
             return Ok(());
@@ -175,7 +175,7 @@ impl Session {
 }
 
 /// A step in progress whose gradients and application are separate graphs.
-struct Apart {
+struct SplitStep {
     replicas: Vec<Replica>,
     /// For each replica the gradients so far, and the number of rows that they cover.
     sums: Vec<Vec<Tensor>>,

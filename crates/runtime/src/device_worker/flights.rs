@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Times;
-use crate::lane::{Leg, OpAnswer, OpTicket, OpRequest};
+use crate::lane::{OpStage, OpAnswer, OpTicket, OpRequest};
 
 pub(crate) type FlightTable = panoply_lockfree::flight_table::FlightTable<OpRequest, OpAnswer>;
 
@@ -45,7 +45,7 @@ struct Use {
 #[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub(crate) times: Times,
-    pub(crate) leg: Leg,
+    pub(crate) leg: OpStage,
     /// Whether the engine has the op; otherwise the op waits to be joined with others.
     pub(crate) submitted: bool,
     /// Whether the engine had nothing else to do when it got the op.
@@ -60,7 +60,7 @@ impl Flight {
     /// The record of an op that the engine is about to get.
     pub(crate) fn new(now: Instant) -> Flight {
         let times = Times { accepted: now, submitted: now };
-        Flight { times, leg: Leg::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
+        Flight { times, leg: OpStage::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
     }
 }
 

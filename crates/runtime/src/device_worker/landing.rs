@@ -15,7 +15,7 @@ use super::flights::{Flight, Flights, LandedOp};
 use super::visit::Generation;
 use crate::health::Mark;
 use crate::lane::task::{Forecast, stands_for, transfer_to_host};
-use crate::lane::{Lane, Leg, OpTicket, OpRequest};
+use crate::lane::{Lane, OpStage, OpTicket, OpRequest};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
 
@@ -44,15 +44,15 @@ pub(super) struct Landing<'a> {
 }
 
 /// The measurements that one op adds to the models.
-struct Lesson {
+struct OpMeasurement {
     forecast: Forecast,
     sample: Sample,
     ran_ns: f32,
-    transfer: Option<Crossing>,
+    transfer: Option<TransferMeasurement>,
 }
 
 /// Bytes that were copied between the host and the device, and how long that took.
-struct Crossing {
+struct TransferMeasurement {
     to_host: bool,
     bytes: f32,
     time_ns: f32,
@@ -62,7 +62,7 @@ struct Crossing {
 type AnsweredOp = (OpTicket, Result<Value>, Report);
 
 /// An op that goes on at the same engine.
-pub(super) type Onward = (OpTicket, Op, Flight);
+pub(super) type ContinuedOp = (OpTicket, Op, Flight);
 
 impl Landing<'_> {
     /// Starts to handle ops that landed together. They share the time since the ops before them
@@ -92,15 +92,15 @@ impl Landing<'_> {
     }
 
     /// Answers one op, or returns the next leg that the engine has to run for it.
-    pub(super) fn receive(&mut self, landed: LandedOp, mut done: Finished) -> Option<Onward> {
+    pub(super) fn receive(&mut self, landed: LandedOp, mut done: Finished) -> Option<ContinuedOp> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
         }
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
-        if flight.leg == Leg::Run {
+        if flight.leg == OpStage::Run {
             self.check(ticket.question_mut()?, &mut done);
         }
-        if flight.leg == Leg::Run
+        if flight.leg == OpStage::Run
             && let Ok(value) = &done.result
         {
             self.lane.objects.note(value);
@@ -125,7 +125,7 @@ impl Landing<'_> {
             }
         }
         match done.result {
-            Err(error) if flight.leg == Leg::Fetch => {
+            Err(error) if flight.leg == OpStage::Fetch => {
                 let task = ticket.question_mut()?;
                 self.lane.settle(task, Mark::Failure, self.now);
                 match task.begin_parts_again(self.lane.info.id, &error) {
@@ -154,11 +154,11 @@ impl Landing<'_> {
     }
 
     /// The next stop of an op that makes several.
-    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: Finished) -> Option<Onward> {
+    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: Finished) -> Option<ContinuedOp> {
         let device = self.lane.info.id;
         let task = ticket.question_mut()?;
         let next = match flight.leg {
-            Leg::Fetch => {
+            OpStage::Fetch => {
                 self.note_transfer(task, &flight, &done);
                 // The op's description of its parts may be foreign code, and a panic there affects
                 // this op alone.
@@ -176,12 +176,12 @@ impl Landing<'_> {
                     }
                 }
             }
-            Leg::Run => {
+            OpStage::Run => {
                 let report = self.report(task, flight.times, &done);
                 task.history().output = done.result.ok().map(|value| (value, Box::new(report)));
                 next_delivery(task)
             }
-            Leg::Deliver => {
+            OpStage::Deliver => {
                 self.note_transfer(task, &flight, &done);
                 let before = outputs_away(task);
                 if let Ok(Value::Tensor(delivered)) = done.result {
@@ -211,13 +211,13 @@ impl Landing<'_> {
 
     /// Ends an op whose part did not arrive although the engine said so. Otherwise the part would
     /// be fetched again for ever.
-    fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
+    fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<ContinuedOp> {
         let reason = format!("its transfer brought something else than {expected}");
         self.end(ticket, Error::DeviceFault { device: self.lane.info.id, reason })
     }
 
     /// Ends an op on its way with an error.
-    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<Onward> {
+    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<ContinuedOp> {
         if let Some(task) = ticket.question_mut() {
             self.lane.settle(task, Mark::Failure, self.now);
         }
@@ -339,7 +339,7 @@ impl Landing<'_> {
     }
 
     /// The lesson of an op that ran.
-    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> Lesson {
+    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> OpMeasurement {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
         let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
@@ -361,13 +361,13 @@ impl Landing<'_> {
         let output_bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         let transfer = crossing(flight, done, told_ns, ran_ns);
-        Lesson { forecast: *forecast, sample, ran_ns, transfer }
+        OpMeasurement { forecast: *forecast, sample, ran_ns, transfer }
     }
 
     /// Adds a lesson to the router's models.
-    fn teach(&self, lesson: &Lesson, op: &Op) {
+    fn teach(&self, lesson: &OpMeasurement, op: &Op) {
         let (lane, forecast) = (self.lane, &lesson.forecast);
-        if let Some(Crossing { to_host, bytes, time_ns }) = lesson.transfer {
+        if let Some(TransferMeasurement { to_host, bytes, time_ns }) = lesson.transfer {
             let link = if to_host { &lane.links.down } else { &lane.links.up };
             link.learn(bytes, time_ns);
         }
@@ -391,14 +391,14 @@ impl Landing<'_> {
 
 /// The bytes that crossed a link for an op, and in what time. A copy to the host has its bytes on
 /// the way down; every other op has its inputs on the way up.
-fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<Crossing> {
+fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<TransferMeasurement> {
     let copy = match &done.op {
         Op::Compute(ComputeOp::Transfer(Transfer { to, .. })) => Some(*to),
         _ => None,
     };
     let untold = copy.is_some() && flight.alone && done.bytes_moved >= UNTOLD_COPY_BYTES_MIN;
     let time_ns = told_ns.or(untold.then_some(ran_ns))?;
-    Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
+    Some(TransferMeasurement { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
 }
 
 /// Puts an input that was copied to the host into its op. Returns false if the input is not there.
@@ -419,7 +419,7 @@ fn outputs_away(task: &OpRequest) -> usize {
 
 /// The transfer that brings the next part of the output to the host. `None` if all of it is there,
 /// or may stay on the device.
-fn next_delivery(task: &mut OpRequest) -> Option<(Op, Leg)> {
+fn next_delivery(task: &mut OpRequest) -> Option<(Op, OpStage)> {
     if !task.wishes.to_host {
         return None;
     }
@@ -430,7 +430,7 @@ fn next_delivery(task: &mut OpRequest) -> Option<(Op, Leg)> {
         PartRef::Bytes(bytes) => bytes.to_tensor().ok()?,
         PartRef::Object(_) | PartRef::Sink(_) => return None,
     };
-    Some((transfer_to_host(&away)?, Leg::Deliver))
+    Some((transfer_to_host(&away)?, OpStage::Deliver))
 }
 
 /// Replaces a part of the output on the device by its copy on the host.

@@ -28,7 +28,7 @@ use panoply_lockfree::slot::slot;
 use panoply_placement::affinity::{pin_current, sleep_precisely};
 
 use super::driver::{Driver, Opener, DriverStep};
-use super::vigil::{Look, Vigil};
+use super::vigil::{SupervisorLook, DriverObservation};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
@@ -58,13 +58,13 @@ struct SharedSupervisor {
     turn: Mutex<()>,
     posts: Mutex<Vec<Post>>,
     /// Other things to look at as often as at the workers.
-    others: Mutex<Vec<OtherLook>>,
+    others: Mutex<Vec<LookCallback>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
 }
 
 /// A callback that looks at something at a given time.
-type OtherLook = Box<dyn Fn(Instant) + Send>;
+type LookCallback = Box<dyn Fn(Instant) + Send>;
 
 /// One device worker as the supervisor sees it.
 struct Post {
@@ -72,9 +72,9 @@ struct Post {
     opener: Opener,
     cpus: Option<CpuSet>,
     /// `None` once the device was given up.
-    current: Option<Hand>,
+    current: Option<WorkerThread>,
     /// Threads that are stuck, until they return.
-    stuck: Vec<Hand>,
+    stuck: Vec<WorkerThread>,
     /// Replacements in a row without a completed op in between.
     strikes: u32,
     /// Ops completed at the last replacement.
@@ -82,10 +82,10 @@ struct Post {
 }
 
 /// A thread, and the shared state of its driver.
-struct Hand {
+struct WorkerThread {
     generation: Arc<Generation>,
     thread: Thread,
-    vigil: Vigil,
+    vigil: DriverObservation,
 }
 
 /// Why a lane was not opened again.
@@ -177,7 +177,7 @@ impl Supervisor {
     }
 
     /// Adds a callback that is called as often as the workers are looked at.
-    pub(crate) fn watch_too(&self, look: OtherLook) {
+    pub(crate) fn watch_too(&self, look: LookCallback) {
         self.shared.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(look);
     }
 
@@ -244,7 +244,7 @@ impl SharedSupervisor {
         self.posts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<Hand, Error> {
+    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<WorkerThread, Error> {
         // The driver never leaves its thread; only the part that the supervisor may see is sent
         // back.
         let (ticket, mut receiver) = slot(());
@@ -265,7 +265,7 @@ impl SharedSupervisor {
         let reason = "its thread ended at once".to_owned();
         let ended = Error::DeviceUnavailable { device: lane.info.id, reason };
         match receiver.wait_for(self.process, None, 0) {
-            Ok(generation) => Ok(Hand { generation: generation.ok_or(ended)?, thread, vigil: Vigil::default() }),
+            Ok(generation) => Ok(WorkerThread { generation: generation.ok_or(ended)?, thread, vigil: DriverObservation::default() }),
             Err(_) => Err(self.process.refusal("the runtime")),
         }
     }
@@ -282,7 +282,7 @@ impl SharedSupervisor {
             if !*stopped {
                 drop(stopped);
                 // A panic in one look must not prevent the next.
-                let look = Look::new(last, Instant::now(), wait);
+                let look = SupervisorLook::new(last, Instant::now(), wait);
                 let _ = contain(|| self.look(look));
                 last = look.now;
                 stopped = self.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -297,7 +297,7 @@ impl SharedSupervisor {
     }
 
     /// Looks at every worker once.
-    fn look(&self, look: Look) {
+    fn look(&self, look: SupervisorLook) {
         let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let found: Vec<WorkerFault> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
@@ -305,7 +305,7 @@ impl SharedSupervisor {
         others.iter().for_each(|other| other(look.now));
     }
 
-    fn look_at(&self, post: &mut Post, look: Look) -> Option<WorkerFault> {
+    fn look_at(&self, post: &mut Post, look: SupervisorLook) -> Option<WorkerFault> {
         let limit = post.lane.limits.op_time_max;
         let device = post.lane.info.id;
         let mut found = WorkerFault {
@@ -356,7 +356,7 @@ impl SharedSupervisor {
     /// replaced. Returns at once in a fork, even one that happens meanwhile.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
         let running = |post: &Post| {
-            let busy = |hand: &Hand| !hand.thread.is_current() && !hand.has_left();
+            let busy = |hand: &WorkerThread| !hand.thread.is_current() && !hand.has_left();
             post.current.as_ref().is_some_and(busy)
         };
         let posts = || process::lock(&self.posts, self.process);
@@ -366,7 +366,7 @@ impl SharedSupervisor {
     }
 }
 
-impl Hand {
+impl WorkerThread {
     /// Whether the thread has ended in good order.
     fn has_left(&self) -> bool {
         self.thread.is_finished() && self.generation.tenure.has_ended()
@@ -388,7 +388,7 @@ impl Hand {
 impl Post {
     /// Whether its lane was replaced and none of its threads is left.
     fn is_over(&self) -> bool {
-        let left = self.current.as_ref().is_none_or(Hand::has_left);
+        let left = self.current.as_ref().is_none_or(WorkerThread::has_left);
         self.lane.is_replaced() && left && self.stuck.is_empty()
     }
 
@@ -455,7 +455,7 @@ struct WorkerFault {
 }
 
 impl WorkerFault {
-    fn take(&mut self, hand: &Option<Hand>) {
+    fn take(&mut self, hand: &Option<WorkerThread>) {
         if let Some(hand) = hand {
             hand.generation.empty(&mut self.tickets);
         }
@@ -527,12 +527,12 @@ mod tests {
         lane.put_state(WorkerState::Ready, None);
         let thread = threads::spawn("dies".to_owned(), || std::panic::resume_unwind(Box::new("it died"))).unwrap();
         assert!(thread.ends_within(Duration::from_secs(10)));
-        let current = Some(Hand { generation, thread, vigil: Vigil::default() });
+        let current = Some(WorkerThread { generation, thread, vigil: DriverObservation::default() });
         let (cpus, stuck, strikes, completed) = (None, Vec::new(), 0, 0);
         let post = Post { lane: Arc::clone(&lane), opener, cpus, current, stuck, strikes, completed };
         shared.lock_posts().push(post);
         assert!(!shared.wait_for_threads(Duration::from_millis(1)), "a dead thread has drained nothing");
-        shared.look(Look::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));
+        shared.look(SupervisorLook::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));
         let answer = first.poll(&Context::from_waker(Waker::noop()));
         let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
         assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");

@@ -14,7 +14,7 @@ use panoply_lockfree::CacheLine;
 use panoply_lockfree::foreign::{discard, tell};
 use tracing::Level;
 
-use super::task::{Seat, OpRequest};
+use super::task::{ProbeSeat, OpRequest};
 use super::{ABORT, Lane, OpRemains, OpTicket, WorkerCounters, WorkerReport};
 use crate::health::Mark;
 use crate::process;
@@ -177,7 +177,7 @@ impl Lane {
         self.unload(std::mem::take(&mut task.load_ns));
         // At other stops than its target, an op is neither a probe nor an explorer.
         let seat = if task.forecast.target == self.id { task.seat.take() } else { None };
-        let probe = seat.is_some_and(Seat::end_probe);
+        let probe = seat.is_some_and(ProbeSeat::end_probe);
         self.gate.breaker.note(mark, probe, self.since_epoch_ns(now), &self.rules)
     }
 

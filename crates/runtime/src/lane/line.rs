@@ -27,12 +27,12 @@ pub(crate) struct OpQueue {
     queue: Queue<OpTicket>,
     returned: Queue<OpTicket>,
     waiting_count: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<NumberedTickets>,
 }
 
 /// Tickets that wait for room, by their numbers.
 #[derive(Default)]
-struct Waiting {
+struct NumberedTickets {
     next: u64,
     tickets: BTreeMap<u64, OpTicket>,
 }
@@ -167,7 +167,7 @@ impl OpQueue {
         self.queue.open_again();
     }
 
-    fn admit(&self, waiting: &mut Waiting) -> bool {
+    fn admit(&self, waiting: &mut NumberedTickets) -> bool {
         let tickets = &mut waiting.tickets;
         let before = tickets.len();
         while let Some((number, ticket)) = tickets.pop_first() {
@@ -180,7 +180,7 @@ impl OpQueue {
         tickets.len() < before
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, NumberedTickets> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

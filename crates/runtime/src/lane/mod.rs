@@ -56,7 +56,7 @@ use panoply_lockfree::foreign::tell;
 use panoply_lockfree::sleeper::Sleeper;
 use panoply_lockfree::slot::{Receiver, Remains, Ticket};
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
-pub(crate) use task::{Forecast, Leg, OpRequest};
+pub(crate) use task::{Forecast, OpStage, OpRequest};
 use warm_ups::WarmUps;
 
 pub(crate) type OpAnswer = Result<Outcome<Value>>;

@@ -64,16 +64,16 @@ impl Objects {
     }
 
     /// Makes every object that is still alive again on a new engine. The results are not visible
-    /// until `Remade::take_effect`, because the caller and its engine may be replaced meanwhile.
-    /// `next` is called before each recipe, and returns whether to go on. An engine that is lost
-    /// meanwhile, or answers too late, is an error.
+    /// until `RemadeObjects::take_effect`, because the caller and its engine may be replaced
+    /// meanwhile. `next` is called before each recipe, and returns whether to go on. An engine that
+    /// is lost meanwhile, or answers too late, is an error.
     pub(crate) fn make_again(
         &self,
         engine: &mut dyn Engine,
         clock: &dyn Clock,
         time_max: Duration,
         next: &dyn Fn() -> bool,
-    ) -> Result<Remade> {
+    ) -> Result<RemadeObjects> {
         let alive = |entry: &ObjectEntry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
         let wanted: Vec<(Object, Arc<AtomicU32>)> = self.known().entries.iter().filter_map(alive).collect();
         let mut remade = Vec::with_capacity(wanted.len());
@@ -102,7 +102,7 @@ impl Objects {
                 }
             }
         }
-        Ok(Remade(remade))
+        Ok(RemadeObjects(remade))
     }
 
     /// Stops making an object again.
@@ -123,9 +123,9 @@ impl Watch for Objects {
 }
 
 /// Objects with the states that a new engine has made for them.
-pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
+pub(crate) struct RemadeObjects(Vec<(Object, Result<Value>)>);
 
-impl Remade {
+impl RemadeObjects {
     /// Publishes the new states to ops that name the objects. An object that could not be made
     /// again reports the reason to each of them. The remaining values must be dropped by the
     /// caller, which may call foreign destructors.

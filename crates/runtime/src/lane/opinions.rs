@@ -174,13 +174,13 @@ impl Lane {
 
 /// The foreign calls that remain after an answer was handed out. They are made when this is
 /// dropped.
-pub(crate) struct HandedOut {
+pub(crate) struct AnswerFollowUp {
     /// The device and the reason, if its answer was wrong.
     wrong: Option<(DeviceId, String)>,
     remains: Option<OpRemains>,
 }
 
-impl Drop for HandedOut {
+impl Drop for AnswerFollowUp {
     fn drop(&mut self) {
         if let Some((device, reason)) = &self.wrong {
             tell(Level::WARN, || {
@@ -194,7 +194,7 @@ impl Drop for HandedOut {
 impl PendingVerification {
     /// Hands out the device's own answer.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn confirm(self, verification: Verification) -> HandedOut {
+    pub(crate) fn confirm(self, verification: Verification) -> AnswerFollowUp {
         let lane = Arc::clone(&self.lane);
         let counter = if verification.is_verified() { &lane.counts.verified } else { &lane.counts.unverified };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -206,12 +206,12 @@ impl PendingVerification {
         lane.note_report(&report);
         let answer = Ok(Outcome { output, report: *report });
         let remains = end(&lane, ticket, answer, Mark::Success, &lane.counts.completed);
-        HandedOut { wrong: None, remains: Some(remains) }
+        AnswerFollowUp { wrong: None, remains: Some(remains) }
     }
 
     /// Hands out an error: two answers differ, and it is unknown which is right.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn doubt(self, reason: &str) -> HandedOut {
+    pub(crate) fn doubt(self, reason: &str) -> AnswerFollowUp {
         // This counts as one failure, which is noted when the op is ended with a failure mark.
         self.lane.counts.mismatched.fetch_add(1, Ordering::Relaxed);
         self.overrule(None, reason)
@@ -220,14 +220,14 @@ impl PendingVerification {
     /// Hands out the right answer `right`, or an error if there is none that the caller's policy
     /// allows. The mismatch was already counted.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn overrule(self, right: Option<(Outcome<Value>, Verification)>, reason: &str) -> HandedOut {
+    pub(crate) fn overrule(self, right: Option<(Outcome<Value>, Verification)>, reason: &str) -> AnswerFollowUp {
         let (lane, device) = (Arc::clone(&self.lane), self.lane.info.id);
         let cause = Error::DeviceFault { device, reason: format!("its answer is wrong: {reason}") };
         let wrong = Some((device, reason.to_owned()));
         let PendingVerification { ticket, report: first, .. } = self;
         let Some((outcome, verification)) = right else {
             let remains = end(&lane, ticket, Err(cause), Mark::Failure, &lane.counts.failed);
-            return HandedOut { wrong, remains: Some(remains) };
+            return AnswerFollowUp { wrong, remains: Some(remains) };
         };
         let mut report = outcome.report;
         report.queued = first.queued;
@@ -239,7 +239,7 @@ impl PendingVerification {
         lane.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
         let answer = Ok(Outcome { output: outcome.output, report });
         let remains = end(&lane, ticket, answer, Mark::Failure, &lane.counts.moved);
-        HandedOut { wrong, remains: Some(remains) }
+        AnswerFollowUp { wrong, remains: Some(remains) }
     }
 }
 

@@ -41,7 +41,7 @@ use panoply_placement::affinity::{RealtimePriority, pin_current, set_realtime};
 use crate::address_space;
 use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::process::{self, Process};
-use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::thread::{WorkerContext, Letter, LetterTicket, Mailbox, Postmark};
 use crate::worker::waits::{self, WorkerKey};
 use crate::worker::{Worker, WorkerError};
 
@@ -313,7 +313,7 @@ impl<W: Worker> WorkerPool<W> {
                     started.answer(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
                     return;
                 }
-                Keeper::new(index, mailbox, options, make).run(started);
+                WorkerContext::new(index, mailbox, options, make).run(started);
             })
             .map_err(no_thread)?;
         let thread = PoolThread { key, thread, ended };

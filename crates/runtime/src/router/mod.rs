@@ -21,7 +21,7 @@ use std::time::Instant;
 use panoply_core::{Op, Result};
 use panoply_lockfree::CacheLine;
 
-use crate::lane::task::Seat;
+use crate::lane::task::ProbeSeat;
 use crate::lane::{Forecast, Lane, OpRequest};
 use crate::options::Wishes;
 
@@ -83,7 +83,7 @@ impl Router {
     /// Takes the seat that a chosen op needs in its lane.
     pub(crate) fn take_seat(&self, task: &mut OpRequest) {
         let candidate = self.lanes.made(task.forecast.target);
-        task.seat = candidate.and_then(|candidate| Seat::take(&candidate.lane, &task.forecast));
+        task.seat = candidate.and_then(|candidate| ProbeSeat::take(&candidate.lane, &task.forecast));
         if task.forecast.explored {
             self.explored.fetch_add(1, Ordering::Relaxed);
         }

@@ -23,10 +23,10 @@ pub(super) fn misbehave(world: &SharedWorld, seed: u64) {
         }
     };
     let chances = match seed % 4 {
-        0 => hooks::Chances { panic: 0, stuck: 0 },
-        1 => hooks::Chances { panic: 20, stuck: 100 },
-        2 => hooks::Chances { panic: 100, stuck: 20 },
-        _ => hooks::Chances { panic: 50, stuck: 300 },
+        0 => hooks::FaultRates { panic: 0, stuck: 0 },
+        1 => hooks::FaultRates { panic: 20, stuck: 100 },
+        2 => hooks::FaultRates { panic: 100, stuck: 20 },
+        _ => hooks::FaultRates { panic: 50, stuck: 300 },
     };
     hooks::misbehave(seed, chances, Rc::new(meanwhile));
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use panoply_models::{Array, Outputs};
 use panoply_runtime::RunOptions;
 
-use super::waiting::{JoinKey, Waiting};
+use super::waiting::{JoinKey, WaitingRequests};
 use super::{ServeOptions, stopped};
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: Waiting,
+    waiting: WaitingRequests,
     instances: usize,
     closed: bool,
 }

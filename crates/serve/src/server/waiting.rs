@@ -37,7 +37,7 @@ struct Group {
 }
 
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequests {
     groups: HashMap<JoinKey, Group>,
     /// For each priority, the key of each list by the number of its oldest request.
     heads: [BTreeMap<u64, JoinKey>; RANKS],
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     bytes: u64,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn nobody_starves_under_endless_urgent_requests() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for (name, priority) in [(1, Priority::Patient), (2, Priority::Normal), (3, Priority::Patient)] {
             waiting.put(request(None, 1, priority, name), 1);
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn urgent_requests_go_first_otherwise() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         waiting.put(request(Some(1), 1, Priority::Patient, 1), 8);
         waiting.put(request(Some(2), 1, Priority::Normal, 2), 8);
         waiting.put(request(Some(3), 1, Priority::Urgent, 3), 8);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn batches_are_as_full_as_their_requests_allow() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for (name, rows) in [(1, 3), (2, 9), (3, 4), (4, 2), (5, 1)] {
             waiting.put(request(Some(7), rows, Priority::Normal, name), 8);
         }
@@ -234,7 +234,7 @@ mod tests {
     fn many_keys_are_taken_as_fast_as_one() {
         const COUNT: u64 = 100_000;
         let begin = Instant::now();
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for name in 0..COUNT {
             let priority = [Priority::Urgent, Priority::Normal, Priority::Patient][name as usize % 3];
             waiting.put(request(Some(name), 1, priority, 1), 8);
@@ -252,7 +252,7 @@ mod tests {
     fn many_requests_that_do_not_fit_together_are_taken_fast() {
         const COUNT: u64 = 100_000;
         let begin = Instant::now();
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for _ in 0..COUNT {
             waiting.put(request(Some(1), 5, Priority::Normal, 1), 8);
         }

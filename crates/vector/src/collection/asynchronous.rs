@@ -13,7 +13,7 @@ use crate::compact::Compaction;
 use crate::error::Result;
 use crate::ivf::tune::RecallRow;
 use crate::ivf::{IndexOptions, IndexReport};
-use crate::search::resident::Effort;
+use crate::search::resident::UploadExtent;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::task::{Task, spawn};
 use crate::writer::PutMode;
@@ -112,7 +112,7 @@ impl Collection {
         if let Err(forked) = shared.check_process() {
             return Task::done(Err(forked));
         }
-        spawn(move || residency::upload(&shared, &shared.snapshot(), Effort::Whole))
+        spawn(move || residency::upload(&shared, &shared.snapshot(), UploadExtent::Whole))
     }
 
     /// [`Collection::verify`] as a task.

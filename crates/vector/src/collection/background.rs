@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::compact::{Compactor, wants_compaction};
 use crate::search::residency;
-use crate::search::resident::Effort;
+use crate::search::resident::UploadExtent;
 use crate::state::CollectionState;
 use crate::writer::Command;
 use crate::writer::recover::{self, CHECKED_BYTES_MAX};
@@ -118,7 +118,7 @@ impl CompactionState {
             }
             if nudge.is_err() {
                 // Nothing has changed for `QUIET`.
-                let _ = residency::upload(&self.shared, &self.shared.snapshot(), Effort::Quiet);
+                let _ = residency::upload(&self.shared, &self.shared.snapshot(), UploadExtent::Quiet);
                 waits = false;
                 continue;
             }
@@ -133,10 +133,10 @@ impl CompactionState {
                 }
             }
             let snapshot = self.shared.snapshot();
-            if residency::wants_upload(&self.shared, &snapshot, Effort::Growing) {
-                let _ = residency::upload(&self.shared, &snapshot, Effort::Growing);
+            if residency::wants_upload(&self.shared, &snapshot, UploadExtent::Growing) {
+                let _ = residency::upload(&self.shared, &snapshot, UploadExtent::Growing);
             }
-            waits = residency::wants_upload(&self.shared, &snapshot, Effort::Quiet);
+            waits = residency::wants_upload(&self.shared, &snapshot, UploadExtent::Quiet);
         }
     }
 }

@@ -47,7 +47,7 @@ use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
 use crate::schema::Schema;
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
-use crate::search::resident::Effort;
+use crate::search::resident::UploadExtent;
 use crate::search::run::BatchCandidates;
 use crate::search::{Found, FoundMany, SearchOptions, residency, run};
 use crate::state::{CollectionState, Snapshot};
@@ -350,7 +350,7 @@ impl Collection {
     /// that do not fit stay on the host; [`Collection::stats`] reports their number.
     pub fn make_resident(&self) -> Result<()> {
         self.inner.shared.check_process()?;
-        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), Effort::Whole)
+        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), UploadExtent::Whole)
     }
 
     /// Checks every stored row against its checksum. If damage is found, every later search returns

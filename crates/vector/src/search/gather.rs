@@ -98,7 +98,7 @@ impl Gather {
         if !line.under_way {
             line.under_way = true;
             drop(line);
-            let lead = Lead { gather: self };
+            let lead = BatchLead { gather: self };
             let found = run::search(&self.shared, queries, count, options);
             drop(lead);
             return found.map(BatchCandidates::into_hits);
@@ -194,7 +194,7 @@ impl Gather {
     /// Runs one batch: the first search in the queue and those with equal options.
     fn lead(&self) {
         let jobs = self.take_batch();
-        let lead = Lead { gather: self };
+        let lead = BatchLead { gather: self };
         let mut unanswered = UnansweredSearches { jobs };
         let result = match &unanswered.jobs[..] {
             [] => return,
@@ -283,11 +283,11 @@ impl QueuedSearch {
 }
 
 /// The lead of a batch. It is passed on when dropped, also during a panic.
-struct Lead<'a> {
+struct BatchLead<'a> {
     gather: &'a Gather,
 }
 
-impl Drop for Lead<'_> {
+impl Drop for BatchLead<'_> {
     fn drop(&mut self) {
         self.gather.hand_over();
     }
@@ -336,7 +336,7 @@ mod tests {
         assert!(matches!(refused, Err(Error::Busy { unit: "queries", .. })), "{refused:?}");
         let context = &mut Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut first).poll(context).is_pending());
-        drop(Lead { gather: &gather });
+        drop(BatchLead { gather: &gather });
         assert_eq!(first.wait().unwrap(), QUERIES_WAITING_MAX + 1);
         assert_eq!(search(1).wait().unwrap(), 1);
         assert_eq!(lock(&gather.line).queries_awaited, 0);

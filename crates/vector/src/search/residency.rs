@@ -10,7 +10,7 @@ use panoply_core::op::compute::Transfer;
 use panoply_core::{DeviceId, DeviceKind, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
-use super::resident::{BLOCK_BYTES_MIN, ResidentRows, Effort, State};
+use super::resident::{BLOCK_BYTES_MIN, ResidentRows, UploadExtent, State};
 use crate::error::Result;
 use crate::schema::Residency;
 use crate::segment::SegmentView;
@@ -34,14 +34,14 @@ pub(crate) fn devices(runtime: &Runtime, residency: &Residency, bytes: usize) ->
 }
 
 /// Whether an upload would change anything.
-pub(crate) fn wants_upload(shared: &CollectionState, snapshot: &Snapshot, effort: Effort) -> bool {
+pub(crate) fn wants_upload(shared: &CollectionState, snapshot: &Snapshot, effort: UploadExtent) -> bool {
     let devices = devices_of(shared, snapshot);
     !devices.is_empty() && snapshot.segments.iter().any(|segment| wanted(segment, devices.len(), effort).is_some())
 }
 
 /// Uploads the rows that should be on devices and are not. If a device fails, its rows stay on the
 /// host.
-pub(crate) fn upload(shared: &CollectionState, snapshot: &Snapshot, effort: Effort) -> Result<()> {
+pub(crate) fn upload(shared: &CollectionState, snapshot: &Snapshot, effort: UploadExtent) -> Result<()> {
     let devices = devices_of(shared, snapshot);
     for (turn, segment) in snapshot.segments.iter().enumerate() {
         if devices.is_empty() {
@@ -65,7 +65,7 @@ fn devices_of(shared: &CollectionState, snapshot: &Snapshot) -> Vec<DeviceId> {
     devices(&shared.runtime, &shared.options.residency, bytes)
 }
 
-fn wanted(segment: &SegmentView, devices: usize, effort: Effort) -> Option<Range<u32>> {
+fn wanted(segment: &SegmentView, devices: usize, effort: UploadExtent) -> Option<Range<u32>> {
     segment.shared.resident.state().wanted(segment.count, segment.row_bytes, devices, effort)
 }
 

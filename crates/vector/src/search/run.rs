@@ -67,7 +67,7 @@ pub(crate) struct Batch<'a> {
     /// For each query, the nearest score at which a piece may have omitted rows that are older than
     /// those found.
     pub(super) cuts: Vec<Option<f32>>,
-    under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
+    under_way: Vec<(SearchPiece, PendingOutcome<Neighbors>)>,
 }
 
 /// The memory that a piece reads its rows from.
@@ -79,7 +79,7 @@ enum RowSource<'a> {
 }
 
 /// Rows that are searched by one op.
-struct Piece {
+struct SearchPiece {
     segment: u32,
     rows: Range<u32>,
     block: Option<Arc<ResidentRows>>,
@@ -94,7 +94,7 @@ struct Piece {
 }
 
 /// The rows of a segment that one search can score: rows that pass and have the same scale.
-struct Part {
+struct ScorableRows {
     passing: Passing,
     scale: f32,
     queries: Tensor,
@@ -267,7 +267,7 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         range: Range<u32>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let resident = segment.shared.resident.state();
@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         range: Range<u32>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let hosts = &self.shared.hosts;
@@ -320,7 +320,7 @@ impl<'a> Batch<'a> {
         rows: Range<u32>,
         source: RowSource<'_>,
         host: Option<DeviceId>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let bits = part.passing.as_ref();
@@ -342,7 +342,7 @@ impl<'a> Batch<'a> {
                 Some(Tensor::from_vec(words, shape)?)
             }
         };
-        let piece = Piece {
+        let piece = SearchPiece {
             segment: place as u32,
             k: self.wanted.min(rows.len()),
             rows,
@@ -371,7 +371,7 @@ impl<'a> Batch<'a> {
                     }
                     self.report.fallback.get_or_insert(error);
                     let filter = self.host_filter(&piece)?;
-                    let on_host = Piece { block: None, filter, ..piece.clone() };
+                    let on_host = SearchPiece { block: None, filter, ..piece.clone() };
                     let host = self.shared.hosts.first().copied();
                     on_host.send(&self.shared.runtime, self.op_metric(), &segment, host)?.wait()?
                 }
@@ -385,7 +385,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The filter of a piece, readable by the host.
-    fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
+    fn host_filter(&self, piece: &SearchPiece) -> Result<Option<Tensor>> {
         let segment = &self.snapshot.segments[piece.segment as usize];
         let mut bits = self.bits[piece.segment as usize].clone().unwrap_or_default();
         if self.shared.schema.searches_by_scale() {
@@ -397,7 +397,7 @@ impl<'a> Batch<'a> {
         Ok(words.map(|words| Tensor::from_slice(&words, [words.len()])).transpose()?)
     }
 
-    fn absorb(&mut self, piece: &Piece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
+    fn absorb(&mut self, piece: &SearchPiece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
         let device = outcome.report.device;
         if !self.report.devices.contains(&device) {
             self.report.devices.push(device);
@@ -473,16 +473,16 @@ fn is_power_of_two(factor: f64) -> bool {
 }
 
 /// The rows that pass, grouped by scale, each group with the queries in units of its scale.
-fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<Part>> {
+fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<ScorableRows>> {
     let Some(scales) = scales else {
-        return Ok(vec![Part { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
+        return Ok(vec![ScorableRows { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
     };
     let mut parts = Vec::new();
     for class in &scales.classes {
         let (passing, scale) = (class.passing(passing, rows), class.scale);
         if passing.as_ref().is_none_or(|(_, count)| *count > 0) {
             let values = queries.as_slice::<f32>()?.iter().map(|value| value / scale).collect();
-            parts.push(Part { passing, scale, queries: Tensor::from_vec(values, queries.shape())? });
+            parts.push(ScorableRows { passing, scale, queries: Tensor::from_vec(values, queries.shape())? });
         }
     }
     Ok(parts)
@@ -524,16 +524,16 @@ impl BatchCandidates {
     }
 }
 
-impl Clone for Piece {
-    fn clone(&self) -> Piece {
-        let Piece { rows, block, codes, subset, queries, filter, .. } = self;
+impl Clone for SearchPiece {
+    fn clone(&self) -> SearchPiece {
+        let SearchPiece { rows, block, codes, subset, queries, filter, .. } = self;
         let (rows, block, codes, subset) = (rows.clone(), block.clone(), codes.clone(), subset.clone());
         let (queries, filter) = (queries.clone(), filter.clone());
-        Piece { segment: self.segment, rows, block, codes, subset, queries, filter, k: self.k, scale: self.scale }
+        SearchPiece { segment: self.segment, rows, block, codes, subset, queries, filter, k: self.k, scale: self.scale }
     }
 }
 
-impl Piece {
+impl SearchPiece {
     /// Submits the op to the device that stores the rows.
     fn send(
         &self,

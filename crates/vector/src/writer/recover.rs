@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment};
-use crate::record::{Behind, RecordLayout, Record, RowAddress, for_each_entry, proof_behind, read_log_head, read_record};
+use crate::record::{RecordSearch, RecordLayout, Record, RowAddress, for_each_entry, proof_behind, read_log_head, read_record};
 use crate::region::{Access, CAPACITY_BYTES_MIN, Region};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
@@ -293,11 +293,11 @@ impl Files {
             return damaged(format!("record {number} is damaged"));
         }
         match proof_behind(log, end, nonce, number) {
-            Behind::Nothing => Ok(()),
-            Behind::Record(later) => {
+            RecordSearch::Nothing => Ok(()),
+            RecordSearch::Record(later) => {
                 damaged(format!("record {number} is damaged, and was followed by another at byte {later}"))
             }
-            Behind::Unclear => {
+            RecordSearch::Unclear => {
                 damaged(format!("record {number} is damaged, and too much that follows looks like records"))
             }
         }

@@ -19,7 +19,7 @@ use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor, Value};
 use panoply_graph::Held;
 
 use crate::compile::CompileQueue;
-use crate::complaint::{Complaint, Complaints};
+use crate::complaint::{DeviceError, DeviceErrors};
 use crate::driver::{Address, Driver, Event, Function};
 use crate::kernels::Kernels;
 use crate::memory::{LeasedBlock, DeviceMemory};
@@ -59,7 +59,7 @@ pub struct Context {
     tables: Tables,
     staging: Staging,
     kernels: Kernels,
-    complaints: Complaints,
+    complaints: DeviceErrors,
     /// The other engines of the backend, if any, and those whose memory this engine reads.
     peers: Option<Arc<Peers>>,
     reached: Vec<Weak<Peer>>,
@@ -134,7 +134,7 @@ pub(crate) struct OpResources {
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
     /// The error words of its kernels.
-    complaints: Vec<Complaint>,
+    complaints: Vec<DeviceError>,
 }
 
 impl OpResources {
@@ -179,7 +179,7 @@ impl Context {
         Context {
             memory: DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer),
             staging: Staging::new(Rc::clone(&driver)),
-            complaints: Complaints::new(Rc::clone(&driver), device),
+            complaints: DeviceErrors::new(Rc::clone(&driver), device),
             kernels: Kernels::new(device, queue),
             states: States::default(),
             planned: PlannedOutputs::default(),

@@ -69,12 +69,12 @@ impl Drop for States {
 }
 
 /// A state taken out of its context. Puts it back when dropped.
-struct TakenOut<'a, T: DeviceState> {
+struct StateGuard<'a, T: DeviceState> {
     state: Option<Box<T>>,
     context: &'a mut Context,
 }
 
-impl<T: DeviceState> Drop for TakenOut<'_, T> {
+impl<T: DeviceState> Drop for StateGuard<'_, T> {
     fn drop(&mut self) {
         if let Some(mut nested) = self.state.take().and_then(|state| self.context.states.put(state)) {
             // Work in flight may still use its recordings.
@@ -87,8 +87,8 @@ impl Context {
     /// Lends a state together with the context.
     pub(crate) fn with_state<T: DeviceState + Default, R>(&mut self, run: impl FnOnce(&mut T, &mut Context) -> R) -> R {
         let state = Some(self.states.take());
-        let mut taken = TakenOut { state, context: self };
-        let TakenOut { state, context } = &mut taken;
+        let mut taken = StateGuard { state, context: self };
+        let StateGuard { state, context } = &mut taken;
         run(state.get_or_insert_default(), context)
     }
 }

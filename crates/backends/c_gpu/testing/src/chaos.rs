@@ -28,16 +28,16 @@ const LOSES_ITS_DEVICE: u8 = 3;
 /// A backend whose engines die on command.
 struct Mortal {
     inner: Arc<dyn Backend>,
-    fate: Arc<Fate>,
+    fate: Arc<ChaosState>,
 }
 
 #[derive(Default)]
-struct Fate {
+struct ChaosState {
     next: AtomicU8,
     deaths: AtomicUsize,
 }
 
-impl Fate {
+impl ChaosState {
     /// Whether the engine dies in this way now.
     fn strikes(&self, how: u8) -> bool {
         let struck = self.next.compare_exchange(how, LIVES, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -48,7 +48,7 @@ impl Fate {
 
 struct MortalEngine {
     inner: Box<dyn Engine>,
-    fate: Arc<Fate>,
+    fate: Arc<ChaosState>,
     /// The items that it held when its device was lost.
     lost: Option<VecDeque<Item>>,
 }
@@ -151,7 +151,7 @@ pub fn kill_under_load(backend: Arc<dyn Backend>) {
         Ok(devices) => devices[0].clone(),
         Err(absence) => return println!("skipped: {absence}"),
     };
-    let fate = Arc::new(Fate::default());
+    let fate = Arc::new(ChaosState::default());
     let limits = WorkerLimits {
         reopen_wait_min: Duration::from_micros(200),
         reopen_wait_max: Duration::from_millis(2),

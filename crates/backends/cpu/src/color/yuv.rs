@@ -55,7 +55,7 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
 }
 
 /// Borrows ranges of the output image. Each range may be borrowed once.
-type Part<'a> = &'a dyn Fn(Range<usize>) -> &'a mut [u8];
+type BorrowRange<'a> = &'a dyn Fn(Range<usize>) -> &'a mut [u8];
 
 /// The position of two rows of pixels and of their chroma in an image.
 #[derive(Clone, Copy)]
@@ -91,7 +91,7 @@ impl RowPair {
     }
 
     /// Copies a row of chroma to the other 4:2:0 format.
-    fn repack(&self, simd: Simd, from: ColorFormat, source: &[u8], part: Part<'_>) {
+    fn repack(&self, simd: Simd, from: ColorFormat, source: &[u8], part: BorrowRange<'_>) {
         let [u, v] = self.chroma(ColorFormat::I420);
         let [both, _] = self.chroma(ColorFormat::Nv12);
         if from == ColorFormat::Nv12 {
@@ -107,7 +107,7 @@ impl RowPair {
         matrix: &Matrix,
         (from, to): (ColorFormat, ColorFormat),
         source: &[u8],
-        part: Part<'_>,
+        part: BorrowRange<'_>,
     ) {
         let luma = &source[self.luma()];
         let [u_row, v_row] = self.chroma(from).map(|range| &source[range]);
@@ -142,7 +142,7 @@ impl RowPair {
         matrix: &Matrix,
         (from, to): (ColorFormat, ColorFormat),
         source: &[u8],
-        part: Part<'_>,
+        part: BorrowRange<'_>,
     ) {
         let luma = part(self.luma());
         let [u_row, v_row] = self.chroma(to).map(part);

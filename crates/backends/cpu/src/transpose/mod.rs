@@ -222,7 +222,7 @@ fn copy_rows<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Ax
     let parts = Parts::new(out);
     if rows < team.threads() * 4 && run * N >= 2 * TASK_BYTES_MIN {
         // There are few long rows: the threads share each row.
-        let mut walk = Walk::new(outer, 0);
+        let mut walk = AxisIterator::new(outer, 0);
         for row in 0..rows {
             let position = walk.position;
             team.run_ranges(run, TASK_BYTES_MIN / N, &|range| {
@@ -239,7 +239,7 @@ fn copy_rows<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Ax
         return;
     }
     team.run_ranges(rows, (TASK_BYTES_MIN / (run * N)).max(1), &|range| {
-        let mut walk = Walk::new(outer, range.start);
+        let mut walk = AxisIterator::new(outer, range.start);
         // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let out = unsafe { parts.range(range.start * run..range.end * run) };
         for row in out.chunks_exact_mut(run) {
@@ -274,7 +274,7 @@ fn copy_gather<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[
     let rows = out.len() / inner.len;
     let parts = Parts::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {
-        let mut walk = Walk::new(outer, rows.start);
+        let mut walk = AxisIterator::new(outer, rows.start);
         for row in rows {
             // SAFETY: each (row, columns) pair is processed once, so the parts are disjoint.
             let to = unsafe { parts.range(row * inner.len + columns.start..row * inner.len + columns.end) };
@@ -318,7 +318,7 @@ fn copy_blocks<const N: usize>(
     let parts = Parts::new(out);
     let block_bytes = across.len.min(across_edge) * inner.len.min(inner_edge) * N;
     team.run_ranges(planes * plane_blocks, (TASK_BYTES_MIN / block_bytes).max(1), &|blocks| {
-        let mut walk = Walk::new(rest, blocks.start / plane_blocks);
+        let mut walk = AxisIterator::new(rest, blocks.start / plane_blocks);
         let mut in_plane = blocks.start % plane_blocks;
         for _ in blocks {
             let first_across = in_plane / inner_blocks * across_edge;
@@ -350,17 +350,17 @@ fn copy_blocks<const N: usize>(
 
 /// Iterates over some axes in row-major order and tracks the position in the source and in the
 /// output.
-struct Walk<'a> {
+struct AxisIterator<'a> {
     axes: &'a [Axis],
     index: Vec<usize>,
     position: isize,
     out_position: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> AxisIterator<'a> {
     /// Starts at the `nth` combination of indices.
-    fn new(axes: &'a [Axis], nth: usize) -> Walk<'a> {
-        let mut walk = Walk { axes, index: vec![0; axes.len()], position: 0, out_position: 0 };
+    fn new(axes: &'a [Axis], nth: usize) -> AxisIterator<'a> {
+        let mut walk = AxisIterator { axes, index: vec![0; axes.len()], position: 0, out_position: 0 };
         let mut left = nth;
         for (axis, index) in axes.iter().zip(&mut walk.index).rev() {
             *index = left % axis.len;

@@ -11,7 +11,7 @@ use cudarc::nvrtc;
 use crate::device::{
     ATTRIBUTE_INTEGRATED, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     ATTRIBUTE_MULTIPROCESSOR_COUNT, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID, ATTRIBUTE_PCI_DOMAIN_ID,
-    ATTRIBUTE_WARP_SIZE, HipResult, Device, Handle, INVALID_VALUE, NO_DEVICE, Size, Way, StreamWork,
+    ATTRIBUTE_WARP_SIZE, HipResult, Device, Handle, INVALID_VALUE, NO_DEVICE, Size, CopyDirection, StreamWork,
 };
 
 const WORDS: &str = include_str!("cuda_words.h");
@@ -163,13 +163,13 @@ impl Device for Cuda {
         made(0, |place| unsafe { sys::cuMemHostGetDevicePointer_v2(place, host, 0) }).map(|address| address as Handle)
     }
 
-    unsafe fn copy(&self, way: Way, target: Handle, source: Handle, bytes: usize, stream: Handle) -> HipResult {
+    unsafe fn copy(&self, way: CopyDirection, target: Handle, source: Handle, bytes: usize, stream: Handle) -> HipResult {
         // SAFETY: as above.
         check(unsafe {
             match way {
-                Way::ToDevice => sys::cuMemcpyHtoDAsync_v2(target as u64, source, bytes, stream.cast()),
-                Way::ToHost => sys::cuMemcpyDtoHAsync_v2(target, source as u64, bytes, stream.cast()),
-                Way::Within => sys::cuMemcpyDtoDAsync_v2(target as u64, source as u64, bytes, stream.cast()),
+                CopyDirection::ToDevice => sys::cuMemcpyHtoDAsync_v2(target as u64, source, bytes, stream.cast()),
+                CopyDirection::ToHost => sys::cuMemcpyDtoHAsync_v2(target, source as u64, bytes, stream.cast()),
+                CopyDirection::Within => sys::cuMemcpyDtoDAsync_v2(target as u64, source as u64, bytes, stream.cast()),
             }
         })
     }

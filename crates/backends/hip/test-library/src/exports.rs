@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::device::{HipResult, Device, Handle, INVALID_VALUE, Size, Way, device};
+use crate::device::{HipResult, Device, Handle, INVALID_VALUE, Size, CopyDirection, device};
 use crate::trouble::{asked_for, count};
 
 /// The reported version. Its structure of properties is that of HIP 6 and later.
@@ -83,9 +83,9 @@ mod functions {
         hipDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) => |device| device.reach(peer);
         hipHostRegister(start: Handle, bytes: usize, _flags: c_uint) => |device| device.pin(start, bytes);
         hipHostUnregister(start: Handle) => |device| device.unpin(start);
-        hipMemcpyHtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::ToDevice, target, source, bytes, stream);
-        hipMemcpyDtoHAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::ToHost, target, source, bytes, stream);
-        hipMemcpyDtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::Within, target, source, bytes, stream);
+        hipMemcpyHtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::ToDevice, target, source, bytes, stream);
+        hipMemcpyDtoHAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::ToHost, target, source, bytes, stream);
+        hipMemcpyDtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::Within, target, source, bytes, stream);
         hipMemsetAsync(target: Handle, byte: c_int, bytes: usize, stream: Handle) => |device| device.fill(target, byte as u8, bytes, stream);
         hipStreamSynchronize(stream: Handle) => |device| device.synchronize(stream);
         hipStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) => |device| device.wait(stream, event);

@@ -277,17 +277,17 @@ fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64
 }
 
 /// The real or imaginary part of a complex number.
-trait Part: Copy + Into<f64> + 'static {
+trait ComplexPart: Copy + Into<f64> + 'static {
     fn of(number: f64) -> Self;
 }
 
-impl Part for f32 {
+impl ComplexPart for f32 {
     fn of(number: f64) -> f32 {
         number as f32
     }
 }
 
-impl Part for f64 {
+impl ComplexPart for f64 {
     fn of(number: f64) -> f64 {
         number
     }
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn hipfftExecZ2D(plan: Handle, source: *const [f64; 2], ta
     unsafe { to_real("hipfftExecZ2D", plan, source, target) }
 }
 
-unsafe fn complex<T: Part>(
+unsafe fn complex<T: ComplexPart>(
     name: &str,
     plan: Handle,
     source: *const [T; 2],
@@ -362,7 +362,7 @@ unsafe fn complex<T: Part>(
     unsafe { transform(name, plan, work) }
 }
 
-unsafe fn from_real<T: Part>(name: &str, plan: Handle, source: *const T, target: *mut [T; 2]) -> c_int {
+unsafe fn from_real<T: ComplexPart>(name: &str, plan: Handle, source: *const T, target: *mut [T; 2]) -> c_int {
     let work = move |FftBatch { len, lines, .. }: FftBatch| {
         let half = len / 2 + 1;
         for line in 0..lines {
@@ -379,7 +379,7 @@ unsafe fn from_real<T: Part>(name: &str, plan: Handle, source: *const T, target:
     unsafe { transform(name, plan, work) }
 }
 
-unsafe fn to_real<T: Part>(name: &str, plan: Handle, source: *const [T; 2], target: *mut T) -> c_int {
+unsafe fn to_real<T: ComplexPart>(name: &str, plan: Handle, source: *const [T; 2], target: *mut T) -> c_int {
     let work = move |FftBatch { len, lines, .. }: FftBatch| {
         let half = len / 2 + 1;
         for line in 0..lines {

@@ -5,11 +5,11 @@ use panoply_core::{Error, Result, Value};
 use panoply_cpu_crypto::{fill_random, hash};
 use zeroize::Zeroizing;
 
-use super::{Next, Output, Trouble, MessageWork, is_equal, succeeded, wrong};
+use super::{Continuation, Output, AnswerError, MessageWork, is_equal, succeeded, wrong};
 use crate::der::{DerReader, padded, pair};
 use crate::instance::Setup;
 use crate::keys::{Curve, Signing, Verifying};
-use crate::request::{RequestAnswer, Ask};
+use crate::request::{RequestAnswer, RequestParameters};
 
 /// Maximum number of redraws of a nonce that gives no signature. Even one redraw is extremely
 /// unlikely.
@@ -56,7 +56,7 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn MessageWork>> {
 }
 
 impl Signatures {
-    fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
+    fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         let SigningMessage::Digest { once: number, draws, signature: made, .. } = &mut self.signed[index] else {
             return Err(wrong("no such request"));
         };
@@ -70,14 +70,14 @@ impl Signatures {
         let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
         if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
             (*number, *draws) = (once(curve)?, *draws + 1);
-            return if *draws < DRAWS_MAX { Ok(Next::Again) } else { Err(wrong("the device makes no signature")) };
+            return if *draws < DRAWS_MAX { Ok(Continuation::Again) } else { Err(wrong("the device makes no signature")) };
         }
         *made = Some([answer.bytes, answer.digest].concat());
-        Ok(Next::Again)
+        Ok(Continuation::Again)
     }
 
     /// Writes both numbers of a signature in the algorithm's encoding.
-    fn write_ecdsa(&mut self, index: usize, numbers: &[u8], curve: &'static Curve) -> Result<Next, Trouble> {
+    fn write_ecdsa(&mut self, index: usize, numbers: &[u8], curve: &'static Curve) -> Result<Continuation, AnswerError> {
         let Some((r, s)) = numbers.split_at_checked(curve.bytes) else { return Err(wrong("half a signature")) };
         let signature = match self.algorithm {
             SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
@@ -86,7 +86,7 @@ impl Signatures {
             _ => numbers.to_vec(),
         };
         match self.output.write(index, &signature) {
-            true => Ok(Next::Done),
+            true => Ok(Continuation::Done),
             false => Err(wrong("a signature is longer than it can be")),
         }
     }
@@ -101,25 +101,25 @@ impl MessageWork for Signatures {
         Setup::None
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         Ok(match (&self.key, &self.signed[index], Curve::of(self.algorithm)) {
             (Signing::Rsa(key), SigningMessage::Padded { padded, signature: None }, _) => {
-                Some(Ask::RsaPrivate { key, input: padded })
+                Some(RequestParameters::RsaPrivate { key, input: padded })
             }
             (Signing::Rsa(key), SigningMessage::Padded { signature: Some(signature), .. }, _) => {
-                Some(Ask::RsaPublic { key: &key.public, input: signature })
+                Some(RequestParameters::RsaPublic { key: &key.public, input: signature })
             }
             (Signing::Ecdsa { private, .. }, SigningMessage::Digest { digest, once, signature: None, .. }, Some(curve)) => {
-                Some(Ask::EcdsaSign { curve, private, once, digest })
+                Some(RequestParameters::EcdsaSign { curve, private, once, digest })
             }
             (Signing::Ecdsa { point, .. }, SigningMessage::Digest { digest, signature: Some(signature), .. }, Some(curve)) => {
-                Some(Ask::EcdsaVerify { curve, point, digest, signature })
+                Some(RequestParameters::EcdsaVerify { curve, point, digest, signature })
             }
             _ => None,
         })
     }
 
-    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         if let Some(curve) = Curve::of(self.algorithm) {
             succeeded("cpaCyEcdsaSignRS or cpaCyEcdsaVerify", answer)?;
             return self.take_ecdsa(index, curve, answer);
@@ -133,9 +133,9 @@ impl MessageWork for Signatures {
             // public function must confirm it first.
             None => {
                 *signature = Some(answer.bytes.to_vec());
-                Ok(Next::Again)
+                Ok(Continuation::Again)
             }
-            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => Ok(Next::Done),
+            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => Ok(Continuation::Done),
             Some(_) => Err(wrong("a signature does not verify")),
         }
     }
@@ -195,19 +195,19 @@ impl MessageWork for Verdicts {
         Setup::None
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         Ok(match (&self.key, &self.candidates[index], Curve::of(self.algorithm)) {
             (Verifying::Rsa(key), Candidate::Rsa { signature, .. }, _) => {
-                Some(Ask::RsaPublic { key, input: signature })
+                Some(RequestParameters::RsaPublic { key, input: signature })
             }
             (Verifying::Ecdsa(point), Candidate::Ecdsa { pair, digest }, Some(curve)) => {
-                Some(Ask::EcdsaVerify { curve, point, digest, signature: pair })
+                Some(RequestParameters::EcdsaVerify { curve, point, digest, signature: pair })
             }
             _ => None,
         })
     }
 
-    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         let verdict = match (&self.candidates[index], self.algorithm) {
             (Candidate::Rsa { digest, .. }, SignatureAlgorithm::Rsa { padding, hash, .. }) => {
                 succeeded("cpaCyRsaEncrypt", answer)?;
@@ -222,7 +222,7 @@ impl MessageWork for Verdicts {
             }
         };
         self.output.write(index, &[u8::from(verdict)]);
-        Ok(Next::Done)
+        Ok(Continuation::Done)
     }
 
     fn value(&mut self) -> Result<Value> {

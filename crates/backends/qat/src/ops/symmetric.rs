@@ -6,9 +6,9 @@ use panoply_cpu_crypto::cipher::unpadded_len;
 use panoply_cpu_crypto::hash;
 use zeroize::Zeroizing;
 
-use super::{Next, Output, Trouble, MessageWork, is_equal, succeeded, wrong};
+use super::{Continuation, Output, AnswerError, MessageWork, is_equal, succeeded, wrong};
 use crate::instance::{Mode, Setup};
-use crate::request::{RequestAnswer, Ask, Symmetric};
+use crate::request::{RequestAnswer, RequestParameters, Symmetric};
 
 const BLOCK_BYTES: usize = 16;
 static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
@@ -119,7 +119,7 @@ impl Requests {
         }
     }
 
-    fn take_sealed(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<(), Trouble> {
+    fn take_sealed(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<(), AnswerError> {
         let tag = answer.digest.get(..TAG_BYTES).ok_or_else(|| wrong("a tag is missing"))?;
         let place = self.output.place(index);
         place[..answer.bytes.len()].copy_from_slice(answer.bytes);
@@ -131,7 +131,7 @@ impl Requests {
         Ok(())
     }
 
-    fn take_digest(&mut self, index: usize, digest: &[u8]) -> Result<bool, Trouble> {
+    fn take_digest(&mut self, index: usize, digest: &[u8]) -> Result<bool, AnswerError> {
         match &self.tags {
             Tags::Compared(tags) => {
                 let verdict = is_equal(tags[index].as_slice()?, digest);
@@ -155,7 +155,7 @@ impl MessageWork for Requests {
         Setup::Symmetric(self.mode, &self.key)
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         let message = self.text(index)?;
         let padding = self.padding(message.len());
         // An empty message needs no cipher.
@@ -166,10 +166,10 @@ impl MessageWork for Requests {
         let iv = self.starts.get(index).map_or(&[][..], |start| &start[..self.start_bytes]);
         let aad = self.associated.get(index).map_or(Ok(&[][..]), Bytes::as_slice)?;
         let tag = self.given_tag(index)?;
-        Ok(Some(Ask::Symmetric(Symmetric { mode: self.mode, iv, aad, message, padding, tag })))
+        Ok(Some(RequestParameters::Symmetric(Symmetric { mode: self.mode, iv, aad, message, padding, tag })))
     }
 
-    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         succeeded("cpaCySymPerformOp", answer)?;
         let fits = match self.mode {
             Mode::Seal => self.take_sealed(index, answer).map(|()| true)?,
@@ -184,7 +184,7 @@ impl MessageWork for Requests {
             }
             Mode::Open | Mode::CbcEncrypt | Mode::CbcDecrypt | Mode::Ctr => self.output.write(index, answer.bytes),
         };
-        if fits { Ok(Next::Done) } else { Err(wrong("an answer is longer than was asked for")) }
+        if fits { Ok(Continuation::Done) } else { Err(wrong("an answer is longer than was asked for")) }
     }
 
     fn value(&mut self) -> Result<Value> {

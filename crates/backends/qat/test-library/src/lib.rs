@@ -46,11 +46,11 @@ const INSTANCES: usize = 6;
 const RING_PLACES: usize = 16;
 
 /// A request that runs its work and then its callback.
-type Waiting = Box<dyn FnOnce() + Send>;
+type QueuedRequest = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    rings: [Vec<Waiting>; INSTANCES],
+    rings: [Vec<QueuedRequest>; INSTANCES],
     notify: [Option<(Notify, usize)>; INSTANCES],
     event: Option<u32>,
     blocks: HashMap<usize, usize>,
@@ -115,7 +115,7 @@ fn number(instance: Instance) -> Option<usize> {
     (instance as usize).checked_sub(1).filter(|number| *number < INSTANCES)
 }
 
-pub(crate) fn enqueue(instance: Instance, work: Waiting) -> Status {
+pub(crate) fn enqueue(instance: Instance, work: QueuedRequest) -> Status {
     let Some(number) = number(instance) else { return INVALID_PARAM };
     if has_fault(RING_FULL) {
         return RETRY;

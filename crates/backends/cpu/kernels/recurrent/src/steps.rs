@@ -40,13 +40,13 @@ pub struct Layer {
 }
 
 struct Direction {
-    parts: Vec<Part>,
+    parts: Vec<UnitRange>,
     /// Whether steps run backwards.
     is_reversed: bool,
 }
 
 /// A range of units and their weights of the state.
-struct Part {
+struct UnitRange {
     units: Range<usize>,
     panels: Panels,
 }
@@ -126,7 +126,7 @@ impl Layer {
                 matrix.extend_from_slice(&weights[start * hidden..][..len * hidden]);
                 summands.extend_from_slice(&biases[start..][..len]);
             }
-            Part { units, panels: Panels::new(&matrix, &summands, hidden) }
+            UnitRange { units, panels: Panels::new(&matrix, &summands, hidden) }
         };
         let size = hidden.div_ceil(parts.max(1)).next_multiple_of(UNITS).max(1);
         let direction = |(place, reversed): (usize, &bool)| {
@@ -178,7 +178,7 @@ impl Layer {
         for (direction, Direction { parts, .. }) in self.directions.iter().enumerate() {
             for first in (0..batch).step_by(size.max(1)) {
                 let rows = RowRange { direction, first, count: size.min(batch - first) };
-                let share = |part: &Part| {
+                let share = |part: &UnitRange| {
                     let units = part.units.clone();
                     let taken = |of: Option<&[f32]>| match of {
                         Some(values) => {
@@ -222,13 +222,13 @@ impl Layer {
         parts.iter().zip(&task.shares).for_each(|(part, share)| states.put(0, part, share));
         let threads = threads.min(parts.len());
         let shares: Vec<_> = parts.iter().zip(&mut task.shares).map(|pair| Mutex::new(Some(pair))).collect();
-        let (meeting, members) = (Meeting::default(), AtomicUsize::new(0));
+        let (meeting, members) = (StepBarrier::default(), AtomicUsize::new(0));
         let work = |number: usize| {
             let _guard = BreakOnPanic(&meeting);
             let count = meeting.wait_for_members(&members);
             let own = shares.iter().skip(number).step_by(count);
             let own = own.filter_map(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let mut own: Vec<(&Part, &mut Share)> = own.collect();
+            let mut own: Vec<(&UnitRange, &mut Share)> = own.collect();
             let (mut state, mut products) = (vec![0.0; rows.count * self.hidden], Vec::new());
             for at in 0..self.steps_of(rows) {
                 states.get(at, &mut state);
@@ -255,7 +255,7 @@ impl Layer {
     }
 
     /// Updates a part's units by one step.
-    fn advance(&self, sums: &[f32], rows: RowRange, part: &Part, (products, at): (&[f32], usize), share: &mut Share) {
+    fn advance(&self, sums: &[f32], rows: RowRange, part: &UnitRange, (products, at): (&[f32], usize), share: &mut Share) {
         let (hidden, units, stride) = (self.hidden, part.units.len(), part.panels.stride());
         let (width, directions) = (self.gates.count() * hidden, self.directions.len());
         let lengths = &self.lengths[rows.first..][..rows.count];
@@ -324,7 +324,7 @@ impl States {
         States { both: [zeros(), zeros()], hidden }
     }
 
-    fn put(&self, at: usize, part: &Part, share: &Share) {
+    fn put(&self, at: usize, part: &UnitRange, share: &Share) {
         let rows = share.hidden.chunks_exact(part.units.len().max(1));
         for (row, target) in rows.zip(self.both[at % 2].chunks_exact(self.hidden.max(1))) {
             let places = target[part.units.clone()].iter().zip(row);
@@ -340,12 +340,12 @@ impl States {
 
 /// A barrier at which threads wait for each other after each step.
 #[derive(Default)]
-struct Meeting {
+struct StepBarrier {
     arrived: AtomicUsize,
     is_broken: AtomicBool,
 }
 
-impl Meeting {
+impl StepBarrier {
     /// Waits until there were `all` arrivals since the start, and makes the other threads' writes
     /// visible. Returns `false` if a thread panicked.
     fn meet(&self, all: usize) -> bool {
@@ -373,7 +373,7 @@ impl Meeting {
 }
 
 /// Releases the waiting threads if a thread panics.
-struct BreakOnPanic<'a>(&'a Meeting);
+struct BreakOnPanic<'a>(&'a StepBarrier);
 
 impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_does_not_keep_the_others() {
-        let meeting = Meeting::default();
+        let meeting = StepBarrier::default();
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| {
                 let _guard = BreakOnPanic(&meeting);

@@ -87,7 +87,7 @@ impl ListedSearchPlan {
             let ids = ids.slice(0, first, count)?.windowed();
             let scores = scores.slice(0, first, count)?.windowed();
             let part = search.with_queries(first, count)?;
-            let turn = Turn { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
+            let turn = QueryBatch { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
             turn.run([&ids, &scores], context)?;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl ListedSearchPlan {
 }
 
 /// One turn: some of the queries.
-struct Turn<'a, D: Driver> {
+struct QueryBatch<'a, D: Driver> {
     plan: &'a ListedSearchPlan,
     search: &'a Searching<D>,
     /// Index of the first query.
@@ -104,7 +104,7 @@ struct Turn<'a, D: Driver> {
     row_norms: &'a Option<Operand<D>>,
 }
 
-impl<D: Driver> Turn<'_, D> {
+impl<D: Driver> QueryBatch<'_, D> {
     fn run(&self, [ids, scores]: [&Operand<D>; 2], context: &mut Context<D>) -> Result<()> {
         let (queries, k, places) = (self.search.queries.shape[0], self.search.k, self.plan.places);
         let limits = self.limits(context)?;

@@ -17,8 +17,8 @@ use super::map::VECTOR_NODES_MAX;
 use crate::arena::SLOT_BYTES;
 use crate::context::{Context, groups_for};
 use crate::driver::Driver;
-use crate::joined::{BatchedMapKernels, ArenaPosition, Waiting};
-use crate::memory::Lent;
+use crate::joined::{BatchedMapKernels, ArenaPosition, DeferredMap};
+use crate::memory::LentMemory;
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
@@ -117,9 +117,9 @@ fn join<D: Driver>(op: &Map, known: &KnownMap<D>, context: &mut Context<D>) -> R
     let Some(kernel) = known.joined(context).filter(|_| !context.is_rehearsal()) else { return Ok(None) };
     let Some(slot) = context.memory.take_slot(count * size) else { return Ok(None) };
     let (output, arena) = (slot.place(0), Rc::clone(slot.arena()));
-    let tensor = context.finish(Operand::whole(Rc::new(Lent::Slot(slot)), known.output, shape))?;
+    let tensor = context.finish(Operand::whole(Rc::new(LentMemory::Slot(slot)), known.output, shape))?;
     let (elements, header) = (count as u32, kernel.header());
-    context.join(&arena, &Waiting { kernel, elements, output, inputs: &inputs, header });
+    context.join(&arena, &DeferredMap { kernel, elements, output, inputs: &inputs, header });
     Ok(Some(tensor))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn support(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
 }
 
 /// The way in which an op is run.
-enum Way<'a> {
+enum RunMethod<'a> {
     /// Unchanged.
     Direct(&'a ComputeOp),
     /// On transposed inputs, whose lines are contiguous.
@@ -59,10 +59,10 @@ enum Way<'a> {
 }
 
 /// The way in which an adapter runs an op, or the reason why it does not.
-fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<Way<'a>, String> {
-    let Err(reason) = direct(profile, op) else { return Ok(Way::Direct(op)) };
+fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<RunMethod<'a>, String> {
+    let Err(reason) = direct(profile, op) else { return Ok(RunMethod::Direct(op)) };
     match TransposedOp::new(op) {
-        Some(turned) if direct(profile, turned.op()).is_ok() => Ok(Way::Turned(Box::new(turned))),
+        Some(turned) if direct(profile, turned.op()).is_ok() => Ok(RunMethod::Turned(Box::new(turned))),
         _ => Err(reason),
     }
 }
@@ -103,8 +103,8 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
 pub(super) fn run<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer> {
     let unsupported = |reason| Error::Unsupported { op: op.describe().name(), reason };
     match way(&context.profile, op).map_err(unsupported)? {
-        Way::Direct(op) => record(op, context),
-        Way::Turned(turned) => turned.run(context),
+        RunMethod::Direct(op) => record(op, context),
+        RunMethod::Turned(turned) => turned.run(context),
     }
 }
 

@@ -19,12 +19,12 @@ pub(super) const SILENT_STEPS_MAX: usize = super::EXACT_TAIL_BITS_MAX / 2;
 /// A basis of the silent messages so far: linearly independent vectors of the initial state (high
 /// bits) and the current state (low bits).
 #[derive(Clone, PartialEq)]
-struct Silent(Vec<u16>);
+struct SilentBasis(Vec<u16>);
 
 /// Two different messages have the same coded bits.
 struct AmbiguousCode;
 
-impl Silent {
+impl SilentBasis {
     /// Advances by one step, whose first coded bit has the index `at`. `is_free`: the step reads a
     /// bit of the message, rather than a zero of the tail.
     fn step(&mut self, code: Convolutional, at: usize, is_free: bool) -> Result<(), AmbiguousCode> {
@@ -91,7 +91,7 @@ impl Silent {
     /// Whether some silent message ends in its initial state.
     fn has_circle(&self) -> bool {
         let mut apart =
-            Silent(self.0.iter().map(|vector| (vector >> (TAIL_BITS + 1)) ^ (vector & (NEWEST - 1))).collect());
+            SilentBasis(self.0.iter().map(|vector| (vector >> (TAIL_BITS + 1)) ^ (vector & (NEWEST - 1))).collect());
         apart.reduce().is_err()
     }
 }
@@ -109,8 +109,8 @@ pub(super) fn is_lossless(code: Convolutional, bits: usize, ending: Ending) -> b
         return true;
     }
     let mut silent = match ending {
-        Ending::TailBiting => Silent((0..TAIL_BITS).map(|bit| 1 << bit | 1 << (bit + TAIL_BITS + 1)).collect()),
-        Ending::Terminated | Ending::Open => Silent(Vec::new()),
+        Ending::TailBiting => SilentBasis((0..TAIL_BITS).map(|bit| 1 << bit | 1 << (bit + TAIL_BITS + 1)).collect()),
+        Ending::Terminated | Ending::Open => SilentBasis(Vec::new()),
     };
     let stepped = silent.steps(code, bits);
     let ended = match ending {

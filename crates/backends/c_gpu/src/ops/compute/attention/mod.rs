@@ -16,7 +16,7 @@ use crate::strides::Axes;
 
 mod forms;
 
-use forms::{Form, Sizes};
+use forms::{AttentionTiling, Sizes};
 
 /// Queries and value columns of a block in plain arithmetic.
 const PLAIN_ROWS: usize = 32;
@@ -98,7 +98,7 @@ struct AttentionTask {
 
 impl AttentionTask {
     fn queue(&self, context: &mut Context) -> Result<()> {
-        match Form::choose(&self.sizes(), context.driver.properties()) {
+        match AttentionTiling::choose(&self.sizes(), context.driver.properties()) {
             Some(form) => {
                 let (unit, entry) = form.kernel();
                 let kernel = form.parameters(self.kernel(unit, entry));

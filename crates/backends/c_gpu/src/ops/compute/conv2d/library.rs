@@ -47,7 +47,7 @@ pub struct ConvolutionTask {
     /// The activation.
     pub activation: Activation,
     /// The tensors that are channels-last already.
-    pub lies: Lies,
+    pub lies: ChannelsLastTensors,
     /// Whether the plan fuses bias, residual and activation. True if the output is channels-last.
     pub is_fused: bool,
 }
@@ -55,7 +55,7 @@ pub struct ConvolutionTask {
 /// The tensors of a job that are channels-last, as the library wants them. A residual has the
 /// layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lies {
+pub struct ChannelsLastTensors {
     /// The image.
     pub input: bool,
     /// The filters.
@@ -65,7 +65,7 @@ pub struct Lies {
 }
 
 /// The scratch memory for one problem.
-pub struct Room {
+pub struct ConvolutionScratch {
     /// The transposed images and weights, if they are transposed.
     turned: Option<ConvolutionTensors>,
     workspace: Address,
@@ -161,14 +161,14 @@ impl ConvolutionTask {
         tensors: ConvolutionTensors,
         activation: Activation,
     ) -> ConvolutionTask {
-        ConvolutionTask { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
+        ConvolutionTask { shape, dtype, kind, tensors, activation, lies: ChannelsLastTensors::default(), is_fused: false }
     }
 
     /// The same job with other tensors in the ops' layout, and without an activation unless the
     /// plan fuses it.
     pub(super) fn with(&self, tensors: ConvolutionTensors) -> ConvolutionTask {
         let activation = if self.is_fused { self.activation } else { Activation::None };
-        ConvolutionTask { tensors, activation, lies: Lies::default(), ..*self }
+        ConvolutionTask { tensors, activation, lies: ChannelsLastTensors::default(), ..*self }
     }
 
     /// Number of channels that the plan sees.
@@ -272,7 +272,7 @@ impl ConvolutionTask {
     }
 
     /// Memory for plans of this layout with a workspace of this size.
-    pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<Room> {
+    pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<ConvolutionScratch> {
         let workspace = context.workspace(workspace_bytes.max(1))?;
         let turned = if channels_last {
             let bytes = self.dtype.size_bytes();
@@ -297,11 +297,11 @@ impl ConvolutionTask {
         } else {
             None
         };
-        Ok(Room { turned, workspace, workspace_bytes })
+        Ok(ConvolutionScratch { turned, workspace, workspace_bytes })
     }
 
     /// The time of a plan including everything around it; `None` if it does not run.
-    pub fn time(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<Option<Duration>> {
+    pub fn time(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<Option<Duration>> {
         if !self.queue(plan, room, context)? {
             return Ok(None);
         }
@@ -322,7 +322,7 @@ impl ConvolutionTask {
     }
 
     /// Queues the whole job with this plan; false if the library refuses.
-    pub fn queue(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+    pub fn queue(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<bool> {
         debug_assert!(plan.workspace_bytes() <= room.workspace_bytes);
         let Some(turned) = &room.turned else {
             let mut tensors = self.tensors;
@@ -376,7 +376,7 @@ impl ConvolutionTask {
 
     /// Whether a plan propagates NaN: an image of only NaN must give only NaN. Waits for the
     /// device.
-    pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+    pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<bool> {
         let (Some(turned), true) = (&room.turned, self.is_fused && self.activation == Activation::Relu) else {
             return Ok(true);
         };

@@ -15,7 +15,7 @@ use crate::library::{ConvolutionKind, ConvolutionTensors};
 pub mod library;
 pub mod trial;
 
-use library::{ConvolutionTask, Lies};
+use library::{ConvolutionTask, ChannelsLastTensors};
 
 /// `TILE`, `DEPTH` and `THREADS` of the kernel.
 const TILE: usize = 64;
@@ -58,7 +58,7 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
 /// The same with a channels-last output. Channels-last images and weights are read in place.
 fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<Value> {
     let lies = |tensor: &Tensor, context: &Context| context.owns(tensor) && is_channels_last(tensor);
-    let lies = Lies { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
+    let lies = ChannelsLastTensors { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
     let mut place = |tensor: &Tensor, lies: bool| match lies {
         true => Ok(context.view(tensor)?.address),
         false => context.input(tensor),

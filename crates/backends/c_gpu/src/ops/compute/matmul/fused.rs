@@ -13,7 +13,7 @@ use super::{Product, TIMED_RUNS};
 use crate::context::Context;
 use crate::driver::Stream;
 use crate::library::{ConvolutionKind, ConvolutionTensors, Order};
-use crate::ops::compute::conv2d::library::{self, ConvolutionTask, Lies};
+use crate::ops::compute::conv2d::library::{self, ConvolutionTask, ChannelsLastTensors};
 
 impl Product<'_> {
     /// Runs the product through the library for convolutions. Returns false if the library does not
@@ -67,7 +67,7 @@ impl Product<'_> {
             bias: self.bias,
             residual,
         };
-        let lies = Lies { input: true, weights: true, output: true };
+        let lies = ChannelsLastTensors { input: true, weights: true, output: true };
         let job = ConvolutionTask::new(shape, op.a.dtype(), ConvolutionKind::Forward, tensors, op.activation);
         Some(ConvolutionTask { lies, is_fused: true, ..job })
     }

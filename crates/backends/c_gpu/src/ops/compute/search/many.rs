@@ -64,7 +64,7 @@ pub(super) fn run(task: SearchTask, context: &mut Context) -> Result<()> {
             scores: task.scores + begin * task.places * 4,
             ..task
         };
-        Turn::new(&part, capacity, context)?.run(context)?;
+        QueryBatch::new(&part, capacity, context)?.run(context)?;
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ pub(super) enum Writes {
 }
 
 /// One turn: as many queries as there is memory for lists.
-struct Turn<'a> {
+struct QueryBatch<'a> {
     task: &'a SearchTask,
     exact: bool,
     capacity: usize,
@@ -139,11 +139,11 @@ struct Turn<'a> {
     shape: Shape,
 }
 
-impl<'a> Turn<'a> {
-    fn new(task: &'a SearchTask, capacity: usize, context: &mut Context) -> Result<Turn<'a>> {
+impl<'a> QueryBatch<'a> {
+    fn new(task: &'a SearchTask, capacity: usize, context: &mut Context) -> Result<QueryBatch<'a>> {
         let (queries, exact) = (task.query_count, is_exact(task));
         let plain = exact && task.metric == Metric::Dot;
-        Ok(Turn {
+        Ok(QueryBatch {
             task,
             exact,
             capacity,

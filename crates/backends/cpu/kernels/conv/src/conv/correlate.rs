@@ -14,7 +14,7 @@
 //! If each output reads one pixel and the planes are small, the pixels are read in place. Images of
 //! a few pixels are handled by `filter_lanes`.
 
-use super::ahead::Ahead;
+use super::ahead::PlanePrefetch;
 use super::blocks::{block, largest};
 use super::correlation::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
 use super::filter_lanes;
@@ -99,7 +99,7 @@ struct CorrelationPass<'a, S: StoredElement> {
 
 /// The work of one unit: some filters and rows of one image's group (`image` counts groups of
 /// images).
-struct Unit<'a> {
+struct CorrelationUnit<'a> {
     image: usize,
     group: usize,
     filters: Range<usize>,
@@ -114,11 +114,11 @@ struct Sums<T> {
 }
 
 impl<S: StoredElement> CorrelationPass<'_, S> {
-    fn unit(&self, index: usize) -> Unit<'_> {
+    fn unit(&self, index: usize) -> CorrelationUnit<'_> {
         let (job, split) = (self.job, self.split);
         let (index, chunk) = (index / split.chunks, index % split.chunks);
         let (image, band) = (index / split.bands, index % split.bands);
-        Unit {
+        CorrelationUnit {
             image,
             group: image % job.groups,
             filters: block(job.filters, split.chunk_filters, chunk),
@@ -128,13 +128,13 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     }
 
     /// A prefetch of a unit's images over the `steps` of the unit before it.
-    fn ahead(&self, unit: usize, steps: usize) -> Ahead<'_, S> {
+    fn ahead(&self, unit: usize, steps: usize) -> PlanePrefetch<'_, S> {
         let unit = self.unit(unit);
         let [height, width] = self.scratch.stencil.source;
         let rows = self.scratch.layout.source_rows(&unit.rows);
         let planes = &self.job.source[unit.image * self.job.channels * height * width..];
         let planes = &planes[..self.job.channels * height * width];
-        Ahead::new(planes, height * width, rows.start * width, rows.end * width, steps)
+        PlanePrefetch::new(planes, height * width, rows.start * width, rows.end * width, steps)
     }
 
     /// Computes one unit and prefetches the images of the next.
@@ -145,7 +145,7 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
         let steps = unit.runs.len().div_ceil(self.split.tile_vectors) * self.split.blocks(job);
         // The next chunk of filters reads the same images.
         let next = next.filter(|next| next / self.split.chunks != index / self.split.chunks);
-        let ahead = next.map_or_else(Ahead::nothing, |next| self.ahead(next, steps));
+        let ahead = next.map_or_else(PlanePrefetch::nothing, |next| self.ahead(next, steps));
         let run = unit.rows.len() * columns;
         let in_place = S::IN_PLACE && job.placement == Placement::dense(job.placement.plane);
         let sums = if in_place {
@@ -176,7 +176,7 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     }
 
     /// Computes the unit's sums, bias included, into `sums`.
-    fn sum(&self, unit: &Unit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>, mut ahead: Ahead<'_, S>) {
+    fn sum(&self, unit: &CorrelationUnit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>, mut ahead: PlanePrefetch<'_, S>) {
         let (job, split, scratch) = (self.job, self.split, self.scratch);
         let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
         let taps = scratch.stencil.taps.len();
@@ -216,11 +216,11 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     /// of a block of channels are copied at a time.
     fn sum_pointwise(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         panel: &mut [S::Real],
         stride: usize,
         sums: &Sums<S::Real>,
-        mut ahead: Ahead<'_, S>,
+        mut ahead: PlanePrefetch<'_, S>,
     ) {
         let (job, split) = (self.job, self.split);
         let [height, width] = self.scratch.stencil.source;
@@ -246,12 +246,12 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     /// past the end of the source, so its pixels are copied.
     fn tiles_in_place(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         vectors: Range<usize>,
         channels: Range<usize>,
         panel: &mut [S::Real],
         sums: &Sums<S::Real>,
-        ahead: &mut Ahead<'_, S>,
+        ahead: &mut PlanePrefetch<'_, S>,
     ) {
         let plane = self.scratch.stencil.source[0] * self.scratch.stencil.source[1];
         let source = &self.job.source[(unit.image * self.job.channels + channels.start) * plane..];
@@ -278,13 +278,13 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     /// output are done already.
     fn tiles(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         vectors: Range<usize>,
         panel: *const S::Real,
         offsets: &[usize],
         weight_start: usize,
         sums: &Sums<S::Real>,
-        ahead: &mut Ahead<'_, S>,
+        ahead: &mut PlanePrefetch<'_, S>,
     ) {
         let (job, scratch) = (self.job, self.scratch);
         let depth = job.channels * scratch.stencil.taps.len();
@@ -322,7 +322,7 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     }
 
     /// Rounds one filter's sums to the output type and writes them to their positions.
-    fn place(&self, unit: &Unit<'_>, filter: usize, sums: &[S::Real]) {
+    fn place(&self, unit: &CorrelationUnit<'_>, filter: usize, sums: &[S::Real]) {
         let Placement { plane: [height, width], origin, step } = self.job.placement;
         let columns = self.scratch.stencil.output[1];
         let plane = (unit.image * self.job.filters + filter) * height * width;

@@ -49,7 +49,7 @@ mod workspace;
 
 pub use activation::activate;
 #[doc(hidden)]
-pub use ahead::Ahead;
+pub use ahead::PlanePrefetch;
 pub use compiled::{ConvElement, backward_input, backward_weight, forward, forward_kept};
 pub use epilogue::{Activate, Epilogue};
 pub use packed::PackedWeights;

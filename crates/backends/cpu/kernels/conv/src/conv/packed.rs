@@ -14,8 +14,8 @@ use crate::team::Team;
 /// on the size of the images.
 #[derive(Default)]
 pub struct PackedWeights {
-    pub(super) single: Vec<Form<f32>>,
-    pub(super) double: Vec<Form<f64>>,
+    pub(super) single: Vec<OrderedWeights<f32>>,
+    pub(super) double: Vec<OrderedWeights<f64>>,
     /// Whether all weights are finite, once known.
     finite: Option<bool>,
 }
@@ -54,7 +54,7 @@ impl PackedWeights {
 }
 
 /// Weights in one order.
-pub struct Form<T> {
+pub struct OrderedWeights<T> {
     order: Order,
     numbers: AlignedNumbers<T>,
 }
@@ -73,7 +73,7 @@ pub(super) enum Blocks {
 
 /// The order of packed weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PackOrder {
     /// By channels before taps, in blocks of filters.
     Blocks(Blocks),
     /// By taps before channels, in blocks of two vectors with this number of lanes, for
@@ -88,7 +88,7 @@ pub(super) enum Way {
 /// All inputs on which the order of packed weights depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Order {
-    way: Way,
+    way: PackOrder,
     /// The number of groups, and the numbers of filters and channels of one group.
     sizes: [usize; 3],
     taps: Vec<usize>,
@@ -136,14 +136,14 @@ pub(super) fn packed<'a, S: StoredElement>(
 ) -> &'a [S::Real] {
     let total = job.groups * blocks.filters(job.filters) * job.channels * tap_weights.len();
     let sizes = [job.groups, job.filters, job.channels];
-    in_order(Way::Blocks(blocks), sizes, tap_weights, total, kept, own, &|numbers| {
+    in_order(PackOrder::Blocks(blocks), sizes, tap_weights, total, kept, own, &|numbers| {
         pack(team, blocks, job, tap_weights, numbers)
     })
 }
 
 /// `total` numbers that `pack` writes in an order, from `kept` or else from `own`.
 pub(super) fn in_order<'a, T: Real + HasScratch>(
-    way: Way,
+    way: PackOrder,
     sizes: [usize; 3],
     taps: &[usize],
     total: usize,
@@ -163,7 +163,7 @@ pub(super) fn in_order<'a, T: Real + HasScratch>(
                 let mut numbers = AlignedNumbers::default();
                 pack(numbers.at_least(total));
                 let order = Order { way, sizes, taps: taps.to_vec() };
-                forms.push(Form { order, numbers });
+                forms.push(OrderedWeights { order, numbers });
                 let AlignedNumbers { numbers, start } = &forms[forms.len() - 1].numbers;
                 return &numbers[*start..][..total];
             }
@@ -182,11 +182,11 @@ pub(super) fn transformed<'a, S: StoredElement>(
     team: &Team,
     shape: &ConvShape,
     weights: &[S],
-    forms: &'a mut Vec<Form<S::Real>>,
+    forms: &'a mut Vec<OrderedWeights<S::Real>>,
 ) -> Option<&'a [S::Real]> {
     let (blocks, sizes) = (Blocks::Points(simd), [shape.groups, shape.group_filters(), shape.group_channels()]);
     let total = POINTS * sizes.iter().product::<usize>();
-    let known = forms.iter().position(|form| (form.order.way, form.order.sizes) == (Way::Blocks(blocks), sizes));
+    let known = forms.iter().position(|form| (form.order.way, form.order.sizes) == (PackOrder::Blocks(blocks), sizes));
     let index = known.unwrap_or(forms.len());
     if known.is_none() {
         if forms.len() >= PackedWeights::FORMS_MAX {
@@ -194,7 +194,7 @@ pub(super) fn transformed<'a, S: StoredElement>(
         }
         let mut numbers = AlignedNumbers::default();
         transform(team, blocks, sizes, weights, numbers.at_least(total));
-        forms.push(Form { order: Order { way: Way::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
+        forms.push(OrderedWeights { order: Order { way: PackOrder::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
     }
     let AlignedNumbers { numbers, start } = &forms[index].numbers;
     Some(&numbers[*start..][..total])

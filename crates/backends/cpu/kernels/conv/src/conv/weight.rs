@@ -131,7 +131,7 @@ struct GradientPass<'a, S: StoredElement> {
 }
 
 /// The weights of one unit; both ranges count inside the group.
-struct Unit {
+struct WeightUnit {
     group: usize,
     filters: Range<usize>,
     channels: Range<usize>,
@@ -141,7 +141,7 @@ impl<S: StoredElement> GradientPass<'_, S> {
     fn unit(&self, index: usize, slot: &mut ThreadBuffers<S::Real>) {
         let (shape, split) = (self.shape, self.split);
         let (index, channel_chunk) = (index / split.channel_chunks, index % split.channel_chunks);
-        let unit = Unit {
+        let unit = WeightUnit {
             group: index / split.filter_chunks,
             filters: block(shape.group_filters(), split.filters, index % split.filter_chunks),
             channels: block(shape.group_channels(), split.channels, channel_chunk),
@@ -169,7 +169,7 @@ impl<S: StoredElement> GradientPass<'_, S> {
     }
 
     /// Copies one band of the unit's inputs and gradients.
-    fn fill(&self, unit: &Unit, image: usize, rows: Range<usize>, inputs: &mut [S::Real], gradients: &mut [S::Real]) {
+    fn fill(&self, unit: &WeightUnit, image: usize, rows: Range<usize>, inputs: &mut [S::Real], gradients: &mut [S::Real]) {
         let (shape, layout) = (self.shape, &self.scratch.layout);
         let plane = shape.input[0] * shape.input[1];
         let channel_len = layout.channel_len(self.split.band_rows);
@@ -187,7 +187,7 @@ impl<S: StoredElement> GradientPass<'_, S> {
         }
     }
 
-    fn tiles(&self, unit: &Unit, band: &Band<'_, S::Real>, sums: &mut [S::Real]) {
+    fn tiles(&self, unit: &WeightUnit, band: &Band<'_, S::Real>, sums: &mut [S::Real]) {
         let lanes = S::Real::lanes(self.simd);
         let depth = unit.channels.len() * self.scratch.stencil.taps.len();
         let offsets = &self.scratch.offsets[..depth];
@@ -218,7 +218,7 @@ impl<S: StoredElement> GradientPass<'_, S> {
     }
 
     /// Adds up the lanes and rounds to the stored type.
-    fn store(&self, unit: &Unit, sums: &[S::Real]) {
+    fn store(&self, unit: &WeightUnit, sums: &[S::Real]) {
         let shape = self.shape;
         let lanes = S::Real::lanes(self.simd);
         let taps = &self.scratch.tap_weights;

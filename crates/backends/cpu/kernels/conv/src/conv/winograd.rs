@@ -180,7 +180,7 @@ impl WinogradSplit {
 }
 
 /// Rows of tiles of one image that belong to a band.
-struct Piece {
+struct BandPiece {
     image: usize,
     rows: Range<usize>,
     /// Index of the piece's first tile in the band.
@@ -226,12 +226,12 @@ impl<S: StoredElement> WinogradPass<'_, S> {
     }
 
     /// The rows of a band, split by image.
-    fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = Piece> {
+    fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = BandPiece> {
         let (height, columns) = (self.cut.tile_rows, self.cut.tile_columns);
         (rows.start / height..rows.end.div_ceil(height)).map(move |image| {
             let first = rows.start.max(image * height);
             let end = rows.end.min((image + 1) * height);
-            Piece { image, rows: first - image * height..end - image * height, tile: (first - rows.start) * columns }
+            BandPiece { image, rows: first - image * height..end - image * height, tile: (first - rows.start) * columns }
         })
     }
 

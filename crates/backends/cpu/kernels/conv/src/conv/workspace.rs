@@ -1,7 +1,7 @@
 //! Memory that convolutions reuse from call to call.
 
 use super::channels_last::Tap;
-use super::packed::{Form, AlignedNumbers, PackedWeights};
+use super::packed::{OrderedWeights, AlignedNumbers, PackedWeights};
 use super::panel::{PanelLayout, Stencil};
 use super::tile::{LaneRun, Real};
 use std::cell::UnsafeCell;
@@ -66,7 +66,7 @@ pub trait HasScratch: Sized {
     #[doc(hidden)]
     fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<Self>;
     #[doc(hidden)]
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<Self>>;
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<Self>>;
 }
 
 impl HasScratch for f32 {
@@ -74,7 +74,7 @@ impl HasScratch for f32 {
         &mut workspace.single
     }
 
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f32>> {
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<f32>> {
         &mut packed.single
     }
 }
@@ -84,7 +84,7 @@ impl HasScratch for f64 {
         &mut workspace.double
     }
 
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f64>> {
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<f64>> {
         &mut packed.double
     }
 }

@@ -40,8 +40,8 @@ pub fn pool2d_pixels(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind,
             let (row, channel) = (task / tiles, task % tiles * tile);
             let one = OutputRow { pool: &pool, row, channel, line: &mut line, line_of: &mut line_of };
             match kind {
-                PoolKind::Max => dispatch(simd, Of::<Max>(one, std::marker::PhantomData)),
-                PoolKind::Average { .. } => dispatch(simd, Of::<Average>(one, std::marker::PhantomData)),
+                PoolKind::Max => dispatch(simd, PooledRow::<Max>(one, std::marker::PhantomData)),
+                PoolKind::Average { .. } => dispatch(simd, PooledRow::<Average>(one, std::marker::PhantomData)),
             }
         }
     });
@@ -75,9 +75,9 @@ struct OutputRow<'a> {
     line_of: &'a mut Option<(Range<usize>, usize)>,
 }
 
-struct Of<'a, J>(OutputRow<'a>, std::marker::PhantomData<J>);
+struct PooledRow<'a, J>(OutputRow<'a>, std::marker::PhantomData<J>);
 
-impl<J: Join<f32>> Kernel for Of<'_, J> {
+impl<J: Join<f32>> Kernel for PooledRow<'_, J> {
     type Output = ();
 
     #[inline(always)]

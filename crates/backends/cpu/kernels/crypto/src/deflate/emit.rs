@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::code::codes_of;
 use super::header::Header;
-use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
+use super::tally::{Indices, LENGTHS, LITERALS, TallyPiece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
 
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -50,7 +50,7 @@ impl<'a> Writer<'a> {
     pub fn block<'p>(
         &mut self,
         tally: &mut Tally,
-        pieces: impl Iterator<Item = Piece<'p>>,
+        pieces: impl Iterator<Item = TallyPiece<'p>>,
         message: &[u8],
         is_last: bool,
     ) {
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
 
     /// # Safety
     /// There must be space for the piece and eight bytes, here and below.
-    unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         #[cfg(target_arch = "x86_64")]
         if wide::detected() {
             let (place, held, count) = self.bits.state();
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
     /// As above.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.piece_with(entries, piece) };
     }
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
     /// # Safety
     /// As above.
     #[inline(always)]
-    unsafe fn piece_with(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece_with(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         let (fours, others) = piece.literals.as_chunks::<4>();
         let (place, held, count) = self.bits.state();
         let mut bits = Bits::new(place, held, count);
@@ -278,7 +278,7 @@ mod tests {
                 let write = |wide: bool| {
                     let mut out = vec![0; 8 * (records.len() + literals.len()) + 16];
                     let mut writer = Writer { bits: Bits::new(out.as_mut_ptr(), 0, round as u32 % 8), out: &mut [] };
-                    let piece = Piece { records: &records, literals: &literals };
+                    let piece = TallyPiece { records: &records, literals: &literals };
                     // SAFETY: there is space for eight bytes for each of them; the CPU's features
                     // were checked.
                     unsafe {

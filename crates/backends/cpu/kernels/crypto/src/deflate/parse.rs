@@ -4,7 +4,7 @@
 //! 16 bits. A position in the table may be too far back, or have other bytes: a match must have
 //! equal bytes and a permitted distance. Every position is at or behind the message's beginning.
 
-use super::tally::{SymbolCounts, Indices, Piece, THIRD, Tally};
+use super::tally::{SymbolCounts, Indices, TallyPiece, THIRD, Tally};
 
 /// Half of a block: together with the window before it, positions have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;
@@ -110,14 +110,14 @@ impl Half {
     }
 
     /// The half's records and literal runs, in order.
-    pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
+    pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = TallyPiece<'a>> {
         let records = &self.records[..self.records_count];
         let mut done = 0;
         let runs = self.runs.iter().copied().chain([(self.records_count, 0, 0)]);
         runs.map(move |(end, begin, len)| {
             let before = &records[done..end];
             done = end;
-            Piece { records: before, literals: &message[begin..begin + len] }
+            TallyPiece { records: before, literals: &message[begin..begin + len] }
         })
     }
 }

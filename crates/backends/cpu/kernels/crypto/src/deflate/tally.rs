@@ -14,7 +14,7 @@ pub const SLOTS: usize = 32;
 pub const SYMBOLS: usize = 286;
 
 /// Records, and literals behind them.
-pub struct Piece<'a> {
+pub struct TallyPiece<'a> {
     pub records: &'a [Record],
     pub literals: &'a [u8],
 }

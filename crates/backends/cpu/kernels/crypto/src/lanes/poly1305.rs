@@ -95,12 +95,12 @@ pub(super) fn raise_eight(keys: &[[u64; 4]; 8], powers: [&mut Powers; 8]) {
     }
     let first = limbs.map(|lanes| load(&lanes));
     limbs.as_flattened_mut().zeroize();
-    let by_first = Wide::new(first);
+    let by_first = LaneFactor::new(first);
     let mut raised = [first; 8];
     for power in 1..8 {
         raised[power] = by_first.times(raised[power - 1]);
     }
-    let by_eighth = Wide::new(raised[7]);
+    let by_eighth = LaneFactor::new(raised[7]);
     let mut steps = [raised[7]; UNCARRIED_GROUPS];
     for step in 1..UNCARRIED_GROUPS {
         steps[step] = by_eighth.times(steps[step - 1]);
@@ -307,7 +307,7 @@ impl<'a> Poly1305<'a> {
         if !rest.is_empty() {
             sums = powers.step_over(sums, rest);
         }
-        let lanes = Wide::new([load(&powers.rows[0]), load(&powers.rows[1]), load(&powers.rows[2])]);
+        let lanes = LaneFactor::new([load(&powers.rows[0]), load(&powers.rows[1]), load(&powers.rows[2])]);
         let last = lanes.times(added(sums, split_wide(last)));
         let [a, b, c] = last.map(|limb| u128::from(_mm512_reduce_add_epi64(limb) as u64));
         self.sum = FieldElement::carried(a, b, c);
@@ -462,7 +462,7 @@ impl Powers {
         for (step, group) in (0..groups.len().min(UNCARRIED_GROUPS)).rev().zip(groups) {
             let blocks = split_wide(group);
             let limb = |row: usize| _mm512_set1_epi64(self.rows[STEP_ROWS + row][step] as i64);
-            let factor = Wide { limbs: [limb(0), limb(1), limb(2)], twentyfold: [limb(3), limb(4)] };
+            let factor = LaneFactor { limbs: [limb(0), limb(1), limb(2)], twentyfold: [limb(3), limb(4)] };
             totals.add(sums.take().map_or(blocks, |sums| added(blocks, sums)), &factor);
         }
         totals.carried()
@@ -471,16 +471,16 @@ impl Powers {
 
 /// The lanes' factor in limbs of 44 bits, and twenty times the second and third limb: 2^132 is
 /// congruent to 20.
-struct Wide {
+struct LaneFactor {
     limbs: [__m512i; 3],
     twentyfold: [__m512i; 2],
 }
 
-impl Wide {
+impl LaneFactor {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn new(limbs: [__m512i; 3]) -> Wide {
-        Wide { limbs, twentyfold: [twentyfold(limbs[1]), twentyfold(limbs[2])] }
+    fn new(limbs: [__m512i; 3]) -> LaneFactor {
+        LaneFactor { limbs, twentyfold: [twentyfold(limbs[1]), twentyfold(limbs[2])] }
     }
 
     #[inline]
@@ -507,7 +507,7 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn add(&mut self, sums: [__m512i; 3], factor: &Wide) {
+    fn add(&mut self, sums: [__m512i; 3], factor: &LaneFactor) {
         let ([a, b, c], [d, e]) = (factor.limbs, factor.twentyfold);
         // By rows, so that consecutive instructions are independent.
         let rows = [(sums[0], [a, b, c]), (sums[1], [e, a, b]), (sums[2], [d, e, a])];

@@ -35,19 +35,19 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     let lanes = if op.algorithm == HashAlgorithm::Sha256 { HASHED_LANES } else { HASHED_LANES / 2 };
     let together = if wide { lanes.max(1) } else { 1 };
     // Lanes take as long for one message as for all of them.
-    let filled = Few { threads, count_max: messages.len().div_ceil(together).max(1) };
+    let filled = LimitedThreads { threads, count_max: messages.len().div_ceil(together).max(1) };
     spread_runs(&filled, slots, together, &time, &work).map_err(failure("hash", 0))?;
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 
 /// Limits the threads to as many as have enough work: another one would gain nothing, and takes a
 /// CPU from others.
-struct Few<'a> {
+struct LimitedThreads<'a> {
     threads: &'a dyn Threads,
     count_max: usize,
 }
 
-impl Threads for Few<'_> {
+impl Threads for LimitedThreads<'_> {
     fn count(&self) -> usize {
         self.threads.count().min(self.count_max)
     }
@@ -75,7 +75,7 @@ pub(super) fn hkdf(op: &Hkdf, threads: &dyn Threads) -> Result<Messages> {
 }
 
 /// Computes the output of one message.
-type Make<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
+type DigestFn<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
 
 /// Applies `make` to each message; all outputs have the same length.
 fn each(
@@ -84,7 +84,7 @@ fn each(
     mut out: HostBufferMut,
     len: usize,
     threads: &dyn Threads,
-    work: Make<'_>,
+    work: DigestFn<'_>,
 ) -> Result<Messages> {
     let slices = messages.slices()?;
     let offsets = offsets_of(slices.iter().map(|_| len))?;

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Isa;
-use super::driver::{BreakOnPanic, Piece, depth_of, even_part, wait_for};
+use super::driver::{BreakOnPanic, PackTask, depth_of, even_part, wait_for};
 use super::element::Accumulator;
 use super::kernel::Kernel;
 use super::pack::{Format, PanelOrder, pack_panel, panel_words};
@@ -88,7 +88,7 @@ struct DepthPlan {
     block_a_panels: usize,
     strip_b_panels: usize,
     b_panels: usize,
-    b_piece: Piece,
+    b_piece: PackTask,
 }
 
 /// Whether a product whose sums have a place in the result uses this algorithm. The choice affects
@@ -156,7 +156,7 @@ impl DepthPlan {
             block_a_panels: (A_BLOCK_BYTES / (line_bytes * kernel.rows)).clamp(1, a_panels),
             strip_b_panels: even_part(b_panels, pack_bytes_max / (line_bytes * kernel.cols)),
             b_panels,
-            b_piece: Piece::new::<F>(b, kernel.cols, depth),
+            b_piece: PackTask::new::<F>(b, kernel.cols, depth),
         }
     }
 

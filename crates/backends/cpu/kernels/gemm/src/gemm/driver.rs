@@ -75,26 +75,26 @@ struct BlockPlan {
     b_panel_words: usize,
     a_panels_max: usize,
     b_panels_max: usize,
-    a_piece: Piece,
-    b_piece: Piece,
+    a_piece: PackTask,
+    b_piece: PackTask,
     block_a_panels: usize,
     block_b_panels: usize,
 }
 
 /// The work of one packing task: some steps of some panels.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct PackTask {
     pub(super) steps: usize,
     pub(super) panels: usize,
 }
 
-impl Piece {
+impl PackTask {
     /// The piece for these lines. If k is contiguous in memory, a task packs all steps of a few
     /// panels. Otherwise it packs a few steps of many panels, which are adjacent in memory: one
     /// panel at a time would touch a page for each step.
-    pub(super) fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> Piece {
+    pub(super) fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> PackTask {
         let steps = if lines.col_stride() == 1 { steps } else { steps.min(PACK_STEPS_ACROSS) };
-        Piece { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
+        PackTask { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
     }
 
     pub(super) fn tasks(self, panels: usize, steps: usize) -> usize {
@@ -219,8 +219,8 @@ impl BlockPlan {
             b_panel_words,
             a_panels_max,
             b_panels_max,
-            a_piece: Piece::new::<F>(a, kernel.rows, steps),
-            b_piece: Piece::new::<F>(b, kernel.cols, steps),
+            a_piece: PackTask::new::<F>(a, kernel.rows, steps),
+            b_piece: PackTask::new::<F>(b, kernel.cols, steps),
             block_a_panels,
             block_b_panels,
         }

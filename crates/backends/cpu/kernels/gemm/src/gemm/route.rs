@@ -251,9 +251,9 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
         small::multiply(isa, a, b, &write);
         Ok(())
     } else if n == 1 {
-        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::Along::Rows, None)
+        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::ResultAxis::Rows, None)
     } else if m == 1 {
-        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::Along::Cols, right)
+        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::ResultAxis::Cols, right)
     } else if k <= PASS_DEPTH_MAX {
         T::packed_product(team, workspace, isa, a, b, &write, right)
     } else {

@@ -29,7 +29,7 @@ pub(super) struct Fusion {
 
 /// The treatment of each node of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum NodeTreatment {
     /// The node is a call of its own.
     Alone,
     /// The node is part of a later node's call.
@@ -191,39 +191,39 @@ impl Kernel for HardSwish {
 }
 
 /// Decides the fate of every node.
-pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
+pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<NodeTreatment> {
     let nodes = program.nodes();
     let mut readers = vec![0_u32; nodes.len()];
     for operand in nodes.iter().flat_map(Node::operands) {
         readers[operand as usize] = readers[operand as usize].saturating_add(1);
     }
-    let mut fates = vec![Fate::Alone; nodes.len()];
+    let mut fates = vec![NodeTreatment::Alone; nodes.len()];
     for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
         if let Some(swish) = Swish::ending_with(id, nodes, values, &readers) {
-            swish.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
-            fates[id] = Fate::Swish(swish);
+            swish.parts.iter().for_each(|part| fates[*part as usize] = NodeTreatment::Absorbed);
+            fates[id] = NodeTreatment::Swish(swish);
         }
     }
     for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
         if let Some(quantized) = Quantization::ending_with(id, nodes, values, &readers) {
-            quantized.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
-            fates[id] = Fate::Quantized(quantized);
+            quantized.parts.iter().for_each(|part| fates[*part as usize] = NodeTreatment::Absorbed);
+            fates[id] = NodeTreatment::Quantized(quantized);
         }
     }
     for (id, node) in nodes.iter().enumerate() {
-        if !is_f32(values[id]) || fates[id] != Fate::Alone {
+        if !is_f32(values[id]) || fates[id] != NodeTreatment::Alone {
             continue;
         }
         let inner = |operand: u32| {
             let single = readers[operand as usize] == 1 && is_f32(values[operand as usize]);
-            let is_taken = matches!(fates[operand as usize], Fate::Absorbed | Fate::Swish(_) | Fate::Quantized(_));
+            let is_taken = matches!(fates[operand as usize], NodeTreatment::Absorbed | NodeTreatment::Swish(_) | NodeTreatment::Quantized(_));
             if single && !is_taken { arithmetic(nodes[operand as usize]) } else { None }
         };
         let fusion = match *node {
             Node::Unary(UnaryOp::Relu, a) => inner(a).map(|(first, b, c)| {
                 let alone = Fusion { first, second: None, relu: true, operands: [b, c, c] };
                 match fates[a as usize] {
-                    Fate::Fused(fusion) => (a, Fusion { relu: true, ..fusion }),
+                    NodeTreatment::Fused(fusion) => (a, Fusion { relu: true, ..fusion }),
                     _ => (a, alone),
                 }
             }),
@@ -231,14 +231,14 @@ pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
                 let join = |part: u32, other: u32| {
                     let (first, x, y) = inner(part)?;
                     let fusion = Fusion { first, second: Some(second), relu: false, operands: [x, y, other] };
-                    (fates[part as usize] == Fate::Alone).then_some((part, fusion))
+                    (fates[part as usize] == NodeTreatment::Alone).then_some((part, fusion))
                 };
                 join(a, b).or_else(|| if second == BinaryOp::Sub { None } else { join(b, a) })
             }),
         };
         if let Some((absorbed, fusion)) = fusion {
-            fates[absorbed as usize] = Fate::Absorbed;
-            fates[id] = Fate::Fused(fusion);
+            fates[absorbed as usize] = NodeTreatment::Absorbed;
+            fates[id] = NodeTreatment::Fused(fusion);
         }
     }
     fates

@@ -12,7 +12,7 @@ use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp, Value};
 use panoply_core::{DType, Result};
 
 use super::convert::{cast_fn, constant_word, copy_fn, kind_of, load_fn, round_constant, round_fn, store_fn};
-use super::fuse::{Fate, Swish, fates};
+use super::fuse::{NodeTreatment, Swish, fates};
 use super::kernel::{BlockFn, ComputeType, binary_fn, fill_fn, ternary_fn, unary_fn};
 use crate::simd::Simd;
 
@@ -97,7 +97,7 @@ struct Compiler<'a> {
     program: &'a Program,
     values: &'a [Value],
     simd: Simd,
-    fates: Vec<Fate>,
+    fates: Vec<NodeTreatment>,
     /// The node that computes each node's value: the node itself, or its operand if it changes
     /// nothing.
     origin: Vec<u32>,
@@ -169,15 +169,15 @@ impl<'a> Compiler<'a> {
             }
             let to_output = id == last && store_fn(dtype, self.simd).is_none();
             match self.fates[id as usize] {
-                Fate::Absorbed => continue,
-                Fate::Fused(fusion) => {
+                NodeTreatment::Absorbed => continue,
+                NodeTreatment::Fused(fusion) => {
                     self.call(id, fusion.block_fn(self.simd), fusion.operands, ComputeType::F32, to_output);
                 }
-                Fate::Swish(swish) => self.swish(id, &swish, to_output),
-                Fate::Quantized(quantized) => {
+                NodeTreatment::Swish(swish) => self.swish(id, &swish, to_output),
+                NodeTreatment::Quantized(quantized) => {
                     self.call(id, quantized.block_fn(self.simd), quantized.operands, ComputeType::F32, to_output);
                 }
-                Fate::Alone => self.node(id, *node, dtype, to_output),
+                NodeTreatment::Alone => self.node(id, *node, dtype, to_output),
             }
             self.release_operands(id);
         }
@@ -359,11 +359,11 @@ impl<'a> Compiler<'a> {
     /// Calls `visit` with the origin of each value that the node's call reads.
     fn each_read(&mut self, id: u32, visit: impl Fn(&mut Self, u32)) {
         let reads = match self.fates[id as usize] {
-            Fate::Absorbed => return,
-            Fate::Fused(fusion) => fusion.operands.map(Some),
-            Fate::Swish(swish) => [Some(swish.x), None, None],
-            Fate::Quantized(quantized) => quantized.operands.map(Some),
-            Fate::Alone => {
+            NodeTreatment::Absorbed => return,
+            NodeTreatment::Fused(fusion) => fusion.operands.map(Some),
+            NodeTreatment::Swish(swish) => [Some(swish.x), None, None],
+            NodeTreatment::Quantized(quantized) => quantized.operands.map(Some),
+            NodeTreatment::Alone => {
                 let mut reads = [None; 3];
                 reads
                     .iter_mut()

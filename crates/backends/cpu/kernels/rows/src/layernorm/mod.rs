@@ -13,7 +13,7 @@ use panoply_cpu_machine::compile_once;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
-use crate::reduce::{Real, Wide, row_total, wide_total};
+use crate::reduce::{Real, ComputeFloat, row_total, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -36,12 +36,12 @@ pub struct Norm<'a, T> {
 }
 
 /// An element type that can be normalised: every float.
-pub trait Normal: Real<Wide: Arithmetic> + LayerNormKernels {}
-impl<T: Real<Wide: Arithmetic> + LayerNormKernels> Normal for T {}
+pub trait Normal: Real<ComputeFloat: Arithmetic> + LayerNormKernels {}
+impl<T: Real<ComputeFloat: Arithmetic> + LayerNormKernels> Normal for T {}
 
 /// The arithmetic that normalisation needs.
-pub trait Arithmetic: Wide + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}
-impl<W: Wide + std::ops::Sub<Output = W> + std::ops::Mul<Output = W>> Arithmetic for W {}
+pub trait Arithmetic: ComputeFloat + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}
+impl<W: ComputeFloat + std::ops::Sub<Output = W> + std::ops::Mul<Output = W>> Arithmetic for W {}
 
 /// Normalises every row of `len` elements. Weight and bias must have `len` elements if they are
 /// given.

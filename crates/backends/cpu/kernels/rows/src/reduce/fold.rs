@@ -33,7 +33,7 @@ pub trait Fold<T: Element>: Send + Sync {
 /// A float and the type in which it is computed.
 pub trait Real: Element {
     /// f32 for f32, f16 and bf16; f64 for f64.
-    type Wide: Wide;
+    type Wide: ComputeFloat;
     /// The same number in the type in which it is computed.
     fn widen(self) -> Self::Wide;
     /// The nearest element.
@@ -41,7 +41,7 @@ pub trait Real: Element {
 }
 
 /// A type in which floats are computed.
-pub trait Wide: Element + PartialOrd + std::ops::Add<Output = Self> {
+pub trait ComputeFloat: Element + PartialOrd + std::ops::Add<Output = Self> {
     /// Zero.
     const ZERO: Self;
     /// As an f64, exactly.
@@ -52,7 +52,7 @@ pub trait Wide: Element + PartialOrd + std::ops::Add<Output = Self> {
 
 macro_rules! wides {
     ($($wide:ty),*) => {$(
-        impl Wide for $wide {
+        impl ComputeFloat for $wide {
             const ZERO: Self = 0.0;
             #[inline(always)]
             fn to_f64(self) -> f64 {
@@ -119,7 +119,7 @@ impl<T: Real> Fold<T> for FloatSum {
 /// The sum of floats that are computed in their own type.
 pub struct WideSum;
 
-impl<W: Wide> Fold<W> for WideSum {
+impl<W: ComputeFloat> Fold<W> for WideSum {
     type Block = W;
     type Total = f64;
     type Output = W;

@@ -23,7 +23,7 @@ use crate::team::Team;
 use fold::{ExactMean, Extreme, FloatSum, WideSum, WrappingSum};
 
 pub use fold::{Greatest, Least, Preference};
-pub use fold::{OrderedElement, Real, Wide};
+pub use fold::{OrderedElement, Real, ComputeFloat};
 pub use traverse::max_of_row;
 
 /// Maximum additions in a lane before it is added to its f64 total.
@@ -143,6 +143,6 @@ pub fn row_total<T: Real>(values: &[T]) -> f64 {
 
 /// The sum of values that are computed in their own type.
 #[inline(always)]
-pub fn wide_total<W: Wide>(values: &[W]) -> f64 {
+pub fn wide_total<W: ComputeFloat>(values: &[W]) -> f64 {
     traverse::fold_row::<W, WideSum>(values)
 }

@@ -71,18 +71,18 @@ fn bring_near(begins: &[usize; LANES], input: &[f32], output: Option<&[f32]>) {
 }
 
 /// A section with its weights in every lane, and its state.
-struct Running {
+struct WideSection {
     b: [__m512d; 3],
     a: [__m512d; 2],
     first: VectorRow,
     second: VectorRow,
 }
 
-impl Running {
+impl WideSection {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn new(section: &Biquad, state: &LaneState) -> Running {
-        let mut running = Running {
+    fn new(section: &Biquad, state: &LaneState) -> WideSection {
+        let mut running = WideSection {
             b: [_mm512_setzero_pd(); 3],
             a: [_mm512_setzero_pd(); 2],
             first: load_row(&state[0]),
@@ -118,7 +118,7 @@ impl Running {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn one_section(section: &Biquad, tile: &mut [[f64; LANES]; TILE], state: &mut LaneState) {
-    let mut running = Running::new(section, state);
+    let mut running = WideSection::new(section, state);
     for row in tile {
         store_row(row, running.next(load_row(row)));
     }
@@ -127,7 +127,7 @@ fn one_section(section: &Biquad, tile: &mut [[f64; LANES]; TILE], state: &mut La
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn two_sections(sections: &[Biquad; 2], tile: &mut [[f64; LANES]; TILE], states: &mut [LaneState; 2]) {
-    let (mut one, mut two) = (Running::new(&sections[0], &states[0]), Running::new(&sections[1], &states[1]));
+    let (mut one, mut two) = (WideSection::new(&sections[0], &states[0]), WideSection::new(&sections[1], &states[1]));
     let mut between = one.next(load_row(&tile[0]));
     for at in 1..TILE {
         let next = one.next(load_row(&tile[at]));

@@ -28,7 +28,7 @@ impl LaneNumbers {
 
 /// The memory of a decoder: the belief about each bit, its sign in each word, and the last message
 /// of each check to each of its bits.
-pub(super) struct Room {
+pub(super) struct DecoderMemory {
     pub(super) beliefs: Vec<LaneNumbers>,
     pub(super) signs: Vec<u16>,
     pub(super) messages: Vec<LaneNumbers>,
@@ -53,7 +53,7 @@ pub(super) struct LdpcTask<'a> {
     pub(super) spare: usize,
     pub(super) sent: std::ops::Range<usize>,
     pub(super) data_bits: usize,
-    pub(super) room: &'a mut Room,
+    pub(super) room: &'a mut DecoderMemory,
     pub(super) likelihoods: &'a [f32],
     pub(super) iterations: usize,
     pub(super) data: &'a mut [u8],

@@ -11,7 +11,7 @@ use super::filtering::{each_line, step_of};
 use super::output::{Output, TakeMemory, numbers};
 use super::space::Space;
 use crate::bank::Bank;
-use crate::learn::{Aim, adapt as learn};
+use crate::learn::{FilterTarget, adapt as learn};
 use crate::threads::{for_each_piece, share};
 use crate::track::Tracking;
 
@@ -81,9 +81,9 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
     each_line(threads, output.numbers(), 2 * len, &|_, index, out| {
         let place = index * len..(index + 1) * len;
         let aim = match (&op.target, desired) {
-            (Target::Modulus(power), _) => Aim::Modulus(*power as f32),
-            (Target::Signal(_), Some(signal)) => Aim::Signal(&signal[place.clone()]),
-            _ => Aim::Points(&points),
+            (Target::Modulus(power), _) => FilterTarget::Modulus(*power as f32),
+            (Target::Signal(_), Some(signal)) => FilterTarget::Signal(&signal[place.clone()]),
+            _ => FilterTarget::Points(&points),
         };
         // Each line has its own weights, so this lock never blocks.
         let mut weights = shared[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -11,7 +11,7 @@ use super::output::{Output, TakeMemory};
 use super::session::{Session, unwanted};
 use super::waves::check_symbols;
 use crate::coded_stream::{Decoder, Encoder};
-use crate::learn::{Aim, adapt};
+use crate::learn::{FilterTarget, adapt};
 use crate::level::Level;
 use crate::viterbi::Trellis;
 use crate::viterbi::frame::Cost;
@@ -126,9 +126,9 @@ impl Session for Learner {
         for (index, line) in next.iter_mut().enumerate() {
             let place = index * len..(index + 1) * len;
             let aim = match (&self.rule.target, wanted) {
-                (Learning::Modulus(power), _) => Aim::Modulus(*power as f32),
-                (Learning::Signal, Some(signal)) => Aim::Signal(&signal[place.clone()]),
-                _ => Aim::Points(&points),
+                (Learning::Modulus(power), _) => FilterTarget::Modulus(*power as f32),
+                (Learning::Signal, Some(signal)) => FilterTarget::Signal(&signal[place.clone()]),
+                _ => FilterTarget::Points(&points),
             };
             let (own, rule) = (&samples[place.clone()], (self.rule.step, self.rule.normalized));
             adapt((&line.before, own), &aim, rule, &mut line.weights, &mut out.complex()[place], &mut work);

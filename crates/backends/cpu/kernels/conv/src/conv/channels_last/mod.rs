@@ -28,7 +28,7 @@ use super::ConvShape;
 use super::blocks::block;
 use super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::epilogue::Epilogue;
-use super::packed::{PackedWeights, Way, all_finite, in_order};
+use super::packed::{PackedWeights, PackOrder, all_finite, in_order};
 use super::winograd_tile::POINTS;
 use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, ThreadBuffers, at_least};
 use crate::simd::Simd;
@@ -117,20 +117,20 @@ pub fn forward(
     let sizes = [shape.groups, shape.filters, shape.group_channels()];
     if is_depthwise(shape) {
         let pack = |packed: &mut [f32]| depthwise::pack(shape, weights, packed);
-        let packed = in_order(Way::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
+        let packed = in_order(PackOrder::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
         return depthwise::run(simd, team, shape, input, packed, &scratch.bias, epilogue.activate, output);
     }
     let filters = shape.filters.next_multiple_of(tiles.lanes);
     if input.strides[1] == 1 && kept.is_some() && winograd::suits(simd, team.threads(), shape) {
         let total = filters * shape.channels * POINTS;
         let pack = |packed: &mut [f32]| winograd::pack(team, shape, tiles.lanes, weights, packed);
-        let weights = in_order(Way::PointsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
+        let weights = in_order(PackOrder::PointsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
         let operands = (weights, &scratch.bias[..]);
         return winograd::run(simd, team, &mut scratch.slots, shape, input, operands, epilogue, output);
     }
     let total = filters * shape.channels * shape.taps();
     let pack = |packed: &mut [f32]| pack(team, shape, tiles.lanes, weights, packed);
-    let weights = in_order(Way::ChannelsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
+    let weights = in_order(PackOrder::ChannelsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
     set_taps(&mut scratch.taps, shape, &input);
     let products = shape.output_len().saturating_mul(shape.channels * shape.taps());
     let threads = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads() };

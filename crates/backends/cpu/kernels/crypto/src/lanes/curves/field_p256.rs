@@ -93,7 +93,7 @@ pub(super) fn chosen(mask: __mmask8, f: &Field, g: &Field) -> Field {
 }
 
 /// Products of limbs, unreduced.
-type Wide = [__m512i; 2 * LIMBS];
+type WideProduct = [__m512i; 2 * LIMBS];
 
 macro_rules! wide {
     ($term:ident) => {
@@ -131,7 +131,7 @@ macro_rules! column {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn wide(f: &Field, g: &Field) -> Wide {
+fn wide(f: &Field, g: &Field) -> WideProduct {
     macro_rules! term {
         ($k:literal, $i:literal) => {
             if $i <= $k && $k - $i < LIMBS as i32 {
@@ -210,7 +210,7 @@ fn squared_often(f: &Field, times: usize) -> Field {
 /// zero; of p only four bits matter beyond.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn reduced(mut t: Wide) -> Field {
+fn reduced(mut t: WideProduct) -> Field {
     let mask = _mm512_set1_epi64((1 << BITS) - 1);
     macro_rules! step {
         ($($i:literal)*) => {

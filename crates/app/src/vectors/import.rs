@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -20,6 +19,7 @@ use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
+use crate::gate::Gate;
 use crate::screen::{Screen, spinner};
 
 /// Adds the vectors of a file.
@@ -28,13 +28,13 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     expect_dimension(reader.as_ref(), collection.schema().dimension, &name(options))?;
-    let taken = Arc::new(AtomicU64::new(0));
+    let taken: Arc<Gate<u64>> = Arc::default();
     announce(&taken);
     let start = Instant::now();
     let progress = progress_bar(reader.as_ref(), options)?;
     let outcome = copy(reader.as_mut(), &collection, options, &taken, &progress);
     progress.finish_and_clear();
-    let rows = taken.load(Ordering::Relaxed);
+    let rows = *taken.pass();
     outcome.with_context(|| not_to_its_end(options, rows))?;
     collection.flush()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -86,7 +86,7 @@ fn copy(
     reader: &mut dyn Reader,
     collection: &Collection,
     options: &ImportOptions,
-    taken: &AtomicU64,
+    taken: &Gate<u64>,
     progress: &ProgressBar,
 ) -> anyhow::Result<()> {
     let rows_max = rows_per_batch(collection.schema().dimension);
@@ -94,13 +94,14 @@ fn copy(
     while let Some(mut batch) = reader.next_batch(rows_max)? {
         let rows = batch.ids.len() as u64;
         prefix(&mut batch, &options.id_prefix);
+        let mut taken = taken.pass();
         if options.replace {
             collection.upsert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         } else {
             collection.insert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         }
-        let taken = taken.fetch_add(rows, Ordering::Relaxed) + rows;
-        progress.set_position(if in_rows { taken } else { reader.bytes_read() });
+        *taken += rows;
+        progress.set_position(if in_rows { *taken } else { reader.bytes_read() });
     }
     Ok(())
 }
@@ -121,11 +122,16 @@ fn prefix(batch: &mut Batch, prefix: &str) {
 }
 
 /// Sets the message that reports on Ctrl-C how far the import has come.
-fn announce(taken: &Arc<AtomicU64>) {
+fn announce(taken: &Arc<Gate<u64>>) {
+    const UNKNOWN: &str = "interrupted in the middle of a batch: `panoply vectors count` tells how many rows are in the \
+                           collection; --replace takes them again";
     let taken = Arc::clone(taken);
-    failure::say_on_interrupt(move |_| {
-        let rows = taken.load(Ordering::Relaxed);
-        format!("interrupted; at least {} are in the collection; --replace takes them again", counted(rows, "row"))
+    failure::say_on_interrupt(move |_| match taken.close(|rows| *rows) {
+        Some(rows) => {
+            let rows = counted(rows, "row");
+            format!("interrupted; {rows} of the file are committed and durable; --replace takes them again")
+        }
+        None => UNKNOWN.to_owned(),
     });
 }
 

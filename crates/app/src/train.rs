@@ -146,9 +146,10 @@ fn announce(options: &TrainOptions) -> Arc<Gate<bool>> {
 
 /// The text about a folder of checkpoints.
 fn kept(folder: &Path) -> String {
-    let newest = Checkpoints::new(folder, CHECKPOINTS).and_then(|checkpoints| checkpoints.steps());
+    // A folder that does not exist is not made.
+    let there = folder.is_dir().then(|| Checkpoints::new(folder, CHECKPOINTS).and_then(|there| there.steps()));
     let folder = folder.display();
-    match newest.ok().and_then(|steps| steps.last().copied()) {
+    match there.and_then(Result::ok).and_then(|steps| steps.last().copied()) {
         Some(step) => format!("{folder} has a checkpoint of step {step}, from which the same command goes on"),
         None => format!("{folder} has no checkpoint yet"),
     }

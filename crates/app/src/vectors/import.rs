@@ -21,6 +21,7 @@ use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
 use crate::gate::Gate;
 use crate::screen::{Screen, spinner};
+use crate::standard;
 
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
@@ -70,7 +71,10 @@ fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
     let cannot = || format!("{} cannot be read", name(options));
     let vectors = match &options.file {
         Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
-        None => formats::read(options.kind, std::io::stdin(), &options.columns).with_context(cannot)?,
+        None => {
+            let input = standard::input().with_context(cannot)?;
+            formats::read(options.kind, input, &options.columns).with_context(cannot)?
+        }
     };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;

@@ -56,6 +56,7 @@ pub fn main() -> ExitCode {
     // Must run while the process has a single thread.
     secrets::take(std::env::args_os());
     failure::end_on_interrupt();
+    signals::survive_large_files();
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => Configuration::resolve(arguments).and_then(run),
         Err(answer) => manual::show(&answer),

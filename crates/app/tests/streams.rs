@@ -1,11 +1,16 @@
-//! Standard streams that are closed, or open in the wrong direction.
+//! Standard streams that are closed, blocked, or open in the wrong direction, and limits of the
+//! system.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say where.
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::store::support::Folder;
-use crate::store_safety::told;
+use crate::store_safety::{full_pipe, signal, told};
 
 /// Runs the command with a redirection of the shell.
 fn run(folder: &Folder, arguments: &[&str], redirection: &str) -> Output {
@@ -86,4 +91,62 @@ fn a_closed_input_is_not_an_empty_one() {
     assert!(!folder.printed(&["ls", "safe", "--key-file", "safe.key"]).contains("empty"));
     assert!(run(&folder, &put, "</dev/null").status.success());
     assert!(folder.printed(&["ls", "safe", "--key-file", "safe.key"]).contains("empty"));
+}
+
+/// Regression: a process that could not write its final message could not be ended by a signal.
+#[test]
+fn a_signal_ends_a_command_whose_error_output_is_blocked() {
+    let folder = Folder::new("blocked");
+    let (_reader, writer) = full_pipe();
+    let put = Folder::keyed(&["put", "safe", "-", "--name", "endless"]);
+    let mut child = folder.command(&put).stdin(Stdio::piped()).stderr(writer).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More bytes than a pipe holds, so the command has begun to read.
+    input.write_all(&[7; 3_000_000]).unwrap();
+    signal(&child, Signal::TERM);
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+/// Regression: the system ended the process, without a message.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_like_a_full_disk() {
+    let folder = Folder::new("file-limit");
+    let noise: Vec<u8> = (0..400_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    folder.write("noise", noise);
+    assert!(folder.run(&Folder::keyed(&["put", "safe", "noise"])).status.success());
+    for (arguments, reason) in [
+        ("put safe noise --replace", "no space is left"),
+        ("get safe noise --to copy", "the output: File too large"),
+    ] {
+        let mut command = Command::new("sh");
+        let line = format!("ulimit -f 100; exec \"$0\" store {arguments} --key-file safe.key");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_panoply")]).current_dir(&folder.0);
+        let output = command.env("XDG_STATE_HOME", folder.path("state")).output().unwrap();
+        let (code, complaint) = told(&output);
+        assert!(code == Some(1) && complaint.contains(reason), "{arguments}: {code:?}: {complaint}");
+    }
+    assert!(!folder.path("copy").exists());
+    folder.printed(&Folder::keyed(&["verify", "safe"]));
+}
+
+/// Regression: the key took the whole input, and an empty object was stored.
+#[test]
+fn the_input_is_not_read_as_two_things() {
+    let folder = Folder::new("two-readers");
+    for input in ["/dev/stdin", "/dev/fd/0"] {
+        let put = ["put", "safe", "-", "--name", "object", "--key-file", input];
+        let rotate = ["rotate", "safe", "--key-file", input, "--new-key-file", input];
+        for arguments in [&put[..], &rotate] {
+            let refused = folder.refused(arguments, 2);
+            assert!(refused.contains(&format!("{input}: expected another source of the key")), "{refused}");
+        }
+        let import = ["vectors", "import", "words", "-", "--passphrase-file", input];
+        assert_eq!(told(&run(&folder, &import, "")).0, Some(2));
+    }
+    assert_eq!(folder.json(&["ls", "safe"])["objects"].as_array().unwrap().len(), 0);
 }

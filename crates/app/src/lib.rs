@@ -8,6 +8,7 @@
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
 //! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
 //! [`signals`] end a command early; a [`gate`] makes sure that its final message stays true.
+//! [`standard`] notices streams that are closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -33,6 +34,7 @@ mod screen;
 mod secrets;
 mod signal;
 mod signals;
+mod standard;
 mod store;
 mod terminal;
 mod train;
@@ -54,6 +56,7 @@ pub fn main() -> ExitCode {
     // Must run while the process has a single thread.
     secrets::take(std::env::args_os());
     failure::end_on_interrupt();
+    signals::survive_large_files();
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => Configuration::resolve(arguments).and_then(run),
         Err(answer) => manual::show(&answer),
@@ -79,6 +82,7 @@ fn run(configuration: Configuration) -> Result<(), Failure> {
     if !matches!(configuration, Configuration::Vectors(_)) {
         secrets::wipe_unannounced();
     }
+    standard::expect_output()?;
     let mut screen = Screen::of_this_process();
     match configuration {
         Configuration::Devices(options) => devices::show(&options, &mut screen)?,

@@ -3,9 +3,12 @@
 mod cli;
 mod demo;
 mod graph;
+mod last_words;
 mod models;
+mod overtaken;
 mod signal;
 mod store;
 mod store_safety;
+mod streams;
 mod train;
 mod vectors;

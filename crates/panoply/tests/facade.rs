@@ -84,3 +84,17 @@ fn recordings_are_written_and_read_without_a_device() {
     assert_eq!(blocks[0].as_slice::<f32>().unwrap(), samples.as_slice::<f32>().unwrap());
     assert_eq!(windowed_sinc(31, Band::LowPass(0.2), Window::Hamming).unwrap().len(), 31);
 }
+
+/// A caller that walks the parts of an op names their types without the crates below. Regression:
+/// [`panoply::Part`] was exported alone.
+#[test]
+fn the_types_of_parts_are_exported_together() {
+    use panoply::Describe;
+
+    let matrix = Tensor::from_vec(vec![1_i32, 2], [1, 2]).unwrap();
+    let mut op = Transpose::new(&matrix);
+    let (mut read, mut written) = (0, 0);
+    op.for_each_part(&mut |_: panoply::PartRef<'_>| read += 1);
+    op.for_each_part_mut(&mut |_: panoply::PartMut<'_>| written += 1);
+    assert_eq!((read, written), (1, 1));
+}

@@ -185,7 +185,7 @@ impl Log {
             let is_ours = copy.file.metadata().is_ok_and(|metadata| metadata.len() == self.place.bytes)
                 && ends_at(copy, &self.place);
             if !is_ours {
-                return Err(Error::Overtaken { path: copy.path.clone() });
+                return Err(Error::overtaken(copy.path.clone()));
             }
         }
         Ok(())

@@ -39,10 +39,14 @@ use crate::merkle;
 use crate::newest::{Newest, refuse_successor_of_keys};
 pub use crate::options::Options;
 use crate::options::check;
+use crate::overtaken::undone;
 use crate::temporary;
 
 /// A log is rewritten when it is longer than this, and than twice its first length.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
+/// Changes without an object that another writer can prevent.
+const KEY_NOT_CHANGED: &str = "the key of the store was not changed";
+const LOG_NOT_REWRITTEN: &str = "the log was not rewritten";
 
 /// Description of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,10 +227,10 @@ impl Store {
             self.or_later(written)?;
         }
         if self.log.is_none() {
-            return self.rewrite_log(self.identity.clone());
+            return self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
         }
         if !is_log_whole {
-            let written = self.rewrite_log(self.identity.clone());
+            let written = self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
             return self.or_later(written);
         }
         if !is_head_whole {
@@ -383,11 +387,11 @@ impl Store {
         let cost = self.options.passphrase_cost;
         let identity = self.identity.rotated(&self.runtime, key, cost, |epoch| used.contains(&epoch))?;
         let current = self.folder.expect_head(Some(&self.head)).map_err(Failure::from);
-        self.settle(current)?;
+        self.settle(current.map_err(|failure| failure.undoing(|| KEY_NOT_CHANGED.to_owned())))?;
         // The copy of the keys is written first: once the rotation counts, nothing is left that the
         // old master key opens.
         self.folder.write_keys(&identity.encode_keys(&self.runtime)?)?;
-        if let Err(error) = self.rewrite_log(identity) {
+        if let Err(error) = self.rewrite_log(identity, KEY_NOT_CHANGED) {
             let keys = self.identity.encode_keys(&self.runtime)?;
             if self.stopped.is_none() {
                 // If that fails too, the next writer does it.
@@ -433,7 +437,7 @@ impl Store {
     pub(crate) fn commit(&mut self, changes: Vec<Change>) -> Result<()> {
         self.expect_writable()?;
         let written = self.write_changes_in_reserve(&changes);
-        self.settle(written)?;
+        self.settle(written.map_err(|failure| failure.undoing(|| undone(&changes))))?;
         if changes.into_iter().try_for_each(|change| self.catalog.apply(change)).is_none() {
             let reason = "a change did not fit the catalog".to_owned();
             self.stopped = Some(reason.clone());
@@ -444,7 +448,7 @@ impl Store {
         if self.state.log_bytes > COMPACT_BYTES_MIN.max(2 * self.log_bytes_first) {
             // The changes already count; if there is no space for a new log, the old one is
             // continued.
-            let _ = self.rewrite_log(self.identity.clone());
+            let _ = self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
         }
         Ok(())
     }
@@ -489,8 +493,9 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a new log with the whole catalog, under the newest root key of this identity.
-    fn rewrite_log(&mut self, identity: Identity) -> Result<()> {
+    /// Writes a new log with the whole catalog, under the newest root key of this identity. `undone`
+    /// is what was not done if another writer has changed the store.
+    fn rewrite_log(&mut self, identity: Identity, undone: &str) -> Result<()> {
         let (_, root) = identity.keyring.newest()?;
         let mut log = Log::create(&self.runtime, &self.folder, identity.store, root)?;
         let (id, generation) = (log.place().log, self.state.generation + 1);
@@ -502,7 +507,7 @@ impl Store {
         if matches!(&written, Err(failure) if !failure.is_unclear) {
             self.folder.remove_catalog(&id);
         }
-        let (state, head, place) = self.settle(written)?;
+        let (state, head, place) = self.settle(written.map_err(|failure| failure.undoing(|| undone.to_owned())))?;
         log.committed(place);
         let old = self.state.log;
         self.catalog.note(state.generation, state.last_tag);
@@ -517,7 +522,7 @@ impl Store {
     fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T> {
         result.map_err(|Failure { error, is_unclear }| {
             if is_unclear {
-                self.stopped = Some(error.to_string());
+                self.stopped = Some(error.reason());
             }
             error
         })

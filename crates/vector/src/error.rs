@@ -234,7 +234,7 @@ impl From<panoply_store::Error> for Error {
             panoply_store::Error::InUse { path } => Error::InUse { path },
             panoply_store::Error::Moved { path } => Error::Moved { path },
             // A file of it was deleted or replaced.
-            panoply_store::Error::Overtaken { path } => Error::Moved { path },
+            panoply_store::Error::Overtaken { path, .. } => Error::Moved { path },
             panoply_store::Error::NotAFile { path } => Error::NotAFile { path },
             panoply_store::Error::DiskFull { path } => Error::DiskFull { path },
             panoply_store::Error::Io { action, path, source } => Error::Io { action, path, source },

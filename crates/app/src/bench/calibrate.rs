@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use super::random::Normals;
 use crate::configuration::{BenchOptions, Format};
-use crate::failure::{Failure, say_on_interrupt};
+use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind};
 use crate::screen::Screen;
+use crate::store::commit::{Commit, Words};
 
 /// How often each op is run. The first run may include compilation.
 const REPEATS: usize = 6;
@@ -67,6 +68,12 @@ impl Expected {
     }
 }
 
+const WORDS: Words = Words {
+    before: "the figures that were kept before are unchanged",
+    after: "the measured figures are kept",
+    unknown: "it is unknown whether the measured figures are kept or those before; `panoply bench --calibrate` repeats",
+};
+
 /// Measures every device and stores the result.
 pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<DeviceInfo> = runtime.devices().cloned().collect();
@@ -85,8 +92,9 @@ pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Re
         }
         screen.flush()?;
     }
-    say_on_interrupt(|_| "interrupted; what was measured is kept, or what was kept before".to_owned());
-    let path = learned::store(runtime).map_err(|error| anyhow::anyhow!("what was learned cannot be kept: {error}"))?;
+    let stored = Commit::announced(WORDS).make(|| learned::store(runtime).map_err(|error| (error, true)));
+    let path = stored.map_err(|(error, _)| anyhow::anyhow!("what was learned cannot be kept: {error}"))?;
+    screen.note_done(WORDS.after);
     if options.format == Format::Table {
         screen.line(format!("kept in {}", path.display()))?;
     }

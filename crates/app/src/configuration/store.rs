@@ -67,6 +67,21 @@ pub enum KeySource {
     Generated(PathBuf),
 }
 
+impl KeySource {
+    /// Refuses a key from the standard input, which `other` reads as well: one of them would be
+    /// empty.
+    pub fn expect_no_input(&self, other: &str) -> Result<(), Failure> {
+        const INPUT: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+        match self {
+            KeySource::File(file) | KeySource::PassphraseFile(file) if INPUT.iter().any(|input| file.as_os_str() == *input) => {
+                let file = file.display();
+                Err(Failure::Usage(format!("{file}: expected another source of the key, since {other} is read there")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct InitOptions {
     pub place: Place,
@@ -265,7 +280,11 @@ fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
         _ => PutMode::Refuse,
     };
     let level = Some(level).filter(|level| *level > 0);
-    Ok(PutOptions { place: place(where_)?, key: key(from), source, mode, level, format: format(json) })
+    let key = key(from);
+    if matches!(source, PutSource::Input(_)) {
+        key.expect_no_input("the object")?;
+    }
+    Ok(PutOptions { place: place(where_)?, key, source, mode, level, format: format(json) })
 }
 
 fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
@@ -303,8 +322,11 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
         passphrase_file: new_passphrase_file,
         passphrase: new_passphrase,
     };
-    let new_key = generated(generate, key(to));
-    Ok(RotateOptions { place: place(where_)?, key: key(from), new_key, weak_passphrase, format: format(json) })
+    let (key, new_key) = (key(from), generated(generate, key(to)));
+    if key.expect_no_input("it").is_err() {
+        new_key.expect_no_input("the present key")?;
+    }
+    Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, format: format(json) })
 }
 
 fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {

@@ -214,6 +214,11 @@ impl VectorsOptions {
     pub fn resolve(arguments: VectorsArguments) -> Result<VectorsOptions, Failure> {
         let generate = matches!(&arguments.command, VectorsCommand::Create(create) if create.generate);
         let key = key_source(arguments.key, generate)?;
+        if let (Some(key), VectorsCommand::Import(import)) = (&key, &arguments.command)
+            && import.file.as_os_str() == "-"
+        {
+            key.expect_no_input("the collection's new rows")?;
+        }
         Ok(VectorsOptions { command: VectorsOption::resolve(arguments.command)?, key })
     }
 }

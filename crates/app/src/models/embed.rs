@@ -2,6 +2,7 @@
 //! collection.
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
@@ -17,7 +18,8 @@ use crate::configuration::Format;
 use crate::configuration::models::EmbedOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::vectors::start;
+use crate::store::commit::{Commit, Made};
+use crate::vectors::{counted, start};
 
 /// The number of texts per batch, and the most tokens of each text.
 const BATCH: usize = 32;
@@ -28,6 +30,60 @@ struct Row {
     id: String,
     vector: Vec<f32>,
     metadata: Value,
+}
+
+/// The rows that are put into a collection, for the final message.
+#[derive(Debug)]
+struct Written {
+    count: usize,
+    first: String,
+    last: String,
+    /// Whether the same command puts the rows under other ids.
+    is_doubled_by_repeating: bool,
+}
+
+impl Written {
+    fn of(rows: &[Row], is_doubled_by_repeating: bool) -> Written {
+        let id = |row: Option<&Row>| row.map_or(String::new(), |row| row.id.clone());
+        Written { count: rows.len(), first: id(rows.first()), last: id(rows.last()), is_doubled_by_repeating }
+    }
+
+    /// The final message of a command whose rows are committed (`true`), or may be (`false`).
+    fn text(&self, path: &str, is_known: bool) -> String {
+        let Written { count, first, last, .. } = self;
+        let ids = if count == &1 { format!("id `{first}`") } else { format!("ids `{first}` to `{last}`") };
+        let rows = counted_are(*count);
+        match (is_known, self.is_doubled_by_repeating) {
+            (true, true) => format!(
+                "{rows} committed and durable in {path}, with the {ids}: do not repeat the command, which would add \
+                 them again under new ids"
+            ),
+            (true, false) => {
+                format!("{rows} committed and durable in {path}, with the {ids}; the same command replaces them")
+            }
+            (false, true) => format!(
+                "it is unknown whether {rows} committed in {path}, all or none, with the {ids}: repeat the command only \
+                 if `panoply vectors get {path} {last}` finds nothing"
+            ),
+            (false, false) => format!(
+                "it is unknown whether {rows} committed in {path}, all or none; the same command adds or replaces them"
+            ),
+        }
+    }
+}
+
+fn counted_are(count: usize) -> String {
+    format!("{} {}", counted(count as u64, "row"), if count == 1 { "is" } else { "are" })
+}
+
+/// Sets the messages about the one commit. `written` is set before the commit begins.
+fn announce(path: &str, written: &Arc<OnceLock<Written>>) -> Commit {
+    let (path, written) = (path.to_owned(), Arc::clone(written));
+    Commit::announced_by(move |made| match (made, written.get()) {
+        (Made::Yes, Some(written)) => written.text(&path, true),
+        (Made::Unknown, Some(written)) => written.text(&path, false),
+        (Made::No, _) | (_, None) => format!("no row is committed in {path}; the same command adds all of them"),
+    })
 }
 
 /// Runs `panoply embed`.
@@ -41,20 +97,25 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
         return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));
     };
     let (embed_ms, devices) = (started.elapsed().as_secs_f64() * 1e3, devices_of(&model));
+    let path = folder.display().to_string();
     let Some(dimension) = rows.first().map(|row| row.vector.len()) else {
-        return Err(anyhow!("there is no text to embed; {} is as it was", folder.display()).into());
+        return Err(anyhow!("there is no text to embed; {path} is as it was").into());
     };
+    let written = Arc::new(OnceLock::new());
+    let commit = announce(&path, &written);
     let collection = collection(&runtime, folder, dimension)?;
     if options.pictures.is_empty() {
         let first = next_number(&collection);
         rows.iter_mut().zip(first..).for_each(|(row, number)| row.id = number.to_string());
     }
+    let _ = written.set(Written::of(&rows, options.pictures.is_empty()));
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let vectors: Vec<f32> = rows.iter().flat_map(|row| row.vector.iter().copied()).collect();
     let metadata: Vec<Value> = rows.iter().map(|row| row.metadata.clone()).collect();
-    collection.upsert_many(&ids, &vectors, &metadata)?;
-    collection.flush()?;
-    let (path, count, len) = (folder.display().to_string(), rows.len(), collection.len());
+    let put = || collection.upsert_many(&ids, &vectors, &metadata).and_then(|()| collection.flush());
+    commit.make(|| put().map_err(|error| (error, true))).map_err(|(error, _)| error)?;
+    let (count, len) = (rows.len(), collection.len());
+    screen.note_done(format!("{} committed in {path}", counted_are(count)));
     match options.format {
         Format::Json => {
             let told =

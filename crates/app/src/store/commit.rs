@@ -2,6 +2,7 @@
 //! See [`crate::gate`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use panoply::store::{Error, Store};
 
@@ -21,7 +22,7 @@ pub struct Words {
 
 /// The known state of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Made {
+pub enum Made {
     #[default]
     No,
     Yes,
@@ -35,15 +36,20 @@ pub struct Commit(Arc<Gate<Made>>);
 impl Commit {
     /// From now on a signal prints the message for the current state.
     pub fn announced(words: Words) -> Commit {
+        Commit::announced_by(move |made| match made {
+            Made::No => words.before.to_owned(),
+            Made::Yes => words.after.to_owned(),
+            Made::Unknown => words.unknown.to_owned(),
+        })
+    }
+
+    /// The same with messages that are made when they are needed.
+    pub fn announced_by(say: impl Fn(Made) -> String + Send + 'static) -> Commit {
         let gate: Arc<Gate<Made>> = Arc::default();
         let seen = Arc::clone(&gate);
         say_on_interrupt(move |_| {
-            let text = seen.close(|made| match made {
-                Made::No => words.before,
-                Made::Yes => words.after,
-                Made::Unknown => words.unknown,
-            });
-            format!("interrupted; {}", text.unwrap_or(words.unknown))
+            let made = seen.close(|made| *made).unwrap_or(Made::Unknown);
+            format!("interrupted; {}", say(made))
         });
         Commit(gate)
     }
@@ -61,9 +67,32 @@ impl Commit {
     }
 }
 
-/// Whether the state of the disk is unclear after a failed commit.
-pub fn is_unclear(store: &mut Store) -> bool {
-    matches!(store.batch(), Err(Error::WritesStopped { .. }))
+/// A step that may take long. A signal does not wait for its end.
+pub struct Step(Arc<AtomicBool>);
+
+impl Step {
+    /// From now on a signal prints one of these messages. `before` must be true at every moment of
+    /// the step, also at its end.
+    pub fn announced(before: impl Into<String>, after: impl Into<String>) -> Step {
+        let (before, after, done) = (before.into(), after.into(), Arc::new(AtomicBool::new(false)));
+        let seen = Arc::clone(&done);
+        say_on_interrupt(move |_| {
+            let known = if seen.load(Ordering::Acquire) { &after } else { &before };
+            format!("interrupted; {known}")
+        });
+        Step(done)
+    }
+
+    /// Call after the step.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Whether it is unclear if a commit that failed with this error was made. It was not made if
+/// another writer was the cause, although nothing more can be written then.
+pub fn is_unclear(error: &Error, store: &mut Store) -> bool {
+    !matches!(error, Error::Overtaken { .. }) && matches!(store.batch(), Err(Error::WritesStopped { .. }))
 }
 
 /// The failure of a commit; `unknown` is added if the outcome is unclear.

@@ -101,8 +101,9 @@ fn warn_of_damage(store: &Store) {
 fn warn_of_new_anchor(store: &Store) {
     if store.had_no_anchor() {
         let path = store.path().display();
+        let from_now_on = if store.anchor_problem().is_none() { "; from now on it can" } else { "" };
         warn(format!(
-            "nothing was known so far of a store at {path}: whether it is an older copy cannot be told; from now on it can"
+            "nothing was known so far of a store at {path}: whether it is an older copy cannot be told{from_now_on}"
         ));
     }
 }

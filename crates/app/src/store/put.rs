@@ -113,7 +113,7 @@ fn put_all(
         // The files before a failure are committed nevertheless.
         let mut known = stored.pass();
         if let Err(error) = batch.commit() {
-            known.is_unclear = commit::is_unclear(store);
+            known.is_unclear = commit::is_unclear(&error, store);
             let failure = refused(error, known.is_unclear, &put);
             drop(known);
             return Err(failure);

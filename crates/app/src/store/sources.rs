@@ -13,6 +13,7 @@ use super::is_within;
 use super::progress::Counted;
 use crate::configuration::store::PutSource;
 use crate::failure::{Failure, warn};
+use crate::standard;
 use crate::vectors::{counted, path_text};
 
 /// Maximal nesting depth of folders.
@@ -57,7 +58,7 @@ impl Read for Opening<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let opened = match (&mut self.opened, self.file) {
             (Some(opened), _) => opened,
-            (none, None) => none.insert(Box::new(io::stdin())),
+            (none, None) => none.insert(Box::new(standard::input()?)),
             (none, Some(file)) => {
                 let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
                 none.insert(Box::new(File::open(file).map_err(named)?))

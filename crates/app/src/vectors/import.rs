@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -20,7 +19,9 @@ use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
+use crate::gate::Gate;
 use crate::screen::{Screen, spinner};
+use crate::standard;
 
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
@@ -28,13 +29,13 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     expect_dimension(reader.as_ref(), collection.schema().dimension, &name(options))?;
-    let taken = Arc::new(AtomicU64::new(0));
+    let taken: Arc<Gate<u64>> = Arc::default();
     announce(&taken);
     let start = Instant::now();
     let progress = progress_bar(reader.as_ref(), options)?;
     let outcome = copy(reader.as_mut(), &collection, options, &taken, &progress);
     progress.finish_and_clear();
-    let rows = taken.load(Ordering::Relaxed);
+    let rows = *taken.pass();
     outcome.with_context(|| not_to_its_end(options, rows))?;
     collection.flush()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -70,7 +71,10 @@ fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
     let cannot = || format!("{} cannot be read", name(options));
     let vectors = match &options.file {
         Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
-        None => formats::read(options.kind, std::io::stdin(), &options.columns).with_context(cannot)?,
+        None => {
+            let input = standard::input().with_context(cannot)?;
+            formats::read(options.kind, input, &options.columns).with_context(cannot)?
+        }
     };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
@@ -86,7 +90,7 @@ fn copy(
     reader: &mut dyn Reader,
     collection: &Collection,
     options: &ImportOptions,
-    taken: &AtomicU64,
+    taken: &Gate<u64>,
     progress: &ProgressBar,
 ) -> anyhow::Result<()> {
     let rows_max = rows_per_batch(collection.schema().dimension);
@@ -94,13 +98,14 @@ fn copy(
     while let Some(mut batch) = reader.next_batch(rows_max)? {
         let rows = batch.ids.len() as u64;
         prefix(&mut batch, &options.id_prefix);
+        let mut taken = taken.pass();
         if options.replace {
             collection.upsert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         } else {
             collection.insert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         }
-        let taken = taken.fetch_add(rows, Ordering::Relaxed) + rows;
-        progress.set_position(if in_rows { taken } else { reader.bytes_read() });
+        *taken += rows;
+        progress.set_position(if in_rows { *taken } else { reader.bytes_read() });
     }
     Ok(())
 }
@@ -121,11 +126,16 @@ fn prefix(batch: &mut Batch, prefix: &str) {
 }
 
 /// Sets the message that reports on Ctrl-C how far the import has come.
-fn announce(taken: &Arc<AtomicU64>) {
+fn announce(taken: &Arc<Gate<u64>>) {
+    const UNKNOWN: &str = "interrupted in the middle of a batch: `panoply vectors count` tells how many rows are in the \
+                           collection; --replace takes them again";
     let taken = Arc::clone(taken);
-    failure::say_on_interrupt(move |_| {
-        let rows = taken.load(Ordering::Relaxed);
-        format!("interrupted; at least {} are in the collection; --replace takes them again", counted(rows, "row"))
+    failure::say_on_interrupt(move |_| match taken.close(|rows| *rows) {
+        Some(rows) => {
+            let rows = counted(rows, "row");
+            format!("interrupted; {rows} of the file are committed and durable; --replace takes them again")
+        }
+        None => UNKNOWN.to_owned(),
     });
 }
 

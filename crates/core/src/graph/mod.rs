@@ -28,6 +28,7 @@ mod infer;
 mod instance;
 mod node;
 mod placeholder;
+mod refusal;
 mod rows;
 mod shorthands;
 mod templates;

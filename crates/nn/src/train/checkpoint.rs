@@ -114,6 +114,12 @@ impl Checkpoints {
         Ok((Some(found.marks), refused))
     }
 
+    /// The steps that have a checkpoint, in ascending order. The files are not read: a damaged one
+    /// counts.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        Ok(self.list()?.into_iter().map(|(step, _)| step).collect())
+    }
+
     /// The files with their steps, the oldest first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))?;

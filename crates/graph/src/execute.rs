@@ -188,8 +188,8 @@ impl Plans {
             let key = |port: usize| (graph.id(), hash, port);
             let known: Vec<Tensor> =
                 (0..step.outputs.len()).filter_map(|port| self.kept.get(&key(port)).cloned()).collect();
-            let fits = |(tensor, slot): (&Tensor, &usize)| tensor.len_bytes() == plan.slots[*slot].slot.len_bytes();
-            let known = match known.len() == step.outputs.len() && known.iter().zip(&step.outputs).all(fits) {
+            let fits = |(tensor, slot): (&Tensor, usize)| tensor.len_bytes() == plan.slots[slot].slot.len_bytes();
+            let known = match known.len() == step.outputs.len() && known.iter().zip(step.outputs.iter()).all(fits) {
                 true => known,
                 false => {
                     let mut op = Op::clone(&step.op);
@@ -200,8 +200,8 @@ impl Plans {
             };
             for (port, (slot, tensor)) in step.outputs.iter().zip(known).enumerate() {
                 self.kept.insert(key(port), tensor.clone());
-                kept.insert(*slot, tensor);
-                hashes.insert(*slot, hash_of(&key(port)));
+                kept.insert(slot, tensor);
+                hashes.insert(slot, hash_of(&key(port)));
                 keys.push(key(port));
             }
         }

@@ -27,9 +27,9 @@ pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
                 Origin::Step(maker) => once[maker],
             };
         });
-        let written: usize = step.outputs.iter().map(|slot| work.slots[*slot].len_bytes()).sum();
+        let written: usize = step.outputs.iter().map(|slot| work.slots[slot].len_bytes()).sum();
         // The output of a step that runs once cannot have a layout of its own.
-        let is_plain = step.outputs.iter().all(|slot| work.orders[*slot].is_none());
+        let is_plain = step.outputs.iter().all(|slot| work.orders[slot].is_none());
         once[index] = constant && is_plain && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
     }
     once

@@ -42,6 +42,7 @@ mod facts;
 mod fold;
 pub mod fuse;
 mod joined;
+mod lists;
 pub mod listing;
 pub mod memory;
 mod order;
@@ -56,6 +57,7 @@ mod work;
 pub use execute::{Destination, Executor, Held, Plans, Ready, Room, run};
 pub use facts::{Facts, Target};
 pub use joined::{join_rows, split_rows};
+pub use lists::Lists;
 pub use plan::{Joined, Order, Peak, Place, Plan, PlanSlot, Tail};
 
 use std::sync::Arc;

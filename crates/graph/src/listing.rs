@@ -52,7 +52,7 @@ impl Listing {
         let instance = Instance::new(graph, sizes)?;
         let plan = compile(graph, sizes, facts)?;
         let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, None, false)), rates);
-        let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot).collect();
+        let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot.clone()).collect();
         let Plan { once, steps, tails, .. } = &plan;
         let each_run = steps.iter().zip(tails).map(|(step, tail)| (step, tail.as_deref(), false));
         let all = once.iter().map(|step| (step, None, true)).chain(each_run);
@@ -91,9 +91,9 @@ fn rows<'a>(
         };
         step.op.for_each_tensor(&mut see);
         tail.iter().flat_map(|tail| &tail.more).for_each(see);
-        step.outputs.iter().for_each(|slot| made_by[*slot] = Some(rows.len()));
+        step.outputs.iter().for_each(|slot| made_by[slot] = Some(rows.len()));
         let mut cost = cost(&step.op);
-        let output = step.outputs.first().map(|slot| &slots[*slot]);
+        let output = step.outputs.first().map(|slot| &slots[slot]);
         let mut op = op_text(&step.op);
         if let (Some(tail), Some(output)) = (tail, output) {
             let read = tail.more.iter().map(touched_bytes).fold(0, u64::saturating_add);

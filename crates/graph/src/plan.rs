@@ -8,7 +8,7 @@ use panoply_core::graph::{Slot, Step};
 use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Op, Tensor};
 
-use crate::Facts;
+use crate::{Facts, Lists};
 use crate::cost::touched_bytes;
 use crate::fuse::copies::copied;
 
@@ -26,7 +26,7 @@ pub struct Plan {
     /// For each step in `steps`, its fused epilogue beyond the op's own, if any.
     pub tails: Vec<Option<Box<Tail>>>,
     /// For each step, the slots that are not read after it.
-    pub ends: Vec<Vec<usize>>,
+    pub ends: Lists,
     /// The outputs: views of slots.
     pub outputs: Vec<Tensor>,
     /// Bytes of the block that the slots in the arena share.
@@ -124,7 +124,7 @@ pub struct PlanSlot {
     pub place: Place,
     /// The memory order of the output of the step that makes it. `None` stands for the op's own
     /// row-major order.
-    pub order: Option<Order>,
+    pub order: Option<&'static Order>,
     /// The constants that it consists of, if there are several.
     pub joined: Option<Arc<Joined>>,
 }

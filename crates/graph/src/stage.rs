@@ -115,10 +115,10 @@ impl Stage {
                 self.filled[self.seats.of(slot)] = given;
             }
         }
-        for (number, (step, ends)) in plan.steps.iter().zip(&plan.ends).enumerate() {
+        for (number, step) in plan.steps.iter().enumerate() {
             self.fill(number)?;
             self.outputs.clear();
-            self.outputs.extend(step.outputs.iter().map(|slot| destination(plan, *slot)));
+            self.outputs.extend(step.outputs.iter().map(|slot| destination(plan, slot)));
             let staged = &self.ops[self.steps[number].op as usize];
             let made = match &staged.tail {
                 Some(tail) => executor.step_with(&staged.op, tail, &self.outputs),
@@ -128,9 +128,9 @@ impl Stage {
             self.empty(number);
             let value = made.map_err(|cause| at_node(op.graph(), step.node, cause))?;
             for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-                self.filled[self.seats.of(*slot)] = Some(tensor.clone());
+                self.filled[self.seats.of(slot)] = Some(tensor.clone());
             }
-            ends.iter().for_each(|slot| self.filled[self.seats.of(*slot)] = None);
+            plan.ends.of(number).for_each(|slot| self.filled[self.seats.of(slot)] = None);
         }
         self.handed_out(plan, op)
     }
@@ -216,14 +216,14 @@ impl Seats {
         let kept = seat_all(&|place| matches!(place, Place::Constant(_) | Place::Kept)) as usize;
         let mut count = seat_all(&|place| matches!(place, Place::Input(_) | Place::Own));
         let mut free = Vec::new();
-        for (step, ends) in plan.steps.iter().zip(&plan.ends) {
-            for slot in &step.outputs {
-                if let Place::Arena(_) = plan.slots[*slot].place {
-                    of_slot[*slot] = free.pop().unwrap_or(count);
-                    count = count.max(of_slot[*slot] + 1);
+        for (number, step) in plan.steps.iter().enumerate() {
+            for slot in step.outputs.iter() {
+                if let Place::Arena(_) = plan.slots[slot].place {
+                    of_slot[slot] = free.pop().unwrap_or(count);
+                    count = count.max(of_slot[slot] + 1);
                 }
             }
-            free.extend(ends.iter().map(|slot| of_slot[*slot]));
+            free.extend(plan.ends.of(number).map(|slot| of_slot[slot]));
         }
         Seats { of_slot, kept, count: count as usize }
     }
@@ -237,7 +237,7 @@ impl Seats {
 #[derive(PartialEq, Eq, Hash)]
 enum OpKind<'a> {
     /// An op of the graph, which stores equal ops once.
-    Recorded(*const Op),
+    Recorded(usize),
     /// A map of this expression, with this number of inputs.
     Map(&'a [Node], usize),
     /// A row function, as text, with the expressions before and after it, each with its number of
@@ -265,7 +265,7 @@ fn kind<'a>(step: &'a Step, graph: &Graph, instance: &Instance) -> Option<OpKind
     let own = instance.steps.binary_search_by_key(&step.node, |step| step.node).ok()?;
     match &graph.nodes()[step.node].kind {
         Kind::Op(template) if Arc::ptr_eq(&instance.steps[own].op, &step.op) => {
-            Some(OpKind::Recorded(Arc::as_ptr(template)))
+            Some(OpKind::Recorded(template.address()))
         }
         _ => None,
     }
@@ -275,7 +275,7 @@ fn destination(plan: &Plan, slot: usize) -> Destination {
     let planned = &plan.slots[slot];
     let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
     let is_output = planned.place == Place::Own;
-    Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes(), order: planned.order }
+    Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes(), order: planned.order.copied() }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub fn cpu(workspace: &Workspace, rounds: usize) -> Result<Vec<Rows>> {
         rows.add(&attempt(&mut peers)?);
         let mut runtime = workspace.cargo("bench --bench runtime -- --json ops decisions");
         rows.add(&capture(&mut runtime)?);
+        let mut pipelines = workspace.cargo("bench --bench pipelines -- --json");
+        rows.add(&capture(&mut pipelines)?);
         all.push(rows);
     }
     Ok(all)

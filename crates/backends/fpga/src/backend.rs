@@ -140,7 +140,7 @@ impl Backend for FpgaBackend {
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
-        let (mut devices, mut reasons, mut denied) = (Vec::new(), Vec::new(), false);
+        let (mut devices, mut reasons, mut denied, mut forked) = (Vec::new(), Vec::new(), false, false);
         for (place, finder) in self.places.iter().enumerate() {
             match finder.find() {
                 Err(Absence::NoDevice { reason }) => reasons.push(reason),
@@ -148,7 +148,10 @@ impl Backend for FpgaBackend {
                     denied = true;
                     reasons.push(reason);
                 }
-                Err(absence) => reasons.push(absence.to_string()),
+                Err(absence) => {
+                    forked |= absence == Absence::Forked;
+                    reasons.push(absence.to_string());
+                }
                 Ok(found) => found.iter().for_each(|found| match self.describe(place, found) {
                     Ok(info) => devices.push(info),
                     Err(error) => reasons.push(format!("{}: {error}", found.name)),
@@ -159,6 +162,7 @@ impl Backend for FpgaBackend {
         match (devices.is_empty(), denied) {
             (false, _) => Ok(devices),
             (true, true) => Err(Absence::Denied { reason }),
+            (true, false) if forked => Err(Absence::Forked),
             (true, false) => Err(Absence::NoDevice { reason }),
         }
     }

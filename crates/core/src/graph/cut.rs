@@ -290,7 +290,7 @@ impl GraphBuilder {
             Kind::Broadcast => one(self.broadcast(operands[0], &dims)),
             Kind::Permute(order) => one(self.permute(operands[0], order)),
             Kind::Slice { axis, start, end, step } => one(self.slice(operands[0], *axis, *start, *end, *step)),
-            Kind::Op(op) => self.copy_op(op, operands),
+            Kind::Op(op) => self.copy_op(&op.op(), operands),
             Kind::Input | Kind::Part(_) => Err(Error::invalid("graph: a part", "an op or a view", node.kind.name())),
         }
     }

@@ -1,6 +1,8 @@
 //! Instances: a graph with fixed symbol sizes, as a flat list of ops over placeholders.
 
 use std::any::Any;
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::Graph;
@@ -28,21 +30,45 @@ const COMPILED_MAX: usize = 8;
 /// A cached value for a list of devices, or for a sort of device.
 type CacheEntry<K, V> = OnceBox<(K, Arc<V>)>;
 
-/// The contents of one slot while an instance runs: a contiguous tensor.
-#[derive(Clone, Copy, Debug)]
+/// One slot while an instance runs: a contiguous tensor.
+#[derive(Clone, Debug)]
 pub struct Slot {
+    /// The source of the tensor.
+    pub origin: Origin,
+    contents: Arc<Contents>,
+}
+
+/// The contents of a slot. Slots of one type and shape may share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Contents {
     /// Element type.
     pub dtype: DType,
     /// Shape. Placeholders may view the slot in other shapes.
     pub shape: Shape,
-    /// The source of the tensor.
-    pub origin: Origin,
 }
 
 impl Slot {
+    /// A slot of its own contents.
+    pub fn new(dtype: DType, shape: Shape, origin: Origin) -> Slot {
+        Slot { origin, contents: Arc::new(Contents { dtype, shape }) }
+    }
+
+    /// Gives the slot another shape.
+    pub fn set_shape(&mut self, shape: Shape) {
+        self.contents = Arc::new(Contents { shape, ..*self.contents });
+    }
+
     /// Number of bytes.
     pub fn len_bytes(&self) -> usize {
         self.shape.elements() * self.dtype.size_bytes()
+    }
+}
+
+impl Deref for Slot {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
     }
 }
 
@@ -65,7 +91,38 @@ pub struct Step {
     /// The op. Each of its tensors is a placeholder. Plans share unchanged ops with the instance.
     pub op: Arc<Op>,
     /// The slots of its outputs.
-    pub outputs: Vec<usize>,
+    pub outputs: Outputs,
+}
+
+/// The slots of a step's outputs, which follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outputs {
+    first: u32,
+    count: u32,
+}
+
+impl Outputs {
+    /// These slots.
+    pub fn new(slots: Range<usize>) -> Outputs {
+        Outputs { first: slots.start as u32, count: slots.len() as u32 }
+    }
+
+    /// The slots, in the order of the op's outputs.
+    pub fn iter(self) -> Range<usize> {
+        let first = self.first as usize;
+        first..first + self.count as usize
+    }
+
+    /// The slot of the first output.
+    pub fn first(self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// Number of outputs.
+    #[allow(clippy::len_without_is_empty)] // Every op has an output.
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
 }
 
 /// A graph with sizes for its symbols.
@@ -92,7 +149,8 @@ impl Instance {
         let nodes = graph.nodes();
         let ops = nodes.iter().filter(|node| matches!(node.kind, Kind::Op(_))).count();
         let (slots, steps) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(ops));
-        let mut making = InstanceBuilder { slots, steps, values: Vec::with_capacity(nodes.len()) };
+        let (values, contents) = (Vec::with_capacity(nodes.len()), HashMap::new());
+        let mut making = InstanceBuilder { slots, steps, values, contents };
         let mut readers = readers(graph);
         let mut input = 0;
         for (index, node) in nodes.iter().enumerate() {
@@ -198,7 +256,7 @@ impl Instance {
             fill_in(&mut op, &|slot| filled.get(slot)?.clone())?;
             let value = run(&op).map_err(|cause| graph.0.nodes.error(step.node, cause))?;
             for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-                filled[*slot] = Some(tensor.clone());
+                filled[slot] = Some(tensor.clone());
             }
         }
         let missing = || Error::invalid("graph: an output", "a tensor", "nothing");
@@ -257,6 +315,8 @@ struct InstanceBuilder {
     slots: Vec<Slot>,
     steps: Vec<Step>,
     values: Vec<Vec<Tensor>>,
+    /// The contents of slots so far. A large graph has few that differ.
+    contents: HashMap<Contents, Arc<Contents>>,
 }
 
 impl InstanceBuilder {
@@ -277,7 +337,7 @@ impl InstanceBuilder {
             Kind::Slice { axis, start, end, step } => {
                 one(self.operand(node, 0)?.slice_step(*axis, *start, *end, *step))
             }
-            Kind::Op(op) => self.op(index, node, op),
+            Kind::Op(op) => self.op(index, node, op.op().into_owned()),
             Kind::Part(port) => {
                 let whole = node.operands.first().and_then(|operand| self.values.get(*operand as usize));
                 let part = whole.and_then(|values| values.get(*port)).cloned();
@@ -286,10 +346,10 @@ impl InstanceBuilder {
         }
     }
 
-    fn op(&mut self, index: usize, node: &Node, template: &Op) -> Result<Vec<Tensor>> {
+    /// Adds the step of an op, which is over placeholders of sample sizes.
+    fn op(&mut self, index: usize, node: &Node, mut op: Op) -> Result<Vec<Tensor>> {
         let operands: Vec<Tensor> =
             (0..node.operands.len()).map(|place| self.operand(node, place)).collect::<Result<_>>()?;
-        let mut op = template.clone();
         let mut operands = operands.into_iter();
         op.for_each_tensor_mut(&mut |tensor| {
             if let Some(operand) = operands.next() {
@@ -307,7 +367,7 @@ impl InstanceBuilder {
         let outputs = op.outputs()?;
         let tensors: Vec<Tensor> =
             outputs.into_iter().map(|(dtype, shape)| self.slot(dtype, shape, origin)).collect::<Result<_>>()?;
-        self.steps.push(Step { node, op: Arc::new(op), outputs: (first..self.slots.len()).collect() });
+        self.steps.push(Step { node, op: Arc::new(op), outputs: Outputs::new(first..self.slots.len()) });
         Ok(tensors)
     }
 
@@ -320,7 +380,9 @@ impl InstanceBuilder {
 
     fn slot(&mut self, dtype: DType, shape: Shape, origin: Origin) -> Result<Tensor> {
         let tensor = placeholder(dtype, shape, self.slots.len())?;
-        self.slots.push(Slot { dtype, shape, origin });
+        let contents = Contents { dtype, shape };
+        let contents = Arc::clone(self.contents.entry(contents).or_insert_with(|| Arc::new(contents)));
+        self.slots.push(Slot { origin, contents });
         Ok(tensor)
     }
 

@@ -43,9 +43,10 @@ use crate::tensor::Tensor;
 pub use builder::GraphBuilder;
 pub use cut::{GraphPart, Parts, Source};
 pub use dim::{Dim, SYMBOLS_MAX, SymbolSizes};
-pub use instance::{Instance, Origin, Slot, Step};
+pub use instance::{Contents, Instance, Origin, Outputs, Slot, Step};
 pub use node::{Kind, Node, NodeId};
 pub use placeholder::{NOWHERE, fill_in, is_placeholder, placeholder, slot_of, view_of};
+pub use templates::Template;
 
 use node::Nodes;
 

@@ -27,7 +27,7 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
 
 /// Copies the layout of a step's output to the step that replaces it.
 pub(super) fn pass_order_on(work: &mut Work, from: usize, to: usize) {
-    let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first().copied());
+    let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first());
     if let (Some(from), Some(to)) = (slot(from), slot(to)) {
         work.orders[to] = work.orders[from];
     }
@@ -90,7 +90,7 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
 /// reads; a product that adds would have to keep its sums in f32 first.
 fn norm_takes_it(work: &Work, step: usize, map: &Map, facts: &Facts) -> bool {
     let reader = || {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         match work.op(work.only_reader(slot)?)? {
             Op::Compute(ComputeOp::LayerNorm(op)) => Some(op),
             _ => None,

@@ -24,7 +24,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
         {
             work.replace(copy, op);
             work.remove(step);
-            work.orders[slot] = Some(HEADS_INSIDE);
+            work.orders[slot] = Some(&HEADS_INSIDE);
         }
     }
 }
@@ -32,11 +32,11 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
 /// The step that only moves the heads of this step's attention next to each other, and its slot.
 fn copy_behind(work: &Work, step: usize) -> Option<(usize, usize)> {
     let Op::Compute(ComputeOp::Attention(_)) = work.op(step)? else { return None };
-    let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    let slot = work.steps[step].as_ref()?.outputs.first()?;
     let shape = work.slots[slot].shape;
     let copy = work.only_reader(slot)?;
     let view = copied(work.op(copy)?).filter(|view| slot_of(view) == Some(slot))?;
-    let target = *work.steps[copy].as_ref()?.outputs.first()?;
+    let target = work.steps[copy].as_ref()?.outputs.first()?;
     let [batch, heads, rows, columns] = <[usize; 4]>::try_from(shape.dims()).ok()?;
     let steps = [heads * rows * columns, columns, rows * columns, 1].map(|step| step as isize);
     let lies = |view: &Tensor| {

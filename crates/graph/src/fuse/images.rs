@@ -33,7 +33,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
     let (readers, once) = (work.all_readers(), steps_of_constants(work));
     for step in (0..work.steps.len()).filter(|step| !once[*step]) {
         let Some(turned) = turned(work, step, facts) else { continue };
-        let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first().copied()) else { continue };
+        let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first()) else { continue };
         if work.is_output(slot) {
             continue;
         }
@@ -41,15 +41,15 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
         let Some(lies) = Shape::new(CHANNELS_LAST.map(|axis| old[axis])).ok() else { continue };
         let Ok(memory) = placeholder(work.slots[slot].dtype, lies, slot) else { continue };
         let Ok(seen) = memory.permute(&BACK) else { continue };
-        let own: &[usize] = readers.get(slot).map_or(&[], Vec::as_slice);
+        let own = readers.get(slot).unwrap_or_default();
         if !work.can_see(slot, own, &old, &seen) {
             continue;
         }
         let Some((op, order)) = turned.into_op(work, step) else { continue };
         work.replace(step, op);
-        work.slots[slot].shape = lies;
+        work.slots[slot].set_shape(lies);
         work.orders[slot] = order;
-        own.iter().for_each(|reader| work.see(*reader, slot, &old, &seen));
+        own.iter().for_each(|reader| work.see(*reader as usize, slot, &old, &seen));
     }
 }
 
@@ -64,16 +64,16 @@ enum Turned {
 }
 
 impl Turned {
-    fn into_op(self, work: &mut Work, step: usize) -> Option<(Op, Option<Order>)> {
+    fn into_op(self, work: &mut Work, step: usize) -> Option<(Op, Option<&'static Order>)> {
         match self {
-            Turned::Ordered(op) => Some((op, Some(CHANNELS_LAST))),
+            Turned::Ordered(op) => Some((op, Some(&CHANNELS_LAST))),
             Turned::Plain(op) => Some((op, None)),
             Turned::Convolution(mut op) => {
                 // Fewer channels are padded with zeros by the device.
                 if op.weights.shape()[1] >= GROUP {
                     op.weights = turned_weights(work, step, &op.weights)?;
                 }
-                Some((conv2d(op), Some(CHANNELS_LAST)))
+                Some((conv2d(op), Some(&CHANNELS_LAST)))
             }
         }
     }
@@ -201,7 +201,7 @@ fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tens
     let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&view]);
     copy.validate().ok()?;
     let (node, shape) = (work.steps[step].as_ref()?.node, *view.shape());
-    let slot = Slot { dtype: weights.dtype(), shape, origin: Origin::Step(0) };
+    let slot = Slot::new(weights.dtype(), shape, Origin::Step(0));
     let slot = work.push_once(node, Op::Compute(ComputeOp::Map(copy)), slot);
     placeholder(weights.dtype(), shape, slot).ok()?.permute(&BACK).ok()
 }

@@ -9,7 +9,7 @@ use panoply_core::graph::{Graph, Origin, Slot, placeholder, slot_of};
 use panoply_core::op::compute::{Activation, ComputeOp, Map, MatMul, Precision};
 use panoply_core::{DType, Describe, Op, Shape, Tensor};
 
-use crate::Facts;
+use crate::{Facts, Lists};
 use crate::plan::Joined;
 use crate::views::{is_same, is_whole};
 use crate::work::Work;
@@ -66,7 +66,7 @@ fn turn_weights(work: &mut Work, graph: &Graph, step: usize) -> Option<()> {
     let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&turned]);
     copy.validate().ok()?;
     let (node, shape, dtype) = (work.steps[step].as_ref()?.node, *turned.shape(), b.dtype());
-    let slot = Slot { dtype, shape, origin: Origin::Step(0) };
+    let slot = Slot::new(dtype, shape, Origin::Step(0));
     let slot = work.push_once(node, Op::Compute(ComputeOp::Map(copy)), slot);
     (op.b, op.transpose_b) = (placeholder(dtype, shape, slot).ok()?.transpose().ok()?, false);
     work.replace(step, Op::Compute(ComputeOp::MatMul(op)));
@@ -105,7 +105,7 @@ fn product(work: &Work, step: usize) -> Option<&MatMul> {
 /// The product of a step, if it can be joined with others.
 fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
     let op = product(work, step)?;
-    let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    let slot = work.steps[step].as_ref()?.outputs.first()?;
     let is_float = matches!(op.a.dtype(), DType::F16 | DType::BF16 | DType::F32);
     let is_plain = op.c.is_none() && op.activation == Activation::None && op.precision == Precision::Full;
     if !is_float || !is_plain || op.a.shape().rank() < 2 || work.is_output(slot) || work.orders[slot].is_some() {
@@ -127,13 +127,13 @@ fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
 fn constant(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<usize> {
     let slot = slot_of(tensor)?;
     let Origin::Constant(node) = work.slots[slot].origin else { return None };
-    let is_plain = work.parts[slot].is_none() && is_whole(tensor, work.slots[slot].shape.elements());
+    let is_plain = !work.parts.contains_key(&slot) && is_whole(tensor, work.slots[slot].shape.elements());
     let constant = graph.nodes()[node].constant()?;
     (is_plain && constant.host_bytes().is_ok() && constant.shape() == tensor.shape()).then_some(node)
 }
 
 /// Replaces the first product by the joined one, and removes the others.
-fn join(work: &mut Work, members: &[Member], readers: &[Vec<usize>]) -> Option<()> {
+fn join(work: &mut Work, members: &[Member], readers: &Lists) -> Option<()> {
     let first = &members[0];
     let mut op = product(work, first.step)?.clone();
     let columns: usize = members.iter().map(|member| member.columns).sum();
@@ -165,17 +165,17 @@ fn join(work: &mut Work, members: &[Member], readers: &[Vec<usize>]) -> Option<(
     op.validate().ok()?;
     work.replace(first.step, Op::Compute(ComputeOp::MatMul(op)));
     for ((member, old), seen) in members.iter().zip(&old).zip(&seen) {
-        readers[member.slot].iter().for_each(|reader| work.see(*reader, member.slot, old, seen));
+        readers.of(member.slot).for_each(|reader| work.see(reader, member.slot, old, seen));
     }
     members[1..].iter().for_each(|member| work.remove(member.step));
-    work.slots[first.slot].shape = wide;
+    work.slots[first.slot].set_shape(wide);
     Some(())
 }
 
 /// A slot for several constants, as a tensor.
 fn joined(work: &mut Work, joined: Joined, dtype: DType, shape: Shape) -> Option<Tensor> {
     let origin = Origin::Constant(*joined.nodes.first()?);
-    let slot = work.new_slot(Slot { dtype, shape, origin });
-    work.parts[slot] = Some(Arc::new(joined));
+    let slot = work.new_slot(Slot::new(dtype, shape, origin));
+    work.parts.insert(slot, Arc::new(joined));
     placeholder(dtype, shape, slot).ok()
 }

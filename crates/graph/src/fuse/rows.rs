@@ -111,7 +111,7 @@ impl Rows {
 
     /// The map that is the only reader of the result.
     fn reader<'w>(&self, work: &'w Work, step: usize) -> Option<(usize, &'w Map)> {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         let reader = work.only_reader(slot)?;
         Some((reader, work.map(reader)?))
     }
@@ -119,7 +119,7 @@ impl Rows {
     /// The map's expression applied to the current result, and its other inputs, in the result's
     /// shape.
     fn composed(&self, work: &Work, step: usize, map: &Map) -> Option<(Program, Vec<Tensor>)> {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         let elements = work.slots[slot].shape.elements();
         let whole = map.output_shape().ok()?;
         let output = self.output_shape()?;

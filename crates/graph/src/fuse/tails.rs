@@ -40,7 +40,7 @@ fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail
     let is_plain = is_whole(result, shape.elements()) && *result.shape() == shape && output == shape;
     let is_single = map.output_dtype().ok()? == DType::F32 && result.dtype() == DType::F32;
     let is_seen_once = map.inputs().all(|other| slot_of(other) != Some(slot) || is_same(other, result));
-    let lies = work.steps[step].as_ref()?.outputs.iter().all(|slot| work.orders[*slot].is_none());
+    let lies = work.steps[step].as_ref()?.outputs.iter().all(|slot| work.orders[slot].is_none());
     if !is_plain || !is_single || !is_seen_once || !lies || work.tails[maker].is_some() {
         return None;
     }

@@ -63,14 +63,14 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
             made = reference(&tail)?;
         }
         for (slot, tensor) in step.outputs.iter().zip(made.tensors()) {
-            filled[*slot] = Some(match plan.slots[*slot].order {
-                Some(order) => tensor.permute(&order)?.contiguous()?,
+            filled[slot] = Some(match plan.slots[slot].order {
+                Some(order) => tensor.permute(order)?.contiguous()?,
                 None => tensor.clone(),
             });
         }
         // Values without further readers are dropped, as in shared memory.
-        if let Some(ends) = index.checked_sub(plan.once.len()).and_then(|index| plan.ends.get(index)) {
-            ends.iter().for_each(|slot| filled[*slot] = None);
+        if let Some(step) = index.checked_sub(plan.once.len()) {
+            plan.ends.of(step).for_each(|slot| filled[slot] = None);
         }
     }
     plan.outputs.iter().map(|view| view_of(view, filled[slot_of(view).unwrap()].as_ref().unwrap())).collect()

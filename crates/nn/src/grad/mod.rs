@@ -226,7 +226,7 @@ impl Backward {
                 Ok(vec![Some(self.tape.g.permute(turn.g, &back)?)])
             }
             Kind::Slice { axis, start, step, .. } => Ok(vec![Some(self.spread(turn, *axis, *start, *step)?)]),
-            Kind::Op(op) => match &**op {
+            Kind::Op(op) => match &*op.op() {
                 Op::Compute(op) => self.op_shares(turn, op),
                 _ => Err(self.refused(turn, "graphs of the compute domain are differentiated")),
             },

@@ -3,7 +3,7 @@
 //! activation become separate maps. The graph compiler fuses them again.
 
 use panoply_core::expr::Expr;
-use panoply_core::graph::{Dim, Graph, GraphBuilder, Kind, NodeId};
+use panoply_core::graph::{Dim, Graph, GraphBuilder, Kind, NodeId, Template};
 use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, Map, MatMul};
 use panoply_core::{DType, Op, Operation, Value};
 
@@ -98,11 +98,11 @@ impl Tape {
             Kind::Broadcast => self.g.broadcast(first()?, dims)?,
             Kind::Permute(order) => self.g.permute(first()?, order)?,
             Kind::Slice { axis, start, end, step } => self.g.slice(first()?, *axis, *start, *end, *step)?,
-            Kind::Op(op) if matches!(**op, Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
-                let (first, second) = self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(op, tensors)))?;
+            Kind::Op(op) if matches!(*op.op(), Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
+                let (first, second) = self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?;
                 return Ok((first, Some(second)));
             }
-            Kind::Op(op) => self.g.op(operands, |tensors| RecordedOp(with_tensors(op, tensors)))?,
+            Kind::Op(op) => self.g.op(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?,
             Kind::Input | Kind::Part(_) => {
                 return Err(Error::invalid("graph: a node", "one that is computed", kind.name()));
             }
@@ -129,7 +129,7 @@ impl Tape {
 
     fn step(&mut self, kind: &Kind, operands: &[usize], dims: &[Dim], source: usize) -> Result<usize> {
         if let Kind::Op(op) = kind {
-            match &**op {
+            match &*op.op() {
                 Op::Compute(ComputeOp::MatMul(op)) if has_epilogue(op) => return self.product(op, operands, source),
                 Op::Compute(ComputeOp::Conv2d(op)) if op.bias.is_some() || op.activation != Activation::None => {
                     return self.convolution(op, operands, source);
@@ -155,7 +155,7 @@ impl Tape {
         let mut made = None;
         let id = self.g.op(&ids, |tensors| {
             let map = Map::new(expr, &tensors.iter().collect::<Vec<_>>());
-            made = Some(Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Map(map.clone())))));
+            made = Some(Kind::Op(Template::new(Op::Compute(ComputeOp::Map(map.clone())))));
             map
         })?;
         let kind = made.ok_or_else(|| Error::invalid("graph: a map", "an op", "none"))?;
@@ -165,7 +165,7 @@ impl Tape {
     /// Records the bare product, then `activation(product + beta · c + bias)` as a map.
     fn product(&mut self, op: &MatMul, operands: &[usize], source: usize) -> Result<usize> {
         let bare = MatMul { c: None, beta: 0.0, bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::MatMul(bare))));
+        let bare = Kind::Op(Template::new(Op::Compute(ComputeOp::MatMul(bare))));
         let product = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![product];
@@ -188,7 +188,7 @@ impl Tape {
     /// Records the bare convolution, then `activation(sums + bias)` as a map.
     fn convolution(&mut self, op: &Conv2d, operands: &[usize], source: usize) -> Result<usize> {
         let bare = Conv2d { bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Conv2d(bare))));
+        let bare = Kind::Op(Template::new(Op::Compute(ComputeOp::Conv2d(bare))));
         let sums = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![sums];

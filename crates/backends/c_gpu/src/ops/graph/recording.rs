@@ -32,7 +32,7 @@ pub(super) struct PlanOutput {
 
 /// The slots of a plan that steps produce and the graph outputs, in the order of its steps.
 fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
-    let slots = plan.steps.iter().flat_map(|step| &step.outputs).copied();
+    let slots = plan.steps.iter().flat_map(|step| step.outputs.iter());
     slots.filter(|slot| plan.slots[*slot].place == Place::Own)
 }
 

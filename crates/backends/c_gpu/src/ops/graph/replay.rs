@@ -84,7 +84,7 @@ fn is_plain(plan: &Plan) -> bool {
 fn turned_bytes(plan: &Plan, step: &Step) -> usize {
     let mut bytes: usize = 0;
     match &*step.op {
-        Op::Compute(ComputeOp::Conv2d(op)) if step.outputs.iter().any(|slot| plan.slots[*slot].order.is_some()) => {
+        Op::Compute(ComputeOp::Conv2d(op)) if step.outputs.iter().any(|slot| plan.slots[slot].order.is_some()) => {
             // Tensors that are already channels-last need nothing more.
             let own = |tensor: &Tensor| if is_channels_last(tensor) { 0 } else { tensor.len_bytes() };
             own(&op.input).saturating_add(own(&op.weights))

@@ -2,7 +2,7 @@
 //! its accuracy.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::Read;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -144,7 +144,7 @@ fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions)
 }
 
 fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());

@@ -34,6 +34,7 @@
 
 pub mod collection;
 mod compact;
+pub mod embedding_model;
 mod encode;
 pub mod error;
 pub mod filter;
@@ -57,6 +58,7 @@ mod writer;
 
 pub use collection::{Collection, Entries, Entry, Page, RecallRow, Stats};
 pub use compact::Compaction;
+pub use embedding_model::EmbeddingModel;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use ivf::{IndexOptions, IndexReport};

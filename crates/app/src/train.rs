@@ -98,8 +98,9 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
         files::save(file, &parameters, HashMap::new()).map_err(anyhow::Error::new)?;
     }
     if let Some(file) = &options.curve {
-        let title = format!("{:?} on {} pictures", options.network, pictures.train.len());
-        let picture = curve::svg(&title, &summary.curves(&["loss of those kept aside", "accuracy"]));
+        let network = format!("{:?}", options.network).to_uppercase();
+        let title = format!("{network} trained on {} pictures", pictures.train.len());
+        let picture = curve::svg(&title, &summary.curves(&["loss on pictures kept aside", "accuracy (share of 1)"]));
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
     let findings = Findings {

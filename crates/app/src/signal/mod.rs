@@ -1,9 +1,11 @@
 //! `panoply signal`: shows and decodes recordings, compares error rates with theory, and runs a
-//! receiver against the clock. Each command has a module; `picture` and `chart` draw.
+//! receiver against the clock. Each command has a module; `picture`, with the
+//! shapes of `letters`, and `chart` draw.
 
 mod ber;
 mod chart;
 mod decode;
+mod letters;
 mod picture;
 mod realtime;
 mod record;

@@ -195,9 +195,10 @@ impl Settings {
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
-            path: path.to_owned(),
-            message: error.message().to_owned(),
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
+            let message = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
+            SettingsError::Syntax { path: path.to_owned(), message }
         })?;
         let mut settings = Settings::default();
         settings.set_from_table(&table, &path.display().to_string())?;

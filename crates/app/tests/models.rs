@@ -209,6 +209,8 @@ fn a_collection_is_searched_by_text_with_its_own_model() {
     let folder = text_folder("by-text");
     let run = |arguments: &[&str]| run_in(&folder, arguments, "");
     printed(&run_in(&folder, &["embed", "counting.onnx", "--lines", "-", "--into", "notes"], "hello\n\nworld\n"));
+    let info: Value = serde_json::from_str(&printed(&run(&["vectors", "info", "notes", "--json"]))).unwrap();
+    assert_eq!((info["model"]["name"].as_str(), info["model"]["sha256"].as_str().unwrap().len()), (Some("counting"), 64));
     let search = ["vectors", "search", "notes", "--text", "hello", "--json"];
     let hits = |output: &Output| -> usize {
         let found: Value = serde_json::from_str(&printed(output)).unwrap();

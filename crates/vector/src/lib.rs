@@ -10,6 +10,7 @@
 //!
 //! * [`schema`]: the definition of a collection and the meaning of its scores.
 //! * [`collection`]: the handle that a program holds.
+//! * `embedding_model`: the model that computed the vectors.
 //! * [`search`]: the options and results of a search.
 //! * [`filter`]: conditions on metadata.
 //! * [`formats`]: files of vectors.
@@ -34,7 +35,7 @@
 
 pub mod collection;
 mod compact;
-pub mod embedding_model;
+mod embedding_model;
 mod encode;
 pub mod error;
 pub mod filter;

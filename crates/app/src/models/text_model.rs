@@ -217,8 +217,8 @@ pub fn remember(collection: &Collection, model: EmbeddingModel) -> Result<(), Fa
 
 /// Checks that a model makes the same vectors as the one that made `known`, up to rounding.
 pub fn expect_family(model: &TextModel, texts: &[&str], known: &[&[f32]]) -> Result<(), Failure> {
-    /// Eight-bit weights change a vector by less than this cosine; those of other models are near 0.
-    const COSINE_MIN: f32 = 0.9;
+    /// With eight-bit weights the cosine stays above this; with another model it is near 0.
+    const COSINE_MIN: f32 = 0.95;
     let got = model.embed(texts)?;
     for ((text, got), known) in texts.iter().zip(&got).zip(known) {
         if got.len() != known.len() {

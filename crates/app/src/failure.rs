@@ -10,6 +10,7 @@ use crate::gate::Gate;
 use crate::partial::{self, GivenUp};
 use crate::screen::visible;
 use crate::signals;
+use crate::verbosity;
 
 /// Exit code of a command that did not do all of its work.
 const FAILED: u8 = 1;
@@ -181,6 +182,20 @@ pub fn say_on_interrupt(last_words: impl Fn(Option<GivenUp>) -> String + Send + 
 /// Prints a warning on the error output.
 pub fn warn(message: impl Display) {
     say("warning", message);
+}
+
+/// Prints a note on the error output, unless the user wants quiet.
+pub fn note(message: impl Display) {
+    if !verbosity::is_quiet() {
+        say("note", message);
+    }
+}
+
+/// Prints a note that only a user who asked for more wants.
+pub fn detail(message: impl Display) {
+    if verbosity::is_verbose() {
+        say("note", message);
+    }
 }
 
 /// Prints an error on the error output.

@@ -2,7 +2,9 @@
 //! its accuracy.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,8 +103,9 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
         *saved = true;
     }
     if let Some(file) = &options.curve {
-        let title = format!("{:?} on {} pictures", options.network, pictures.train.len());
-        let picture = curve::svg(&title, &summary.curves(&["loss of those kept aside", "accuracy"]));
+        let network = format!("{:?}", options.network).to_uppercase();
+        let title = format!("{network} trained on {} pictures", pictures.train.len());
+        let picture = curve::svg(&title, &summary.curves(&["loss on pictures kept aside", "accuracy (share of 1)"]));
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
     let findings = Findings {
@@ -183,7 +186,7 @@ fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions)
 }
 
 fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());

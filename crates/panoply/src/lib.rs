@@ -40,6 +40,7 @@
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
+//! * [`spelling`]: the name that a misspelt one stands for.
 //! * [`backend`]: the two traits behind every device, for authors of a backend.
 //!
 //! # Features
@@ -82,6 +83,7 @@ mod runtime;
 mod selection;
 pub mod settings;
 pub mod signal;
+pub mod spelling;
 mod small_file;
 pub mod testing;
 pub mod worker;

@@ -10,6 +10,7 @@
 //!
 //! * [`schema`]: the definition of a collection and the meaning of its scores.
 //! * [`collection`]: the handle that a program holds.
+//! * `embedding_model`: the model that computed the vectors.
 //! * [`search`]: the options and results of a search.
 //! * [`filter`]: conditions on metadata.
 //! * [`formats`]: files of vectors.
@@ -34,6 +35,7 @@
 
 pub mod collection;
 mod compact;
+mod embedding_model;
 mod encode;
 pub mod error;
 pub mod filter;
@@ -57,6 +59,7 @@ mod writer;
 
 pub use collection::{Collection, Entries, Entry, Page, RecallRow, Stats};
 pub use compact::Compaction;
+pub use embedding_model::EmbeddingModel;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use ivf::{IndexOptions, IndexReport};

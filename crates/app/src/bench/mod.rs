@@ -21,7 +21,6 @@ pub mod row;
 mod served;
 mod trace;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,7 +200,7 @@ fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Re
 }
 
 fn progress_bar(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());

@@ -38,11 +38,18 @@ pub struct InferOptions {
     pub format: Format,
 }
 
+/// The source of texts, one on each line.
+#[derive(Debug)]
+pub enum Lines {
+    Input,
+    File(PathBuf),
+}
+
 #[derive(Debug)]
 pub struct EmbedOptions {
     pub model: PathBuf,
     pub texts: Vec<String>,
-    pub lines: Option<PathBuf>,
+    pub lines: Option<Lines>,
     pub pictures: Vec<PathBuf>,
     pub vocabulary: Option<PathBuf>,
     pub into: Option<PathBuf>,
@@ -92,6 +99,7 @@ impl EmbedOptions {
         if text.is_empty() && lines.is_none() && image.is_empty() {
             return Err(Failure::Usage("expected --text, --lines or --image: there is nothing to embed".to_owned()));
         }
+        let lines = lines.map(|file| if file.as_os_str() == "-" { Lines::Input } else { Lines::File(file) });
         Ok(EmbedOptions { model, texts: text, lines, pictures: image, vocabulary, into, format: format(json) })
     }
 }

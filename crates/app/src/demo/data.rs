@@ -61,6 +61,17 @@ impl Data {
         data().with_context(|| format!("the data in {}", folder.display()))
     }
 
+    /// Replaces the questions. Each has a vector and no filter.
+    pub fn ask(&mut self, texts: &[String], vectors: Vec<Vec<f32>>) {
+        let question = |(text, vector): (&String, Vec<f32>)| Question {
+            text: text.clone(),
+            filter_text: None,
+            filter: None,
+            vector,
+        };
+        self.questions = texts.iter().zip(vectors).map(question).collect();
+    }
+
     fn assemble(
         vectors: Box<dyn Reader>,
         records: Box<dyn Read + Send>,

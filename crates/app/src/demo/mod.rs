@@ -1,5 +1,5 @@
 //! `panoply demo`: builds a collection of software packages and answers a dozen questions in plain
-//! words on every device. The command shows the hits, the device that answered, its speed, and how
+//! words, or the user's own, on every device. The command shows the hits, the device that answered, its speed, and how
 //! the devices compare with each other and with a plain loop.
 //!
 //! [`data`] reads the data. `trial` searches and measures on one device. `plain` is a plain loop
@@ -12,7 +12,7 @@ mod trial;
 
 use std::time::Duration;
 
-use panoply::DeviceInfo;
+use panoply::{DeviceInfo, Runtime};
 use panoply::vector::Hit;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::configuration::Format;
 use crate::configuration::vectors::DemoOptions;
 use crate::failure::Failure;
+use crate::models::text_model::{TextModel, expect_family};
 use crate::screen::{Screen, spinner};
 use crate::vectors::start;
 use data::Data;
@@ -27,6 +28,8 @@ use trial::Trial;
 
 /// Hits shown for each question.
 const HITS: usize = 3;
+/// Questions of the data whose vectors a user's model must make as well.
+const QUESTIONS_COMPARED: usize = 3;
 
 /// All results of the demonstration, in the form of the JSON output.
 #[derive(Serialize)]
@@ -69,8 +72,12 @@ struct Package {
 /// Runs the demonstration.
 pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let waiting = spinner("reading the data");
-    let data = options.data.as_deref().map_or_else(Data::carried, Data::of_folder)?;
+    let mut data = options.data.as_deref().map_or_else(Data::carried, Data::of_folder)?;
     let runtime = start()?;
+    if !options.questions.is_empty() {
+        waiting.set_message("making vectors of the questions");
+        ask(&mut data, options, &runtime)?;
+    }
     let mut build_ms = None;
     let mut questions = Vec::new();
     let (truth, plain_loop) = plain::answers(&data, HITS);
@@ -103,6 +110,18 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
         Format::Table => show::print(&findings, screen)?,
     }
     all_agree(&findings)
+}
+
+/// Asks the user's own questions instead of those of the data. A model that does not make the data's
+/// vectors is refused: its hits would mean nothing.
+fn ask(data: &mut Data, options: &DemoOptions, runtime: &Runtime) -> Result<(), Failure> {
+    let model = TextModel::named_or_default(runtime, &options.model)?;
+    let known = &data.questions[..data.questions.len().min(QUESTIONS_COMPARED)];
+    let texts: Vec<&str> = known.iter().map(|question| question.text.as_str()).collect();
+    let vectors: Vec<&[f32]> = known.iter().map(|question| question.vector.as_slice()).collect();
+    expect_family(&model, &texts, &vectors)?;
+    data.ask(&options.questions, model.embed(&options.questions)?);
+    Ok(())
 }
 
 fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {

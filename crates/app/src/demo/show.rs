@@ -76,11 +76,13 @@ fn print_bars(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     let plain = rates[0].1;
     let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let width = rates.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let text = |rate: f64| format!("{} ({:.1}×)", grouped(rate as u64), rate / plain);
+    let text_width = rates.iter().map(|(_, rate)| text(*rate).chars().count()).max().unwrap_or(0);
+    let bar_width = screen.width().saturating_sub(width + text_width + 6).clamp(1, BAR_WIDTH_MAX);
     screen.line(screen.strong("Questions in a second, beside a plain loop on one thread:"))?;
     for (name, rate) in rates {
-        let bar = "█".repeat(((rate / most * BAR_WIDTH_MAX as f64).round() as usize).max(1));
-        let text = format!("{} ({:.1}×)", grouped(rate as u64), rate / plain);
-        screen.line(format!("  {name:<width$}  {bar:<BAR_WIDTH_MAX$}  {text}"))?;
+        let bar = "█".repeat(((rate / most * bar_width as f64).round() as usize).max(1));
+        screen.line(format!("  {name:<width$}  {bar:<bar_width$}  {}", text(rate)))?;
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! `panoply infer` and `panoply embed`: models from ONNX files.
+//! `panoply infer` and `panoply embed`: models from ONNX files. [`text_model`] finds the model for
+//! searches by text.
 
 pub mod embed;
 pub mod infer;
+pub mod text_model;
 
 use std::path::Path;
 

@@ -183,7 +183,7 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
 fn drawn(options: &BerOptions, findings: &Findings) -> String {
     let (from, to) = (findings.points[0].decibels, findings.points[findings.points.len() - 1].decibels);
     let lowest = findings.points.iter().map(|point| point.theory.max(1e-9).log10()).fold(-1.0, f64::min).floor();
-    let x = Axis::even("Eb/N0", from, to, 8, |value| format!("{value:.1} dB"));
+    let x = Axis::round("Eb/N0, dB", from, to);
     let marks = (lowest as i32..=0).map(|power| (f64::from(power), format!("1e{power}"))).collect();
     let y = Axis { name: "bit error rate".to_owned(), from: lowest, to: 0.0, marks };
     let curve = |at: usize| {

@@ -1,9 +1,11 @@
 //! `panoply signal`: shows and decodes recordings, compares error rates with theory, and runs a
-//! receiver against the clock. Each command has a module; `picture` and `chart` draw.
+//! receiver against the clock. Each command has a module; `picture`, with the
+//! shapes of `letters`, and `chart` draw.
 
 mod ber;
 mod chart;
 mod decode;
+mod letters;
 mod picture;
 mod realtime;
 mod record;
@@ -12,7 +14,7 @@ mod theory;
 mod waterfall;
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal};
+use std::io::BufReader;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -147,7 +149,7 @@ fn hertz(frequency: f64) -> String {
 
 /// A progress bar on the error output; hidden if the error output is not a terminal.
 fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());

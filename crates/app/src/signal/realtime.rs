@@ -34,6 +34,10 @@ const NOISE: f64 = 0.1;
 /// Warm-up periods that are not measured, in which memory and tables are allocated.
 const PERIODS_WARM: usize = 20;
 
+/// The column at which the bars of the histogram start, and the length of the longest.
+const BAR_START: usize = 23;
+const BAR_WIDTH_MAX: usize = 60;
+
 #[derive(Serialize)]
 struct Findings {
     period_us: u64,
@@ -318,13 +322,19 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     }
     screen.line(format!("  decoded: {} bits, {} wrong", findings.bits_decoded, findings.bits_wrong))?;
     screen.line(format!(" capacity: {} of samples on this core", hertz(findings.capacity_hz)))?;
-    let most = findings.jitter_histogram.iter().map(|(_, count)| *count).max().unwrap_or(1);
     screen.line(screen.faint("jitter up to"))?;
-    for (upper, count) in joined(&findings.jitter_histogram) {
-        let bar = "█".repeat(((count as f64 / most as f64) * 40.0).ceil() as usize);
+    let width = screen.width().saturating_sub(BAR_START).min(BAR_WIDTH_MAX);
+    for (upper, count, bar) in bars(&joined(&findings.jitter_histogram), width) {
         screen.line(format!("{upper:9.1} µs {count:9} {}", screen.faint(&bar)))?;
     }
     Ok(())
+}
+
+/// Adds a bar to each bucket. The bar of the largest has this width.
+fn bars(buckets: &[(f64, u64)], width: usize) -> Vec<(f64, u64, String)> {
+    let most = buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+    let bar = |count: u64| "█".repeat((count as f64 / most as f64 * width as f64).ceil() as usize);
+    buckets.iter().map(|(upper, count)| (*upper, *count, bar(*count))).collect()
 }
 
 /// Formats the time that the thread lost to other threads and to the host, as far as the system
@@ -348,4 +358,18 @@ fn joined(steps: &[(f64, u64)]) -> Vec<(f64, u64)> {
         }
     }
     joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: bars were as long as buckets are large beside a single step of the histogram, so
+    /// they were up to 172 columns wide on any screen.
+    #[test]
+    fn bars_are_as_wide_as_the_screen_allows() {
+        let steps: Vec<(f64, u64)> = (0..16).map(|step| (8.0 + f64::from(step) / 2.0, 100)).collect();
+        let bars = bars(&joined(&steps), 17);
+        assert_eq!(bars.iter().map(|(_, _, bar)| bar.chars().count()).max(), Some(17), "{bars:?}");
+    }
 }

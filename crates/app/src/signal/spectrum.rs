@@ -17,6 +17,8 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
+/// The name of the axis of powers.
+const POWER: &str = "power, dB";
 /// Lines of the picture on a terminal, and pixels of the picture in a file.
 const LINES: usize = 14;
 const PIXELS: (usize, usize) = (1024, 400);
@@ -122,8 +124,8 @@ fn print(title: &str, findings: &Findings, screen: &mut Screen) -> Result<(), Fa
 
 fn drawn(title: &str, findings: &Findings) -> String {
     let (low, high) = range(&findings.decibels);
-    let x = Axis::even("frequency", findings.lowest_hz, findings.highest_hz, 6, hertz);
-    let y = Axis::even("dB", low.into(), high.into(), 6, |value| format!("{value:.0} dB"));
+    let x = Axis::frequency(findings.lowest_hz, findings.highest_hz);
+    let y = Axis::round(POWER, low.into(), high.into());
     let step = (findings.highest_hz - findings.lowest_hz) / findings.decibels.len() as f64;
     let point = |(at, value): (usize, &f32)| (findings.lowest_hz + step * at as f64, f64::from(*value));
     let points = findings.decibels.iter().enumerate().map(point).collect();
@@ -132,7 +134,15 @@ fn drawn(title: &str, findings: &Findings) -> String {
 
 fn painted(findings: &Findings) -> Picture {
     let (low, high) = range(&findings.decibels);
-    let values = chart::columns(&findings.decibels, PIXELS.0);
+    let x = Axis::frequency(findings.lowest_hz, findings.highest_hz);
+    columns(findings).framed(&x, &Axis::round(POWER, low.into(), high.into()), true)
+}
+
+fn columns(findings: &Findings) -> Picture {
+    let (low, high) = range(&findings.decibels);
+    // A spectrum of few bins still fills the picture.
+    let bins = chart::columns(&findings.decibels, PIXELS.0);
+    let values: Vec<f32> = (0..PIXELS.0).map(|x| bins[x * bins.len() / PIXELS.0]).collect();
     let mut picture = Picture::new(values.len(), PIXELS.1, [16, 18, 24]);
     for (x, value) in values.iter().enumerate() {
         let share = ((value - low) / (high - low)).clamp(0.0, 1.0);

@@ -6,7 +6,7 @@ use panoply::signal::recording::Layout;
 use panoply::signal::{Frames, Stft};
 use serde::Serialize;
 
-use super::chart::{self, document};
+use super::chart::{self, Axis, document};
 use super::picture::{Picture, base64, colour};
 use super::{
     DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, numbers_only, opened, progress, warn_of_odd,
@@ -18,6 +18,8 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
+/// The smallest picture in a file, without its axes: columns and rows.
+const PIXELS_MIN: (usize, usize) = (640, 320);
 /// Lines on a terminal.
 const LINES: usize = 24;
 const SHADES: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
@@ -56,12 +58,14 @@ pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failur
     let (low, high) = range(&rows.rows);
     let findings = findings(options, &rows, low, high);
     if options.png.is_some() || options.svg.is_some() {
-        let png = painted(&rows.rows, low, high).png(&runtime)?;
+        let picture = painted(&rows.rows, low, high);
         if let Some(file) = &options.svg {
-            Partial::create(file, true)?.finish_with(drawn(&findings, &png).as_bytes())?;
+            Partial::create(file, true)?.finish_with(drawn(&findings, &picture.png(&runtime)?).as_bytes())?;
         }
         if let Some(file) = &options.png {
-            Partial::create(file, true)?.finish_with(&png)?;
+            let (x, y) = findings.axes();
+            let whole = picture.at_least(PIXELS_MIN.0, PIXELS_MIN.1).framed(&x, &y, false);
+            Partial::create(file, true)?.finish_with(&whole.png(&runtime)?)?;
         }
     }
     match options.format {
@@ -186,24 +190,21 @@ fn painted(rows: &[Vec<f32>], low: f32, high: f32) -> Picture {
 }
 
 fn drawn(findings: &Findings, png: &[u8]) -> String {
-    let (left, top, width, height) = (80.0, 48.0, 856.0, 400.0);
-    let base = top + height + 20.0;
+    let [left, top, width, height] = chart::AREA;
+    let (x, y) = findings.axes();
     let body = format!(
-        "<image x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n\
-         <text class=\"faint\" x=\"{left}\" y=\"{base}\">{}</text>\n<text class=\"faint\" x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>\n\
-         <text class=\"faint\" x=\"8\" y=\"{}\">0 s</text>\n<text class=\"faint\" x=\"8\" y=\"{}\">{:.3} s</text>\n",
+        "<image x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+         style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>\n{}",
         base64(png),
-        hertz(findings.lowest_hz),
-        left + width,
-        hertz(findings.highest_hz),
-        top + 12.0,
-        top + height,
-        findings.seconds,
+        chart::axes(&x, &y, false)
     );
-    document(
-        &format!("{}: {:.0} to {:.0} dB", findings.recording, findings.weakest_db, findings.strongest_db),
-        960.0,
-        480.0,
-        &body,
-    )
+    let title = format!("{}: {:.0} to {:.0} dB", findings.recording, findings.weakest_db, findings.strongest_db);
+    document(&title, &body)
+}
+
+impl Findings {
+    /// The axes of frequency and of time.
+    fn axes(&self) -> (Axis, Axis) {
+        (Axis::frequency(self.lowest_hz, self.highest_hz), Axis::time(self.seconds))
+    }
 }

@@ -1,14 +1,15 @@
 //! Progress bar on standard error, if that is a terminal.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::screen::spinner;
+use crate::verbosity::shows_progress;
 
 /// A bar for this many bytes; a spinner if the number is unknown.
 pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
-    let Some(bytes) = bytes.filter(|_| io::stderr().is_terminal()) else { return spinner(message) };
+    let Some(bytes) = bytes.filter(|_| shows_progress()) else { return spinner(message) };
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

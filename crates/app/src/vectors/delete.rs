@@ -3,7 +3,7 @@
 use panoply::vector::Collection;
 use serde_json::json;
 
-use super::{counted, open, path_text, start};
+use super::{check_filter, counted, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{DeleteOptions, Doomed};
@@ -52,6 +52,9 @@ fn delete_records(
 ) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
+    if let Doomed::Passing(filter) = &options.what {
+        check_filter(Some(filter), &collection)?;
+    }
     let remove = || remove(&collection).map_err(|error| (error, true));
     let removed = Commit::announced(WORDS).make(remove).map_err(|(error, _)| error)?;
     let left = collection.len() as u64;

@@ -4,7 +4,6 @@
 //! disk, a damaged row), the collection has all batches before that point.
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -141,7 +140,7 @@ fn announce(taken: &Arc<Gate<u64>>) {
 
 /// Makes a progress bar that counts rows if the file gives their number, else bytes.
 fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
-    if !std::io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return Ok(ProgressBar::hidden());
     }
     let length = match reader.rows() {

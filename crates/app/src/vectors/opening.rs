@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use panoply::store::MasterKey;
 use panoply::vector::formats::{self, ColumnNames, Reader};
-use panoply::vector::{Collection, Options, Residency};
+use panoply::vector::{Collection, Filter, Options, Residency};
 use panoply::{DeviceId, DeviceInfo, Runtime};
 
 use super::text::grouped;
@@ -68,19 +68,28 @@ fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Fail
 
 /// Reads all vectors of a file of queries, one after the other.
 pub(super) fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
-    let mut reader = open_file(path, &ColumnNames::default())?;
-    expect_dimension(reader.as_ref(), dimension, &path.display().to_string())?;
+    queries_from(open_file(path, &ColumnNames::default())?, dimension, &path.display().to_string())
+}
+
+/// Reads all vectors, one after the other.
+pub(super) fn queries_from(mut reader: Box<dyn Reader>, dimension: usize, name: &str) -> Result<Vec<f32>, Failure> {
+    expect_dimension(reader.as_ref(), dimension, name)?;
     let mut queries = Vec::new();
-    let damaged = || format!("{} cannot be read", path.display());
+    let damaged = || format!("{name} cannot be read");
     while let Some(batch) = reader.next_batch(formats::rows_per_batch(dimension)).with_context(damaged)? {
         queries.extend(batch.vectors);
         if queries.len() > QUERY_COMPONENTS_MAX {
             let queries_max = grouped((QUERY_COMPONENTS_MAX / dimension) as u64);
-            let problem = anyhow::anyhow!("{} has more than {queries_max} queries", path.display());
-            return Err(Failure::Run(problem));
+            return Err(Failure::Run(anyhow::anyhow!("{name} has more than {queries_max} queries")));
         }
     }
     Ok(queries)
+}
+
+/// Refuses a filter that names a field which no record has, or compares a field with a value of a
+/// type that the field has in no record.
+pub(super) fn check_filter(filter: Option<&Filter>, collection: &Collection) -> Result<(), Failure> {
+    Ok(filter.map_or(Ok(()), |filter| collection.check_filter_types(filter))?)
 }
 
 pub(super) fn expect_dimension(reader: &dyn Reader, expected: usize, name: &str) -> Result<(), Failure> {

@@ -1,21 +1,22 @@
 //! `panoply vectors search`.
 
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read};
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::vector::formats::FileKind;
+use panoply::Runtime;
+use panoply::vector::formats::{self, ColumnNames, FileKind};
 use panoply::vector::{Collection, Error, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
 use serde_json::{Value, json};
 
-use super::{counted, device_of, grouped, key_of, queries_of, residency_on, start};
+use super::{check_filter, counted, device_of, grouped, key_of, queries_from, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
+use crate::models::text_model::TextModel;
 use crate::screen::{Screen, columns, padded, shortened};
 
 /// The largest width of an id.
@@ -42,10 +43,11 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
         collection.make_resident()?;
     }
     let dimension = collection.schema().dimension;
-    let queries = queries(&options.query, &collection)?;
+    check_filter(options.filter.as_ref(), &collection)?;
+    let queries = queries(&options.query, &collection, &runtime)?;
     let own_id = match &options.query {
         Query::Record(id) => Some(id.as_str()),
-        Query::Vector(_) | Query::File(_) => None,
+        Query::Vector(_) | Query::File(_) | Query::Input | Query::Text { .. } => None,
     };
     // A record is usually its own nearest hit and is left out. Earlier pages are therefore skipped
     // here, not by the search.
@@ -115,13 +117,23 @@ fn others_ranked(
     }
 }
 
-fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> {
+fn queries(query: &Query, collection: &Collection, runtime: &Runtime) -> Result<Vec<f32>, Failure> {
     let dimension = collection.schema().dimension;
     match query {
         // One vector; a wrong length is an error.
         Query::Vector(vector) => one_query(vector.clone(), dimension),
         Query::File(path) if FileKind::of(path).is_ok() => queries_of(path, dimension),
-        Query::File(path) => one_query(vector_in(path)?, dimension),
+        // A device has no length and may never end, so the length of what is read is limited.
+        Query::File(path) => {
+            let name = path.display().to_string();
+            let file = File::open(path).with_context(|| format!("{name} cannot be read"))?;
+            one_query(vector_in(file, &name)?, dimension)
+        }
+        Query::Input => queries_of_input(dimension),
+        Query::Text { text, model } => {
+            let model = TextModel::of_collection(runtime, collection, model)?;
+            one_query(model.embed(&[text])?.concat(), dimension)
+        }
         Query::Record(id) => match collection.get(id)? {
             Some(entry) => Ok(entry.vector),
             None => {
@@ -140,19 +152,39 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
     }
 }
 
-/// Reads a vector from a file with a JSON list.
-fn vector_in(path: &Path) -> Result<Vec<f32>, Failure> {
-    const FILE_BYTES_MAX: u64 = 16 << 20;
-    let cannot = || format!("{} cannot be read", path.display());
-    // A device has no length and may never end.
-    let file = File::open(path).with_context(cannot)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(cannot)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let problem = anyhow::anyhow!("{} has more than the {FILE_BYTES_MAX} bytes of a vector", path.display());
-        return Err(Failure::Run(problem));
+/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as `panoply embed`
+/// prints them.
+fn queries_of_input(dimension: usize) -> Result<Vec<f32>, Failure> {
+    const NAME: &str = "the standard input";
+    let mut input = BufReader::new(std::io::stdin());
+    let is_list = loop {
+        let bytes = input.fill_buf().with_context(|| format!("{NAME} cannot be read"))?;
+        if bytes.is_empty() {
+            return Err(Failure::Run(anyhow::anyhow!("{NAME} is empty; expected a JSON list of numbers, or JSON lines")));
+        }
+        let blanks = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let first = bytes.get(blanks).copied();
+        input.consume(blanks);
+        if let Some(first) = first {
+            break first == b'[';
+        }
+    };
+    if is_list {
+        return one_query(vector_in(input, NAME)?, dimension);
     }
-    Ok(serde_json::from_str(&text).with_context(|| format!("{} is not a JSON list of numbers", path.display()))?)
+    let reader = formats::read(FileKind::JsonLines, input, &ColumnNames::default());
+    queries_from(reader.with_context(|| format!("{NAME} cannot be read"))?, dimension, NAME)
+}
+
+/// Reads a vector that is a JSON list.
+fn vector_in(source: impl Read, name: &str) -> Result<Vec<f32>, Failure> {
+    const BYTES_MAX: u64 = 16 << 20;
+    let mut text = String::new();
+    source.take(BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{name} cannot be read"))?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(Failure::Run(anyhow::anyhow!("{name} has more than the {BYTES_MAX} bytes of a vector")));
+    }
+    Ok(serde_json::from_str(&text).with_context(|| format!("{name} is not a JSON list of numbers"))?)
 }
 
 fn document(found: &FoundMany, ms: f64) -> Value {

@@ -76,10 +76,11 @@ impl Summary {
     /// The curves: the loss of every step, and each evaluated figure of every epoch, with these
     /// names.
     pub fn curves(&self, figures: &[&str]) -> Vec<Series> {
-        let mut lines = vec![Series { name: "training loss".to_owned(), points: self.losses.clone() }];
+        let mut lines = vec![Series { name: "training loss".to_owned(), counted: "step", points: self.losses.clone() }];
         for (place, name) in figures.iter().enumerate() {
             let point = |epoch: &Epoch| Some(((epoch.epoch + 1) as f64, *epoch.evaluated.get(place)?));
-            lines.push(Series { name: (*name).to_owned(), points: self.epochs.iter().filter_map(point).collect() });
+            let points = self.epochs.iter().filter_map(point).collect();
+            lines.push(Series { name: (*name).to_owned(), counted: "epoch", points });
         }
         lines
     }

@@ -9,6 +9,7 @@ use toml::Value;
 use super::Settings;
 use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
+use crate::spelling::nearest;
 
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
 
@@ -86,27 +87,10 @@ pub(super) const KEYS: &[SettingKey] = &[
 
 /// A suggestion for an unknown name.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|name| (distance(wrong, name), *name)).min();
-    match nearest {
-        Some((distance, name)) if distance <= 2 + name.len() / 4 => format!("did you mean `{name}`?"),
-        _ => format!("expected one of {}", known.join(", ")),
+    match nearest(wrong, known) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("expected one of {}", known.join(", ")),
     }
-}
-
-/// The edit distance (Levenshtein) of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn count(value: &Value) -> Option<usize> {

@@ -157,13 +157,31 @@ impl Default for Settings {
     }
 }
 
+/// The settings' file that [`Settings::load`] reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInUse {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether `PANOPLY_CONFIG` names it. Otherwise it is the `panoply.toml` in the current folder.
+    pub is_named: bool,
+    /// Whether it sets a key to another value than the default.
+    pub changes_something: bool,
+}
+
 impl Settings {
+    /// The file that [`Settings::load`] reads, if there is one. A program that runs in folders of
+    /// others should mention it.
+    pub fn file_in_use() -> Option<FileInUse> {
+        let (path, is_named) = file_in_use()?;
+        let defaults = format!("{:?}", Settings::default());
+        let changes_something = Settings::from_file(&path).is_ok_and(|settings| format!("{settings:?}") != defaults);
+        Some(FileInUse { path, is_named, changes_something })
+    }
+
     /// Loads the settings of the file and the environment.
     pub fn load() -> Result<Settings, SettingsError> {
-        let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
-        let mut settings = match &named {
-            Some(path) => Settings::from_file(path)?,
-            None if Path::new(FILE_NAME).exists() => Settings::from_file(Path::new(FILE_NAME))?,
+        let mut settings = match file_in_use() {
+            Some((path, _)) => Settings::from_file(&path)?,
             None => Settings::default(),
         };
         let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value)));
@@ -177,9 +195,10 @@ impl Settings {
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
-            path: path.to_owned(),
-            message: error.message().to_owned(),
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
+            let message = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
+            SettingsError::Syntax { path: path.to_owned(), message }
         })?;
         let mut settings = Settings::default();
         settings.set_from_table(&table, &path.display().to_string())?;
@@ -253,6 +272,15 @@ impl Settings {
         (known.set)(self, value).ok_or_else(bad)?;
         self.batching = self.strategy.batching().ok_or_else(bad)?;
         Ok(())
+    }
+}
+
+/// The path of the settings' file, and whether `PANOPLY_CONFIG` names it.
+fn file_in_use() -> Option<(PathBuf, bool)> {
+    let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
+    match named {
+        Some(path) => Some((path, true)),
+        None => Path::new(FILE_NAME).exists().then(|| (PathBuf::from(FILE_NAME), false)),
     }
 }
 

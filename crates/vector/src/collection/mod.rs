@@ -40,6 +40,7 @@ use panoply_core::DeviceId;
 use serde_json::Value;
 
 use crate::compact::{Compaction, Compactor};
+use crate::embedding_model::EmbeddingModel;
 use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -137,6 +138,11 @@ impl Collection {
     /// The folder; `None` for a collection in memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.shared.folder.as_ref().map(|folder| folder.path())
+    }
+
+    /// The model that computed the vectors, if [`Collection::set_embedding_model`] has stored one.
+    pub fn embedding_model(&self) -> Result<Option<EmbeddingModel>> {
+        self.inner.writer.run(|writer| Ok(writer.manifest.model.clone())).wait()
     }
 
     /// Number of records.
@@ -240,6 +246,13 @@ impl Collection {
     /// Removes records atomically and returns how many existed.
     pub fn remove_many<I: AsRef<str>>(&self, ids: &[I]) -> Result<usize> {
         self.remove_ids(ids, true).wait()
+    }
+
+    /// Stores the model that computes the vectors. The model of a collection with records cannot be
+    /// changed: another one is refused with [`Error::OtherModel`]. A newer path of the same file
+    /// replaces the older one.
+    pub fn set_embedding_model(&self, model: EmbeddingModel) -> Result<()> {
+        self.inner.writer.run(move |writer| writer.set_model(model)).wait()
     }
 
     /// Removes every record.

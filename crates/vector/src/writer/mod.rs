@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 pub(crate) use commit::{Change, PutMode};
 pub(crate) use replace::{NOWHERE, Replacement};
 
+use crate::embedding_model::EmbeddingModel;
 use crate::error::{Error, Failure, Result};
 use crate::folder::{Folder, ListedSegment, Manifest};
 use crate::ivf::Centroids;
@@ -241,6 +242,28 @@ impl Writer {
         }
         let all = self.segments.iter().map(listed).collect();
         self.write_manifest(all, self.manifest.centroids)
+    }
+
+    /// Stores the model that computes the vectors. Fails if the records come from another model.
+    pub(crate) fn set_model(&mut self, model: EmbeddingModel) -> Result<()> {
+        self.flush()?;
+        if self.is_read_only() {
+            return self.check_running();
+        }
+        match &self.manifest.model {
+            Some(known) if *known == model => return Ok(()),
+            Some(known) if known.sha256 != model.sha256 && self.shared.snapshot().len() > 0 => {
+                return Err(Error::OtherModel { expected: Box::new(known.clone()), got: Box::new(model) });
+            }
+            _ => {}
+        }
+        let before = self.manifest.model.replace(model);
+        let all = self.segments.iter().map(listed).collect();
+        let written = self.write_manifest(all, self.manifest.centroids);
+        if written.is_err() {
+            self.manifest.model = before;
+        }
+        written
     }
 
     /// Waits until everything has reached the disk.

@@ -202,7 +202,7 @@ impl Network {
     /// As [`Network::infer_values`], with values that stay where they were computed.
     pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, Live)]) -> Result<Vec<Live>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
-            return Err(Error::invalid("an input", self.input_names(), format!("{name:?}")));
+            return Err(Error::invalid("the name of an input", self.input_names(), format!("{name:?}")));
         }
         let mut symbols = HashMap::new();
         let mut live = Vec::with_capacity(self.0.inputs.len());

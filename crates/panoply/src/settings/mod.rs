@@ -104,11 +104,13 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// The file is not TOML.
-    #[error("{}: {message}", path.display())]
+    #[error("{}{}: {message}", path.display(), line.map_or_else(String::new, |line| format!(", line {line}")))]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The number of the line, counted from 1, if the parser names a place.
+        line: Option<usize>,
+        /// The fault.
         message: String,
     },
     /// A key does not exist.
@@ -179,6 +181,7 @@ impl Settings {
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
             path: path.to_owned(),
+            line: error.span().map(|span| line_of(&text, span.start)),
             message: error.message().to_owned(),
         })?;
         let mut settings = Settings::default();
@@ -254,6 +257,11 @@ impl Settings {
         self.batching = self.strategy.batching().ok_or_else(bad)?;
         Ok(())
     }
+}
+
+/// The number of the line that a byte of the text is in, counted from 1.
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
 impl Strategy {

@@ -64,10 +64,16 @@ pub enum CommandArguments {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
+    from one: another driver, a missing device node, a group that this user is not in, a container without it. A machine \
+    without the wanted devices is no error: the exit code is 0.")]
 pub struct DevicesArguments {
     /// Only devices of this API; may be given more than once
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
+    /// Says of every backend without a device why it has none, each on a line of its own
+    #[arg(long)]
+    pub all: bool,
     /// Prints one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

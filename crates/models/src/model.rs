@@ -12,6 +12,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::exec::{Context, Live};
 use crate::network::{Dimension, Network, Port};
+use crate::profile::NodeTime;
 use crate::value::Value;
 
 /// A model with its runtime. Cloning shares both. Weights are in the host's memory once. They stay
@@ -68,6 +69,13 @@ impl Model {
         let values = self.network.infer_values(&self.runtime, &given, options)?;
         let named = self.network.outputs().iter().zip(values);
         named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
+    }
+
+    /// Measures each node: runs the model several times, one node after the other. See
+    /// [`Network::profile`].
+    pub fn profile(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Vec<NodeTime>> {
+        let given: Vec<(&str, Value)> = inputs.iter().map(|(name, array)| (*name, array.clone().into())).collect();
+        self.network.profile(&self.runtime, &given, options)
     }
 
     /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's

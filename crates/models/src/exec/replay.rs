@@ -211,10 +211,22 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: 
     Ok(())
 }
 
-/// Runs one step on the values in the slots.
+/// Runs one step on the values in the slots, and measures it in runs for a profile.
 pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option<Live>>) -> Result<()> {
+    let Some(recorder) = &context.recorder else { return execute(context, step, live) };
+    let begin = recorder.begin();
+    execute(context, step, live)?;
     match step {
-        Step::Graph { graph, inputs, outputs } => {
+        Step::Graph { node: Some(node), .. } => recorder.end(&begin, &node.name, &node.op, true),
+        Step::Host { node, .. } => recorder.end(&begin, &node.name, &node.op, false),
+        Step::Graph { node: None, .. } | Step::Indices { .. } => recorder.end(&begin, "indices", "Cast", false),
+    }
+    Ok(())
+}
+
+fn execute(context: &Context<'_>, step: &Step, live: &mut Vec<Option<Live>>) -> Result<()> {
+    match step {
+        Step::Graph { graph, inputs, outputs, .. } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
             let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {

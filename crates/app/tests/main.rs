@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod graph;
+mod hints;
 mod models;
 mod signal;
 mod store;

@@ -12,7 +12,7 @@ use panoply::serve::tasks;
 use panoply::vector::{Collection, Metric, Options, Residency, Schema};
 use serde_json::{Value, json};
 
-use super::{bytes_of, devices_of, picture_of, spoken, tokenizer_of};
+use super::{bytes_of, devices_of, load, picture_of, spoken, tokenizer_of};
 use crate::configuration::Format;
 use crate::configuration::models::EmbedOptions;
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ struct Row {
 /// Runs `panoply embed`.
 pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let model = Model::load(&runtime, &options.model).map_err(anyhow::Error::new)?;
+    let model = load(&runtime, &options.model)?;
     let started = Instant::now();
     let mut rows = if options.pictures.is_empty() { texts(&model, options)? } else { pictures(&model, options)? };
     let Some(folder) = &options.into else {

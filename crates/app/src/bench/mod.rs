@@ -104,8 +104,7 @@ fn tell_left_out(left_out: usize, all: usize, options: &BenchOptions, screen: &m
     if left_out > 0 {
         crate::failure::warn(left_out_text(left_out, all));
     } else if options.time.is_budget() && options.format == Format::Table {
-        let hint = "A short set of cases, within a minute. `panoply bench --full` measures all that suit the devices, \
-                    `panoply bench CASE-PREFIX` those whose names begin so.";
+        let hint = "A short set of cases: --full runs all, CASE-PREFIX those whose names begin so.";
         for line in wrapped(hint, screen.width()) {
             screen.line(screen.faint(&line))?;
         }

@@ -16,7 +16,7 @@ const HANGING: usize = 2;
 /// The kind of processors.
 const CPU: &str = DeviceKind::Cpu.name();
 
-/// What is printed beyond the devices.
+/// The parts of the table beyond the devices.
 #[derive(Clone, Copy)]
 pub struct Detail {
     /// Whether only some APIs were asked for.
@@ -70,8 +70,8 @@ fn is_noteworthy(backend: &BackendRow) -> bool {
     backend.absent.as_ref().is_some_and(|absent| !usual.contains(&absent.kind))
 }
 
-/// What the kernel shows of GPUs. Nothing if some APIs alone were asked for and all of them are
-/// there.
+/// The lines about the GPUs that the kernel shows. Empty if some APIs alone were asked for and all
+/// of them are there.
 fn gpu_lines(inventory: &Inventory, detail: Detail) -> Vec<Line> {
     let is_complete = inventory.backends.iter().all(|backend| backend.absent.is_none());
     let Some(hardware) = inventory.hardware.as_ref().filter(|_| !(detail.is_restricted && is_complete)) else {

@@ -24,6 +24,7 @@ use crate::vectors::start;
 const PIECES_MAX: usize = 512;
 /// The number of elements of an output that are printed.
 const SHOWN_MAX: usize = 8;
+
 /// A model's answer, in the form of the JSON output.
 #[derive(Default, Serialize)]
 struct Findings {

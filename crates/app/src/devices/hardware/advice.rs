@@ -1,4 +1,4 @@
-//! Says what keeps programs from the GPUs of this machine, and what to do about it.
+//! Says in words why programs cannot use a GPU of this machine, and how to mend that.
 
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ fn kernel_driver(name: &str) -> String {
     format!("kernel driver {name}")
 }
 
-/// What is wrong with a device node, and what to do about it.
+/// The fault of a device node, and what to do about it.
 fn node_fault(node: &Node, vendor: &Vendor, hardware: &Hardware) -> Option<String> {
     let path = node.path.replace('#', "N");
     match (&node.state, hardware.container) {

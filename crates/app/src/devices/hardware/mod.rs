@@ -36,7 +36,7 @@ const CONTAINERS: [(&str, &str); 5] = [
 /// Whether this process may read and write a file.
 pub type MayOpen<'a> = &'a dyn Fn(&Path) -> bool;
 
-/// What the kernel shows of GPUs.
+/// The GPUs of a machine, and its container, as the kernel shows them.
 #[derive(Debug, Serialize)]
 pub struct Hardware {
     /// The maker of the container that this process runs in; `null` outside of containers.
@@ -86,12 +86,12 @@ pub enum NodeState {
 }
 
 impl Hardware {
-    /// What the kernel of this machine shows. `None` on systems other than Linux.
+    /// The GPUs of this machine. `None` on systems other than Linux.
     pub fn of_this_machine() -> Option<Hardware> {
         cfg!(target_os = "linux").then(|| Hardware::read(Path::new("/"), &may_open))
     }
 
-    /// What the files below `root` show: `sys`, `dev` and `etc` of a machine.
+    /// The GPUs of the machine whose `sys`, `dev` and `etc` lie below `root`.
     pub fn read(root: &Path, may_open: MayOpen<'_>) -> Hardware {
         let topology = Topology::read(root);
         let gpus = topology.devices().iter().filter(|device| device.kind == PciKind::Gpu && !device.is_virtual_function);

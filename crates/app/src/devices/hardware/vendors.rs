@@ -1,4 +1,4 @@
-//! What is known about the vendors of GPUs: ids on the PCI bus, kernel drivers and device nodes.
+//! Facts about the vendors of GPUs, as data: ids on the PCI bus, kernel drivers and device nodes.
 
 /// A vendor of GPUs.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod graph;
+mod hints;
 mod last_words;
 mod models;
 mod overtaken;

@@ -12,6 +12,7 @@ use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::exec::{Context, RunValue};
 use crate::network::{Dimension, Network, Port};
+use crate::profile::NodeTime;
 use crate::value::Value;
 
 /// A model with its runtime. Cloning shares both. Weights are in the host's memory once. They stay
@@ -70,6 +71,13 @@ impl Model {
         named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
     }
 
+    /// Measures each node: runs the model several times, one node after the other. See
+    /// [`Network::profile`].
+    pub fn profile(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Vec<NodeTime>> {
+        let given: Vec<(&str, Value)> = inputs.iter().map(|(name, array)| (*name, array.clone().into())).collect();
+        self.network.profile(&self.runtime, &given, options)
+    }
+
     /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's
     /// order and stay where they were computed. Only values whose element types devices lack are
     /// copied to the host.
@@ -120,7 +128,7 @@ impl Outputs {
     pub fn get(&self, name: &str) -> Result<&Array> {
         let found = self.0.iter().find(|(known, _)| known == name);
         let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        found.map(|(_, array)| array).ok_or_else(|| Error::invalid("an output", names(), format!("{name:?}")))
+        found.map(|(_, array)| array).ok_or_else(|| Error::invalid("the name of an output", names(), format!("{name:?}")))
     }
 
     /// The first output. Most models have only one.

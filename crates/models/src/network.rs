@@ -17,12 +17,16 @@ use crate::exec::{Context, Executable, CachedNodeCount, RunValue, count_in};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
+use crate::profile::{NodeTime, medians};
 use crate::program::build::{MainProgram, build};
 use crate::value::Value;
 
 /// The largest model file in bytes, external weights not counted. Larger models keep their weights
 /// in external files.
 pub const MODEL_BYTES_MAX: u64 = 1 << 32;
+
+/// The number of measured runs of a profile.
+const PROFILE_RUNS: usize = 5;
 
 /// A parsed model file, ready to run. Cloning shares it: weights are in the host's memory once.
 /// [`Model`](crate::Model) is a network with its runtime.
@@ -199,10 +203,31 @@ impl Network {
         self.run_live(context, &live)?.iter().map(|output| context.fetch(output)).collect()
     }
 
+    /// Measures each node: runs the network several times, one node after the other. Nodes whose
+    /// results depend on nothing but the model are computed before and are left out.
+    pub fn profile(
+        &self,
+        runtime: &Runtime,
+        inputs: &[(&str, Value)],
+        options: &RunOptions,
+    ) -> Result<Vec<NodeTime>> {
+        let live: Vec<(&str, RunValue)> = inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
+        let mut runs = Vec::with_capacity(PROFILE_RUNS);
+        // The first run compiles kernels and brings weights to devices.
+        for run in 0..=PROFILE_RUNS {
+            let context = Context::profiling(runtime, options.clone());
+            self.run_live(&context, &live)?;
+            if run > 0 {
+                runs.push(context.into_times());
+            }
+        }
+        Ok(medians(&runs))
+    }
+
     /// As [`Network::infer_values`], with values that stay where they were computed.
     pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
-            return Err(Error::invalid("an input", self.input_names(), format!("{name:?}")));
+            return Err(Error::invalid("the name of an input", self.input_names(), format!("{name:?}")));
         }
         let mut symbols = HashMap::new();
         let mut live = Vec::with_capacity(self.0.inputs.len());

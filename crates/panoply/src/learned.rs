@@ -65,6 +65,14 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
     warnings
 }
 
+/// Checks that [`store`] can write the file, and makes its folder. Returns the path of the file.
+pub fn check() -> io::Result<PathBuf> {
+    let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
+    own_folder(&path)?;
+    std::fs::File::create(path.with_extension("lock"))?;
+    Ok(path)
+}
+
 /// Writes the runtime's learned figures to the file, and keeps the file's figures of other devices.
 pub fn store(runtime: &panoply_runtime::Runtime) -> io::Result<PathBuf> {
     let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);

@@ -46,7 +46,7 @@ pub enum Error {
         id: String,
     },
     /// An insert would replace a record. Nothing of its batch was applied.
-    #[error("there is a record `{id}` already; use upsert to replace it")]
+    #[error("there is a record `{id}` already")]
     IdExists {
         /// The id.
         id: String,

@@ -74,6 +74,13 @@ const WORDS: Words = Words {
     unknown: "it is unknown whether the measured figures are kept or those before; `panoply bench --calibrate` repeats",
 };
 
+/// Fails if the result could not be stored.
+pub fn expect_place() -> Result<(), Failure> {
+    let unusable = "what is learned could not be kept, so nothing was measured";
+    let advice = "PANOPLY_CACHE names another folder";
+    learned::check().map(drop).map_err(|error| anyhow::anyhow!("{unusable}: {error}; {advice}").into())
+}
+
 /// Measures every device and stores the result.
 pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<DeviceInfo> = runtime.devices().cloned().collect();

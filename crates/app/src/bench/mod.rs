@@ -43,6 +43,7 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
         return list(options, screen);
     }
     if options.calibrate {
+        calibrate::expect_place()?;
         return calibrate::run(options, &start(options, false)?, screen);
     }
     match (options.callers, &options.models) {
@@ -73,7 +74,8 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     }
     let progress = progress_bar(pairs.len());
     let mut budget = Budget::new(options.time, pairs.len());
-    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    let pair_count = pairs.len();
+    let (mut rows, mut left_out) = (Vec::new(), 0);
     for (case, index) in pairs {
         let device = &devices[index];
         progress.set_message(case.name());
@@ -84,7 +86,7 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
                     rows.push(row);
                 }
             }
-            None => left_out.push(format!("{} on {}", case.name(), device.id)),
+            None => left_out += 1,
         }
         progress.inc(1);
     }
@@ -92,22 +94,25 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     if let Some(chart) = chart {
         chart.finish_with(plot::svg(&rows).as_bytes())?;
     }
-    tell_left_out(&left_out, options, screen)?;
+    tell_left_out(left_out, pair_count, options, screen)?;
     complete(&rows)
 }
 
 /// Warns about cases that got no time, and names the option that measures them.
-fn tell_left_out(left_out: &[String], options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if !left_out.is_empty() {
-        crate::failure::warn(format!("no time was left for {}; --full measures everything", left_out.join(", ")));
+fn tell_left_out(left_out: usize, all: usize, options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if left_out > 0 {
+        crate::failure::warn(left_out_text(left_out, all));
     } else if options.time.is_budget() && options.format == Format::Table {
-        let hint = "A short set of cases, within a minute. `panoply bench --full` measures all that suit the devices, \
-                    `panoply bench CASE-PREFIX` those whose names begin so.";
+        let hint = "A short set of cases: --full runs all, CASE-PREFIX those whose names begin so.";
         for line in wrapped(hint, screen.width()) {
             screen.line(screen.faint(&line))?;
         }
     }
     Ok(())
+}
+
+fn left_out_text(left_out: usize, all: usize) -> String {
+    format!("{left_out} of {all} cases were left out for lack of time; --full runs all")
 }
 
 fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -216,4 +221,16 @@ fn complete(rows: &[Row]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Run(anyhow::anyhow!("{failed} of {} cases failed; their rows say why", rows.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the warning named every case, in one line of thousands of characters.
+    #[test]
+    fn the_warning_about_cases_without_time_is_short() {
+        let text = left_out_text(71, 99);
+        assert_eq!(text, "71 of 99 cases were left out for lack of time; --full runs all");
+    }
 }

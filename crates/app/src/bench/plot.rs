@@ -77,7 +77,7 @@ fn bar(row: &Row, figures: &Figures) -> (&'static str, Bar) {
     let time = time_text(figures.ms);
     match figures.rate() {
         Some((rate, unit)) => {
-            let figure = format!("{} ({time})", rate_text(rate));
+            let figure = format!("{} ({})", rate_text(rate), time_text(figures.rated_ms()));
             (rate_heading(unit), Bar { label, figure, length: rate })
         }
         None => ("milliseconds: shorter is better", Bar { label, figure: time, length: figures.ms }),
@@ -127,6 +127,7 @@ mod tests {
             ms,
             wall_ms: ms,
             device_ms: None,
+            device_best_ms: None,
             gflops,
             gb_per_s: None,
             queries_per_s: None,

@@ -26,8 +26,8 @@ pub enum Measured {
     Failed { error: String },
 }
 
-/// The figures of one case. Rates are computed from the device's own time if it is reported, else
-/// from the best time.
+/// The figures of one case. Rates are computed from a best time: the device's own if it is reported,
+/// else the time from the call to the output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// The best time, in milliseconds.
@@ -37,6 +37,9 @@ pub struct Figures {
     /// The median of the device's own times, without queues, launches and waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_ms: Option<f64>,
+    /// The best of the device's own times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_best_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +65,7 @@ impl Row {
         match &self.result {
             Measured::Done(figures) => {
                 let (best, median) = (time_text(figures.ms), time_text(figures.wall_ms));
-                let device_time = figures.device_ms.map_or(String::new(), time_text);
+                let device_time = figures.device_best_ms.map_or(String::new(), time_text);
                 let (rate, unit) = figures.rate().map_or((String::new(), ""), |(rate, unit)| (rate_text(rate), unit));
                 let repeats = figures.repeats;
                 format!(
@@ -84,12 +87,13 @@ pub fn head(case_width: usize) -> String {
 
 impl Figures {
     fn new(amount: Amount, times: Times) -> Figures {
-        let seconds = times.device.unwrap_or(times.best).as_secs_f64().max(1e-9);
+        let seconds = times.device.map_or(times.best, |own| own.best).as_secs_f64().max(1e-9);
         let rate = |amount: f64| Some(significant(amount / seconds));
         let mut figures = Figures {
             ms: milliseconds(times.best),
             wall_ms: milliseconds(times.median),
-            device_ms: times.device.map(milliseconds),
+            device_ms: times.device.map(|own| milliseconds(own.median)),
+            device_best_ms: times.device.map(|own| milliseconds(own.best)),
             gflops: None,
             gb_per_s: None,
             queries_per_s: None,
@@ -102,6 +106,11 @@ impl Figures {
             Amount::TimeOnly => {}
         }
         figures
+    }
+
+    /// The time that rates are computed from, in milliseconds.
+    pub fn rated_ms(&self) -> f64 {
+        self.device_best_ms.unwrap_or(self.ms)
     }
 
     /// Returns the rate and its unit, if the case has one.
@@ -141,6 +150,7 @@ fn significant(value: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::bench::cases::Scale;
+    use crate::bench::measure::DeviceTimes;
     use crate::bench::place::{Place, Runner};
 
     /// A case that reads and writes 64 × 64 elements.
@@ -173,6 +183,22 @@ mod tests {
             serde_json::to_string(&row).unwrap(),
             r#"{"case":"transpose/f32/64x64","api":"cpu","device":"cpu:0","threads":2,"ms":0.002,"wall_ms":0.003,"gb_per_s":16.384,"repeats":5}"#
         );
+    }
+
+    /// Regression: the rate was computed from the median of the device's times, and shown beside
+    /// the best time of all repeats.
+    #[test]
+    fn rates_and_times_are_of_the_same_statistic() {
+        let micros = Duration::from_micros;
+        let own = DeviceTimes { best: micros(2), median: micros(4) };
+        let times = Times { best: micros(10), median: micros(20), device: Some(own), repeats: 5 };
+        let figures = Figures::new(SmallCase.amount(), times);
+        assert_eq!((figures.ms, figures.wall_ms), (0.01, 0.02));
+        assert_eq!((figures.device_best_ms, figures.device_ms), (Some(0.002), Some(0.004)));
+        assert_eq!((figures.rated_ms(), figures.gb_per_s), (0.002, Some(16.384)));
+        let row = Row::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Ok(times));
+        let line = row.line(20);
+        assert!(line.contains("2.00 µs") && line.contains("16.38 GB/s") && !line.contains("4.00 µs"), "{line}");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Format, format};
 use crate::arguments::store::{
-    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RotateArguments,
-    StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
+    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RmArguments,
+    RotateArguments, StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
 };
 use crate::failure::Failure;
 use crate::store::names;
@@ -202,8 +202,16 @@ pub struct RotateOptions {
 pub struct RmOptions {
     pub place: Place,
     pub key: KeySource,
-    pub names: Vec<String>,
+    pub what: Removed,
     pub format: Format,
+}
+
+/// The objects to remove.
+#[derive(Debug)]
+pub enum Removed {
+    Named(Vec<String>),
+    /// Every object whose name begins with this text, which is not empty.
+    Prefix(String),
 }
 
 #[derive(Debug)]
@@ -240,12 +248,7 @@ impl StoreOptions {
                 format: format(arguments.json),
             }),
             StoreCommand::Rotate(arguments) => StoreOptions::Rotate(rotate(arguments)?),
-            StoreCommand::Rm(arguments) => StoreOptions::Rm(RmOptions {
-                place: place(arguments.place)?,
-                key: key(arguments.key),
-                names: arguments.names,
-                format: format(arguments.json),
-            }),
+            StoreCommand::Rm(arguments) => StoreOptions::Rm(rm(arguments)?),
             StoreCommand::Bench(arguments) => StoreOptions::Bench(bench(arguments)?),
         })
     }
@@ -327,6 +330,17 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
         new_key.expect_no_input("the present key")?;
     }
     Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, format: format(json) })
+}
+
+fn rm(arguments: RmArguments) -> Result<RmOptions, Failure> {
+    let what = match arguments.prefix {
+        None => Removed::Named(arguments.names),
+        Some(prefix) if prefix.is_empty() => {
+            return Err(Failure::Usage("--prefix: expected the begin of a name, got an empty text".to_owned()));
+        }
+        Some(prefix) => Removed::Prefix(prefix),
+    };
+    Ok(RmOptions { place: place(arguments.place)?, key: key(arguments.key), what, format: format(arguments.json) })
 }
 
 fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {

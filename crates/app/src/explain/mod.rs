@@ -33,19 +33,32 @@ struct Row {
     measured: bool,
 }
 
+impl Row {
+    /// Whether there are times that nothing measured is behind.
+    fn is_guess(&self) -> bool {
+        !self.measured && self.run_us.is_some()
+    }
+}
+
 /// Prints the router's prediction for each size.
 pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.only = options.apis.clone().or(settings.only);
     let runtime = settings.builder().build()?;
     runtime.warnings().iter().for_each(crate::failure::warn);
+    let mut guessed = Vec::new();
     for size in &options.sizes {
         let alternatives = ask(&runtime, options.op, size, options.to_host)?;
         let rows: Vec<Row> = alternatives.iter().map(|device| row(options.op, size, device)).collect();
+        let new = rows.iter().filter(|row| row.is_guess() && !guessed.contains(&row.device));
+        guessed.extend(new.map(|row| row.device.clone()).collect::<Vec<_>>());
         match options.format {
             Format::Json => rows.iter().try_for_each(|row| screen.json_line(row))?,
             Format::Table => print(&rows, &alternatives, screen)?,
         }
+    }
+    if options.format == Format::Table && !guessed.is_empty() {
+        screen.prose(&guess_text(&guessed))?;
     }
     if let Some(path) = &options.plot {
         let curves = curves(&runtime, options)?;
@@ -114,7 +127,7 @@ fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Res
     )))?;
     for row in rows {
         let time = |value: Option<f64>| value.map_or("-".to_owned(), time_text);
-        let basis = if row.measured || row.run_us.is_none() { "" } else { " (guessed)" };
+        let basis = if row.is_guess() { " (guessed)" } else { "" };
         screen.line(format!(
             "  {:<14}{:>12}{:>12}{:>12}{:>12}  {}{basis}",
             row.device,
@@ -126,6 +139,15 @@ fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Res
         ))?;
     }
     screen.line(reason(alternatives))
+}
+
+/// Says that times are guesses, and how to measure.
+fn guess_text(devices: &[String]) -> String {
+    format!(
+        "Guessed times are rough and may be far off: this op was not measured on {} yet. `panoply bench --calibrate` \
+         measures the devices, within minutes, and keeps the result.",
+        devices.join(", ")
+    )
 }
 
 /// Formats the reason for the choice, in a sentence.

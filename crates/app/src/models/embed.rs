@@ -15,7 +15,7 @@ use panoply::vector::{Collection, EmbeddingModel, Metric, Options, Residency, Sc
 use serde_json::{Value, json};
 
 use super::text_model::{self, TextModel};
-use super::{bytes_of, devices_of, picture_of, spoken};
+use super::{bytes_of, devices_of, load, picture_of, spoken};
 use crate::configuration::Format;
 use crate::configuration::models::{EmbedOptions, Lines};
 use crate::failure::Failure;
@@ -181,7 +181,7 @@ fn text_of(lines: &Lines) -> Result<String, Failure> {
 
 /// Returns the vectors of the pictures, and the devices that computed them.
 fn pictures(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<Row>, Vec<String>), Failure> {
-    let model = Model::load(runtime, &options.model).map_err(anyhow::Error::new)?;
+    let model = load(runtime, &options.model)?;
     let row = |file: &std::path::PathBuf| {
         let vector = tasks::embed_pictures(&model, &picture_of(file)?, Normalisation::IMAGENET);
         let name = file.display().to_string();

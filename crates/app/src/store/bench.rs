@@ -39,6 +39,10 @@ pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failu
     let folder = Scratch::new(&options.path, "panoply-store-bench")?;
     let (runtime, patterns) = (start()?, Patterns::new());
     let files = files(options.bytes);
+    if options.format == Format::Table {
+        screen.prose(&announcement(&files, options, &folder.path))?;
+        screen.flush()?;
+    }
     let sign = spinner("measuring");
     let disk = timed(|| raw_write(&folder.path.join("raw"), &files, &patterns))?;
     let zstd = timed(|| compress_all(&runtime, &files, &patterns))?;
@@ -54,6 +58,16 @@ pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failu
     sign.finish_and_clear();
     let stored: u64 = store.entries().map(|entry| entry.stored).sum();
     report(options, &files, stored, [disk, zstd, put, get, verify], screen)
+}
+
+/// Says how much is going to be written, and where.
+fn announcement(files: &[Pretended], options: &StoreBenchOptions, folder: &Path) -> String {
+    format!(
+        "Writes {} of {} in {}, twice, and deletes them again. --mib chooses another size.",
+        counted(files.len() as u64, "file"),
+        bytes_text(options.bytes),
+        folder.display()
+    )
 }
 
 fn report(

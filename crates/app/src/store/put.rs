@@ -122,7 +122,11 @@ fn put_all(
         known.last = put.last().map(|entry| (entry.name.clone(), entry.len)).or(known.last.take());
         drop(known);
         let failed = group.get(put.len()).map_or("", |source| &source.name);
-        outcome.with_context(|| format!("`{failed}` was not stored"))?;
+        let advice = match outcome {
+            Err(Error::NoObject { .. }) => "; `put` without --append makes a new object",
+            _ => "",
+        };
+        outcome.with_context(|| format!("`{failed}` was not stored{advice}"))?;
         entries.extend(put);
         left = rest;
     }

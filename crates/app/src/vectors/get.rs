@@ -38,7 +38,8 @@ pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -
         true => Ok(()),
         false => {
             screen.flush()?;
-            Err(Failure::Run(anyhow::anyhow!("there is no record {}", missing.join(", "))))
+            let (missing, path) = (missing.join(", "), options.path.display());
+            Err(Failure::Run(anyhow::anyhow!("there is no record {missing}; `panoply vectors ids {path}` lists all ids")))
         }
     }
 }

@@ -138,7 +138,7 @@ fn queries(query: &Query, collection: &Collection, runtime: &Runtime) -> Result<
             Some(entry) => Ok(entry.vector),
             None => {
                 let all =
-                    collection.path().map(|path| format!("; `panoply vectors export {} -` lists all", path.display()));
+                    collection.path().map(|path| format!("; `panoply vectors ids {}` lists all ids", path.display()));
                 Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`{}", all.unwrap_or_default())))
             }
         },

@@ -39,6 +39,7 @@ use crate::array::Array;
 use crate::bounds::bound;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
+use crate::profile::{NodeTime, Recorder};
 use crate::program::{Body, Node, ValueId};
 use crate::value::Value;
 pub(crate) use kept::CachedNodeCount;
@@ -63,13 +64,25 @@ pub struct Context<'a> {
     bytes: Cell<u64>,
     /// The devices that ran graphs, as reported by the runtime, each with its number of graphs.
     devices: RefCell<Vec<(DeviceId, u64)>>,
+    /// Measures each step, if the run is for a profile. Every graph then has one node.
+    recorder: Option<Recorder>,
 }
 
 impl<'a> Context<'a> {
     /// The environment of a run that starts now.
     pub fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
         let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
-        Context { runtime, options, turns, bytes, devices }
+        Context { runtime, options, turns, bytes, devices, recorder: None }
+    }
+
+    /// The environment of a run that executes one node after the other and measures each.
+    pub(crate) fn profiling(runtime: &'a Runtime, options: RunOptions) -> Context<'a> {
+        Context { recorder: Some(Recorder::default()), ..Context::new(Some(runtime), options) }
+    }
+
+    /// The times of a run that was measured.
+    pub(crate) fn into_times(self) -> Vec<NodeTime> {
+        self.recorder.map(Recorder::into_times).unwrap_or_default()
     }
 
     /// Counts an iteration of a loop. Fails beyond the bound or after the deadline.
@@ -113,6 +126,9 @@ impl<'a> Context<'a> {
         // Parts of a split graph ran on other devices.
         let mut devices = self.devices.borrow_mut();
         count_in(&mut devices, outcome.report.device, 1);
+        if let Some(recorder) = &self.recorder {
+            recorder.ran_on(outcome.report.device);
+        }
         outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
         Ok(outcome.output)
     }
@@ -197,8 +213,8 @@ type Inner = (Arc<Executable>, Vec<usize>);
 
 /// One step of a run.
 enum RunStep {
-    /// A graph on a device.
-    Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)> },
+    /// A graph on a device. `node` is its only node in runs for a profile, else `None`.
+    Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)>, node: Option<Arc<Node>> },
     /// A node on the host.
     Host { node: Arc<Node>, inputs: Vec<OperandSource>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
     /// Converts indices to the form that devices read: 32 bits, counted from the front, checked
@@ -360,8 +376,9 @@ impl Executable {
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
         }
-        // Lists traced without devices have every step on the host, so the key holds this too.
-        let mut form = vec![u64::from(context.runtime.is_some())];
+        // Lists traced without devices have every step on the host, and those for a profile have
+        // one node in each graph, so the key holds this too.
+        let mut form = vec![u64::from(context.runtime.is_some()) | u64::from(context.recorder.is_some()) << 1];
         inputs.iter().for_each(|input| input.form(&mut form));
         let live: Vec<Option<RunValue>> = inputs.into_iter().map(Some).collect();
         match self.lists.find(&form) {

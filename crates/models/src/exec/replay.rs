@@ -211,10 +211,22 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<RunValue>>, slot: usize, val
     Ok(())
 }
 
-/// Runs one step on the values in the slots.
+/// Runs one step on the values in the slots, and measures it in runs for a profile.
 pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+    let Some(recorder) = &context.recorder else { return execute(context, step, live) };
+    let begin = recorder.begin();
+    execute(context, step, live)?;
     match step {
-        RunStep::Graph { graph, inputs, outputs } => {
+        RunStep::Graph { node: Some(node), .. } => recorder.end(&begin, &node.name, &node.op, true),
+        RunStep::Host { node, .. } => recorder.end(&begin, &node.name, &node.op, false),
+        RunStep::Graph { node: None, .. } | RunStep::Indices { .. } => recorder.end(&begin, "indices", "Cast", false),
+    }
+    Ok(())
+}
+
+fn execute(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+    match step {
+        RunStep::Graph { graph, inputs, outputs, .. } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
             let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {

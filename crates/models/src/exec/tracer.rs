@@ -220,7 +220,11 @@ impl<'c, 'r> Tracer<'c, 'r> {
         match recorded? {
             Some(outputs) => {
                 let bounds = outputs.into_iter().map(|(node, kind)| ValueLocation::Pending(node, kind)).collect();
-                self.complete(node, bounds).map(|()| true)
+                self.complete(node, bounds)?;
+                if self.context.recorder.is_some() {
+                    self.flush_as(Some(node))?;
+                }
+                Ok(true)
             }
             None => Ok(false),
         }
@@ -303,6 +307,11 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     /// Ends the graph under construction and runs it, so that its needed values are in slots.
     fn flush(&mut self) -> Result<()> {
+        self.flush_as(None)
+    }
+
+    /// As `flush`; the graph consists of this node, if one is given.
+    fn flush_as(&mut self, node: Option<&Arc<Node>>) -> Result<()> {
         let Some(recording) = self.recording.take() else { return Ok(()) };
         let mut wanted: Vec<(usize, panoply_core::graph::NodeId, crate::ElementType)> = Vec::new();
         let mut pending = std::mem::take(&mut self.pending);
@@ -315,17 +324,17 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
         if !wanted.is_empty() {
             let (mut nodes, mut outputs, mut slots) = (Vec::new(), Vec::new(), HashMap::new());
-            for (id, node, kind) in &wanted {
-                let slot = *slots.entry((*node, *kind)).or_insert_with(|| {
+            for (id, recorded, kind) in &wanted {
+                let slot = *slots.entry((*recorded, *kind)).or_insert_with(|| {
                     let slot = self.state.slot();
-                    nodes.push(*node);
+                    nodes.push(*recorded);
                     outputs.push((slot, *kind));
                     slot
                 });
                 self.state.bound.insert(*id, ValueLocation::Slot(slot));
             }
             let (graph, inputs) = recording.finish(&nodes)?;
-            let step = RunStep::Graph { graph, inputs, outputs };
+            let step = RunStep::Graph { graph, inputs, outputs, node: node.cloned() };
             run_step(self.context, &step, &mut self.live)?;
             self.steps.push(step);
         }

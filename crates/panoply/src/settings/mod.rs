@@ -104,11 +104,13 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// The file is not TOML.
-    #[error("{}: {message}", path.display())]
+    #[error("{}{}: {message}", path.display(), line.map_or_else(String::new, |line| format!(", line {line}")))]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The number of the line, counted from 1, if the parser names a place.
+        line: Option<usize>,
+        /// The fault.
         message: String,
     },
     /// A key does not exist.
@@ -195,10 +197,10 @@ impl Settings {
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
-            let message = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
-            SettingsError::Syntax { path: path.to_owned(), message }
+        let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
+            path: path.to_owned(),
+            line: error.span().map(|span| line_of(&text, span.start)),
+            message: error.message().to_owned(),
         })?;
         let mut settings = Settings::default();
         settings.set_from_table(&table, &path.display().to_string())?;
@@ -282,6 +284,11 @@ fn file_in_use() -> Option<(PathBuf, bool)> {
         Some(path) => Some((path, true)),
         None => Path::new(FILE_NAME).exists().then(|| (PathBuf::from(FILE_NAME), false)),
     }
+}
+
+/// The number of the line that a byte of the text is in, counted from 1.
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
 impl Strategy {

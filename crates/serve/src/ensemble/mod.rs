@@ -173,7 +173,7 @@ impl Ensemble {
             values.insert(name, RunValue::Value(array.clone().into()));
         }
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !values.contains_key(name)) {
-            return Err(Error::invalid("an input", self.inputs.join(" or "), format!("{name:?}")));
+            return Err(Error::invalid("the name of an input", self.inputs.join(" or "), format!("{name:?}")));
         }
         for (place, member) in self.members.iter().enumerate() {
             let read = |(input, value): &'_ (String, String)| {

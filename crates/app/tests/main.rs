@@ -3,7 +3,9 @@
 mod cli;
 mod demo;
 mod graph;
+mod json;
 mod models;
+mod readme;
 mod signal;
 mod store;
 mod store_safety;

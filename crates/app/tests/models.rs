@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// An ONNX file of one node, `y = Relu(x)`, where x has two elements.
-const RELU: &[u8] =
+pub const RELU: &[u8] =
     b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
     \x0a\x02\x08\x02b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x02B\x02\x10\x12";
 
@@ -128,7 +128,7 @@ fn number(field: u8, value: u8) -> Vec<u8> {
 }
 
 /// Makes a model whose output for each token is the token's number.
-fn counting() -> Vec<u8> {
+pub fn counting() -> Vec<u8> {
     let port = |name: &str, kind: u8, dims: &[&str]| {
         let dims: Vec<u8> = dims.iter().flat_map(|dim| field(1, &field(2, dim.as_bytes()))).collect();
         let tensor = [number(1, kind), field(2, &dims)].concat();

@@ -3,7 +3,7 @@
 //! * Every page of `docs/` stands once in `docs/SUMMARY.md`.
 //! * Relative links and their anchors exist. A page of the book links to pages of the book alone,
 //!   because other files have no place in the built book.
-//! * Text has lines of at most 100 characters. Tables, code and addresses are exempt.
+//! * Text has plain words, as comments do, and lines of at most 100 characters. Tables, code and addresses are exempt.
 //! * Cells of the tables that people compare have at most 200 characters, and the documents that
 //!   people read first have a limited length.
 //! * Rust examples of a page are doctests of the façade.
@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use super::documents::is_document;
 use super::report::Report;
+use super::words;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 const FOLDER: &str = "docs/";
@@ -34,6 +35,7 @@ pub fn check(names: &[String], read: impl Fn(&str) -> Result<String>, report: &m
     for (name, text) in &pages {
         links(name, text, names, &pages, report);
         widths(name, text, report);
+        words::check_document(name, text, report);
         lengths(name, text, report);
         doctests(name, text, &facade, report);
     }
@@ -90,7 +92,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// Returns the lines outside of code blocks with their numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
         let is_fence = line.trim_start().starts_with("```");

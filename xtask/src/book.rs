@@ -17,7 +17,9 @@ const FIRST_PAGE: &str = "target/book/index.html";
 pub fn command(workspace: &Workspace) -> Result<()> {
     tidy::documents_command(workspace)?;
     let Some(program) = find_program("mdbook") else {
-        say("the pages are in order; no book was built, because mdbook is not installed: `cargo install mdbook --locked`");
+        say(
+            "the pages are in order; no book was built, because mdbook is not installed: `cargo install mdbook --locked`",
+        );
         return Ok(());
     };
     let mut command = workspace.command(program);

@@ -31,7 +31,10 @@ const RUNS: [(&str, &str); 49] = [
     ("train", "train --device cpu:0 --epochs 1"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy"),
-    ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy"),
+    (
+        "infer",
+        "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy",
+    ),
     ("embed", "embed text/counting.onnx --text hello"),
     ("embed --into", "embed text/counting.onnx --text hello --into notes"),
     ("vectors create", "vectors create packages --dimension 384 --storage f16"),
@@ -96,7 +99,8 @@ fn every_command_prints_the_keys_of_the_page() {
             None => problems.push(format!("no section `{section}`, with {}", rows_of(keys))),
         }
     }
-    let known = |section: &&String| printed.contains_key(section.as_str()) || NOT_RUN.iter().any(|run| run.0 == **section);
+    let known =
+        |section: &&String| printed.contains_key(section.as_str()) || NOT_RUN.iter().any(|run| run.0 == **section);
     problems.extend(page.keys().filter(|section| !known(section)).map(|section| format!("no run of `{section}`")));
     assert!(problems.is_empty(), "docs/json.md:\n{}", problems.join("\n"));
 }

@@ -105,7 +105,11 @@ mod tests {
         let sources = [("crates/a/src/lib.rs".to_string(), lib), (name.to_string(), text.to_string())];
         let mut report = Report::default();
         check(page, &sources, &mut report);
-        report.findings.into_iter().map(|finding| format!("{}:{} {}", finding.file, finding.line, finding.text)).collect()
+        report
+            .findings
+            .into_iter()
+            .map(|finding| format!("{}:{} {}", finding.file, finding.line, finding.text))
+            .collect()
     }
 
     const PAGE_TEXT: &str = "| variable | effect |\n| --- | --- |\n| `PANOPLY_A=1`, `HOME` | `PANOPLY_B` |\n";

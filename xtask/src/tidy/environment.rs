@@ -58,7 +58,7 @@ fn listed(page: &str) -> BTreeSet<&str> {
 /// the first module of tests is left out.
 fn variables(text: &str) -> Vec<(usize, &str)> {
     let source = Source::scan(text);
-    let end = source.code.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let end = tests_begin(&source.code).unwrap_or(text.len());
     let mut found = Vec::new();
     for (at, _) in text[..end].match_indices("\"PANOPLY_") {
         let name = text[at + 1..].split('"').next().unwrap_or_default();
@@ -68,6 +68,23 @@ fn variables(text: &str) -> Vec<(usize, &str)> {
         }
     }
     found
+}
+
+/// Returns the offset of the first module of tests that stands in the file itself.
+fn tests_begin(code: &str) -> Option<usize> {
+    let (mut at, mut attributes, mut is_test) = (0, 0, false);
+    for line in code.lines() {
+        if line.starts_with("#[") {
+            // Further attributes may stand between the condition and the module.
+            (attributes, is_test) = if is_test { (attributes, true) } else { (at, line.starts_with("#[cfg(") && line.contains("test")) };
+        } else if is_test && line.starts_with("mod ") && line.trim_end().ends_with('{') {
+            return Some(attributes);
+        } else {
+            is_test = false;
+        }
+        at += line.len() + 1;
+    }
+    None
 }
 
 fn is_variable(name: &str) -> bool {
@@ -128,8 +145,10 @@ mod tests {
     #[test]
     fn tests_read_variables_of_their_own() {
         let read = "let a = \"PANOPLY_A\";\n";
-        let inner = format!("{read}#[cfg(test)]\nmod tests {{\n    let b = \"PANOPLY_B\";\n}}\n");
-        assert_eq!(broken(PAGE_TEXT, "crates/a/src/device.rs", &inner), [""; 0]);
+        for attribute in ["#[cfg(test)]", "#[cfg(all(test, unix))] // Signals.", "#[cfg(test)]\n#[allow(a)]"] {
+            let inner = format!("{read}{attribute}\nmod tests {{\n    let b = \"PANOPLY_B\";\n}}\n");
+            assert_eq!(broken(PAGE_TEXT, "crates/a/src/device.rs", &inner), [""; 0]);
+        }
         for name in ["crates/a/src/simulation/mod.rs", "crates/a/src/simulation.rs", "crates/a/tests/x.rs"] {
             assert_eq!(broken("", name, read), [""; 0], "{name}");
         }

@@ -3,7 +3,8 @@
 //! * Every page of `docs/` stands once in `docs/SUMMARY.md`.
 //! * Relative links and their anchors exist. A page of the book links to pages of the book alone,
 //!   because other files have no place in the built book.
-//! * Text has plain words, as comments do, and lines of at most 100 characters. Tables, code and addresses are exempt.
+//! * Text has plain words, as comments do, and lines of at most 100 characters. Tables, code and
+//!   addresses are exempt.
 //! * Cells of the tables that people compare have at most 200 characters, and the documents that
 //!   people read first have a limited length.
 //! * Rust examples of a page are doctests of the façade.

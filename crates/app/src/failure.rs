@@ -34,7 +34,7 @@ static LAST_WORDS: LastWords = LastWords(Gate::new(None));
 struct LastWords(Gate<Option<Box<Say>>>);
 
 impl LastWords {
-    /// Sets the message. Only the first call counts. Blocks for good once [`LastWords::close`] was
+    /// Sets the message. Only the first call counts. Never returns once [`LastWords::close`] was
     /// called.
     fn announce(&self, say: impl Fn(Option<GivenUp>) -> String + Send + 'static) {
         self.0.pass().get_or_insert_with(|| Box::new(say));

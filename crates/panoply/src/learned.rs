@@ -4,7 +4,7 @@
 //! name, its driver and the version of this library. Only figures for which all of these match are
 //! used. A damaged file and outdated figures are ignored; the runtime then warns and learns again.
 //! The folder is shared with the compiled kernels and follows the same rules: an absolute path,
-//! owned by the user, closed to everybody else, files written by renaming.
+//! owned by the user, closed to all others, files written by renaming.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -112,7 +112,7 @@ pub(crate) struct Control {
 pub(crate) enum Verdict {
     /// Try again after the wait.
     Again(Duration),
-    /// The item has failed for good.
+    /// The item has failed, and is not tried again.
     Over(Finally),
 }
 
@@ -163,7 +163,7 @@ impl Control {
         if again && !self.is_stopped() { Verdict::Again(policy.retry_wait) } else { Verdict::Over(policy.finally) }
     }
 
-    /// Handles an item that failed for good.
+    /// Handles an item that failed and is not tried again.
     pub(crate) fn give_up<T: Send + 'static>(
         &self,
         failure: Failure<'_>,

@@ -269,7 +269,7 @@ pub(crate) trait Head: Send + Sync {
     /// it has a value.
     fn take(&self, lane: usize) -> Option<(u64, Instant, bool)>;
     fn clear(&self, lane: usize);
-    /// Handles the lane's item, which failed for good.
+    /// Handles the lane's item, which failed and is not tried again.
     fn give_up(
         &self,
         lane: usize,

@@ -77,7 +77,7 @@ impl Handle {
         self.0.control.signals.bell.wakes()
     }
 
-    /// Takes the items that failed for good since the last call.
+    /// Takes the items that failed, and are not tried again, since the last call.
     pub fn take_dead_letters(&self) -> Vec<DeadLetter> {
         if self.is_here() { self.0.control.take_dead_letters() } else { Vec::new() }
     }
@@ -98,7 +98,7 @@ pub struct Ended<R> {
     pub result: Result<R, PipelineError>,
     /// The counts and times of each stage.
     pub report: Report,
-    /// The items that failed for good in stages that keep such items, unless they were taken
+    /// The items that failed finally in stages that keep such items, unless they were taken
     /// before.
     pub dead_letters: Vec<DeadLetter>,
     /// The trace, if one was requested.

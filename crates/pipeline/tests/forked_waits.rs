@@ -116,7 +116,7 @@ impl Gate {
         }
     }
 
-    /// Waits until somebody has come to the gate.
+    /// Waits until a thread has come to the gate.
     fn wait_for_one(&self) {
         while !self.0.2.load(Ordering::SeqCst) {
             std::thread::yield_now();

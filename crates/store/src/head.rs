@@ -184,7 +184,7 @@ impl Identity {
     /// Fails if `data/KEYS` is that of another store in all its copies: then HEAD or `data/KEYS`
     /// was copied here, and nothing may be written before the right one is back.
     pub(crate) fn expect_keys_of_this_store(&self, path: &Path, keys: &[u8]) -> Result<()> {
-        // The root keys of two stores have nothing in common but for chance. So a copy that shares
+        // The root keys of two stores have nothing in common but by chance. So a copy that shares
         // most of its bytes with HEAD's is this store's, and its id is damaged.
         let start = MAGIC.len() + self.store.len();
         let own = self.front.get(start..).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The newest state of a store: that of its head, or a later one that its log has.
 //!
 //! 1. The log may go on behind the commit in the head: a writer ended before it replaced the head,
-//!    or somebody has put back an older head. The commits in the log count.
+//!    or an older head was put back. The commits in the log count.
 //! 2. The log may go on in other files, because it was rewritten after the time of the head. Then a
 //!    repair must decide: a writer would delete those files as left over.
 

@@ -86,8 +86,8 @@ fn rename_exclusive(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Creates and locks a temporary file for `target`. `None` if somebody has removed it before it was
-/// locked.
+/// Creates and locks a temporary file for `target`. `None` if another process removed it before it
+/// was locked.
 fn new_file(target: &Path) -> Result<Option<(File, PathBuf)>> {
     let mut new = target.as_os_str().to_owned();
     // The name is random, so that neither another process with the same number (in another
@@ -163,7 +163,7 @@ mod tests {
         let place = Place::new("removed");
         let new = place.0.join("anchor.0123456789abcdef.new");
         let file = create_private(&new).unwrap();
-        // Somebody is about to remove it.
+        // Another process is about to remove it.
         let other = open_file(&new, Access::Write).unwrap();
         other.lock().unwrap();
         assert!(!lock_new(&file, &new));

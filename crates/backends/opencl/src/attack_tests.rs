@@ -1,4 +1,4 @@
-//! Tests with drivers that fail in any call: each function fails in turn, once or for good, and
+//! Tests with drivers that fail in any call: each function fails in turn, once or always, and
 //! some return nonsense. In every case an op returns a typed error or its right result, nothing
 //! hangs or panics, and a device that is not lost continues to work.
 
@@ -15,7 +15,7 @@ use crate::calls::{LOADERS, Library};
 use crate::sys::{self, Functions, Handle, NoCallback, Status, each_function};
 
 /// A call that fails: its name, how many calls succeed first, what it returns, and whether it then
-/// fails for good.
+/// fails always.
 #[derive(Clone, Copy, Debug)]
 struct InjectedFailure {
     function: &'static str,

@@ -101,7 +101,7 @@ impl Library {
     pub(crate) fn altered(self: &Arc<Library>, alter: impl FnOnce(&mut Functions)) -> Arc<Library> {
         let mut functions = self.functions;
         alter(&mut functions);
-        // The caller's handle owns the library; tests keep it loaded for good.
+        // The caller's handle owns the library; tests never unload it.
         std::mem::forget(Arc::clone(self));
         Arc::new(Library { functions, _loaded: None })
     }

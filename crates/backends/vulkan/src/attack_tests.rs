@@ -1,5 +1,5 @@
 //! Tests with drivers that fail in any call, and drivers that lie. Each call that can fail fails,
-//! once or for good, with every error that matters; properties that a driver reports are replaced
+//! once or always, with every error that matters; properties that a driver reports are replaced
 //! by nonsense. In every case an op returns a typed error or its right result, nothing hangs or
 //! panics, a device that is not lost continues to work, and Vulkan's validation layers report
 //! nothing.
@@ -19,7 +19,7 @@ use crate::quirks::{Copies, Memory, WAYS, TransferWays};
 use panoply_wgsl_gpu_testing::fault::run;
 
 /// A call that fails: its name, how many calls succeed first, which error it returns, and whether
-/// it then fails for good.
+/// it then fails always.
 #[derive(Clone, Copy, Debug)]
 struct InjectedFailure {
     function: &'static str,

@@ -413,7 +413,7 @@ fn caches_that_are_damaged_or_of_others_are_replaced() {
     assert!(header.begins(&own), "the driver writes its own header");
     let mut foreign = own.clone();
     foreign[16] ^= 1;
-    // Only somebody who may write to the user's folder can make a file with a right header and
+    // Only a user who may write to the user's folder can make a file with a right header and
     // nonsense behind it.
     let garbled = [&own[..32], &[0x5a; 64][..]].concat();
     for data in [&b"nonsense"[..], &[], &foreign, &own[..own.len() / 2], &garbled] {

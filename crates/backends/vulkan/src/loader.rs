@@ -40,7 +40,7 @@ pub(crate) struct Loader {
     pub(crate) version: u32,
     /// Receives errors for as long as the instance lives.
     listener: Option<Listener>,
-    /// Stays loaded for good: threads that drivers have started may still be in it.
+    /// Is never unloaded: threads that drivers have started may still be in it.
     _library: ManuallyDrop<Library>,
 }
 

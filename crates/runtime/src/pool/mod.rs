@@ -437,7 +437,7 @@ impl<W: Worker> WorkerPool<W> {
                     // The handles are the parent's.
                     return std::mem::forget((thread, threads));
                 }
-                // The thread has ended but for its locals' destructors. The keeper contains the
+                // The thread has ended except for its locals' destructors. The keeper contains the
                 // worker's panics, so the result of the join carries no information.
                 let _ = thread.join();
             }

@@ -273,7 +273,7 @@ impl<W: Worker, F: Fn(usize) -> W> WorkerContext<W, F> {
         Ok(())
     }
 
-    /// Ends for good: every letter that is in the queue, or still arrives, is answered with the
+    /// Ends the worker: every letter that is in the queue, or still arrives, is answered with the
     /// error.
     fn leave(&mut self, error: WorkerError) {
         self.mailbox.close();

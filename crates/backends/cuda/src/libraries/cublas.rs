@@ -45,7 +45,7 @@ pub(crate) struct BlasLtPlan {
     /// The layouts of the library's first operand, its second, C and D.
     layouts: [sys::cublasLtMatrixLayout_t; 4],
     /// The algorithms that the heuristics suggest, the most promising first, each with its
-    /// workspace. `taken` is the index of the one in use, for good once `is_settled`.
+    /// workspace. `taken` is the index of the one in use, final once `is_settled`.
     algorithms: Vec<(sys::cublasLtMatmulAlgo_t, usize)>,
     taken: Cell<usize>,
     is_settled: Cell<bool>,

@@ -292,7 +292,7 @@ impl Product<'_> {
     }
 }
 
-/// Selects the fastest of a plan's algorithms for good. Waits for the device, once per problem.
+/// Selects the fastest of a plan's algorithms permanently. Waits for the device, once per problem.
 fn choose_way(plan: &dyn ProductPlan, driver: &dyn Driver, multiply: &dyn Fn() -> Result<()>) -> Result<()> {
     let (start, stop) = (driver.event()?, driver.event()?);
     let mut best = (Duration::MAX, 0);

@@ -9,6 +9,6 @@ use crate::process::{Workspace, run};
 /// `arguments`.
 pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
-    run(&mut workspace.cargo("bench --bench runtime"))?;
+    run(&mut workspace.cargo("bench --package panoply-runtime --bench runtime"))?;
     run(workspace.cargo("run --release --package panoply-app -- bench").args(arguments))
 }
